@@ -72,6 +72,16 @@ PRODUCTS = [
 # Of those by warpgroups: a thread arrives at a barrier or waits for one.
 ARRIVE = r"SYNCS\.ARRIVE\S*"
 LOOP = "inner loop of "
+# Products whose threads bring operands, on sm_90: module, and eights that a thread brings of 64 of k. What finds their
+# addresses is most of it; the model of choice.rs has it for each operand.
+COPIES = "copies of "
+COPIED = [
+    *((f"wgmma_{name}_128x128", 8) for name in ("forward", "data", "weight")),
+    *((f"wgmma_{name}_128x64", 6) for name in ("forward", "data", "weight", "weight_t")),
+]
+COPY = r"LDGSTS\S*"
+# A thread divides at most so often in a round, each time with one reciprocal.
+MOST_DIVISIONS = 24
 
 
 class Failed(Exception):
@@ -233,6 +243,19 @@ def inner(code):
     return len(loop), len(multiplies), max((b - a - 1 for a, b in zip(multiplies, multiplies[1:])), default=0)
 
 
+def copied(code, eights):
+    """How many instructions other than products an inner loop has for each eight that a thread brings. The shortest way
+    would go past all addresses, as outside an operand: it is that on which most is divided."""
+    for divisions in range(MOST_DIVISIONS, -1, -1):
+        divided = {DIVIDE: divisions} if divisions else {}
+        way = shortest(code, {PRODUCT: 1, COPY: eights, **divided})
+        words = [code[at][1] for at in way or []]
+        # Not twice round.
+        if sum(bool(re.match(COPY, word)) for word in words) == eights:
+            return sum(not re.match(PRODUCT, word) for word in words) / eights
+    return None
+
+
 def waited(code, arch, tiles, rounds, eights):
     """How many instructions a product's end has for each result where those that multiply store."""
     _, _, first, last, blocks = multiplied(code)
@@ -322,9 +345,11 @@ def write(rows, products, commit, old):
     lines = [f"Of {commit}; in brackets those of {old}, before values were observed eight at a time.", ""]
     lines += ["| instructions an element | " + " | ".join(f"sm_{arch}" for arch in ARCHITECTURES) + " |"]
     lines += ["|---|" + "---|" * len(ARCHITECTURES)]
-    for what in dict.fromkeys(what for what, *_ in rows if not what.startswith(LOOP)):
+    for what in dict.fromkeys(what for what, *_ in rows if not what.startswith((LOOP, COPIES))):
         here = {arch: f"{now} ({was})" if was else now for name, arch, now, was in rows if name == what}
         lines.append(f"| {what} | " + " | ".join(here.get(arch, "") for arch in ARCHITECTURES) + " |")
+    lines += ["", "| product whose threads bring operands | instructions for eight elements |", "|---|---|"]
+    lines += [f"| {what.removeprefix(COPIES)} | {now} |" for what, _, now, _ in rows if what.startswith(COPIES)]
     lines += ["", "| product | inner loop | of them multiply | most others between two |", "|---|---|---|---|"]
     lines += [f"| {module}, sm_{arch} | {loop} | {count} | {most} |" for module, arch, loop, count, most in products]
     text = README.read_text()
@@ -395,6 +420,9 @@ def main():
                 print(*rows[-1], flush=True)
             end = apart if kind == APART else waited
             rows.append(both(kind, lambda code: end(code, arch, *sizes), module, None, arch))
+            print(*rows[-1], flush=True)
+        for module, eights in COPIED:
+            rows.append([COPIES + module, 90, number(copied(code_of(module, None, 90), eights)), ""])
             print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
     write(rows, products, commit.stdout.strip(), asked.before or BEFORE)

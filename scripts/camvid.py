@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import sys
 
+import paired
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Steps of each size.
 SIZES = {"90x120": 600, "180x240": 160}
@@ -28,8 +30,10 @@ README = {
     OWN: ("loss divided by the labelled pixels of its batch", ["fp32", "fp16", "gs"]),
 }
 METHODS = ["fp32", "fp16", "fixed:128", "dynamic", "dynamic:10", "logmax", "gs:paper-literal", "gs:paper", "gs:authors", "gs"]
+# Baselines as libraries and the paper have them, per-tensor scales of FP8 libraries, and f32 from weights that differ by 2^-20.
+METHODS += ["torch-20th", "zhao", "amax:history=16", "chaos"]
 # Zhao et al. 2020, Table 3: mIoU, class and global accuracy after 16 000 steps at 360 × 480.
-PAPER = {"fp32": (51.1, 68.3, 83.9), "fp16": None, "dynamic:10": (48.3, 64.1, 82.4), "gs:authors": (49.6, 64.6, 83.4)}
+PAPER = {"fp32": (51.1, 68.3, 83.9), "fp16": None, "zhao": (48.3, 64.1, 82.4), "gs:authors": (49.6, 64.6, 83.4)}
 
 
 class Trainings:
@@ -90,6 +94,25 @@ def table(found, methods, compared):
     return "\n".join(lines) + f"\n\n{'; '.join(by)}.{said}\n"
 
 
+def beside(found, methods):
+    """Every method beside f32, pair by pair: training loss over the last half first, mIoU last."""
+    runs = [run for one in found for run in one["runs"]]
+    measures = [("training loss, last half", paired.training_loss, 4, lambda mean: paired.LOSS_MARGIN * abs(mean)),
+                ("mIoU, points", paired.score("miou"), 2, lambda _: paired.SCORE_MARGIN)]
+    lines = [f"| method − fp32 | {' | '.join(f'{name} | smallest difference seen | verdict' for name, *_ in measures)} |", "|---" * 7 + "|"]
+    for method in methods:
+        cells = []
+        for _, measure, digits, margin in measures:
+            pairs = paired.of_runs(runs, method, "fp32", measure)
+            if method == "fp32" or len(pairs) < 2:
+                continue
+            one = paired.Paired(a - b for a, b in pairs)
+            cells += [one.text(digits), f"{one.detectable:.{digits}f}", one.verdict(margin(statistics.mean(b for _, b in pairs)))]
+        if cells:
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def readme(trainings):
     """The tables between README's marks."""
     begin, end = "<!-- camvid -->", "<!-- /camvid -->"
@@ -143,7 +166,7 @@ def page(plt, trainings):
     folder.mkdir(exist_ok=True)
     text = f"""# SegNet on CamVid
 
-Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL]} steps of 12 images at 90 × 120 and {SIZES[LARGE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare, orders do. Its loss scale is `dynamic:10`, its gradient scaling `gs:authors`.
+Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL]} steps of 12 images at 90 × 120 and {SIZES[LARGE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare. Its gradient scaling is `gs:authors`. Its loss scale is `zhao`, which is capped at 2^15 and has weight gradients in half; `dynamic:10` has neither. `dynamic` never grows in so few steps: it is `fixed:65536` here.
 """
     for size in SIZES:
         text += f"\n## {size.replace('x', ' × ')}\n\n"
@@ -155,6 +178,7 @@ Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL]} steps
         curves(plt, runs, folder / f"curves-{size}.svg")
         scales(plt, runs, folder / f"scales-{size}.svg")
         text += table(found, METHODS, True)
+        text += f"\nMean paired differences with 95 % intervals; *equal* within {100 * paired.LOSS_MARGIN} % of the loss or one point.\n\n{beside(found, METHODS)}"
         text += f"\n![mIoU over training](science/curves-{size}.svg)\n\n![Scales of all layers](science/scales-{size}.svg)\n"
         plt.close("all")
     (ROOT / "docs/science.md").write_text(text)

@@ -18,6 +18,7 @@ CHAPTERS = {
     "Guide": [
         ("The method in one page", "docs/guide/method.md"),
         ("When it helps, and when not", "docs/guide/when.md"),
+        ("Control: what a loss scale does with batches", "docs/guide/control.md"),
         ("Operators and layers", "docs/guide/operators.md"),
         ("Your own data, model, device, runtime", "docs/guide/own.md"),
         ("Several machines", "docs/guide/machines.md"),

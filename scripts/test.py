@@ -61,8 +61,10 @@ PARTS = {
     "browser": ["web/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
     "publishing": ["scripts/publish.sh", "--brief"],
-    "the box for a GPU": ["scripts/gpu_box/test.py"],
+    "GPU bundle": ["scripts/gpu_bundle/test.py"],
     "the page of speeds": ["scripts/performance_test.py"],
+    "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
+    "paired statistics": ["scripts/paired_test.py"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -96,7 +98,8 @@ PROVES = {
     "TensorBoard": "its own reader reads what the program writes",
     "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
     "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
-    "the box for a GPU": "every phase runs whatever the others do; figures beside targets, out of whole and broken files",
+    "GPU bundle": "every phase runs whatever the others do; results and pages from whole and broken files",
+    "PyTorch beside the CUDA bench": "the networks and the unpooling of PyTorch that CUDA is compared with are the same ones",
     "the page of speeds": "goals that are met and missed, what people wrote stays, out of made-up results",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",

@@ -14,6 +14,8 @@ import shutil
 import statistics
 import subprocess
 
+import paired
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SEEDS = [0, 1, 2]
 MICIKEVICIUS = "Micikevicius et al. 2018"
@@ -26,7 +28,8 @@ class Workload:
     def __init__(self, network, family, data, options, differs, figures, fixed="fixed:8"):
         self.network, self.family, self.data, self.options = network, family, data, options.split()
         self.differs, self.figures = differs, figures
-        self.methods = ["fp32", "fp16", fixed, "dynamic", "gs"]
+        # What people have, the paper's own loss scale, FP8's recipe, and the yardstick of chaos.
+        self.methods = ["fp32", "fp16", fixed, "dynamic", "torch-20th", "zhao", "amax:history=16", "gs", "chaos"]
 
 
 CLASSIFIED = "CIFAR-10's first 10 000 images at 32 × 32 for ILSVRC's at 224 × 224, narrower layers, few steps"
@@ -151,66 +154,92 @@ def section(workload, directory):
     return "\n".join(lines)
 
 
-def scored(results, network, method, key):
-    """A score of each finished seed."""
+def runs_of(results, network):
+    """Finished runs of a comparison; none if it was not done."""
     path = results / network / "results.json"
-    runs = json.loads(path.read_text())["runs"] if path.exists() else []
-    return [run["metrics"][key] for run in runs if run["method"] == method and run["metrics"]]
+    return json.loads(path.read_text())["runs"] if path.exists() else []
 
 
-def compared(results, network, key, methods, factor=100):
-    """Scores of methods, in words, or none."""
-    all_of = {method: [factor * value for value in scored(results, network, method, key)] for method in methods}
-    if not all(len(values) == len(SEEDS) for values in all_of.values()):
-        return None, all_of
-    return "; ".join(f"{method} {spread(values)}" for method, values in all_of.items()), all_of
+def paired_with(results, network, method, baseline, measure):
+    """Differences of two methods over the same seeds, and the baseline's mean; none with fewer than two pairs."""
+    pairs = paired.of_runs(runs_of(results, network), method, baseline, measure)
+    if len(pairs) < 2:
+        return None, None
+    return paired.Paired(one - other for one, other in pairs), statistics.mean(other for _, other in pairs)
 
 
-def equal(a, b):
-    """Whether chance explains the difference of two means over three seeds each: Student's t, 4 degrees of freedom, 5 %."""
-    pooled = ((statistics.variance(a) + statistics.variance(b)) / 2) ** 0.5
-    return abs(statistics.mean(a) - statistics.mean(b)) <= 2.776 * pooled * (2 / len(a)) ** 0.5
+class Claim:
+    """What a paper says of two methods: that `method` is `expects` (equal, above, diverges) beside `baseline`, by `size` in
+    units of the score. A difference of `size` that could not have been seen is no test of it."""
+
+    def __init__(self, text, network, key, method, baseline, expects, size, factor=100):
+        self.text, self.network, self.key, self.method, self.baseline = text, network, key, method, baseline
+        self.expects, self.size, self.factor = expects, size, factor
+
+    def verdict(self, pairs, baseline):
+        """In words; `baseline` is its mean score."""
+        seen = f"only {pairs.detectable:.1f} or more would have been seen"
+        # A network that diverges loses at least half of what f32 has here; equality is tested within the margin.
+        claim = {"diverges": baseline / 2, "equal": paired.SCORE_MARGIN, "above": self.size}[self.expects]
+        told = pairs.verdict(paired.SCORE_MARGIN, claim)
+        if told == "no test":
+            return f"no test: {seen}, for a {'margin' if self.expects == 'equal' else 'claim'} of {claim:.1f}"
+        if self.expects == "diverges":
+            return "reproduced" if told == "differs" and pairs.mean < -claim else "not at this size: it does not diverge"
+        if self.expects == "equal":
+            return {"differs": "differs by more than chance", "equal": f"reproduced: equal within {paired.SCORE_MARGIN:.0f} point",
+                    "not told apart": "consistent: not told apart"}[told]
+        if told == "differs":
+            return "reproduced" if pairs.mean > 0 else "refuted here"
+        return "refuted here: " + ("equal within 1 point" if told == "equal" else f"not told apart, and {self.size:.1f} would have been seen")
+
+    def row(self, results):
+        """Cells: the claim, the network, losses and score as paired differences, the verdict."""
+        pairs, baseline = paired_with(results, self.network, self.method, self.baseline, paired.score(self.key, self.factor))
+        if pairs is None:
+            return self.text, self.network, "not trained", "–"
+        parts = []
+        for name, measure in (("training loss", paired.training_loss), ("validation loss", paired.validation_loss)):
+            loss, mean = paired_with(results, self.network, self.method, self.baseline, measure)
+            if loss:
+                parts.append(f"{name} {loss.text(4)}: {loss.verdict(paired.LOSS_MARGIN * abs(mean))}")
+        parts.append(f"score {pairs.text(2)}")
+        return self.text, self.network, f"{self.method} − {self.baseline}: " + "; ".join(parts), self.verdict(pairs, baseline)
+
+
+CLAIMS = [
+    Claim(f"SSD diverges in FP16: 76.9 % in f32 ({MICIKEVICIUS})", "ssd-300", "map", "fp16", "fp32", "diverges", 76.9),
+    Claim(f"A loss scale of 8 saves it: 77.1 % ({MICIKEVICIUS})", "ssd-300", "map", "fixed:8", "fp32", "equal", 0.2),
+    Claim(f"Gradient scaling is above a dynamic loss scale for SSD-300, batch 8: 76.35 to 69.26 % ({ZHAO})", "ssd-300", "map", "gs", "zhao", "above", 7.09),
+    Claim(f"The same for SSD-512, batch 8: 79.24 to 75.33 % ({ZHAO})", "ssd-512", "map", "gs", "zhao", "above", 3.91),
+    Claim(f"Faster R-CNN needs no loss scale: 69.1 % in f32, 68.6 % in FP16 ({MICIKEVICIUS})", "faster-rcnn", "map", "fp16", "fp32", "equal", 0.5),
+    Claim(f"DeepSpeech 2 in FP16 is on par: 2.20 and 1.99 % ({MICIKEVICIUS})", "deep-speech-2", "cer", "fp16", "fp32", "equal", 0.21),
+    Claim(f"bigLSTM needs a loss scale of 128: FP16 diverges after 300 000 steps ({MICIKEVICIUS})", "biglstm", "bits_saved", "fp16", "fp32", "diverges", 50.0),
+    Claim(f"Translation degrades slightly without a loss scale ({MICIKEVICIUS})", "seq2seq-1", "bleu", "fixed:128", "fp16", "above", 0.5, 1),
+    *(Claim(f"{network} needs no loss scale: {theirs} ({MICIKEVICIUS})", network, "top_1", "fp16", "fp32", "equal", size)
+      for network, theirs, size in [("alexnet", "56.77 and 56.93 %", 0.16), ("vgg-16", "65.40 and 65.43 %", 0.03), ("googlenet", "68.33 and 68.43 %", 0.1),
+                                    ("inception-v2", "70.03 and 70.02 %", 0.01), ("inception-v3", "73.85 and 74.13 %", 0.28), ("resnet-50", "75.92 and 76.04 %", 0.12)]),
+    *(Claim(f"ResNet-18: all within 0.7 points, {method} ({ZHAO})", "resnet-18", "top_1", method, "fp32", "equal", 0.7)
+      for method in ("fp16", "fixed:8", "dynamic", "gs")),
+    Claim(f"DCGAN needs no loss scale; compared by eye ({MICIKEVICIUS})", "dcgan", "nearness", "fp16", "fp32", "equal", 1.0),
+]
 
 
 def claims(results):
     """What the papers observed, beside what is observed here."""
-    rows = []
-
-    def row(claim, network, key, methods, verdict, factor=100):
-        said, values = compared(results, network, key, methods, factor)
-        rows.append((claim, network, said or "not trained", verdict(values) if said else "–"))
-
-    half = lambda values, method: statistics.mean(values[method]) < statistics.mean(values["fp32"]) / 2
-    row("SSD diverges in FP16, and a loss scale of 8 saves it: 76.9 % in f32, diverged, 77.1 % (" + MICIKEVICIUS + ")", "ssd-300", "map",
-        ["fp32", "fp16", "fixed:8"], lambda v: "reproduced" if half(v, "fp16") and not half(v, "fixed:8") else "not at this size: FP16 does not diverge"
-        + (", and is not told apart from f32" if equal(v["fp32"], v["fp16"]) else ""))
-    path = results / "ssd-300" / "results.json"
-    runs = [run for run in json.loads(path.read_text())["runs"] if run["method"] == "fp16"] if path.exists() else []
-    pairs = [(lost * (100 - zero) / 100, zero) for run in runs for lost, zero in [flushed(run)] if lost is not None]
+    rows = [claim.row(results) for claim in CLAIMS]
+    fp16 = [run for run in runs_of(results, "ssd-300") if run["method"] == "fp16"]
+    pairs = [(lost * (100 - zero) / 100, zero) for run in fp16 for lost, zero in [flushed(run)] if lost is not None]
     said = f"{spread([lost for lost, _ in pairs])} %; {spread([zero for _, zero in pairs])} % are zero" if pairs else "not trained"
-    rows.append(("Of SSD's activation gradients FP16 makes 31 % zero; 66.8 % are zero in f32 (" + MICIKEVICIUS + ")", "ssd-300", said,
-                 "at the end of this training, at its cast sites" if pairs else "–"))
-    row("Gradient scaling is above a dynamic loss scale for SSD-300, batch 8: 76.35 to 69.26 % (" + ZHAO + ")", "ssd-300", "map", ["dynamic", "gs", "fp32"],
-        lambda v: "not told apart" if equal(v["dynamic"], v["gs"]) else "reproduced" if statistics.mean(v["gs"]) > statistics.mean(v["dynamic"]) else "refuted here")
-    row("The same for SSD-512, batch 8: 79.24 to 75.33 % (" + ZHAO + ")", "ssd-512", "map", ["dynamic", "gs", "fp32"],
-        lambda v: "not told apart" if equal(v["dynamic"], v["gs"]) else "reproduced" if statistics.mean(v["gs"]) > statistics.mean(v["dynamic"]) else "refuted here")
-    alike = lambda method: lambda v: "as there: not told apart from f32" if equal(v["fp32"], v[method]) else "FP16 differs by more than chance"
-    row("Faster R-CNN needs no loss scale: 69.1 % in f32, 68.6 % in FP16 without and 69.7 % with one (" + MICIKEVICIUS + ")", "faster-rcnn", "map",
-        ["fp32", "fp16", "fixed:8"], alike("fp16"))
-    row("DeepSpeech 2 in FP16 is on par: 2.20 and 1.99 % (" + MICIKEVICIUS + ")", "deep-speech-2", "cer", ["fp32", "fp16"], alike("fp16"))
-    row("bigLSTM needs a loss scale of 128: without one FP16 diverges after 300 000 steps (" + MICIKEVICIUS + ")", "biglstm", "perplexity",
-        ["fp32", "fp16", "fixed:128"], lambda v: "not within these steps: FP16 is not told apart from f32" if equal(v["fp32"], v["fp16"]) else "FP16 differs by more than chance", 1)
-    row("Translation degrades slightly without a loss scale (" + MICIKEVICIUS + ")", "seq2seq-1", "bleu", ["fp32", "fp16", "fixed:128"],
-        lambda v: "not told apart" if equal(v["fp32"], v["fp16"]) else "FP16 differs by more than chance", 1)
-    for network, theirs in [("alexnet", "56.77 and 56.93 %"), ("vgg-16", "65.40 and 65.43 %"), ("googlenet", "68.33 and 68.43 %"), ("inception-v2", "70.03 and 70.02 %"),
-                            ("inception-v3", "73.85 and 74.13 %"), ("resnet-50", "75.92 and 76.04 %")]:
-        row(f"{network} needs no loss scale: {theirs} ({MICIKEVICIUS})", network, "top_1", ["fp32", "fp16"], alike("fp16"))
-    row("ResNet-18: all within 0.7 points, gradient scaling best by 0.05 (" + ZHAO + ")", "resnet-18", "top_1", ["fp32", "fp16", "fixed:8", "dynamic", "gs"],
-        lambda v: "all are alike" if all(equal(v["fp32"], v[method]) for method in v) else "some differ by more than chance")
-    row("DCGAN needs no loss scale; compared by eye (" + MICIKEVICIUS + ")", "dcgan", "nearness", ["fp32", "fp16"], alike("fp16"))
-    lines = ["## What the papers observed", "", "Equal means that the spread over three seeds explains the difference (Student's t, 5 %).", "",
-             "| claim | here, with | score | verdict |", "|---|---|---|---|"]
+    rows.insert(2, (f"Of SSD's activation gradients FP16 makes 31 % zero; 66.8 % are zero in f32 ({MICIKEVICIUS})", "ssd-300", said,
+                    "at the end of this training, at its cast sites" if pairs else "–"))
+    lines = ["## What the papers observed", "", STATISTICS, "", "| claim | here, with | paired differences | verdict |", "|---|---|---|---|"]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+STATISTICS = (f"Methods share weights, order and noise of each seed. So the numbers are means of paired differences with their 95 % intervals. *Equal* is a "
+              f"test of equality (TOST) within {100 * paired.LOSS_MARGIN} % of a loss or {paired.SCORE_MARGIN:.0f} point of a score, fixed beforehand. *No test* is a claim smaller "
+              "than what these seeds could have shown in four of five cases.")
 
 
 def command(workload, program, data="DATA", out=None):
@@ -224,7 +253,7 @@ def page(results):
     """docs/workloads.md, all of it."""
     text = """# All workloads of the papers
 
-Written by `scripts/workloads.py`. Networks of both papers, each trained by five methods from the same weights, order and noise, over three seeds; mean ± standard deviation. They are narrow and trained for minutes on two cores: levels do not compare with the papers', what becomes of a method does. *Flushed at the worst site*: of the gradients that were not zero at the cast where most were lost, the share that FP16 made zero, mean over the training. *Zero before*: of all gradients at all casts, the share that was zero before it was cast, at the end.
+Written by `scripts/workloads.py`. Networks of both papers, each trained by several methods from the same weights, order and noise, over three seeds; mean ± standard deviation. They are narrow and trained for minutes on two cores: levels do not compare with the papers', what becomes of a method does. *Flushed at the worst site*: of the gradients that were not zero at the cast where most were lost, the share that FP16 made zero, mean over the training. *Zero before*: of all gradients at all casts, the share that was zero before it was cast, at the end.
 """
     missing = []
     family = None

@@ -44,13 +44,18 @@ pub enum CheckpointError {
     Other(String),
     /// Of a training with other settings.
     Settings {
-        /// Whose they are: `method`, `optimizer` or `trainer`.
+        /// Whose they are: `method`, `optimizer`, `trainer`, or [`CheckpointError::DEVICE`].
         of: String,
         /// Those that differ, at least one.
         differences: Vec<Difference>,
     },
     /// Something that no file can hold.
     Unwritable(String),
+}
+
+impl CheckpointError {
+    /// Value of `of` in [`CheckpointError::Settings`] where the device lacks the engine that the checkpoint records.
+    pub const DEVICE: &str = "device";
 }
 
 impl fmt::Display for CheckpointError {

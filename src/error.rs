@@ -210,6 +210,11 @@ pub enum Error<E = crate::device::Usual> {
     Trace(TraceError),
     /// The device failed.
     Device(E),
+    /// The device has no clock to time launches by.
+    NoClock {
+        /// The device.
+        device: String,
+    },
     /// The device failed at an operator of the network; one that works later than it is asked may say so at a later one.
     Operator {
         /// Name of the layer or operator.
@@ -297,6 +302,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
                 f.write_str("this batch was sent ahead by another trainer, or a later one has taken its place")
             }
             Self::Program(what) => write!(f, "this program is {what}"),
+            Self::NoClock { device } => {
+                write!(f, "{device} has no clock for launches; where it is a GPU, its driver offers no timestamps")
+            }
             Self::Parallel(error) => write!(f, "{error}"),
         }
     }
@@ -325,6 +333,7 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             | Self::WeightGradients
             | Self::Gradients
             | Self::Prefetched
+            | Self::NoClock { .. }
             | Self::Program(_) => None,
         }
     }

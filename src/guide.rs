@@ -18,6 +18,9 @@ pub mod operators {}
 #[doc = include_str!("../docs/guide/authors.md")]
 pub mod authors {}
 
+#[doc = include_str!("../docs/guide/control.md")]
+pub mod control {}
+
 #[doc = include_str!("../docs/guide/own.md")]
 pub mod own {}
 

@@ -34,11 +34,13 @@ pub use device::{Cpu, CpuError, Isa};
 #[cfg(feature = "cuda")]
 pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
-pub use exec::MemoryReport;
+pub use exec::{LaunchTime, MemoryReport};
 pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
 pub use import::{ImportError, Imported, TorchModule};
-pub use method::{GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers};
+pub use method::{
+    BASELINES, Baseline, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers,
+};
 pub use onnx::onnx_metadata;
 pub use ops::{AnchorTruth, CrossEntropy, MultiBox, RegionTruth};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
@@ -46,5 +48,6 @@ pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
-    Attempt, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source, StepOutcome, Trainer,
+    Attempt, ExponentsAfter, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source,
+    StepOutcome, Trainer, UnusableLoss,
 };

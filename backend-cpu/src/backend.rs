@@ -6,6 +6,7 @@ use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
     stats::{FlushRule, Stats},
 };
+use std::time::{Duration, Instant};
 
 /// The CPU as a device.
 #[derive(Debug)]
@@ -100,6 +101,16 @@ impl Backend for Cpu {
         out.copy_from_slice(&table.rows()[indices(rows)]);
         values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.f32()[0]);
         Ok(())
+    }
+
+    /// By the host's clock: a launch is over when it returns.
+    fn time(&self, times: &mut [Duration], mut work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+        for (i, time) in times.iter_mut().enumerate() {
+            let start = Instant::now();
+            work(i)?;
+            *time = start.elapsed();
+        }
+        Ok(true)
     }
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {

@@ -6,7 +6,7 @@
 //! is 128 tiles: one round on 132 multiprocessors, 97 % of it used, where tiles of 128 × 128 take two. What a tile takes
 //! in a round is the length of its sums times the slowest of three: the tensor cores, the shared memory (what copies write
 //! there and what tensor cores read, 128 bytes a clock), and the instructions of copies that threads ask for (128 a
-//! clock). Then come the results, each some instructions: while tensor cores wait, or, where a group of warps does nothing
+//! clock), most of which find the address: convolutions divide for it, gradients of weights twice for eight elements of x. Then come the results, each some instructions: while tensor cores wait, or, where a group of warps does nothing
 //! else, beside the next tile. Partial sums are written and read once more by one launch more.
 //!
 //! Only ratios matter. They are those of an H100's multiprocessor as its manual has it. What one took beside such a model is
@@ -19,7 +19,7 @@ use crate::{
     },
     plan::{Kind, Plan},
 };
-use gradscale_core::{backend::DType, ops::Pass};
+use gradscale_core::ops::Pass;
 
 #[cfg(test)]
 mod tests;
@@ -48,6 +48,8 @@ pub(crate) struct Choice {
     /// Blocks of a cluster, whose results stand below each other; they share the columns' operand.
     pub cluster: u32,
     means: Means,
+    /// Instructions of a thread that brings eight elements, of rows' operand and of columns'.
+    copies: [u32; 2],
     /// Whether a tile's rows are columns of the result (`roles.cuh`).
     pub transposed: bool,
 }
@@ -91,11 +93,27 @@ const LEFT: u64 = 32;
 /// Clocks of a launch, and bytes from memory for each multiprocessor in a clock.
 const LAUNCH: u64 = 4000;
 const BYTES: u64 = 16;
+/// Parts that a thread of finish.cu has under way (`PARTS` there), and the clocks until L2 has answered: about what is
+/// published of an H100, not measured here.
+const PARTS: u32 = 8;
+const ANSWER: u64 = 300;
+
+/// Instructions of a thread that brings eight elements of a and of b, address and copy. As sass.py counts them in machine
+/// code (`copies of` in sass.csv), solved for both operands of the three tiles of each pass: a division is about 28, of
+/// which an element of x takes two, of dy four in the data pass, of weights there one.
+const fn copy_instructions(kind: Kind) -> [u32; 2] {
+    match kind {
+        Kind::Matrices(_) => [17, 17],
+        Kind::Convolution(Pass::Forward) => [78, 12],
+        Kind::Convolution(Pass::Data) => [106, 56],
+        Kind::Convolution(Pass::Weight) => [22, 78],
+    }
+}
 
 impl Demand {
-    /// Of a product of such operands: no more splits than fit into memory that is little beside the operands. What is
-    /// stored, and how, has no say: sums have the same bits with every store.
-    pub fn of(plan: &Plan, operands: [DType; 2]) -> Self {
+    /// Of a product, of which no more splits are taken than `room` bytes hold partial sums of. What is stored, and how, has
+    /// no say, nor has free memory: sums have the same bits with every store, and in every run on a device.
+    pub fn of(plan: &Plan, room: usize) -> Self {
         let [m, n, k] = plan.mnk;
         // Columns that are not kept are left out where splits are added.
         let least = if plan.kept < n { 2 } else { 1 };
@@ -106,9 +124,8 @@ impl Demand {
             Kind::Matrices([false, _]) | Kind::Convolution(Pass::Forward | Pass::Data) => 2 * LONGEST,
         };
         let demand = Self { mnk: [m, n, k], batch: plan.batch, longest, least, most: 1 };
-        let bytes = plan.lens[0] * operands[0].size() + plan.lens[1] * operands[1].size();
-        let room = (bytes / 16).max(256 << 10) / (4 * demand.results()).max(1);
-        Self { most: u32::try_from(room).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST)), ..demand }
+        let parts = room / (4 * demand.results()).max(1);
+        Self { most: u32::try_from(parts).unwrap_or(u32::MAX).min(k.div_ceil(SHORTEST)), ..demand }
     }
 
     /// How many results there are.
@@ -120,13 +137,14 @@ impl Demand {
 impl Choice {
     /// Numbers of any type.
     pub fn plain(kernel: &'static Kernel) -> Self {
-        Self { kernel, tile: PLAIN_TILE, cluster: 1, means: Means::Threads, transposed: false }
+        Self { kernel, tile: PLAIN_TILE, cluster: 1, means: Means::Threads, copies: [24; 2], transposed: false }
     }
 
     /// Halves of any alignment, on every device: the simplest way by tensor cores.
     pub fn any(kind: Kind) -> Self {
         let means = Means::Elements(WARPS[4]);
-        Self { kernel: &kind.tensor()[4], tile: TILES[4], cluster: 1, means, transposed: false }
+        let copies = copy_instructions(kind);
+        Self { kernel: &kind.tensor()[4], tile: TILES[4], cluster: 1, means, copies, transposed: false }
     }
 
     /// Halves in aligned eights, on every device.
@@ -136,6 +154,7 @@ impl Choice {
             tile: TILES[i],
             cluster: 1,
             means: Means::Warps(WARPS[i]),
+            copies: copy_instructions(kind),
             transposed: false,
         };
         [0, 1, 2, 3].map(of)
@@ -145,7 +164,10 @@ impl Choice {
     pub fn warpgroups(kind: Kind) -> Vec<Self> {
         let i = kind.index();
         let of = |kernels: &'static [Kernel], tiles: [[u32; 2]; 2], means, transposed| {
-            kernels.iter().zip(tiles).map(move |(kernel, tile)| Self { kernel, tile, cluster: 1, means, transposed })
+            let [a, b] = copy_instructions(kind);
+            let copies = if transposed { [b, a] } else { [a, b] };
+            let way = move |(kernel, tile)| Self { kernel, tile, cluster: 1, means, copies, transposed };
+            kernels.iter().zip(tiles).map(way)
         };
         let (small, narrow) = ([TILES[0], TILES[1]], [TILES[1]; 2]);
         match kind {
@@ -230,17 +252,17 @@ impl Choice {
     /// Clocks of a multiprocessor for a tile and 64 of k.
     fn stage(&self) -> u64 {
         let [m, n] = self.tile;
-        // Products a clock, groups along each side that read their share, instructions for eight elements.
-        let (rate, [along_m, along_n], each) = match self.means {
+        // Products a clock, groups along each side that read their share, copies for eight elements.
+        let (rate, [along_m, along_n], copies) = match self.means {
             Means::Tma => (2048, [m / 64, 1], 0),
-            Means::Warpgroups => (2048, [m / 64, 1], 24),
-            Means::Warps(warps) => (1024, warps, 24),
-            Means::Elements(warps) => (1024, warps, 8 * 24),
-            Means::Threads => (128, [1, 1], 24),
+            Means::Warpgroups => (2048, [m / 64, 1], 1),
+            Means::Warps(warps) => (1024, warps, 1),
+            Means::Elements(warps) => (1024, warps, 8),
+            Means::Threads => (128, [1, 1], 1),
         };
         let products = m * n * DEPTH / rate;
         let shared = (along_n * m + along_m * n + m + n) * DEPTH * 2 / 128;
-        let instructions = (m + n) * DEPTH / 8 * each / 128;
+        let instructions = (m * self.copies[0] + n * self.copies[1]) * DEPTH / 8 * copies / 128;
         u64::from(products.max(shared).max(instructions))
     }
 
@@ -273,7 +295,8 @@ impl Choice {
         let rounds = tiles.div_ceil(u64::from(self.places(multiprocessors)));
         // Parts are written and read.
         let bytes = 8 * u64::from(splits) * demand.results() as u64;
-        let again = if splits == 1 { 0 } else { LAUNCH + bytes / (BYTES * u64::from(multiprocessors)) };
+        let moved = bytes / (BYTES * u64::from(multiprocessors));
+        let again = if splits == 1 { 0 } else { LAUNCH + moved.max(u64::from(splits.div_ceil(PARTS)) * ANSWER) };
         let clocks = if self.stores_apart() {
             // What is stored of a tile takes no time but that of the last, unless storing takes longer than multiplying.
             let between = (sum + results / LEFT).max(results / RESULTS);

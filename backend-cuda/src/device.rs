@@ -11,7 +11,7 @@ use crate::{
     wire::Wired,
 };
 use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
-use core::ops::Range;
+use core::{ops::Range, time::Duration};
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Invitation, Launch, OnDevice, Wire},
     stats::{FlushRule, Stats},
@@ -138,6 +138,10 @@ impl Backend for Cuda {
         Some(self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take_peak())
     }
 
+    fn workspace(&self) -> u64 {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
         Memory::new(&self.gpu, dtype, len)
     }
@@ -202,6 +206,11 @@ impl Backend for Cuda {
     fn repeat(&self, step: &GpuRecording) -> Done<Self> {
         // SAFETY: the trait's promise: buffers and table still live. Scratch memory lives as long as the device.
         unsafe { self.gpu.repeat(step) }
+    }
+
+    /// By two events around each.
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+        self.gpu.time(times, work).map(|()| true)
     }
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {

@@ -8,7 +8,7 @@ use crate::{
     memory::Memory,
     plan::{ConvParams, Kind, Plan, Steps},
     proof,
-    scratch::Use,
+    scratch::{Use, partials_room},
     store::StoreParams,
 };
 use bytemuck::{Pod, Zeroable};
@@ -94,7 +94,7 @@ impl Cuda {
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
-        let demand = Demand::of(plan, x.types);
+        let demand = Demand::of(plan, partials_room(self.gpu().memory()));
         let choice = match by {
             Some(choice) => choice,
             None if x.types == [DType::F16; 2] => self.choose(plan, &demand)?,
@@ -104,7 +104,7 @@ impl Cuda {
         let blocks = [choice.blocks(&demand, &cut, self.gpu().multiprocessors()), 1, 1];
         let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
         let partials =
-            if cut.splits > 1 { self.scratch(Use::Work, cut.splits as usize * demand.results() * 4)? } else { 0 };
+            if cut.splits > 1 { self.scratch(Use::Partials, cut.splits as usize * demand.results() * 4)? } else { 0 };
         let mut params = ProductParams {
             y: self.store(y, plan.lens[3], blocks)?,
             a: x.at[0],

@@ -1,12 +1,37 @@
 //! What the bench says of its figures: targets, and the model of what a device should take.
 
+#![allow(clippy::cast_possible_truncation, reason = "the bench's own modules: small sizes")]
+
+mod emulated;
+
+#[path = "../benches/cuda/blas.rs"]
+mod blas;
+#[path = "../benches/cuda/copies.rs"]
+mod copies;
+#[path = "../benches/cuda/elements.rs"]
+mod elements;
+#[path = "../benches/cuda/measure.rs"]
+mod measure;
 #[path = "../benches/cuda/model.rs"]
-#[expect(dead_code, reason = "the bench prints")]
 mod model;
+#[path = "../benches/cuda/networks.rs"]
+mod networks;
+#[path = "../benches/cuda/odd.rs"]
+mod odd;
+#[path = "../benches/cuda/products.rs"]
+mod products;
+#[path = "../benches/cuda/sensors.rs"]
+mod sensors;
 #[path = "../benches/cuda/targets.rs"]
 mod targets;
 
+use copies::CopyKernel;
+use emulated::Emulated;
+use gradscale_core::backend::{Backend, DType, Data, DataMut};
+use gradscale_cuda::{Cuda, Memory};
+use measure::Bench;
 use model::{Product, Work, figures};
+use networks::{Built, Network, Row};
 
 /// README's table is that of the file.
 #[test]
@@ -14,7 +39,7 @@ fn targets_are_in_the_readme() {
     let readme = include_str!("../README.md");
     for target in targets::all() {
         let row = format!("| {} | {} | {} |", target.line, target.beside, target.words());
-        assert!(readme.contains(&row), "`scripts/gpu_box/read.py --targets` writes README.md; without {row}");
+        assert!(readme.contains(&row), "`scripts/gpu_bundle/page.py --targets` writes README.md; without {row}");
     }
     let rows = |text: &str| text.lines().filter(|line| line.starts_with("| ") && line.contains(", goal ")).count();
     assert_eq!(rows(readme), targets::all().count(), "rows of no target");
@@ -28,6 +53,8 @@ fn a_line_finds_its_target() {
     assert_eq!(goal("conv encoder.conv2 Weight: statistics on / off"), Some(0.99));
     assert_eq!(goal("gemm : statistics on / off"), None);
     assert_eq!(goal("gemm"), None);
+    assert_eq!(goal("conv odd head 3×3 512→84 Data: with statistics / cuDNN"), Some(1.0));
+    assert_eq!(goal("network decoder: with scaling / PyTorch AMP"), Some(1.0));
     assert!(!targets::of("segnet: minutes of 16 000 iterations").expect("a target").at_least);
     let mut all = targets::all();
     assert!(all.all(
@@ -104,4 +131,143 @@ fn a_product_on_an_h100() {
     let weight = Product { size: [3136.0, 64.0, 1e6], cut: true, ..narrow };
     let [whole, cut] = [weight, Product { cut: false, ..weight }].map(|p| gpu.expect(&p.work(gpu)).seconds);
     assert!(near(cut / whole, 132.0 / 25.0), "{cut} {whole}");
+}
+
+/// An emulated device, unless there is no compiler for its kernels.
+fn emulated(arch: u32) -> Option<(Emulated, Cuda)> {
+    let emulated = Emulated::new(arch, 2).map_err(|reason| println!("SKIPPED: {reason}")).ok()?;
+    let device = emulated.open().expect("a device");
+    Some((emulated, device))
+}
+
+/// A bench of small sizes that was asked for these words.
+fn small<'a>(device: &'a Cuda, words: &[&str]) -> Bench<'a> {
+    Bench::new(device, words.iter().map(|&word| word.to_owned()).collect(), true)
+}
+
+fn read(device: &Cuda, memory: &Memory, len: usize) -> Vec<u32> {
+    let mut values = vec![0.0f32; len];
+    pollster::block_on(device.read(memory, DataMut::F32(&mut values))).expect("it is read");
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+/// Every variant of the copy kernel copies all, whatever is left behind the last chunk, and nothing behind the end.
+#[test]
+fn a_copy_is_a_copy() {
+    let Some((_emulated, device)) = emulated(80) else { return };
+    for len in [4, 8 * 256 * 4, 3 * 8 * 256 * 4 + 20, 70_000] {
+        let bench = small(&device, &[]);
+        let from = bench.normal(DType::F32, len).expect("memory");
+        let mut to = device.alloc(DType::F32, len + 4).expect("memory");
+        let kernels = CopyKernel::load_all(&device).expect("kernels");
+        assert_eq!(kernels.len(), 12);
+        for kernel in kernels {
+            device.write(Data::F32(&vec![-7.0; len + 4]), &mut to).expect("it is written");
+            kernel.run(&device, &from, &to).expect("it runs");
+            let copied = read(&device, &to, len + 4);
+            assert!(copied[..len] == read(&device, &from, len), "{kernel:?}, {len}");
+            assert_eq!(copied[len..], [(-7.0f32).to_bits(); 4], "{kernel:?}, {len}");
+        }
+    }
+}
+
+/// The copy names the fastest of its ways, and what waits for memory is compared with that.
+#[test]
+fn the_fastest_copy_is_what_others_are_compared_with() {
+    let Some((_emulated, device)) = emulated(80) else { return };
+    let mut bench = small(&device, &[]);
+    copies::copy(&mut bench).expect("it runs");
+    let table = bench.table();
+    let row = table.lines().find(|row| row.contains("copy on the device")).expect("a row");
+    for way in ["store kernel ", "copy kernel ("] {
+        assert!(row.contains(way), "{row}");
+    }
+    assert!(bench.copy.gigabytes > 0.0 && row.contains(bench.copy.by), "{row}");
+    elements::all(&mut bench).expect("it runs");
+    let (table, by) = (bench.table(), format!("GB/s by {} |", bench.copy.by));
+    let compared: Vec<_> = table.lines().filter(|row| row.contains(" / copy |")).collect();
+    assert!(compared.len() == 9 && compared.iter().all(|row| row.contains(&by)), "{table}");
+}
+
+/// Names of a bench's rows.
+fn rows(bench: &Bench<'_>) -> Vec<String> {
+    let table = bench.table();
+    table.lines().filter_map(|row| Some(row.strip_prefix("| ")?.split(" | ").next()?.to_owned())).skip(1).collect()
+}
+
+/// Squares, alone too, and all odd sizes, on both generations of instructions.
+#[test]
+fn products_of_all_sizes_run() {
+    for arch in [80, 90] {
+        let Some((_emulated, device)) = emulated(arch) else { return };
+        let mut bench = small(&device, &["gemm 32", "encoder.conv2", "odd"]);
+        products::gemm(&mut bench, true).expect("it runs");
+        products::conv(&mut bench).expect("it runs");
+        odd::all(&mut bench).expect("it runs");
+        let rows = rows(&bench);
+        let count = |part: &str| rows.iter().filter(|row| row.contains(part)).count();
+        let counts = [count("gemm 32³"), count("conv encoder.conv2"), count("conv odd"), count("gemm odd")];
+        assert_eq!(counts, [2, 3, 20, 18], "{rows:?}");
+        for shape in odd::Shape::all() {
+            assert!(
+                count(&format!("conv odd {} Data: statistics on / off", shape.name)) > 0
+                    || shape.name.starts_with("f32")
+            );
+        }
+        for row in rows.iter().filter(|row| row.ends_with(": statistics on / off")) {
+            assert_eq!(targets::of(row).map(|target| target.limits[0]), Some(0.97), "{row}");
+        }
+        // Without the word there are none, though their names have others.
+        let mut bench = small(&device, &["gemm", "conv"]);
+        odd::all(&mut bench).expect("it runs");
+        assert_eq!(bench.table().lines().count(), 3);
+    }
+}
+
+/// Every network trains, and a line has its speed.
+#[test]
+fn networks_train() {
+    let Some((emulated, device)) = emulated(80) else { return };
+    let mut bench = small(&device, &["networks"]);
+    networks::all(&mut bench, &|| emulated.open()).expect("all train");
+    let names = Network::ALL.map(|network| format!("network {} step: with scaling", network.name()));
+    assert_eq!(rows(&bench), names);
+}
+
+/// A word that names a network measures that one alone; a file of other sizes is refused.
+#[test]
+fn networks_are_those_of_the_file() {
+    let Some((emulated, device)) = emulated(80) else { return };
+    let mut bench = small(&device, &["networks", "biglstm"]);
+    networks::all(&mut bench, &|| emulated.open()).expect("it trains");
+    assert_eq!(rows(&bench), ["network biglstm step: with scaling"]);
+    let mut bench = small(&device, &["gemm"]);
+    networks::all(&mut bench, &|| emulated.open()).expect("nothing is asked for");
+    assert!(rows(&bench).is_empty());
+    let row = Row::new(Network::Decoder, true);
+    row.check(row.parameters).expect("the file's");
+    let error = row.check(row.parameters + 1).expect_err("another one").to_string();
+    assert!(error.contains(&format!("networks.csv has {} parameters", row.parameters)), "{error}");
+}
+
+/// Above so many parameters first values take so long to draw that only the bench itself counts them, before it measures.
+const MAX_COUNTED_HERE: usize = 50_000_000;
+
+/// What is trained is what the papers have, with as many parameters as in PyTorch, unless the file says why not.
+/// `networks.py --count` counts PyTorch's.
+#[test]
+fn networks_have_the_size_of_the_papers() {
+    let mut counted = 0;
+    for network in Network::ALL {
+        for small in [false, true] {
+            let row = Row::new(network, small);
+            assert_eq!(row.parameters == row.pytorch, row.why.is_empty(), "{row:?}");
+            if row.parameters < MAX_COUNTED_HERE {
+                let count = Built::new(network, &row, small).parameters.count();
+                row.check(count).unwrap_or_else(|error| panic!("{}: {error}", network.name()));
+                counted += 1;
+            }
+        }
+    }
+    assert_eq!(counted, 12);
 }

@@ -1,5 +1,9 @@
 //! `cargo bench -p gradscale-wgpu [-- WORD…]`: device times by timestamps, the median of some runs, each beside its
-//! baseline in the same run: a plain copy of as many bytes, or the same product without statistics.
+//! baseline in the same run: a copy of as many bytes, or the same product without statistics. Of each product the kernel
+//! that it was given to is printed; `GRADSCALE_WGPU_PRODUCTS` pins it.
+//!
+//! There are two copies: the driver's (`vkCmdCopyBuffer`), which may use a copy engine, and a kernel's, which is the bound
+//! for kernels that read and write memory once.
 //!
 //! Sizes are those of a GPU, or of a software driver that computes 0.5 GFLOP/s; `GRADSCALE_ADAPTER` chooses another
 //! adapter than the first.
@@ -18,10 +22,12 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass, Unary},
     stats::Detail,
 };
-use gradscale_wgpu::{Adapter, Memory, Table, Wgpu};
+use gradscale_wgpu::{Adapter, Memory, ProductEngine, ProductLaunches, Table, Wgpu};
 use std::time::{Duration, Instant};
 
 const RUNS: usize = 20;
+/// Steps whose launches are timed.
+const TIMED: usize = 5;
 
 struct Bench {
     device: Wgpu,
@@ -75,6 +81,16 @@ impl Bench {
         })
     }
 
+    /// The kernel that all products since `before` were given to.
+    fn kernel_since(&self, before: ProductLaunches) -> String {
+        let after = self.device.product_launches();
+        match (after.simt - before.simt, after.cooperative - before.cooperative) {
+            (0, 1..) => self.device.product_engine().to_string(),
+            (1.., 0) => ProductEngine::Simt.to_string(),
+            (simt, cooperative) => format!("{simt} by simt, {cooperative} by cooperative matrices"),
+        }
+    }
+
     fn median(&self, mut run: impl FnMut() -> Duration) -> Duration {
         run();
         let mut times: Vec<Duration> = (0..RUNS).map(|_| run()).collect();
@@ -88,6 +104,7 @@ impl Bench {
         let gemm = Gemm::new(size, size, size).unwrap();
         let mut y = self.device.alloc(DType::F16, len).unwrap();
         let flops = 2.0 * f64::from(size).powi(3);
+        let before = self.device.product_launches();
         let mut time = |detail| {
             let table = self.table(detail);
             let mut store = || {
@@ -102,19 +119,30 @@ impl Bench {
             self.operator(&mut store).as_secs_f64()
         };
         let [plain, counts, full] = [Detail::None, Detail::Counts, Detail::Full].map(&mut time);
-        println!("gemm {size}³ f16        {:9.1} GFLOP/s", flops / plain / 1e9);
-        println!("  with counts         {:9.2} of that", plain / counts);
-        println!("  with histogram      {:9.2} of that", plain / full);
+        let kernel = self.kernel_since(before);
+        let speed = |seconds: f64| format!("{:.1} GFLOP/s", flops / seconds / 1e9);
+        row(&format!("gemm {size}³ f16"), &speed(plain), "", None, &kernel);
+        for (name, seconds) in [("counts", counts), ("histogram", full)] {
+            let name = format!("gemm {size}³ f16: with {name} / without");
+            row(&name, &speed(seconds), &speed(plain), Some(plain / seconds), &kernel);
+        }
     }
 
     fn casts(&self, len: usize) {
         let x = self.filled(DType::F32, len);
         let mut y = self.device.alloc(DType::F16, len).unwrap();
-        // A copy of 3 bytes an element reads and writes the 6 that a cast does.
-        let bytes = len as u64 * 3 / 4 * 4;
+        // A copy of 3 bytes an element reads and writes the 6 that a cast does: it reads f32, stores halves, and does not
+        // read what it stores to.
+        let bytes = len as u64 * 3 / 16 * 16;
+        let moved = 2.0 * bytes as f64 / 1e9;
         let mut other = self.device.alloc(DType::F32, len).unwrap();
-        let copy = self.median(|| self.device.time_copy(&x, &mut other, bytes).unwrap().unwrap_or(Duration::MAX));
-        println!("copy {len} · 6 bytes   {:9.2} GB/s", 2.0 * bytes as f64 / copy.as_secs_f64() / 1e9);
+        let driver = self.median(|| self.device.time_copy(&x, &mut other, bytes).unwrap().unwrap_or(Duration::MAX));
+        let speed = |gigabytes: f64, seconds: f64| format!("{:.2} GB/s", gigabytes / seconds);
+        let note = format!("{moved:.2} GB moved");
+        row("copy by the driver", &speed(moved, driver.as_secs_f64()), "", None, &note);
+        let kernel = self.operator(|| self.device.copy_by_kernel(&x, &mut other, bytes)).as_secs_f64();
+        row("copy by a kernel", &speed(moved, kernel), "", None, &note);
+        let copied = speed(moved, kernel);
         for (name, detail) in [("cast", Detail::None), ("cast, counts", Detail::Counts), ("cast, full", Detail::Full)] {
             let table = self.table(detail);
             let time = self.operator(|| {
@@ -125,7 +153,9 @@ impl Bench {
                     y: Store::site(Slot(2), Slot(3), &table, &mut y),
                 })
             });
-            println!("  {name:19} {:9.2} of that", copy.as_secs_f64() / time.as_secs_f64());
+            let (moved, seconds) = (6.0 * len as f64 / 1e9, time.as_secs_f64());
+            let name = format!("{name} / copy by a kernel");
+            row(&name, &speed(moved, seconds), &copied, Some(kernel / seconds), "");
         }
     }
 
@@ -141,6 +171,7 @@ impl Bench {
             (Pass::Weight, &x, &y, lens[1], DType::F32),
         ] {
             let mut out = self.device.alloc(dtype, result).unwrap();
+            let before = self.device.product_launches();
             let time = self.operator(|| {
                 self.device.launch(Launch::Conv {
                     p,
@@ -151,13 +182,24 @@ impl Bench {
                     y: Store::site(Slot(2), Slot(3), &table, &mut out),
                 })
             });
-            println!("conv 7×7 {pass:8?}      {:9.1} GFLOP/s", flops / time.as_secs_f64() / 1e9);
+            let kernel = self.kernel_since(before);
+            let speed = format!("{:.1} GFLOP/s", flops / time.as_secs_f64() / 1e9);
+            row(&format!("conv 7×7 {pass:?}"), &speed, "", None, &kernel);
         }
     }
 }
 
-/// Wall-clock time of a training step, recorded, with one wait at its end.
-fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
+/// Prints a row of the table of results: a line's name, its figure, its baseline in the same run, their ratio, and the
+/// kernel or the bytes behind them.
+fn row(name: &str, here: &str, beside: &str, ratio: Option<f64>, by: &str) {
+    let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
+    println!("| {name} | {here} | {beside} | {ratio} | {by} |");
+}
+
+/// Wall-clock time of a training step, recorded, with one wait at its end; or each of its launches, one by one, between two
+/// timestamps.
+fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, launches: bool) {
+    let products = device.product_engine().to_string();
     let mut parameters = Parameters::seeded(4);
     let net = SegNet::new(&mut parameters.at("net"), 3, channels, 11);
     let method: Method = "gs".parse().unwrap();
@@ -166,7 +208,12 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
     let x: Vec<u8> = (0..pixels * 3).map(|i| (i * 7 % 251) as u8).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| (i / width % 11) as u8).collect();
     let mut times = Vec::new();
-    for _ in 0..9 {
+    for i in 0..9 + if launches { TIMED } else { 0 } {
+        if i >= 9
+            && let Err(error) = trainer.time_launches(true)
+        {
+            return println!("SKIPPED: {error}");
+        }
         let start = Instant::now();
         let batch = [Input::u8([images, height, width, 3], &x), Input::u8([images, height, width, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| {
@@ -176,10 +223,25 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize) {
         trainer.step(gradients.unwrap()).unwrap();
         times.push(start.elapsed());
     }
-    // The first are eager and compile kernels.
+    // The first are eager and compile kernels; launches of the last are timed.
+    times.truncate(9);
     times.drain(..3);
     times.sort_unstable();
-    println!("SegNet step, {images}×{height}×{width}, {channels} channels: {:.1} ms", times[3].as_secs_f64() * 1e3);
+    let step = times[3].as_secs_f64() * 1e3;
+    let name = format!("SegNet step, {images}×{height}×{width}, {channels} channels");
+    row(&name, &format!("{step:.1} ms"), "", None, &products);
+    let rows = trainer.launch_times();
+    if rows.is_empty() {
+        return;
+    }
+    let all: f64 = rows.iter().map(|row| row.seconds).sum::<f64>() * 1e3 / TIMED as f64;
+    println!("\nLaunches of that step one by one, together {all:.3} ms, means of {TIMED} steps:\n");
+    println!("| launch | count | ms | GB/s | GFLOP/s | share |\n|---|---|---|---|---|---|");
+    for row in rows {
+        let (count, ms) = (row.launches as f64 / TIMED as f64, row.seconds * 1e3 / TIMED as f64);
+        let (bytes, operations, share) = (row.gigabytes_per_second(), row.gigaflops(), 1e2 * row.share);
+        println!("| {} {} | {count} | {ms:.4} | {bytes:.2} | {operations:.2} | {share:.2} % |", row.name, row.shape);
+    }
 }
 
 fn main() {
@@ -188,9 +250,13 @@ fn main() {
         Ok(adapter) => adapter,
         Err(error) => return println!("SKIPPED: {error}"),
     };
+    let start = Instant::now();
     let device = Wgpu::open(&adapter, false).unwrap();
-    println!("{}", adapter.name());
+    println!("{}, opened in {:.2?}", adapter.name(), start.elapsed());
+    println!("products of halves by {} ({})", device.product_engine(), device.product_engine_reason());
+    println!("\n| what | here | beside it | ratio | by |\n|---|---|---|---|---|");
     let slow = adapter.is_software();
+    let small = std::env::args().any(|word| word == "--small");
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let bench = Bench { device, words };
     if bench.wants("gemm") {
@@ -203,8 +269,11 @@ fn main() {
     if bench.wants("conv") {
         bench.convolutions(if slow { [1, 24, 32, 16] } else { [12, 180, 240, 64] }, if slow { 16 } else { 64 });
     }
-    if bench.wants("segnet") {
-        let device = Wgpu::open(&adapter, false).unwrap();
-        segnet(device, if slow { [2, 32, 48] } else { [12, 360, 480] }, if slow { 8 } else { 64 });
+    let small = slow || small;
+    for (word, launches) in [("segnet", false), ("launches", true)] {
+        if bench.wants(word) {
+            let device = Wgpu::open(&adapter, false).unwrap();
+            segnet(device, if small { [2, 32, 48] } else { [12, 360, 480] }, if small { 8 } else { 64 }, launches);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The adapters of this machine.
 
-use crate::{Error, operators::coop::Coop};
+use crate::{Error, engine::NotOffered, operators::coop::Coop};
 use pollster::block_on;
 
 /// A GPU, or a driver that pretends to be one.
@@ -80,19 +80,20 @@ impl Adapter {
         ]
     }
 
-    /// How the adapter could multiply matrices of halves by itself.
-    pub(crate) fn cooperative(&self) -> Option<Coop> {
-        Coop::of(&self.inner)
+    /// Arrangements of cooperative matrices to be proven.
+    pub(crate) fn cooperative(&self) -> Result<Vec<Coop>, NotOffered> {
+        Coop::candidates(&self.inner)
     }
 
-    /// A device with all that the adapter allows, and with timestamps where it has them.
-    pub(crate) async fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), Error> {
+    /// A device with all that the adapter allows, with timestamps where it has them, and with cooperative matrices.
+    pub(crate) async fn open(&self, cooperative: bool) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
-        let (coop, experimental) = match self.cooperative() {
+        let (coop, experimental) = if cooperative {
             // SAFETY: what wgpu does not check yet is asked of one kernel, coop.wgsl, which is seen to be right on the
             // device before it is used.
-            Some(_) => (Coop::features(), unsafe { wgpu::ExperimentalFeatures::enabled() }),
-            None => (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled()),
+            (Coop::features(), unsafe { wgpu::ExperimentalFeatures::enabled() })
+        } else {
+            (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled())
         };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("gradscale"),

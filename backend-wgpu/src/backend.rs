@@ -1,9 +1,12 @@
 //! The contract's methods.
 
-use crate::{Error, Memory, Recording, Table, Wgpu};
-use core::ops::Range;
+use crate::{
+    Error, Memory, Recording, Table, Wgpu,
+    engine::{EnginePreference, EngineReason},
+};
+use core::{ops::Range, time::Duration};
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, EngineAvailability, Launch, OnDevice},
     stats::Stats,
 };
 
@@ -65,6 +68,36 @@ impl Backend for Wgpu {
 
     fn repeat(&self, step: &Recording) -> Done<Self> {
         self.again(step)
+    }
+
+    /// By two timestamps around each; `false` without them, and in browsers, where nothing can wait.
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+        self.time_each(times, work)
+    }
+
+    fn product_engine(&self) -> Option<&str> {
+        Some(self.products.name())
+    }
+
+    fn product_engine_availability(&self, name: &str) -> EngineAvailability {
+        match self.products.named(name) {
+            Some(engine) if engine == self.products.engine() => EngineAvailability::Available,
+            _ if self.products.preference() != EnginePreference::Fastest => EngineAvailability::Pinned,
+            Some(_) => EngineAvailability::Available,
+            None => EngineAvailability::Missing,
+        }
+    }
+
+    fn select_product_engine(&mut self, name: &str) -> Done<Self> {
+        let engine = self
+            .products
+            .named(name)
+            .filter(|_| self.product_engine_availability(name) == EngineAvailability::Available);
+        let engine = engine.ok_or_else(|| Error::Engine(format!("this device has no products by {name}")))?;
+        if engine != self.products.engine() {
+            self.products = self.products.with_engine(engine, EngineReason::Recorded);
+        }
+        Ok(())
     }
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {

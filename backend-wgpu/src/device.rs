@@ -2,9 +2,10 @@
 
 use crate::{
     Adapter, Error,
+    engine::{EnginePreference, EngineReason, ProductEngine, ProductLaunches, Refusal, RefusalCause},
     kernel::Compiled,
     launch::ALIGNMENT,
-    operators::coop::{Coop, Proven},
+    operators::coop::{Planted, Products},
     queue::{Health, Pending},
 };
 use gradscale_core::stats::FlushRule;
@@ -28,9 +29,8 @@ pub struct Wgpu {
     /// Bytes that a kernel can see through one binding.
     largest_binding: u64,
     subgroups: bool,
-    /// Cooperative matrices as the adapter offers them, and as they were seen to work.
-    pub(crate) coop: Option<Coop>,
-    pub(crate) proven: Proven,
+    pub(crate) products: Products,
+    pub(crate) planted: Planted,
     pub(crate) flush: FlushRule,
     pub(crate) f32_subnormals: bool,
     pub(crate) compiled: Mutex<Compiled>,
@@ -52,6 +52,9 @@ pub struct Wgpu {
     peak: AtomicU64,
     /// So far.
     pub(crate) dispatches: AtomicU64,
+    /// See [`Wgpu::product_launches`].
+    pub(crate) launches_by_simt: AtomicU64,
+    pub(crate) launches_by_coop: AtomicU64,
 }
 
 impl Wgpu {
@@ -64,10 +67,13 @@ impl Wgpu {
         Self::open(&Adapter::get(index)?, cfg!(debug_assertions))
     }
 
-    /// An adapter; `checked` lets kernels check every index, divisor and loop.
+    /// An adapter; `checked` lets kernels check every index, divisor and loop. The environment variable
+    /// `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products.
+    ///
+    /// Where the adapter offers cooperative matrices, they are proven and timed first: see [`Wgpu::product_engine_reason`].
     ///
     /// # Errors
-    /// [`Error::NoDevice`], and what the first kernels meet.
+    /// [`Error::NoDevice`], [`Error::Engine`], and what the first kernels meet.
     pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
         block_on(Self::open_async(adapter, checked))
     }
@@ -79,7 +85,54 @@ impl Wgpu {
     /// # Errors
     /// As [`Wgpu::open`].
     pub async fn open_async(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
-        let (device, queue) = adapter.open().await?;
+        Self::open_with_async(adapter, checked, EnginePreference::from_environment()?).await
+    }
+
+    /// [`Wgpu::open`] with a preference for an engine of products, whatever the environment says.
+    ///
+    /// # Errors
+    /// As [`Wgpu::open`].
+    pub fn open_with(adapter: &Adapter, checked: bool, preference: EnginePreference) -> Result<Self, Error> {
+        block_on(Self::open_with_async(adapter, checked, preference))
+    }
+
+    /// [`Wgpu::open_with`] without blocking, as [`Wgpu::open_async`].
+    ///
+    /// # Errors
+    /// As [`Wgpu::open`].
+    pub async fn open_with_async(
+        adapter: &Adapter, checked: bool, preference: EnginePreference,
+    ) -> Result<Self, Error> {
+        Self::open_planted(adapter, checked, preference, Planted::Nothing).await
+    }
+
+    pub(crate) async fn open_planted(
+        adapter: &Adapter, checked: bool, preference: EnginePreference, planted: Planted,
+    ) -> Result<Self, Error> {
+        let candidates = adapter.cooperative();
+        let offered = preference != EnginePreference::Simt && candidates.is_ok();
+        let mut opened = Self { planted, ..Self::connect(adapter, checked, offered).await? };
+        let chosen = opened.choose_products(candidates.clone(), preference, adapter.is_software()).await;
+        opened.products = match (chosen, candidates, preference) {
+            (Ok(products), _, _) => products,
+            // A driver that loses its device over cooperative matrices may well do without them.
+            (Err(Error::Lost(reason)), Ok(candidates), EnginePreference::Fastest) => {
+                opened = Self::connect(adapter, checked, false).await?;
+                let cause = RefusalCause::Failed(format!("the device is lost: {reason}"));
+                let refusals = candidates.first().map(|coop| Refusal { engine: coop.engine(), cause });
+                Products::simt(preference, EngineReason::Refused(refusals.into_iter().collect()))
+            }
+            (Err(error), _, _) => return Err(error),
+        };
+        // Those of the proof are nobody's.
+        opened.launches_by_simt = AtomicU64::new(0);
+        opened.launches_by_coop = AtomicU64::new(0);
+        Ok(opened)
+    }
+
+    /// A device whose engine of products is not yet chosen.
+    async fn connect(adapter: &Adapter, checked: bool, cooperative: bool) -> Result<Self, Error> {
+        let (device, queue) = adapter.open(cooperative).await?;
         let (health, limits) = (Health::of(&device), device.limits());
         let subgroups = device.features().contains(wgpu::Features::SUBGROUP);
         let mut opened = Self {
@@ -90,8 +143,8 @@ impl Wgpu {
             largest_binding: limits.max_storage_buffer_binding_size,
             subgroups,
             limits,
-            coop: adapter.cooperative(),
-            proven: Proven::new(),
+            products: Products::simt(EnginePreference::Simt, EngineReason::Pinned),
+            planted: Planted::Nothing,
             flush: FlushRule::Nearest,
             f32_subnormals: false,
             compiled: Mutex::default(),
@@ -106,6 +159,8 @@ impl Wgpu {
             others: Mutex::default(),
             peak: AtomicU64::new(0),
             dispatches: AtomicU64::new(0),
+            launches_by_simt: AtomicU64::new(0),
+            launches_by_coop: AtomicU64::new(0),
         };
         opened.probe().await?;
         Ok(opened)
@@ -118,10 +173,10 @@ impl Wgpu {
         Self { largest_binding: bytes.clamp(ALIGNMENT, self.largest_binding), ..self }
     }
 
-    /// As on a device without subgroups: for tests; results are the same.
+    /// As on a device without subgroups, and so without cooperative matrices: for tests.
     #[must_use]
     pub fn without_subgroups(self) -> Self {
-        Self { subgroups: false, compiled: Mutex::default(), ..self }
+        Self { subgroups: false, compiled: Mutex::default(), ..self }.without_cooperative_matrices()
     }
 
     pub(crate) const fn has_subgroups(&self) -> bool {
@@ -134,10 +189,30 @@ impl Wgpu {
         self.dispatches.load(Relaxed)
     }
 
-    /// Without cooperative matrices, for which it is measured how much they help.
+    /// As on an adapter without cooperative matrices: for tests, and to measure how much they help.
     #[must_use]
     pub fn without_cooperative_matrices(self) -> Self {
-        Self { coop: None, ..self }
+        let products = Products::simt(self.products.preference(), EngineReason::Pinned);
+        Self { products, ..self }
+    }
+
+    /// The engine that multiplies matrices of halves. Products that cooperative matrices cannot compute, and all
+    /// convolutions, go by [`ProductEngine::Simt`] in any case; [`Wgpu::product_launches`] counts both.
+    #[must_use]
+    pub const fn product_engine(&self) -> ProductEngine {
+        self.products.engine()
+    }
+
+    /// The reason for [`Wgpu::product_engine`].
+    #[must_use]
+    pub const fn product_engine_reason(&self) -> &EngineReason {
+        self.products.reason()
+    }
+
+    /// Products launched or recorded since the device was opened, by the kernel that they went to.
+    #[must_use]
+    pub fn product_launches(&self) -> ProductLaunches {
+        ProductLaunches { simt: self.launches_by_simt.load(Relaxed), cooperative: self.launches_by_coop.load(Relaxed) }
     }
 
     pub(crate) const fn device(&self) -> &wgpu::Device {

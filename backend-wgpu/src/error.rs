@@ -35,6 +35,8 @@ pub enum Error {
     Unsupported(&'static str),
     /// A row of statistics that no kernel writes.
     Row(RowError),
+    /// An engine of products that is asked for and not available, or no engine at all.
+    Engine(String),
     /// Anything else.
     Failed(String),
 }
@@ -56,6 +58,7 @@ impl fmt::Display for Error {
             Self::Kernel { name, log } => write!(f, "the kernel {name} does not compile: {log}"),
             Self::Unsupported(operator) => write!(f, "the wgpu backend has no operator {operator}"),
             Self::Row(error) => write!(f, "the device wrote a broken row of statistics: {error}"),
+            Self::Engine(reason) => f.write_str(reason),
             Self::Failed(reason) => write!(f, "the device failed: {reason}"),
         }
     }

@@ -93,6 +93,8 @@ macro_rules! kernels {
 kernels! {
     TAIL = "tail" [] ();
     PROBE = "probe" [] ();
+    COMPARE = "compare" [] ();
+    STREAM = "stream" [] ();
     MOMENTS = "moments" [HALF] ();
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x") Y;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;

@@ -13,6 +13,7 @@
 mod adapter;
 mod backend;
 mod device;
+mod engine;
 mod error;
 mod kernel;
 mod launch;
@@ -25,6 +26,9 @@ mod timing;
 
 pub use adapter::{Adapter, adapters, adapters_async};
 pub use device::Wgpu;
+pub use engine::{
+    EnginePreference, EngineReason, NotOffered, ProductEngine, ProductLaunches, Refusal, RefusalCause, Timing,
+};
 pub use error::Error;
 pub use memory::Memory;
 pub use queue::Recording;

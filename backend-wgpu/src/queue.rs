@@ -22,7 +22,7 @@ pub(crate) struct Launch {
 }
 
 /// The launches of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recording {
     launches: Vec<Launch>,
 }
@@ -38,6 +38,8 @@ pub(crate) struct Pending {
     launches: Vec<Launch>,
     /// Where launches go instead while a step is recorded.
     recording: Option<Vec<Launch>>,
+    /// Whether they wait, however many there are, for somebody who puts timestamps around them.
+    holds: bool,
 }
 
 /// What the device's callbacks said: once lost, always lost; another error is told once. They are called inside the call
@@ -107,7 +109,7 @@ impl Wgpu {
         }
         pending.launches.push(launch);
         self.dispatches.fetch_add(1, Relaxed);
-        let many = pending.launches.len() >= MANY;
+        let many = pending.launches.len() >= MANY && !pending.holds;
         drop(pending);
         if many { self.flush() } else { Ok(()) }
     }
@@ -155,6 +157,17 @@ impl Wgpu {
         let view = staging.get_mapped_range(..).map_err(|error| Error::Failed(error.to_string()))?;
         show(&view);
         Ok(())
+    }
+
+    /// Runs `work` and returns what it has enqueued, not submitted.
+    pub(crate) fn held(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Launch>, Error> {
+        self.flush()?;
+        self.pending().holds = true;
+        let done = work();
+        let mut pending = self.pending();
+        pending.holds = false;
+        let launches = core::mem::take(&mut pending.launches);
+        done.map(|()| launches)
     }
 
     pub(crate) fn start_recording(&self) {

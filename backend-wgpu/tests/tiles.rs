@@ -2,14 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: small sizes, devices that are there")]
 
-use gradscale::Cpu;
+use gradscale::{
+    CheckpointError, Cpu, Error, Input, Method, Parameters, Trainer,
+    nn::{Linear, Module},
+    optim::Sgd,
+};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
     ops::{Conv2d, Gemm, Pass},
     stats::{Convention, Detail, Stats},
 };
-use gradscale_wgpu::Wgpu;
+use gradscale_wgpu::{Adapter, EnginePreference, EngineReason, ProductEngine, ProductLaunches, Wgpu, adapters};
 use pollster::block_on;
+use std::collections::BTreeMap;
 
 /// Small integers, whose sums of products are exact in any order.
 fn integers(len: usize, seed: u64) -> Vec<f32> {
@@ -64,33 +69,140 @@ fn device() -> Option<Wgpu> {
     }
 }
 
-/// Products that cooperative matrices may take, with them where the adapter has them, and without. With
-/// `GRADSCALE_REQUIRE_COOP=1` they must have been taken.
+/// The first adapter that has cooperative matrices, opened with them, however slow they are. With
+/// `GRADSCALE_REQUIRE_COOP=1` there must be one.
+fn cooperative() -> Option<(Adapter, Wgpu)> {
+    let required = std::env::var("GRADSCALE_REQUIRE_COOP").is_ok_and(|value| value == "1");
+    let mut causes = Vec::new();
+    for adapter in adapters() {
+        match Wgpu::open_with(&adapter, cfg!(debug_assertions), EnginePreference::Cooperative) {
+            Ok(device) => return Some((adapter, device)),
+            Err(error) => causes.push(format!("{}: {error}", adapter.name())),
+        }
+    }
+    assert!(!required, "cooperative matrices are required: {causes:?}");
+    println!("SKIPPED: {causes:?}");
+    None
+}
+
+fn gemm<B: Backend>(device: &B, p: Gemm) -> (Vec<f32>, Stats) {
+    let lens = p.lens().map(|len| len as usize);
+    run(device, lens, |device, a, b, store| device.launch(Launch::Gemm { p, a, b, bias: None, y: store }))
+}
+
+/// Products by cooperative matrices and without agree with the CPU, and went to the kernel that is named.
 #[test]
 fn cooperative_matrices_agree_with_the_cpu() {
-    let (Some(gpu), Some(without)) = (device(), device()) else { return };
-    let (without, cpu) = (without.without_cooperative_matrices(), Cpu::new(0).unwrap());
+    let Some((adapter, gpu)) = cooperative() else { return };
+    let fastest = Wgpu::open_with(&adapter, cfg!(debug_assertions), EnginePreference::Fastest).unwrap();
+    println!("{}: {} ({})", adapter.name(), fastest.product_engine(), fastest.product_engine_reason());
+    let (without, cpu) = (fastest.without_cooperative_matrices(), Cpu::new(0).unwrap());
+    let mut products = 0;
     for (m, n, k) in [(136, 152, 104), (260, 36, 20), (64, 64, 516)] {
         for transposed in [[false, false], [true, false], [false, true], [true, true]] {
             let p = Gemm::new(m, n, k).and_then(|p| p.batched(2, [m * k, k * n, m * n])).unwrap();
             let p = if transposed[0] { p.transpose_a().unwrap() } else { p };
             let p = if transposed[1] { p.transpose_b().unwrap() } else { p };
-            let lens = p.lens().map(|len| len as usize);
-            let want =
-                run(&cpu, lens, |device, a, b, store| device.launch(Launch::Gemm { p, a, b, bias: None, y: store }));
+            let want = gemm(&cpu, p);
             for device in [&gpu, &without] {
-                let got = run(device, lens, |device, a, b, store| {
-                    device.launch(Launch::Gemm { p, a, b, bias: None, y: store })
-                });
-                same(&format!("{p:?}"), &got, &want);
+                same(&format!("{p:?} by {}", device.product_engine()), &gemm(device, p), &want);
             }
+            products += 1;
         }
     }
-    let used = gpu.has_cooperative_matrices();
-    println!("cooperative matrices: {}", if used { "used" } else { "not offered, or not exact" });
-    let required = std::env::var("GRADSCALE_REQUIRE_COOP").is_ok_and(|value| value == "1");
-    assert!(used || !required, "cooperative matrices are required and were not used");
-    assert!(!without.has_cooperative_matrices());
+    assert_eq!(gpu.product_launches(), ProductLaunches { simt: 0, cooperative: products });
+    assert_eq!(without.product_launches(), ProductLaunches { simt: products, cooperative: 0 });
+    // Sizes that are no multiples of four go by SIMT, and are counted there.
+    let p = Gemm::new(65, 66, 67).unwrap();
+    same("remainders", &gemm(&gpu, p), &gemm(&cpu, p));
+    assert_eq!(gpu.product_launches(), ProductLaunches { simt: 1, cooperative: products });
+    println!("cooperative matrices: {products} products by {}", gpu.product_engine());
+}
+
+/// Two devices on one adapter choose the same, and a pinned engine is the one that runs.
+#[test]
+fn the_engine_of_products_is_chosen_alike_and_can_be_pinned() {
+    for adapter in adapters() {
+        let open = |preference| Wgpu::open_with(&adapter, cfg!(debug_assertions), preference);
+        let [first, second] = [open(EnginePreference::Fastest), open(EnginePreference::Fastest)].map(Result::unwrap);
+        let reasons = [&first, &second].map(|device| device.product_engine_reason().to_string());
+        println!("{}: {} ({})", adapter.name(), first.product_engine(), reasons.join(" / "));
+        assert_eq!(first.product_engine(), second.product_engine(), "{reasons:?}");
+        let simt = open(EnginePreference::Simt).unwrap();
+        assert_eq!((simt.product_engine(), simt.product_engine_reason()), (ProductEngine::Simt, &EngineReason::Pinned));
+        gemm(&simt, Gemm::new(64, 64, 64).unwrap());
+        assert_eq!(simt.product_launches(), ProductLaunches { simt: 1, cooperative: 0 });
+    }
+}
+
+/// A training by this device; the bytes of its checkpoint.
+fn trainer(device: Wgpu) -> (Trainer<Wgpu>, Linear) {
+    let mut parameters = Parameters::seeded(3);
+    let net = Linear::new(&mut parameters.at("net"), 64, 64);
+    (Trainer::new(device, parameters, Sgd::new(0.5), Method::mixed()).unwrap(), net)
+}
+
+/// Steps with a batch that cooperative matrices can multiply.
+fn train((trainer, net): &mut (Trainer<Wgpu>, Linear), steps: usize) {
+    let x: Vec<f32> = (0..64 * 64).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let labels: Vec<u8> = (0..64).collect();
+    for _ in 0..steps {
+        let batch = [Input::f32([64, 64], &x), Input::u8([64], &labels)];
+        let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).unwrap();
+        assert!(trainer.step(gradients).unwrap().skipped.is_none());
+    }
+}
+
+/// A checkpoint names its engine; who resumes it continues with that engine, whatever the device had chosen, and with the
+/// same bits. A device without the engine refuses, and changes nothing; a pinned device stays as it is, and says so.
+#[test]
+fn a_resumed_training_keeps_its_engine() {
+    let Some((adapter, device)) = cooperative() else { return };
+    let simt = || Wgpu::open_with(&adapter, cfg!(debug_assertions), EnginePreference::Simt).unwrap();
+    let fastest = || Wgpu::open_with(&adapter, cfg!(debug_assertions), EnginePreference::Fastest).unwrap();
+    let engine = device.product_engine();
+    let mut whole = trainer(device);
+    train(&mut whole, 4);
+    assert!(whole.0.device().product_launches().cooperative > 0);
+    let saved = whole.0.save(&BTreeMap::new()).unwrap();
+    assert!(String::from_utf8_lossy(&saved).contains(&engine.to_string()));
+    train(&mut whole, 3);
+
+    // A checkpoint of SIMT is resumed by SIMT, whatever the device has chosen by timing.
+    let bits = |of: &(Trainer<Wgpu>, Linear)| of.0.save(&BTreeMap::new()).unwrap();
+    let mut plain = trainer(simt());
+    train(&mut plain, 1);
+    let mut resumed = trainer(fastest());
+    resumed.0.load(&bits(&plain)).unwrap();
+    assert_eq!((resumed.0.device().product_engine(), resumed.0.replaced_engine()), (ProductEngine::Simt, None));
+    let launches = |of: &(Trainer<Wgpu>, Linear)| of.0.device().product_launches();
+    let before = launches(&resumed);
+    train(&mut resumed, 3);
+    let by_simt = launches(&resumed);
+    assert!(by_simt.simt > before.simt && by_simt.cooperative == before.cooperative, "{before:?} {by_simt:?}");
+
+    // Its steps are recorded by now. Those after a checkpoint of the other engine are recorded anew, and have its bits.
+    resumed.0.load(&saved).unwrap();
+    assert_eq!(resumed.0.device().product_engine(), engine);
+    train(&mut resumed, 3);
+    let after = launches(&resumed);
+    assert!(after.cooperative > by_simt.cooperative && after.simt == by_simt.simt, "{by_simt:?} {after:?}");
+    assert!(bits(&whole) == bits(&resumed), "other weights");
+
+    let mut lacking = trainer(fastest().without_cooperative_matrices());
+    let untouched = bits(&lacking);
+    let error = lacking.0.load(&saved).expect_err("it has no such engine");
+    let Error::Checkpoint(CheckpointError::Settings { of, differences }) = &error else { panic!("{error}") };
+    assert_eq!((of.as_str(), differences.len()), (CheckpointError::DEVICE, 1));
+    assert!(error.to_string().contains(&format!("products {engine} there, simt here")), "{error}");
+    assert!(bits(&lacking) == untouched, "something was changed");
+
+    let mut pinned = trainer(simt());
+    pinned.0.load(&saved).unwrap();
+    let replaced = pinned.0.replaced_engine().expect("it is another");
+    assert_eq!((replaced.there.as_str(), replaced.here.as_str()), (&*engine.to_string(), "simt"));
+    train(&mut pinned, 1);
+    assert_eq!(pinned.0.device().product_launches().cooperative, 0);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod mixed;
 #[path = "../../tests/engine/tests/shift/nets.rs"]
 mod nets;
 mod placed;
+#[path = "../../tests/engine/tests/timed/mod.rs"]
+mod timed;
 mod update;
 #[path = "../../tests/engine/tests/weights/mod.rs"]
 mod weights;
@@ -97,6 +99,13 @@ fn recorded_steps_are_eager_ones() {
 fn batches_sent_ahead() {
     let Some(_) = device() else { return };
     ahead::batches_sent_ahead(|| device().expect("as before"));
+}
+
+#[test]
+fn launches_of_a_step_are_timed() {
+    if device().is_some() {
+        timed::launches_are_timed(|| device().expect("as before"));
+    }
 }
 
 #[test]

@@ -253,6 +253,8 @@ enum gs_limit
   GS_LIMIT_RANGE = 3,
   // The scale needed was below 1, and the rule does not go there.
   GS_LIMIT_ONE = 4,
+  // The largest magnitude decides. No site of this interface does so.
+  GS_LIMIT_AMAX = 5,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -111,6 +111,8 @@ pub enum gs_limit {
     GS_LIMIT_RANGE = 3,
     /// The scale needed was below 1, and the rule does not go there.
     GS_LIMIT_ONE = 4,
+    /// The largest magnitude decides. No site of this interface does so.
+    GS_LIMIT_AMAX = 5,
 }
 
 /// What made a site decide.
@@ -317,6 +319,7 @@ pub unsafe extern "C" fn gs_site_decision(site: *const gs_site, decision: *mut g
             LimitedBy::Overflow => gs_limit::GS_LIMIT_OVERFLOW,
             LimitedBy::Range => gs_limit::GS_LIMIT_RANGE,
             LimitedBy::One => gs_limit::GS_LIMIT_ONE,
+            LimitedBy::Amax => gs_limit::GS_LIMIT_AMAX,
         };
         let trigger = match last.trigger {
             Trigger::First => gs_trigger::GS_TRIGGER_FIRST,

@@ -1,6 +1,7 @@
 //! Results that cannot be right: questioned at once, and in what is kept of a run, with the likely cause.
 
 use crate::metrics::{Metric, Metrics};
+use gradscale::sites::LossScaleWarning;
 use indicatif::ProgressBar;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,6 +25,7 @@ pub struct Doubts {
     classes: Vec<String>,
     recent: VecDeque<bool>,
     skips: Option<String>,
+    scale: Option<String>,
     zeros: Option<Zeros>,
     one_class: Option<String>,
     one_image: Option<String>,
@@ -54,7 +56,7 @@ impl Doubts {
         self.recent.push_back(skipped.is_some());
         let skips = self.recent.iter().filter(|skipped| **skipped).count();
         if let (Some(last), true, None) = (skipped, skips > SKIPS, &self.skips) {
-            let cause = if last.contains("NaN") {
+            let cause = if last.contains("NaN") || last.contains("the loss of this batch is") {
                 "values stopped being numbers: look for infinite or missing values in the data, or lower the learning rate"
             } else {
                 "the loss scale is too large, or grows too fast"
@@ -72,6 +74,14 @@ impl Doubts {
                     self.unsaid.extend(self.zeros());
                 }
             }
+        }
+    }
+
+    /// A dynamic loss scale that has become too small, the first time that it has.
+    pub fn loss_scale(&mut self, iteration: u64, warning: LossScaleWarning) {
+        if self.scale.is_none() {
+            self.scale = Some(format!("at step {iteration} {warning}"));
+            self.unsaid.extend(self.scale.clone());
         }
     }
 
@@ -165,7 +175,8 @@ impl Doubts {
 
     /// All of them.
     pub fn all(&self) -> Vec<String> {
-        let all = [&self.skips, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
+        let all =
+            [&self.skips, &self.scale, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
         let all = std::iter::once(self.zeros()).chain(all.map(Clone::clone));
         all.flatten().collect()
     }
@@ -234,6 +245,27 @@ mod tests {
             doubts.step(iteration, 1.0, (iteration % 11 == 0).then_some("skipped: x overflowed at 2^3"));
         }
         assert!(doubts.all().is_empty());
+    }
+
+    #[test]
+    fn a_loss_scale_that_has_become_too_small() {
+        let mut doubts = Doubts::new(&[]);
+        doubts.loss_scale(30, LossScaleWarning::Collapsed { exponent: -11 });
+        doubts.loss_scale(31, LossScaleWarning::Collapsed { exponent: -12 });
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        assert!(
+            one.starts_with("at step 30 the loss scale has fallen to 2^-11, because steps were not finite"),
+            "{one}"
+        );
+        // Skips by an infinite loss are not the fault of a scale.
+        for iteration in 1..=100 {
+            doubts.step(
+                iteration,
+                1.0,
+                Some("skipped: the loss of this batch is infinite: nothing was learned from it"),
+            );
+        }
+        assert!(doubts.all()[0].contains("look for infinite or missing values in the data"), "{:?}", doubts.all());
     }
 
     #[test]

@@ -188,3 +188,63 @@ fn the_sweep_is_a_comparison() {
     assert!(json["beside"].is_null() && out.contains("| fixed:32768 |"), "{out}");
     refused(at, "compare --sweep --methods gs", "cannot be used with");
 }
+
+#[test]
+fn scales_from_largest_magnitudes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    // Delayed scaling: from 2^0, and from then on by what was seen before. A replay of the trace finds the same exponents.
+    let steps = resumed(at, "--method amax:history=4", "delayed");
+    assert!(sites(&steps[0]).all(|(_, exponent)| exponent == 0));
+    assert!(steps[1..].iter().flat_map(sites).all(|(_, exponent)| exponent > 0));
+    done(at, "replay delayed.jsonl --method amax:history=4 --out played.jsonl");
+    let played = lines(&at.join("played.jsonl"));
+    assert_eq!(played.len(), steps.len());
+    for (step, played) in steps.iter().zip(&played) {
+        let replayed = played["sites"].as_array().expect("sites").iter().map(|site| site["alpha"].as_i64());
+        assert!(sites(step).map(|(_, exponent)| Some(exponent)).eq(replayed), "{played}");
+    }
+    // Current scaling: each tensor by its own maximum, in the first step too, so that no step is skipped.
+    let steps = resumed(at, "--method amax", "current");
+    assert!(steps.iter().flat_map(sites).all(|(_, exponent)| exponent > 0));
+    let log = lines(&at.join("current/log.jsonl"));
+    assert!(log.iter().all(|step| step["skipped"].is_null()), "{log:?}");
+    refused(at, "train --method amax:history=20", "an amax history must hold at most 16 rows, not 20");
+}
+
+#[test]
+fn loss_scales_by_the_names_of_those_who_have_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let help = done(at, "compare --help");
+    for named in ["torch-20th       dynamic:interval=steps/20,wgrad=half", "megatron", "deepspeed", "zhao", "apex"] {
+        assert!(help.contains(named), "{help}");
+    }
+    assert!(!help.contains("{baselines}"));
+    let said = done(
+        at,
+        &format!("compare {SMALL} --iters 40 --methods torch,dynamic:interval=steps/20,amax:history=16 --out compared"),
+    );
+    for line in [
+        "- torch: stands for dynamic:wgrad=half.",
+        "- torch: never grows in this run: it needs 2000 clean steps, and the run has 40.",
+        "- dynamic:interval=steps/20: stands for dynamic:interval=2.",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(!said.contains("steps/20: never grows"), "{said}");
+    // What a part of the run is stays as it was when a training goes on for longer.
+    let begin = format!("train {SMALL} --method torch-20th --iters 40 --out part");
+    let error = gradscale(at, &begin).2;
+    assert!(!error.contains("never grows"), "{error}");
+    done(at, "train --resume part --iters 60 ");
+    let log = lines(&at.join("part/log.jsonl"));
+    let exponents: Vec<i64> =
+        log.iter().filter_map(|step| step["sites"].as_array()?.first()?["alpha"].as_i64()).collect();
+    assert_eq!(exponents[..6], [16, 17, 17, 18, 18, 19], "a twentieth of 40 steps");
+    // It grows after two clean steps in the last third, too, where a twentieth of 60 steps would be three.
+    let growths: Vec<usize> = (40..59).filter(|&step| exponents[step + 1] > exponents[step]).collect();
+    assert!(growths.windows(2).any(|pair| pair[1] - pair[0] == 2), "{exponents:?}");
+    let error = gradscale(at, &format!("train {SMALL} --method torch --iters 3 --out short")).2;
+    assert!(error.contains("--method torch: never grows in this run: it needs 2000 clean steps, and the run has 3."));
+}

@@ -107,7 +107,7 @@ class Choice:
         """The share of the non-zero values that is expected to flush; NaN where a rule has no model."""
 
 class Rule:
-    """A rule of gradient scaling, without a site's memory: "gs", "gs:paper", "gs:paper-literal", "gs:authors", and
+    """A rule of gradient scaling, without a site's memory: "gs", "gs:paper", "gs:paper-literal", "gs:authors", "amax", and
     their options as `METHODS` has them."""
 
     def __init__(self, method: str = "gs") -> None: ...
@@ -167,6 +167,9 @@ class Decision(TypedDict):
     flushed: float
     trigger: Literal["first", "interval", "overflow", "after a skip", "repeat"]
 
+def baselines() -> list[tuple[str, str, str]]:
+    """Loss scales by the names of who has them: name, the method that it stands for, and what sets it apart."""
+
 class Sites:
     """Names, exponents and decisions of all places where gradients become half, under one method.
 
@@ -175,8 +178,11 @@ class Sites:
     was lost.
     """
 
-    def __init__(self, method: str = "gs", names: Sequence[str] = (), *, late: bool = False) -> None:
-        """`method`: "gs", "gs:interval=5,gamma=1e-4", "dynamic", "fixed:128" …: see `METHODS`."""
+    def __init__(
+        self, method: str = "gs", names: Sequence[str] = (), *, late: bool = False, steps: int | None = None
+    ) -> None:
+        """`method`: "gs", "gs:interval=5,gamma=1e-4", "amax:history=16", "dynamic", "fixed:128" …: see `METHODS`. `steps`: the
+        length of the training, for an interval that is a part of it ("dynamic:interval=steps/20", "torch-20th")."""
     def add(self, name: str, kind: Literal["site", "forward", "parameter"] = "site", *, shared: bool = False) -> int:
         """Another site; its number. `shared`: several calls in a step store there. Sites that store in half in the forward
         pass ("forward") and gradients of parameters ("parameter") stay at exponent 0; they can only be blamed."""
@@ -242,9 +248,10 @@ class Sites:
         nothing has changed then."""
 
 class LossScale:
-    """A loss-scale schedule with its whole state: "fixed:128", "dynamic", "dynamic:10", "delayed", "logmax" …"""
+    """A loss-scale schedule with its whole state: "fixed:128", "dynamic", "dynamic:10", "delayed", "logmax", "torch" …"""
 
-    def __init__(self, method: str = "dynamic") -> None: ...
+    def __init__(self, method: str = "dynamic", *, steps: int | None = None) -> None:
+        """`steps`: as for `Sites`."""
     @property
     def method(self) -> str: ...
     @property

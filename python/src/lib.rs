@@ -23,10 +23,25 @@ fn wrong(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
+/// The text of a method; for a training of so many steps, with the interval that is a part of these.
+fn method_for(method: &str, steps: Option<u64>) -> PyResult<String> {
+    let Some(steps) = steps else { return Ok(method.to_owned()) };
+    let read = gradscale::Method::for_steps(method, steps).map_err(wrong)?;
+    // A text that needs no steps stays as it was written.
+    Ok(if method.parse::<gradscale::Method>().is_ok() { method.to_owned() } else { read.to_string() })
+}
+
+/// Name, method and description of loss scales that are called by who has them.
+#[pyfunction]
+fn baselines() -> Vec<(&'static str, &'static str, &'static str)> {
+    gradscale::BASELINES.iter().map(|baseline| (baseline.name, baseline.method, baseline.about)).collect()
+}
+
 #[pymodule]
 mod _gradscale {
     #[pymodule_export]
     use crate::{
+        baselines,
         cast::{cast_into, decode_into, width},
         device::set_num_threads,
         outcome::Outcome,

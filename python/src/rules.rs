@@ -6,7 +6,7 @@ use gradscale::{
     core::{
         model::terms::{ConvShape, Terms},
         scaled::Scaled,
-        solve::{self, Exact, Operand},
+        solve::{self, Amax, Exact, Operand},
     },
 };
 use pyo3::{create_exception, exceptions::PyValueError, prelude::*};
@@ -72,11 +72,23 @@ pub fn conv_terms(
 pub struct Rule {
     preset: Preset,
     exact: Exact,
+    amax: Option<Amax>,
     method: String,
 }
 
 fn parts(parts: &[(f32, i32)]) -> Vec<Scaled<f32>> {
     parts.iter().map(|&(amax, exponent)| Scaled::new(amax, exponent)).collect()
+}
+
+impl Rule {
+    /// Decision of a rule that needs no more than the row of the values that are stored.
+    fn of_row(&self, row: &Stats) -> Result<solve::Choice, solve::NoDecision> {
+        let Some(amax) = self.amax else { return self.exact.decide(&row.0) };
+        if row.0.counts().non_finite() != 0 {
+            return Err(solve::NoDecision::NotFinite);
+        }
+        Ok(amax.decide_below(row.0.room_above().ok_or(solve::NoDecision::Empty)?))
+    }
 }
 
 #[pymethods]
@@ -86,7 +98,8 @@ impl Rule {
     fn new(method: &str) -> PyResult<Self> {
         match method.parse::<Method>().map_err(wrong)?.scaling {
             Scaling::Gradient(gradient) => {
-                Ok(Self { preset: gradient.preset, exact: gradient.site.exact, method: method.to_owned() })
+                let (exact, amax) = (gradient.site.exact, gradient.site.amax);
+                Ok(Self { preset: gradient.preset, exact, amax, method: method.to_owned() })
             }
             Scaling::Loss(_) => Err(wrong(format!("{method} is a loss scale; LossScale takes it"))),
         }
@@ -97,10 +110,10 @@ impl Rule {
         &self.method
     }
 
-    /// By the exact rule, from a row with its histogram; by the others as for a cast that is no product, softmax or sum.
+    /// By the exact rule, from a row with its histogram; by amax, from the row's largest magnitude; by the others as for a cast that is no product, softmax or sum.
     fn decide(&self, row: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
-            Preset::Exact => self.exact.decide(&row.0),
+            Preset::Exact | Preset::Amax => self.of_row(row),
             Preset::Paper(paper) => paper.other_cast(&row.0),
             Preset::Authors(authors) => authors.other_cast(&row.0),
         })
@@ -115,14 +128,14 @@ impl Rule {
         answer(operands.and_then(|(dy, w)| match &self.preset {
             Preset::Paper(paper) => paper.product(&dy, &w, terms),
             Preset::Authors(authors) => authors.product(&dy, &w, terms, exponent),
-            Preset::Exact => Err(solve::NoDecision::Detail),
+            Preset::Exact | Preset::Amax => Err(solve::NoDecision::Detail),
         }))
     }
 
     /// The cast behind a softmax, from a row with sums.
     fn softmax_cast(&self, row: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
-            Preset::Exact => self.exact.decide(&row.0),
+            Preset::Exact | Preset::Amax => self.of_row(row),
             Preset::Paper(paper) => paper.softmax_cast(&row.0),
             Preset::Authors(authors) => authors.softmax_cast(&row.0),
         })
@@ -132,7 +145,7 @@ impl Rule {
     #[pyo3(signature = (of, total))]
     fn branch(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
-            Preset::Exact => self.exact.decide(&total.0),
+            Preset::Exact | Preset::Amax => self.of_row(total),
             Preset::Paper(paper) => paper.branch(&parts(&of), &total.0),
             Preset::Authors(authors) => authors.branch(&parts(&of), &total.0),
         })
@@ -142,7 +155,7 @@ impl Rule {
     #[pyo3(signature = (of, total))]
     fn split(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
-            Preset::Exact => self.exact.decide(&total.0),
+            Preset::Exact | Preset::Amax => self.of_row(total),
             Preset::Paper(paper) => paper.branch(&parts(&of), &total.0),
             Preset::Authors(authors) => authors.split(&parts(&of), &total.0),
         })

@@ -28,9 +28,10 @@ fn schedule(method: &str) -> PyResult<loss_scale::LossScale> {
 #[pymethods]
 impl LossScale {
     #[new]
-    #[pyo3(signature = (method="dynamic"))]
-    fn new(method: &str) -> PyResult<Self> {
-        Ok(Self { schedule: schedule(method)?, method: method.to_owned() })
+    #[pyo3(signature = (method="dynamic", *, steps=None))]
+    fn new(method: &str, steps: Option<u64>) -> PyResult<Self> {
+        let method = crate::method_for(method, steps)?;
+        Ok(Self { schedule: schedule(&method)?, method })
     }
 
     #[getter]

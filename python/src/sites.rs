@@ -8,7 +8,7 @@ use crate::{
     wrong,
 };
 use gradscale::{
-    Cause, Method, Preset, Scaling,
+    Cause, Method, Scaling,
     core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
     sites::{self, Attempt, Finished, SavedSite, SlotKind},
 };
@@ -43,7 +43,7 @@ fn slot(index: usize) -> Slot {
 fn decides_from_rows(scaling: &Scaling) -> bool {
     match scaling {
         Scaling::Loss(_) => true,
-        Scaling::Gradient(gradient) => gradient.preset == Preset::Exact,
+        Scaling::Gradient(gradient) => gradient.preset.decides_from_rows(),
     }
 }
 
@@ -54,14 +54,15 @@ fn scaling(method: &str) -> PyResult<Scaling> {
 #[pymethods]
 impl Sites {
     #[new]
-    #[pyo3(signature = (method="gs", names=Vec::new(), *, late=false))]
-    fn new(method: &str, names: Vec<String>, late: bool) -> PyResult<Self> {
-        let scaling = scaling(method)?;
+    #[pyo3(signature = (method="gs", names=Vec::new(), *, late=false, steps=None))]
+    fn new(method: &str, names: Vec<String>, late: bool, steps: Option<u64>) -> PyResult<Self> {
+        let method = crate::method_for(method, steps)?;
+        let scaling = scaling(&method)?;
         if late && !decides_from_rows(&scaling) {
             return Err(wrong(format!("{method} decides inside a step, which rows that come late cannot do")));
         }
         let sites = sites::Sites::new(scaling).map_err(wrong)?;
-        let mut all = Self { sites, method: method.to_owned(), late };
+        let mut all = Self { sites, method, late };
         for name in names {
             all.add(&name, "site", false)?;
         }

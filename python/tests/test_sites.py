@@ -164,6 +164,35 @@ def test_a_loss_scale_is_one_number_everywhere():
     assert (outcome.kind, outcome.name) == ("skipped", "a") and sites.exponents.tolist() == [10, 10]
 
 
+def test_amax_is_the_recipe_of_fp8_libraries():
+    """Delayed scaling: 2^floor(log2(65504 / max of the last rows)), from 2^0, unchanged where a row is not finite."""
+    sites, history = gs.Sites("amax:history=3,margin=1", ["a"]), []
+    assert not sites.repeats and not sites.at_once.any() and sites.exponents.tolist() == [0]
+    for value in [1.0, 3.0, 0.25, 0.5, 0.5, 40.0, 0.1, 0.1]:
+        overflows = value * 2.0 ** sites.exponents[0] >= 65520
+        assert step(sites, [value]).stepped != overflows
+        history.append(value)
+        assert sites.exponents[0] == np.floor(np.log2(65504 / max(history[-3:]))) - 1
+    before = sites.exponents[0]
+    assert step(sites, [np.inf]).kind == "skipped" and sites.exponents[0] == before
+    assert gs.Rule("amax:margin=2").decide(gs.Stats.of([1.0])).k == 13
+    assert gs.Rule("amax").decide(gs.Stats.of([1.0])).bound == "amax"
+
+
+def test_loss_scales_by_name():
+    named = {name: method for name, method, about in gs.baselines() if len(about) > 30}
+    assert named["torch"] == "dynamic:wgrad=half" and len(named) == len(gs.baselines()) == 8
+    assert gs.LossScale("megatron").exponent == 32 and gs.LossScale("zhao").exponent == 0
+    scale = gs.LossScale("torch-20th", steps=40)
+    scale.update()
+    assert scale.exponent == 16
+    scale.update()
+    assert scale.exponent == 17 and pickle.loads(pickle.dumps(scale)) == scale
+    assert gs.Sites("dynamic:interval=steps/20", ["a"], steps=400).state_dict()["method"] == "dynamic:interval=20"
+    with pytest.raises(ValueError, match="needs the number of training steps"):
+        gs.LossScale("torch-20th")
+
+
 def test_reports_and_histories():
     sites = gs.Sites("gs:interval=1", ["a"])
     assert sites.report() == [] and sites.row(0) is None
@@ -175,7 +204,7 @@ def test_reports_and_histories():
     assert sites.row(0).count == 2 and sites.index("a") == 0
 
 
-@pytest.mark.parametrize("method", ["gs:interval=2", "dynamic:2", "delayed", "logmax", "fixed:8"])
+@pytest.mark.parametrize("method", ["gs:interval=2", "dynamic:2", "delayed", "logmax", "amax", "amax:history=4,margin=1", "torch", "fixed:8"])
 def test_saved_and_restored_anywhere(method):
     rng = np.random.default_rng(3)
     names = ["a", "b"]

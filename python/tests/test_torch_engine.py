@@ -109,14 +109,14 @@ def here(site):
     if site == "cross_entropy/cast":
         return "classifier"
     if layer == "classifier":
-        return "decoder.norm1/native_batch_norm"
+        return "decoder.norm1/batch_norm"
     if kind == "norm":
         return f"{part}.conv{level}"
-    pooled = "native_batch_norm>relu>max_pool_2d_with_indices"
+    pooled = "batch_norm>relu>max_pool_2d_with_indices"
     if part == "encoder":
         return f"encoder.norm{level - 1}/{pooled}"
     # PyTorch unpools in f32 on the CPU, so what goes in there and what comes out are cast.
-    before = f"decoder.norm{level + 1}/native_batch_norm" if level < 4 else f"encoder.norm4/{pooled}"
+    before = f"decoder.norm{level + 1}/batch_norm" if level < 4 else f"encoder.norm4/{pooled}"
     return f"{before}>to_copy>max_unpool_2d>to_copy"
 
 
@@ -195,7 +195,7 @@ def test_the_papers_rules_decide_as_in_the_engine(rule):
     found = differences(engine, exponents)
     print(f"{rule}: {dict(found)}")
     assert found.total() == 17 * len(steps) and found[0] >= 0.8 * found.total() and max(map(abs, found)) <= 1
-    assert min(engine["classifier"]) > 0 and engine["decoder.norm1/native_batch_norm"] != engine["classifier"]
+    assert min(engine["classifier"]) > 0 and engine["decoder.norm1/batch_norm"] != engine["classifier"]
 
 
 def test_the_papers_rules_at_sums():

@@ -9,29 +9,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gradscale.torch import ops  # noqa: E402
+from torch_models import example, row  # noqa: E402
 
 torch.set_num_threads(1)
-
-
-def example(shape=(4, 3, 8, 8), seed=0):
-    """Values over 24 powers of ten; zeros, what is not finite, and both sides of where FP16 flushes, has subnormals and
-    overflows, also at 2^5."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(shape, generator=generator) * 10 ** torch.empty(shape).uniform_(-12, 12, generator=generator)
-    edges = torch.tensor([2.0**-25, 2.0**-14 - 2.0**-25, 65520.0])
-    edges = torch.cat([edges, edges.nextafter(torch.tensor(0.0)), edges.nextafter(torch.tensor(torch.inf))])
-    special = torch.cat([torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan]), edges, -32 * edges])
-    x.view(-1)[: special.numel()] = special
-    return x
 
 
 def board(exponents, details=None):
     details = [2] * len(exponents) if details is None else details
     return torch.tensor([exponents, details], dtype=torch.int32), ops.new_rows(len(exponents))
-
-
-def row(rows, site):
-    return gs.Stats._from_words(rows[site].cpu().numpy().view(np.uint32))
 
 
 @pytest.mark.parametrize("exponent", [-150, -20, 0, 3, 40, 300])
@@ -164,10 +149,11 @@ def test_decisions_from_rows_on_the_device():
 TRITON = """
 import torch
 from gradscale.torch import kernels, ops
-from test_torch_ops import example
+from torch_models import example
 
 for exponent, detail in ((-300, 2), (-150, 1), (0, 2), (40, 0), (300, 2)):
-    for x in (example((3000,)), example((3000,)).half()):
+    parts = [example((3000,))] + [example((3000,))[:n] for n in (0, 1, 2047, 2048, 2049) if exponent == 0]
+    for x in parts + [part.half() for part in parts]:
         control = torch.tensor([[5, exponent, 0], [2, detail, 2]], dtype=torch.int32)
         rows, other = ops.new_rows(3), ops.new_rows(3)
         y = ops.store(x, rows, control, 0, 1)
@@ -196,7 +182,28 @@ def test_triton_has_the_same_bits():
     assert result.stdout.strip() == "the same", result.stderr[-2000:]
 
 
-@pytest.mark.parametrize("architecture", [75, 90])
+def test_old_gpus_run_torchs_own_operators(monkeypatch):
+    """Where Triton cannot compile; here with tensors of the CPU."""
+    x, (control, rows) = example(), board([5, 3])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+    ops.has_kernel.cache_clear()
+    y, other = ops._store_cuda(x, rows, control, 0, 1), rows.clone()
+    expected = ops.store(x, rows.zero_(), control, 0, 1)
+    assert np.array_equal(y.view(torch.int16), expected.view(torch.int16)) and torch.equal(rows, other)
+    ops._observe_cuda(x, rows, control, 0, 1)
+    ops.observe(x, other, control, 0, 1)
+    assert torch.equal(rows, other)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    ops.has_kernel.cache_clear()
+    launched = []
+    monkeypatch.setattr(ops, "kernels", lambda: type("", (), {"launch": staticmethod(lambda *a: launched.append(a))}))
+    ops._store_cuda(x, rows, control, 0, 1)
+    ops._observe_cuda(x, rows, control, 0, 1)
+    assert len(launched) == 2
+    ops.has_kernel.cache_clear()
+
+
+@pytest.mark.parametrize("architecture", [70, 75, 80, 90])
 def test_triton_compiles(architecture, monkeypatch):
     """To machine code for GPUs that are not here, at one kernel for all sites."""
     triton = pytest.importorskip("triton", reason="triton is not installed")

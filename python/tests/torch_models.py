@@ -1,8 +1,15 @@
-"""Networks for the tests of gradscale.torch, small enough for a CPU whose half products are slow."""
+"""Networks and values for the tests of gradscale.torch, small enough for a CPU whose half products are slow."""
 
+import copy
+
+import gradscale
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradscale.torch import attach
 
 
 class Block(nn.Module):
@@ -43,6 +50,80 @@ def conv():
     )
 
 
+class Residual(nn.Module):
+    """ResNet's block: two convolutions, or three with a bottleneck."""
+
+    def __init__(self, inputs, width, stride, bottleneck):
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        sizes = [(1, 1), (3, stride), (1, 1)] if bottleneck else [(3, stride), (3, 1)]
+        layers, channels = [], inputs
+        for i, (size, step) in enumerate(sizes):
+            after = outputs if i == len(sizes) - 1 else width
+            layers += [nn.Conv2d(channels, after, size, step, size // 2, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            channels = after
+        self.body = nn.Sequential(*layers[:-1])
+        same = inputs == outputs and stride == 1
+        self.skip = nn.Identity() if same else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        return F.relu(self.body(x) + self.skip(x))
+
+
+def resnet(depths=(2, 2, 2, 2), width=64, bottleneck=False, classes=1000):
+    """ResNet-18; with ``(3, 4, 6, 3)`` and a bottleneck ResNet-50."""
+    layers, inputs = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], width
+    for level, depth in enumerate(depths):
+        for i in range(depth):
+            layers.append(Residual(inputs, width << level, 2 if level and i == 0 else 1, bottleneck))
+            inputs = (width << level) * (4 if bottleneck else 1)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+class Causal(nn.Module):
+    """GPT-2's block, with fused attention."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
+        x = x + self.out(y)
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """GPT-2 small, unless told smaller; weights of words are those of the head."""
+
+    def __init__(self, words=50257, context=1024, width=768, heads=12, depth=12):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Causal(width, heads) for _ in range(depth)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        return self.head(self.norm(self.blocks(self.words(x) + self.places(torch.arange(x.shape[1], device=x.device)))))
+
+
+class Recurrent(nn.Module):
+    """A language model of LSTMs."""
+
+    def __init__(self, words=1000, width=256, depth=2):
+        super().__init__()
+        self.words, self.lstm, self.head = nn.Embedding(words, width), nn.LSTM(width, width, depth), nn.Linear(width, words)
+
+    def forward(self, x):
+        return self.head(self.lstm(self.words(x).transpose(0, 1))[0].transpose(0, 1))
+
+
 NETWORKS = {"mlp": mlp, "conv": conv, "transformer": Transformer}
 
 
@@ -76,8 +157,102 @@ def error(found, true):
 
 def exact(model, loss):
     """Gradients in f64 of the same model, by PyTorch."""
-    import copy
-
     twin = copy.deepcopy(model).double()
     loss(twin).backward()
     return [p.grad for p in twin.parameters()]
+
+
+def example(shape=(4, 3, 8, 8), seed=0):
+    """Values over 24 powers of ten; zeros, what is not finite, and both sides of where FP16 flushes, has subnormals and
+    overflows, also at 2^5."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator) * 10 ** torch.empty(shape).uniform_(-12, 12, generator=generator)
+    edges = torch.tensor([2.0**-25, 2.0**-14 - 2.0**-25, 65520.0])
+    edges = torch.cat([edges, edges.nextafter(torch.tensor(0.0)), edges.nextafter(torch.tensor(torch.inf))])
+    special = torch.cat([torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan]), edges, -32 * edges])
+    x.view(-1)[: special.numel()] = special
+    return x
+
+
+def row(rows, site):
+    return gradscale.Stats._from_words(rows[site].cpu().numpy().view(np.uint32))
+
+
+class NoReads(TorchDispatchMode):
+    """Fails where the host would wait for a device: at every number read from a tensor."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        assert name not in ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal"), name
+        return function(*args, **(kwargs or {}))
+
+
+def probabilities(q, k, causal, bias, scale):
+    scores = q @ k.transpose(-1, -2) * scale + bias
+    if causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
+    return scores.softmax(-1)
+
+
+def attention(q, k, v, causal=False, bias=0.0, scale=None):
+    return probabilities(q, k, causal, bias, scale or q.shape[-1] ** -0.5) @ v
+
+
+class Flash(nn.Module):
+    def __init__(self, width=16, heads=2):
+        super().__init__()
+        self.heads, self.project, self.head = heads, nn.Linear(width, 3 * width), nn.Linear(width, 5)
+
+    def attend(self, q, k, v):
+        if q.dtype == torch.float64:
+            return attention(q, k, v, True)
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+
+    def forward(self, x):
+        q, k, v = self.project(x).unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-2, -3)
+        return self.head(self.attend(q, k, v).transpose(-2, -3).flatten(-2))
+
+
+def halved(model):
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.half().float())
+    return model
+
+
+class Steep(Flash):
+    """Keys so large that gradients of queries are 2^13 times what arrives."""
+
+    def attend(self, q, k, v):
+        return super().attend(q, k * 2.0**10, v * 2.0**3)
+
+
+def overflow_repeats(device, late=None):
+    """The exponent in force is far too high for the kernel's results, and not for what arrives."""
+    torch.manual_seed(0)
+    model, x = halved(Steep()).to(device), torch.randn(2, 7, 16).half().float().to(device)
+    gs = attach(model, "gs:interval=100", late=late)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    runs = []
+
+    def closure():
+        optimizer.zero_grad()
+        runs.append(0)
+        loss = (model(x) * scale).sum()
+        loss.backward()
+        return loss
+
+    name = "project>scaled_dot_product_attention"
+    for scale in (2.0**-20, 2.0**-20):
+        gs.step(closure, optimizer)
+    slot = gs.sites.names.index(name)
+    before, row = int(gs.sites.exponents[slot]), gs.sites.row(slot)
+    assert len(runs) == 2 and gs.repeats == 0
+    # Bits that are free above the results, and above what arrives, which is smaller.
+    scale *= 2.0 ** (row.room_above + 2)
+    gs.step(closure, optimizer)
+    assert gs.outcome.stepped and gs.repeats >= 1
+    blamed = gs.report().blamed
+    assert blamed[name]["overflow"] >= 1 and blamed[name]["infinite"] == blamed[name]["nan"] == 0
+    assert int(gs.sites.exponents[slot]) < before
+    assert all(p.grad.isfinite().all() for p in model.parameters())

@@ -1,6 +1,6 @@
 //! One operation on a device: its numbers of buffers become buffers.
 
-use super::memory::Memory;
+use super::{memory::Memory, times::Enqueued};
 use crate::graph::{Buf, Operation, Planned, Target, Updated};
 use gradscale_core::{
     backend::{Backend, Done, MapOperands, OnDevice, Param, Slot, Store},
@@ -8,8 +8,10 @@ use gradscale_core::{
 };
 use std::slice::IterMut;
 
-/// Enqueues one operation.
-pub(super) fn run<B: Backend>(device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation) -> Done<B> {
+/// Enqueues one operation, and notes it where somebody times it.
+pub(super) fn run<B: Backend>(
+    device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation, noted: Option<&mut Vec<Enqueued>>,
+) -> Done<B> {
     // What is written is taken out of memory, so that the rest of it can be lent beside.
     let mut listed = Listed::default();
     // Its lists stay there.
@@ -24,14 +26,16 @@ pub(super) fn run<B: Backend>(device: &B, table: &B::Table, memory: &mut Memory<
             listed.parameters.iter().map(|one| param(one, memory, &mut places)).collect();
         let terms: Vec<_> = listed.terms.iter().map(|term| term.map(|buf| memory.get(buf))).collect();
         let gradients: Vec<&B::Buffer> = listed.gradients.iter().map(|&buf| memory.get(buf)).collect();
-        device.launch(operation.map(&mut Lent {
+        let launch = operation.map(&mut Lent {
             memory,
             places,
             table,
             terms: &terms,
             gradients: &gradients,
             parameters: Some(&mut parameters),
-        }))
+        });
+        noted.into_iter().for_each(|noted| noted.push(Enqueued::of(&launch)));
+        device.launch(launch)
     };
     for (buf, buffer) in written_bufs.into_iter().zip(taken) {
         memory.put(buf, buffer);

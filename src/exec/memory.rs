@@ -15,6 +15,8 @@ pub struct MemoryReport {
     pub parameters: u64,
     /// What no step changes, of all compiled steps that are kept: masks of attention, matrices of interpolation.
     pub constants: u64,
+    /// What operators keep on the device between launches: partial sums (CUDA: up to 64 MiB in one piece), lists.
+    pub workspace: u64,
 }
 
 /// A place without memory: none that a program could be given.
@@ -171,12 +173,13 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    /// `constants` are bytes among the fixed buffers.
+    /// `constants` are bytes among the fixed buffers. The workspace is the device's to say.
     pub fn report(&self, constants: u64) -> MemoryReport {
         let size = |buffer: &B::Buffer| (buffer.len() * buffer.dtype().size()) as u64;
         let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum::<u64>();
         let parameters = bytes(&self.fixed).saturating_sub(constants);
-        MemoryReport { activations: bytes(&self.arena), ahead: bytes(&self.ahead), parameters, constants }
+        let (activations, ahead) = (bytes(&self.arena), bytes(&self.ahead));
+        MemoryReport { activations, ahead, parameters, constants, workspace: 0 }
     }
 }
 

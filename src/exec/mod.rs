@@ -7,17 +7,20 @@ mod launch;
 mod memory;
 mod programs;
 mod record;
+mod times;
 mod transfer;
 
 pub(crate) use constants::Constants;
 pub use memory::MemoryReport;
 pub(crate) use record::Failed;
+pub use times::LaunchTime;
 
 use crate::graph::{Buf, Fixed, Operation};
 use gradscale_core::backend::{Backend, Control, DType};
 use memory::Memory;
 use programs::Programs;
 use std::ops::Range;
+use times::Times;
 
 /// A device with all that a training has there.
 ///
@@ -32,6 +35,7 @@ pub(crate) struct Executor<B: Backend> {
     fixed: Fixed,
     pub constants: Constants,
     recording: bool,
+    times: Times,
 }
 
 impl<B: Backend> Executor<B> {
@@ -47,11 +51,19 @@ impl<B: Backend> Executor<B> {
             fixed,
             constants: Constants::default(),
             recording: true,
+            times: Times::default(),
         })
     }
 
     pub const fn device(&self) -> &B {
         &self.device
+    }
+
+    /// Selects the engine of products by its name. Recordings of another engine are dropped.
+    pub fn select_product_engine(&mut self, name: &str) -> Result<(), B::Error> {
+        self.device.select_product_engine(name)?;
+        self.programs.forget();
+        Ok(())
     }
 
     /// To join those of other ranks.
@@ -60,7 +72,7 @@ impl<B: Backend> Executor<B> {
     }
 
     pub fn memory(&self) -> MemoryReport {
-        self.memory.report(self.constants.bytes())
+        MemoryReport { workspace: self.device.workspace(), ..self.memory.report(self.constants.bytes()) }
     }
 
     /// Whether programs are recorded where the device can.
@@ -90,7 +102,24 @@ impl<B: Backend> Executor<B> {
 
     /// Enqueues one operation.
     pub fn run(&mut self, operation: &Operation) -> Result<(), B::Error> {
-        launch::run(&self.device, &self.table, &mut self.memory, operation)
+        let Self { device, table, memory, times, .. } = self;
+        if times.are_taken() {
+            return times.run(device, table, memory, std::iter::once(operation)).map_err(|(_, error)| error);
+        }
+        launch::run(device, table, memory, operation, None)
+    }
+
+    /// Whether launches are timed from now on. They then run one by one, also those that are recorded. `false`: the device
+    /// has no clock.
+    pub fn take_times(&mut self, take: bool) -> Result<bool, B::Error> {
+        let has_clock = !take || self.device.time(&mut [], |_| Ok(()))?;
+        self.times.take(take && has_clock);
+        Ok(has_clock)
+    }
+
+    /// The times so far, which start anew.
+    pub fn drain_times(&mut self) -> Vec<LaunchTime> {
+        self.times.drain()
     }
 
     /// f32 scratch of that length, which no program uses, until [`Executor::free_scratch`].

@@ -25,13 +25,19 @@ impl<B: Backend> Executor<B> {
     pub(super) fn run_list<'o>(
         &mut self, operations: impl Iterator<Item = &'o Operation> + Clone, recorded: &mut Recorded<B::Recording>,
     ) -> Result<(), Failed<B::Error>> {
-        let Self { device, table, memory, .. } = self;
+        let Self { device, table, memory, times, .. } = self;
+        if times.are_taken() {
+            times.run(device, table, memory, operations)?;
+            if let Recorded::Cold = recorded {
+                *recorded = Recorded::Warm;
+            }
+            return Ok(());
+        }
         let mut at = None;
         let mut all = || {
-            operations
-                .clone()
-                .enumerate()
-                .try_for_each(|(i, operation)| run(device, table, memory, operation).inspect_err(|_| at = Some(i)))
+            operations.clone().enumerate().try_for_each(|(i, operation)| {
+                run(device, table, memory, operation, None).inspect_err(|_| at = Some(i))
+            })
         };
         let ran = match recorded {
             Recorded::Ready(recording) => device.repeat(recording),

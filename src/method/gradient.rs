@@ -6,7 +6,7 @@ use super::{
 };
 use gradscale_core::{
     site::{Memory, SiteConfig},
-    solve::{ConfigError, Paper},
+    solve::{Amax, ConfigError, Paper},
 };
 
 /// The threshold unless told.
@@ -30,20 +30,13 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         "authors" => GradientScaling::authors(gamma).map_err(rule)?,
         other => return Err(format!("{other} is no preset; there are exact, paper, paper-literal, authors")),
     };
-    let site = &mut scaling.site;
     match options.read("interval", "a whole number of steps from 1")? {
         Some(0) => return Err(ConfigError::Interval.to_string()),
-        Some(interval) => site.interval = interval,
+        Some(interval) => scaling.site.interval = interval,
         None => {}
     }
-    scaling.shared = match options.take("calls") {
-        None | Some("merged") => SharedLayers::Merged,
-        Some("each") => SharedLayers::Each,
-        Some(other) => return Err(format!("calls is merged or each, not {other}")),
-    };
-    if options.take("wgrad").is_some() {
-        return Err("wgrad is for a loss scale: with a scale for every gradient, those of weights are f32".to_owned());
-    }
+    common(&mut scaling, &mut options)?;
+    let site = &mut scaling.site;
     if preset != "exact" {
         options.end(preset, "gamma, interval, calls")?;
         return Ok(scaling);
@@ -72,9 +65,47 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
     Ok(scaling)
 }
 
+/// Options that every scale for each gradient has.
+fn common(scaling: &mut GradientScaling, options: &mut Options<'_>) -> Result<(), String> {
+    scaling.shared = match options.take("calls") {
+        None | Some("merged") => SharedLayers::Merged,
+        Some("each") => SharedLayers::Each,
+        Some(other) => return Err(format!("calls is merged or each, not {other}")),
+    };
+    if options.take("wgrad").is_some() {
+        return Err("wgrad is for a loss scale: with a scale for every gradient, those of weights are f32".to_owned());
+    }
+    Ok(())
+}
+
+/// Per-tensor scales from largest magnitudes: `amax`, `amax:history=16,margin=1`.
+pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, String> {
+    if let Some(word) = options.first {
+        return Err(format!("{word} is no option=value"));
+    }
+    let history = options.read("history", "a whole number of steps from 0 to 16")?.unwrap_or(0);
+    let margin = options.read("margin", "a whole number of binades from 0 to 30")?.unwrap_or(0);
+    let mut scaling = GradientScaling::amax(Amax::new(history, margin).map_err(|error| error.to_string())?);
+    common(&mut scaling, &mut options)?;
+    options.end("amax", "history, margin, calls")?;
+    Ok(scaling)
+}
+
+/// As [`parse_amax`] reads it. Only a site that somebody has put together lacks the numbers: it decides by histograms.
+fn amax_text(scaling: &GradientScaling) -> Text {
+    let mut text = Text("amax".to_owned());
+    if let Some(amax) = scaling.site.amax {
+        text.unless(0, "history", amax.history(), amax.history());
+        text.unless(0, "margin", amax.margin(), amax.margin());
+    }
+    text.unless(SharedLayers::Merged, "calls", scaling.shared, "each");
+    text
+}
+
 pub(super) fn text(scaling: &GradientScaling) -> Text {
     let GradientScaling { preset, site, shared } = scaling;
     let (name, gamma, usual) = match preset {
+        Preset::Amax => return amax_text(scaling),
         Preset::Exact => ("gs", f64::from(site.exact.ppm()) / 1e6, SiteConfig::exact()),
         Preset::Paper(paper) if paper.is_literal() => ("gs:paper-literal", paper.gamma(), SiteConfig::paper()),
         Preset::Paper(paper) => ("gs:paper", paper.gamma(), SiteConfig::paper()),

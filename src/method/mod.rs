@@ -1,6 +1,8 @@
 //! How gradients are kept inside the range of half: no scale, one for all, one for each.
 
+mod baselines;
 mod gradient;
+mod growth;
 mod layers;
 mod precision;
 pub(crate) mod saved;
@@ -8,6 +10,7 @@ mod schedule;
 mod setters;
 mod text;
 
+pub use baselines::{BASELINES, Baseline};
 pub use layers::Layers;
 pub(crate) use layers::is_of;
 pub use text::{METHODS, MethodError};
@@ -17,7 +20,7 @@ use gradscale_core::{
     loss_scale::LossScale,
     ops::Op,
     site::SiteConfig,
-    solve::{Authors, ConfigError, Paper},
+    solve::{Amax, Authors, ConfigError, Paper},
 };
 
 /// Rule that gradient scaling decides by.
@@ -25,10 +28,23 @@ use gradscale_core::{
 pub enum Preset {
     /// From the histogram, in integers; between steps.
     Exact,
+    /// From largest magnitudes alone, as FP8 libraries do: [`SiteConfig::amax`] has the numbers.
+    Amax,
     /// The paper's Algorithm 1, its slips mended; at once.
     Paper(Paper),
     /// The scales that the authors' code decides on; at once. What is around a decision is this engine's.
     Authors(Authors),
+}
+
+impl Preset {
+    /// Whether a site's own rows are all that decisions need. The paper's rules ask for operands of products too.
+    #[must_use]
+    pub const fn decides_from_rows(&self) -> bool {
+        match self {
+            Self::Exact | Self::Amax => true,
+            Self::Paper(_) | Self::Authors(_) => false,
+        }
+    }
 }
 
 /// The cast sites of a layer that is called several times in a step, as recurrent cells and shared heads are.
@@ -66,6 +82,13 @@ impl GradientScaling {
     #[must_use]
     pub fn repeats(&self) -> bool {
         self.preset == Preset::Exact && self.site.repeats()
+    }
+
+    /// Per-tensor scales from largest magnitudes, decided in every step: what FP8 libraries do. A batch that overflows is
+    /// skipped, as theirs would be.
+    #[must_use]
+    pub const fn amax(amax: Amax) -> Self {
+        Self { preset: Preset::Amax, site: SiteConfig::amax(amax), shared: SharedLayers::Merged }
     }
 
     /// The paper's rule with its threshold, every 100 steps.

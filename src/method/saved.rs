@@ -100,11 +100,12 @@ fn bounds(all: &mut Configuration, bounds: Bounds) {
 }
 
 fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
-    let GradientScaling { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact }, shared } =
-        gradient;
+    let GradientScaling { preset, site, shared } = gradient;
+    let SiteConfig { interval, when, calls, memory, outliers, exact, amax } = site;
     let exact_gamma = f64::from(exact.ppm()) / 1e6;
     let (name, gamma) = match preset {
         Preset::Exact => ("gs:exact", exact_gamma),
+        Preset::Amax => ("amax", exact_gamma),
         Preset::Paper(paper) if paper.is_literal() => ("gs:paper-literal", paper.gamma()),
         Preset::Paper(paper) => ("gs:paper", paper.gamma()),
         Preset::Authors(authors) => ("gs:authors", authors.gamma()),
@@ -123,6 +124,10 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
         },
     );
     all.set("outliers", *outliers);
+    if let Some(amax) = amax {
+        all.set("history", amax.history());
+        all.set("margin", amax.margin());
+    }
     all.set(
         "calls",
         match shared {
@@ -131,7 +136,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
         },
     );
     // What no text says: a site as somebody has put it together.
-    if *preset != Preset::Exact {
+    if !preset.decides_from_rows() {
         all.set("gamma of sites", exact_gamma);
     }
     all.set(
@@ -153,8 +158,9 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
 /// The words for a rule in checkpoints of formats 1 and 2. They never change; rules that there were before one could
 /// repeat have the words of that time.
 pub(crate) fn before(gradient: &GradientScaling) -> String {
-    let GradientScaling { preset, site: SiteConfig { interval, when, calls, memory, outliers, exact }, shared } =
-        gradient;
+    let GradientScaling { preset, site, shared } = gradient;
+    // There was no amax then, and a rule with one is unlike all of that time by its preset.
+    let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _ } = site;
     let shared = match shared {
         SharedLayers::Merged => "",
         SharedLayers::Each => ", shared: Each",

@@ -49,13 +49,12 @@ fn fixed(text: &str) -> Result<LossScale, String> {
 }
 
 fn dynamic(options: &mut Options<'_>) -> Result<Dynamic, String> {
-    const STEPS: &str = "a whole number of steps from 1";
     let usual = DynamicConfig::default();
     let config = DynamicConfig {
         start: exponent(options, "init")?.unwrap_or(usual.start),
         growth: exponent(options, "growth")?.unwrap_or(usual.growth),
         backoff: exponent(options, "backoff")?.unwrap_or(usual.backoff),
-        interval: options.read("interval", STEPS)?.unwrap_or(usual.interval),
+        interval: interval(options)?.unwrap_or(usual.interval),
         bounds: bounds(options, usual.bounds)?,
         hysteresis: options.take("hysteresis").map(hysteresis).transpose()?.unwrap_or(usual.hysteresis),
         tolerance_ppm: options.take("tolerance").map(tolerance).transpose()?.unwrap_or(usual.tolerance_ppm),
@@ -63,6 +62,19 @@ fn dynamic(options: &mut Options<'_>) -> Result<Dynamic, String> {
     };
     options.end("dynamic", "init, interval, growth, backoff, least, most, hysteresis, tolerance, floor, wgrad")?;
     Dynamic::new(config).map_err(words)
+}
+
+/// Clean steps before a dynamic scale grows: a number, or a part of the training.
+fn interval(options: &mut Options<'_>) -> Result<Option<u32>, String> {
+    let Some(text) = options.take("interval") else { return Ok(None) };
+    let wrong = || format!("interval is a whole number of steps from 1, or steps/N, not {text}");
+    let Some(parts) = text.strip_prefix("steps") else { return text.parse().map(Some).map_err(|_| wrong()) };
+    let parts = parts.strip_prefix('/').and_then(|parts| parts.parse::<u64>().ok()).filter(|parts| *parts > 0);
+    let parts = parts.ok_or_else(wrong)?;
+    let steps = options
+        .steps
+        .ok_or_else(|| format!("interval={text} needs the number of training steps (Method::for_steps)"))?;
+    Ok(Some(u32::try_from(steps / parts).unwrap_or(u32::MAX).max(1)))
 }
 
 fn log_max(options: &mut Options<'_>) -> Result<LogMax, String> {

@@ -56,7 +56,8 @@ impl Method {
     }
 }
 
-/// Setters. Window, room, memory and outliers are of the exact rule: the others have none, and stay as they are.
+/// Setters. Window, room, memory and outliers are of the exact rule, and threshold and interval of all but [`Preset::Amax`]:
+/// the others have none, and stay as they are.
 impl GradientScaling {
     /// The threshold γ′ of the rule (`gamma=`); the exact one keeps it in parts per million.
     ///
@@ -65,6 +66,8 @@ impl GradientScaling {
     pub fn with_gamma(mut self, gamma: f64) -> Result<Self, ConfigError> {
         match &mut self.preset {
             Preset::Exact => self.site.exact = self.site.exact.with_gamma(gamma)?,
+            // It has no threshold, and what is none for others is none here.
+            Preset::Amax => drop(self.site.exact.with_gamma(gamma)?),
             Preset::Paper(paper) => {
                 let new = Paper::new(gamma)?;
                 *paper = if paper.is_literal() { new.literal() } else { new };
@@ -79,7 +82,9 @@ impl GradientScaling {
     /// # Errors
     /// 0.
     pub fn with_interval(self, interval: u32) -> Result<Self, ConfigError> {
-        self.of_site(SiteConfig { interval, ..self.site })
+        let scaling = self.of_site(SiteConfig { interval, ..self.site })?;
+        // Largest magnitudes decide in every step.
+        Ok(if self.preset == Preset::Amax { self } else { scaling })
     }
 
     /// How far above the threshold exponents go where there is room (`window=`).

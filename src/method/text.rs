@@ -1,11 +1,11 @@
 //! Methods as people write them, and back.
 
-use super::{Method, Scaling, gradient, precision, schedule};
+use super::{Method, Scaling, baselines, gradient, precision, schedule};
 use gradscale_core::{amp::Precision, loss_scale::LossScale};
 use std::{fmt, str::FromStr};
 
 /// Methods as people write them.
-pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]";
+pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, amax[:history=N], gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]; by name torch, torch-f32, torch-20th, torch-floor, apex, deepspeed, megatron, zhao";
 
 /// Why a text names no method.
 #[derive(Clone, PartialEq)]
@@ -35,13 +35,19 @@ impl FromStr for Method {
     /// `fp32`, `fp16`, `fixed:128`, `dynamic` (×2 after 2000 clean steps), `dynamic:10` (the paper's baseline, which
     /// grows by 2^(1/10) each step), `logmax`, `delayed`, `gs`, `gs:paper` …
     ///
+    /// [`super::BASELINES`] are loss scales by the names of those who have them: `torch`, `megatron`, `torch:least=2^0`.
+    ///
     /// Options of `dynamic`, scales being powers of two written as 65536 or 2^16: `init` (2^16), `interval` (2000 clean
-    /// steps), `growth` (2) and `backoff` (0.5), `least` (2^-24) and `most` (2^30), `hysteresis` (`cumulative:N` or
+    /// steps, or `steps/20` for [`Method::for_steps`]), `growth` (2) and `backoff` (0.5), `least` (2^-24) and `most` (2^30), `hysteresis` (`cumulative:N` or
     /// `consecutive:N` overflows before it is lowered), `tolerance` (share of overflows below which it is not) and
     /// `floor` (a minimum that rises: `40000:2^13/150000:2^15` for 2^13 from step 40 000 and 2^15 from step 150 000).
     /// `dynamic:10` has `least` and `most`, `logmax` these and `mean`, `spread` (decays), `quantile` and `ceiling`
     /// (2^16), `delayed` `history` (16 steps back, at most 16) and `margin` (binades left free). All of these, `fixed`
     /// and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
+    ///
+    /// `amax` is a scale for every gradient from its largest magnitude, as FP8 libraries have them: the tensor's own
+    /// (current scaling), or with `history=16` the largest of the last 16 steps (delayed scaling); `margin` leaves binades
+    /// free, and `calls` is that of `gs`.
     ///
     /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`.
     /// `calls=each` gives each call of a shared layer an exponent of its own: see [`super::SharedLayers`].
@@ -55,7 +61,27 @@ impl FromStr for Method {
     /// list (`deny=gelu+silu`); `f32` and `half` name layers that run in that precision (`f32=net.encoder+net.head`; `%2C`
     /// is a comma in a name, and so for others that mean something here).
     fn from_str(text: &str) -> Result<Self, MethodError> {
-        parse(text.trim()).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
+        parse(text.trim(), None).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
+    }
+}
+
+impl Method {
+    /// Reads a method as [`str::parse`] does, for a training of so many steps: `interval=steps/20` is then a twentieth of
+    /// these, and at least one.
+    ///
+    /// A dynamic scale with the usual interval of 2000 steps never grows in a shorter training. An interval that follows
+    /// the length of the run shows in minutes what the usual one does in days.
+    ///
+    /// # Errors
+    /// A text that names no method.
+    ///
+    /// ```
+    /// use gradscale::Method;
+    /// assert_eq!(Method::for_steps("dynamic:interval=steps/20", 400)?.to_string(), "dynamic:interval=20");
+    /// # Ok::<(), gradscale::MethodError>(())
+    /// ```
+    pub fn for_steps(text: &str, steps: u64) -> Result<Self, MethodError> {
+        parse(text.trim(), Some(steps)).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
     }
 }
 
@@ -76,17 +102,21 @@ impl fmt::Display for Method {
     }
 }
 
-fn parse(text: &str) -> Result<Method, String> {
+fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
+    let expanded = baselines::expand(text);
+    let text = expanded.as_deref().unwrap_or(text);
     let (name, mut options) = match text.find([':', ',']) {
         Some(end) => (&text[..end], Options::of(&text[end + 1..])?),
         None => (text, Options::default()),
     };
+    options.steps = steps;
     if name == "fp32" {
         return if options.is_empty() { Ok(Method::fp32()) } else { Err("all in f32 has no options".to_owned()) };
     }
     let (amp, layers) = precision::parse(&mut options)?;
     let method = match name {
         "gs" => Method::gradient_scaling(gradient::parse(options)?),
+        "amax" => Method::gradient_scaling(gradient::parse_amax(options)?),
         _ => {
             let weight_gradients = match options.take("wgrad") {
                 None | Some("f32") => Precision::Single,
@@ -108,6 +138,8 @@ const EVERYWHERE: &str = "and amp, f32, half, allow, deny, inside, infer for eve
 pub(super) struct Options<'a> {
     /// The word without a key, which comes first.
     pub first: Option<&'a str>,
+    /// Steps of the training, where they are known.
+    pub steps: Option<u64>,
     rest: Vec<(&'a str, &'a str)>,
 }
 

@@ -79,6 +79,26 @@ impl Parameters {
         Scope { parameters: self, path: name.to_owned() }
     }
 
+    /// Multiplies every first value of a weight by 1 ± `relative`, with signs that `seed` decides. Trained from 2^-20, f32
+    /// beside f32 shows what any change of rounding does: the yardstick for differences between methods.
+    ///
+    /// ```
+    /// use gradscale::{Parameters, nn::Linear};
+    /// let mut parameters = Parameters::seeded(1);
+    /// let _ = Linear::new(&mut parameters.at("head"), 64, 10);
+    /// parameters.perturb(2f32.powi(-20), 0);
+    /// ```
+    pub fn perturb(&mut self, relative: f32, seed: u64) {
+        // A stream apart from those of first values.
+        let mut random = Random::of(&[seed, 0x9E27]);
+        for definition in self.all.iter_mut().filter(|definition| definition.role == Role::Weight) {
+            for value in &mut definition.values {
+                let sign = if random.word() >> 63 == 0 { 1.0 } else { -1.0 };
+                *value *= 1.0 + sign * relative;
+            }
+        }
+    }
+
     /// Names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|definition| definition.name.as_str())
@@ -132,5 +152,39 @@ impl Scope<'_> {
         let id = self.parameters.all.len();
         self.parameters.all.push(Definition { name: format!("{}.{name}", self.path), shape, role, values });
         Parameter { owner: self.parameters.owner, id, shape }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::BatchNorm;
+
+    #[test]
+    fn perturbed_weights_differ_by_as_much_and_statistics_do_not() {
+        let made = || {
+            let mut parameters = Parameters::seeded(3);
+            let _ = crate::nn::Linear::new(&mut parameters.at("linear"), 8, 8);
+            let _ = BatchNorm::new(&mut parameters.at("norm"), 8);
+            parameters
+        };
+        let (plain, mut other) = (made(), made());
+        other.perturb(2f32.powi(-20), 5);
+        let mut signs = [0; 2];
+        for (one, two) in plain.all.iter().zip(&other.all) {
+            for (a, b) in one.values.iter().zip(&two.values) {
+                if one.role == Role::Weight && *a != 0.0 {
+                    let relative = f64::from(*b) / f64::from(*a) - 1.0;
+                    assert!(
+                        (relative.abs() * 2f64.powi(20) - 1.0).abs() < 0.13,
+                        "half an ulp is an eighth of it: {relative}"
+                    );
+                    signs[usize::from(relative > 0.0)] += 1;
+                } else {
+                    assert_eq!(a.to_bits(), b.to_bits());
+                }
+            }
+        }
+        assert!(signs.iter().all(|count| *count > 20), "{signs:?}");
     }
 }

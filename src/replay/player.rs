@@ -168,11 +168,13 @@ impl Player {
         }
         let site = self.sites.get_mut(&seen.name).ok_or("a site vanished")?;
         if !site.request().at_once {
-            return Ok(site.alpha().unwrap_or_else(|| row.exponent()));
+            // Delayed scaling begins at 2^0; any other site without an exponent stores at what comes in.
+            let first = if gradient.preset == Preset::Amax { 0 } else { row.exponent() };
+            return Ok(site.alpha().unwrap_or(first));
         }
         let (verdict, measured_at) = match gradient.preset {
-            Preset::Exact => (site.exact(row), row.exponent()),
-            preset => {
+            Preset::Exact | Preset::Amax => (site.exact(row), row.exponent()),
+            preset @ (Preset::Paper(_) | Preset::Authors(_)) => {
                 let decides = seen.operands.as_ref();
                 verdict(&preset, decides.ok_or("an older trace, without operands; record it again")?, row, played)?
             }

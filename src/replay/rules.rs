@@ -27,7 +27,7 @@ pub fn verdict(
                 (Some(dy), Some(w)) => match preset {
                     Preset::Paper(paper) => paper.product(&dy, &w, terms),
                     Preset::Authors(authors) => authors.product(&dy, &w, terms, incoming),
-                    Preset::Exact => Err(NoDecision::Detail),
+                    Preset::Exact | Preset::Amax => Err(NoDecision::Detail),
                 },
                 _ => Err(NoDecision::Empty),
             };
@@ -39,7 +39,7 @@ pub fn verdict(
             let verdict = match preset {
                 Preset::Paper(paper) => paper.softmax_cast(&row),
                 Preset::Authors(authors) => authors.softmax_cast(&row),
-                Preset::Exact => Err(NoDecision::Detail),
+                Preset::Exact | Preset::Amax => Err(NoDecision::Detail),
             };
             (verdict, incoming)
         }
@@ -55,7 +55,7 @@ pub fn verdict(
                 Preset::Paper(paper) => paper.branch(&moved, &sum),
                 Preset::Authors(authors) if split => authors.split(&moved, &sum),
                 Preset::Authors(authors) => authors.branch(&moved, &sum),
-                Preset::Exact => Err(NoDecision::Detail),
+                Preset::Exact | Preset::Amax => Err(NoDecision::Detail),
             };
             (verdict, incoming)
         }
@@ -65,7 +65,7 @@ pub fn verdict(
             let verdict = match preset {
                 Preset::Paper(paper) => paper.other_cast(&row),
                 Preset::Authors(authors) => authors.other_cast(&row),
-                Preset::Exact => Err(NoDecision::Detail),
+                Preset::Exact | Preset::Amax => Err(NoDecision::Detail),
             };
             (verdict, incoming)
         }

@@ -27,9 +27,11 @@
 
 mod report;
 mod saved;
+mod warning;
 
 pub use report::SiteReport;
 pub use saved::SavedSite;
+pub use warning::LossScaleWarning;
 
 use crate::{Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
@@ -124,6 +126,11 @@ pub struct Sites {
     scaling: Scaling,
     /// Since the last attempt ended.
     decided: Vec<Decided>,
+    /// Exponents that sites had decided when the last step but one ended, by slot, and whether the last step changed one.
+    settled: Vec<Option<i32>>,
+    moved: bool,
+    /// The exponent of the loss scale in the last step.
+    loss_scale_before: i32,
 }
 
 impl Sites {
@@ -135,8 +142,9 @@ impl Sites {
         if let Scaling::Gradient(gradient) = &scaling {
             Site::new(gradient.site)?;
         }
-        let mut sites =
-            Self { entries: Vec::new(), index: HashMap::new(), exponents: Vec::new(), scaling, decided: Vec::new() };
+        let (entries, exponents, decided, settled) = Default::default();
+        let (index, moved, loss_scale_before) = (HashMap::new(), false, 0);
+        let mut sites = Self { entries, index, exponents, scaling, decided, settled, moved, loss_scale_before };
         sites.push("one", SlotKind::Reserved);
         sites.push("probe", SlotKind::Reserved);
         Ok(sites)
@@ -337,11 +345,38 @@ impl Sites {
             }
             site.finish(row(slot), end);
         }
+        self.loss_scale_before = self.loss_scale();
         if let Scaling::Loss(schedule) = &mut self.scaling {
             schedule.update(&Feedback { found_inf: attempt.found_inf, amax: largest });
         }
         self.spread();
+        if !matches!(finished, Finished::Repeat(_)) {
+            self.settle();
+        }
         finished
+    }
+
+    /// Notes which exponents a step that has ended leaves, beside those of the step before.
+    fn settle(&mut self) {
+        self.settled.resize(self.entries.len(), None);
+        self.moved = self.loss_scale_before != self.loss_scale();
+        for (entry, settled) in self.entries.iter().zip(&mut self.settled) {
+            let alpha = entry.site.as_ref().and_then(Site::alpha);
+            self.moved |= *settled != alpha;
+            *settled = alpha;
+        }
+    }
+
+    /// Whether the last step, skipped or not, changed an exponent of a site or of the loss scale.
+    #[must_use]
+    pub const fn moved(&self) -> bool {
+        self.moved
+    }
+
+    /// The exponent of the loss scale in the last step; 0 under gradient scaling.
+    #[must_use]
+    pub const fn loss_scale_before(&self) -> i32 {
+        self.loss_scale_before
     }
 
     /// What becomes of a batch for which something was not finite.

@@ -100,6 +100,8 @@ impl Sites {
             self.scaling = Scaling::Loss(schedule);
         }
         self.spread();
+        self.loss_scale_before = self.loss_scale();
+        self.settle();
         Ok(())
     }
 }

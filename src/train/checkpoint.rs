@@ -6,7 +6,7 @@
 use super::Trainer;
 use crate::{
     Error, Method, Scaling,
-    checkpoint::{self, CheckpointError, Contents, MASTER},
+    checkpoint::{self, CheckpointError, Contents, Difference, MASTER},
     configuration::Configuration,
     graph::{Fixed, Part, STATES},
     method::saved as method,
@@ -16,7 +16,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, Data},
+    backend::{Backend, Data, EngineAvailability},
     loss_scale::LossScale,
 };
 use safetensors::Dtype;
@@ -46,6 +46,10 @@ struct Saved {
     /// At which exponents gradients travel between ranks in the coming step, where a step has parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     wire: Vec<Option<i32>>,
+    /// Engine of products, of a device that has several ([`Backend::product_engine`]). `None` in checkpoints of other
+    /// devices and of earlier versions: the device that loads them keeps its own choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    product_engine: Option<String>,
     /// Formats 1 and 2, which said no more of settings.
     #[serde(skip_serializing)]
     scaling: Option<ScalingBefore>,
@@ -70,6 +74,15 @@ enum ScalingBefore {
     Loss(Vec<i64>),
     /// The rule in words.
     Gradient(String),
+}
+
+/// Effect of a checkpoint on the engine of products.
+#[derive(Default)]
+struct Engine {
+    /// Name of the engine to select.
+    selected: Option<String>,
+    /// Engine of the checkpoint, and the pinned one that stays.
+    replaced: Option<Difference>,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -128,6 +141,8 @@ impl<B: Backend> Trainer<B> {
             } else {
                 self.ranks.exponents.clone()
             },
+            // Devices of several kinds have no engine in common.
+            product_engine: self.exec.device().product_engine().filter(|_| !self.ranks.mixed).map(str::to_owned),
             scaling: None,
             half_weight_gradients: false,
             sites: self.sites.save(),
@@ -152,6 +167,10 @@ impl<B: Backend> Trainer<B> {
     /// schedule of one's own it is known only that there was one, of a rule of one's own what `Debug` writes of it;
     /// a checkpoint of an earlier version says nothing of optimizers' numbers, levels and layers. For the weights alone
     /// there is [`Parameters::load`](crate::Parameters::load).
+    ///
+    /// A device that has several engines of products, which sum in different orders, selects the engine of the
+    /// checkpoint. A device that lacks it is an error. If the user has pinned another engine, that one stays, and
+    /// [`Trainer::replaced_engine`] names both.
     ///
     /// # Errors
     /// Bytes that are no checkpoint, damaged, or of another network, optimizer or method; the device's.
@@ -184,7 +203,12 @@ impl<B: Backend> Trainer<B> {
         if tensors.len() != expected {
             return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
         }
+        let engine = self.check_engine(saved.product_engine.as_deref())?;
         self.sites.restore(loss_scale, &saved.sites).map_err(wrong)?;
+        self.replaced_engine = engine.replaced;
+        if let Some(name) = engine.selected {
+            self.exec.select_product_engine(&name).map_err(Error::Device)?;
+        }
         self.optimizer.restore_rates(&saved.rates);
         self.fit_table().map_err(Error::Device)?;
         for (buf, values) in values {
@@ -200,6 +224,34 @@ impl<B: Backend> Trainer<B> {
         // Gradients from before are those of other weights.
         self.tickets.serial += 1;
         Ok(metadata)
+    }
+
+    /// The engine of products that the last [`Trainer::load`] did not select, because the user has pinned another one.
+    /// Products then have other bits than before the checkpoint.
+    pub const fn replaced_engine(&self) -> Option<&Difference> {
+        self.replaced_engine.as_ref()
+    }
+
+    /// Compares the engine of products that a checkpoint records with the device's.
+    fn check_engine(&self, recorded: Option<&str>) -> Result<Engine, Error<B::Error>> {
+        let device = self.exec.device();
+        // Another kind of device was chosen by the user, and an older checkpoint does not say.
+        let (Some(there), Some(here)) = (recorded, device.product_engine()) else { return Ok(Engine::default()) };
+        if there == here {
+            return Ok(Engine::default());
+        }
+        let difference = || Difference { name: "products".into(), there: there.into(), here: here.into() };
+        match device.product_engine_availability(there) {
+            EngineAvailability::Available => Ok(Engine { selected: Some(there.to_owned()), replaced: None }),
+            EngineAvailability::Pinned => Ok(Engine { selected: None, replaced: Some(difference()) }),
+            EngineAvailability::Missing => {
+                let differences = vec![difference()];
+                Err(Error::Checkpoint(CheckpointError::Settings {
+                    of: CheckpointError::DEVICE.to_owned(),
+                    differences,
+                }))
+            }
+        }
     }
 
     /// What is saved of a parameter, with its names.

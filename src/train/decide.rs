@@ -31,7 +31,7 @@ impl<B: Backend> Trainer<B> {
                     match preset {
                         Preset::Paper(paper) => paper.product(&seen, &weights, terms),
                         Preset::Authors(authors) => authors.product(&seen, &weights, terms, incoming),
-                        Preset::Exact => Err(NoDecision::Detail),
+                        Preset::Exact | Preset::Amax => Err(NoDecision::Detail),
                     }
                 });
                 self.sites.decide(target.to, verdict, incoming, incoming);
@@ -53,9 +53,9 @@ impl<B: Backend> Trainer<B> {
     async fn run_probing(
         &mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32,
     ) -> Result<(), B::Error> {
-        let parts = if preset == Preset::Exact { Vec::new() } else { self.observe_parts(launch).await? };
+        let parts = if preset.decides_from_rows() { Vec::new() } else { self.observe_parts(launch).await? };
         let (mut scratch, mut row) = self.probe_launch(launch, target, incoming).await?;
-        if let (Operation::Sum { terms, .. }, Preset::Exact) = (&launch.operation, preset)
+        if let (Operation::Sum { terms, .. }, true) = (&launch.operation, preset.decides_from_rows())
             && row.counts().non_finite() != 0
         {
             // Parts of very unlike exponents: at the largest, those with the least may be beyond f32. At the least they
@@ -64,7 +64,9 @@ impl<B: Backend> Trainer<B> {
             (scratch, row) = self.probe_launch(launch, target, least).await?;
         }
         let verdict = match (preset, launch.rule) {
-            (Preset::Exact, _) => self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row)),
+            (Preset::Exact | Preset::Amax, _) => {
+                self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row))
+            }
             (Preset::Paper(paper), Rule::Softmax) => paper.softmax_cast(&row),
             (Preset::Authors(authors), Rule::Softmax) => authors.softmax_cast(&row),
             (Preset::Paper(paper), Rule::Branch | Rule::Split) => paper.branch(&parts, &row),

@@ -31,6 +31,11 @@ impl<B: Backend> Trainer<B> {
         self.sites.loss_scale()
     }
 
+    /// Warning about a dynamic loss scale after the last step: that it has collapsed, or flushes gradients.
+    pub fn loss_scale_warning(&self) -> Option<crate::sites::LossScaleWarning> {
+        self.sites.loss_scale_warning()
+    }
+
     /// All cast sites that have been used, as they stood after the last step.
     pub fn sites(&self) -> impl Iterator<Item = SiteReport<'_>> {
         self.sites.reports()

@@ -24,6 +24,7 @@ mod repeat;
 mod seen;
 mod shard;
 mod step;
+mod times;
 mod update;
 mod wire;
 
@@ -31,12 +32,12 @@ pub use compiled::Program;
 pub use gradients::Gradients;
 pub use inspect::Named;
 pub use operands::{Operands, Source};
-pub use outcome::{Repeated, Skipped, StepOutcome};
+pub use outcome::{ExponentsAfter, Repeated, Skipped, StepOutcome, UnusableLoss};
 pub use prefetch::{Inputs, Prefetched};
 pub use repeat::Attempt;
 
 use crate::{
-    Error, Layers, Method, Parameters, Scaling,
+    Difference, Error, Layers, Method, Parameters, Scaling,
     exec::Executor,
     graph::{Fixed, Operation, Part, STATES, Target, Value, cast},
     optim::Optimizer,
@@ -129,6 +130,8 @@ pub struct Trainer<B: Backend> {
     numbers: Vec<f32>,
     tickets: Tickets,
     ranks: Ranks,
+    /// See [`Trainer::replaced_engine`].
+    replaced_engine: Option<Difference>,
     /// What the paper's rules would decide from, if that is observed.
     observed: Option<Vec<(Slot, Operands)>>,
     /// Attempts before the last of the last step, if operands are observed.
@@ -236,6 +239,7 @@ impl<B: Backend> Trainer<B> {
             numbers: Vec::new(),
             tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
             ranks,
+            replaced_engine: None,
             observed: None,
             attempts: Vec::new(),
             rows: Vec::new(),

@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, Data, Slot},
+    backend::{Backend, Data, EngineAvailability, Slot},
     solve::{Choice, LimitedBy, NoDecision},
 };
 use pollster::block_on;
@@ -144,6 +144,21 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
+    /// Selects the engine of products of rank 0 on all ranks, because each rank may have timed its own device.
+    fn share_engine(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
+        let name = |device: &B| device.product_engine().map(str::to_owned);
+        // Devices of one kind, so all ranks end here, or none.
+        let Some(mine) = name(self.exec.device()) else { return Ok(()) };
+        let first = group.gather(Kind::Told, mine.as_bytes())?.into_iter().next().unwrap_or_default();
+        let first = String::from_utf8_lossy(&first).into_owned();
+        let availability = self.exec.device().product_engine_availability(&first);
+        if first != mine && availability == EngineAvailability::Available {
+            self.exec.select_product_engine(&first).map_err(Error::Device)?;
+        }
+        // A rank whose device lacks the engine, or that has pinned another one, ends here.
+        Ok(group.agree("engine of products", &name(self.exec.device()).unwrap_or_default())?)
+    }
+
     fn join(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
         if self.settings.each_call {
             return Err(ParallelError::Part("has no running statistics of each call").into());
@@ -155,6 +170,9 @@ impl<B: Backend> Trainer<B> {
             // Then each weight has one owner, whose device updates it for all.
             Err(ParallelError::Other { .. }) if self.ranks.sharded => self.ranks.mixed = true,
             alike => alike?,
+        }
+        if !self.ranks.mixed {
+            self.share_engine(group)?;
         }
         self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
         group.agree("overlap", &self.ranks.overlap.to_string())?;

@@ -1,6 +1,6 @@
 //! The end of a step: what the rows say, and the outcome.
 
-use super::{Gradients, Skipped, StepOutcome, Trainer};
+use super::{ExponentsAfter, Gradients, Skipped, StepOutcome, Trainer, UnusableLoss};
 use crate::{
     Error,
     sites::{Attempt, Cause, Finished},
@@ -68,6 +68,19 @@ impl<B: Backend> Trainer<B> {
         (self.sites.finish(rows, &gradients.order, attempt), Read { loss, norm, below_eps })
     }
 
+    /// A loss that is infinite or NaN, after the sites have taken the batch's rows.
+    fn unusable(&self, value: f32) -> UnusableLoss {
+        let (before, after) = (self.sites.loss_scale_before(), self.sites.loss_scale());
+        let exponents = if before != after {
+            ExponentsAfter::LossScale { before, after }
+        } else if self.sites.moved() {
+            ExponentsAfter::Sites
+        } else {
+            ExponentsAfter::Kept
+        };
+        UnusableLoss { value, exponents, sample: None }
+    }
+
     /// What an attempt came to that was the last.
     pub(super) fn outcome(
         &mut self, gradients: &Gradients, finished: Finished, read: Read,
@@ -85,7 +98,8 @@ impl<B: Backend> Trainer<B> {
             }
             Finished::Skipped(blame, cause) => {
                 let site = blame.map(|blame| (self.sites.name(gradients.order[blame.site]).to_owned(), blame.kind));
-                Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent), cause })
+                let loss = (!read.loss.is_finite()).then(|| self.unusable(read.loss));
+                Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent), cause, loss })
             }
         };
         self.counters.failed = if let Finished::Skipped(_, Cause::Again) = finished {

@@ -5,6 +5,7 @@ use core::{
     future::Future,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
 };
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Invitation, Launch, OnDevice, Wire},
@@ -119,6 +120,9 @@ impl<B: Backend> Backend for Counting<B> {
     fn scratch_peak(&self) -> Option<u64> {
         self.inner.scratch_peak()
     }
+    fn workspace(&self) -> u64 {
+        self.inner.workspace()
+    }
     fn alloc(&self, dtype: DType, len: usize) -> Result<B::Buffer, B::Error> {
         self.count(ALLOCS, 1);
         self.count(ALLOCATED, len.saturating_mul(dtype.size()));
@@ -165,6 +169,9 @@ impl<B: Backend> Backend for Counting<B> {
     fn repeat(&self, step: &B::Recording) -> Done<Self> {
         self.count(REPEATS, 1);
         self.inner.repeat(step)
+    }
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, B::Error> {
+        self.inner.time(times, work)
     }
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
         self.count(OPERATORS, 1);

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use gradscale::{
-    Method, Preset, Scaling,
+    Method, Scaling,
     core::{
         backend::Slot,
         cast::{Round, f16_slice_from_f32, f16_slice_to_f32},
@@ -85,7 +85,7 @@ impl Scaler {
         let rounds = parsed != Method::fp32();
         let plain = match &parsed.scaling {
             Scaling::Loss(schedule) => Method::loss_scale(schedule.clone()),
-            Scaling::Gradient(gradient) if gradient.preset == Preset::Exact => Method::gradient_scaling(*gradient),
+            Scaling::Gradient(gradient) if gradient.preset.decides_from_rows() => Method::gradient_scaling(*gradient),
             Scaling::Gradient(_) => {
                 return Err(wrong("decides from the operands of products, which an adapter does not see"));
             }

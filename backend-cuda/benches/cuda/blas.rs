@@ -1,12 +1,13 @@
 //! cuBLASLt: the best of its algorithms.
 
 use cudarc::cublaslt::{result, sys};
+use gradscale_core::{backend::DType, ops::Gemm};
 use gradscale_cuda::{Cuda, Error};
 use std::ffi::c_void;
 
 static WORKSPACE: usize = 64 << 20;
 
-/// A product of halves with sums in f32.
+/// A product with sums in f32.
 pub struct Product {
     handle: sys::cublasLtHandle_t,
     what: sys::cublasLtMatmulDesc_t,
@@ -26,17 +27,37 @@ pub fn is_present() -> bool {
 }
 
 impl Product {
-    /// The fastest way to multiply a `[m, k]` by b `[k, n]` into y `[m, n]`, at these addresses.
-    pub fn new(device: &Cuda, [m, n, k]: [u32; 3], addresses: [u64; 3], workspace: u64) -> Result<Self, Error> {
-        use sys::cudaDataType as kind;
+    /// The fastest way to make the product p of operands of one type and results of another, at the addresses of a, b and
+    /// y.
+    ///
+    /// # Errors
+    /// The library's, and if it knows no way.
+    pub fn new(
+        device: &Cuda, p: &Gemm, [operands, results]: [DType; 2], addresses: [u64; 3], workspace: u64,
+    ) -> Result<Self, Error> {
+        use sys::{cublasLtMatmulDescAttributes_t as attribute, cudaDataType as kind};
         let handle = result::create_handle().map_err(failed)?;
+        // f32 stays f32: TF32 would be another compute type.
         let what = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, kind::CUDA_R_32F)
             .map_err(failed)?;
-        // Columns of theirs are rows of ours: yᵀ = bᵀ · aᵀ.
-        let layout = |rows: u32, columns: u32| {
-            result::create_matrix_layout(kind::CUDA_R_16F, rows.into(), columns.into(), rows.into()).map_err(failed)
+        let kind_of = |dtype| if dtype == DType::F16 { kind::CUDA_R_16F } else { kind::CUDA_R_32F };
+        // Columns of theirs are rows of ours: yᵀ = bᵀ · aᵀ, so their first operand is b.
+        let layout = |dtype, [rows, columns]: [u32; 2]| {
+            result::create_matrix_layout(kind_of(dtype), columns.into(), rows.into(), columns.into()).map_err(failed)
         };
-        let layouts = [layout(n, k)?, layout(k, m)?, layout(n, m)?];
+        let [a, b, y] = p.stored();
+        // `cublasOperation_t` has 0 for a matrix as it is and 1 for the transposed one, as numbers of 32 bits.
+        let layouts = [layout(operands, b)?, layout(operands, a)?, layout(results, y)?];
+        let [of_a, of_b] = p.transposed().map(i32::from);
+        for (name, value) in
+            [(attribute::CUBLASLT_MATMUL_DESC_TRANSA, of_b), (attribute::CUBLASLT_MATMUL_DESC_TRANSB, of_a)]
+        {
+            // SAFETY: the descriptor was made above, and the value has the attribute's type.
+            unsafe {
+                result::set_matmul_desc_attribute(what, name, (&raw const value).cast(), size_of_val(&value))
+                    .map_err(failed)?;
+            }
+        }
         let wish = result::create_matmul_pref().map_err(failed)?;
         let most = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let mut found = [const { core::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; 32];

@@ -1,7 +1,6 @@
-//! What is bound by memory, beside a copy on the device.
+//! What is bound by memory, beside the fastest copy on the device.
 
-use crate::{measure::Bench, model::Work};
-use cudarc::driver::result;
+use crate::{copies::large, measure::Bench};
 use gradscale_core::backend::{CrossEntropyArgs, Data, Launch, NormSaved};
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Hyperparameter, Param, Slot, Store},
@@ -11,53 +10,15 @@ use gradscale_core::{
 use gradscale_cuda::Error;
 use std::cell::RefCell;
 
-/// Elements of the large tensors: 1 GiB of f32, or what fits a small device.
-fn large(bench: &Bench<'_>) -> usize {
-    bench.size(if bench.fits(4 << 30) { 1 << 28 } else { 1 << 26 }, 1 << 12)
-}
-
 fn shape(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
-}
-
-/// The bandwidth of a copy, which the others are compared with: the driver's, or a kernel's where that is faster.
-pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
-    // The emulated driver has no such copies.
-    if bench.size(false, true) {
-        bench.copy = 1.0;
-        return Ok(());
-    }
-    let (device, len) = (bench.device, large(bench));
-    let (from, to) = (bench.normal(DType::F32, len)?, RefCell::new(device.alloc(DType::F32, len)?));
-    let by_driver = |_| {
-        // SAFETY: both are that long.
-        unsafe { result::memcpy_dtod_async(to.borrow().at(), from.at(), 4 * len, device.gpu().stream()) }
-            .map_err(|error| Error::Driver { doing: "copy", name: format!("{error:?}"), lost: false })
-    };
-    let table = bench.sites(Detail::None)?;
-    let by_kernel = |_| {
-        let mut to = to.borrow_mut();
-        device.launch(Launch::Unary {
-            op: Unary::Id,
-            len: from.len() as u32,
-            x: &from,
-            y: Store::keep(Slot::ONE, &table, &mut *to),
-        })
-    };
-    let times = bench.medians(vec![Box::new(by_driver), Box::new(by_kernel)])?;
-    let [driver, kernel] = [times[0], times[1]].map(|seconds| 8.0 * len as f64 / seconds / 1e9);
-    bench.copy = driver.max(kernel);
-    let work = Work { memory: 8.0 * len as f64, ..Work::default() };
-    let beside = format!("driver {driver:.0} GB/s, kernel {kernel:.0} GB/s");
-    let best = times[0].min(times[1]);
-    bench.line_of("copy on the device", format!("{:.0} GB/s", bench.copy), beside, None, Some((work, best)));
-    Ok(())
 }
 
 /// A line of bytes in a second beside the copy; of `what`, instructions may have been counted.
 fn line(bench: &mut Bench<'_>, name: &str, what: &str, [count, bytes]: [f64; 2], seconds: f64) {
     let speed = count * bytes / seconds / 1e9;
-    let (beside, ratio) = (format!("copy {:.0} GB/s", bench.copy), speed / bench.copy);
+    let copy = bench.copy;
+    let (beside, ratio) = (format!("{:.0} GB/s by {}", copy.gigabytes, copy.by), speed / copy.gigabytes);
     let work = bench.elements(what, count, bytes).map(|work| (work, seconds));
     bench.line_of(&format!("{name} / copy"), format!("{speed:.0} GB/s"), beside, Some(ratio), work);
 }

@@ -3,14 +3,18 @@
 //! ```text
 //! cargo bench -p gradscale-cuda                    # everything, as a table
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
+//! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
+//! cargo bench -p gradscale-cuda -- networks        # training steps of eight networks; with names, of these alone
+//! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
 //! ```
 //!
 //! Random normal data: zeros are faster. Work is recorded and repeated, so that launches cost what they cost in a
 //! training; sides take turns; each figure is the median of 21 runs. Operands go round among sets that together exceed
-//! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken. cuDNN and PyTorch are asked by
-//! `peers.py`, if PyTorch is installed.
+//! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken; at 1024³ to 8192³ each side is also
+//! measured alone, with its clock and power, since sides that take turns share heat. cuDNN and PyTorch are asked by
+//! `peers.py`, if PyTorch is installed, and the eight networks by `networks.py`.
 //!
 //! Targets are those of `targets.csv`. Of GPUs whose figures are known, `model.rs` says beside each line how long it should
 //! take, and which part of the device should be how busy.
@@ -18,10 +22,14 @@
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 
 mod blas;
+mod copies;
 mod elements;
 mod measure;
 mod model;
+mod networks;
+mod odd;
 mod products;
+mod sensors;
 mod targets;
 mod training;
 
@@ -45,12 +53,17 @@ fn main() -> ExitCode {
         }
     };
     let mut bench = Bench::new(&device, words.clone(), small);
-    let result = elements::copy(&mut bench)
-        .and_then(|()| products::gemm(&mut bench))
+    let result = copies::copy(&mut bench)
+        .and_then(|()| products::gemm(&mut bench, true))
         .and_then(|()| products::conv(&mut bench))
+        .and_then(|()| odd::all(&mut bench))
         .and_then(|()| elements::all(&mut bench))
         .and_then(|()| training::step(&mut bench))
-        .and_then(|()| warpgroups(&device, words, small));
+        .and_then(|()| networks::all(&mut bench, &|| Cuda::open(0)))
+        .and_then(|()| {
+            let launches = training::launches(&bench)?;
+            Ok(launches + &warpgroups(&device, words, small)?)
+        });
     let mut text = format!("{}\n\n{}\n", device.caps().name, driver());
     text.push_str(&bench.table());
     text.push_str(result.as_deref().unwrap_or_default());
@@ -81,7 +94,7 @@ fn warpgroups(device: &Cuda, words: Vec<String>, small: bool) -> Result<String, 
     }
     let device = Cuda::open(0)?.without_warpgroups();
     let mut bench = Bench::new(&device, words, small);
-    products::gemm(&mut bench)?;
+    products::gemm(&mut bench, false)?;
     products::conv(&mut bench)?;
     let wrong: Vec<_> =
         proven.iter().filter_map(|(name, proof)| Some(format!("{name}: {}", proof.as_ref().err()?))).collect();

@@ -2,21 +2,54 @@
 
 use crate::{
     model::{self, Figures, Work as Asked},
+    sensors::{Sensor, Sensors},
     targets,
 };
 use gradscale_core::{
     backend::{Backend, Control, DType, Data},
     stats::Detail,
 };
-use gradscale_cuda::{Cuda, Error, Memory, Table};
+use gradscale_cuda::{Cuda, Error, GpuRecording, Memory, Table};
 use half::f16;
-use std::fmt::Write;
+use std::{fmt::Write, time::Instant};
 
 /// Runs of each side.
 const RUNS: usize = 21;
 
+/// Runs of each side at least, and the seconds after which there are no more: a logits' gradient takes 30 ms, and time on a
+/// device is short.
+const MIN_RUNS: usize = 5;
+const MAX_SECONDS: f64 = 1.5;
+
 /// The same of everything that is only to be seen to run.
 const RUNS_IF_SMALL: usize = 1;
+
+/// Repeats of a recording of 3 ms that are enqueued at once where a side is measured alone: 48 ms, several of the 20 ms in
+/// which the driver renews its reading of the power.
+const REPEATS_ALONE: usize = 16;
+
+/// A work, recorded as some pieces one behind the other.
+pub struct Recorded {
+    recording: GpuRecording,
+    pieces: usize,
+}
+
+/// A side that was measured alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone {
+    /// Median seconds of a piece.
+    pub seconds: f64,
+    /// Clock and power meanwhile, if the machine tells them.
+    pub sensor: Option<Sensor>,
+}
+
+impl Alone {
+    /// Clock and power for a table, behind the speed.
+    pub fn conditions(&self) -> String {
+        let words = |sensor: Sensor| format!(" at {:.0} MHz, {:.0} W", sensor.megahertz, sensor.watts);
+        self.sensor.map_or_else(String::new, words)
+    }
+}
 
 /// The device and what was measured on it.
 pub struct Bench<'a> {
@@ -25,9 +58,19 @@ pub struct Bench<'a> {
     /// Whether everything is so small that an emulated device computes it: figures mean nothing then.
     small: bool,
     figures: Option<&'static Figures>,
+    sensors: Sensors,
     lines: Vec<Line>,
-    /// 10⁹ bytes read and written by a copy in a second.
-    pub copy: f64,
+    /// The fastest copy.
+    pub copy: CopySpeed,
+}
+
+/// How fast a copy is.
+#[derive(Clone, Copy, Debug)]
+pub struct CopySpeed {
+    /// 10⁹ bytes read and written in a second.
+    pub gigabytes: f64,
+    /// Which copy: the driver's, the copy kernel's or the store kernel's.
+    pub by: &'static str,
 }
 
 struct Line {
@@ -44,11 +87,29 @@ pub type Work<'w> = Box<dyn FnMut(usize) -> Result<(), Error> + 'w>;
 impl<'a> Bench<'a> {
     pub fn new(device: &'a Cuda, words: Vec<String>, small: bool) -> Self {
         let figures = model::figures(device.caps().name);
-        Self { device, words, small, figures, lines: vec![], copy: 0.0 }
+        Self {
+            device,
+            words,
+            small,
+            figures,
+            sensors: Sensors::open(),
+            lines: vec![],
+            copy: CopySpeed { gigabytes: 0.0, by: "nothing" },
+        }
     }
 
     pub fn wants(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
+    }
+
+    /// Whether a group of lines was asked for by its own word, or everything.
+    pub fn wants_group(&self, word: &str) -> bool {
+        self.words.is_empty() || self.names(word)
+    }
+
+    /// Whether this is one of the words.
+    pub fn names(&self, word: &str) -> bool {
+        self.words.iter().any(|one| one == word)
     }
 
     /// A size, or the one that is small.
@@ -96,9 +157,20 @@ impl<'a> Bench<'a> {
 
     /// Median seconds of one piece of each work. All are recorded with as many pieces as take some milliseconds; then
     /// they take turns.
+    ///
+    /// # Errors
+    /// The device's.
     pub fn medians(&self, works: Vec<Work<'_>>) -> Result<Vec<f64>, Error> {
+        self.in_turns(&self.recorded(works)?)
+    }
+
+    /// Records each work with as many pieces as take some milliseconds.
+    ///
+    /// # Errors
+    /// The device's, or that it cannot record.
+    pub fn recorded(&self, works: Vec<Work<'_>>) -> Result<Vec<Recorded>, Error> {
         let gpu = self.device.gpu();
-        let mut recorded = vec![];
+        let mut all = vec![];
         for mut work in works {
             // Compiles, allocates, and tells how long it takes.
             work(0)?;
@@ -106,14 +178,63 @@ impl<'a> Bench<'a> {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 2 and 400")]
             let pieces = self.size((0.003 / once.max(1e-6)).clamp(2.0, 400.0) as usize, 2);
             let recording = self.device.record(|| (0..pieces).try_for_each(&mut work))?;
-            recorded.push((recording.ok_or(Error::Unsupported("record"))?, pieces, vec![]));
+            all.push(Recorded { recording: recording.ok_or(Error::Unsupported("record"))?, pieces });
         }
-        for _ in 0..self.size(RUNS, RUNS_IF_SMALL) {
-            for (recording, pieces, times) in &mut recorded {
-                times.push(gpu.seconds(|| self.device.repeat(recording))? / *pieces as f64);
+        Ok(all)
+    }
+
+    /// Median seconds of one piece of each recorded work, while all take turns.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn in_turns(&self, all: &[Recorded]) -> Result<Vec<f64>, Error> {
+        let mut times = vec![vec![]; all.len()];
+        let start = Instant::now();
+        for run in 0..self.size(RUNS, RUNS_IF_SMALL) {
+            if run >= MIN_RUNS && start.elapsed().as_secs_f64() > MAX_SECONDS {
+                break;
+            }
+            for (Recorded { recording, pieces }, times) in all.iter().zip(&mut times) {
+                times.push(self.device.gpu().seconds(|| self.device.repeat(recording))? / *pieces as f64);
             }
         }
-        Ok(recorded.into_iter().map(|(_, _, mut times)| median(&mut times)).collect())
+        Ok(times.iter_mut().map(|times| median(times)).collect())
+    }
+
+    /// Seconds of one piece of a work that has the device for itself, with the clock and power that it settles at. Clock
+    /// and temperature settle in the first half of `seconds`, which is not counted.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn alone(&self, recorded: &Recorded, seconds: f64) -> Result<Alone, Error> {
+        let Recorded { recording, pieces } = recorded;
+        let (gpu, start, seconds) = (self.device.gpu(), Instant::now(), self.size(seconds, 0.0));
+        let (mut times, mut sensors) = (vec![], vec![]);
+        loop {
+            let counts = start.elapsed().as_secs_f64() >= 0.5 * seconds;
+            let mut sensor = None;
+            // So many that the device does not wait for the host between them, and still works when sensors are read.
+            let repeats = self.size(REPEATS_ALONE, 1);
+            let took = gpu.seconds(|| {
+                (0..repeats).try_for_each(|_| self.device.repeat(recording))?;
+                sensor = self.sensors.read();
+                Ok(())
+            })?;
+            if counts {
+                times.push(took / (repeats * pieces) as f64);
+                sensors.extend(sensor);
+            }
+            if start.elapsed().as_secs_f64() >= seconds && !times.is_empty() {
+                break;
+            }
+        }
+        let middle = |of: fn(&Sensor) -> f64| {
+            let mut all: Vec<f64> = sensors.iter().map(of).collect();
+            (!all.is_empty()).then(|| median(&mut all))
+        };
+        let sensor = middle(|one| one.megahertz).zip(middle(|one| one.watts));
+        let sensor = sensor.map(|(megahertz, watts)| Sensor { megahertz, watts });
+        Ok(Alone { seconds: median(&mut times), sensor })
     }
 
     /// A table that observes so much.
@@ -134,13 +255,12 @@ impl<'a> Bench<'a> {
         };
         let few: Vec<f32> = (0..65_521).map(|_| (0..12).map(|_| unit()).sum()).collect();
         let mut memory = self.device.alloc(dtype, len)?;
-        let values = few.iter().copied().cycle().take(len);
         match dtype {
             DType::F16 => {
-                let halves: Vec<f16> = values.map(f16::from_f32).collect();
-                self.device.write(Data::F16(&halves), &mut memory)?;
+                let halves: Vec<f16> = few.into_iter().map(f16::from_f32).collect();
+                self.device.write(Data::F16(&repeated(&halves, len)), &mut memory)?;
             }
-            _ => self.device.write(Data::F32(&values.collect::<Vec<_>>()), &mut memory)?,
+            _ => self.device.write(Data::F32(&repeated(&few, len)), &mut memory)?,
         }
         Ok(memory)
     }
@@ -154,6 +274,15 @@ impl<'a> Bench<'a> {
     pub fn fits(&self, bytes: u64) -> bool {
         bytes < self.device.gpu().memory() / 10 * 8
     }
+}
+
+/// So many values, these again and again: whole slices are copied, since a tensor may have 10⁹ of them.
+fn repeated<T: Copy>(values: &[T], len: usize) -> Vec<T> {
+    let mut all = Vec::with_capacity(len);
+    while all.len() < len {
+        all.extend_from_slice(&values[..values.len().min(len - all.len())]);
+    }
+    all
 }
 
 /// The middle one.

@@ -1,4 +1,4 @@
-//! What lines of the bench are to reach: `targets.csv`, which documentation and `scripts/gpu_box/read.py` read too.
+//! What lines of the bench are to reach: `targets.csv`, which documentation and `scripts/gpu_bundle/page.py` read too.
 
 /// One row of the file.
 #[derive(Clone, Copy, Debug, PartialEq)]

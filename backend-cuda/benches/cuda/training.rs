@@ -1,7 +1,8 @@
 //! A whole step of SegNetBasic, 64 channels, batch 12 of 360 × 480, recorded: without scaling, with a scale for every
-//! gradient, in f32; with batches sent ahead, and with batches that come with the step.
+//! gradient, in f32; with batches sent ahead, and with batches that come with the step. And each of its launches, one by one.
 
 use crate::measure::{Bench, median};
+use core::fmt::Write;
 use gradscale::{Input, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
@@ -13,27 +14,94 @@ fn failed(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "train", name: error.to_string(), lost: false }
 }
 
+/// The batch of every step.
+struct Batch {
+    images: [usize; 4],
+    pixels: Vec<u8>,
+    labels: Vec<u8>,
+}
+
+impl Batch {
+    fn new(bench: &Bench<'_>) -> Self {
+        let images = bench.size([12, 360, 480, 3], [2, 16, 16, 3]);
+        let len: usize = images.iter().product();
+        let pixels = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
+        let labels = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
+        Self { images, pixels, labels }
+    }
+
+    fn inputs(&self) -> [Input<'_>; 2] {
+        let [count, height, across, _] = self.images;
+        [Input::u8(self.images, &self.pixels), Input::u8([count, height, across, 1], &self.labels)]
+    }
+}
+
+/// The network and its trainer.
+fn begin(bench: &Bench<'_>, method: &str) -> Result<(SegNet, Trainer<Cuda>), Error> {
+    let method: Method = method.parse().map_err(failed)?;
+    let mut parameters = Parameters::seeded(1);
+    let net = SegNet::new(&mut parameters.at("net"), 3, bench.size(64, 8), CLASSES);
+    let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.01) };
+    let trainer = Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?;
+    Ok((net, trainer.with_skip_limit(0)))
+}
+
+/// Each launch of a step by events around it, as a table beside the step by the host's clock. Launches run one by one: a
+/// recording would hide them.
+pub fn launches(bench: &Bench<'_>) -> Result<String, Error> {
+    if !bench.wants("launches") {
+        return Ok(String::new());
+    }
+    let (before, counted) = bench.size((30, RUNS), (3, 1));
+    let batch = Batch::new(bench);
+    let (net, mut trainer) = begin(bench, "gs")?;
+    let mut usual = Vec::new();
+    for i in 0..before + 2 * counted {
+        let timed = i >= before + counted;
+        trainer.time_launches(timed).map_err(failed)?;
+        let start = Instant::now();
+        let gradients =
+            trainer.backward(batch.inputs(), |[x, labels]| net.forward(x).cross_entropy(labels)).map_err(failed)?;
+        trainer.step(gradients).map_err(failed)?;
+        if i >= before && !timed {
+            usual.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let (rows, usual, steps) = (trainer.launch_times(), median(&mut usual), counted as f64);
+    let all: f64 = rows.iter().map(|row| row.seconds).sum::<f64>() / steps;
+    let mut text = format!(
+        "\nLaunches of a SegNet step, one by one, means of {counted} steps. Together {:.3} ms; a step as it is {:.3} ms.\n\n\
+         | launch | count | ms | GB | GB/s | GFLOP | TFLOP/s | share |\n|---|---|---|---|---|---|---|---|\n",
+        1e3 * all,
+        1e3 * usual
+    );
+    for row in rows {
+        let (count, ms) = (row.launches as f64 / steps, 1e3 * row.seconds / steps);
+        let [bytes, operations] = [row.cost.bytes, row.cost.operations].map(|sum| sum as f64 / steps / 1e9);
+        let (name, shape, memory) = (row.name, &row.shape, row.gigabytes_per_second());
+        let (rate, share) = (row.gigaflops() / 1e3, 1e2 * row.share);
+        writeln!(
+            text,
+            "| {name} {shape} | {count} | {ms:.4} | {bytes:.4} | {memory:.1} | {operations:.3} | {rate:.2} | {share:.2} % |"
+        )
+        .ok();
+    }
+    Ok(text)
+}
+
 /// Whole steps, the wait for the read-back included.
 pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
     if !bench.wants("segnet") {
         return Ok(());
     }
-    let (images, width) = (bench.size([12, 360, 480, 3], [2, 16, 16, 3]), bench.size(64, 8));
     // The first steps decide at once, compile and are recorded.
     let (before, counted) = bench.size((30, RUNS), (3, 1));
-    let len: usize = images.iter().product();
-    let pixels: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
-    let labels: Vec<u8> = (0..len / 3).map(|i| (i / 97 % CLASSES).to_le_bytes()[0]).collect();
-    let [count, height, across, channels] = images;
+    let every = Batch::new(bench);
+    let count = every.images[0];
     let mut times = Vec::new();
     for (method, prefetches) in [("fp32", true), ("fp16", true), ("gs", true), ("gs", false)] {
-        let method: Method = method.parse().map_err(failed)?;
-        let mut parameters = Parameters::seeded(1);
-        let net = SegNet::new(&mut parameters.at("net"), channels, width, CLASSES);
-        let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.01) };
-        let mut trainer =
-            Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?.with_skip_limit(0);
-        let batch = || [Input::u8(images, &pixels), Input::u8([count, height, across, 1], &labels)];
+        let (net, mut trainer) = begin(bench, method)?;
+        let batch = || every.inputs();
         let (mut runs, mut ahead) = (Vec::new(), None);
         for i in 0..before + counted {
             let start = Instant::now();

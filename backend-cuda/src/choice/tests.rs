@@ -1,17 +1,23 @@
 //! Which kernel and cut are chosen for shapes of which it is known what is best, and what every cut must be.
 
-use super::{Choice, Cut, Demand};
-use crate::plan::Plan;
-use gradscale_core::{
-    backend::DType::F16,
-    ops::{Conv2d, Gemm, Pass},
+use super::{Choice, Cut, Demand, Means};
+use crate::{
+    plan::{Kind, Plan},
+    scratch::partials_room,
 };
+use gradscale_core::ops::{Conv2d, Gemm, Pass};
 
-/// An H100's.
+/// Multiprocessors of an H100.
 const H100: u32 = 132;
+/// Its room for partial sums.
+const ROOM: usize = 64 << 20;
 
 fn best(plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
-    let demand = Demand::of(plan, [F16; 2]);
+    best_in(ROOM, plan, multiprocessors)
+}
+
+fn best_in(room: usize, plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
+    let demand = Demand::of(plan, room);
     let way = Choice::ways(plan, &demand, multiprocessors, true)[0];
     (way.kernel.module.name, way.cut(&demand, multiprocessors))
 }
@@ -39,8 +45,8 @@ fn tiles_by_even_rounds() {
         ([128 * 134, 256, 4096], 134, "wgmma_tma_gemm_128x256", 1),
         // Columns of which the large tile would waste most.
         ([8192, 64, 1024], H100, "wgmma_tma_gemm_128x128", 1),
-        // Few results of long sums are cut.
-        ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 2),
+        // Few results of long sums are cut: 4 tiles on 132 multiprocessors.
+        ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 32),
         // Nothing to share.
         ([8, 8, 8], H100, "tensor_gemm_64x64", 1),
     ] {
@@ -85,7 +91,7 @@ fn every_cut_is_whole_and_nearly_the_best() {
         let [m, n, k] = shape;
         let gemm = Gemm::new(m, n, k).expect("a shape");
         let plan = Plan::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
-        let demand = Demand::of(&plan, [F16; 2]);
+        let demand = Demand::of(&plan, ROOM);
         let (k, own) = (demand.mnk[2], i % 3 != 0);
         let ways = Choice::ways(&plan, &demand, multiprocessors, own);
         assert!(ways.last().is_some_and(|way| !way.is_own()), "{shape:?}: a way that needs no proof");
@@ -101,4 +107,59 @@ fn every_cut_is_whole_and_nearly_the_best() {
             assert!(fewest.is_none_or(|fewest| 10 * clocks <= 11 * fewest), "{shape:?}: {cut:?}, {fewest:?}");
         }
     }
+}
+
+/// The weight gradients of SegNet's third and fourth level have 803 kB of results, in 25 tiles for 132 multiprocessors.
+#[test]
+fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
+    for (level, size) in [("conv3", [90, 120]), ("conv4", [45, 60])] {
+        let plan = convolution(64, 64, size, Pass::Weight);
+        let (chosen, cut) = best(&plan, H100);
+        assert_eq!(chosen, "wgmma_tma_weight_t_128x64", "{level}");
+        assert!(cut.splits >= 5, "{level}: {cut:?}");
+        // Room for two splits, as 256 KiB or a sixteenth of the operands once were, and for none.
+        let results = 4 * 64 * 64 * 49;
+        for (room, most) in [(2 * results, 2), (results / 2, 1)] {
+            let demand = Demand::of(&plan, room);
+            for way in Choice::ways(&plan, &demand, H100, true) {
+                // What one accumulator must not add is cut in any case.
+                let least = if way.stores_apart() { 1 } else { demand.mnk[2].div_ceil(demand.longest) };
+                assert!(way.cut(&demand, H100).splits <= least.max(most), "{level}: {way:?} in {room}");
+            }
+        }
+    }
+}
+
+#[test]
+fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
+    let [small, large] = [1u64 << 30, 80 << 30].map(partials_room);
+    assert_eq!((small, large, partials_room(8 << 30), partials_room(0)), (8 << 20, ROOM, ROOM, 0));
+    // 4 MB of results: as many splits as an H100 wants, or two where a device has 1 GiB.
+    let plan = Plan::conv(&Conv2d::new([256, 7, 7, 512], 2048, [1, 1]).expect("a shape"), Pass::Weight);
+    let most = |room| Demand::of(&plan, room).most;
+    assert_eq!((most(large), most(small)), (16, 2));
+    // One accumulator adds 4096 of 12 544 pixels at most: four splits are made whatever the room.
+    let [(_, many), (_, few)] = [large, small].map(|room| best_in(room, &plan, 8 * H100));
+    assert!(few.splits <= 4 && few.splits < many.splits, "{few:?} {many:?}");
+}
+
+/// What the model says of the instructions of copies is what sass.py has counted in machine code.
+#[test]
+fn copies_cost_what_was_counted() {
+    let mut seen = 0;
+    for pass in Pass::ALL {
+        for way in Choice::warpgroups(Kind::Convolution(pass)) {
+            if way.means != Means::Warpgroups {
+                continue;
+            }
+            let name = format!("copies of {},90,", way.kernel.module.name);
+            let line = include_str!("../../sass.csv").lines().find_map(|line| line.strip_prefix(&name));
+            let counted: f64 = line.and_then(|line| line.split(',').next()?.parse().ok()).expect("a count");
+            let ([m, n], [a, b]) = (way.tile.map(f64::from), way.copies.map(f64::from));
+            let modelled = (m * a + n * b) / (m + n);
+            assert!((modelled / counted - 1.0).abs() < 0.08, "{name} {counted}, in the model {modelled}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 7);
 }

@@ -8,6 +8,7 @@ mod open;
 mod readback;
 mod recording;
 mod staging;
+mod timing;
 mod upload;
 
 pub use maps::{Im2col, TensorMap, Tiled};

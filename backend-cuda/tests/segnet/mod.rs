@@ -7,6 +7,8 @@
 mod ahead;
 #[path = "../../../tests/engine/tests/beside/mod.rs"]
 mod beside;
+#[path = "../../../tests/engine/tests/timed/mod.rs"]
+mod timed;
 #[path = "../../../tests/engine/tests/weights/mod.rs"]
 mod weights;
 
@@ -81,5 +83,6 @@ pub fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
     ahead::batches_sent_ahead(&open);
     beside::segnet_beside_the_cpu(&open);
+    timed::launches_are_timed(&open);
     weights::weight_gradients_in_half(open);
 }

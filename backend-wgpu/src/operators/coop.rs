@@ -1,43 +1,117 @@
-//! Products of halves by cooperative matrices, where an adapter has them and has been seen to multiply exactly with them.
+//! Products of halves by cooperative matrices, where an adapter has them, has been seen to multiply exactly with them, and
+//! is clearly faster with them.
+//!
+//! Until today they have run on software drivers only (lavapipe 26, 8x8x8, subgroups of 8), on no GPU. Nothing that a
+//! driver says of them is believed:
+//!
+//! 1. *Candidates.* A pipeline is built for one subgroup size, but wgpu lets the driver choose the size of each pipeline
+//!    between a minimum and a maximum. So every power of two between them is a candidate. On Metal, wgpu reports 4 to 64
+//!    for every GPU, and Apple's are 32.
+//! 2. *Size.* The kernel compares the size it runs with, and fills its tile with NaN if it is another one.
+//! 3. *Proof.* Small integers, whose sums f32 holds exactly in any order, are multiplied in all four layouts, in shapes
+//!    with remainders and with a sum longer than 4096, [`REPETITIONS`] times each (the long sum
+//!    [`LONG_REPETITIONS_SOFTWARE`] times on a driver on a CPU). All words of results and statistics are compared with
+//!    those that the host computes. A layout is one pipeline, and these are all pipelines there are.
+//! 4. *Timing.* Drivers list emulated matrices, too: llama.cpp's authors saw 0.0007 to 20 times the speed of SIMT. So a
+//!    product of useful size is timed by both engines.
+//!
+//! Repetitions are the remedy for a risk that one product would not show. naga 30 declares the Vulkan memory model for
+//! modules with cooperative matrices (`back/spv/writer.rs`, `require_any("memory model")`), but writes
+//! `OpCooperativeMatrixLoadKHR` and `OpCooperativeMatrixStoreKHR` without memory operands (`back/spv/instructions.rs`,
+//! `coop_load`), loads and stores without `NonPrivatePointer`, and barriers without `MakeAvailable` and `MakeVisible`.
+//! Formally every exchange through workgroup memory is a race then. Drivers that treat the barrier as the older memory
+//! model does compute rightly; a driver that does not may err rarely. The proof finds what shows in
+//! [`REPETITIONS`] repetitions; it cannot exclude what is rarer.
 
 use crate::{
     Error, Memory, Wgpu,
+    engine::{EnginePreference, EngineReason, NotOffered, ProductEngine, Refusal, RefusalCause, Timing},
     kernel::{self, Kernel},
-    launch::Call,
+    launch::{Call, strided},
+    memory::{Bytes, word_of},
     operators::product::bias_type,
+    queue::Recording,
 };
+use core::{ops::RangeInclusive, sync::atomic::Ordering::Relaxed, time::Duration};
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, DataMut, Slot, Store},
     ops::Gemm,
-    stats::{Convention, Detail, Stats},
+    stats::{Convention, Detail, Stats, WORDS},
 };
 use half::f16;
-use pollster::block_on;
-use std::sync::OnceLock;
+use std::time::Instant;
 
 /// Bytes of workgroup memory that coop.wgsl needs at most.
 pub(crate) const MEMORY: u32 = 28 << 10;
+/// Subgroup size of every Apple GPU, whatever wgpu reports.
+const METAL_SUBGROUP: u32 = 32;
+/// Repetitions of each product of a proof. All of them together are 0.25 TFLOP, with what pads tiles: 0.8 s at 0.3 TFLOP/s.
+const REPETITIONS: u32 = 50;
+/// Repetitions of the long sum on a driver on a CPU, where one takes 0.1 s, because the tile is 128x128 whatever the shape.
+const LONG_REPETITIONS_SOFTWARE: u32 = 4;
+/// Times that cooperative matrices must be faster than SIMT to be used. Matrix units are at least twice as fast as SIMT
+/// on the hardware that has them, and emulated ones are slower than SIMT. So few devices are near 1.5, and two runs on one
+/// device choose the same although times vary.
+const MARGIN: f64 = 1.5;
+/// Pairs of times of which the shortest count: noise only adds to a time. Of 5 pairs on a busy CPU the ratio was 1.6 to
+/// 5.6, where 2.4 is right.
+const TIMINGS: u32 = 15;
+/// Sides of the product that is timed: 2 GFLOP fill a GPU and take 7 ms at 0.3 TFLOP/s; a driver on a CPU computes about
+/// 0.5 GFLOP/s.
+const TIMED_SIZE: u32 = 1024;
+const TIMED_SIZE_SOFTWARE: u32 = 128;
+/// Word in place of results before a product: a half and an f32 that are NaN.
+const SENTINEL: u32 = u32::MAX;
 
-/// How an adapter multiplies.
+/// Rows, columns, depth and type of results in a proof.
 #[derive(Clone, Copy, Debug)]
+struct ProofShape {
+    m: u32,
+    n: u32,
+    k: u32,
+    results: DType,
+    repetitions: u32,
+}
+
+/// Several tiles with remainders of rows, columns and depth; a depth that ends within a step of 16; a sum longer than
+/// 4096 over enough tiles to keep all units of a GPU busy (0.6 GFLOP a product).
+const PROOF_SHAPES: [ProofShape; 3] = [
+    ProofShape { m: 136, n: 152, k: 104, results: DType::F16, repetitions: REPETITIONS },
+    ProofShape { m: 260, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
+    ProofShape { m: 264, n: 276, k: 4108, results: DType::F32, repetitions: REPETITIONS },
+];
+/// The same within fewer tiles, for drivers on a CPU.
+const PROOF_SHAPES_SOFTWARE: [ProofShape; 3] = [
+    ProofShape { m: 36, n: 136, k: 40, results: DType::F16, repetitions: REPETITIONS },
+    ProofShape { m: 132, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
+    ProofShape { m: 36, n: 36, k: 4108, results: DType::F32, repetitions: LONG_REPETITIONS_SOFTWARE },
+];
+
+/// Periods of the operands' rows and columns. Primes, so that rows or columns exchanged at a distance of a power of two
+/// differ, and few enough for the host to compute the products.
+const ROW_PERIOD: u32 = 23;
+const COLUMN_PERIOD: u32 = 29;
+
+/// Arrangement of cooperative matrices in a workgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Coop {
     /// Side of its matrices: 8 or 16.
     side: u32,
-    /// Invocations of a subgroup, and how the subgroups of a workgroup lie.
+    /// Invocations of a subgroup.
     size: u32,
+    /// Rows and columns of subgroups in a workgroup.
     subgroups: [u32; 2],
 }
 
 impl Coop {
-    /// What an adapter offers: square matrices of halves whose sums are f32, and subgroups of one size.
-    pub fn of(adapter: &wgpu::Adapter) -> Option<Self> {
+    /// Candidates of an adapter that offers square matrices of halves whose sums are f32.
+    pub fn candidates(adapter: &wgpu::Adapter) -> Result<Vec<Self>, NotOffered> {
         let (info, limits) = (adapter.get_info(), adapter.limits());
-        let size = info.subgroup_max_size;
-        if !adapter.features().contains(Self::features())
-            || info.subgroup_min_size != size
-            || limits.max_compute_workgroup_storage_size < MEMORY
-        {
-            return None;
+        if !adapter.features().contains(Self::features()) {
+            return Err(NotOffered::Features);
+        }
+        if limits.max_compute_workgroup_storage_size < MEMORY {
+            return Err(NotOffered::WorkgroupMemory);
         }
         let (half, single) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
         let offered = adapter.cooperative_matrix_properties();
@@ -46,9 +120,29 @@ impl Coop {
                 [one.m_size, one.n_size, one.k_size] == [side; 3] && one.ab_type == half && one.cr_type == single
             })
         };
-        let side = [16, 8].into_iter().find(|&side| has(side))?;
-        // Tiles of at most 128 along each side, blocks of results of all subgroups in 8 KiB.
-        let subgroups = match (side, 256 / size.max(1)) {
+        let sides: Vec<u32> = [16, 8].into_iter().filter(|&side| has(side)).collect();
+        if sides.is_empty() {
+            return Err(NotOffered::Shapes);
+        }
+        let sizes = if info.backend == wgpu::Backend::Metal {
+            METAL_SUBGROUP..=METAL_SUBGROUP
+        } else {
+            info.subgroup_min_size..=info.subgroup_max_size
+        };
+        let candidates = Self::arrangements(&sides, sizes);
+        if candidates.is_empty() { Err(NotOffered::SubgroupSizes) } else { Ok(candidates) }
+    }
+
+    /// Arrangements for all powers of two among these subgroup sizes.
+    fn arrangements(sides: &[u32], sizes: RangeInclusive<u32>) -> Vec<Self> {
+        let powers = (0..u32::BITS).map(|log| 1 << log).filter(|size| sizes.contains(size));
+        let all = sides.iter().flat_map(|&side| powers.clone().map(move |size| (side, size)));
+        all.filter_map(|(side, size)| Self::arrangement(side, size)).collect()
+    }
+
+    /// Tiles of at most 128 along each side; one block of results of each subgroup in 8 KiB.
+    fn arrangement(side: u32, size: u32) -> Option<Self> {
+        let subgroups = match (side, 256 / size) {
             (_, 4) => [2, 2],
             (_, 8) => [2, 4],
             (8, 16) => [4, 4],
@@ -58,11 +152,16 @@ impl Coop {
         Some(Self { side, size, subgroups })
     }
 
-    /// What a device must have for it.
+    /// Features that a device must be opened with.
     pub const fn features() -> wgpu::Features {
         wgpu::Features::SHADER_F16
             .union(wgpu::Features::SUBGROUP)
             .union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+    }
+
+    /// The engine, for the user.
+    pub const fn engine(self) -> ProductEngine {
+        ProductEngine::Cooperative { side: self.side, subgroup: self.size }
     }
 
     fn kernel(self) -> &'static Kernel {
@@ -70,39 +169,95 @@ impl Coop {
     }
 
     /// Results of a workgroup along each side.
-    fn tile(self) -> [u32; 2] {
+    const fn tile(self) -> [u32; 2] {
         [self.subgroups[0] * 4 * self.side, self.subgroups[1] * 2 * self.side]
     }
 }
 
-/// Whether cooperative matrices are right on this device: not yet known, no, or how.
-pub(crate) type Proven = OnceLock<Option<Coop>>;
+/// Engine of products of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Products {
+    preference: EnginePreference,
+    /// Cooperative matrices that are proven, used or not.
+    proven: Option<Coop>,
+    engine: ProductEngine,
+    /// Of the engine, as [`Backend::product_engine`] returns it.
+    name: String,
+    reason: EngineReason,
+}
 
-impl Wgpu {
-    /// Whether products of halves go by cooperative matrices here. The first product finds out.
-    #[must_use]
-    pub fn has_cooperative_matrices(&self) -> bool {
-        self.proven.get().is_some_and(Option::is_some)
+impl Products {
+    fn new(preference: EnginePreference, proven: Option<Coop>, engine: ProductEngine, reason: EngineReason) -> Self {
+        Self { preference, proven, engine, name: engine.to_string(), reason }
     }
 
-    /// How to multiply these matrices, if cooperative matrices can.
-    pub(crate) fn coop_for(&self, p: &Gemm, a: &Memory, b: &Memory) -> Option<Coop> {
-        let offered = self.coop?;
+    /// SIMT alone.
+    pub fn simt(preference: EnginePreference, reason: EngineReason) -> Self {
+        Self::new(preference, None, ProductEngine::Simt, reason)
+    }
+
+    pub const fn engine(&self) -> ProductEngine {
+        self.engine
+    }
+
+    pub const fn reason(&self) -> &EngineReason {
+        &self.reason
+    }
+
+    pub const fn preference(&self) -> EnginePreference {
+        self.preference
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The engine of this name, if the device has it.
+    pub fn named(&self, name: &str) -> Option<ProductEngine> {
+        let all = [Some(ProductEngine::Simt), self.proven.map(Coop::engine)];
+        all.into_iter().flatten().find(|engine| engine.to_string() == name)
+    }
+
+    /// The same with another engine, of those that the device has.
+    pub fn with_engine(&self, engine: ProductEngine, reason: EngineReason) -> Self {
+        Self::new(self.preference, self.proven, engine, reason)
+    }
+
+    /// Cooperative matrices, if they are used.
+    fn used(&self) -> Option<Coop> {
+        self.proven.filter(|coop| coop.engine() == self.engine)
+    }
+}
+
+/// Wrong kernel that a test plants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Planted {
+    #[default]
+    Nothing,
+    /// Pipelines built for this subgroup size in place of the candidate's.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
+    SubgroupSize(u32),
+    /// Layouts of a exchanged.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
+    Layout,
+}
+
+impl Wgpu {
+    /// Cooperative matrices for these operands, if they are used and can multiply them.
+    pub(crate) fn coop_for(
+        &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
+    ) -> Option<Coop> {
+        let coop = self.products.used()?;
         let ([m, n, k], [lead_a, lead_b, _], [stride_a, stride_b, _]) = (p.mnk(), p.lead(), p.strides());
         let [a_transposed, b_transposed] = p.transposed();
         let along = [if a_transposed { m } else { k }, if b_transposed { k } else { n }];
         let fours = [along[0], along[1], lead_a, lead_b, stride_a, stride_b].iter().all(|size| size.is_multiple_of(4));
-        let visible =
-            [a, b].iter().all(|memory| memory.dtype() == DType::F16 && memory.bytes().size <= self.largest_binding());
-        // Below that, most of a tile would be empty.
-        if !fours || !visible || m <= 32 || n <= 32 {
-            return None;
-        }
-        if self.proven.get().is_none() && !self.is_recording() {
-            let right = self.prove(offered).unwrap_or(false);
-            self.proven.get_or_init(|| right.then_some(offered));
-        }
-        self.proven.get().copied().flatten()
+        let halves = operands.iter().all(|memory| memory.dtype() == DType::F16);
+        // Tensors that are seen through several windows are another pipeline, which is not proven.
+        let mut tensors = operands.into_iter().chain(bias).chain([&*y.y]);
+        let visible = tensors.all(|memory| memory.bytes().size <= self.largest_binding());
+        // Below 32, most of a tile would be empty.
+        (fours && halves && visible && m > 32 && n > 32).then_some(coop)
     }
 
     pub(crate) fn run_coop(
@@ -111,67 +266,288 @@ impl Wgpu {
         let ([m, n, k], [lead_a, lead_b, lead], [stride_a, stride_b, stride]) = (p.mnk(), p.lead(), p.strides());
         let ([a_transposed, b_transposed], [rows, columns]) = (p.transposed(), coop.tile());
         let [tiles_m, tiles_n] = [m.div_ceil(rows), n.div_ceil(columns)];
+        let (a_along, size) = match self.planted {
+            Planted::Nothing => (!a_transposed, coop.size),
+            Planted::SubgroupSize(size) => (!a_transposed, size),
+            Planted::Layout => (a_transposed, coop.size),
+        };
         let call = Call::new(coop.kernel())
-            .constant("A_ALONG", u32::from(!a_transposed))
+            .constant("A_ALONG", u32::from(a_along))
             .constant("B_ALONG", u32::from(b_transposed))
             .constant("ROWS", coop.subgroups[0])
             .constant("COLUMNS", coop.subgroups[1])
-            .constant("SIZE", coop.size)
+            .constant("SIZE", size)
             .params([m, n, k, p.batch(), stride, lead, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
             .params([lead_a, lead_b, stride_a, stride_b])
             .maybe(bias, a)
             .memory(16, a)
             .memory(17, b);
+        self.launches_by_coop.fetch_add(1, Relaxed);
         self.launch(call.store(y), tiles_m * tiles_n * p.batch())
     }
 
-    /// Multiplies small integers, subnormal halves and large ones among them, whose sums f32 holds exactly: by cooperative
-    /// matrices and without. The bits must be the same, and the statistics.
-    fn prove(&self, coop: Coop) -> Result<bool, Error> {
-        let failed = |error: gradscale_core::ops::ShapeError| Error::Failed(error.to_string());
-        let [m, n, k] = [136, 152, 104];
-        for transposed in [[false, false], [true, false], [false, true], [true, true]] {
-            let p = Gemm::new(m, n, k).map_err(failed)?;
-            let p = if transposed[0] { p.transpose_a().map_err(failed)? } else { p };
-            let p = if transposed[1] { p.transpose_b().map_err(failed)? } else { p };
-            let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
-            let load = |len: usize, seed: u32, unit: f32| {
-                let mut state = seed;
-                let values = (0..len).map(|_| {
-                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    f16::from_f32(((state >> 24) as f32 % 7.0 - 3.0) * unit)
-                });
-                let memory = self.new_memory(DType::F16, len)?;
-                self.write_memory(Data::F16(&values.collect::<Vec<_>>()), &memory)?;
-                Ok::<_, Error>(memory)
-            };
-            // Multiples of the smallest half there is, times multiples of 2^12.
-            let (a, b) = (load(a_len, 1, 2f32.powi(-24))?, load(b_len, 2, 4096.0)?);
-            let mut table = self.new_table(Slot::FIRST.0 + 2, 0)?;
-            let mut exponents = vec![0; usize::from(Slot::FIRST.0) + 2];
-            exponents[usize::from(Slot::FIRST.0)..].fill(5);
-            let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
-            self.upload_control(&control, 0..0, &mut table)?;
-            let mut results = Vec::new();
-            for (slot, by) in [(Slot::FIRST.0, Some(coop)), (Slot::FIRST.0 + 1, None)] {
-                let mut y = self.new_memory(DType::F16, y_len)?;
-                let store = Store::site(Slot::ONE, Slot(slot), &table, &mut y);
-                match by {
-                    Some(coop) => self.run_coop(coop, &p, [&a, &b], None, &store)?,
-                    None => self.run_tiles(&p, [&a, &b], None, &store)?,
-                }
-                let mut values = vec![f16::ZERO; y_len];
-                block_on(self.read_memory(&y, DataMut::F16(&mut values)))?;
-                let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
-                block_on(self.collect(&table, slot..slot + 1, &mut row, &[], &mut []))?;
-                results.push((values, row[0]));
+    /// Chooses the engine of products.
+    ///
+    /// # Errors
+    /// A device that is lost, and a preference for cooperative matrices that cannot be met.
+    pub(crate) async fn choose_products(
+        &self, candidates: Result<Vec<Coop>, NotOffered>, preference: EnginePreference, software: bool,
+    ) -> Result<Products, Error> {
+        let candidates = match (preference, candidates) {
+            (EnginePreference::Simt, _) => return Ok(Products::simt(preference, EngineReason::Pinned)),
+            (EnginePreference::Fastest | EnginePreference::Cooperative, Ok(candidates)) => candidates,
+            (EnginePreference::Fastest, Err(missing)) => {
+                return Ok(Products::simt(preference, EngineReason::NotOffered(missing)));
             }
-            let ((here, seen), (there, other)) = (&results[0], &results[1]);
-            let same = here.iter().zip(there).all(|(a, b)| a.to_bits() == b.to_bits());
-            if !same || seen.counts() != other.counts() || seen.bins() != other.bins() {
-                return Ok(false);
+            (EnginePreference::Cooperative, Err(missing)) => {
+                return Err(unavailable(&EngineReason::NotOffered(missing)));
+            }
+        };
+        let mut refusals = Vec::new();
+        let mut proven = None;
+        for coop in candidates {
+            match self.prove(coop, software).await {
+                Ok(None) => proven = Some(coop),
+                Ok(Some(cause)) => refusals.push(Refusal { engine: coop.engine(), cause }),
+                // Nothing more can be tried on this device.
+                Err(Error::Lost(reason)) => return Err(Error::Lost(reason)),
+                Err(error) => {
+                    let cause = RefusalCause::Failed(error.to_string());
+                    refusals.push(Refusal { engine: coop.engine(), cause });
+                }
+            }
+            if proven.is_some() {
+                break;
             }
         }
-        Ok(true)
+        let Some(coop) = proven else {
+            let reason = EngineReason::Refused(refusals);
+            return match preference {
+                EnginePreference::Fastest | EnginePreference::Simt => Ok(Products::simt(preference, reason)),
+                EnginePreference::Cooperative => Err(unavailable(&reason)),
+            };
+        };
+        if preference == EnginePreference::Cooperative {
+            return Ok(Products::new(preference, proven, coop.engine(), EngineReason::Pinned));
+        }
+        let timing = self.compare_speed(coop, software).await?;
+        Ok(if is_clearly_faster(&timing) {
+            Products::new(preference, proven, coop.engine(), EngineReason::Faster(timing))
+        } else {
+            Products::new(preference, proven, ProductEngine::Simt, EngineReason::NotFaster(timing))
+        })
+    }
+
+    /// Multiplies small integers, subnormal halves and large ones among them, and compares all words of results and
+    /// statistics with the host's. Returns the cause for a refusal, if there is one.
+    async fn prove(&self, coop: Coop, software: bool) -> Result<Option<RefusalCause>, Error> {
+        let shapes = if software { PROOF_SHAPES_SOFTWARE } else { PROOF_SHAPES };
+        let mut table = self.new_table(Slot::FIRST.0 + 1, 0)?;
+        let mut exponents = vec![0; usize::from(Slot::FIRST.0) + 1];
+        exponents[usize::from(Slot::FIRST.0)] = PROOF_EXPONENT;
+        let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
+        self.upload_control(&control, 0..0, &mut table)?;
+        let mut trials = Vec::new();
+        for shape in shapes {
+            trials.push(Trial::new(self, shape)?);
+        }
+        for transposed in [[false, false], [true, false], [false, true], [true, true]] {
+            // A counter for the results of each shape, and one for the statistics.
+            let differing = self.new_memory(DType::U32, 2 * trials.len())?;
+            self.write_memory(Data::U32(&vec![0; 2 * trials.len()]), &differing)?;
+            let mut compared = 0;
+            for (number, trial) in trials.iter_mut().enumerate() {
+                let p = transposed_gemm(trial.shape, transposed)?;
+                let operands = [&trial.a[usize::from(transposed[0])], &trial.b[usize::from(transposed[1])]];
+                let row = u32::from(Slot::FIRST.0) * word_of(WORDS);
+                let rows = Bytes::all(&table.rows);
+                let product = self.record(|| {
+                    let store = Store::site(Slot::ONE, Slot::FIRST, &table, &mut trial.y);
+                    self.run_coop(coop, &p, operands, None, &store)
+                })?;
+                let checks = self.record(|| {
+                    let words = trial.y.bytes();
+                    let counter = 2 * word_of(number);
+                    let call = Call::new(&kernel::COMPARE)
+                        .params([0, trial.words, 0, 0, SENTINEL, counter])
+                        .part(3, words)
+                        .memory(5, &trial.expected)
+                        .memory(6, &differing);
+                    self.launch(call, strided(trial.words))?;
+                    // Sums are those of detail `Moments`, which is not asked for.
+                    let call = Call::new(&kernel::COMPARE)
+                        .params([row, word_of(WORDS), 16, 24, 0, counter + 1])
+                        .part(3, rows)
+                        .memory(5, &trial.expected_row)
+                        .memory(6, &differing);
+                    self.launch(call, 1)
+                })?;
+                for _ in 0..trial.shape.repetitions {
+                    [&product, &checks].into_iter().flatten().try_for_each(|step| self.again(step))?;
+                }
+                compared += u64::from(trial.shape.repetitions) * u64::from(trial.words + word_of(WORDS) - 8);
+            }
+            let mut counts = vec![0; 2 * trials.len()];
+            self.read_memory(&differing, DataMut::U32(&mut counts)).await?;
+            let words = counts.iter().fold(0u32, |sum, &count| sum.saturating_add(count));
+            if words != 0 {
+                return Ok(Some(RefusalCause::Wrong { words, of: compared }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Times one product of halves by both engines, alternately. Timestamps are waited for, which a browser could not; but
+    /// browsers offer no cooperative matrices.
+    async fn compare_speed(&self, coop: Coop, software: bool) -> Result<Timing, Error> {
+        let size = if software { TIMED_SIZE_SOFTWARE } else { TIMED_SIZE };
+        let shape = ProofShape { m: size, n: size, k: size, results: DType::F16, repetitions: TIMINGS };
+        let p = transposed_gemm(shape, [false; 2])?;
+        let values = |seed| (0..size * size).map(|i| value(i % 4093, i / 4093, seed, 1.0)).collect::<Vec<_>>();
+        let (a, b) = (self.halves(&values(1))?, self.halves(&values(2))?);
+        let mut y = self.new_memory(DType::F16, (size * size) as usize)?;
+        let table = self.new_table(Slot::FIRST.0, 0)?;
+        let [cooperative, simt] = [Some(coop), None].map(|coop| {
+            self.record(|| {
+                let store = Store::keep(Slot::ONE, &table, &mut y);
+                match coop {
+                    Some(coop) => self.run_coop(coop, &p, [&a, &b], None, &store),
+                    None => self.run_tiles(&p, [&a, &b], None, &store),
+                }
+            })
+        });
+        let [cooperative, simt] = [cooperative?, simt?].map(Option::unwrap_or_default);
+        let mut shortest = [Duration::MAX; 2];
+        // The first pair warms up.
+        for number in 0..=TIMINGS {
+            for (shortest, step) in shortest.iter_mut().zip([&cooperative, &simt]) {
+                let time = self.time_of(step, &y).await?;
+                if number != 0 {
+                    *shortest = time.min(*shortest);
+                }
+            }
+        }
+        Ok(Timing { size, cooperative: shortest[0], simt: shortest[1] })
+    }
+
+    /// The device's time of a step; wall-clock time where it has no timestamps.
+    async fn time_of(&self, step: &Recording, y: &Memory) -> Result<Duration, Error> {
+        if let Some(time) = self.time(step)? {
+            return Ok(time);
+        }
+        let start = Instant::now();
+        self.again(step)?;
+        self.read_memory(y, DataMut::F16(&mut [f16::ZERO; 2])).await?;
+        Ok(start.elapsed())
+    }
+
+    fn halves(&self, values: &[f16]) -> Result<Memory, Error> {
+        let memory = self.new_memory(DType::F16, values.len())?;
+        self.write_memory(Data::F16(values), &memory)?;
+        Ok(memory)
     }
 }
+
+/// Exponent at which a proof stores: another than 0, so that the epilogue scales.
+const PROOF_EXPONENT: i32 = 5;
+
+/// Operands of a product in both layouts, memory for results, and the words that results and statistics must have.
+struct Trial {
+    shape: ProofShape,
+    a: [Memory; 2],
+    b: [Memory; 2],
+    y: Memory,
+    words: u32,
+    expected: Memory,
+    expected_row: Memory,
+}
+
+impl Trial {
+    fn new(device: &Wgpu, shape: ProofShape) -> Result<Self, Error> {
+        let ProofShape { m, n, k, results, .. } = shape;
+        // Multiples of the smallest half there is, times multiples of 2^12.
+        let units = [2f32.powi(-24), 4096.0];
+        let a = |i, t| value(i % ROW_PERIOD, t, 1, units[0]);
+        let b = |t, j| value(j % COLUMN_PERIOD, t, 2, units[1]);
+        let lines = |outer: u32, inner: u32, of: &dyn Fn(u32, u32) -> f16| {
+            let all = (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i)));
+            device.halves(&all.map(|(o, i)| of(o, i)).collect::<Vec<_>>())
+        };
+        let sums = expected_sums(shape);
+        let scale = units[0] * units[1] * 2f32.powi(PROOF_EXPONENT);
+        let stored: Vec<f32> = sums.iter().map(|&sum| sum as f32 * scale).collect();
+        let mut row = Stats::new(Convention::FP16, PROOF_EXPONENT, Detail::Full);
+        row.observe(&stored);
+        let words: Vec<u32> = match results {
+            DType::F32 => stored.iter().map(|value| value.to_bits()).collect(),
+            DType::F16 | DType::U8 | DType::U32 => {
+                let bits: Vec<u16> = stored.iter().map(|&value| f16::from_f32(value).to_bits()).collect();
+                bits.chunks(2).map(|two| u32::from(two[0]) | u32::from(two[1]) << 16).collect()
+            }
+        };
+        let given = |words: &[u32]| {
+            let memory = device.new_memory(DType::U32, words.len())?;
+            device.write_memory(Data::U32(words), &memory)?;
+            Ok::<_, Error>(memory)
+        };
+        let y = device.new_memory(results, stored.len())?;
+        let before = vec![SENTINEL; words.len()];
+        match results {
+            DType::F32 => device.write_memory(Data::F32(bytemuck::cast_slice(&before)), &y)?,
+            DType::F16 | DType::U8 | DType::U32 => device.write_memory(Data::F16(bytemuck::cast_slice(&before)), &y)?,
+        }
+        Ok(Self {
+            shape,
+            a: [lines(m, k, &a)?, lines(k, m, &|t, i| a(i, t))?],
+            b: [lines(k, n, &b)?, lines(n, k, &|j, t| b(t, j))?],
+            y,
+            words: word_of(words.len()),
+            expected: given(&words)?,
+            expected_row: given(&row.to_words())?,
+        })
+    }
+}
+
+/// A small integer in units, decided by a line and a place in it.
+fn value(line: u32, place: u32, seed: u32, unit: f32) -> f16 {
+    f16::from_f32(integer(line, place, seed) as f32 * unit)
+}
+
+/// From -3 to 3. Mixed with the constants of the generator of Numerical Recipes, whose high bits are good.
+fn integer(line: u32, place: u32, seed: u32) -> i32 {
+    let mix = |state: u32| state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    let state = mix(mix(mix(seed).wrapping_add(line)).wrapping_add(place));
+    (state >> 16) as i32 % 7 - 3
+}
+
+/// The sums of a product in its operands' units: at most 9 · k, which f32 holds exactly. Each pair of periods once.
+fn expected_sums(ProofShape { m, n, k, .. }: ProofShape) -> Vec<i32> {
+    let lines = |period: u32, seed: u32| {
+        let line = |line| (0..k).map(move |place| integer(line, place, seed)).collect::<Vec<_>>();
+        (0..period).map(line).collect::<Vec<_>>()
+    };
+    let (rows, columns) = (lines(ROW_PERIOD, 1), lines(COLUMN_PERIOD, 2));
+    let dot = |a: &[i32], b: &[i32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<i32>();
+    let products: Vec<Vec<i32>> =
+        rows.iter().map(|row| columns.iter().map(|column| dot(row, column)).collect()).collect();
+    let at = |i: u32, j: u32| products[(i % ROW_PERIOD) as usize][(j % COLUMN_PERIOD) as usize];
+    (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| at(i, j)).collect()
+}
+
+fn transposed_gemm(ProofShape { m, n, k, .. }: ProofShape, [a, b]: [bool; 2]) -> Result<Gemm, Error> {
+    let failed = |error: gradscale_core::ops::ShapeError| Error::Failed(error.to_string());
+    let p = Gemm::new(m, n, k).map_err(failed)?;
+    let p = if a { p.transpose_a().map_err(failed)? } else { p };
+    if b { p.transpose_b().map_err(failed) } else { Ok(p) }
+}
+
+fn is_clearly_faster(timing: &Timing) -> bool {
+    timing.simt.as_secs_f64() >= MARGIN * timing.cooperative.as_secs_f64()
+}
+
+fn unavailable(reason: &EngineReason) -> Error {
+    Error::Engine(format!("cooperative matrices are asked for: {reason}"))
+}
+
+#[cfg(test)]
+mod tests;

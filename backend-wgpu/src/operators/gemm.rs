@@ -11,7 +11,7 @@ impl Wgpu {
         if m == 0 || n == 0 || p.batch() == 0 {
             return Ok(());
         }
-        match self.coop_for(p, a, b) {
+        match self.coop_for(p, [a, b], bias, y) {
             Some(coop) => self.run_coop(coop, p, [a, b], bias, y),
             None => self.run_tiles(p, [a, b], bias, y),
         }

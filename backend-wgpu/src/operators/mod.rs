@@ -18,5 +18,6 @@ mod roi_align;
 mod roi_pool;
 mod rows;
 mod split;
+mod stream;
 mod sum;
 mod unary;

@@ -6,6 +6,7 @@ use crate::{
     launch::{Call, strided},
 };
 use gradscale_core::backend::{Buffer, Store};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Results of a workgroup along each side, as in tile.wgsl.
 const TILES: [u32; 2] = [16, 64];
@@ -74,6 +75,7 @@ impl Wgpu {
         if m == 0 || n == 0 || p.batch == 0 {
             return Ok(());
         }
+        self.launches_by_simt.fetch_add(1, Relaxed);
         let depth = p.depth();
         let slices = k.div_ceil(depth).max(1);
         let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(p.tile()));

@@ -47,6 +47,9 @@ impl Backend for Placed {
     fn scratch_peak(&self) -> Option<u64> {
         self.inner.scratch_peak()
     }
+    fn workspace(&self) -> u64 {
+        self.inner.workspace()
+    }
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
         match &self.places {
             Places::Between(last) if !last.fetch_xor(true, Relaxed) => {

@@ -59,10 +59,35 @@ fn adapters(text: &mut String) {
         for (name, limit) in adapter.limits() {
             writeln!(text, "  {name:25} {limit}").ok();
         }
-        let described = gradscale::Wgpu::open(adapter, false).and_then(|device| describe(&device, text));
+        let described = gradscale::Wgpu::open(adapter, false).and_then(|device| {
+            products(&device, text);
+            describe(&device, text)
+        });
         if let Err(error) = described {
             writeln!(text, "  cannot be used: {error}").ok();
         }
+    }
+}
+
+/// Columns of the program's output.
+#[cfg(feature = "wgpu")]
+const COLUMNS: usize = 80;
+
+/// The kernel that multiplies matrices, and the reason for it.
+#[cfg(feature = "wgpu")]
+fn products(device: &gradscale::Wgpu, text: &mut String) {
+    let reason = device.product_engine_reason().to_string();
+    for (name, words) in [("products", device.product_engine().to_string()), ("because", reason)] {
+        let mut line = format!("  {name:25}");
+        // A driver's message may have any length, and line breaks.
+        for word in words.split_whitespace() {
+            if line.chars().count() + 1 + word.chars().count() > COLUMNS && !line.trim().is_empty() {
+                writeln!(text, "{line}").ok();
+                line = format!("  {:25}", "");
+            }
+            line = format!("{line} {word}");
+        }
+        writeln!(text, "{line}").ok();
     }
 }
 

@@ -45,6 +45,8 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
                 site: blame.as_ref().map(|(site, blame)| (site.clone(), blame.kind)),
                 exponent: blame.as_ref().map_or(0, |(_, blame)| blame.exponent),
                 cause: Cause::NotFinite,
+                // A trace has no losses.
+                loss: None,
             };
             Event::new(&said, blame.as_ref().map(|(site, _)| &site[..]), &sites)
         });

@@ -7,7 +7,7 @@ use crate::{
     metrics::Metrics,
     tasks::{Answers, On},
 };
-use gradscale::{MemoryReport, SiteReport, StepOutcome};
+use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning};
 use std::collections::{BTreeMap, HashMap};
 
 /// Points of the time series of a site, about.
@@ -94,6 +94,14 @@ impl Recorder {
         let entry = Entry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites, ranks };
         self.add(&entry);
         entry
+    }
+
+    /// What is wrong with a dynamic loss scale after a step.
+    pub fn warned(&mut self, iteration: u64, warning: Option<LossScaleWarning>) {
+        if let Some(warning) = warning {
+            self.doubts.loss_scale(iteration, warning);
+            self.record.doubts = self.doubts.all();
+        }
     }
 
     /// A step that a log has kept. What it says of sites holds for all before it.

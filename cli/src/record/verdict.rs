@@ -1,10 +1,14 @@
 //! What a comparison says, in plain words: what failed and how one sees it, what is equal, what scaling changed.
 //!
-//! Pure: records in, sentences out. Careful about chance: two methods differ only where the difference is larger than
-//! what chance makes, and where that comes from is said. A single seed never proves a small difference.
+//! Pure: records in, sentences out. Careful about chance: methods share weights, order and noise, so several seeds are
+//! compared pair by pair, and what could not have been seen is *no test*. A single seed never proves a small difference.
 
 mod chance;
+mod paired;
+mod pairs;
 mod words;
+
+pub use pairs::{Comparison, comparisons};
 
 use super::{Record, gradients::percent};
 use crate::{
@@ -96,7 +100,13 @@ pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Re
     all.extend(swept(&stands, &working));
     all.extend(failing.iter().map(|stand| failure(stand, Some(baseline), exam)));
     all.extend(partly(&working));
-    all.extend(chance::compared(baseline, &working, exam));
+    let several = baseline.runs.iter().filter(|run| run.metrics.is_some()).count() > 1;
+    if several {
+        let names: Vec<&str> = working.iter().map(|stand| stand.method).collect();
+        all.extend(pairs::said(&names, baseline.method, records));
+    } else {
+        all.extend(chance::compared(baseline, &working, exam));
+    }
     all.extend(changed(&stands, &working));
     all
 }

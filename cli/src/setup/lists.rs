@@ -7,6 +7,9 @@ use gradscale::{
 use serde::Serialize;
 use std::str::FromStr;
 
+/// Name of f32 from weights that differ by 2^-20: what any change of rounding does.
+pub const CHAOS: &str = "chaos";
+
 /// Different seeds.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
@@ -33,7 +36,19 @@ impl FromStr for Seeds {
 #[serde(transparent)]
 pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
 
+/// Steps by which a list is read before the length of the training is known: enough for any part of a run.
+const NOMINAL_STEPS: u64 = 1000;
+
 impl Methods {
+    /// The same methods for a training of so many steps, where an interval is a part of these (`interval=steps/20`).
+    pub fn for_steps(&self, steps: u64) -> Self {
+        let read = |(name, method): &(String, Method)| {
+            // It was read before, and is no other text now; what a sweep has made stays as it is.
+            (name.clone(), Method::for_steps(name, steps).unwrap_or_else(|_| method.clone()))
+        };
+        Self(self.0.iter().map(read).collect())
+    }
+
     /// All in f32, and the fixed scales that the papers try.
     pub fn sweep() -> Self {
         let fixed = SWEEP.filter_map(|exponent| {
@@ -68,7 +83,11 @@ impl FromStr for Methods {
             return Err(format!("{} stands there twice", twice.1));
         }
         let parse = |name: String| {
-            name.parse().map(|method| (name, method)).map_err(|error: gradscale::MethodError| error.to_string())
+            if name == CHAOS {
+                return Ok((name, Method::fp32()));
+            }
+            let read = Method::for_steps(&name, NOMINAL_STEPS);
+            read.map(|method| (name, method)).map_err(|error| error.to_string())
         };
         names.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
     }

@@ -7,7 +7,7 @@ mod size;
 
 pub use amp::Amp;
 pub use chosen::Chosen;
-pub use lists::{Methods, Seeds};
+pub use lists::{CHAOS, Methods, Seeds};
 pub use size::{NetworkSize, Sizes};
 
 use crate::{

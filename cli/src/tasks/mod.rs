@@ -252,6 +252,8 @@ pub struct Opening<'a> {
     pub seed: u64,
     /// First weights, from a checkpoint or a PyTorch model.
     pub weights: Option<&'a Path>,
+    /// Whether first weights are moved by 2^-20 of their size, for a measure of chaos.
+    pub perturbed: bool,
     /// Into how many parts a step is cut, each with a batch of these settings; none for whole steps.
     pub parts: Option<u32>,
     /// Who trains.

@@ -10,11 +10,12 @@ pub(super) use answered::{best, logits, numbers, predict};
 use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
 use gradscale::{
-    Attempt, Error, Gradients, MemoryReport, Method, Operands, Parameters, Prefetched, SiteReport, StepOutcome,
-    TorchModule, Trainer,
+    Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters,
+    Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     parallel::{Measured, Route, Traffic},
+    sites::LossScaleWarning,
 };
 use joined::joined;
 use serde::{Deserialize, Serialize};
@@ -180,8 +181,14 @@ pub trait Run {
     /// Bytes that are no checkpoint of this training.
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure>;
 
+    /// The device's engine of products, where the user has pinned another one than the checkpoint records.
+    fn replaced_engine(&self) -> Option<&Difference>;
+
     /// What rows hold at least, from the next step on.
     fn observe(&mut self, detail: Detail);
+
+    /// What is wrong with a dynamic loss scale after the last step.
+    fn warning(&self) -> Option<LossScaleWarning>;
 
     /// What is known of every cast site.
     fn sites(&self) -> Vec<SiteReport<'_>>;
@@ -207,6 +214,15 @@ pub trait Run {
     /// Bytes on the device.
     fn memory(&self) -> MemoryReport;
 
+    /// Whether launches are timed from now on.
+    ///
+    /// # Errors
+    /// A device without a clock.
+    fn time_launches(&mut self, time: bool) -> Result<(), Failure>;
+
+    /// What they took since the last call.
+    fn launch_times(&mut self) -> Vec<LaunchTime>;
+
     /// Parameters that are as they were before the first step, or that only weight decay has made smaller since; none while
     /// there was no step.
     ///
@@ -215,16 +231,22 @@ pub trait Run {
     fn unchanged(&self) -> Result<Vec<String>, Failure>;
 }
 
+/// Relative change of perturbed weights, 2^-20: eight units in the last place of an f32, so that none rounds away.
+const PERTURBATION: f32 = 9.536_743_164_062_5e-7;
+
 /// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one, and
 /// parameters take the weights that it is opened with.
 pub(super) fn start<'a, T: Task + 'a>(
     opening: Opening<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn Run + 'a>, Failure> {
-    let Opening { device, threads, settings, method, seed, weights: file, parts, together } = opening;
+    let Opening { device, threads, settings, method, seed, weights: file, perturbed, parts, together } = opening;
     let cut = parts.map(|parts| Cut { parts, batch: settings.batch as u64 });
     let begin = move || {
         let (task, mut parameters, optimizer) = begin(settings, seed)?;
         weights::import(&mut parameters, file, |layer| task.module(layer))?;
+        if perturbed {
+            parameters.perturb(PERTURBATION, seed);
+        }
         Ok((task, parameters, optimizer))
     };
     device.open(threads, Start { begin, method, cut, together, kept: PhantomData })
@@ -333,7 +355,13 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
     }
 
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let metadata = self.trainer.load(bytes)?;
+        let metadata = self.trainer.load(bytes).map_err(|error| match &error {
+            Error::Checkpoint(CheckpointError::Settings { of, .. }) if of == CheckpointError::DEVICE => {
+                // A training that goes on silently with other bits is wrong: the user says so, or chooses the device.
+                Failure::from(error).hint("GRADSCALE_WGPU_PRODUCTS=simt goes on with sums in another order")
+            }
+            _ => Failure::from(error),
+        })?;
         let position = metadata.get("position").and_then(|position| position.parse().ok());
         self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.task.seek(self.position);
@@ -343,8 +371,16 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         Ok(())
     }
 
+    fn replaced_engine(&self) -> Option<&Difference> {
+        self.trainer.replaced_engine()
+    }
+
     fn observe(&mut self, detail: Detail) {
         self.trainer.set_detail(detail);
+    }
+
+    fn warning(&self) -> Option<LossScaleWarning> {
+        self.trainer.loss_scale_warning()
     }
 
     fn sites(&self) -> Vec<SiteReport<'_>> {
@@ -378,6 +414,14 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
 
     fn memory(&self) -> MemoryReport {
         self.trainer.memory()
+    }
+
+    fn time_launches(&mut self, time: bool) -> Result<(), Failure> {
+        Ok(self.trainer.time_launches(time)?)
+    }
+
+    fn launch_times(&mut self) -> Vec<LaunchTime> {
+        self.trainer.launch_times()
     }
 
     fn unchanged(&self) -> Result<Vec<String>, Failure> {

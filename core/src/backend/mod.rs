@@ -21,6 +21,7 @@
 mod abi;
 mod buffer;
 mod control;
+mod cost;
 mod error;
 mod launch;
 mod operands;
@@ -30,6 +31,7 @@ mod wire;
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
 pub use control::{Control, Hyperparameter, Slot};
+pub use cost::Cost;
 pub use error::{Error, ErrorKind};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
@@ -37,7 +39,7 @@ pub use store::{CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
 pub use wire::{Invitation, Wire};
 
 use crate::stats::{FlushRule, Stats};
-use core::{future::Future, ops::Range};
+use core::{future::Future, ops::Range, time::Duration};
 
 /// Result of a call that only enqueues.
 pub type Done<B> = Result<(), <B as Backend>::Error>;
@@ -53,6 +55,17 @@ pub struct Caps<'a> {
     pub f32_subnormals: bool,
     /// Largest buffer in bytes.
     pub max_buffer: u64,
+}
+
+/// Answer of [`Backend::product_engine_availability`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineAvailability {
+    /// The device has the engine and can select it.
+    Available,
+    /// The user has pinned another engine, which stays selected.
+    Pinned,
+    /// The device lacks the engine.
+    Missing,
 }
 
 /// A device. Operators read half or f32, accumulate in f32 and write through a [`Store`].
@@ -75,6 +88,12 @@ pub trait Backend: Sized {
     /// call; `None` where that is not known.
     fn scratch_peak(&self) -> Option<u64> {
         None
+    }
+
+    /// Bytes of device memory that operators keep between launches besides their operands: partial sums, lists. 0 where
+    /// they keep none, or where it is not known.
+    fn workspace(&self) -> u64 {
+        0
     }
 
     /// Memory with any content.
@@ -165,6 +184,40 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and the device's.
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self>;
+
+    /// Runs `work` for each of `times`, with its number, and writes how long the device worked on it, by the device's own
+    /// clock. Each call enqueues operators only, and they give the same bits as without this. Waits. `false`: the device has
+    /// no clock, and nothing has run.
+    ///
+    /// # Errors
+    /// Those of `work`, and the device's.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
+
+    // Engines of products.
+
+    /// Name of the engine that computes products, on a device that has several. They sum in different orders, so a
+    /// training keeps its engine: a checkpoint records this name. `None` where there is one engine only.
+    fn product_engine(&self) -> Option<&str> {
+        None
+    }
+
+    /// Reports if [`Backend::select_product_engine`] would select the engine of this name.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn product_engine_availability(&self, name: &str) -> EngineAvailability {
+        EngineAvailability::Missing
+    }
+
+    /// Selects the engine of products by its name, for later launches. Recordings made before keep theirs.
+    ///
+    /// # Errors
+    /// Unsupported, of an engine that is not [`EngineAvailability::Available`].
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn select_product_engine(&mut self, name: &str) -> Done<Self> {
+        Err(Self::Error::unsupported("select_product_engine"))
+    }
 
     // Several ranks.
 

@@ -121,6 +121,12 @@ impl Dynamic {
         self.state.exponent
     }
 
+    /// Clean steps until the scale grows; none at its greatest.
+    pub(super) fn first_growth(&self) -> Option<u64> {
+        let left = self.config.interval.saturating_sub(self.state.clean);
+        (self.state.exponent < self.config.bounds.most()).then_some(u64::from(left))
+    }
+
     /// Takes the end of a step.
     pub fn update(&mut self, found_inf: bool) {
         let (config, state) = (&self.config, &mut self.state);

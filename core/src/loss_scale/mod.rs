@@ -133,6 +133,22 @@ impl LossScale {
         }
     }
 
+    /// Clean steps until the scale can first grow from here. None for schedules that stay as they are or follow the
+    /// gradients, and for one that stands at its greatest.
+    ///
+    /// ```
+    /// use gradscale_core::loss_scale::{Dynamic, LossScale};
+    /// assert_eq!(LossScale::Dynamic(Dynamic::default()).first_growth(), Some(2000));
+    /// ```
+    #[must_use]
+    pub fn first_growth(&self) -> Option<u64> {
+        match self {
+            Self::None | Self::Gradient | Self::Fixed(_) | Self::LogMax(_) | Self::Delayed(_) => None,
+            Self::Dynamic(dynamic) => dynamic.first_growth(),
+            Self::Chainer(chainer) => (chainer.exponent() < chainer.bounds().most()).then_some(1),
+        }
+    }
+
     /// A fixed scale.
     ///
     /// # Errors

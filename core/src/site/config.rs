@@ -1,7 +1,7 @@
 //! When and how a site decides.
 
 use crate::{
-    solve::{ConfigError, Exact},
+    solve::{Amax, ConfigError, Exact},
     stats::Detail,
 };
 
@@ -55,6 +55,10 @@ pub struct SiteConfig {
     /// The rule, its threshold, window and room: under [`Memory::Ring`] the most room. Under [`When::AtOnce`] the
     /// caller brings its own decisions.
     pub exact: Exact,
+    /// Rule that decides from largest magnitudes instead of `exact`, in every step. Needs [`Memory::None`] and
+    /// [`When::Between`]; `interval` is not read. Batches that overflow are skipped, since Transformer Engine has no repeat
+    /// either; see [`super::Site::finish`].
+    pub amax: Option<Amax>,
 }
 
 impl SiteConfig {
@@ -74,7 +78,14 @@ impl SiteConfig {
             memory: Memory::None,
             outliers: None,
             exact: Exact::FP16,
+            amax: None,
         }
+    }
+
+    /// Per-tensor scales from largest magnitudes, as FP8 libraries have them.
+    #[must_use]
+    pub const fn amax(amax: Amax) -> Self {
+        Self { interval: 1, amax: Some(amax), ..Self::exact_alone() }
     }
 
     /// For the paper's rules: every 100 optimizer steps, at once (paper, §5.1).
@@ -87,6 +98,11 @@ impl SiteConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         match self.outliers {
             _ if self.interval == 0 => Err(ConfigError::Interval),
+            _ if self.amax.is_some()
+                && (self.memory, self.when, self.outliers) != (Memory::None, When::Between, None) =>
+            {
+                Err(ConfigError::Amax)
+            }
             Some(bits) if !(8..=100).contains(&bits) => Err(ConfigError::Outliers(bits)),
             _ => Ok(()),
         }
@@ -98,11 +114,17 @@ impl SiteConfig {
         self.memory == Memory::Ring && self.when == When::Between
     }
 
+    /// Whether the row of each step decides for the next, and none inside its own step: delayed scaling.
+    pub(super) fn is_delayed(&self) -> bool {
+        self.amax.is_some_and(|amax| amax.history() != 0)
+    }
+
     /// What a row must hold for an update.
     pub(super) const fn detail(&self) -> Detail {
-        match self.when {
-            When::Between => Detail::Full,
-            When::AtOnce => Detail::Moments,
+        match (self.amax, self.when) {
+            (Some(_), _) => Detail::Counts,
+            (None, When::Between) => Detail::Full,
+            (None, When::AtOnce) => Detail::Moments,
         }
     }
 }

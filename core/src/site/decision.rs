@@ -42,13 +42,17 @@ impl Site {
         }
     }
 
-    /// The exact rule's decision from `row`, with what the site remembers of others.
+    /// Decision of the site's own rule from `row`, with what the site remembers of others: the exact rule, or
+    /// [`super::SiteConfig::amax`].
     ///
     /// # Errors
     /// [`NoDecision`].
     pub fn exact(&self, row: &Stats) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
+        }
+        if let Some(amax) = self.config.amax {
+            return self.decide_by_amax(amax, row).ok_or(NoDecision::Empty);
         }
         let above = self.above(row).ok_or(NoDecision::Empty)?;
         self.config.exact.decide_within(row, &above)
@@ -98,6 +102,6 @@ pub(super) fn finite_part(row: &Stats) -> Option<i64> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "clamped")]
-fn narrow(exponent: i64) -> i32 {
+pub(super) fn narrow(exponent: i64) -> i32 {
     exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
 }

@@ -41,6 +41,10 @@ impl Site {
     /// teaches the sites behind this one ([`Site::learn`]).
     #[must_use]
     pub fn excess(&self, row: &Stats) -> i64 {
+        if self.config.amax.is_some() {
+            // Its history is no span of exponents that are served together, and nothing is learned from an excess.
+            return 0;
+        }
         let known = self.ring.span(None).map(|span| span.least);
         known.zip(ceiling(row)).map_or(0, |(least, own)| least.saturating_sub(own).max(0))
     }

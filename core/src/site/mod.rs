@@ -8,6 +8,7 @@
 //! A batch that overflows is not lost: it is repeated, and every site decides at once from its own values. The ceilings
 //! of the last rows keep repeats rare.
 
+mod amax;
 mod config;
 mod decision;
 mod guard;
@@ -140,7 +141,7 @@ impl Site {
             config,
             alpha: None,
             since: 0,
-            at_once: true,
+            at_once: !config.is_delayed(),
             ring: Ring::default(),
             guard: Guard::default(),
             history: Deque::new(),
@@ -187,6 +188,7 @@ impl Site {
         let trigger = match self.alpha {
             None => Trigger::First,
             Some(_) if self.failed > 0 => Trigger::Repeat,
+            Some(_) if self.config.amax.is_some() => Trigger::Interval,
             Some(_) if self.at_once => Trigger::AfterSkip,
             Some(_) => Trigger::Interval,
         };
@@ -202,7 +204,13 @@ impl Site {
     /// Takes the row of a step, all micro-batches and calls merged, and how the step ended. Call it once for each
     /// optimizer step; intervals count these. A row of an update step that gives no decision (all zeros) leaves the
     /// update due.
+    ///
+    /// Under [`SiteConfig::amax`] every finite row enters the history, a skipped step's too, and decides for the next step.
+    /// Rows of zeros and rows that are not finite change nothing, as Transformer Engine keeps a scale in force then.
     pub fn finish(&mut self, row: &Stats, end: StepEnd) {
+        if let Some(amax) = self.config.amax {
+            return self.follow_amax(amax, row, end);
+        }
         let (before, repeated) = (self.before.take(), self.failed > 0);
         self.failed = 0;
         if let StepEnd::Stepped | StepEnd::Void = end {

@@ -41,7 +41,7 @@ impl Site {
     pub fn restore(&mut self, state: &SiteState) {
         self.alpha = state.alpha;
         self.since = state.since;
-        self.at_once = state.at_once || state.alpha.is_none();
+        self.at_once = state.at_once || state.alpha.is_none() && !self.config.is_delayed();
         self.ring = Ring::of(&state.ceilings);
         self.guard = state.guard;
         (self.before, self.failed, self.tried) = (None, 0, state.tried);

@@ -1,7 +1,7 @@
 //! A site as integers, for memory that is not ours: settings, state, and an attempt that has not ended.
 
 use super::{Before, Calls, Decision, Guard, Memory, RING, Site, SiteConfig, SiteState, Trigger, When, ring::push};
-use crate::solve::{Choice, ConfigError, Exact, LimitedBy};
+use crate::solve::{AMAX_ROWS, Amax, Choice, ConfigError, Exact, LimitedBy};
 use core::fmt;
 
 /// Words of a site.
@@ -14,6 +14,10 @@ const NONE: i64 = i64::MIN;
 const WHEN: [When; 2] = [When::Between, When::AtOnce];
 const CALLS: [Calls; 2] = [Calls::One, Calls::Several];
 const MEMORY: [Memory; 3] = [Memory::None, Memory::Least, Memory::Ring];
+/// Word of an amax without history and margin: the first that stands for no [`Memory`].
+const FIRST_AMAX: i64 = MEMORY.len() as i64;
+/// Histories that an amax can have, 0 among them.
+const AMAX_HISTORIES: i64 = AMAX_ROWS as i64 + 1;
 const TRIGGERS: [Trigger; 5] =
     [Trigger::First, Trigger::Interval, Trigger::Overflow, Trigger::AfterSkip, Trigger::Repeat];
 
@@ -52,7 +56,7 @@ impl Site {
             i64::from(config.interval),
             place(&WHEN, config.when),
             place(&CALLS, config.calls),
-            place(&MEMORY, config.memory),
+            memory_word(config.memory, config.amax),
             some(config.outliers),
             i64::from(config.exact.ppm()),
             i64::from(config.exact.window()),
@@ -92,14 +96,16 @@ impl Site {
 
         let [interval, when, calls, memory, outliers, ppm, window, room] = *settings;
         let gamma = f64::from(small::<u32>(ppm)?) / 1e6;
+        let (memory, amax) = memory_of(memory)?;
         let exact = Exact::FP16.with_gamma(gamma)?.with_window(small(window)?)?.with_room(small(room)?)?;
         let mut site = Self::new(SiteConfig {
             interval: small(interval)?,
             when: at(&WHEN, when)?,
             calls: at(&CALLS, calls)?,
-            memory: at(&MEMORY, memory)?,
+            memory,
             outliers: option(outliers)?,
             exact,
+            amax,
         })?;
 
         let [alpha, since, at_once, limit, left, lasts, tried, failed] = *state;
@@ -136,6 +142,22 @@ impl Site {
         }
         Ok(site)
     }
+}
+
+/// The memory in one word, and behind those that there are, margin and history of an amax: it has no other memory.
+fn memory_word(memory: Memory, amax: Option<Amax>) -> i64 {
+    amax.map_or_else(
+        || place(&MEMORY, memory),
+        |amax| FIRST_AMAX + i64::from(amax.margin()) * AMAX_HISTORIES + i64::from(amax.history()),
+    )
+}
+
+fn memory_of(word: i64) -> Result<(Memory, Option<Amax>), WordsError> {
+    if word < FIRST_AMAX {
+        return Ok((at(&MEMORY, word)?, None));
+    }
+    let amax = word - FIRST_AMAX;
+    Ok((Memory::None, Some(Amax::new(small(amax % AMAX_HISTORIES)?, small(amax / AMAX_HISTORIES)?)?)))
 }
 
 fn place<T: PartialEq>(all: &[T], one: T) -> i64 {

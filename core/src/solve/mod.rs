@@ -2,10 +2,12 @@
 //!
 //! Every rule answers with k *relative to the exponent at which the row was measured*; the site adds the two.
 
+mod amax;
 mod authors;
 mod exact;
 mod paper;
 
+pub use amax::{AMAX_ROWS, Amax, MAX_AMAX_MARGIN};
 pub use authors::Authors;
 pub use exact::{Above, Exact};
 pub use paper::{Operand, Paper};
@@ -39,11 +41,13 @@ pub enum LimitedBy {
     Range,
     /// The scale needed was below 1, and the rule does not go there ([`Paper`], [`Authors`]).
     One,
+    /// The largest magnitude decides, whatever becomes of small values ([`Amax`]).
+    Amax,
 }
 
 impl LimitedBy {
     /// All of them, in the order in which numbers stand for them in messages and memory: new ones come last.
-    pub const ALL: [Self; 5] = [Self::Threshold, Self::NormalRange, Self::Overflow, Self::Range, Self::One];
+    pub const ALL: [Self; 6] = [Self::Threshold, Self::NormalRange, Self::Overflow, Self::Range, Self::One, Self::Amax];
 }
 
 impl fmt::Display for LimitedBy {
@@ -54,6 +58,7 @@ impl fmt::Display for LimitedBy {
             Self::Overflow => "overflow",
             Self::Range => "range",
             Self::One => "one",
+            Self::Amax => "amax",
         })
     }
 }
@@ -101,6 +106,12 @@ pub enum ConfigError {
     Interval,
     /// Batches left out within 8 bits of what a site has seen, or beyond 100.
     Outliers(i32),
+    /// An amax history of more than [`AMAX_ROWS`] rows.
+    History(u32),
+    /// An amax margin of more than [`MAX_AMAX_MARGIN`] binades.
+    Margin(u32),
+    /// A site that decides by [`Amax`] with another memory, outliers, or decisions of its caller.
+    Amax,
 }
 
 impl fmt::Display for ConfigError {
@@ -113,6 +124,11 @@ impl fmt::Display for ConfigError {
             Self::Room(room) => write!(f, "the room must be 2 to 30 exponents, not {room}"),
             Self::Interval => f.write_str("an interval must be at least one step"),
             Self::Outliers(bits) => write!(f, "outliers must lie 8 to 100 exponents above the others, not {bits}"),
+            Self::History(rows) => write!(f, "an amax history must hold at most {AMAX_ROWS} rows, not {rows}"),
+            Self::Margin(margin) => write!(f, "an amax margin must be 0 to {MAX_AMAX_MARGIN} binades, not {margin}"),
+            Self::Amax => {
+                f.write_str("a site that decides by amax has no other memory, outliers or caller's decisions")
+            }
         }
     }
 }

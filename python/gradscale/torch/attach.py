@@ -202,16 +202,17 @@ def _mapped(f, out, memo):
 
 
 class InF32(Forward):
-    """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU."""
+    """``forward`` in f32: PyTorch's recurrent layers know no half on the CPU, and cuDNN's keep halves for a backward pass in
+    half, which would round gradients where no site sees it."""
 
     def on(self, module):
         """The same of another module."""
         return InF32(module)
 
     def __call__(self, *args, **kwargs):
-        if self.ended or self.device_type() != "cpu":
+        if self.ended:
             return self.run(*args, **kwargs)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(self.device_type(), enabled=False):
             return self.run(*tree_map(_wide, args), **tree_map(_wide, kwargs))
 
 

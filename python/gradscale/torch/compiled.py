@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from . import graph, ops
+from . import fused, graph, ops
 from .scaled import Enter as EagerEnter
 from .scaled import ScaledTensor
 from .stores import Device, Host
@@ -138,6 +138,15 @@ class Trace:
             )
         return leaf
 
+    def call_fused(self, function, args, kwargs, places, starts, name, calls):
+        """As that of a training, later."""
+        operator = _FUSED.get(function)
+        if operator is None:
+            raise RuntimeError(f"{function} in half cannot be compiled: attach the model first, which runs it in f32")
+        starts = [Stores.tensor(start, args[place]) for place, start in zip(places, starts)]
+        *out, exponent = operator(self.number, name, calls, places, starts, *args, **kwargs)
+        return tuple(out), exponent
+
     def _store(self, name, calls, x, start, origin=None):
         """As that of a training, later."""
         start = None if isinstance(start, int) and start == 0 else Stores.tensor(start, x)
@@ -222,6 +231,41 @@ def _(x, start, end):
     return torch.empty_like(x, dtype=torch.float32)
 
 
+def _define_fused(function):
+    """An operator for a kernel that has halves alone. It takes the kernel's arguments behind its own, gradients in f32."""
+    schema = function._schema
+    name = f"fused{schema.name.partition('::')[2]}"
+    arguments = str(schema).partition("(")[2].rpartition(" -> ")[0]
+    returns = ", ".join(["Tensor"] * (len(schema.returns) + 1))
+    own = "str model, str site, int calls, int[] places, Tensor[] starts"
+    _LIBRARY.define(f"{name}({own}, {arguments} -> ({returns})", tags=_TAGS)
+
+    def run(model, site, calls, places, starts, *args, **kwargs):
+        scaling = _MODELS[model].scaling
+        out, exponent = scaling.fused_compiled(function, args, kwargs, places, starts, site, calls)
+        return *out, exponent
+
+    def describe(model, site, calls, places, starts, *args, **kwargs):
+        args = [x.half() if place in places else x for place, x in enumerate(args)]
+        out = fused.widened(function(*args, **kwargs))
+        return *out, torch.empty((), dtype=torch.int32, device=out[0].device)
+
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"gradscale::{name}", describe)
+    return getattr(torch.ops.gradscale, name).default
+
+
+def _define_all_fused():
+    """Operators for those kernels that this version of torch has, and whose results a compiler can describe."""
+    found = {}
+    for name in sorted(fused.HALF_ONLY):
+        function = getattr(torch.ops.aten, name, None)
+        if function is not None and all(str(one.type) == "Tensor" for one in function.default._schema.returns):
+            found[function.default] = _define_fused(function.default)
+    return found
+
+
+_FUSED = _define_all_fused()
 _LIBRARY.impl("begin", _begin, "CompositeExplicitAutograd")
 _LIBRARY.impl("site", _site, "CompositeExplicitAutograd")
 _LIBRARY.impl("scaled", _scaled, "CPU")

@@ -7,6 +7,7 @@ nearest such operator before them. Two calls of one layer have one name, and so 
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 
@@ -26,12 +27,92 @@ _PLAIN = frozenset("addmm mm bmm convolution linear conv2d".split())
 _SUFFIX = re.compile(r"Backward\d*$|Backward$")
 _FAR = 1 << 30
 
+#: Operators that PyTorch calls otherwise on another device, by the name that sites have on all of them. What a training has
+#: learned on a CPU then holds on a GPU. A compiler's operators are among them.
+OPERATORS = {
+    "batch_norm": "native_batch_norm native_batch_norm_no_training cudnn_batch_norm miopen_batch_norm batch_norm_with_update"
+    " batch_norm_no_update",
+    "scaled_dot_product_attention": "scaled_dot_product_flash_attention_for_cpu scaled_dot_product_flash_attention"
+    " scaled_dot_product_efficient_attention scaled_dot_product_cudnn_attention"
+    " scaled_dot_product_fused_attention_overrideable",
+    "convolution": "cudnn_convolution cudnn_convolution_transpose miopen_convolution miopen_convolution_transpose"
+    " miopen_depthwise_convolution mkldnn_convolution mps_convolution mps_convolution_transpose convolution_overrideable",
+    "linear": "mkldnn_linear",
+    "rnn": "cudnn_rnn miopen_rnn mkldnn_rnn_layer lstm_mps",
+    "grid_sampler_2d": "cudnn_grid_sampler",
+    "ctc_loss": "cudnn_ctc_loss miopen_ctc_loss",
+    # A CPU multiplies by a mask.
+    "mul": "native_dropout fused_dropout",
+}
+_COMMON = {name: common for common, names in OPERATORS.items() for name in names.split()}
+#: Parameters of ``torch.nn.RNNBase``. The CPU computes such a layer in many operators, a GPU in one.
+_RECURRENT = re.compile(r"(?:^|\.)(?:weight|bias)_(?:ih|hh|hr)_l\d+(?:_reverse)?$")
+#: Operators of these many that compute; the others only hand on.
+_INSIDE_RECURRENT = frozenset("tanh relu sigmoid mul add sub rsub unsafe_split rnn".split())
+
 
 def short(node) -> str:
-    """An operator's name: ``native_layer_norm`` for ``NativeLayerNormBackward0``."""
-    # A compiler's batch norm is called otherwise, and is the same.
+    """An operator's name: ``native_layer_norm`` for ``NativeLayerNormBackward0``; the same on all devices."""
     name = _SUFFIX.sub("", node.name()).replace("Legit", "")
-    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9][a-zA-Z])(?=[A-Z])", "_", name).lower()
+    name = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9][a-zA-Z])(?=[A-Z])", "_", name).lower()
+    return _COMMON.get(name, name)
+
+
+def _owned(label: str, op: str) -> str:
+    """The name of a site at an operator that reads the parameter of that label."""
+    layer = _RECURRENT.sub("", label)
+    if layer != label:
+        return f"{layer}/rnn" if layer else "rnn"
+    layer = re.sub(r"\.(weight|bias)$", "", label)
+    return layer if op in _PLAIN else f"{layer}/{op}"
+
+
+def _is_recurrent(name: str) -> bool:
+    return name == "rnn" or name.endswith("/rnn")
+
+
+def renamed(name: str) -> str:
+    """Returns the name of a site today, given one that was saved when names were those of each device's operators."""
+    if "…" in name:  # shortened: the rest is not known
+        return name
+    end = re.search(r"(?:/part)?(?:\[\d+\])?$", name)
+    name, suffix = name[: end.start()], end.group()
+    first, *ops = (re.fullmatch(r"(.*?)((?:\.\d+)?)", part).groups() for part in name.split(">"))
+    head, output = first
+    label, slash, op = head.rpartition("/")
+    op = _COMMON.get(op, op)
+    if _RECURRENT.search(label if slash else head):
+        head, output = _owned(label if slash else head, op), ""
+    elif slash:
+        head = label if op in _PLAIN else f"{label}/{op}"
+    else:
+        head, output = head + output, ""  # a layer's number is not an output's
+    ops = [(_COMMON.get(op, op), output) for op, output in ops]
+    if _is_recurrent(head):
+        while ops and ops[0][0] in _INSIDE_RECURRENT:
+            del ops[0]
+    return ">".join([head + output, *map("".join, ops)]) + suffix
+
+
+def renamed_state(state: dict) -> dict:
+    """Returns a state of a training with the names that its sites have today; where two are the same now, the first."""
+    if "sites" not in state:
+        return state
+    sites = json.loads(state["sites"]["sites"])
+    if all(renamed(name) == name for name in (*(site["name"] for site in sites), *state["blamed"])):
+        return state
+    taken = {site["name"] for site in sites}
+    for site in sites:
+        name = renamed(site["name"])
+        if name not in taken:
+            taken.add(name)
+            site["name"] = name
+    blamed = {}
+    for name, kinds in state["blamed"].items():
+        into = blamed.setdefault(renamed(name), dict.fromkeys(kinds, 0))
+        for kind, count in kinds.items():
+            into[kind] = into.get(kind, 0) + count
+    return {**state, "sites": {**state["sites"], "sites": json.dumps(sites, ensure_ascii=False)}, "blamed": blamed}
 
 
 class Names:
@@ -110,9 +191,7 @@ class Names:
                     best = label
         if best is None:
             return None
-        best = re.sub(r"\.(weight|bias)$", "", best)
-        op = short(node)
-        return best if op in _PLAIN else f"{best}/{op}"
+        return _owned(best, short(node))
 
     def _walk(self, root):
         """Names in post-order: first what a node reads, then itself. Without recursion, for deep graphs."""
@@ -149,10 +228,13 @@ class Names:
             if edge is not None and edge in self._known:
                 name, steps = self._known[edge]
                 if name and steps < far:
-                    near, far = (name if output == 0 else f"{name}.{output}"), steps
+                    near, far = (name if output == 0 or _is_recurrent(name) else f"{name}.{output}"), steps
         if node.name() in HANDS_ON and node.name() != "ToCopyBackward0":
             return near, far + 1
-        name = f"{near}>{short(node)}"
+        op = short(node)
+        if _is_recurrent(near) and op in _INSIDE_RECURRENT:
+            return near, far + 1
+        name = f"{near}>{op}"
         if len(name) > 160:
             name = f"{name[:120]}…{zlib.crc32(name.encode()):08x}"
         return name, far + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
@@ -97,6 +98,8 @@ def launch(x, y, rows, control, source, site):
         raise IndexError(f"no site {site}, or none {source} that it comes from")
     programs = max(1, min(triton.cdiv(x.numel(), BLOCK), PROGRAMS))
     stored = x if y is None else y
-    _store[(programs,)](
-        x, stored, rows, control, x.numel(), sites, source, site, _gradscale.ROW_WORDS, y is not None, BLOCK
-    )
+    # Triton launches on the current device, which need not be that of the tensors.
+    with torch.cuda.device_of(x):
+        _store[(programs,)](
+            x, stored, rows, control, x.numel(), sites, source, site, _gradscale.ROW_WORDS, y is not None, BLOCK
+        )

@@ -13,6 +13,7 @@ waits for its device.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 
 import torch
@@ -180,7 +181,19 @@ _LIBRARY.impl("observe", observe_anywhere, "CompositeExplicitAutograd")
 _LIBRARY.impl("unscale", _unscale, "CompositeExplicitAutograd")
 
 
+#: Compute capability below which Triton's atomic operations do not assemble: ``.acq_rel`` is of sm_70.
+LEAST_CAPABILITY = 7, 0
+
+
+@functools.cache
+def has_kernel(device):
+    """Whether Triton compiles for a GPU. Others run torch's own operators, in some thirty launches for a store."""
+    return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+
+
 def _store_cuda(x, rows, control, source, site):
+    if not has_kernel(x.device):
+        return store_anywhere(x, rows, control, source, site)
     _checked(x)
     y = torch.empty_like(x, dtype=torch.float16)
     kernels().launch(_flat(_like(x.detach(), y)), _flat(y), rows, control, source, site)
@@ -188,6 +201,9 @@ def _store_cuda(x, rows, control, source, site):
 
 
 def _observe_cuda(x, rows, control, source, site):
+    if not has_kernel(x.device):
+        observe_anywhere(x, rows, control, source, site)
+        return
     _checked(x)
     x = x.detach()
     kernels().launch(_flat(_like(x, torch.empty_like(x))), None, rows, control, source, site)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from . import graph, operands, scaled
+from . import fused, graph, operands, scaled
 
 HALF = torch.float16
 #: What is computed in f32 here.
@@ -34,13 +34,29 @@ LINEAR = frozenset(
     " index tril triu trace diagonal_backward _adaptive_avg_pool2d_backward repeat avg_pool2d_backward"
     " _softmax_backward_data _log_softmax_backward_data fold im2col col2im unfold_backward as_strided_scatter"
     " new_zeros zeros_like new_empty empty_like new_empty_strided pixel_shuffle pixel_unshuffle convolution"
-    " _sparse_mm _fft_c2c _fft_r2c _fft_c2r".split()
+    " _sparse_mm _fft_c2c _fft_r2c _fft_c2r _thnn_fused_lstm_cell_backward_impl".split()
 )
 #: Sums that are written in place, into gradients. Others that write do so by a copy: see `_write`.
 INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ scatter_ copy_ masked_scatter_".split())
-#: Kernels of CUDA that have halves alone; they compute in f32 inside.
-HALF_ONLY = frozenset("_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward".split())
 
+
+def _native_batch_norm(args):
+    """Arguments of ``native_batch_norm_backward`` from those of cuDNN's and MIOpen's, which come in another order."""
+    x, gradient, weight, running_mean, running_var, mean, invstd, eps = args[:8]
+    return [gradient, x, weight, running_mean, running_var, mean, invstd, True, eps, [True, True, True]]
+
+
+#: Operators for which another one is called, of the same meaning: their own kernels take what the forward pass has left for them
+#: in half, while gradients and inputs are f32 here.
+_INSTEAD = {
+    "cudnn_batch_norm_backward": (torch.ops.aten.native_batch_norm_backward.default, _native_batch_norm),
+    "miopen_batch_norm_backward": (torch.ops.aten.native_batch_norm_backward.default, _native_batch_norm),
+    "batch_norm_backward": (torch.ops.aten.native_batch_norm_backward.default, lambda args: args[:10]),
+}
+
+
+#: Operators whose fifth argument is a bias of attention.
+_BIASED = frozenset("_scaled_dot_product_efficient_attention_backward _efficient_attention_backward".split())
 
 #: Nothing that is computed from values, but their memory or the bits of another type: a copy of a gradient has neither.
 _REFUSED = frozenset("set_ resize_ resize_as_ swap_ _resize_output_ _cudnn_rnn_flatten_weight share_memory_".split())
@@ -91,6 +107,11 @@ def dispatch(function, args, kwargs):
     if operator is None:
         operator = described(function)
     name = operator.name
+    if name in _INSTEAD:
+        function, order = _INSTEAD[name]
+        args = order(args)
+    elif name in _BIASED:
+        args = [*args[:4], _strided_like(args[4]), *args[5:]]
     gradients = _gradients(args)
     if kwargs:
         gradients += _gradients(kwargs.values())
@@ -106,6 +127,9 @@ def dispatch(function, args, kwargs):
             gradient.refresh()
     if name == "_to_copy" and _carries(kwargs.get("dtype", HALF)):
         return _copy(first, kwargs, scaling, node, kind)
+    half = fused.saved_type(name, args)
+    if half is not None and node is not None:
+        return _fused(function, args, kwargs, scaling, node, half)
     # Rounded where it is read for the first time, by a node that does more than hand on; not what that node itself computed,
     # and not in sums, in whose name autograd adds gradients of several consumers.
     if kind is not None and kind not in graph.HANDS_ON and name not in SUMS:
@@ -137,9 +161,6 @@ def dispatch(function, args, kwargs):
         exponent = least(scaling, [gradient.exponent for gradient in gradients])
     else:
         exponent = 0
-    if name in HALF_ONLY:
-        exponent = first.exponent
-        return _from(origin, _wrapped(_wide(function(*each(_data, args), **kwargs)), exponent, scaling, dtype, False))
 
     def plain(x):
         return _plain(x, sums, exponent, scaling)
@@ -202,10 +223,23 @@ def each(f, args):
     return [type(x)(map(f, x)) if isinstance(x, (list, tuple)) and any(isinstance(y, torch.Tensor) for y in x) else f(x) for x in args]
 
 
-def _wide(out):
-    if isinstance(out, torch.Tensor):
-        return out.float() if out.dtype == HALF else out
-    return type(out)(map(_wide, out)) if isinstance(out, (list, tuple)) else out
+def _fused(function, args, kwargs, scaling, node, half):
+    """A kernel that takes and returns gradients in half, all at one exponent."""
+    places = [place for place, x in enumerate(args) if isinstance(x, scaled.ScaledTensor)]
+    gradients = [args[place] for place in places]
+    plain = list(args)
+    if half == HALF:
+        for place in places:
+            plain[place] = args[place].wide()
+        starts = [gradient.exponent for gradient in gradients]
+        out, exponent = scaling.call_fused(function, plain, kwargs, places, starts, *scaling.names.site(node))
+    else:  # bfloat16 has f32's exponents
+        exponent = least(scaling, [gradient.exponent for gradient in gradients])
+        for place in places:
+            plain[place] = _plain(args[place], False, exponent, scaling).to(half)
+        out = fused.widened(function(*plain, **kwargs))
+    origin = operands.Cast() if scaling.operands else None
+    return _from(origin, _wrapped(out, exponent, scaling, half, False))
 
 
 def settle(x, node, scaling):
@@ -329,6 +363,15 @@ def least(scaling, exponents):
 
 def _data(leaf):
     return leaf.data_ if isinstance(leaf, scaled.ScaledTensor) else leaf
+
+
+def _strided_like(bias):
+    """A bias in f32 with the strides that it has in half: its rows are padded, as their kernel wants them aligned."""
+    if not isinstance(bias, torch.Tensor) or bias.dtype not in _OTHERS:
+        return bias
+    size = [1 if stride == 0 else size for size, stride in zip(bias.shape, bias.stride())]
+    y = torch.empty_strided(size, bias.stride(), dtype=torch.float32, device=bias.device)
+    return y.copy_(bias.as_strided(size, bias.stride())).expand(bias.shape)
 
 
 def _plain(x, sums, exponent, scaling):

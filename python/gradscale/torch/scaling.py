@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import compiled, graph, ranks
+from . import compiled, fused, graph, ranks
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
 from .steps import Steps
-from .stores import FULL, MOMENTS, Device, Host
+from .stores import FULL, MOMENTS, Device, Host, refuse_capture
 from .trace import Trace
 
 
@@ -101,6 +101,8 @@ class GradientScaling(Steps):
         return sites
 
     def _open(self, device):
+        # What is made now has to outlive a graph.
+        refuse_capture(device)
         self._device = device
         self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
         self._late = self.stores.late and not self.operands
@@ -132,15 +134,18 @@ class GradientScaling(Steps):
 
     def _store(self, name, calls, x, start, origin=None):
         """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
+        self._open_once(x.device)
         slot = self._slot(name, calls)
         if self._at_once[slot]:
-            exponent = self._decide(slot, x, start, origin)
-            self._at_once[slot] = bool(self._sites.at_once[slot])
-            self.stores.decided(slot, exponent)
+            self._decided(slot, self._decide(slot, x, start, origin))
+        self._note(slot)
+        return self.stores.store(x, start, slot), self.stores.exponent(slot)
+
+    def _note(self, slot):
+        """Remembers that a site stores in this step, and in which order."""
         if slot not in self._stored:
             self._stored.add(slot)
             self._order.append(slot)
-        return self.stores.store(x, start, slot), self.stores.exponent(slot)
 
     def _decide(self, slot, x, start, origin):
         """The exponent of a site that decides before it stores."""
@@ -158,6 +163,29 @@ class GradientScaling(Steps):
             choice = at = None
         return self._sites.decide(slot, choice, incoming, measured_at=at)
 
+    def _look(self, x, start):
+        """A row of `x`, which stands at the exponent `start`, from which a site can decide."""
+        return Host.observe(x, self.stores.number(start), MOMENTS) if self.operands else self.stores.look(x, start)
+
+    def _decide_at_once(self, slot, row, exponent):
+        """A site decides from a row of values that stand at that exponent."""
+        if not self.operands:
+            self._decided(slot, self._sites.decide(slot, row, exponent))
+            return
+        try:
+            choice, at = self._rule.decide(row), exponent
+        except _gradscale.NoDecision:
+            choice = at = None
+        self._decided(slot, self._sites.decide(slot, choice, exponent, measured_at=at))
+
+    def _decided(self, slot, exponent):
+        self._at_once[slot] = bool(self._sites.at_once[slot])
+        self.stores.decided(slot, exponent)
+
+    def call_fused(self, function, args, kwargs, places, starts, name, calls):
+        """Calls a kernel that has halves alone: see :func:`.fused.call`."""
+        return fused.call(self, function, args, kwargs, places, starts, name, calls)
+
     # What compiled graphs call
 
     def _begin_compiled(self, gradient):
@@ -170,9 +198,20 @@ class GradientScaling(Steps):
         # Of several graphs in one pass, each knows its own calls alone.
         calls += name in self._called
         self._called.add(name)
-        start = 0 if start is None else start if isinstance(self.stores, Device) else int(start)
-        halves, exponent = self._store(name, calls, x, start)
+        halves, exponent = self._store(name, calls, x, self._number(start))
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
+
+    def fused_compiled(self, function, args, kwargs, places, starts, name, calls):
+        """As `call_fused`; exponents are tensors."""
+        calls += name in self._called
+        self._called.add(name)
+        starts = [self._number(start) for start in starts]
+        out, exponent = self.call_fused(function, args, kwargs, places, starts, name, calls)
+        return out, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
+
+    def _number(self, start):
+        """An exponent of a compiled graph as stores here want it."""
+        return 0 if start is None else start if isinstance(self.stores, Device) else int(start)
 
     # Passes
 
@@ -204,11 +243,6 @@ class GradientScaling(Steps):
         if self._born is not None and not isinstance(gradient, ScaledTensor):
             self._born.append(~gradient.isfinite().all())
         task = torch._C._current_graph_task_id()
-        if gradient.device != self._device and gradient.device.type == self._device.type:
-            raise RuntimeError(
-                f"gradients are on {gradient.device} and on {self._device}, and one training's scales are on one device: give each"
-                " device a process, as DistributedDataParallel does, or each model a gradscale.torch.attach() of its own"
-            )
         if task == self._task:
             return False
         self._task = task
@@ -228,7 +262,12 @@ class GradientScaling(Steps):
             warnings.warn(f"gradscale: {text}", stacklevel=4)
 
     def _open_once(self, device):
-        """Where gradients are."""
+        """Where gradients are: on one device, for all of a training."""
+        if self.stores is not None and device != self._device:
+            raise RuntimeError(
+                f"gradients are on {self._device} and on {device}: move the model to one device, or train one process for"
+                " each GPU (DistributedDataParallel)"
+            )
         if self._sites is None:
             self._open(device)
             if self._loaded is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import ranks
+from . import graph, ranks
 
 
 class SkippedTooOften(RuntimeError):
@@ -361,6 +361,7 @@ class Steps:
         """Goes on from there. Before the first step, or in the middle of a training of the same network."""
         if state.get("version") != 1:
             raise ValueError("not a state of gradscale.torch, or that of a later version")
+        state = graph.renamed_state(state)
         self.steps, self.repeats, self.skipped = state["steps"], state["repeats"], state["skipped"]
         self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
         if "sites" not in state:

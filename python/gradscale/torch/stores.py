@@ -27,10 +27,28 @@ def factors(k: int):
     return [2.0 ** (sign * (whole + (i < rest))) for i in range(parts)]
 
 
+def dense(x):
+    """Returns `x`, contiguous if it has gaps or shares elements: what compiled graphs are told of the strides of a store."""
+    return x if x.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(x) else x.contiguous()
+
+
+def is_capturing(device):
+    """Whether the operators of a device are recorded into a CUDA graph, not run."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def refuse_capture(device):
+    """Raises an error while a CUDA graph is recorded: its replays would count and decide nothing."""
+    if is_capturing(device):
+        raise RuntimeError(
+            "a CUDA graph is being captured, whose replays would decide no exponents: capture the forward pass alone, or use"
+            " torch.compile(model)"
+        )
+
+
 def _flat(x):
     """`x` in the order of memory, as one dimension, and halves that lie like it, for the result."""
-    if not x.is_contiguous() and not torch.ops.aten.is_non_overlapping_and_dense(x):
-        x = x.contiguous()
+    x = dense(x)
     y = torch.empty_strided(x.size(), x.stride(), dtype=torch.float16)
     return x.as_strided((x.numel(),), (1,)), y, y.as_strided((y.numel(),), (1,))
 
@@ -103,6 +121,11 @@ class Host:
         _gradscale.store(x.numpy(), start, flat.numpy(), exponent, self._details[slot], row)
         return y
 
+    def observe_stored(self, x, slot):
+        """Adds values that stand at the exponent of a site, and that another kernel has rounded, to the site's row."""
+        exponent = self._exponents[slot]
+        _gradscale.store(_flat(x)[0].numpy(), exponent, None, exponent, self._details[slot], self._rows[slot])
+
     def collect(self, count, found):
         """The rows of a step and whether a gradient was not finite, for `read`; those of the next step begin."""
         rows = self._rows[:count].copy()
@@ -133,7 +156,8 @@ class Device:
             self._rows[: len(rows)] = rows
 
     def begin(self):
-        """Nothing is to be made ready."""
+        """Refuses what cannot be stored."""
+        refuse_capture(self._device)
 
     def upload(self, exponents, details):
         """As on the host; nothing waits for it."""
@@ -184,8 +208,14 @@ class Device:
 
     def store(self, x, start, slot):
         """As on the host."""
+        # Parts of a backward pass are captured, too.
+        refuse_capture(self._device)
         self._control[0, 0] = start
-        return ops.store(x, self._rows, self._control, 0, 1 + slot)
+        return ops.store(dense(x), self._rows, self._control, 0, 1 + slot)
+
+    def observe_stored(self, x, slot):
+        """As on the host."""
+        ops.observe(x, self._rows, self._control, 1 + slot, 1 + slot)
 
     def collect(self, count, found):
         """As on the host; `read` waits for what is under way, and is called a step later."""
@@ -196,7 +226,8 @@ class Device:
             if found is not None:
                 found = torch.empty((), pin_memory=True).copy_(found, non_blocking=True)
             event = torch.cuda.Event()
-            event.record()
+            # Of the device of the rows, which need not be the current one.
+            event.record(torch.cuda.current_stream(self._device))
         else:
             rows, found = rows.cpu(), found if found is None else found.cpu()
         return rows, found, event

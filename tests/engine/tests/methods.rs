@@ -10,6 +10,7 @@ use gradscale::{
         },
         ops::Op,
         site::Memory,
+        solve::Amax,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -17,6 +18,9 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 fn gradient() -> impl Strategy<Value = GradientScaling> {
     let preset = prop_oneof![
         Just(GradientScaling::exact()),
+        (0..=16u32, 0..=30u32).prop_map(|(history, margin)| {
+            GradientScaling::amax(Amax::new(history, margin).expect("numbers in their ranges"))
+        }),
         Just(GradientScaling::paper(1e-3).expect("a share")),
         Just(GradientScaling::authors(1e-3).expect("a share")),
         Just("gs:paper-literal".parse::<Method>().map(rule).expect("a method")),

@@ -7,12 +7,13 @@ use crate::{
     tasks::{Net, Pixels, Task},
 };
 use clap::Args;
+use gradscale::{BASELINES, Baseline};
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// `gradscale compare`.
 #[derive(Clone, Debug, Args, Serialize)]
-#[command(after_help = METHODS)]
+#[command(after_help = methods_help())]
 pub struct Compare {
     /// Network, data and device.
     #[command(flatten)]
@@ -57,20 +58,24 @@ pub struct Compare {
 
 const METHODS: &str = "Methods:
   fp32             all in f32: the baseline
+  chaos            all in f32 from weights that differ by 2^-20: with --seeds, the yardstick for differences of methods
   fp16             mixed precision without any scale
   fixed:SCALE      one scale for all gradients, a power of two: 1024 or 2^10
   dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
   delayed          one scale as large as the largest gradient of the last steps allows
+  amax             a scale for every gradient from its largest magnitude, as FP8 libraries have them: the tensor's own
+                   (current scaling); amax:history=16 from the largest of the last 16 steps (delayed scaling)
   gs               a scale for every gradient, from its histogram (= gs:exact)
   gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
                    that the authors' code decides on, in this engine
-Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
+{baselines}Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
   of gs            gamma=1e-4, interval=100, calls=each, and of gs:exact window=11, room=6, history=1, outliers=24
-  of all but gs    wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
+  of amax          history=0 (steps, at most 16), margin=0 (binades left free), calls=each
+  of loss scales   wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
                    they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
-  of dynamic       init=2^16, interval=2000 (steps), growth=2, backoff=0.5, least=2^-24, most=2^30;
+  of dynamic       init=2^16, interval=2000 (steps, or steps/20: a part of the run), growth=2, backoff=0.5, least=2^-24, most=2^30;
                    hysteresis=cumulative:N (lowered from the Nth overflow since it grew) or consecutive:N (without a
                    clean step between); tolerance=0.05 (share of overflows that does not lower it);
                    floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
@@ -79,6 +84,13 @@ Options stand behind a method, separated by commas (dynamic:init=1024,interval=5
   of delayed       history=16 (steps, at most 16), margin=0 (binades left free), least, most
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
+
+/// All methods, with the loss scales that have the name of a library.
+fn methods_help() -> String {
+    let baseline = |Baseline { name, method, about }: &Baseline| format!("  {name:16} {method}\n{:19}{about}\n", "");
+    let named: String = BASELINES.iter().map(baseline).collect();
+    METHODS.replace("{baselines}", &format!("By the name of who has them:\n{named}"))
+}
 
 impl Compare {
     /// With what the task says where nothing was said.
@@ -91,6 +103,7 @@ impl Compare {
         if self.sweep {
             all.methods = Methods::sweep();
         }
+        all.methods = all.methods.for_steps(self.iters);
         Ok(all)
     }
 

@@ -12,6 +12,7 @@ use crate::{
     output,
     record::{Entry, Record, Recorder},
     report::{self, Report},
+    setup::CHAOS,
     tasks::{Dataset, On, Opening, Together, open},
 };
 use gradscale::{Method, core::stats::Detail};
@@ -48,7 +49,7 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
                 let record = train(arguments, data, name, method, seed, &bar)?;
                 bar.suspend(|| output::print(&format!("{}\n", table::line(&record))))?;
                 if let Some(case) = results.cases.last_mut() {
-                    case.runs.push(record);
+                    case.push(record);
                 }
                 // After each run, so that nothing is lost when a later one fails.
                 write(&directory, &results)?;
@@ -90,8 +91,9 @@ fn train(
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.of(method.clone());
     let (device, threads) = (arguments.setup.device(), arguments.threads);
-    let (weights, parts, together) = (None, None, Together::alone());
-    let mut run = open(data, Opening { device, threads, settings, method, seed, weights, parts, together })?;
+    let (weights, parts, together, perturbed) = (None, None, Together::alone(), name == CHAOS);
+    let opening = Opening { device, threads, settings, method, seed, weights, perturbed, parts, together };
+    let mut run = open(data, opening)?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
     let about = format!("{name}, seed {seed}");
     let mut last = None;
@@ -110,6 +112,7 @@ fn train(
         let seconds = start.elapsed().as_secs_f64();
         let losses = run.losses();
         let mut entry = recorder.step(iteration, (&outcome, &losses), (seconds, None), &run.sites(), sampled);
+        recorder.warned(iteration, run.warning());
         doubts::say(bar, &about, &recorder.news());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;

@@ -5,10 +5,11 @@ use crate::{
     machine::Origin,
     record::{
         Description, Record,
-        verdict::{Sentence, verdict},
+        verdict::{Comparison, Sentence, comparisons, verdict},
     },
     tasks::Dataset,
 };
+use gradscale::{BASELINES, Method};
 use serde::{Serialize, Serializer};
 
 /// What was asked for, and what was shown beside it.
@@ -41,6 +42,8 @@ pub struct Case<'a> {
     #[serde(rename = "data")]
     pub described: Description,
     pub runs: Vec<Record>,
+    /// Methods beside the baseline, seed by seed, once there are two seeds.
+    pub paired: Vec<Comparison>,
     #[serde(skip)]
     pub data: &'a dyn Dataset,
 }
@@ -48,7 +51,16 @@ pub struct Case<'a> {
 impl<'a> Case<'a> {
     /// Before any run.
     pub fn new(arguments: &'a Compare, data: &'a dyn Dataset) -> Self {
-        Self { arguments, described: Description::of(data), runs: Vec::new(), data }
+        Self { arguments, described: Description::of(data), runs: Vec::new(), paired: Vec::new(), data }
+    }
+
+    /// One run more.
+    pub fn push(&mut self, record: Record) {
+        self.runs.push(record);
+        let methods: Vec<&str> = self.methods().collect();
+        let baseline =
+            methods.iter().find(|method| **method == "fp32").or(methods.first()).copied().unwrap_or_default();
+        self.paired = comparisons(&methods, baseline, &self.runs.iter().collect::<Vec<_>>());
     }
 
     /// Names of the methods, in the order asked for.
@@ -69,8 +81,24 @@ impl<'a> Case<'a> {
         self.described.circumstances(setup, pixels, arguments.iters, &seeds, origin)
     }
 
+    /// What is to be known of methods before their scores are read: scales that this run is too short for, and what a
+    /// name or a part of the run stands for.
+    pub fn notes(&self) -> Vec<Sentence> {
+        let iters = self.arguments.iters;
+        let note = |(name, method): &(String, Method)| {
+            let shown = method.to_string();
+            let stands_for =
+                BASELINES.iter().any(|baseline| name.starts_with(baseline.name)) || name.contains("steps/");
+            let meant = (stands_for && shown != *name).then(|| format!("stands for {shown}."));
+            let texts = meant.into_iter().chain(method.growth_warning(iters));
+            texts.map(|text| Sentence { about: name.clone(), text }).collect::<Vec<_>>()
+        };
+        self.arguments.methods.0.iter().flat_map(note).collect()
+    }
+
     /// What it says.
     pub fn verdict(&self) -> Vec<Sentence> {
-        verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.exam())
+        let said = verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.exam());
+        said.into_iter().chain(self.notes()).collect()
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     data::{Labelled, Reading},
     machine::Origin,
     output,
-    setup::{Methods, Seeds, threads},
+    setup::{CHAOS, Methods, Seeds, threads},
 };
 use clap::Args;
 use gradscale::Method;
@@ -129,7 +129,7 @@ impl Regimes {
     fn methods(&self, regime: &Regime) -> Vec<(String, Method)> {
         let named = |name: &&str| Some(((*name).to_owned(), name.parse().ok()?));
         match &self.methods {
-            Some(methods) => methods.0.clone(),
+            Some(methods) => methods.for_steps(regime.steps(self.quick)).0,
             None => METHODS.iter().chain(regime.fills().then_some(&OUTLIERS)).filter_map(named).collect(),
         }
     }
@@ -157,6 +157,9 @@ impl Regimes {
 /// A regime that there is not, data that cannot be read, results that cannot be written.
 pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     let regimes = arguments.chosen()?;
+    if arguments.methods.as_ref().is_some_and(|methods| methods.0.iter().any(|(name, _)| name == CHAOS)) {
+        return Err(Failure::at("--methods", format!("{CHAOS} is for compare")));
+    }
     // What cannot be written is said before anything is trained.
     let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;
     let images = arguments.images()?;

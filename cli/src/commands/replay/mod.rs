@@ -18,7 +18,7 @@ pub struct Replay {
     /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, delayed, gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
+    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, delayed, amax[:history=N], gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
     /// [default: the method that made the trace; for older traces, which do not say, gs,history=0]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
@@ -33,15 +33,19 @@ pub struct Replay {
 /// # Errors
 /// A trace that cannot be read, a method that it is not enough for, a file that cannot be written.
 pub fn run(arguments: &Replay) -> Result<(), Failure> {
-    let read = |text: &str| {
-        text.parse::<Method>().map_err(|error| Failure::at("--method", error)).map(|method| (text.to_owned(), method))
+    let read = |text: &str, steps: u64| {
+        let read = Method::for_steps(text, steps).map_err(|error| Failure::at("--method", error));
+        read.map(|method| (text.to_owned(), method))
     };
     // What is asked for is looked at before the file.
-    let asked = arguments.method.as_deref().map(read).transpose()?;
+    arguments.method.as_deref().map(|text| read(text, 1)).transpose()?;
     let mut steps = trace::read(&arguments.trace)?;
-    let (name, method) = match asked {
-        Some(asked) => asked,
-        None => read(&steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE)))?,
+    let count = steps.len() as u64;
+    let (name, method) = match &arguments.method {
+        Some(asked) => read(asked, count)?,
+        None => {
+            read(&steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE)), count)?
+        }
     };
     replay::keep_weights(&mut steps, method.weight_gradients)
         .map_err(|cause| Failure::file(&arguments.trace, cause))?;

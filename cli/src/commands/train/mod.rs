@@ -7,6 +7,7 @@ mod log;
 mod plan;
 mod signals;
 mod tensorboard;
+mod times;
 mod ways;
 
 use crate::{
@@ -23,7 +24,7 @@ use checkpoints::{Checkpoints, Found};
 use clap::Args;
 use files::{Files, lock};
 use gradscale::{
-    MemoryReport,
+    Difference, MemoryReport,
     core::stats::Detail,
     parallel::{Group, Traffic},
 };
@@ -38,6 +39,7 @@ use std::{
     process::ExitCode,
     time::Instant,
 };
+use times::Times;
 use ways::{measured, route};
 
 /// `gradscale train`.
@@ -59,6 +61,10 @@ pub struct Train {
     /// Ends a training of several ranks if one has not answered the others for so long, which may be dead or hang.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     rank_timeout: u64,
+    /// Prints, after 13 steps, what every kernel launch of a step takes by the device's own clock, with its memory traffic
+    /// and arithmetic, and how much of a step that is. For five steps launches run one by one; results are the same.
+    #[arg(long)]
+    times: bool,
 }
 
 const FILES: &str = "Files:
@@ -79,17 +85,21 @@ damaged is named and set aside as NAME.damaged-1.";
 pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
     let group = ranks::join(arguments.rank_timeout)?;
     let done = match &arguments.resume {
-        Some(directory) => resume(directory, &arguments.plan, &group),
-        None => begin(arguments.out.as_deref(), &arguments.plan, &group),
+        Some(directory) => resume(directory, arguments, &group),
+        None => begin(arguments, &group),
     };
     ranks::end(&group, done)
 }
 
-fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Failure> {
+fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
+    let (out, given) = (arguments.out.as_deref(), &arguments.plan);
     let plan = given.fresh().begun(group)?;
     let data = load(&plan, group)?;
     if group.rank() == 0 {
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        if let Some(warning) = plan.method()?.growth_warning(plan.iters()) {
+            output::warn(&Failure::at(format_args!("--method {}", plan.method), warning));
+        }
     }
     let mut run = plan.open(&*data, true, group)?;
     route(&*run, group)?;
@@ -97,12 +107,13 @@ fn begin(out: Option<&Path>, given: &Plan, group: &Group) -> Result<ExitCode, Fa
     if plan.trace.is_some() {
         run.observe_operands();
     }
+    let times = arguments.times.then(|| Times::begin(&mut *run, plan.iters())).transpose()?;
     let recorder = Recorder::new(&plan.method, plan.seed, plan.iters(), data.classes());
     let signals = Signals::listen()?;
     let first = checkpoints::content(&*run, plan, &History::default())?;
     let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &first, plan)).transpose()?;
     drop(first);
-    Training { data: &*data, run, plan, recorder, signals, files, group }.run(0)
+    Training { data: &*data, run, plan, recorder, signals, files, group, times }.run(0)
 }
 
 /// The data set, which is the same on all ranks.
@@ -139,7 +150,8 @@ impl Here {
     }
 }
 
-fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Failure> {
+fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
+    let given = &arguments.plan;
     let here = (group.rank() == 0).then(|| Here::look(directory)).transpose()?;
     let found = Found::shared(here.as_ref().map(|here| &here.found), group)?;
     if given.setup.device.is_none() {
@@ -154,6 +166,12 @@ fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Fai
     route(&*run, group)?;
     let plan = &measured(&plan, &*run, group)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
+    if let Some(Difference { there, here, .. }) = run.replaced_engine().filter(|_| here.is_some()) {
+        let cause = format!("trained with products by {there}, goes on by {here}, which sums in another order");
+        output::warn(&Failure::file(&found.path, cause));
+    }
+    let left = iters.saturating_sub(iteration);
+    let times = arguments.times.then(|| Times::begin(&mut *run, left)).transpose()?;
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
     let (mut files, mut scores) = (None, None);
     if let Some(Here { damaged, checkpoints, lock, .. }) = here {
@@ -179,7 +197,7 @@ fn resume(directory: &Path, given: &Plan, group: &Group) -> Result<ExitCode, Fai
         run.observe_operands();
     }
     let signals = Signals::listen()?;
-    let mut training = Training { data: &*data, run, plan, recorder, signals, files, group };
+    let mut training = Training { data: &*data, run, plan, recorder, signals, files, group, times };
     if iteration >= iters {
         // Of a training that was killed just before its report.
         let memory = training.run.memory();
@@ -209,6 +227,7 @@ struct Training<'a> {
     /// None on ranks but the first, which do the same without a word.
     files: Option<Files>,
     group: &'a Group,
+    times: Option<Times>,
 }
 
 impl Training<'_> {
@@ -246,9 +265,13 @@ impl Training<'_> {
         // What a checkpoint's log says of sites holds for all steps before it.
         let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
         self.run.observe(if sampled || self.plan.trace.is_some() { Detail::Full } else { Detail::Counts });
+        if let Some(times) = &mut self.times {
+            times.before(&mut *self.run)?;
+        }
         let (start, before) = (Instant::now(), self.run.traffic());
         let outcome = self.run.step()?;
         let seconds = start.elapsed().as_secs_f64();
+        let table = self.times.as_mut().map(|times| times.after(&mut *self.run, seconds)).transpose()?.flatten();
         bar.set_message(format!("loss {:.4}", outcome.loss));
         bar.inc(1);
         // Asked for once, so that the log of this step and its checkpoint agree; by all ranks, so that they do.
@@ -259,6 +282,7 @@ impl Training<'_> {
         let sites = self.run.sites();
         let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
         drop(sites);
+        self.recorder.warned(iteration, self.run.warning());
         // Of training: evaluation comes with batches of other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);
@@ -290,6 +314,9 @@ impl Training<'_> {
         })?;
         if self.files.is_none() {
             return Ok(signal);
+        }
+        if let Some(table) = table {
+            bar.suspend(|| output::print(&table))?;
         }
         for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             if let Some(scores) = scores {

@@ -147,6 +147,10 @@ impl Plan {
         }
         plan.check_parts(group.size())?;
         let amp = &self.setup.amp;
+        // A part of the run is that of the run that begins, whatever a resume asks for.
+        if self.method.parse::<Method>().is_err() {
+            plan.method = self.scaling()?.to_string();
+        }
         amp.only(self.scaling()?)?;
         amp.check(self.setup.chosen.network()?)?;
         plan.setup = self.setup.resolved()?;
@@ -270,6 +274,7 @@ impl Plan {
                 method: self.method()?,
                 seed: self.seed,
                 weights: self.weights.as_deref().filter(|_| weights),
+                perturbed: false,
                 parts: self.micro_batches,
                 together: Together {
                     group: group.clone(),
@@ -293,6 +298,6 @@ impl Plan {
     }
 
     fn scaling(&self) -> Result<Method, Failure> {
-        self.method.parse().map_err(|error: gradscale::MethodError| Failure::at("--method", error))
+        Method::for_steps(&self.method, self.iters()).map_err(|error| Failure::at("--method", error))
     }
 }

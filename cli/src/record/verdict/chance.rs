@@ -1,4 +1,5 @@
-//! How large chance is, where that is known from, and what is said of differences.
+//! How large chance is where there is one seed, where that is known from, and what is said of differences. Several seeds are
+//! compared pair by pair ([`super::pairs`]).
 
 use super::{
     Exam, Sentence, Stand, keeps,
@@ -10,36 +11,16 @@ use crate::record::gradients::percent;
 /// The largest difference between two scores that chance makes, but for one case in twenty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Chance {
-    /// From the spread between so many seeds.
-    Seeds { margin: f64, seeds: usize },
     /// One seed: from so many answers alone. Chance in training comes on top.
     Answers { margin: f64, answers: usize },
     /// One seed, and no answers that could be counted: nobody knows.
     Unknown,
 }
 
-/// Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; beyond these, 2.
-const STUDENT: [f64; 20] = [
-    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086,
-];
-
 impl Chance {
     /// For one score, from methods that work.
     pub fn of(score: usize, working: &[&Stand<'_>], exam: Exam) -> Self {
         let all = || working.iter().filter_map(|stand| stand.scores.get(score)).map(|(_, seeds)| seeds);
-        let freedom: usize = all().map(|seeds| seeds.len() - 1).sum();
-        if freedom > 0 {
-            let squares = |seeds: &Vec<f64>| {
-                let mean = seeds.iter().sum::<f64>() / seeds.len() as f64;
-                seeds.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
-            };
-            let deviation = (all().map(squares).sum::<f64>() / freedom as f64).sqrt();
-            let seeds = all().map(Vec::len).min().unwrap_or(1);
-            let quantile = STUDENT.get(freedom - 1).copied().unwrap_or(2.0);
-            // Of the difference of two means.
-            return Self::Seeds { margin: quantile * deviation * (2.0 / seeds as f64).sqrt(), seeds };
-        }
         let (Some(answers), Some(best)) = (exam.answers, all().flatten().copied().reduce(f64::max)) else {
             return Self::Unknown;
         };
@@ -62,7 +43,7 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
         let differences = chances.iter().enumerate().map(|(score, &chance)| {
             let difference = stand.mean(score) - baseline.mean(score);
             let margin = match chance {
-                Chance::Seeds { margin, .. } | Chance::Answers { margin, .. } => margin,
+                Chance::Answers { margin, .. } => margin,
                 Chance::Unknown => f64::INFINITY,
             };
             (score, difference, margin)
@@ -79,7 +60,7 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
         let names = listed(&equal.iter().map(|stand| stand.method).collect::<Vec<_>>());
         let spans: Vec<String> = scores.map(|score| span(&equal, score, chances[score])).collect();
         let about = match chances[0] {
-            Chance::Seeds { .. } | Chance::Answers { .. } => "Equal, as far as can be told",
+            Chance::Answers { .. } => "Equal, as far as can be told",
             Chance::Unknown => "Not told apart",
         };
         let wide = (0..chances.len()).any(|score| {
@@ -106,7 +87,7 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
         if let Some((score, difference, margin)) = differs(stand) {
             let word = if difference < 0.0 { "lower" } else { "higher" };
             let caution = match chances[score] {
-                Chance::Seeds { .. } | Chance::Unknown => "",
+                Chance::Unknown => "",
                 Chance::Answers { .. } => " Chance in training is not in that: --seeds 0,1,2 shows it.",
             };
             let text = format!(
@@ -132,9 +113,6 @@ fn span(equal: &[&Stand<'_>], score: usize, chance: Chance) -> String {
     let (low, high) = ends(equal, score);
     let metric = equal[0].scores[score].0;
     let within = match chance {
-        Chance::Seeds { margin, seeds } => {
-            format!(", where the spread between {seeds} seeds explains {}", metric.difference(margin))
-        }
         Chance::Answers { margin, answers } => {
             format!(", where chance in {answers} test images alone explains {}", metric.difference(margin))
         }
@@ -147,7 +125,6 @@ fn span(equal: &[&Stand<'_>], score: usize, chance: Chance) -> String {
 /// What to make of it; `wide` is a difference of more than a quarter of what was learned.
 fn advice(chance: Chance, wide: bool) -> &'static str {
     match chance {
-        Chance::Seeds { .. } => "None of them is better or worse.",
         Chance::Answers { .. } => {
             "One seed, so differences of this size mean nothing, and somewhat larger ones little: another seed may turn \
              them round (--seeds 0,1,2)."

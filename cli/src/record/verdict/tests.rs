@@ -91,25 +91,99 @@ fn of_images_chance_is_the_binomial_error() {
     assert!(certain[1].starts_with("Equal"), "{certain:?}");
 }
 
-#[test]
-fn several_seeds_measure_chance() {
-    let runs = |gs: [f64; 3]| {
-        let mut all: Vec<Record> =
-            [0.48, 0.49, 0.50].iter().zip(0..).map(|(&miou, seed)| pixels("fp32", seed, miou)).collect();
-        all.extend(gs.iter().zip(0..).map(|(&miou, seed)| pixels("gs", seed, miou)));
-        said(&all, PIXELS)
+/// Runs of seeds 0, 1, … with these losses and scores.
+fn seeds(method: &str, runs: &[(f32, f64)]) -> Vec<Record> {
+    let run = |(seed, &(loss, miou)): (u64, &(f32, f64))| Record {
+        // Only the last half counts.
+        loss: [vec![9.0; 50], vec![loss; 50]].concat(),
+        ..pixels(method, seed, miou)
     };
-    // Standard deviation 1 point with 4 degrees of freedom: 2.776 · 1 · √(2/3) = 2.3 points.
-    let equal = runs([0.46, 0.47, 0.48]);
-    assert!(equal[1].starts_with("Equal, as far as can be told: fp32 and gs: mIoU 47.0 to 49.0 %, 2.0 points apart"));
-    assert!(equal[1].contains("the spread between 3 seeds explains 2.3 points. None of them is better or worse."));
-    let lower = runs([0.45, 0.46, 0.47]);
-    assert_eq!(
-        lower[1],
-        "gs is lower: mIoU 46.0 % where fp32 has 49.0 %, more than the 2.3 points that chance explains."
+    (0..).zip(runs).map(run).collect()
+}
+
+fn together<const N: usize>(methods: [Vec<Record>; N]) -> Vec<Record> {
+    methods.into_iter().flatten().collect()
+}
+
+#[test]
+fn several_seeds_are_compared_pair_by_pair() {
+    let base = [(0.50, 0.48), (0.56, 0.53), (0.44, 0.50)];
+    let moved = |by: [(f32, f64); 3]| -> Vec<(f32, f64)> {
+        base.iter().zip(by).map(|(one, by)| (one.0 + by.0, one.1 + by.1)).collect()
+    };
+    let told = |method: &[(f32, f64)]| said(&together([seeds("fp32", &base), seeds("gs", method)]), PIXELS)[1].clone();
+    // Seeds lie six hundredths apart and pairs two thousandths: what a test of two means could not see is seen.
+    let differs = told(&moved([(0.010, 0.0), (0.012, 0.0), (0.011, 0.0)]));
+    assert!(
+        differs.starts_with(
+            "gs: training loss over the last half +0.01100 beside fp32 (95 % +0.00852 to +0.01348, 3 pairs): differs (p 0.003)."
+        ),
+        "{differs}"
     );
-    let higher = runs([0.51, 0.52, 0.53]);
-    assert!(higher[1].starts_with("gs is higher: mIoU 52.0 %"), "{higher:?}");
+    assert!(differs.contains("mIoU +0.00 points beside fp32 (95 % +0.00 to +0.00, 3 pairs): equal within 1.00 points"));
+    // Half a percent of the loss is the margin, fixed beforehand.
+    let equal = told(&moved([(0.0003, 0.001), (-0.0002, -0.002), (0.0001, 0.0)]));
+    assert!(equal.contains("training loss over the last half +0.00007 beside fp32"), "{equal}");
+    assert!(equal.contains("3 pairs): equal within 0.00250 (TOST, p "), "{equal}");
+    assert!(equal.contains("mIoU -0.03 points beside fp32") && equal.contains("equal within 1.00 points"), "{equal}");
+    // A spread of points cannot test for one point.
+    let wide = told(&moved([(0.02, 0.06), (-0.03, -0.05), (0.01, 0.01)]));
+    assert!(wide.contains("mIoU +0.67 points") && wide.contains("no test, since only "), "{wide}");
+    assert!(!wide.contains("lower") && !wide.contains("worse"));
+}
+
+#[test]
+fn chaos_is_the_yardstick() {
+    let base = [(0.50, 0.48), (0.56, 0.53), (0.44, 0.50)];
+    let by = |size: f32| -> Vec<(f32, f64)> {
+        base.iter().zip([1.0, -1.0, 0.5]).map(|(one, sign)| (one.0 + sign * size, one.1)).collect()
+    };
+    let runs = together([seeds("fp32", &base), seeds("chaos", &by(0.001)), seeds("gs", &by(0.003))]);
+    let said = said(&runs, PIXELS);
+    assert!(
+        said[2].starts_with("gs: ") && said[2].contains("Pairs spread 3.0 times as far as those of f32"),
+        "{said:?}"
+    );
+    assert!(said[1].starts_with("chaos: ") && !said[1].contains("Pairs spread"), "{said:?}");
+}
+
+#[test]
+fn fewer_than_two_pairs_are_no_test() {
+    let runs = together([seeds("fp32", &[(0.5, 0.48), (0.6, 0.5)]), seeds("gs", &[(0.5, 0.48)])]);
+    let said = said(&runs, PIXELS);
+    assert_eq!(said[1], "gs: no test: fewer than two seeds have come to an end both here and in fp32.");
+}
+
+#[test]
+fn comparisons_go_to_files() {
+    let base = [(0.50, 0.48), (0.56, 0.53), (0.44, 0.50)];
+    let runs = together([seeds("fp32", &base), seeds("gs", &base)]);
+    let all = comparisons(&["fp32", "gs"], "fp32", &runs.iter().collect::<Vec<_>>());
+    let told = serde_json::to_value(&all).expect("JSON");
+    assert_eq!(all.len(), 2, "{told}");
+    let keys: Vec<&str> = told[0].as_object().expect("an object").keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        [
+            "baseline",
+            "chaos_ratio",
+            "detectable",
+            "deviation",
+            "equivalence_p",
+            "interval",
+            "margin",
+            "mean",
+            "measure",
+            "method",
+            "p",
+            "pairs",
+            "verdict"
+        ]
+    );
+    assert_eq!(
+        (&told[0]["verdict"], &told[0]["mean"], &told[1]["measure"]),
+        (&json!("equal"), &json!(0.0), &json!("mIoU"))
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A training that is saved and restored goes on bit for bit, whatever the method and wherever it is cut.
 
+mod engines;
 mod files;
 mod settings;
 

@@ -1,0 +1,73 @@
+//! Times by the device's own clock: events of its stream.
+
+use super::{Gpu, open::failed};
+use crate::Error;
+use core::time::Duration;
+use cudarc::driver::{result::event, sys};
+
+/// Pieces of work between two waits. Each has two events, which cost the host about as much as a launch; so many suffice
+/// for a step of most networks, and the wait for them is nothing beside it.
+const TIMED_TOGETHER: usize = 1024;
+
+/// Events that are destroyed with this.
+struct Events(Vec<sys::CUevent>);
+
+impl Events {
+    /// The current context's.
+    fn new(count: usize) -> Result<Self, Error> {
+        let mut events = Self(Vec::with_capacity(count));
+        for _ in 0..count {
+            let new = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("measure time"))?;
+            events.0.push(new);
+        }
+        Ok(events)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        for &one in &self.0 {
+            // SAFETY: this made the event, and nobody else has it.
+            unsafe { event::destroy(one).ok() };
+        }
+    }
+}
+
+impl Gpu {
+    /// Enqueues pieces of work, each between two events, and writes how long the device took from one to the other. Waits.
+    ///
+    /// Where the device has nothing else to do, that includes the host's time between the first event and the kernel, a few
+    /// microseconds.
+    ///
+    /// # Errors
+    /// Those of the work, and the driver's.
+    pub(crate) fn time(
+        &self, times: &mut [Duration], mut work: impl FnMut(usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.enter()?;
+        let timing = failed("measure time");
+        let events = Events::new(2 * times.len().min(TIMED_TOGETHER))?;
+        for (part, times) in times.chunks_mut(TIMED_TOGETHER).enumerate() {
+            let pairs: Vec<[sys::CUevent; 2]> = events.0.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
+            for (i, &[start, end]) in (0..times.len()).zip(&pairs) {
+                // SAFETY: the events live as long as this call, the stream as long as the device; nothing is recorded.
+                unsafe {
+                    self.enter()?;
+                    event::record(start, self.stream).map_err(&timing)?;
+                    work(part * TIMED_TOGETHER + i)?;
+                    self.enter()?;
+                    event::record(end, self.stream).map_err(&timing)?;
+                }
+            }
+            for (time, [start, end]) in times.iter_mut().zip(pairs) {
+                // SAFETY: both were recorded above.
+                let milliseconds = unsafe {
+                    event::synchronize(end).map_err(&timing)?;
+                    event::elapsed(start, end).map_err(&timing)?
+                };
+                *time = Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3);
+            }
+        }
+        Ok(())
+    }
+}

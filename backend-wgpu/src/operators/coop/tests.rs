@@ -1,0 +1,131 @@
+//! Candidates, the proof's own numbers, and planted mistakes that the proof must refuse.
+
+use super::{
+    COLUMN_PERIOD, Coop, MARGIN, PROOF_SHAPES, Planted, ProofShape, ROW_PERIOD, expected_sums, is_clearly_faster,
+};
+use crate::{
+    Adapter, EnginePreference, EngineReason, Error, NotOffered, ProductEngine, Refusal, RefusalCause, Timing, Wgpu,
+};
+use core::{ops::RangeInclusive, time::Duration};
+use gradscale_core::backend::{Backend, DType, EngineAvailability};
+use pollster::block_on;
+
+fn sizes(sides: &[u32], sizes: RangeInclusive<u32>) -> Vec<(u32, u32)> {
+    Coop::arrangements(sides, sizes).into_iter().map(|coop| (coop.side, coop.size)).collect()
+}
+
+#[test]
+fn every_power_of_two_between_minimum_and_maximum_is_a_candidate() {
+    // NVIDIA, RDNA, Intel, Apple.
+    assert_eq!(sizes(&[16], 32..=32), [(16, 32)]);
+    assert_eq!(sizes(&[16], 32..=64), [(16, 32), (16, 64)]);
+    assert_eq!(sizes(&[16, 8], 8..=32), [(16, 32), (8, 8), (8, 16), (8, 32)]);
+    assert_eq!(sizes(&[8], 32..=32), [(8, 32)]);
+    // Sizes that no arrangement fills 256 invocations with.
+    assert_eq!(sizes(&[8], 4..=4), []);
+    assert_eq!(sizes(&[8, 16], 128..=256), []);
+    for coop in Coop::arrangements(&[8, 16], 1..=128) {
+        let [rows, columns] = coop.subgroups;
+        assert_eq!(rows * columns * coop.size, 256, "{coop:?}");
+        assert!(coop.tile().into_iter().all(|side| side <= 128), "{coop:?}");
+        // The memory for blocks of results, in coop.wgsl.
+        assert!(rows * columns * coop.side * coop.side <= 2048, "{coop:?}");
+    }
+}
+
+#[test]
+fn sums_of_a_proof_are_exact_and_tell_lines_apart() {
+    let shape = ProofShape { m: ROW_PERIOD + 3, n: COLUMN_PERIOD + 5, k: 50, results: DType::F32, repetitions: 1 };
+    let sums = expected_sums(shape);
+    for (i, j) in [(0, 0), (ROW_PERIOD + 1, 4), (7, COLUMN_PERIOD + 2)] {
+        let one = |t| {
+            let a = super::value(i % ROW_PERIOD, t, 1, 1.0).to_f32();
+            a * super::value(j % COLUMN_PERIOD, t, 2, 1.0).to_f32()
+        };
+        let sum: f32 = (0..shape.k).map(one).sum();
+        assert_eq!(sums[(i * shape.n + j) as usize] as f32, sum);
+    }
+    for shape in PROOF_SHAPES {
+        let sums = expected_sums(shape);
+        assert!(sums.iter().all(|sum| sum.unsigned_abs() < 1 << 24));
+        let row = |i: u32| &sums[(i * shape.n) as usize..][..shape.n as usize];
+        // Rows of another subgroup's blocks.
+        for apart in [1, 8, 16, 32].into_iter().filter(|apart| apart < &shape.m) {
+            assert_ne!(row(0), row(apart), "{shape:?}");
+        }
+    }
+    assert!(PROOF_SHAPES.iter().chain(&super::PROOF_SHAPES_SOFTWARE).any(|shape| shape.k > 4096));
+}
+
+#[test]
+fn only_a_clear_margin_counts_as_faster() {
+    let timing = |cooperative| Timing {
+        size: 1024,
+        cooperative: Duration::from_micros(cooperative),
+        simt: Duration::from_micros(150),
+    };
+    assert!(is_clearly_faster(&timing(99)) && !is_clearly_faster(&timing(101)) && !is_clearly_faster(&timing(150)));
+    assert!(MARGIN > 1.0);
+}
+
+/// The first adapter with cooperative matrices.
+fn adapter() -> Option<(Adapter, Vec<Coop>)> {
+    let found = crate::adapters().into_iter().find_map(|adapter| Some((adapter.clone(), adapter.cooperative().ok()?)));
+    let required = std::env::var("GRADSCALE_REQUIRE_COOP").is_ok_and(|value| value == "1");
+    assert!(found.is_some() || !required, "cooperative matrices are required, and no adapter offers them");
+    if found.is_none() {
+        println!("SKIPPED: no adapter offers cooperative matrices");
+    }
+    found
+}
+
+fn refused(planted: Planted) -> Option<(Vec<Refusal>, usize)> {
+    let (adapter, candidates) = adapter()?;
+    let device =
+        block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Fastest, planted)).expect("SIMT is there");
+    assert_eq!(device.product_engine(), ProductEngine::Simt, "{planted:?}");
+    let EngineReason::Refused(refusals) = device.product_engine_reason() else {
+        panic!("{planted:?}: {}", device.product_engine_reason());
+    };
+    // Whoever asks for them is not given others.
+    let error = block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Cooperative, planted));
+    assert!(matches!(error, Err(Error::Engine(_))), "{planted:?}");
+    Some((refusals.clone(), candidates.len()))
+}
+
+/// No driver has subgroups of 2, so the kernel runs with another size and fills its results with NaN.
+#[test]
+fn another_subgroup_size_is_refused() {
+    let Some((refusals, candidates)) = refused(Planted::SubgroupSize(2)) else { return };
+    assert_eq!(refusals.len(), candidates);
+    for Refusal { engine, cause } in refusals {
+        let RefusalCause::Wrong { words, of } = cause else { panic!("{engine}: {cause:?}") };
+        // All results and their statistics, but for bins and counts that are zero in both.
+        assert!(u64::from(words) * 2 > of, "{engine}: {words} of {of}");
+    }
+}
+
+/// The other layout reads other numbers.
+#[test]
+fn a_wrong_kernel_is_refused() {
+    let Some((refusals, candidates)) = refused(Planted::Layout) else { return };
+    assert_eq!(refusals.len(), candidates);
+    for Refusal { engine, cause } in refusals {
+        assert!(matches!(cause, RefusalCause::Wrong { words: 1.., .. }), "{engine}: {cause:?}");
+    }
+}
+
+#[test]
+fn a_device_without_them_says_what_is_missing() {
+    for adapter in crate::adapters().into_iter().filter(|adapter| adapter.cooperative().is_err()) {
+        let device = Wgpu::open_with(&adapter, false, EnginePreference::Fastest).expect("a device");
+        let EngineReason::NotOffered(missing) = device.product_engine_reason() else { panic!() };
+        assert_eq!(Err(*missing), adapter.cooperative().map(|_| ()), "{}", adapter.name());
+        assert_ne!(missing.to_string(), "");
+        let error = Wgpu::open_with(&adapter, false, EnginePreference::Cooperative).expect_err("none").to_string();
+        assert!(error.ends_with(&missing.to_string()), "{error}");
+        let NotOffered::Features = missing else { continue };
+        // What a checkpoint of another GPU records.
+        assert_eq!(device.product_engine_availability("cooperative 16x16x16 subgroup 32"), EngineAvailability::Missing);
+    }
+}

@@ -1,0 +1,64 @@
+//! Per-tensor scales from largest magnitudes: current and delayed scaling of FP8 libraries.
+
+use super::{
+    Calls, RING, Site, StepEnd, Trigger,
+    decision::{ceiling, narrow},
+    ring::Ring,
+};
+use crate::{
+    solve::{Amax, Choice},
+    stats::Stats,
+};
+
+// A history fits into what a site remembers.
+const _: () = assert!(crate::solve::AMAX_ROWS as usize == RING);
+
+impl Site {
+    /// Decision from `row` and the rows in the history; none if all is zero or some value is not finite.
+    pub(super) fn decide_by_amax(&self, amax: Amax, row: &Stats) -> Option<Choice> {
+        let mut last = self.ring.clone();
+        last.push(ceiling(row)?);
+        let least = least_of_last(&last, amax)?;
+        Some(amax.decide_below(narrow(least.saturating_sub(i64::from(row.exponent())))))
+    }
+
+    /// Takes the row of a step, skipped or not, into the history, and decides for the next step.
+    ///
+    /// Current scaling decides at once instead, inside the next step. A site with several calls cannot, because later calls
+    /// may be larger than the first: there the merged row of the last step decides, as with a history of 1.
+    pub(super) fn follow_amax(&mut self, amax: Amax, row: &Stats, end: StepEnd) {
+        self.before = None;
+        self.failed = 0;
+        if end == StepEnd::Void {
+            return;
+        }
+        self.since = self.since.saturating_add(1);
+        let Some(own) = ceiling(row) else {
+            self.at_once = self.decides_currently(amax) || self.alpha.is_none() && !self.config.is_delayed();
+            return;
+        };
+        let choice = self.decide_by_amax(amax, row);
+        self.ring.push(own);
+        self.at_once = self.decides_currently(amax);
+        if let (Some(choice), false) = (choice, self.at_once) {
+            let trigger = match self.alpha {
+                None => Trigger::First,
+                Some(_) if row.counts().overflowed != 0 => Trigger::Overflow,
+                Some(_) => Trigger::Interval,
+            };
+            self.set(choice, row.exponent(), trigger);
+            self.since = 1;
+        }
+    }
+
+    fn decides_currently(&self, amax: Amax) -> bool {
+        amax.history() == 0 && self.config.calls == Calls::One
+    }
+}
+
+/// The least ceiling of the last rows that count.
+fn least_of_last(ring: &Ring, amax: Amax) -> Option<i64> {
+    let rows = usize::try_from(amax.history().max(1)).unwrap_or(RING);
+    let skipped = ring.iter().count().saturating_sub(rows);
+    ring.iter().skip(skipped).min()
+}

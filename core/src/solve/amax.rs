@@ -1,0 +1,64 @@
+//! `amax`: from largest magnitudes alone, as FP8 libraries scale their tensors.
+
+use super::{Choice, ConfigError, LimitedBy, clamp};
+
+/// Largest number of rows in an amax history: what a site has room for.
+pub const AMAX_ROWS: u32 = 16;
+/// Largest margin, in binades: beyond it FP16 has no normal number left below 65504.
+pub const MAX_AMAX_MARGIN: u32 = 30;
+
+/// Rule of per-tensor scaling in FP8 libraries: the power of two that takes the largest magnitude just below 65504.
+///
+/// With a history this is delayed scaling, as in Transformer Engine: the largest magnitude of the last rows decides for
+/// the next step. Without a history it is current scaling: each tensor's own maximum decides before the store.
+///
+/// ```
+/// use gradscale_core::solve::Amax;
+/// let amax = Amax::new(16, 1)?;
+/// // The largest magnitude overflows above 2^9, and one binade stays free.
+/// assert_eq!(amax.decide_below(9).k, 8);
+/// # Ok::<(), gradscale_core::solve::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Amax {
+    history: u32,
+    margin: u32,
+}
+
+impl Amax {
+    /// Rule over the last `history` rows (0: the row's own maximum) that leaves `margin` binades free.
+    ///
+    /// # Errors
+    /// [`ConfigError::History`] above [`AMAX_ROWS`], [`ConfigError::Margin`] above [`MAX_AMAX_MARGIN`].
+    pub const fn new(history: u32, margin: u32) -> Result<Self, ConfigError> {
+        if history > AMAX_ROWS {
+            Err(ConfigError::History(history))
+        } else if margin > MAX_AMAX_MARGIN {
+            Err(ConfigError::Margin(margin))
+        } else {
+            Ok(Self { history, margin })
+        }
+    }
+
+    /// Rows that a decision looks back on; 0 for the row's own maximum.
+    #[must_use]
+    pub const fn history(&self) -> u32 {
+        self.history
+    }
+
+    /// Binades left free above the largest magnitude.
+    #[must_use]
+    pub const fn margin(&self) -> u32 {
+        self.margin
+    }
+
+    /// Chooses the exponent below `k_of`, the largest at which no row of the history overflows. The predicted flush share
+    /// is NaN because the rule has no model of small values.
+    #[must_use]
+    pub fn decide_below(&self, k_of: i32) -> Choice {
+        let wanted = k_of.saturating_sub(self.margin.cast_signed());
+        let k = clamp(wanted);
+        let held = if k == wanted { LimitedBy::Amax } else { LimitedBy::Range };
+        Choice { k, held, gamma: f64::NAN }
+    }
+}

@@ -1,0 +1,111 @@
+"""Kernels of a GPU that have halves alone: flash attention, cuDNN's attention, recurrent layers under plain autocast.
+
+Such a kernel takes gradients as halves and returns gradients as halves, all at one exponent, because it knows of none. So all of
+them belong to one site, that of the gradient that arrives:
+
+1. The gradients that it takes are stored at the exponent of the site, whatever exponents they had before.
+2. The kernel runs. It computes in f32 and rounds its results to half.
+3. The row of the site observes the results as well. What has become ±∞ or NaN there, although all that came in is finite, was
+   too large for this exponent: it is counted as an overflow, and so a step is repeated or skipped, and the exponent falls. What
+   the kernel has flushed is 0 and cannot be told from other zeros; but subnormal results are seen, and raise the exponent.
+
+A site that decides inside of a step does not know the results yet. The kernel then runs once more before that, at an exponent
+with bits to spare.
+
+Results are rounded twice: here, and where they are read next, at a site of their own. The second rounding changes only what is
+subnormal there, as it multiplies by a power of two; gradients that are added are added in f32 between the two.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import scaled
+
+#: Kernels by name. Recurrent layers are here for models under plain autocast: ``attach`` has them run in f32.
+HALF_ONLY = frozenset(
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward _flash_attention_backward"
+    " _cudnn_attention_backward _scaled_dot_product_fused_attention_overrideable_backward _cudnn_rnn_backward"
+    " miopen_rnn_backward".split()
+)
+#: What counts as an overflow: the least magnitude that half has not.
+_TOO_LARGE = 65536.0
+#: Bits above the largest gradient that are free when results are looked at for the first time, and how many more each time
+#: that they are not finite: a product of attention adds some hundred terms.
+_PROBE_BITS = 10
+_PROBES = 5
+
+
+def saved_type(name, args):
+    """The type of what the forward pass has left for such a kernel: ``float16`` or ``bfloat16``; none for other operators, and
+    where it ran in f32."""
+    if name not in HALF_ONLY:
+        return None
+    types = {x.dtype for x in args if isinstance(x, torch.Tensor) and not isinstance(x, scaled.ScaledTensor)}
+    return next((dtype for dtype in (torch.float16, torch.bfloat16) if dtype in types), None)
+
+
+def call(scaling, function, args, kwargs, places, starts, name, calls):
+    """Runs such a kernel in half. `places` are those of the gradients in `args`, in f32, at the exponents `starts`. Returns its
+    results in f32, and their exponent."""
+    gradients = [args[place] for place in places]
+    scaling._open_once(gradients[0].device)
+    slot = scaling._slot(name, calls)
+    stores = scaling.stores
+    if scaling._at_once[slot]:
+        scaling._decide_at_once(slot, *_probed(scaling, function, args, kwargs, places, starts))
+    scaling._note(slot)
+    halves = [stores.store(gradient, start, slot) for gradient, start in zip(gradients, starts)]
+    results = function(*_replaced(args, places, halves), **kwargs)
+    finite = torch.stack([half.isfinite().all() for half in halves]).all()
+    wide = widened(results)
+    for result in _floats(wide):
+        stores.observe_stored(torch.where(result.isfinite() | ~finite, result, _TOO_LARGE), slot)
+    return wide, stores.exponent(slot)
+
+
+def _probed(scaling, function, args, kwargs, places, starts):
+    """The row of what a kernel takes and returns, all of which stands at one exponent, and that exponent."""
+    stores, gradients = scaling.stores, [args[place] for place in places]
+    looks = [scaling._look(gradient, start) for gradient, start in zip(gradients, starts)]
+    if any(row.infinite or row.nan for row in looks):
+        return looks[0], looks[0].exponent
+    above = [row.exponent + row.room_above for row in looks if row.room_above is not None]
+    exponent = min(above) - _PROBE_BITS if above else min(row.exponent for row in looks)
+    for _ in range(_PROBES):
+        halves = [stores.scaled(gradient, start, exponent).half() for gradient, start in zip(gradients, starts)]
+        # A kernel may write into what the forward pass has left for it.
+        copied = [x.clone() if isinstance(x, torch.Tensor) and x.dtype == torch.uint8 else x for x in args]
+        results = _floats(function(*_replaced(copied, places, halves), **kwargs))
+        if all(bool(result.isfinite().all()) for result in results):
+            break
+        exponent -= _PROBE_BITS
+    total, *others = (scaling._look(x.float(), exponent) for x in (*halves, *results))
+    for row in others:
+        total = total + row
+    return total, exponent
+
+
+def _replaced(args, places, gradients):
+    args = list(args)
+    for place, gradient in zip(places, gradients):
+        args[place] = gradient
+    return args
+
+
+def _floats(out):
+    """Tensors of floating-point numbers among results."""
+    found = []
+    for x in out if isinstance(out, (list, tuple)) else [out]:
+        if isinstance(x, (list, tuple)):
+            found += _floats(x)
+        elif isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
+            found.append(x)
+    return found
+
+
+def widened(out):
+    """Results of an operator, halves among them in f32."""
+    if isinstance(out, (list, tuple)):
+        return type(out)([widened(x) for x in out])
+    return out.float() if isinstance(out, torch.Tensor) and out.is_floating_point() else out

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Rehearses a bundle without a GPU: CUDA on the emulated driver, wgpu on lavapipe, PyTorch on the CPU.
+#
+#   scripts/gpu_bundle/rehearse.sh FOLDER [PHASE ...]
+#
+# FOLDER is what `scripts/gpu_bundle.py FOLDER --quick` has built. The results are in FOLDER/out, the record and the page
+# that would follow from them in FOLDER/records and FOLDER/gpu.md. Exit status 1 if a phase ended neither with its result
+# nor with what it lacks.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[[ -x "${1-}/run.sh" ]] || { echo "usage: scripts/gpu_bundle/rehearse.sh FOLDER [PHASE ...]" >&2 && exit 2; }
+folder=$(cd "$1" && pwd)
+shift
+cd "$root"
+cargo build --locked --quiet --profile tested -p gradscale-emulated-cuda -p gradscale-emulated-nvrtc -p gradscale-emulated-nccl
+libraries=$folder/emulated
+rm -rf "$libraries" "$folder/out" && mkdir -p "$libraries"
+for pair in cuda:libcuda.so nvrtc:libnvrtc.so nccl:libnccl.so.2; do
+    cp "target/tested/libgradscale_emulated_${pair%%:*}.so" "$libraries/${pair#*:}"
+done
+# Machine code of a real device is of no use to the emulated one.
+[[ ! -d "$folder/bin/cubins" ]] || mv "$folder/bin/cubins" "$folder/cubins"
+trap '[[ ! -d "$folder/cubins" ]] || mv "$folder/cubins" "$folder/bin/cubins"' EXIT
+[[ ! -x target/python-package/bin/python3 ]] || export PATH="$root/target/python-package/bin:$PATH"
+export LD_LIBRARY_PATH=$libraries GRADSCALE_EMULATED_CUDA=${GRADSCALE_EMULATED_CUDA-90x2}
+export VK_DRIVER_FILES=${VK_DRIVER_FILES-/usr/share/vulkan/icd.d/lvp_icd.x86_64.json}
+# An emulated device is slow: no phase ends by its ordinary limit.
+export GRADSCALE_PHASE_SECONDS=${GRADSCALE_PHASE_SECONDS-1800} GRADSCALE_CASTS=sparse GRADSCALE_INPUTS=4
+"$folder/run.sh" --rehearse "$@"
+scripts/gpu_bundle/record.py "$folder/out" --records "$folder/records" --page "$folder/gpu.md"
+if failed=$(grep -E ',(FAILED|time limit)' "$folder/records/phases.csv"); then
+    echo "$failed"
+    exit 1
+fi

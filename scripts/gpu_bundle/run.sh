@@ -1,0 +1,280 @@
+#!/usr/bin/env bash
+# Tests and measures gradscale on this machine's GPU. Each phase of phases.tsv is a process with a time limit and an output
+# file of its own in `out`; a phase that fails does not stop the next. `out/phases.txt` has one line for each phase: name,
+# exit status (124: time limit), seconds.
+#
+#   run.sh                   every phase, in the order of phases.tsv: the most important first
+#   run.sh PHASE ...         these phases
+#   run.sh --within SECONDS  the most important phases that were measured neither at this commit nor in `out`, as many as
+#                            fit; for example `run.sh --within 560`, then `run.sh --within 200` in a second command
+#   run.sh --plan            what two commands of 560 and 200 s would cover, by the seconds that phases.tsv expects
+#   run.sh --rehearse ...    small sizes, for an emulated device; Python phases run on the CPU
+#
+# GRADSCALE_PHASE_SECONDS replaces the time limit of every phase.
+#
+# Needs bash with coreutils, grep and sed, and a driver. Python with torch, NCCL, compute-sanitizer, ncu and a Vulkan driver
+# are used where they exist. A phase that lacks what it needs says "not here" and passes.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
+usage() { sed -n '/^#   run.sh/s/^#   //p' run.sh >&2 && exit 2; }
+
+# --- the phases ---------------------------------------------------------------------------------------------------------
+
+python_with_torch() {
+    command -v python3 >/dev/null || { echo "not here: no Python" && exit 0; }
+    python3 -c 'import torch' 2>/dev/null || { echo "not here: no Python with torch" && exit 0; }
+}
+
+# A line with the range of clocks and power while a command runs: a figure that heat or a power limit decides shows it.
+with_clocks() {
+    local log status=0 sampler=
+    log=$(mktemp)
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -lms 250 >"$log" 2>/dev/null &
+        sampler=$!
+    fi
+    "$@" || status=$?
+    [[ -z "$sampler" ]] || { kill "$sampler" && wait "$sampler"; } 2>/dev/null
+    # Highest and lowest of each column while the card draws more than half of its maximum.
+    awk -F', *' '{ if ($3 > top) top = $3; row[NR] = $0 } END {
+        for (i = 1; i <= NR; i++) { split(row[i], v, /, */); if (v[3] < top / 2) continue
+            for (c = 1; c <= 4; c++) { if (!n || v[c] < low[c]) low[c] = v[c]; if (!n || v[c] > high[c]) high[c] = v[c] } n++ }
+        if (n) printf "while busy: SM %d to %d MHz, memory %d to %d MHz, %.0f to %.0f W, %d to %d °C\n",
+            low[1], high[1], low[2], high[2], low[3], high[3], low[4], high[4] }' "$log" 2>/dev/null
+    rm -f "$log"
+    return "$status"
+}
+
+# The conformance suite in parts that run side by side, since a driver that compiles kernels keeps one processor busy.
+suite() { # program
+    local name status=0 skipped=() running=()
+    # At the time limit, too, the output says how far each part came.
+    trap 'cat out/part-* 2>/dev/null && rm -f out/part-*; exit 143' TERM
+    for name in conv unary norm all_f32_down; do
+        "$1" "$name" >"out/part-$name" 2>&1 &
+        running+=($!) skipped+=(--skip "$name")
+    done
+    "$1" "${skipped[@]}" >out/part-others 2>&1 &
+    for name in "${running[@]}" $!; do wait "$name" || status=$?; done
+    cat out/part-* && rm out/part-*
+    return "$status"
+}
+
+sanitizer() { # tool
+    local program
+    program=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
+    [[ -n "$program" ]] || { echo "not here: no compute-sanitizer" && return 0; }
+    "$program" --tool "$1" --error-exitcode 3 bin/cuda-tests every_tile_of_every_product
+}
+
+# A part of the Python package's tests, with the package from the wheel of this bundle.
+torch_tests() { # expression of pytest
+    python_with_torch
+    python3 -c 'import pytest' 2>/dev/null || { echo "not here: no pytest" && return 0; }
+    unpack_wheel
+    local device=cuda
+    ((rehearsing)) && device=cpu
+    (cd tests && PYTHONPATH=../out/site PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider --durations=5 \
+        --device "$device" -k "$1" test_torch_cuda.py)
+}
+
+unpack_wheel() {
+    # A wheel is a ZIP archive.
+    [[ -d out/site ]] || python3 -m zipfile -e wheel/*.whl out/site
+}
+
+# One launch of a kernel under ncu: the sections that tell what bounds it.
+profile() { # kernel (regular expression), words of the bench
+    local kernel=$1
+    shift
+    "$ncu" --csv --page details --kernel-name "regex:$kernel" --launch-count 1 --section SpeedOfLight \
+        --section MemoryWorkloadAnalysis --section Occupancy --section WarpStateStats --section LaunchStats \
+        bin/cuda-bench "$@" 2>&1 | grep -E '^"|==ERROR==|==WARNING==' || echo "no launch of $kernel was profiled"
+}
+
+phase_environment() {
+    cat commit
+    date -u +%F
+    uname -sm
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm,memory.total --format=csv,noheader
+    else
+        echo "no nvidia-smi"
+    fi
+    python3 -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda)' 2>/dev/null || echo "no torch"
+    for tool in ncu compute-sanitizer; do command -v "$tool" >/dev/null && echo "$tool"; done
+    bin/gradscale devices
+}
+phase_baseline() {
+    with_clocks bin/cuda-bench "${small[@]}" copy || return
+    python_with_torch
+    python3 peers.py copy
+}
+phase_prove() { GRADSCALE_PROVE_SECONDS=20 bin/gradscale-cuda prove; }
+phase_tiles() { bin/cuda-tests every_tile_of_every_product --nocapture; }
+phase_torch_stores() { torch_tests stores; }
+phase_torch_modules() { torch_tests "modules or attention"; }
+phase_torch_train() { torch_tests "not stores and not modules and not attention"; }
+phase_torch_speed() {
+    python_with_torch
+    unpack_wheel
+    local device=(--device cuda)
+    ((rehearsing)) && device=(--device cpu --small)
+    PYTHONPATH=out/site with_clocks python3 torch_cuda.py "${device[@]}"
+}
+phase_launches() { bin/cuda-bench "${small[@]}" launches; }
+phase_wgpu_tiles() {
+    # A software driver may lack cooperative matrices; a GPU that is measured for them must have them.
+    local required=1
+    ((rehearsing)) && required=0
+    GRADSCALE_REQUIRE_COOP=$required bin/wgpu-tiles --nocapture
+}
+phase_wgpu_bench() { with_clocks bin/wgpu-bench --bench gemm cast conv segnet; }
+phase_wgpu_bench_simt() { GRADSCALE_WGPU_PRODUCTS=simt bin/wgpu-bench --bench gemm conv segnet; }
+phase_wgpu_launches() { bin/wgpu-bench --bench launches; }
+phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd; }
+phase_networks() { with_clocks bin/cuda-bench "${small[@]}" networks; }
+phase_networks_torch() {
+    python_with_torch
+    local device=()
+    ((rehearsing)) && device=(--device cpu --small)
+    with_clocks python3 networks.py "${device[@]}" --seconds 100
+}
+phase_bench_segnet() { with_clocks bin/cuda-bench "${small[@]}" segnet; }
+phase_peers() {
+    python_with_torch
+    with_clocks python3 peers.py copy conv odd segnet f32
+}
+phase_peers_compiled() {
+    python_with_torch
+    with_clocks python3 peers.py compiled --compile-seconds 100
+}
+phase_bench_products() { with_clocks bin/cuda-bench "${small[@]}" copy gemm conv; }
+phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm cross-entropy update; }
+phase_ncu() {
+    ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -1)
+    [[ -n "$ncu" ]] || { echo "not here: no ncu" && return 0; }
+    profile '^wgmma_tma_forward_128x64' "conv decoder.conv1 Forward"
+    profile 'forward' "conv encoder.conv1 Forward"
+    profile '^pool$' launches
+    profile '^norm_columns' norm
+}
+phase_segnet() { bin/cuda-tests segnet --nocapture; }
+phase_train() {
+    rm -rf out/run
+    local data=()
+    [[ -d data/fashion-mnist-10k ]] && data=(--data data/fashion-mnist-10k)
+    bin/gradscale train --network mlp --device cuda:0 "${data[@]}" --iters 200 --out out/run
+}
+# With one GPU, a world of one: NCCL refuses two ranks on the same. Bits are compared either way.
+phase_nccl() { bin/cuda-tests ranks --nocapture; }
+phase_tasks() { bin/cuda-tests tasks --nocapture; }
+phase_suite() { suite bin/cuda-conformance; }
+phase_suite_mma() { GRADSCALE_WARPGROUPS=0 suite bin/cuda-conformance; }
+phase_wgpu_suite() { suite bin/wgpu-conformance; }
+phase_memcheck() { sanitizer memcheck; }
+phase_racecheck() { sanitizer racecheck; }
+
+# --- which of them run --------------------------------------------------------------------------------------------------
+
+rehearsing=${GRADSCALE_REHEARSING-0} small=()
+# Where a phase runs: this script, called by itself under a time limit.
+if [[ "${1-}" == --phase ]]; then
+    ((rehearsing)) && small=(--small)
+    "phase_${2//-/_}"
+    exit
+fi
+[[ "${1-}" == --rehearse ]] && rehearsing=1 && shift
+plan=0 within=0
+case "${1-}" in
+--plan) plan=1 && shift ;;
+--within)
+    within=${2-}
+    [[ "$within" =~ ^[1-9][0-9]*$ ]] || usage
+    shift 2
+    ;;
+--*) usage ;;
+esac
+names=() seconds=() limits=()
+while IFS=$'\t' read -r name expected limit _; do
+    names+=("$name") seconds+=("$expected") limits+=("$limit")
+done < <(tail -n +2 phases.tsv)
+for name in "$@"; do
+    [[ " ${names[*]} " == *" $name "* ]] || { echo "$name is not a phase; the phases are: ${names[*]}" >&2 && exit 2; }
+done
+chosen=" $* "
+
+is_chosen() { [[ "$chosen" == "  " || "$chosen" == *" $1 "* ]]; }
+
+# Whether `out` has the phase, or the record has it at this commit. A phase that is named runs whatever the record has.
+is_measured() { # name
+    [[ -f out/phases.txt ]] && grep -q "^$1 " out/phases.txt && return 0
+    [[ "$chosen" == "  " && -f measured ]] && grep -qx "$1" measured
+}
+
+# Whether a phase probably ends in the seconds that are left: it may take a quarter longer than expected.
+fits() { # expected seconds, seconds left
+    (($1 + $1 / 4 <= $2))
+}
+
+run_phase() { # name, time limit
+    local start=$SECONDS status=0
+    mkdir -p out
+    GRADSCALE_REHEARSING=$rehearsing timeout --kill-after=10 "$2" bash run.sh --phase "$1" >"out/$1.txt" 2>&1 </dev/null ||
+        status=$?
+    # A phase that runs again replaces its line.
+    [[ -f out/phases.txt ]] && sed -i "/^$1 /d" out/phases.txt
+    echo "$1 $status $((SECONDS - start))" >>out/phases.txt
+    echo "$1: status $status, $((SECONDS - start)) s"
+}
+
+# Two commands of a machine that is there for 15 minutes, of which starting and copying take some two.
+print_plan() {
+    local call used=0 i
+    local -A planned=()
+    for call in 560 200; do
+        used=0
+        echo "run.sh --within $call:"
+        for i in "${!names[@]}"; do
+            name=${names[i]}
+            [[ -z "${planned[$name]-}" ]] && is_chosen "$name" || continue
+            is_measured "$name" && planned[$name]=1 && continue
+            fits "${seconds[i]}" $((call - used - 10)) || continue
+            used=$((used + seconds[i])) planned[$name]=1
+            printf '  %-16s %4d s, ends after %d:%02d\n' "$name" "${seconds[i]}" $((used / 60)) $((used % 60))
+        done
+    done
+    local left=()
+    for name in "${names[@]}"; do
+        is_chosen "$name" && [[ -z "${planned[$name]-}" ]] && left+=("$name")
+    done
+    echo "not covered: ${left[*]:-nothing}"
+}
+((plan)) && print_plan && exit 0
+
+# Where Python brings the run-time compiler, cuBLASLt and NCCL, they are found there.
+wheels=$(python3 -c 'import nvidia; at = list(nvidia.__path__)[0]; print(f"{at}/cu13/lib:{at}/nccl/lib")' 2>/dev/null || true)
+# The Vulkan loader is in `lib`, with the libraries that NVIDIA's Vulkan driver is linked to.
+for driver in /usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json; do
+    [[ -f "$driver" && -z "${VK_DRIVER_FILES-}" && ! -d /usr/share/vulkan/icd.d ]] && export VK_DRIVER_FILES=$driver
+done
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}${wheels:+:$wheels}:$PWD/lib"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}" RUST_BACKTRACE=0 GRADSCALE_REQUIRE_DEVICE=1 PYTHONUNBUFFERED=1
+export GRADSCALE_CUBINS=$PWD/out/cubins
+
+for i in "${!names[@]}"; do
+    name=${names[i]} limit=${GRADSCALE_PHASE_SECONDS-${limits[i]}}
+    is_chosen "$name" || continue
+    if ((within)); then
+        is_measured "$name" && continue
+        left=$((within - SECONDS - 10))
+        # A less important phase may still fit where this one does not.
+        fits "${seconds[i]}" "$left" || continue
+        ((limit <= left)) || limit=$left
+    fi
+    run_phase "$name" "$limit"
+done
+((within == 0)) || for name in "${names[@]}"; do
+    is_chosen "$name" && ! is_measured "$name" && echo "still to run: $name"
+done
+exit 0

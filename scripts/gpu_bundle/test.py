@@ -1,0 +1,398 @@
+#!/usr/bin/env python3
+"""The GPU bundle without a GPU and without its programs: run.sh on scripts that stand for them, the record and the page of
+what they print; and how instructions are counted.
+
+The last line starts with PASSED or FAILED (exit status 1).
+"""
+import csv
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "backend-cuda")]
+sys.dont_write_bytecode = True
+import gpu_bundle
+import page
+import phases
+import record
+import sass
+
+TABLE = phases.load()
+BENCH = """gemm 2048³: statistics on / off: 500.0 TFLOP/s; 505.0 TFLOP/s; 0.990; 0.030 ms: issue 4 %; took 1.10 of it
+"""
+BENCH_TABLE = """
+| what | here | beside it | ratio | target | model |
+|---|---|---|---|---|---|
+| gemm 2048³: statistics on / off | 500.0 TFLOP/s | 505.0 TFLOP/s | 0.990 | ≥ 0.97, goal 0.99 | 0.030 ms |
+| gemm 2048³: with statistics / cuBLASLt without | 400.0 TFLOP/s | 500.0 TFLOP/s | 0.800 | ≥ 0.85, goal 1.00 | |
+| conv encoder.conv2 Weight: statistics on / off | 320.0 TFLOP/s | 322.0 TFLOP/s | 0.994 | ≥ 0.97, goal 0.99 | |
+| segnet step: scaling on / off | 990.0 images/s | 1000.0 images/s | 0.990 | | |
+| segnet: minutes of 16 000 iterations | 3.0 min |  | 3.000 | | |
+
+Products without them, by mma.sync:
+
+| what | here | beside it | ratio | target | model |
+|---|---|---|---|---|---|
+| gemm 2048³: statistics on / off | 100.0 TFLOP/s | 505.0 TFLOP/s | 0.100 | | |
+"""
+PEERS = """PyTorch 2.11
+| what | cuDNN |
+|---|---|
+| conv encoder.conv2 Weight | 400.0 TFLOP/s |
+| segnet step, PyTorch AMP | 900.0 images/s |
+"""
+SMI = "NVIDIA H100 80GB HBM3, 580.159.04, 700.00 W, 1980 MHz, 81559 MiB"
+NCU = """"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","7","pool(PoolParams)","GPU Speed Of Light Throughput","Duration","us","12.5"
+"0","7","pool(PoolParams)","GPU Speed Of Light Throughput","Elapsed Cycles","cycle","20,000"
+"""
+
+
+class Table(unittest.TestCase):
+    def test_every_phase_has_a_command_and_every_command_a_phase(self):
+        text = (HERE / "run.sh").read_text()
+        commands = {line.split("(")[0].removeprefix("phase_") for line in text.splitlines() if line.startswith("phase_")}
+        self.assertEqual(commands, {name.replace("-", "_") for name in TABLE})
+
+    def test_paths_exist_and_needs_are_known(self):
+        known = set(gpu_bundle.PROGRAMS) | set(gpu_bundle.SCRIPTS) | {"wheel"}
+        for phase in TABLE.values():
+            self.assertEqual([file for file in phase.files if not (phases.ROOT / file).exists()], [], phase.name)
+            self.assertEqual(set(phase.programs) - known, set(), phase.name)
+            self.assertLess(phase.seconds, phase.limit)
+            # A command may take ten minutes.
+            self.assertLessEqual(phase.limit, 550)
+        for sources in [*gpu_bundle.SCRIPTS.values(), [source for source, _ in gpu_bundle.PYTHON_TESTS]]:
+            self.assertEqual([source for source in sources if not (phases.ROOT / source).exists()], [])
+
+    def test_a_digest_changes_with_the_files_of_a_phase(self):
+        commits = subprocess.run(
+            ["git", "log", "-2", "--format=%h", "--", "backend-cuda/src"], cwd=phases.ROOT, capture_output=True, text=True
+        ).stdout.split()
+        if len(commits) < 2:
+            self.skipTest("a clone without history")
+        now, before = (phases.digest(TABLE["tiles"], commit) for commit in commits)
+        self.assertNotEqual(now, before)
+        self.assertEqual(now, phases.digest(TABLE["tiles"], commits[0]))
+        self.assertIsNone(phases.digest(TABLE["environment"]))
+
+    def test_the_page_is_what_the_record_gives(self):
+        self.assertEqual(page.PAGE.read_text(), page.render(record.RECORDS, TABLE), "run scripts/gpu_bundle/page.py")
+
+
+class Bundle(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.out, self.records = self.folder / "out", self.folder / "records"
+        for name in ["run.sh", "phases.tsv"]:
+            shutil.copy(HERE / name, self.folder)
+        (self.folder / "commit").write_text("abc1234-dirty\n")
+        (self.folder / "bin").mkdir()
+        for name in gpu_bundle.PROGRAMS:
+            self.program(name, "echo fine")
+        # Of this machine's programs only these: neither Python nor tools of NVIDIA.
+        self.path = self.folder / "tools"
+        self.path.mkdir()
+        for tool in "awk bash cat date dirname env grep head kill ls mkdir mktemp rm sed sleep tail timeout uname".split():
+            (self.path / tool).symlink_to(shutil.which(tool))
+
+    def program(self, name, text):
+        path = self.folder / ("tools" if name == "nvidia-smi" else "bin") / name
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+        path.chmod(0o755)
+
+    def run_bundle(self, *words, **environment):
+        return subprocess.run(
+            [self.folder / "run.sh", *words], env={"PATH": str(self.path), **environment}, capture_output=True, text=True
+        )
+
+    def statuses(self):
+        lines = (self.out / "phases.txt").read_text().splitlines()
+        return {line.split()[0]: int(line.split()[1]) for line in lines}
+
+    def page(self):
+        record.merge(self.records, self.out, TABLE)
+        return page.render(self.records, TABLE)
+
+    def on_a_card(self, commit="abc1234-dirty", card=SMI):
+        (self.folder / "commit").write_text(commit + "\n")
+        self.program("nvidia-smi", f"echo '{card}'")
+
+    def test_every_phase_runs_whatever_the_others_do(self):
+        self.program("cuda-conformance", "echo 'assertion failed: by 3'; exit 101")
+        panic = "thread tasks panicked at tests/tasks.rs:87:9:\\n  by 2e-4\\ntest tasks ... FAILED\\ntest result: FAILED."
+        self.program("wgpu-conformance", f"printf '{panic}'; exit 101")
+        self.program("wgpu-tiles", "echo begun; sleep 60")
+        self.program("cuda-tests", "kill -SEGV $$")
+        self.run_bundle("environment", "suite", "tiles", "prove", "wgpu-suite", "wgpu-tiles", GRADSCALE_PHASE_SECONDS="1")
+        self.assertEqual(
+            self.statuses(), {"environment": 0, "prove": 0, "tiles": 139, "suite": 101, "wgpu-suite": 101, "wgpu-tiles": 124}
+        )
+        text = self.page()
+        for part in ["| suite |", "FAILED (101): assertion failed: by 3", "FAILED (101): by 2e-4 |", "time limit: begun", "abc1234"]:
+            self.assertIn(part, text)
+
+    def test_all_phases_without_a_device(self):
+        for name in gpu_bundle.PROGRAMS:
+            self.program(name, "echo 'SKIPPED: no device 0: none is there'; exit 1")
+        self.program("gradscale", "echo 'cuda: the library cuda is not installed'; exit 2")
+        done = self.run_bundle()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(self.statuses()), list(TABLE))
+        text = self.page()
+        self.assertIn("**No GPU", text)
+        self.assertEqual(text.count("not here: "), len(TABLE) - 1)
+        self.assertNotIn("Never run", text)
+
+    def test_a_phase_that_lacks_something_leaves_an_earlier_result(self):
+        self.on_a_card()
+        self.run_bundle("environment", "tiles")
+        self.assertIn("| tiles | Has every tile of every product the bits of the definition? | passed |", self.page())
+        self.program("cuda-tests", "echo 'no device'; exit 1")
+        self.on_a_card("def5678-dirty", SMI.replace("H100 80GB HBM3", "T4"))
+        self.run_bundle("environment", "tiles", "prove")
+        text = self.page()
+        self.assertRegex(text, r"\| tiles .* passed .* abc1234-dirty, H100")
+        self.assertRegex(text, r"\| prove .* passed .* def5678-dirty, T4")
+
+    def test_within_a_time(self):
+        said = self.run_bundle("--within", "40")
+        # The first phase that fits; what does not fit makes room for what does.
+        order = list(self.statuses())
+        self.assertEqual(order[0], "environment")
+        self.assertNotIn("torch-modules", order)
+        self.assertIn("still to run: torch-modules", said.stdout)
+        for _ in range(40):
+            said = self.run_bundle("--within", "250")
+            if "still to run" not in said.stdout:
+                break
+        self.assertEqual(set(self.statuses()), set(TABLE))
+        self.assertEqual(self.run_bundle("--within", "250").stdout, "")
+
+    def test_what_is_on_record_at_this_commit_is_not_run_again_unless_it_is_named(self):
+        (self.folder / "measured").write_text("baseline\nprove\n")
+        self.run_bundle("--within", "60")
+        self.assertNotIn("prove", self.statuses())
+        self.assertIn("tiles", self.statuses())
+        self.run_bundle("--within", "60", "prove")
+        self.assertIn("prove", self.statuses())
+
+    def test_the_plan_of_two_commands(self):
+        printed = self.run_bundle("--plan").stdout
+        first, second = printed.split("run.sh --within 200:")
+        self.assertIn("run.sh --within 560:", first)
+        planned = [line.split()[0] for line in printed.splitlines() if line.startswith("  ")]
+        self.assertEqual(len(planned), len(set(planned)))
+        left = printed.rsplit("not covered: ", 1)[1].split()
+        self.assertEqual(set(planned) | set(left), set(TABLE))
+        for part, room in ((first, 560), (second, 200)):
+            total = sum(TABLE[line.split()[0]].seconds for line in part.splitlines() if line.startswith("  "))
+            self.assertLessEqual(total, room)
+        self.assertEqual(self.run_bundle("--plan", "suite").stdout.count("suite"), 1)
+        self.assertFalse(self.out.exists())
+
+    def test_a_phase_that_runs_again_counts_once(self):
+        self.run_bundle("prove")
+        self.program("gradscale-cuda", "exit 1")
+        self.run_bundle("prove")
+        self.assertEqual(len((self.out / "phases.txt").read_text().splitlines()), 1)
+        self.assertEqual(self.statuses(), {"prove": 1})
+
+    def test_words_that_are_no_phases(self):
+        for words in [["sweet"], ["--what"], ["--within"], ["--within", "soon"]]:
+            done = self.run_bundle(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertTrue(done.stderr, words)
+        self.assertFalse(self.out.exists())
+
+    def test_figures_beside_targets_and_peers(self):
+        self.on_a_card()
+        self.program("cuda-bench", f"cat <<'END'\n{BENCH}{BENCH_TABLE}END")
+        self.run_bundle("environment", "bench-products")
+        (self.out / "peers.txt").write_text(PEERS)
+        (self.out / "phases.txt").open("a").write("peers 0 9\n")
+        text = self.page()
+        for row in [
+            "| gemm 2048³: statistics on / off | 500.0 TFLOP/s | 505.0 TFLOP/s | 0.990 | ≥ 0.97, goal 0.99 | goal | abc1234-dirty, H100 80GB HBM3 |",
+            "| gemm 2048³: with statistics / cuBLASLt without | 400.0 TFLOP/s | 500.0 TFLOP/s | 0.800 | ≥ 0.85, goal 1.00 | MISSED |",
+            "| conv encoder.conv2 Weight: with statistics / cuDNN | 320.0 TFLOP/s | 400.0 TFLOP/s | 0.800 | ≥ 0.70, goal 1.00 | holds |",
+            "| segnet step: half with scaling / PyTorch AMP | 990.0 images/s | 900.0 images/s | 1.100 | ≥ 0.70, goal 1.10 | goal |",
+            "| segnet: minutes of 16 000 iterations | 3.0 min |  | 3.000 | ≤ 6.00, goal 2.50 | holds |",
+            "| gemm 2048³: statistics on / off | 500.0 TFLOP/s | 505.0 TFLOP/s | 0.990 | 0.030 ms | abc1234-dirty, H100 80GB HBM3 |",
+            "Products without them, by mma.sync:",
+        ]:
+            self.assertIn(row, text)
+        self.assertEqual(text.split("## Beside the targets")[1].split("##")[0].count("gemm 2048³: statistics on / off"), 1)
+        self.assertIn("Not measured: gemm *: with statistics / cuBLASLt and a pass for them; conv *", text)
+
+    def test_the_fastest_variant_of_a_peer_is_the_baseline(self):
+        self.on_a_card()
+        self.program("cuda-bench", f"cat <<'END'\n{BENCH_TABLE}END")
+        self.run_bundle("environment", "bench-segnet")
+        for name, speed in (("peers", "900.0"), ("peers-compiled", "600.0")):
+            (self.out / f"{name}.txt").write_text(PEERS.replace("900.0", speed))
+            (self.out / "phases.txt").open("a").write(f"{name} 0 9\n")
+        self.assertIn("PyTorch AMP | 990.0 images/s | 900.0 images/s | 1.100", self.page())
+
+    def test_a_short_run_replaces_only_the_rows_that_it_measured(self):
+        self.on_a_card()
+        self.program("cuda-bench", f"cat <<'END'\n{BENCH}{BENCH_TABLE}END")
+        self.run_bundle("environment", "bench-products", "bench-elements")
+        self.page()
+        # Cut off after its first line.
+        self.on_a_card("def5678-dirty")
+        self.program("cuda-bench", f"echo '{BENCH.replace('500.0', '510.0').strip()}'; sleep 60")
+        shutil.rmtree(self.out)
+        self.run_bundle("environment", "bench-products", GRADSCALE_PHASE_SECONDS="1")
+        text = self.page()
+        self.assertIn("| gemm 2048³: statistics on / off | 510.0 TFLOP/s | 505.0 TFLOP/s | 0.990 | ≥ 0.97, goal 0.99 | goal | def5678-dirty, H100 80GB HBM3 |", text)
+        self.assertRegex(text, r"\| bench-products .* time limit: gemm .* def5678-dirty, H100")
+        section = text.split("## bench-products")[1].split("##")[0]
+        self.assertIn("| conv encoder.conv2 Weight: statistics on / off | 320.0 TFLOP/s | 322.0 TFLOP/s | 0.994 |  | abc1234-dirty, H100 80GB HBM3 |", section)
+        self.assertRegex(text, r"\| bench-elements .* passed .* abc1234-dirty")
+        # Ended: rows that it no longer has go.
+        self.program("cuda-bench", f"echo '{BENCH.strip()}'")
+        shutil.rmtree(self.out)
+        self.run_bundle("environment", "bench-products")
+        self.assertNotIn("320.0 TFLOP/s", self.page().split("## bench-products")[1].split("##")[0])
+
+    def test_a_peer_on_another_kind_of_card_is_not_compared(self):
+        self.on_a_card()
+        self.program("cuda-bench", f"cat <<'END'\n{BENCH_TABLE}END")
+        self.run_bundle("environment", "bench-segnet")
+        self.page()
+        self.on_a_card("def5678-dirty", SMI.replace("H100", "H200"))
+        shutil.rmtree(self.out)
+        self.run_bundle("environment")
+        (self.out / "peers.txt").write_text(PEERS)
+        (self.out / "phases.txt").open("a").write("peers 0 9\n")
+        self.assertNotIn("PyTorch AMP |", self.page().split("## Beside the targets")[1].split("##")[0])
+
+    def test_unpublished_phases_are_recorded_only(self):
+        hidden = next(phase for phase in TABLE.values() if not phase.is_published)
+        self.on_a_card()
+        self.run_bundle("environment")
+        (self.out / f"{hidden.name}.txt").write_text("| model | ms |\n|---|---|\n| ResNet-50 | 50.0 |\n")
+        (self.out / "phases.txt").open("a").write(f"{hidden.name} 0 9\n")
+        self.assertNotIn("| ResNet-50", self.page())
+        with (self.records / "figures.csv").open(newline="") as file:
+            self.assertEqual([row["cells"] for row in csv.DictReader(file)], ["ResNet-50 | 50.0"])
+
+    def test_a_table_that_is_printed_row_by_row(self):
+        text = "| what | PyTorch |\n|---|---|\nnetwork a: 7 parameters\n| a eager | 1.0 images/s |\n| a | 1.0 images/s |\nlater\n| a | 2.0 images/s |\n"
+        rows = [["a eager", "1.0 images/s"], ["a", "2.0 images/s"]]
+        self.assertEqual(record.figures("networks-torch", text), [("", ["what", "PyTorch"], rows)])
+
+    def test_networks_beside_pytorch(self):
+        self.on_a_card()
+        table = "| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n| network dcgan step: with scaling | 30.0 images/s | | | | |"
+        self.program("cuda-bench", f"cat <<'END'\n{table}\nEND")
+        self.run_bundle("environment", "networks")
+        (self.out / "networks-torch.txt").write_text("| what | PyTorch | a step |\n|---|---|---|\n| network dcgan, PyTorch AMP | 20.0 images/s | 5 ms |\n")
+        (self.out / "phases.txt").open("a").write("networks-torch 0 9\n")
+        record.merge(self.records, self.out, TABLE)
+        judged = page.judged_rows(page.rows_of(self.records, "figures"))
+        self.assertEqual([row[:4] for row in judged], [("network dcgan step: with scaling / PyTorch AMP", "30.0 images/s", "20.0 images/s", 1.5)])
+
+    def test_metrics_of_ncu(self):
+        self.assertEqual(record.figures("ncu", NCU), [("", ["what", "here"], [["pool: Duration", "12.5 us"]])])
+        self.assertEqual(record.figures("ncu", "no launch of pool was profiled\n"), [])
+
+    def test_a_rehearsal_is_not_recorded(self):
+        self.program("gradscale", "echo 'CUDA 0, emulated, sm_90, 1 multiprocessors'")
+        self.program("cuda-bench", f"echo \"$*\"; cat <<'END'\n{BENCH_TABLE}END")
+        self.run_bundle("--rehearse", "environment", "bench-products")
+        self.assertIn("--small copy gemm conv", (self.out / "bench-products.txt").read_text())
+        text = self.page()
+        self.assertIn("An emulated device", text)
+        self.assertNotIn("## Beside the targets", text)
+        done = subprocess.run([HERE / "record.py", self.out, "--page", self.folder / "page.md"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "not recorded" in done.stderr), (1, True))
+        self.assertFalse((self.folder / "page.md").exists())
+
+    def test_what_came_back_is_broken(self):
+        self.out.mkdir()
+        (self.out / "phases.txt").write_text("environment 0 1\nsuite 1 4\nprove 0\ntiles 0 3\nbench-products 0 2\npeers 0")
+        (self.out / "environment.txt").write_bytes(b"driver 580 \xff\xfe\n")
+        (self.out / "tiles.txt").write_text("")
+        (self.out / "bench-products.txt").write_text("| what | here\n|---|\n| gemm 1024³: statistics on / off |\n|\n")
+        text = self.page()
+        self.assertIn("| suite | Does the conformance suite pass with all kernels? | FAILED (1): FAILED: its file did not come back | 4 |", text)
+        self.assertIn("| tiles | Has every tile of every product the bits of the definition? | passed | 3 |", text)
+        (self.out / "phases.txt").unlink()
+        done = subprocess.run([HERE / "record.py", self.out, "--records", self.records], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "phases.txt does not exist" in done.stderr), (2, True))
+
+
+# A round that may leave out what few values need, and stores twice where one branch is not taken.
+CODE = """
+	.section	.text.kernel,"ax",@progbits
+.L_x_0:
+        /*0000*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
+        /*0010*/              @P0  BRA `(.L_x_1) ;
+        /*0020*/                   VIMNMX3.U32 R4, R5, R6, R7, PT ;
+        /*0030*/                   IADD3 R1, R1, R2, R3 ;
+        /*0040*/                   IADD3 R1, R1, R2, R3 ;
+.L_x_1:
+        /*0050*/                   STG.E.128 desc[UR4][R2.64], R4 ;
+        /*0060*/              @P1  BRA `(.L_x_0) ;
+        /*0070*/                   HGMMA.64x256x16.F32 R24, gdesc[UR4], R24 ;
+        /*0080*/                   BRA `(.L_x_3) ;
+.L_x_2:
+        /*0090*/                   FADD R1, R1, R2 ;
+.L_x_3:
+        /*00a0*/                   HGMMA.64x256x16.F32 R24, gdesc[UR8], R24 ;
+        /*00b0*/             @!P2  BRA `(.L_x_2) ;
+        /*00c0*/                   EXIT ;
+"""
+
+
+class Instructions(unittest.TestCase):
+    def setUp(self):
+        self.code = sass.instructions(CODE)["kernel"]
+
+    def words(self, *asked, **more):
+        way = sass.shortest(self.code, *asked, **more)
+        return way and [self.code[at][1].split()[0].split(".")[0] for at in way]
+
+    def test_the_shortest_round_that_does_what_is_asked(self):
+        self.assertEqual(len(self.code), 13)
+        self.assertEqual(self.words({sass.STORE16: 1}), ["STG", "BRA", "LDG", "BRA"])
+        with_maxima = self.words({sass.STORE16: 1, sass.MOST: 1})
+        self.assertEqual(sorted(with_maxima), sorted(["LDG", "BRA", "VIMNMX3", "IADD3", "IADD3", "STG", "BRA"]))
+        self.assertIsNone(self.words({sass.STORE16: 1}, [sass.LOAD16]))
+        self.assertIsNone(self.words({sass.ATOMIC: 1}))
+        self.assertEqual(self.words({sass.PRODUCT: 1}), ["HGMMA", "BRA", "FADD"])
+        # From the first block to the end of the kernel.
+        self.assertEqual(len(self.words({sass.STORE16: 1}, start=0, ends={-1})), 9)
+
+    def test_loops_in_each_other(self):
+        # Over tiles (5 instructions more), over warps whose sums are taken (4 more), over pairs of eights (26).
+        store = ["VIMNMX3.U32 R1, R2, R3, R4, PT"] * 14 + ["F2FP.F16.F32.PACK_AB R1, R2, R3"] * 8 + ["STG.E.128 [R2.64], R4"] * 2
+        lines = ["HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "@P0 BRA `(.L_x_0)", ".L_x_1:", "MUFU.RCP R1, R2", "IADD3 R1, R1, R2, R3"]
+        lines += [".L_x_2:", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R1", "IADD3 R1, R1, R2, R3", ".L_x_3:", "LDS.128 R4, [R1]"]
+        lines += [*store, "@P1 BRA `(.L_x_3)", "SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR4], RZ", "@P2 BRA `(.L_x_2)"]
+        lines += ["IADD3 R1, R1, R2, R3", "NOP", "@P3 BRA `(.L_x_1)", "EXIT"]
+        text = [line if line.startswith(".L") else f"        /*0000*/ {line} ;" for line in [".L_x_0:", *lines]]
+        code = sass.instructions("\n".join(['\t.section\t.text.kernel,"ax",@progbits', *text]))["kernel"]
+        self.assertEqual(sass.inner(code), (2, 1, 0))
+        rounds, eights, warps = 3, 2, 2
+        whole = 5 + warps * (4 + rounds * 26)
+        self.assertAlmostEqual(sass.apart(code, 90, warps, rounds, eights), whole / (8 * eights * warps * rounds))
+
+    def test_files_of_before_take_the_place_of_those_of_now(self):
+        source = '// -arch\n#define A 1u\n#line 1 "ptx.cuh"\nint now;\n#line 1 "unary.cu"\nint mine;\n'
+        found = sass.with_files(source, lambda name, own: "int then;\n" if name == "ptx.cuh" else own)
+        self.assertEqual(found, source.replace("int now;", "int then;"))
+
+
+if __name__ == "__main__":
+    if "--fetch" not in sys.argv:
+        result = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__]))
+        print("PASSED: the GPU bundle, without its programs" if result.wasSuccessful() else "FAILED: the GPU bundle")
+        sys.exit(not result.wasSuccessful())

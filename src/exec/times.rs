@@ -1,0 +1,129 @@
+//! How long launches take, by the device's own clock.
+//!
+//! Timed launches run one by one: a recording is one launch to the host, and hides what is in it. Their bits are the same,
+//! since a recorded step has those of an eager one.
+
+use super::{launch::run, memory::Memory, record::Failed};
+use crate::graph::Operation;
+use gradscale_core::backend::{Backend, Cost, Error, Launch, OnDevice};
+use std::{collections::HashMap, time::Duration};
+
+/// Operations that are handed to the device at once. Between two such the device waits for the host, once.
+const TIMED_TOGETHER: usize = 1024;
+
+/// How long launches of one name and shape took, by the device's own clock ([`crate::Trainer::time_launches`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaunchTime {
+    /// The operator's name.
+    pub name: &'static str,
+    /// What it computes and how large it is, as in `forward 12x360x480x64 7x7x64`.
+    pub shape: String,
+    /// How many launches there were.
+    pub launches: u64,
+    /// What all of them took.
+    pub seconds: f64,
+    /// Memory traffic and arithmetic of all of them, by their shapes.
+    pub cost: Cost,
+    /// Share of the time of all launches.
+    pub share: f64,
+}
+
+impl LaunchTime {
+    /// 10^9 bytes a second, by [`Cost::bytes`].
+    #[must_use]
+    pub fn gigabytes_per_second(&self) -> f64 {
+        rate(self.cost.bytes, self.seconds)
+    }
+
+    /// 10^9 floating-point operations a second, by [`Cost::operations`].
+    #[must_use]
+    pub fn gigaflops(&self) -> f64 {
+        rate(self.cost.operations, self.seconds)
+    }
+}
+
+/// 10^9 a second; 0 where a clock was too coarse to see any time.
+fn rate(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds / 1e9 } else { 0.0 }
+}
+
+/// One launch that was enqueued.
+pub(super) struct Enqueued {
+    name: &'static str,
+    shape: String,
+    cost: Cost,
+}
+
+impl Enqueued {
+    pub fn of<B: Backend>(launch: &Launch<OnDevice<'_, B>>) -> Self {
+        Self { name: launch.name(), shape: launch.shape().to_string(), cost: launch.cost() }
+    }
+}
+
+/// Times by name and shape.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    taken: bool,
+    rows: Vec<LaunchTime>,
+    /// Numbers of rows.
+    known: HashMap<(&'static str, String), usize>,
+}
+
+impl Times {
+    /// Whether launches are timed.
+    pub const fn are_taken(&self) -> bool {
+        self.taken
+    }
+
+    pub const fn take(&mut self, taken: bool) {
+        self.taken = taken;
+    }
+
+    /// Runs operations one by one and times each.
+    pub fn run<'o, B: Backend>(
+        &mut self, device: &B, table: &B::Table, memory: &mut Memory<B>,
+        operations: impl Iterator<Item = &'o Operation>,
+    ) -> Result<(), Failed<B::Error>> {
+        let operations: Vec<&Operation> = operations.collect();
+        for (part, operations) in operations.chunks(TIMED_TOGETHER).enumerate() {
+            let mut times = vec![Duration::ZERO; operations.len()];
+            let mut enqueued = Vec::with_capacity(operations.len());
+            let mut at = None;
+            let timed = device.time(&mut times, |i| {
+                let ran = run(device, table, memory, operations[i], Some(&mut enqueued));
+                ran.inspect_err(|_| at = Some(part * TIMED_TOGETHER + i))
+            });
+            if !timed.map_err(|error| (at, error))? {
+                return Err((None, B::Error::unsupported("time")));
+            }
+            enqueued.into_iter().zip(times).for_each(|(one, time)| self.add(one, time));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, Enqueued { name, shape, cost }: Enqueued, time: Duration) {
+        let next = self.rows.len();
+        let at = *self.known.entry((name, shape.clone())).or_insert(next);
+        if at == next {
+            self.rows.push(LaunchTime { name, shape, launches: 0, seconds: 0.0, cost: Cost::default(), share: 0.0 });
+        }
+        let row = &mut self.rows[at];
+        row.launches += 1;
+        row.seconds += time.as_secs_f64();
+        row.cost.bytes += cost.bytes;
+        row.cost.operations += cost.operations;
+    }
+
+    /// The rows, those that took longest first.
+    pub fn drain(&mut self) -> Vec<LaunchTime> {
+        self.known.clear();
+        let mut rows = std::mem::take(&mut self.rows);
+        let all: f64 = rows.iter().map(|row| row.seconds).sum();
+        for row in &mut rows {
+            row.share = if all > 0.0 { row.seconds / all } else { 0.0 };
+        }
+        // Stable: of equal times the one that came first.
+        rows.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        rows
+    }
+}

@@ -1,0 +1,132 @@
+//! Loss scales as libraries and papers have them, by name.
+
+/// A loss scale by the name of the library or the paper that has it. Names stand in files, so none ever changes its
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    /// Name in a method's text: `torch`, or with options `torch:least=1`.
+    pub name: &'static str,
+    /// The method that it stands for.
+    pub method: &'static str,
+    /// Whose it is, and what sets it apart.
+    pub about: &'static str,
+}
+
+/// All baselines that have a name.
+///
+/// Weight gradients are half where the library stores them so, and f32 where it accumulates in f32. An option behind a
+/// name replaces the one that the name stands for: `torch:wgrad=f32` is torch.amp's schedule with gradients in f32.
+pub const BASELINES: [Baseline; 8] = [
+    Baseline {
+        name: "torch",
+        method: "dynamic:wgrad=half",
+        about: "torch.amp's GradScaler: from 2^16, doubled after 2000 clean steps; weight gradients in half",
+    },
+    Baseline {
+        name: "torch-f32",
+        method: "dynamic:wgrad=f32",
+        about: "the same with weight gradients in f32 from the start, as Megatron accumulates them (= dynamic)",
+    },
+    Baseline {
+        name: "torch-20th",
+        method: "dynamic:interval=steps/20,wgrad=half",
+        about: "torch.amp's with an interval of a twentieth of the run, so that a short run shows growth and its price",
+    },
+    Baseline {
+        name: "torch-floor",
+        method: "dynamic:least=2^0,wgrad=half",
+        about: "torch.amp's with a floor of 1, which stops a collapse of the scale",
+    },
+    Baseline {
+        name: "apex",
+        method: "dynamic:most=2^24,wgrad=half",
+        about: "NVIDIA apex: as torch.amp's, and never above 2^24",
+    },
+    Baseline {
+        name: "deepspeed",
+        method: "dynamic:interval=1000,least=2^0,hysteresis=cumulative:2,wgrad=half",
+        about: "DeepSpeed's usual configuration: 1000 clean steps, hysteresis 2, floor 1; weight gradients in half",
+    },
+    Baseline {
+        name: "megatron",
+        method: "dynamic:init=2^32,interval=1000,least=2^0,most=2^126,hysteresis=cumulative:2",
+        about: "Megatron-LM: from 2^32, 1000 clean steps, hysteresis 2, floor 1; weight gradients in f32",
+    },
+    Baseline {
+        name: "zhao",
+        method: "dynamic:10,most=2^15,wgrad=half",
+        about: "the baseline of the gradient-scaling paper: from 1, capped at 2^15; weight gradients in half",
+    },
+];
+
+/// Text of a method, its name and what stands behind it, with a baseline's name replaced by what that stands for.
+pub(super) fn expand(text: &str) -> Option<String> {
+    let end = text.find([':', ',']).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let baseline = BASELINES.iter().find(|baseline| baseline.name == name.trim())?;
+    let given: Vec<&str> = rest.trim_start_matches([':', ',']).split(',').map(str::trim).collect();
+    let key = |option: &str| option.split_once('=').map(|(key, _)| key.trim().to_owned());
+    let is_replaced =
+        |option: &str| key(option).is_some_and(|own| given.iter().any(|new| key(new).as_ref() == Some(&own)));
+    let (schedule, own) = baseline.method.split_once(':').unwrap_or((baseline.method, ""));
+    let kept = own.split(',').filter(|option| !is_replaced(option));
+    let options: Vec<&str> = kept.chain(given.iter().copied()).filter(|option| !option.is_empty()).collect();
+    Some(if options.is_empty() { schedule.to_owned() } else { format!("{schedule}:{}", options.join(",")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Method;
+
+    #[test]
+    fn every_baseline_is_read_and_says_what_it_is() {
+        for Baseline { name, method, about } in BASELINES {
+            let read = Method::for_steps(name, 100).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(Method::for_steps(method, 100), Ok(read), "{name}");
+            assert!(about.len() > 30);
+        }
+    }
+
+    #[test]
+    fn options_replace_those_of_the_name() {
+        let shown = |text: &str| text.parse::<Method>().map(|method| method.to_string());
+        for (text, expected) in [
+            ("torch", "dynamic:wgrad=half"),
+            ("torch-f32", "dynamic"),
+            ("torch:wgrad=f32", "dynamic"),
+            ("torch,least=2^0", "dynamic:least=1,wgrad=half"),
+            ("torch-floor", "dynamic:least=1,wgrad=half"),
+            ("apex", "dynamic:most=2^24,wgrad=half"),
+            ("deepspeed:interval=50", "dynamic:interval=50,least=1,hysteresis=cumulative:2,wgrad=half"),
+            ("megatron", "dynamic:init=2^32,interval=1000,least=1,most=2^126,hysteresis=cumulative:2"),
+            ("zhao", "dynamic:10,most=2^15,wgrad=half"),
+            ("zhao:amp=O2", "dynamic:10,most=2^15,wgrad=half,amp=O2"),
+        ] {
+            assert_eq!(shown(text), Ok(expected.to_owned()), "{text}");
+        }
+        let error = "torch:speed=1".parse::<Method>().unwrap_err().to_string();
+        assert!(error.starts_with("method torch:speed=1: dynamic has no option speed"), "{error}");
+        assert!("torch:10".parse::<Method>().is_err(), "a name has its schedule");
+        assert!("torch,least=1,least=2".parse::<Method>().is_err());
+    }
+
+    #[test]
+    fn an_interval_that_is_a_part_of_the_run() {
+        let shown = |text: &str, steps| Method::for_steps(text, steps).map(|method| method.to_string());
+        assert_eq!(shown("dynamic:interval=steps/20", 400), Ok("dynamic:interval=20".to_owned()));
+        assert_eq!(shown("torch-20th", 1500), Ok("dynamic:interval=75,wgrad=half".to_owned()));
+        // No shorter than a step.
+        assert_eq!(shown("torch-20th", 7), Ok("dynamic:interval=1,wgrad=half".to_owned()));
+        assert_eq!(shown("gs", 7), Ok("gs".to_owned()));
+        let error = "torch-20th".parse::<Method>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "method torch-20th: interval=steps/20 needs the number of training steps (Method::for_steps)"
+        );
+        for wrong in ["dynamic:interval=steps/0", "dynamic:interval=steps/", "dynamic:interval=steps"] {
+            let error = Method::for_steps(wrong, 400).unwrap_err().to_string();
+            assert!(error.contains("interval is a whole number of steps from 1, or steps/N"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Batches from which nothing can be learned: what the outcome says of them, and what they do to exponents. And training by
+//! per-tensor scales from largest magnitudes.
+
+use gradscale::{
+    Cpu, CrossEntropy, ExponentsAfter, Input, Method, Parameters, StepOutcome, Trainer,
+    nn::{Linear, Module},
+    optim::Sgd,
+    sites::LossScaleWarning,
+};
+
+struct Training {
+    trainer: Trainer<Cpu>,
+    layers: [Linear; 2],
+}
+
+impl Training {
+    fn new(method: &str) -> Self {
+        let mut parameters = Parameters::seeded(1);
+        let layers = [Linear::new(&mut parameters.at("one"), 2, 8), Linear::new(&mut parameters.at("two"), 8, 3)];
+        let method: Method = method.parse().unwrap_or_else(|error| panic!("{error}"));
+        let cpu = Cpu::new(1).expect("threads");
+        let trainer = Trainer::new(cpu, parameters, Sgd::new(0.5), method).expect("a training").with_skip_limit(0);
+        Self { trainer, layers }
+    }
+
+    /// A step on four points with three classes; one number of the batch is this.
+    fn step(&mut self, number: f32) -> StepOutcome {
+        let x = [0.5, -1.0, 1.0, 0.25, -0.75, number, 0.125, 0.5];
+        let [one, two] = &self.layers;
+        let batch = [Input::f32([4, 2], &x), Input::u32([4], &[0, 1, 2, 1])];
+        let gradients = self.trainer.backward(batch, |[x, labels]| {
+            two.forward(one.forward(x).relu()).cross_entropy_with(labels, &CrossEntropy::default())
+        });
+        self.trainer.step(gradients.expect("gradients")).expect("a step")
+    }
+
+    fn exponents(&self) -> Vec<i32> {
+        self.trainer.sites().map(|site| site.alpha).collect()
+    }
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_named_with_what_it_did() {
+    let moved = ExponentsAfter::LossScale { before: 16, after: 15 };
+    for (method, expected) in [
+        ("gs", ExponentsAfter::Kept),
+        ("gs:interval=1", ExponentsAfter::Kept),
+        ("amax:history=16", ExponentsAfter::Kept),
+        ("fixed:1024", ExponentsAfter::Kept),
+        ("dynamic", moved),
+    ] {
+        for number in [f32::NAN, f32::INFINITY] {
+            let mut training = Training::new(method);
+            for _ in 0..5 {
+                assert_eq!(training.step(0.5).skipped, None, "{method}");
+            }
+            let before = training.exponents();
+            let skipped = training.step(number).skipped.expect("nothing to learn from");
+            let loss = skipped.loss.expect("it is the loss");
+            assert_eq!((loss.exponents, loss.value.is_finite()), (expected, false), "{method}");
+            assert_eq!(training.exponents() == before, expected == ExponentsAfter::Kept, "{method}");
+            let said = skipped.with_sample(2).to_string();
+            assert!(said.starts_with("skipped: the loss of this batch is "), "{said}");
+            assert!(said.contains("(sample 2): nothing was learned from it, and "), "{said}");
+            assert_eq!(said.contains("no exponent moved"), expected == ExponentsAfter::Kept, "{said}");
+            // The next batch is as good as ever.
+            assert_eq!(training.step(0.5).skipped, None, "{method}");
+        }
+    }
+}
+
+#[test]
+fn a_scale_that_bad_batches_have_taken_down_is_warned_of() {
+    let mut training = Training::new("dynamic");
+    let mut exponent = 16;
+    while exponent > -11 {
+        assert!(
+            !matches!(training.trainer.loss_scale_warning(), Some(LossScaleWarning::Collapsed { .. })),
+            "2^{exponent}"
+        );
+        training.step(f32::NAN);
+        exponent -= 1;
+    }
+    assert_eq!(training.trainer.loss_scale_warning(), Some(LossScaleWarning::Collapsed { exponent: -11 }));
+    let mut other = Training::new("gs");
+    (0..40).for_each(|_| drop(other.step(f32::NAN)));
+    assert_eq!(other.trainer.loss_scale_warning(), None);
+}
+
+/// Both recipes of FP8 libraries train as f32 does, without a step lost: delayed scaling from its second step on.
+#[test]
+fn per_tensor_scales_from_largest_magnitudes_train() {
+    let losses = |method: &str| -> Vec<f32> {
+        let mut training = Training::new(method);
+        (0..60)
+            .map(|_| {
+                let outcome = training.step(0.5);
+                assert_eq!((outcome.skipped, outcome.repeated.len()), (None, 0), "{method}");
+                outcome.loss
+            })
+            .collect()
+    };
+    let plain = losses("fp32");
+    assert!(plain[59] < plain[0] / 4.0, "{plain:?}");
+    for method in ["amax", "amax:history=16", "amax:history=1,margin=3"] {
+        for (step, (one, other)) in losses(method).iter().zip(&plain).enumerate() {
+            assert!((one - other).abs() < 0.01 * other + 1e-3, "{method}, step {step}: {one} beside {other}");
+        }
+    }
+    // Stored just below 65504: within one binade of it without a margin.
+    let mut training = Training::new("amax");
+    training.step(0.5);
+    let top: Vec<f32> = training.trainer.sites().map(|site| site.row.counts().amax).collect();
+    assert!(!top.is_empty() && top.iter().all(|amax| (32752.0..65520.0).contains(amax)), "{top:?}");
+}
