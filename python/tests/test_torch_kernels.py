@@ -552,7 +552,7 @@ def test_capture_is_refused(monkeypatch):
     monkeypatch.setattr(stores, "is_capturing", lambda device: True)
     fresh = GradientScaling()
     with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
-        fresh.open(torch.device("cpu"))
+        fresh._open_once(torch.device("cpu"))
     assert fresh.stores is None
     with pytest.raises(RuntimeError, match="CUDA graph is being captured, whose replays would decide no exponents"):
         model(x).sum().backward()
