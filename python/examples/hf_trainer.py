@@ -21,18 +21,18 @@ class Counting(torch.utils.data.Dataset):
 def main(steps=60):
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=32, n_layer=2, n_head=2))
-    gs = attach(model)  # 2
+    scaling = attach(model)  # 2
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder, max_steps=steps, per_device_train_batch_size=16, learning_rate=3e-3, logging_steps=20, save_strategy="no",
             report_to=[], use_cpu=not torch.cuda.is_available(), disable_tqdm=True,
         )
-        trainer = Trainer(model, arguments, train_dataset=Counting(), callbacks=[Callback(gs)])  # 3
+        trainer = Trainer(model, arguments, train_dataset=Counting(), callbacks=[Callback(scaling)])  # 3
         result = trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    print(f"losses {losses} after {gs.steps} steps")
-    print(gs.report())
-    return losses, gs
+    print(f"losses {losses} after {scaling.steps} steps")
+    print(scaling.report())
+    return losses, scaling
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ def main(steps=200, seed=0):
         nn.Conv2d(1, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(),
         nn.Flatten(), nn.Linear(32 * 6 * 6, 10),
     )
-    gs = attach(model)  # 2
+    scaling = attach(model)  # 2
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    gs.guard(optimizer)
+    scaling.guard(optimizer)
     for step in range(steps):
         y = torch.randint(10, (32,))
         x = 0.1 * centres[y] + torch.randn(32, 1, 28, 28)
@@ -23,10 +23,10 @@ def main(steps=200, seed=0):
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
-        gs.update()  # 3
+        scaling.update()  # 3
         if step % 50 == 49:
-            print(f"step {step + 1}: loss {loss.item():.4f}, {gs.outcome}")
-    print(gs.report())
+            print(f"step {step + 1}: loss {loss.item():.4f}, {scaling.outcome}")
+    print(scaling.report())
     return loss.item()
 
 

@@ -104,10 +104,10 @@ def test_stores_of_any_layout(view, device):
     assert y.shape == x.shape and same(y, expected) and torch.equal(rows.cpu(), expected_rows)
     # What compiled graphs are told of the strides.
     gs = GradientScaling()
-    gs.open(x.device)
+    gs._open_once(x.device)
     with torch._subclasses.FakeTensorMode() as mode:
         told = torch.ops.gradscale.site(mode.from_tensor(x), None, "0", "x", 1)[0]
-    assert gs.store("x", 1, x, 0)[0].stride() == told.stride()
+    assert gs._store("x", 1, x, 0)[0].stride() == told.stride()
 
 
 def test_stores_of_many_elements(device):
@@ -130,7 +130,7 @@ def test_stores_of_many_elements(device):
 
 def test_stores_exponents(device):
     gs = GradientScaling(late=True)
-    gs.open(device)
+    gs._open_once(device)
     x = example((4096,)).to(device)
     for start, end in ((0, 0), (0, 30), (-200, 177), (300, -1)):
         tensors = [torch.tensor(e, dtype=torch.int32, device=device) for e in (start, end)]

@@ -217,4 +217,4 @@ def test_sharded_parameters():
 def test_ranks_that_disagree_say_so(stepped):
     for rank in (0, 1):
         assert "finite on rank 0 and not finite on the other ranks; no rank has stepped" in stepped[True, rank]
-        assert "on rank 0 the closure of gs.step() called no backward" in stepped[False, rank]
+        assert "on rank 0 the closure of step() called no backward" in stepped[False, rank]

@@ -255,8 +255,10 @@ def test_compiled_with_the_bits_of_eager():
 def test_bfloat16_goes_through():
     torch.manual_seed(0)
     model = halved(Flash())
-    gs = attach(model, dtype=torch.bfloat16)
-    (model(torch.randn(2, 7, 16)).sum() * 2.0**-60).backward()
+    gs = GradientScaling()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(torch.randn(2, 7, 16))
+    gs.backward(out.float().sum() * 2.0**-60)
     gs.update()
     assert ("flash backward", {torch.bfloat16}) in SEEN
     assert all(p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in model.parameters())
@@ -346,7 +348,7 @@ def test_unlike_exponents_are_brought_to_one():
     function = torch.ops.gradscale_test.half_only_backward.default
     for late in (False, True):
         gs = GradientScaling(late=late)
-        gs.open(torch.device("cpu"))
+        gs._open_once(torch.device("cpu"))
         number = (lambda e: e) if not late else (lambda e: torch.tensor(e, dtype=torch.int32))
         a, b = torch.tensor([3.0, 5.0]), torch.tensor([7.0, 11.0])
         args = [a, b, torch.ones(2).half()]
@@ -535,11 +537,11 @@ def test_states_under_old_names_go_on_with_the_same_bits():
 
 def test_two_devices_are_refused():
     gs = GradientScaling()
-    gs.open(torch.device("cpu"))
+    gs._open_once(torch.device("cpu"))
     with pytest.raises(RuntimeError, match="on cpu and on meta: move the model to one device, or train one process for each GPU"):
-        gs.store("x", 1, torch.empty(2, device="meta"), 0)
+        gs._store("x", 1, torch.empty(2, device="meta"), 0)
     with pytest.raises(RuntimeError, match="on cpu and on meta"):
-        gs.open(torch.device("meta"))
+        gs._open_once(torch.device("meta"))
 
 
 def test_capture_is_refused(monkeypatch):
@@ -550,7 +552,7 @@ def test_capture_is_refused(monkeypatch):
     monkeypatch.setattr(stores, "is_capturing", lambda device: True)
     fresh = GradientScaling()
     with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
-        fresh.open(torch.device("cpu"))
+        fresh._open_once(torch.device("cpu"))
     assert fresh.stores is None
     with pytest.raises(RuntimeError, match="CUDA graph is being captured, whose replays would decide no exponents"):
         model(x).sum().backward()
@@ -568,8 +570,8 @@ def test_strides_are_those_that_compiled_graphs_are_told(view, late):
 
     x = view(torch.randn(4, 6))
     gs = GradientScaling(late=late)
-    gs.open(torch.device("cpu"))
-    y = gs.store("x", 1, x, 0 if not late else torch.tensor(0, dtype=torch.int32))[0]
+    gs._open_once(torch.device("cpu"))
+    y = gs._store("x", 1, x, 0 if not late else torch.tensor(0, dtype=torch.int32))[0]
     with torch._subclasses.FakeTensorMode() as mode:
         told = torch.ops.gradscale.site(mode.from_tensor(x), None, "0", "x", 1)[0]
     assert y.stride() == told.stride() and y.shape == x.shape

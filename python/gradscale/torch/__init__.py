@@ -1,10 +1,11 @@
 """gradscale for PyTorch: FP16 training in which every gradient has a scale of its own."""
 
 from .attach import attach
+from .boundaries import hand_halves
 from .grad_scaler import GradScaler
 from .report import Report, first_not_finite
 from .scaled import ScaledTensor
 from .scaling import GradientScaling
 from .steps import SkippedTooOften
 
-__all__ = ["GradScaler", "GradientScaling", "Report", "ScaledTensor", "SkippedTooOften", "attach", "first_not_finite"]
+__all__ = ["GradScaler", "GradientScaling", "Report", "ScaledTensor", "SkippedTooOften", "attach", "first_not_finite", "hand_halves"]

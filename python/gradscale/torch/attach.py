@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import types
 
@@ -26,12 +27,18 @@ def attach(model, method="gs", *, dtype=torch.float16, **options):
     return scaling
 
 
+#: What stands in an attached module's own dictionary.
+_OWN = ("forward", "__getstate__", "__deepcopy__", "_replicate_for_data_parallel")
+
+
 class Forward:
     """A module's ``forward``, on one object alone."""
 
     def __init__(self, module):
         self.module = module
         self.before = module.__dict__.get("forward")
+        #: Whether it has been taken back, though somebody who has wrapped it still calls it.
+        self.ended = False
         # Its name and arguments, at which others look.
         functools.update_wrapper(self, self.original(), updated=())
 
@@ -48,10 +55,15 @@ class Forward:
     def put(self):
         """Replaces ``forward``; returns what takes that back. Who pickles the module finds it as it was, who copies it
         deeply has one whose ``forward`` is replaced likewise."""
-        own = {"forward": self, "__getstate__": self._state, "__deepcopy__": self._copy}
+        own = {
+            "forward": self, "__getstate__": self._state, "__deepcopy__": self._copy,
+            "_replicate_for_data_parallel": self._replicate,
+        }
         self.module.__dict__.update(own)
+        self.ended = False
 
         def undo():
+            self.ended = True
             if self.module.__dict__.get("forward") is self:
                 for name in own:
                     del self.module.__dict__[name]
@@ -67,8 +79,30 @@ class Forward:
         state = self.module.__dict__ if plain else written(self.module)
         if not isinstance(state, dict) or state.get("forward") is not self:
             return state
-        state = {name: value for name, value in state.items() if name not in ("forward", "__getstate__", "__deepcopy__")}
+        state = {name: value for name, value in state.items() if name not in _OWN}
         return state if self.before is None else {**state, "forward": self.before}
+
+    def _replicate(self):
+        """A replica of ``DataParallel``: an object of its own, whose ``forward`` is replaced likewise."""
+        replica = type(self.module)._replicate_for_data_parallel(self.module)
+        for name in _OWN:
+            del replica.__dict__[name]
+        if self.before is not None:
+            replica.forward = self.before
+        twin = self.on(replica)
+        twin.device = self.device_type()
+        twin.put()
+        return replica
+
+    def device_type(self):
+        """Where the parameters are; replicas have none."""
+        return next((p.device.type for p in self.module.parameters()), getattr(self, "device", "cpu"))
+
+    def __getattr__(self, name):
+        # What exporters and TorchScript ask a function for.
+        if name in ("__code__", "__globals__"):
+            raise AttributeError("an attached model cannot be exported or scripted: call detach() first, and attach() again afterwards")
+        raise AttributeError(name)
 
     def _copy(self, memo):
         self._undo()
@@ -93,11 +127,28 @@ class Scaled(Forward):
         return Scaled(module, self.scaling, self.dtype)
 
     def __call__(self, *args, **kwargs):
-        device = next((p.device.type for p in self.module.parameters()), "cpu")
-        with torch.autocast(device, dtype=self.dtype):
-            out = self.run(*args, **kwargs)
-        leaves = compiled.leaves(self.module, tree_leaves((args, kwargs))) if torch.compiler.is_compiling() else None
-        return tree_map(lambda x: self._result(x, leaves), out)
+        if self.ended:
+            return self.run(*args, **kwargs)
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
+            self._check()
+        if compiling:
+            # A graph that breaks would leave gradients without exponents: the compiler says at which line it does.
+            with torch.autocast(self.device_type(), dtype=self.dtype), compiled.in_one_graph():
+                out = self.run(*args, **kwargs)
+        else:
+            with torch.autocast(self.device_type(), dtype=self.dtype):
+                out = self.run(*args, **kwargs)
+        if compiling:
+            leaves = compiled.leaves(self.module, tree_leaves((args, kwargs)))
+            return tree_map(lambda x: self._result(x, leaves), out)
+        return _mapped(lambda x: self._result(x, None), out, {})
+
+    def _check(self):
+        if torch.jit.is_tracing():
+            raise RuntimeError("an attached model cannot be traced by torch.jit: call detach() first, and attach() again afterwards")
+        if torch.is_grad_enabled():
+            self.scaling._ran = True
 
     def _result(self, x, leaves):
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
@@ -105,7 +156,49 @@ class Scaled(Forward):
         dtype = torch.float32 if x.dtype == self.dtype else x.dtype
         if not x.requires_grad:
             return x.to(dtype)
-        return self.scaling.scale(x, dtype) if leaves is None else compiled.Enter.apply(x, self.number, dtype, *leaves)
+        if leaves is not None:
+            return compiled.Enter.apply(x, self.number, dtype, *leaves)
+        if x.is_nested:
+            raise RuntimeError("a nested tensor has no scaled gradient: have the model return x.to_padded_tensor(0.0)")
+        if torch._C._are_functorch_transforms_active():
+            raise RuntimeError(
+                "torch.func differentiates without autograd's graph, in which gradients are scaled: call detach() first, and"
+                " attach() again afterwards"
+            )
+        return self.scaling._enter(x, dtype)
+
+
+def _mapped(f, out, memo):
+    """What a model returns, with `f` of all of its tensors: also in dataclasses, distributions, and lists of own classes."""
+    if isinstance(out, torch.Tensor):
+        if id(out) not in memo:
+            memo[id(out)] = f(out), out
+        return memo[id(out)][0]
+    if isinstance(out, (list, dict)) or (dataclasses.is_dataclass(out) or isinstance(out, torch.distributions.Distribution)) and not isinstance(out, type):
+        if id(out) in memo:
+            return memo[id(out)][0]
+        if type(out) in (list, dict):
+            twin = type(out)()
+        else:
+            twin = copy.copy(out)
+        memo[id(out)] = twin, out
+        if isinstance(out, list):
+            twin[:] = [_mapped(f, x, memo) for x in out]
+        elif isinstance(out, dict):
+            for key, x in out.items():
+                twin[key] = _mapped(f, x, memo)
+        if hasattr(out, "__dict__"):
+            for name, x in vars(out).items():
+                object.__setattr__(twin, name, _mapped(f, x, memo))
+        elif dataclasses.is_dataclass(out):
+            for field in dataclasses.fields(out):
+                object.__setattr__(twin, field.name, _mapped(f, getattr(out, field.name), memo))
+        return twin
+    if isinstance(out, tuple):
+        parts = [_mapped(f, x, memo) for x in out]
+        return type(out)(*parts) if hasattr(out, "_fields") else type(out)(parts)
+    # Whatever else PyTorch knows the parts of.
+    return tree_map(lambda x: _mapped(f, x, memo) if x is not out else x, out)
 
 
 class InF32(Forward):
@@ -117,7 +210,9 @@ class InF32(Forward):
         return InF32(module)
 
     def __call__(self, *args, **kwargs):
-        with torch.autocast(next(self.module.parameters()).device.type, enabled=False):
+        if self.ended:
+            return self.run(*args, **kwargs)
+        with torch.autocast(self.device_type(), enabled=False):
             return self.run(*tree_map(_wide, args), **tree_map(_wide, kwargs))
 
 

@@ -9,6 +9,7 @@ tensors there, so that new ones compile nothing anew.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 
@@ -33,6 +34,17 @@ def register(model):
     number = str(next(_NUMBERS))
     _MODELS[number] = model
     return number
+
+
+def in_one_graph():
+    """Has the compiler end with an error where it would break the graph, if this version of it can."""
+    known = getattr(torch._dynamo, "error_on_graph_break", None)
+    return known(True) if known else contextlib.nullcontext()
+
+
+def allow_recurrent():
+    """Has the compiler take recurrent layers, which it leaves out of its graphs unless it is told to."""
+    torch._dynamo.config.allow_rnn = True
 
 
 def leaves(model, arguments):
@@ -121,9 +133,8 @@ class Trace:
         leaf = self._leaves.get(node)
         if leaf is None and (hasattr(node, "variable") or node.name() == "torch::autograd::Error"):
             raise RuntimeError(
-                "a compiled graph holds only a part of an attached model, and a gradient would leave it without its exponent:"
-                " torch.compile(model, fullgraph=True) says where the graph breaks; to torch._dynamo.config, allow_rnn=True"
-                " lets recurrent layers in, and optimize_ddp=False keeps DistributedDataParallel from cutting it"
+                "a compiled graph holds only a part of an attached model, and a gradient would leave it without its exponent: compile"
+                " the whole model, with torch._dynamo.config.optimize_ddp=False under DistributedDataParallel"
             )
         return leaf
 
@@ -136,7 +147,7 @@ class Trace:
         *out, exponent = operator(self.number, name, calls, places, starts, *args, **kwargs)
         return tuple(out), exponent
 
-    def store(self, name, calls, x, start, origin=None):
+    def _store(self, name, calls, x, start, origin=None):
         """As that of a training, later."""
         start = None if isinstance(start, int) and start == 0 else Stores.tensor(start, x)
         return torch.ops.gradscale.site(x, start, self.number, name, calls)
@@ -190,12 +201,12 @@ _LIBRARY.define("scaled(Tensor x, Tensor start, Tensor end) -> Tensor")
 
 
 def _begin(gradient, model):
-    _MODELS[model].scaling.begin_compiled(gradient)
+    _MODELS[model].scaling._begin_compiled(gradient)
     return gradient.to(torch.float32, copy=True)
 
 
 def _site(x, start, model, name, calls):
-    return _MODELS[model].scaling.store_compiled(name, calls, x, start)
+    return _MODELS[model].scaling._store_compiled(name, calls, x, start)
 
 
 def _scaled(x, start, end):

@@ -49,7 +49,7 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
     """Runs such a kernel in half. `places` are those of the gradients in `args`, in f32, at the exponents `starts`. Returns its
     results in f32, and their exponent."""
     gradients = [args[place] for place in places]
-    scaling.open(gradients[0].device)
+    scaling._open_once(gradients[0].device)
     slot = scaling._slot(name, calls)
     stores = scaling.stores
     if scaling._at_once[slot]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import abc, defaultdict
 
 import torch
 from torch.amp.grad_scaler import _refresh_per_optimizer_state
 
 from .scaling import GradientScaling
+
+
+#: The largest half is 2^16 less a little. Gradients of weights, which are halves there, may be larger than those of activations.
+HALF_EXPONENT, HEADROOM = 16, 3
+#: Beyond that, torch's GradScaler halves its loss scale for a while before it steps.
+MAX_LOSS_EXPONENT = 24
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -24,9 +31,10 @@ class GradScaler(torch.amp.GradScaler):
         *, method="gs", model=None, late=None, skips=50,
     ):
         super().__init__(device, 1.0, growth_factor, backoff_factor, growth_interval, enabled)
+        self._loss_scale = float(init_scale)
         self.scaling = GradientScaling(method, late=late, skips=skips)
         if model is not None:
-            self.scaling.name_parameters(model)
+            self.scaling._name_parameters(model)
 
     def scale(self, outputs):
         """The outputs as they are; their gradients are scaled from here on, each as it needs."""
@@ -57,14 +65,26 @@ class GradScaler(torch.amp.GradScaler):
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     def state_dict(self):
-        """The keys of ``torch.amp.GradScaler``, and ``"gradscale"``."""
+        """The keys of ``torch.amp.GradScaler``, and ``"gradscale"``. ``"scale"`` is a loss scale with which torch's can go on."""
         state = super().state_dict()
-        return {**state, "gradscale": self.scaling.state_dict()} if self._enabled else state
+        if not self._enabled:
+            return state
+        return {**state, "scale": self._suited_loss_scale(), "gradscale": self.scaling.state_dict()}
+
+    def _suited_loss_scale(self):
+        """The largest loss scale at which the gradients of the last step stay below the largest half, with some headroom; the
+        one given, where none is known."""
+        largest = [site["log2_amax"] for site in self.scaling.report().sites]
+        largest = [x for x in largest if x is not None and math.isfinite(x)]
+        if not largest:
+            return self._loss_scale
+        return 2.0 ** min(max(HALF_EXPONENT - HEADROOM - math.ceil(max(largest)), 0), MAX_LOSS_EXPONENT)
 
     def load_state_dict(self, state_dict):
         """Takes what this class saved, or ``torch.amp.GradScaler``, whose scale is then left behind."""
         if not self._enabled:
             return
         super().load_state_dict({**state_dict, "scale": 1.0})
+        self._loss_scale = float(state_dict["scale"])
         if "gradscale" in state_dict:
             self.scaling.load_state_dict(state_dict["gradscale"])

@@ -13,6 +13,8 @@ import zlib
 
 import torch
 
+from . import boundaries
+
 #: Nodes that hand gradients on, sum or move them: what comes out is rounded further on, once.
 HANDS_ON = frozenset(
     "ViewBackward0 UnsafeViewBackward0 ReshapeAliasBackward0 TBackward0 TransposeBackward0 PermuteBackward0 ExpandBackward0"
@@ -122,6 +124,8 @@ class Names:
         self._calls = {}
         self._parts = {}
         self._read = (None, 0)
+        #: The first node that has been named and computes, which lies next to the input, and what the names of this pass end with.
+        self.first, self.suffix = None, ""
 
     def clear(self):
         """Forgets the graph."""
@@ -129,6 +133,7 @@ class Names:
         self._calls.clear()
         self._parts.clear()
         self._read = (None, 0)
+        self.first, self.suffix = None, ""
 
     def site(self, node):
         """The name of the site at which `node` rounds what it reads next, and in how many places of the graph it stands."""
@@ -139,7 +144,7 @@ class Names:
         last, read = self._read
         read = read + 1 if last is node else 0
         self._read = (node, read)
-        return (name if read == 0 else f"{name}[{read}]"), calls
+        return (name if read == 0 else f"{name}[{read}]") + self.suffix, calls
 
     def part(self, node):
         """The name of the site at which what `node` has made is rounded before it is added to others, and its calls."""
@@ -147,7 +152,7 @@ class Names:
             self._walk(node)
         name = self._known[node][0]
         made = self._parts[node] = self._parts.get(node, -1) + 1
-        return f"{name}/part" + (f"[{made}]" if made else ""), max(1, self._calls[name])
+        return f"{name}/part" + (f"[{made}]" if made else "") + self.suffix, max(1, self._calls[name])
 
     def feeds_leaf(self, node):
         """Whether what `node` computes is the gradient of a parameter."""
@@ -201,6 +206,8 @@ class Names:
                     self._found(leaf)
                     known[node] = ("", _FAR)
                     continue
+                if type(node) not in boundaries.ORDINARY:
+                    boundaries.enclose(node)
                 known[node] = ("", _FAR)
                 stack.append((node, True))
                 stack.extend((edge, False) for edge, _ in reversed(node.next_functions) if edge is not None and edge not in known)
@@ -211,6 +218,8 @@ class Names:
             else:
                 name, far = self._after(node)
             known[node] = (name, far)
+            if self.first is None and node.name() not in HANDS_ON:
+                self.first = node
             self._calls[name] = self._calls.get(name, 0) + (node.name() not in HANDS_ON or node.name() == "ToCopyBackward0")
 
     def _after(self, node):

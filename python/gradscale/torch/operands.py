@@ -6,11 +6,18 @@ They decide inside a step, so what they need is at hand: each gradient remembers
 
 from __future__ import annotations
 
+import torch
+
 from .. import _gradscale
 
 #: Products, and where their gradient may stand.
 _PRODUCTS = frozenset("mm bmm mv matmul".split())
 _SOFTMAX = frozenset("_softmax_backward_data _log_softmax_backward_data".split())
+
+
+def wide_dtype(dtype):
+    """The type in which gradients of a type are computed here: single precision."""
+    return torch.complex64 if dtype.is_complex else torch.float32
 
 
 class Cast:

@@ -46,14 +46,14 @@ def agreed(code, device):
     codes = [int(one) for one in all_]
     if NOTHING in codes:
         raise RuntimeError(
-            f"on {_ranks(codes, NOTHING)} the closure of gs.step() called no backward that begins at a scaled loss; no rank has"
+            f"on {_ranks(codes, NOTHING)} the closure of step() called no backward that begins at a scaled loss; no rank has"
             " stepped"
         )
     if FINITE in codes and len(set(codes)) > 1:
         raise RuntimeError(
-            f"gradients are finite on {_ranks(codes, FINITE)} and not finite on the other ranks; no rank has stepped. gs.step()"
+            f"gradients are finite on {_ranks(codes, FINITE)} and not finite on the other ranks; no rank has stepped. step()"
             " wants gradients that are averaged over all ranks, as DistributedDataParallel does; where ranks train on their own,"
-            " use gs.guard() and gs.update()"
+            " use guard() and update()"
         )
     return REPEAT in codes and LOST not in codes
 

@@ -1,9 +1,10 @@
 """What becomes of ⟨α, gradient⟩ at each operator of a backward pass.
 
-Three kinds of operators are known. Those that move values carry halves and exponent on. Those that are linear in the
-gradient, which is what a derivative is, compute in f32 from halves, and what they give is rounded where the next operator
-reads it. Sums bring their terms to the least of their exponents. Everything else gets the gradient itself, in f32, so a
-function that nobody thought of is slower or less precise in the last bits, but never wrong by a factor.
+Four kinds of operators are known. Those that move values carry halves and exponent on. Those that are linear in the
+gradient, which is what a derivative is, compute in f32 from halves, and their result is rounded where the next operator
+reads it. Sums bring their terms to the least of their exponents. Those that write into a gradient write into the memory that
+all views of it share. Everything else gets the gradient itself, in f32, so a function that nobody thought of is slower or
+less precise in the last bits, but never wrong by a factor. What cannot be right in any of these ways is refused by name.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from . import fused, graph, operands, scaled
 HALF = torch.float16
 #: What is computed in f32 here.
 _OTHERS = (torch.float16, torch.bfloat16, torch.float64)
+_OTHERS_COMPLEX = (torch.complex32, torch.complex128)
 
 #: Values move; none is computed.
 MOVES = frozenset(
     "view _unsafe_view t transpose permute expand unsqueeze squeeze slice select alias detach clone as_strided unbind"
-    " split split_with_sizes flip roll diagonal unfold _reshape_alias contiguous lift_fresh view_as_real movedim"
+    " split split_with_sizes flip roll diagonal unfold _reshape_alias contiguous lift_fresh view_as_real view_as_complex movedim"
     " _conj resolve_conj".split()
 )
 #: Results are values of the gradient or 0.
@@ -31,10 +33,10 @@ LINEAR = frozenset(
     "mm bmm matmul mv dot mul sum mean neg cumsum select_backward slice_backward constant_pad_nd index_select gather"
     " index tril triu trace diagonal_backward _adaptive_avg_pool2d_backward repeat avg_pool2d_backward"
     " _softmax_backward_data _log_softmax_backward_data fold im2col col2im unfold_backward as_strided_scatter"
-    " new_zeros zeros_like new_empty empty_like new_empty_strided zero_ pixel_shuffle pixel_unshuffle convolution"
-    " _sparse_mm _thnn_fused_lstm_cell_backward_impl".split()
+    " new_zeros zeros_like new_empty empty_like new_empty_strided pixel_shuffle pixel_unshuffle convolution"
+    " _sparse_mm _fft_c2c _fft_r2c _fft_c2r _thnn_fused_lstm_cell_backward_impl".split()
 )
-#: Written in place, into gradients.
+#: Sums that are written in place, into gradients. Others that write do so by a copy: see `_write`.
 INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ scatter_ copy_ masked_scatter_".split())
 
 
@@ -56,15 +58,55 @@ _INSTEAD = {
 #: Operators whose fifth argument is a bias of attention.
 _BIASED = frozenset("_scaled_dot_product_efficient_attention_backward _efficient_attention_backward".split())
 
-#: Operators by name, which is slow to ask for.
-_NAMES = {}
+#: Nothing that is computed from values, but their memory or the bits of another type: a copy of a gradient has neither.
+_REFUSED = frozenset("set_ resize_ resize_as_ swap_ _resize_output_ _cudnn_rnn_flatten_weight share_memory_".split())
+
+
+class Operator:
+    """What the schema of an operator says of its arguments."""
+
+    def __init__(self, function):
+        schema = getattr(function, "_schema", None)
+        if schema is None:
+            raise RuntimeError(
+                f"{function} takes no scaled gradients: give it g.unscaled(), a float32 tensor, or call it in an"
+                " autograd.Function, whose backward gets such tensors"
+            )
+        self.name = function.overloadpacket.__name__
+        self.namespace = function.namespace
+        arguments = schema.arguments
+        aliases = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+        #: Positions, and names of keywords, of what is written into.
+        self.writes = [a.name if a.kwarg_only else i for i, a in enumerate(arguments) if aliases[i]]
+        self.views = not self.writes and any(r.alias_info is not None for r in schema.returns)
+        #: Where a number is a term of a sum, and no dimension, index or factor.
+        self.terms = [i for i, a in enumerate(arguments) if not a.kwarg_only and str(a.type) in ("number", "Tensor") and i]
+        if self.name == "view" and function._overloadname == "dtype":
+            self.name = "view.dtype"
+
+    def adds_number(self, args):
+        """Whether a term of a sum is a number, and not zero."""
+        return any(i < len(args) and isinstance(args[i], (int, float, complex)) and args[i] != 0 for i in self.terms)
+
+
+#: Operators by function, because a schema is slow to read.
+_OPERATORS = {}
+
+
+def described(function):
+    """The description of an operator."""
+    operator = _OPERATORS.get(function)
+    if operator is None:
+        operator = _OPERATORS[function] = Operator(function)
+    return operator
 
 
 def dispatch(function, args, kwargs):
     """Runs an operator on scaled gradients."""
-    name = _NAMES.get(function)
-    if name is None:
-        name = _NAMES[function] = function.overloadpacket.__name__
+    operator = _OPERATORS.get(function)
+    if operator is None:
+        operator = described(function)
+    name = operator.name
     if name in _INSTEAD:
         function, order = _INSTEAD[name]
         args = order(args)
@@ -80,7 +122,10 @@ def dispatch(function, args, kwargs):
         scaling.names.look(node)
     kind = node.name() if node is not None else None
 
-    if name == "_to_copy":
+    for gradient in gradients:
+        if gradient.parent is not None:
+            gradient.refresh()
+    if name == "_to_copy" and _carries(kwargs.get("dtype", HALF)):
         return _copy(first, kwargs, scaling, node, kind)
     half = fused.saved_type(name, args)
     if half is not None and node is not None:
@@ -89,33 +134,61 @@ def dispatch(function, args, kwargs):
     # and not in sums, in whose name autograd adds gradients of several consumers.
     if kind is not None and kind not in graph.HANDS_ON and name not in SUMS:
         for gradient in gradients:
-            _settle(gradient, node, scaling)
+            settle(gradient, node, scaling)
 
+    if operator.writes:
+        return _write(function, operator, args, kwargs, gradients, scaling)
     if name in MOVES or name in SELECTS and first.settled and args[0] is first and (name != "masked_fill" or args[2] == 0):
-        out = function(*_each(_data, args), **kwargs)
-        return _from(first.origin, _wrapped(out, first.exponent, scaling, first.dtype, first.settled))
-    if name in INTO:
-        return _into(function, args, kwargs, scaling)
+        out = function(*each(_data, args), **kwargs)
+        if name == "_conj":
+            # A wrapper says of itself that it is not conjugated, so its values are.
+            return _wrapped(out.resolve_conj(), first.exponent, scaling, first.dtype, first.settled)
+        out = _from(first.origin, _wrapped(out, first.exponent, scaling, first.dtype, first.settled))
+        if operator.views:
+            _views(out, first, function, args, kwargs)
+        return out
+    if name == "view.dtype":
+        raise RuntimeError(_sentence(operator, "reads the bits of a gradient as another type"))
 
     dtype = HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
-    sums, origin = name in SUMS, None
+    sums, origin = name in SUMS and "reduce" not in kwargs, None
     if scaling.operands:
         origin = operands.parts(name, gradients, scaling.names) if sums else operands.of(name, args, gradients)
     if sums:
-        exponent = _least(scaling, [_exponent(x) for x in _tensors(args) if x.is_floating_point()])
-        # Filled with a number other than zero, values are no gradient any more.
-        if name == "where" and any(isinstance(x, (int, float)) and x != 0 for x in args):
-            exponent = 0
-    elif _linear(name, args, gradients):
-        exponent = _least(scaling, [gradient.exponent for gradient in gradients])
+        # With a number as a term, values are no gradient any more.
+        exponent = 0 if operator.adds_number(args) else least(scaling, [_exponent(x) for x in _tensors(args) if _carries(x.dtype)])
+    elif _linear(name, args, gradients, kwargs):
+        exponent = least(scaling, [gradient.exponent for gradient in gradients])
     else:
         exponent = 0
 
     def plain(x):
         return _plain(x, sums, exponent, scaling)
 
-    out = function(*_each(plain, args), **{key: plain(x) for key, x in kwargs.items()})
+    out = function(*each(plain, args), **dict(zip(kwargs, each(plain, kwargs.values()))) if kwargs else kwargs)
     return _from(origin, _wrapped(out, exponent, scaling, dtype, False))
+
+
+def _carries(dtype):
+    """Whether gradients can have that type."""
+    return dtype is None or dtype.is_floating_point or dtype.is_complex
+
+
+def _sentence(operator, why):
+    return (
+        f"{operator.namespace}::{operator.name} {why}: give it g.unscaled(), a float32 tensor, or call it in the backward of an"
+        " autograd.Function, which gets such tensors"
+    )
+
+
+def _views(out, first, function, args, kwargs):
+    """Remembers how views are taken, for writes into them or into what they are views of."""
+    seen = first.writes if first.parent is None else first.seen
+    if isinstance(out, scaled.ScaledTensor):
+        out.parent, out.seen, out.recipe = first, seen, (function, args, kwargs, None)
+    elif isinstance(out, (list, tuple)):
+        for i, one in enumerate(out):
+            one.parent, one.seen, one.recipe = first, seen, (function, args, kwargs, i)
 
 
 def _from(origin, out):
@@ -145,7 +218,7 @@ def _tensors(args):
             yield from (y for y in x if isinstance(y, torch.Tensor))
 
 
-def _each(f, args):
+def each(f, args):
     """Arguments, and those in lists, one by one."""
     return [type(x)(map(f, x)) if isinstance(x, (list, tuple)) and any(isinstance(y, torch.Tensor) for y in x) else f(x) for x in args]
 
@@ -161,7 +234,7 @@ def _fused(function, args, kwargs, scaling, node, half):
         starts = [gradient.exponent for gradient in gradients]
         out, exponent = scaling.call_fused(function, plain, kwargs, places, starts, *scaling.names.site(node))
     else:  # bfloat16 has f32's exponents
-        exponent = _least(scaling, [gradient.exponent for gradient in gradients])
+        exponent = least(scaling, [gradient.exponent for gradient in gradients])
         for place in places:
             plain[place] = _plain(args[place], False, exponent, scaling).to(half)
         out = fused.widened(function(*plain, **kwargs))
@@ -169,14 +242,17 @@ def _fused(function, args, kwargs, scaling, node, half):
     return _from(origin, _wrapped(out, exponent, scaling, half, False))
 
 
-def _settle(x, node, scaling):
+def settle(x, node, scaling):
+    """Rounds a gradient that another node has made, where this one reads it."""
     if x.dtype == HALF and not x.settled and x.born is not node:
         x.settle(*scaling.names.site(node))
 
 
-def _linear(name, args, gradients):
+def _linear(name, args, gradients, kwargs):
     if name == "div":
-        return len(gradients) == 1 and args[0] is gradients[0]
+        return len(gradients) == 1 and args[0] is gradients[0] and not kwargs.get("rounding_mode")
+    if name == "convolution" and args[2] is not None:
+        return False
     if name in ("mul", "mm", "bmm", "mv", "dot", "matmul"):
         return len(gradients) == 1
     if name == "masked_fill":
@@ -190,20 +266,78 @@ def _copy(x, kwargs, scaling, node, kind):
     """A change of type: for the gradient of a cast, from half to float, it is read; on its way to a weight it is not."""
     dtype = kwargs.get("dtype", x.dtype)
     if kind is not None and dtype != HALF and not scaling.names.feeds_leaf(node):
-        _settle(x, node, scaling)
+        settle(x, node, scaling)
     rest = {key: value for key, value in kwargs.items() if key != "dtype"}
     rest.pop("layout", None)
-    data = torch.ops.aten._to_copy.default(x.data_, **rest) if any(v is not None for v in rest.values()) else x.data_
+    data = x.data_
+    if dtype.is_complex != data.is_complex():
+        rest["dtype"] = operands.wide_dtype(dtype)
+    if any(v is not None for v in rest.values()):
+        data = torch.ops.aten._to_copy.default(data, **rest)
     return _from(x.origin, scaled.ScaledTensor(data, x.exponent, scaling, dtype, x.settled))
 
 
+def _write(function, operator, args, kwargs, gradients, scaling):
+    """An operator that writes: into gradients at their exponents, into plain tensors what gradients are themselves."""
+    if operator.name == "record_stream":
+        return function(args[0].data_, *args[1:])
+    if operator.name in _REFUSED:
+        raise RuntimeError(_sentence(operator, "changes the memory of a gradient"))
+    if "c10d" in operator.namespace:
+        raise RuntimeError(_sentence(operator, "would send a copy of a gradient"))
+    targets = []
+    for key in operator.writes:
+        given = kwargs.get(key) if isinstance(key, str) else args[key] if key < len(args) else None
+        targets += given if isinstance(given, (list, tuple)) else [given]
+    for target in targets:
+        if isinstance(target, torch.Tensor) and not isinstance(target, scaled.ScaledTensor) and target.dtype == HALF:
+            raise RuntimeError(
+                f"{operator.namespace}::{operator.name} writes a scaled gradient into a plain float16 tensor, which has no"
+                " exponent: make that tensor by torch.empty_like(g) or torch.zeros_like(g) of the gradient g, or in float32"
+            )
+    if operator.name in INTO and "reduce" not in kwargs and not operator.adds_number(args):
+        return _into(function, args, kwargs, scaling)
+    # Computed from copies of the gradients themselves, of which views are views, too; then written back.
+    roots, copies = {}, {}
+
+    def plain(x):
+        if isinstance(x, scaled.ScaledTensor) and any(x is target for target in targets):
+            if id(x) not in copies:
+                root = x.root()
+                if id(root) not in roots:
+                    roots[id(root)] = root, shifted_copy(root, scaling)
+                copies[id(x)] = x, x.taken_from(roots[id(root)][1])
+            return copies[id(x)][1]
+        if isinstance(x, torch.Tensor) and any(x is target for target in targets):
+            return x
+        return _plain(x, False, 0, scaling)
+
+    out = function(*each(plain, args), **dict(zip(kwargs, each(plain, kwargs.values()))))
+    for x, copy in copies.values():
+        if copy.shape != x.shape:
+            raise RuntimeError(_sentence(operator, f"makes {tuple(copy.shape)} of the shape {tuple(x.shape)} of a gradient"))
+    for root, copy in roots.values():
+        root.opened().copy_(scaled.shift(scaling, copy, 0, root.exponent))
+    ours = {id(copy): x for x, copy in copies.values()}
+    outs = [ours.get(id(x), x) for x in (out if isinstance(out, (list, tuple)) else (out,))]
+    outs = [_wrapped(x, 0, scaling, torch.float32, False) if not any(x is t for t in targets) else x for x in outs]
+    return outs[0] if not isinstance(out, (list, tuple)) else type(out)(outs)
+
+
+def shifted_copy(x, scaling):
+    """The gradient itself, in f32 and in memory of its own."""
+    wide = x.wide()
+    out = scaled.shift(scaling, wide, x.exponent, 0)
+    return out.clone() if out is wide else out
+
+
 def _into(function, args, kwargs, scaling):
-    """An operator that writes: into a gradient at its exponent, into a plain tensor as it is."""
+    """A sum that is written: into a gradient at its exponent, into a plain tensor as it is."""
     target = args[0]
     ours = isinstance(target, scaled.ScaledTensor)
     if ours:
-        exponent, out = target.exponent, target.wide()
-        target.data_, target.settled, target.origin = out, False, None
+        out = target.opened()
+        exponent = target.exponent
     else:
         exponent, out = 0, target
 
@@ -211,7 +345,7 @@ def _into(function, args, kwargs, scaling):
         x = _plain(x, True, exponent, scaling)
         return x.to(out.dtype) if not ours and isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
-    function(out, *_each(plain, args[1:]), **{key: plain(x) for key, x in kwargs.items()})
+    function(out, *each(plain, args[1:]), **{key: plain(x) for key, x in kwargs.items()})
     return target
 
 
@@ -219,7 +353,8 @@ def _exponent(leaf):
     return leaf.exponent if isinstance(leaf, scaled.ScaledTensor) else 0
 
 
-def _least(scaling, exponents):
+def least(scaling, exponents):
+    """The least of some exponents."""
     least = exponents[0]
     for exponent in exponents[1:]:
         least = scaling.stores.least(least, exponent)
@@ -243,18 +378,25 @@ def _plain(x, sums, exponent, scaling):
     """What a kernel gets for an argument: gradients in f32 at `exponent`, saved halves in f32, types in f32. In `sums` plain
     tensors are gradients, too."""
     if isinstance(x, scaled.ScaledTensor):
-        return scaling.stores.scaled(x.wide(), x.exponent, exponent)
+        return scaled.shift(scaling, x.wide(), x.exponent, exponent)
     if isinstance(x, torch.Tensor):
-        x = x.float() if x.dtype in _OTHERS else x
-        return scaling.stores.scaled(x, 0, exponent) if sums and x.is_floating_point() else x
-    return torch.float32 if isinstance(x, torch.dtype) and x in _OTHERS else x
+        x = x.float() if x.dtype in _OTHERS else x.to(torch.complex64) if x.dtype in _OTHERS_COMPLEX else x
+        return scaled.shift(scaling, x, 0, exponent) if sums and _carries(x.dtype) else x
+    if isinstance(x, torch.dtype):
+        return torch.float32 if x in _OTHERS else torch.complex64 if x in _OTHERS_COMPLEX else x
+    return x
 
 
 def _wrapped(out, exponent, scaling, dtype, settled):
     if isinstance(out, torch.Tensor):
+        if out.is_nested:
+            raise RuntimeError("a nested tensor has no scaled gradient: use padded tensors inside of the model, or train without it")
         if out.layout != torch.strided:  # of an embedding: on its way to its weight
             return scaling.stores.scaled(out, exponent, 0)
-        return scaled.ScaledTensor(out, exponent, scaling, dtype, settled) if out.is_floating_point() else out
+        if out.is_floating_point():
+            # Of complex values, the type of the results is another.
+            return scaled.ScaledTensor(out, exponent, scaling, torch.float32 if dtype.is_complex else dtype, settled)
+        return scaled.ScaledTensor(out, exponent, scaling, out.dtype, settled) if out.is_complex() else out
     if isinstance(out, (list, tuple)):
         return type(out)([_wrapped(x, exponent, scaling, dtype, settled) for x in out])
     return out

@@ -22,7 +22,12 @@ class ScaledTensor(torch.Tensor):
     #: The node of autograd's graph that computed it.
     born: object
     #: What the paper's rules would decide from, where one of them is in force.
-    origin: object
+    origin: object = None
+    #: The gradient of which this is a view, and the operator that takes it from there; none if it has its own values.
+    parent: object = None
+    recipe: object = None
+    #: Writes into these values, by this tensor or a view of it, and how many of them this view has read.
+    writes = seen = 0
 
     @staticmethod
     def __new__(cls, data, exponent, scaling, dtype, settled=False):
@@ -38,36 +43,108 @@ class ScaledTensor(torch.Tensor):
         self._wide = None if data.dtype != torch.float32 else data
         self._epoch = scaling.epoch
         self.born = torch._C._current_autograd_node()
-        self.origin = None
+        # It has no memory of its own: code that asks for its address gets an error and not a null pointer.
+        torch._C._set_throw_on_mutable_data_ptr(self)
 
     def wide(self) -> torch.Tensor:
         """The data in f32, still at its exponent."""
         if self._epoch != self.scaling.epoch:
-            raise RuntimeError("a gradient of a step that is over: take g.unscaled() before gs.update()")
+            raise RuntimeError("a gradient of a step that is over: take g.unscaled() before update()")
+        if self.parent is not None:
+            self.refresh()
         if self._wide is None:
-            self._wide = self.data_.float()
+            self._wide = self.data_.to(operands.wide_dtype(self.data_.dtype))
         return self._wide
+
+    # Views
+
+    def root(self):
+        """The gradient that has the values of this view."""
+        one = self
+        while one.parent is not None:
+            one = one.parent
+        return one
+
+    def taken_from(self, values):
+        """This view, of other values of its root."""
+        return values if self.parent is None else self._taken(self.parent.taken_from(values))
+
+    def _taken(self, data):
+        function, args, kwargs, part = self.recipe
+        out = function(data, *args[1:], **kwargs)
+        return out if part is None else out[part]
+
+    def refresh(self):
+        """Takes the values of a view anew, if somebody has written into them."""
+        root = self.root()
+        if self.seen == root.writes or self.parent is None:
+            return
+        self.parent.refresh()
+        self.data_ = self._taken(self.parent.data_)
+        self._wide = None if root.settled else self.data_
+        self.exponent, self.settled, self.origin, self.seen = root.exponent, root.settled, None, root.writes
+
+    def opened(self) -> torch.Tensor:
+        """The values in f32, at their exponent, for a write that every view of the same memory is to see."""
+        root = self.root()
+        wide = root.wide()
+        if root.writes == 0 or root.settled:
+            wide = wide.clone()
+        root.data_ = root._wide = wide
+        root.settled, root.origin = False, None
+        root.writes += 1
+        self.refresh()
+        return self.data_
 
     def unscaled(self) -> torch.Tensor:
         """The gradient itself, in f32."""
-        return self.scaling.stores.scaled(self.wide(), self.exponent, 0)
+        return shift(self.scaling, self.wide(), self.exponent, 0)
 
     def settle(self, name: str, calls: int) -> None:
         """Rounds to half at the site of that name, unless that has been done."""
         if not self.settled:
-            self.data_, self.exponent = self.scaling.store(name, calls, self.wide(), self.exponent, self.origin)
+            self.data_, self.exponent = self.scaling._store(name, calls, self.wide(), self.exponent, self.origin)
             self.settled, self._wide, self.origin = True, None, None
+            if self.parent is not None:  # These values are its own now.
+                self.writes = self.seen
+                self.parent = self.recipe = None
 
     def __repr__(self, *, tensor_contents=None):
         return f"ScaledTensor({self.unscaled()!r}, exponent={self.exponent})"
+
+    # Everything that leaves PyTorch's operators is the gradient itself, in f32.
 
     def numpy(self, *args, **kwargs):
         """The gradient itself, in f32."""
         return self.unscaled().numpy(*args, **kwargs)
 
+    def tolist(self):
+        """The gradient itself, as numbers."""
+        return self.unscaled().tolist()
+
+    def __dlpack__(self, *args, **kwargs):
+        return self.unscaled().__dlpack__(*args, **kwargs)
+
+    def __dlpack_device__(self):
+        return self.data_.__dlpack_device__()
+
+    def __deepcopy__(self, memo):
+        return memo.setdefault(id(self), self.unscaled().clone())
+
+    def __reduce_ex__(self, protocol):
+        return self.unscaled().__reduce_ex__(protocol)
+
+    def data_ptr(self):
+        """A scaled gradient has no memory of its own."""
+        raise RuntimeError("a scaled gradient has no memory of its own: take that of g.unscaled(), a float32 tensor")
+
+    def untyped_storage(self):
+        """A scaled gradient has no memory of its own."""
+        self.data_ptr()
+
     def __coerce_same_metadata_as_tangent__(self, expected_metadata, expected_type=None):
         raise RuntimeError(
-            "a compiled backward pass takes plain gradients, and this one has an exponent: first gs = attach(model), then"
+            "a compiled backward pass takes plain gradients, and this one has an exponent: first attach(model), then"
             " torch.compile(model), all of it, so that the compiled graph knows of scales"
         )
 
@@ -76,6 +153,20 @@ class ScaledTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return rules.dispatch(function, args, kwargs or {})
+
+
+def shift(scaling, x, start, end):
+    """`x`, real or complex, times 2^(end − start)."""
+    if start is end or type(start) is int and type(end) is int and start == end:
+        return x
+    if x.is_complex():
+        return torch.view_as_complex(scaling.stores.scaled(torch.view_as_real(x.resolve_conj()), start, end).contiguous())
+    return scaling.stores.scaled(x, start, end)
+
+
+def wrap(x, scaling):
+    """A plain gradient as a scaled one, at exponent 0."""
+    return ScaledTensor(x.to(operands.wide_dtype(x.dtype)), 0, scaling, x.dtype)
 
 
 class Enter(torch.autograd.Function):
@@ -90,11 +181,19 @@ class Enter(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if torch.is_grad_enabled():
-            raise RuntimeError("create_graph=True: scaled gradients have no derivatives of their own")
-        ctx.scaling.begin(gradient)
+            raise RuntimeError(
+                "create_graph=True: scaled gradients have no derivatives of their own; detach() the model, compute the penalty by"
+                " plain autograd, and scale the loss by backward(loss) of a GradientScaling"
+            )
+        if torch._C._functorch.is_batchedtensor(gradient) or torch._C._functorch.is_legacy_batchedtensor(gradient):
+            raise RuntimeError(
+                "is_grads_batched=True computes several gradients as one, and each would need its exponents: compute them one by"
+                " one, or call detach() first"
+            )
+        ctx.scaling._begin_here(gradient)
         if not isinstance(gradient, ScaledTensor):
             # The values are still themselves: at exponent 0, in whatever type they came.
-            gradient = ScaledTensor(gradient.float(), 0, ctx.scaling, gradient.dtype)
+            gradient = wrap(gradient, ctx.scaling)
             if ctx.scaling.operands:
                 gradient.origin = operands.entering(gradient.data_)
         elif gradient.scaling is not ctx.scaling:

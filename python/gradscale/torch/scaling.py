@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
+import weakref
+
 import numpy as np
 import torch
 
 from .. import _gradscale
-from . import fused, graph, ranks
+from . import compiled, fused, graph, ranks
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
 from .steps import Steps
 from .stores import FULL, MOMENTS, Device, Host, refuse_capture
 from .trace import Trace
+
+
+#: Losses of one graph in one step whose sites are told apart: more than the tasks that one trunk has.
+MAX_PASSES = 8
+#: Backward passes without an update after which somebody is told: more than the micro-batches of any accumulation seen.
+MAX_PASSES_WITHOUT_UPDATE = 1000
+
+
+def _entry(entries, parameter):
+    """What is kept of a parameter, by id: that of another one that had the id before is none."""
+    entry = entries.get(id(parameter))
+    return entry if entry is not None and entry[0]() is parameter else None
+
+
+def _prune(entries):
+    """Forgets what is kept of parameters that are gone."""
+    for key in [key for key, (reference, _) in entries.items() if reference() is None]:
+        del entries[key]
 
 
 class GradientScaling(Steps):
@@ -42,8 +64,15 @@ class GradientScaling(Steps):
         # In an attempt of `step`: whether what came in was not finite, on the device.
         self._born = None
         self._blamed = {}
-        self._labels, self._hooks, self._unnamed = {}, {}, 0
-        self._modules, self._optimizers, self._undo = [], [], []
+        # By id: a weak reference to a parameter, and its label or its hook.
+        self._labels, self._hooks, self._live_hooks = {}, {}, 64
+        # Weak references to attached models and to what replaces their forward, by number.
+        self._models, self._optimizers, self._undo = {}, [], []
+        self._device = None
+        # Nodes at which passes of this step ended, and how often.
+        self._passes = {}
+        # What was noticed since the last update, and what has been said.
+        self._ran, self._guarded, self._warned, self._unpickled, self._updates = False, {}, set(), False, 0
         self._found, self._flight = None, None
         self._loaded = self._trace = None
 
@@ -64,7 +93,12 @@ class GradientScaling(Steps):
     @property
     def sites(self):
         """The sites: names, exponents, rows and decisions (``gradscale.Sites``); none before the first gradient."""
-        return _gradscale.Sites(self.method) if self._sites is None else self._sites
+        if self._sites is not None:
+            return self._sites
+        sites = _gradscale.Sites(self.method)
+        if self._loaded is not None:
+            sites.load_state_dict(self._loaded["sites"])
+        return sites
 
     def _open(self, device):
         # What is made now has to outlive a graph.
@@ -98,9 +132,9 @@ class GradientScaling(Steps):
             self._shared.add(slot)
         return slot
 
-    def store(self, name, calls, x, start, origin=None):
+    def _store(self, name, calls, x, start, origin=None):
         """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
-        self.open(x.device)
+        self._open_once(x.device)
         slot = self._slot(name, calls)
         if self._at_once[slot]:
             self._decided(slot, self._decide(slot, x, start, origin))
@@ -154,17 +188,17 @@ class GradientScaling(Steps):
 
     # What compiled graphs call
 
-    def begin_compiled(self, gradient):
+    def _begin_compiled(self, gradient):
         """The backward pass of a compiled graph begins here, whose names are known."""
         self._compiled = True
         self._begin(gradient)
 
-    def store_compiled(self, name, calls, x, start):
-        """As `store`; exponents are tensors."""
+    def _store_compiled(self, name, calls, x, start):
+        """As `_store`; exponents are tensors."""
         # Of several graphs in one pass, each knows its own calls alone.
         calls += name in self._called
         self._called.add(name)
-        halves, exponent = self.store(name, calls, x, self._number(start))
+        halves, exponent = self._store(name, calls, x, self._number(start))
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     def fused_compiled(self, function, args, kwargs, places, starts, name, calls):
@@ -185,31 +219,49 @@ class GradientScaling(Steps):
         """``loss.backward()`` with scaled gradients, for any model that ran under ``torch.autocast(…, torch.float16)``."""
         self.scale(loss).backward(**arguments)
 
-    def scale(self, x, dtype=None):
-        """A copy of `x`, in another type if one is given, whose gradient is scaled from here on."""
+    def scale(self, x):
+        """A copy of `x`, whose gradient is scaled from here on."""
+        return self._enter(x, x.dtype)
+
+    def _enter(self, x, dtype):
+        """The same in another type."""
         if self._born is not None and x.dim() == 0:
             self._born.append(x.detach().isnan())
-        return Enter.apply(x, self, dtype or x.dtype)
+        return Enter.apply(x, self, dtype)
 
-    def begin(self, gradient):
+    def _begin_here(self, gradient):
         """A backward pass begins here, or one of its parts."""
-        self._begin(gradient)
+        began = self._begin(gradient)
         self.names.look(torch._C._current_autograd_node())
+        if began and self.names.first is not None:
+            # A graph that was gone through in this step already belongs to another loss, whose gradients are of another size.
+            visit = self._passes[self.names.first] = self._passes.get(self.names.first, 0) + 1
+            self.names.suffix = f"#{min(visit, MAX_PASSES)}" if visit > 1 else ""
 
     def _begin(self, gradient):
-        self.open(gradient.device)
+        self._open_once(gradient.device)
         if self._born is not None and not isinstance(gradient, ScaledTensor):
             self._born.append(~gradient.isfinite().all())
         task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._task = task
-            self._micro += 1
-            self._called = set()
-            self.stores.begin()
-            self.names.clear()
-            torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
+        if task == self._task:
+            return False
+        self._task = task
+        self._micro += 1
+        if self._micro == MAX_PASSES_WITHOUT_UPDATE:
+            self._warn(f"{self._micro} backward passes without update(): call it after each step of the optimizer")
+        self._called = set()
+        self.stores.begin()
+        self.names.clear()
+        torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
+        return True
 
-    def open(self, device):
+    def _warn(self, text, kind=None):
+        """Says something of a kind once."""
+        if (kind or text) not in self._warned:
+            self._warned.add(kind or text)
+            warnings.warn(f"gradscale: {text}", stacklevel=4)
+
+    def _open_once(self, device):
         """Where gradients are: on one device, for all of a training."""
         if self.stores is not None and device != self._device:
             raise RuntimeError(
@@ -224,25 +276,38 @@ class GradientScaling(Steps):
 
     # Parameters
 
-    def name_parameters(self, module, prefix=""):
+    def _name_parameters(self, module, prefix=""):
         """Takes the names of sites from a module's parameters."""
         for name, parameter in (*module.named_parameters(prefix=prefix), *ranks.gathered(module)):
-            self._labels.setdefault(id(parameter), name)
+            if _entry(self._labels, parameter) is None:
+                self._labels[id(parameter)] = weakref.ref(parameter), name
 
     def _label(self, parameter):
-        for module in self._modules:
-            if id(parameter) not in self._labels:
-                self.name_parameters(module)
-        label = self._labels.get(id(parameter))
-        if label is None:
+        entry = self._labels.get(id(parameter))
+        if entry is not None and entry[0]() is parameter:
+            return entry[1]
+        for number, module in self._live_models():
+            self._name_parameters(module, "" if number == 1 else f"model{number}")
+        entry = _entry(self._labels, parameter)
+        if entry is None:
+            # A tensor of no model's has the first number that no living one has: where they are new in each step, all steps
+            # have the same names.
+            _prune(self._labels)
+            taken = {label for _, label in self._labels.values()}
             shape = "×".join(map(str, parameter.shape))
-            label = self._labels[id(parameter)] = f"parameter{self._unnamed}({shape})"
-            self._unnamed += 1
-        return label
+            free = next(i for i in itertools.count() if f"parameter{i}({shape})" not in taken)
+            entry = self._labels[id(parameter)] = weakref.ref(parameter), f"parameter{free}({shape})"
+        return entry[1]
+
+    def _live_models(self):
+        """Attached models by number, as far as somebody else still has them."""
+        models = [(number, model()) for number, (model, _) in self._models.items()]
+        return [(number, model) for number, model in models if model is not None]
 
     def _track(self, parameter):
         """Gradients of parameters leave as what they are: f32, at exponent 0."""
-        if id(parameter) in self._hooks:
+        entry = self._hooks.get(id(parameter))
+        if entry is not None and entry[0]() is parameter:
             return
         weight = isinstance(parameter, torch.nn.Parameter)
         if getattr(parameter, "_is_flat_param", False):
@@ -253,6 +318,11 @@ class GradientScaling(Steps):
         if not weight and torch._C._current_graph_task_id() != self._task:
             # The input of a checkpointed part, whose gradient goes on to the part before.
             return
+        if weight and parameter.dtype.is_complex:
+            raise TypeError(
+                f"{self._label(parameter)} is {parameter.dtype}, and complex weights have no scaled gradients: keep"
+                " torch.view_as_real of it as a float32 parameter, and use torch.view_as_complex in forward"
+            )
         if weight and parameter.dtype != torch.float32:
             raise TypeError(
                 f"{self._label(parameter)} is {parameter.dtype}: weights and their gradients are kept in f32 here, and"
@@ -261,14 +331,33 @@ class GradientScaling(Steps):
 
         dtype = parameter.dtype
 
+        scaling = weakref.ref(self)
+
         def unscale(gradient):
-            return gradient.unscaled().to(dtype) if isinstance(gradient, ScaledTensor) else gradient
+            if isinstance(gradient, ScaledTensor):
+                return gradient.unscaled().to(dtype)
+            if weight and gradient.layout == torch.strided:
+                scaling()._arrived_plain(label)
+            return gradient
 
         if weight:
-            self._hooks[id(parameter)] = (parameter.register_hook(unscale), parameter)
+            label = self._label(parameter)
+            if len(self._hooks) > 2 * self._live_hooks:
+                _prune(self._hooks)
+                self._live_hooks = max(64, len(self._hooks))
+            self._hooks[id(parameter)] = weakref.ref(parameter), parameter.register_hook(unscale)
         elif not hasattr(parameter, "_gradscale"):
             # An input, which nobody here is to keep.
             parameter._gradscale = parameter.register_hook(unscale)
+
+    def _arrived_plain(self, label):
+        """The gradient of a weight came without an exponent, in a pass in which others have some."""
+        if torch._C._current_graph_task_id() == self._task:
+            self._warn(
+                f"the gradient of {label} arrived without an exponent, so what is before it is not scaled: a hook or an operator"
+                " has returned a plain tensor",
+                kind="arrived",
+            )
 
     # Models
 
@@ -278,20 +367,43 @@ class GradientScaling(Steps):
 
         if isinstance(model.__dict__.get("forward"), Scaled):
             raise ValueError("this model is attached already; detach() it first")
+        if dtype != torch.float16:
+            raise ValueError(f"{dtype} has no scaled gradients: only torch.float16 needs them; use torch.autocast alone")
+        if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+            raise TypeError("a model of TorchScript hides its operators: attach the model that it was made of")
+        recurrent = False
         for module in model.modules():
             if isinstance(module, torch.nn.RNNBase):
-                self._undo.append(InF32(module).put())
-        self._modules.append(model)
-        self.name_parameters(model, prefix="" if len(self._modules) == 1 else f"model{len(self._modules)}")
-        self._undo.append(Scaled(model, self, dtype).put())
+                self._put(InF32(module))
+                recurrent = True
+        self._models = {number: refs for number, refs in self._models.items() if refs[0]() is not None}
+        number = next(i for i in itertools.count(1) if i not in self._models)
+        forward = Scaled(model, self, dtype)
+        self._models[number] = weakref.ref(model), weakref.ref(forward)
+        self._name_parameters(model, prefix="" if number == 1 else f"model{number}")
+        self._put(forward)
+        if recurrent:
+            compiled.allow_recurrent()
+
+    def _put(self, forward):
+        """Replaces a forward. The model keeps what replaces it, not this training, which may outlive the model."""
+        forward.put()
+        reference = weakref.ref(forward)
+
+        def undo():
+            forward = reference()
+            if forward is not None:
+                forward._undo()
+
+        self._undo.append(undo)
 
     def detach(self):
         """Gives models and optimizers back as they were. Gradients that are there stay."""
         for undo in reversed(self._undo):
             undo()
-        for handle, _ in self._hooks.values():
+        for _, handle in self._hooks.values():
             handle.remove()
-        self._undo, self._modules, self._hooks, self._labels = [], [], {}, {}
+        self._undo, self._models, self._hooks, self._labels = [], {}, {}, {}
 
     # What is known
 
@@ -316,6 +428,20 @@ class GradientScaling(Steps):
         if self._sites is not None:
             self._refresh()
         return end
+
+    # Copies
+
+    def __deepcopy__(self, memo):
+        # A copy of a model is attached to the same scales, whether it keeps them or not.
+        return self
+
+    def __getstate__(self):
+        return {"method": self.method, "late": self._late, "skips": self._limit, "state": self.state_dict()}
+
+    def __setstate__(self, state):
+        self.__init__(state["method"], late=state["late"], skips=state["skips"])
+        self.load_state_dict(state["state"])
+        self._unpickled = True
 
     def __repr__(self):
         count = 0 if self._sites is None else len(self._sites)

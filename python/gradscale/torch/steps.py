@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 
 import numpy as np
@@ -15,10 +16,31 @@ class SkippedTooOften(RuntimeError):
     """So many steps in a row were skipped that this training will not recover."""
 
 
+#: Steps of one optimizer without an update after which training ends with an error: more than the steps of a discriminator for
+#: one of a generator, and few enough to be seen in the first minute.
+MAX_STEPS_WITHOUT_UPDATE = 100
+#: Updates at which somebody looks for weights that are trained without scales: it takes a while, and they appear early.
+CHECKED_UPDATES = frozenset((1, 2, 3, 10, 100))
+
+
+class _NotFinite(Exception):
+    """Ends a step whose closure has computed gradients that are not finite."""
+
+
+@contextlib.contextmanager
+def _found_inf(optimizer, found):
+    """Has a fused optimizer leave out a step on the device."""
+    optimizer.grad_scale, optimizer.found_inf = None, found
+    try:
+        yield
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf
+
+
 class Steps:
     """The part of :class:`GradientScaling` that ends steps."""
 
-    def found_inf(self, parameters):
+    def _not_finite(self, parameters):
         """On the device: whether some gradient of these parameters is not finite; none if none has a gradient."""
         gradients, meshes = {}, []
         for parameter in parameters:
@@ -45,13 +67,15 @@ class Steps:
         have the host read one number first, as ``torch.amp.GradScaler`` does. Returns a function that ends it."""
         if any(known is optimizer for known, _ in self._optimizers):
             raise ValueError("this optimizer is guarded already")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("LBFGS computes gradients several times a step, and a step that has begun cannot be left out: do not guard it")
         original, own = optimizer.step, optimizer.__dict__.get("step")
         entry, scaling = (optimizer, original), self
 
         def step(optimizer, *args, **kwargs):
             if entry not in scaling._optimizers:  # ended, but somebody has wrapped it
                 return original(*args, **kwargs)
-            return scaling.guarded(optimizer, original, *args, **kwargs)
+            return scaling._step_guarded(optimizer, original, *args, **kwargs)
 
         optimizer.step = types.MethodType(step, optimizer)
         self._optimizers.append(entry)
@@ -67,25 +91,68 @@ class Steps:
         self._undo.append(end)
         return end
 
-    def guarded(self, optimizer, step, *args, found=None, **kwargs):
+    def _step_guarded(self, optimizer, step, *args, found=None, **kwargs):
         """Calls `step` of an optimizer, unless a gradient is not finite."""
+        steps = self._guarded[id(optimizer)] = self._guarded.get(id(optimizer), 0) + 1
+        if steps > MAX_STEPS_WITHOUT_UPDATE:
+            raise RuntimeError(
+                f"{type(optimizer).__name__}.step() was called {steps} times without update() of the gradient scaling: call it"
+                " after each step, also where a loop goes on early"
+            )
+        closure = args[0] if args else kwargs.get("closure")
+        if closure is not None:
+            return self._with_closure(optimizer, step, closure, found)
         if found is None:
-            found = self.found_inf(p for group in optimizer.param_groups for p in group["params"])
+            found = self._found_of(optimizer)
         if found is None:
             return step(*args, **kwargs)
         if getattr(optimizer, "_step_supports_amp_scaling", False):
-            optimizer.grad_scale, optimizer.found_inf = None, found
-            try:
+            with _found_inf(optimizer, found):
                 return step(*args, **kwargs)
-            finally:
-                del optimizer.grad_scale, optimizer.found_inf
         return None if found.item() else step(*args, **kwargs)
+
+    def _found_of(self, optimizer):
+        return self._not_finite(p for group in optimizer.param_groups for p in group["params"])
+
+    def _with_closure(self, optimizer, step, closure, found):
+        """Steps an optimizer that calls a closure, and looks at the gradients that the closure has computed."""
+        losses = []
+        fused = getattr(optimizer, "_step_supports_amp_scaling", False)
+
+        def looked():
+            if losses:
+                raise RuntimeError(
+                    f"{type(optimizer).__name__} computes gradients more than once a step, and a step that has begun cannot be left"
+                    " out: do not guard it"
+                )
+            losses.append(closure())
+            flag = self._found_of(optimizer)
+            if flag is not None and fused:
+                optimizer.found_inf = flag
+            elif flag is not None and flag.item():
+                raise _NotFinite
+            return losses[0]
+
+        try:
+            if fused:
+                with _found_inf(optimizer, found):
+                    return step(looked)
+            return step(looked)
+        except _NotFinite:
+            return losses[0]
 
     def update(self):
         """Ends a step: takes its rows, and decides the exponents of the next. Returns how it ended; where rows are read
-        late, how the step before ended."""
+        late, how the step before ended. Warns once, if gradients were computed of which none was scaled."""
+        self._guarded.clear()
+        if self._micro == 0:
+            self._explain()
+        self._ran = False
         if self._micro == 0:
             return self.outcome
+        self._updates += 1
+        if self._updates in CHECKED_UPDATES:
+            self._look_for_bypassed()
         flight = self._collect()
         if self._late:
             flight, self._flight = self._flight, flight
@@ -93,6 +160,40 @@ class Steps:
             self.outcome = self._finish(flight, repeatable=False)
         self._refresh()
         return self.outcome
+
+    def _explain(self):
+        """Says why nothing was scaled, if there are gradients."""
+        if self._unpickled and not self._models:
+            self._warn("this training was unpickled, and scales no model yet: call its attach(model)")
+        for _, (reference, forward) in self._models.items():
+            model = reference()
+            if model is None or all(p.grad is None for p in model.parameters()):
+                continue
+            name = type(model).__name__
+            if self._ran:
+                self._warn(
+                    f"{name} ran with gradients, and none of them was scaled: return tensors, or tuples, lists, dictionaries or"
+                    " dataclasses of tensors, and compute the loss from these"
+                )
+            elif model.__dict__.get("forward") is not forward():
+                self._warn(f"{name}.forward was replaced after attach(), and nothing was scaled: attach() after whatever replaces it")
+            else:
+                self._warn(
+                    f"{name} has gradients, but its forward was not called, and nothing was scaled: call the model itself, or scale"
+                    " the loss by backward(loss) of a GradientScaling under torch.autocast"
+                )
+
+    def _look_for_bypassed(self):
+        """Says which weights have gradients that came by other ways than a scaled result."""
+        if self._compiled:
+            return
+        for number, model in self._live_models():
+            names = [name for name, p in model.named_parameters() if p.grad is not None and id(p) not in self._hooks]
+            if names:
+                self._warn(
+                    f"gradients of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} were not scaled: parts of"
+                    f" {type(model).__name__} were called beside its forward"
+                )
 
     def step(self, closure, *optimizers):
         """Runs `closure`, which clears gradients, computes a loss, calls backward and returns the loss; then steps the
@@ -120,8 +221,8 @@ class Steps:
             if self._micro == 0:
                 if ranks.several():
                     ranks.agreed(ranks.NOTHING, device)
-                raise RuntimeError("the closure of gs.step() called no backward that begins at a scaled loss")
-            found = self.found_inf(p for one, _ in pairs for group in one.param_groups for p in group["params"])
+                raise RuntimeError("the closure of step() called no backward that begins at a scaled loss")
+            found = self._not_finite(p for one, _ in pairs for group in one.param_groups for p in group["params"])
             repeat = self._attempted(self._collect(), device, born)
             self._refresh()
             if not repeat:
@@ -129,7 +230,7 @@ class Steps:
             self._again(before)
         if self.outcome.stepped:
             for optimizer, step in pairs:
-                self.guarded(optimizer, step, found=found)
+                self._step_guarded(optimizer, step, found=found)
             self._found = None
         else:
             self._again(before)
@@ -176,7 +277,7 @@ class Steps:
 
     def _before(self):
         """What a forward pass changes."""
-        buffers = [(b, b.clone()) for module in self._modules for b in module.buffers()]
+        buffers = [(b, b.clone()) for _, module in self._live_models() for b in module.buffers()]
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
         return buffers, torch.get_rng_state(), cuda
 
@@ -194,13 +295,14 @@ class Steps:
         """Takes the rows of a step, which the host need not wait for yet."""
         found = self._found
         if found is None:
-            parameters = [parameter for _, parameter in self._hooks.values()]
+            parameters = [p for p in (reference() for reference, _ in self._hooks.values()) if p is not None]
             if self._compiled:  # whose gradients need no hook
-                parameters += [p for model in self._modules for p in model.parameters() if id(p) not in self._hooks]
-            found = self.found_inf(parameters)
+                parameters += [p for _, model in self._live_models() for p in model.parameters() if id(p) not in self._hooks]
+            found = self._not_finite(parameters)
         flight = self.stores.collect(len(self._sites), found), self._order, self._micro
         self._order, self._stored = [], set()
-        self._micro, self._task, self._found = 0, None, None
+        self._micro, self._task, self._found, self._passes = 0, None, None, {}
+        self._guarded.clear()
         self.epoch += 1
         self.names.clear()
         return flight
@@ -214,6 +316,12 @@ class Steps:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
         outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=failed, micro=micro)
         self._record(outcome.kind, seen, order)
+        if not outcome.stepped and self._compiled and not self.steps and self._avx512():
+            self._warn(
+                "no step of the compiled model was finite. If it is without torch.compile, this is Inductor of torch 2.15, which"
+                " misreads halves of mixed layouts with AVX-512: set ATEN_CPU_CAPABILITY=avx2, or compile by backend='aot_eager'",
+                kind="inductor",
+            )
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:
             blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
@@ -230,8 +338,14 @@ class Steps:
                 raise SkippedTooOften(f"{self._in_a_row} steps in a row were not taken; the last was {outcome}")
         return outcome
 
+    def _avx512(self):
+        """Whether compiled graphs may run kernels for AVX-512."""
+        return self._device.type == "cpu" and "AVX512" in torch.backends.cpu.get_cpu_capability()
+
     def state_dict(self):
         """All that goes on from here with the same bits: names, exponents and memory of all sites, and rows on their way."""
+        if self._loaded is not None:  # No gradient has come since.
+            return dict(self._loaded)
         state = {"version": 1, "steps": self.steps, "repeats": self.repeats, "skipped": self.skipped, "in_a_row": self._in_a_row}
         state["blamed"] = {name: dict(kinds) for name, kinds in self._blamed.items()}
         if self._sites is not None:

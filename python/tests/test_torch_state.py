@@ -1,0 +1,286 @@
+"""What a training keeps: names that do not grow, checkpoints, copies, pickles, replicas, and what detach() gives back."""
+
+import copy
+import gc
+import io
+import pickle
+import tempfile
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+from gradscale.torch import GradientScaling, GradScaler, attach  # noqa: E402
+from torch_models import batches, cross_entropy, error, mlp, network  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def functional(gs, weights, x):
+    """A network of tensors that are no parameters of a module."""
+    first, second = weights
+    with torch.autocast("cpu", torch.float16):
+        h = F.linear(torch.tanh(F.linear(x, first)), second)
+    loss = h.float().square().mean()
+    gs.backward(loss * 2.0**-30)
+    return [w.grad for w in weights]
+
+
+@pytest.mark.parametrize("parameters", [False, True])
+def test_weights_that_are_new_tensors_in_each_step(parameters):
+    torch.manual_seed(0)
+    gs, x = GradientScaling(), torch.randn(8, 6)
+    make = nn.Parameter if parameters else lambda w: w.requires_grad_()
+    weights = [make(torch.randn(8, 6)), make(torch.randn(3, 8))]
+    for step in range(40):
+        gradients = functional(gs, weights, x)
+        gs.update()
+        weights = [make((w - 0.1 * g * 2.0**30).detach()) for w, g in zip(weights, gradients)]
+        if step == 3:
+            names, state = list(gs.sites.names), len(pickle.dumps(gs.state_dict()))
+    assert list(gs.sites.names) == names and len(names) <= 4
+    assert len(pickle.dumps(gs.state_dict())) < 1.2 * state and len(gs._labels) <= 8
+
+
+def test_one_training_for_many_models():
+    """A search over models: those that are gone leave nothing behind."""
+    gs, (x, y) = GradientScaling(), next(batches("mlp", 1))
+    seen = []
+    for i in range(80):
+        model = network("mlp", i)
+        gs.attach(model)
+        cross_entropy(model(x), y).backward()
+        gs.update()
+        seen.append(weakref.ref(model[0].weight))
+        del model
+        gc.collect()
+    assert sum(ref() is not None for ref in seen) == 0
+    assert len(gs.sites) <= 6 and len(gs._hooks) <= 130 and len(gs._models) <= 2
+
+
+def test_a_hypernetwork():
+    torch.manual_seed(0)
+
+    class Hyper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.make = nn.Linear(4, 8 * 6)
+
+        def forward(self, x, z):
+            return F.linear(x, self.make(z).view(8, 6))
+
+    model = Hyper()
+    gs = attach(model)
+    for step in range(30):
+        (model(torch.randn(5, 6), torch.randn(4)).square().mean() * 2.0**-30).backward()
+        gs.update()
+    assert len(gs.sites) <= 3
+
+
+def two_losses(gs, loss_of, how, steps=6):
+    for _ in range(steps):
+        a, b = loss_of()
+        found = []
+        for loss in (a, b * 2.0**-24):
+            found.append(how(loss))
+        gs.update()
+    return found
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 2), nn.Linear(8, 2)
+
+    def forward(self, x):
+        h = torch.tanh(self.trunk(x))
+        return self.a(h), self.b(h)
+
+
+def test_losses_of_one_graph_have_sites_of_their_own():
+    """As PCGrad and GradNorm take them: one after the other, of the same forward pass."""
+
+    def run(scaled):
+        torch.manual_seed(0)
+        model, x = Heads(), torch.randn(16, 6)
+        gs = attach(model) if scaled else GradientScaling()
+        weights = list(model.trunk.parameters())
+
+        def losses():
+            a, b = model(x)
+            return a.square().mean(), b.square().mean()
+
+        return two_losses(gs, losses, lambda loss: torch.autograd.grad(loss, weights, retain_graph=True)), gs
+
+    (ours, gs), (true, _) = run(True), run(False)
+    for a, b in zip(ours, true):
+        assert error(a, b) < 3e-3
+    assert sorted(name for name in gs.sites.names if "#" in name) == ["b#2", "trunk#2", "trunk>tanh#2"]
+
+
+def test_micro_batches_share_sites():
+    model, gs = network("mlp"), None
+    gs = attach(model)
+    for _ in range(2):
+        for x, y in batches("mlp", 5):
+            cross_entropy(model(x), y).backward()
+        gs.update()
+    assert not any("#" in name for name in gs.sites.names)
+
+
+def test_detach_ends_a_forward_that_somebody_has_wrapped():
+    model, (x, y) = network("mlp"), next(batches("mlp", 1))
+    plain = copy.deepcopy(model)
+    gs = attach(model)
+    ours = model.forward
+    model.forward = lambda x: ours(x)
+    gs.detach()
+    out = model(x)
+    cross_entropy(out, y).backward()
+    gs.update()
+    assert len(gs.sites) == 0 and torch.equal(out, plain(x))
+    recurrent = nn.LSTM(3, 4)
+    gs = attach(nn.Sequential(recurrent))
+    inner = recurrent.forward
+    recurrent.forward = lambda *args: inner(*args)
+    gs.detach()
+    assert recurrent(torch.randn(2, 3))[0].dtype == torch.float32
+
+
+class Keeps(nn.Module):
+    """A module that keeps its scaling, as Lightning's do."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp()
+        self.gs = attach(self.net)
+
+    def forward(self, x):
+        return self.net(x)
+
+
+def test_a_module_that_keeps_its_scaling():
+    torch.manual_seed(0)
+    model, (x, y) = Keeps(), next(batches("mlp", 1))
+    cross_entropy(model(x), y).backward()
+    model.gs.update()
+    # A copy, as for an average of weights, is attached to the same scales.
+    twin = copy.deepcopy(model)
+    assert twin.gs is model.gs
+    with torch.no_grad():
+        twin.net[0].weight.zero_()
+    assert not torch.equal(twin(x), model(x))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    average.update_parameters(model)
+    assert torch.equal(average(x), model(x))
+    # In another process: a model that is not attached, and a training with the same exponents, which says so.
+    again = pickle.loads(pickle.dumps(model))
+    assert again.gs.sites.exponents.tolist() == model.gs.sites.exponents.tolist() and again.gs.steps == 1
+    cross_entropy(again(x), y).backward()
+    with pytest.warns(UserWarning, match=r"was unpickled, and scales no model yet: call its attach\(model\)"):
+        again.gs.update()
+    again.gs.attach(again.net)
+    again.zero_grad()
+    model.zero_grad()
+    for one in (model, again):
+        cross_entropy(one(x), y).backward()
+        assert one.gs.update().stepped
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), again.parameters()))
+    assert again.gs.state_dict() == model.gs.state_dict()
+
+
+def test_replicas_run_themselves():
+    """As ``DataParallel`` makes them."""
+    model, (x, _) = network("mlp"), next(batches("mlp", 1))
+    attach(model)
+    replica = model._replicate_for_data_parallel()
+    for name, parameter in model._parameters.items():
+        replica._parameters[name] = parameter
+    layer = nn.Linear(12, 5)
+    attach(layer)
+    twin = layer._replicate_for_data_parallel()
+    twin.weight, twin.bias = layer.weight.detach() + 1, layer.bias.detach()
+    assert error([twin(x)], [F.linear(x, layer.weight + 1, layer.bias)]) < 1e-3
+    assert error([layer(x)], [F.linear(x, layer.weight, layer.bias)]) < 1e-3
+    assert layer.__dict__["forward"].module is layer and twin.__dict__["forward"].module is twin
+
+
+def loop(scaler, model, optimizer, data):
+    for x, y in data:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_a_checkpoint_of_the_drop_in_goes_on_with_torchs_scaler_and_back():
+    theirs = torch.amp.GradScaler("cpu")
+    theirs.load_state_dict(GradScaler("cpu", init_scale=2.0**15).state_dict())
+    assert theirs.get_scale() == 2.0**15
+    model = network("mlp")
+    optimizer, data = torch.optim.SGD(model.parameters(), 0.1), list(batches("mlp", 8))
+    ours = GradScaler("cpu", model=model)
+    loop(ours, model, optimizer, data)
+    state = pickle.loads(pickle.dumps(ours.state_dict()))
+    assert 2.0**10 <= state["scale"] <= 2.0**24 and ours.get_scale() == 1.0
+    theirs = torch.amp.GradScaler("cpu")
+    theirs.load_state_dict(state)
+    before = [p.detach().clone() for p in model.parameters()]
+    loop(theirs, model, optimizer, data[:1])
+    # The first step is taken: that scale was none at which gradients overflow.
+    assert theirs.get_scale() == state["scale"] and not any(torch.equal(p, q) for p, q in zip(before, model.parameters()))
+    back = GradScaler("cpu", model=model)
+    back.load_state_dict(theirs.state_dict())
+    assert back.state_dict()["scale"] == state["scale"]
+    loop(back, model, optimizer, data)
+    assert back.scaling.steps == 8
+
+
+def test_the_drop_in_is_pickled_and_copied():
+    model = network("mlp")
+    optimizer, data = torch.optim.SGD(model.parameters(), 0.1), list(batches("mlp", 3))
+    scaler = GradScaler("cpu", model=model)
+    loop(scaler, model, optimizer, data)
+    for again in (pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)):
+        assert again.get_scale() == 1.0 and again.scaling.state_dict() == scaler.scaling.state_dict()
+        loop(again, model, optimizer, data)
+    buffer = io.BytesIO()
+    torch.save(scaler, buffer)
+
+
+class Words(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        n = (torch.arange(16) * (1 + i % 3) + i) % 32
+        return {"input_ids": n, "labels": n}
+
+
+def test_transformers_resume_with_the_same_bits():
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from gradscale.torch.huggingface import Callback
+
+    def train(folder, resume=None):
+        torch.manual_seed(0)
+        config = transformers.GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+        model = transformers.GPT2LMHeadModel(config)
+        gs = attach(model, "gs:interval=2")
+        settings = transformers.TrainingArguments(
+            folder, max_steps=12, save_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True, disable_tqdm=True
+        )
+        trainer = transformers.Trainer(model, settings, train_dataset=Words(), callbacks=[Callback(gs)])
+        trainer.train(resume_from_checkpoint=resume)
+        return [p.detach().clone() for p in model.parameters()], gs
+
+    with tempfile.TemporaryDirectory() as folder:
+        (weights, gs), (resumed, again) = train(folder), train(folder, f"{folder}/checkpoint-6")
+    assert all(map(torch.equal, weights, resumed))
+    assert gs.steps == again.steps == 12 and gs.sites.exponents.tolist() == again.sites.exponents.tolist()
