@@ -69,7 +69,7 @@ proptest! {
         let mut seen = Vec::new();
         for _ in 0..40 {
             take(&mut scale, None);
-            (1..period).for_each(|_| drop(take(&mut scale, Some(126))));
+            (1..period).for_each(|_| { take(&mut scale, Some(126)); });
             seen.push(scale.exponent());
         }
         if period - 1 < interval {
@@ -89,7 +89,7 @@ proptest! {
         let mut scale = dynamic(ceiling - excess + above, interval);
         for more in more {
             prop_assert!(!take(&mut scale, Some(ceiling - excess)), "2^{}", scale.exponent());
-            (0..interval + more).for_each(|_| drop(take(&mut scale, Some(ceiling))));
+            (0..interval + more).for_each(|_| { take(&mut scale, Some(ceiling)); });
         }
     }
 
@@ -99,7 +99,7 @@ proptest! {
         let mut scale = dynamic(ceiling, interval);
         let applied = (0..=excess).filter(|_| {
             let fits = take(&mut scale, Some(ceiling - excess));
-            (1..interval).for_each(|_| drop(take(&mut scale, Some(ceiling))));
+            (1..interval).for_each(|_| { take(&mut scale, Some(ceiling)); });
             fits
         });
         prop_assert_eq!(applied.count(), 1, "after one drop for each bit of the excess");
@@ -143,7 +143,9 @@ fn irregular_gaps_give_the_table_of_dropped_batches() {
     let mut scale = dynamic(18, 2000);
     let large = (0..40).filter(|_| {
         let fits = take(&mut scale, Some(18));
-        (0..1999).for_each(|_| drop(take(&mut scale, Some(30))));
+        (0..1999).for_each(|_| {
+            take(&mut scale, Some(30));
+        });
         fits
     });
     assert_eq!(large.count(), 20);

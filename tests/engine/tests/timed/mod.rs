@@ -43,7 +43,7 @@ fn train<B: Backend<Error: 'static>>(device: B, recorded: bool, timed: &[usize])
 
 /// The launches, bytes and operations of a step by hand, for halves: each tensor once, two operations a product.
 fn by_hand(times: &[LaunchTime]) {
-    let pixels = 2 * 16 * 16;
+    let pixels = 2u64 * 16 * 16;
     let expected = [
         // Images, 147 weights for each of 8 outputs, results: halves. The gradient of weights is f32.
         ("conv", "forward 2x16x16x3 7x7x8", 1, 2 * (3 * pixels + 8 * 147 + 8 * pixels), 2 * pixels * 8 * 147),
@@ -63,9 +63,9 @@ fn by_hand(times: &[LaunchTime]) {
         let row = times.iter().find(|row| row.name == name && row.shape == shape);
         let row = row.unwrap_or_else(|| panic!("no {name} {shape} in {times:#?}"));
         assert_eq!(row.launches, steps * launches, "{name} {shape}");
-        assert_eq!(row.cost.operations, steps * operations as u64, "{name} {shape}");
+        assert_eq!(row.cost.operations, steps * operations, "{name} {shape}");
         if bytes > 0 {
-            assert_eq!(row.cost.bytes, steps * bytes as u64, "{name} {shape}");
+            assert_eq!(row.cost.bytes, steps * bytes, "{name} {shape}");
         }
     }
 }
