@@ -19,7 +19,9 @@ pub struct Skipped {
 }
 
 /// Loss that is infinite or NaN, and what the step made of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// Two are equal if their values have the same bits, because NaN is one of them.
+#[derive(Clone, Copy, Debug)]
 pub struct UnusableLoss {
     /// ±∞ or NaN.
     pub value: f32,
@@ -27,6 +29,13 @@ pub struct UnusableLoss {
     pub exponents: ExponentsAfter,
     /// Index of the sample whose loss it is, for a training loop that knows it.
     pub sample: Option<u64>,
+}
+
+impl PartialEq for UnusableLoss {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |one: &Self| (one.value.to_bits(), one.exponents, one.sample);
+        parts(self) == parts(other)
+    }
 }
 
 /// Exponents after a batch from which nothing can be learned.
@@ -78,7 +87,10 @@ impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("skipped: ")?;
         match (&self.loss, &self.site) {
-            (Some(loss), Some((site, _))) => write!(f, "{loss} (first seen at {site})")?,
+            (Some(loss), Some((site, kind))) => {
+                write!(f, "{loss}; ")?;
+                happened(f, site, *kind, self.exponent)?;
+            }
             (Some(loss), None) => loss.fmt(f)?,
             (None, None) => f.write_str("a parameter gradient is not finite")?,
             (None, Some((site, kind))) => happened(f, site, *kind, self.exponent)?,
@@ -161,13 +173,18 @@ mod tests {
         let site = Some(("head/out".to_owned(), Kind::Nan));
         let told = Skipped { site, ..skipped(f32::NEG_INFINITY, ExponentsAfter::Sites) }.to_string();
         assert!(
-            told.ends_with("exponents of some sites moved, though none mends that (first seen at head/out)"),
+            told.ends_with(
+                "exponents of some sites moved, though none mends that; head/out received NaN at 2^0, which is not a scaling \
+                 problem"
+            ),
             "{told}"
         );
         // A skip of a batch whose loss is finite has no sample.
         let overflow =
             Skipped { site: Some(("a".to_owned(), Kind::Overflow)), loss: None, ..skipped(0.0, ExponentsAfter::Kept) };
         assert_eq!(overflow.clone().with_sample(3), overflow);
+        assert_eq!(skipped(f32::NAN, moved), skipped(f32::NAN, moved));
+        assert_ne!(skipped(f32::NAN, moved), skipped(f32::INFINITY, moved));
         assert_eq!(overflow.to_string(), "skipped: a overflowed at 2^0");
     }
 }

@@ -64,13 +64,15 @@ fn a_skipped_step_leaves_no_trace() {
     }
 }
 
+/// Texts of skips whose loss is NaN, because the input has ±∞ or NaN.
+const INFINITE_INPUT: &str = "skipped: the loss of this batch is NaN: nothing was learned from it, and no exponent moved; \
+     input0/cast/forward received ±∞ at 2^0, though nothing before it overflowed";
+const NAN_INPUT: &str = "skipped: the loss of this batch is NaN: nothing was learned from it, and no exponent moved; \
+     input0/cast/forward received NaN at 2^0, which is not a scaling problem";
+
 #[test]
 fn the_outcome_names_site_and_kind() {
-    let texts = [
-        "skipped: mse_loss/cast overflowed at 2^10",
-        "skipped: input0/cast/forward received ±∞ at 2^0, though nothing before it overflowed",
-        "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
-    ];
+    let texts = ["skipped: mse_loss/cast overflowed at 2^10", INFINITE_INPUT, NAN_INPUT];
     for ((data, site, kind, exponent), text) in bad().into_iter().zip(texts) {
         let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1024");
         training.step(&Data::new(1, 8));
@@ -128,13 +130,21 @@ fn a_parameter_gradient_alone_is_named_so() {
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [1], gradscale::Init::Constant(0.5));
     let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(1.0), Method::mixed()).unwrap();
-    for g in [f32::NAN, f32::INFINITY] {
-        let batch = [Input::f32([1], std::slice::from_ref(&g))];
-        let gradients = trainer.backward(batch, |[g]| (g.tape().parameter(&weight) * g).sum());
+    let no_exponent = "nothing was learned from it, and no exponent moved";
+    for (a, b, text) in [
+        (f32::NAN, 1.0, format!("skipped: the loss of this batch is NaN: {no_exponent}")),
+        (f32::INFINITY, 1.0, format!("skipped: the loss of this batch is infinite: {no_exponent}")),
+        // The loss is finite, and its gradient is beyond f32.
+        (1e20, 1e20, "skipped: a parameter gradient is not finite".to_owned()),
+    ] {
+        let before = [if a == b { 1e-30 } else { 0.5 }];
+        trainer.set_parameter("p.w", &before).unwrap();
+        let batch = [Input::f32([1], std::slice::from_ref(&a)), Input::f32([1], std::slice::from_ref(&b))];
+        let gradients = trainer.backward(batch, |[a, b]| (a.tape().parameter(&weight) * a * b).sum());
         let skipped = trainer.step(gradients.unwrap()).unwrap().skipped.expect("a skip");
         assert_eq!((skipped.site.as_ref(), skipped.exponent), (None, 0));
-        assert_eq!(skipped.to_string(), "skipped: a parameter gradient is not finite");
-        assert_eq!(trainer.parameter("p.w").unwrap().data, [0.5]);
+        assert_eq!(skipped.to_string(), text);
+        assert_eq!(trainer.parameter("p.w").unwrap().data, before);
     }
 }
 
@@ -144,21 +154,9 @@ fn persistent_overflow_ends_the_training() {
     for (method, bad, last) in [
         ("fixed:1024", Data::new(77, 8).times(2f32.powi(60)), "skipped: mse_loss/cast overflowed at 2^10"),
         ("fp16", Data::new(77, 8).times(2f32.powi(60)), "skipped: mse_loss/cast overflowed at 2^0"),
-        (
-            "gs:exact",
-            bad()[1].0.clone(),
-            "skipped: input0/cast/forward received ±∞ at 2^0, though nothing before it overflowed",
-        ),
-        (
-            "gs:exact",
-            bad()[2].0.clone(),
-            "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
-        ),
-        (
-            "gs:paper",
-            bad()[2].0.clone(),
-            "skipped: input0/cast/forward received NaN at 2^0, which is not a scaling problem",
-        ),
+        ("gs:exact", bad()[1].0.clone(), INFINITE_INPUT),
+        ("gs:exact", bad()[2].0.clone(), NAN_INPUT),
+        ("gs:paper", bad()[2].0.clone(), NAN_INPUT),
     ] {
         let mut training = Training::new(Sgd::new(0.1).into(), method);
         training.trainer = training.trainer.with_skip_limit(4);
