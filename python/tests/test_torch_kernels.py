@@ -335,7 +335,7 @@ def test_recurrent_layers_in_half(ratio):
 
 def test_unlike_exponents_are_brought_to_one():
     """Values that stand at 2^40 and at 2^-10 come to a kernel at one exponent, for host and device."""
-    library = torch.library.Library("gradscale_test", "DEF")
+    library = torch.library.Library("gradscale_test_halves", "DEF")
     library.define("half_only_backward(Tensor a, Tensor b, Tensor saved) -> Tensor")
     exponents = []
 
@@ -345,7 +345,7 @@ def test_unlike_exponents_are_brought_to_one():
         return a + b
 
     library.impl("half_only_backward", kernel, "CPU")
-    function = torch.ops.gradscale_test.half_only_backward.default
+    function = torch.ops.gradscale_test_halves.half_only_backward.default
     for late in (False, True):
         gs = GradientScaling(late=late)
         gs._open_once(torch.device("cpu"))
