@@ -42,7 +42,7 @@ static MODULES: [(u32, Module); 3] = [
 /// Blocks a multiprocessor; `None`: a block for each chunk, as PyTorch's elementwise kernels.
 const GRIDS: [Option<u32>; 4] = [Some(4), Some(8), Some(16), None];
 
-/// What the kernel takes, as `copy.cu` has it.
+/// Parameters of the copy kernel, in the layout of `copy.cu`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct CopyParams {

@@ -1,4 +1,4 @@
-//! What is bound by memory, beside the fastest copy on the device.
+//! Operators bound by memory, compared with the fastest copy on the device.
 
 use crate::{copies::large, measure::Bench};
 use gradscale_core::backend::{CrossEntropyArgs, Data, Launch, NormSaved};

@@ -102,12 +102,12 @@ impl<'a> Bench<'a> {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Whether a group of lines was asked for by its own word, or everything.
+    /// Reports if a group of lines was requested by its own word, or everything was.
     pub fn wants_group(&self, word: &str) -> bool {
         self.words.is_empty() || self.names(word)
     }
 
-    /// Whether this is one of the words.
+    /// Reports if this is one of the words.
     pub fn names(&self, word: &str) -> bool {
         self.words.iter().any(|one| one == word)
     }

@@ -81,7 +81,7 @@ impl Network {
 /// A row of `networks.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What its speed counts.
+    /// Unit of its speed.
     pub unit: &'static str,
     pub batch: usize,
     /// Rows and columns of images, tokens of a sequence, frames of a recording.
@@ -114,7 +114,7 @@ impl Row {
         Self { unit, batch, length, vocabulary, parameters, pytorch, why }
     }
 
-    /// Whether a network that has so many parameters is the one that PyTorch is measured with.
+    /// Reports if a network with this number of parameters is the one that PyTorch is measured with.
     ///
     /// # Errors
     /// It has others than the file says.
@@ -211,7 +211,7 @@ impl Built {
     }
 }
 
-/// What came of a network.
+/// Result of a network.
 struct Measured {
     seconds: f64,
     /// Bytes of memory that the engine has allocated.

@@ -10,10 +10,10 @@ use gradscale_core::ops::{Conv2d, Gemm, Pass};
 /// Multiprocessors of an H100.
 const H100: u32 = 132;
 /// Its room for partial sums.
-const ROOM: usize = 64 << 20;
+const PARTIAL_SUM_BYTES: usize = 64 << 20;
 
 fn best(plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
-    best_in(ROOM, plan, multiprocessors)
+    best_in(PARTIAL_SUM_BYTES, plan, multiprocessors)
 }
 
 fn best_in(room: usize, plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
@@ -91,7 +91,7 @@ fn every_cut_is_whole_and_nearly_the_best() {
         let [m, n, k] = shape;
         let gemm = Gemm::new(m, n, k).expect("a shape");
         let plan = Plan::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
-        let demand = Demand::of(&plan, ROOM);
+        let demand = Demand::of(&plan, PARTIAL_SUM_BYTES);
         let (k, own) = (demand.mnk[2], i % 3 != 0);
         let ways = Choice::ways(&plan, &demand, multiprocessors, own);
         assert!(ways.last().is_some_and(|way| !way.is_own()), "{shape:?}: a way that needs no proof");
@@ -133,7 +133,10 @@ fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
 #[test]
 fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
     let [small, large] = [1u64 << 30, 80 << 30].map(partials_room);
-    assert_eq!((small, large, partials_room(8 << 30), partials_room(0)), (8 << 20, ROOM, ROOM, 0));
+    assert_eq!(
+        (small, large, partials_room(8 << 30), partials_room(0)),
+        (8 << 20, PARTIAL_SUM_BYTES, PARTIAL_SUM_BYTES, 0)
+    );
     // 4 MB of results: as many splits as an H100 wants, or two where a device has 1 GiB.
     let plan = Plan::conv(&Conv2d::new([256, 7, 7, 512], 2048, [1, 1]).expect("a shape"), Pass::Weight);
     let most = |room| Demand::of(&plan, room).most;

@@ -6,9 +6,9 @@ use std::fmt::Write;
 
 /// Steps before anything is timed: the first compiles and allocates, the second is recorded, the third is the first that is
 /// repeated.
-const WARM: u64 = 3;
+const WARMUP_STEPS: u64 = 3;
 /// Steps that are taken as always, for the time of a step by the host's clock: the median of these.
-const USUAL: u64 = 5;
+const UNTIMED_STEPS: u64 = 5;
 /// Steps whose launches are timed: clocks of devices count microseconds or less, so a mean of some is steady.
 const TIMED: u64 = 5;
 /// Characters of a launch's name and shape; with the numbers a line has 80.
@@ -31,7 +31,7 @@ impl Times {
     /// # Errors
     /// A device without a clock, or too few steps.
     pub fn begin(run: &mut dyn Run, steps: u64) -> Result<Self, Failure> {
-        let needed = WARM + USUAL + TIMED;
+        let needed = WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         if steps < needed {
             let words = format!("takes {needed} steps, and {steps} are to come; --iters N asks for more");
             return Err(Failure::at("--times", words));
@@ -44,23 +44,23 @@ impl Times {
 
     /// Before a step.
     pub fn before(&mut self, run: &mut dyn Run) -> Result<(), Failure> {
-        let timed = WARM + USUAL..WARM + USUAL + TIMED;
+        let timed = WARMUP_STEPS + UNTIMED_STEPS..WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         if timed.contains(&self.steps) { run.time_launches(true) } else { Ok(()) }
     }
 
     /// After a step of so many seconds: the table, once there is one.
     pub fn after(&mut self, run: &mut dyn Run, seconds: f64) -> Result<Option<String>, Failure> {
         self.steps += 1;
-        if self.steps > WARM && self.steps <= WARM + USUAL {
+        if self.steps > WARMUP_STEPS && self.steps <= WARMUP_STEPS + UNTIMED_STEPS {
             self.usual.push(seconds);
         }
-        if self.steps <= WARM + USUAL || self.steps > WARM + USUAL + TIMED {
+        if self.steps <= WARMUP_STEPS + UNTIMED_STEPS || self.steps > WARMUP_STEPS + UNTIMED_STEPS + TIMED {
             return Ok(None);
         }
         // What comes between steps, as evaluation, is not timed.
         run.time_launches(false)?;
         self.timed += seconds;
-        let ends = self.steps == WARM + USUAL + TIMED;
+        let ends = self.steps == WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         Ok(ends.then(|| {
             self.usual.sort_by(f64::total_cmp);
             let usual = self.usual[self.usual.len() / 2];
@@ -112,7 +112,8 @@ fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
         format!("nothing; one by one they take {:.3} ms more than a step", -1e3 * rest)
     };
     let (usual, timed) = (1e3 * usual, 1e3 * timed);
-    writeln!(text, "a step as it is: {usual:.3} ms (median of {USUAL}, host's clock); timed: {timed:.3} ms").ok();
+    writeln!(text, "a step as it is: {usual:.3} ms (median of {UNTIMED_STEPS}, host's clock); timed: {timed:.3} ms")
+        .ok();
     writeln!(text, "not in launches: {words}").ok();
     text
 }
