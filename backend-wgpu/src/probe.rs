@@ -34,7 +34,7 @@ impl Wgpu {
         Ok(back.into_iter().eq(want))
     }
 
-    /// The five numbers that tell flush rules apart (spec, section 4), stored as half and read again.
+    /// The five numbers that tell flush rules apart (docs/specification.md, section 4), stored as half and read again.
     async fn flush_rule(&self) -> Result<FlushRule, Error> {
         let two = |k: i32| 2f32.powi(k);
         let values = [two(-24), two(-25), two(-14), two(-14) - two(-25), two(-14) - two(-26)];

@@ -52,7 +52,7 @@ const NETS: [(&str, Train); 3] =
     [("MLP", mlp::<Wgpu>), ("SegNet", segnet::<Wgpu>), ("tokens, attention and cells", sequence::<Wgpu>)];
 
 /// Loss, weight decay and clipping threshold times 2^-30, learning rate times 2^30: the same weights, bit for bit, and
-/// exponents 30 higher (spec, section 6).
+/// exponents 30 higher (docs/specification.md, section 6).
 fn shift(name: &str, train: Train) {
     let (Some(a), Some(b)) = (device(), device()) else { return };
     let plain = train(a, &method("gs:exact"), Setting { recording: true, ..PLAIN });

@@ -1,4 +1,4 @@
-// An update of parameters: clip, decay, update (spec, section 10). Reference: core's `Step::update`.
+// An update of parameters: clip, decay, update (docs/specification.md, section 10). Reference: core's `Step::update`.
 
 struct Params {
     /// Parameters.
