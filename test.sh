@@ -5,7 +5,7 @@
 #   ./test.sh --install  first installs what can be had (packages: as root), then the same
 #   ./test.sh --quick    after a small change: the engine, the program and the CPU, with few inputs
 #   ./test.sh --all      everything, exhaustively: hours; with --install too
-#   ./test.sh --record   writes the table of times into CONTRIBUTING.md; with the others too
+#   ./test.sh --record   writes the table of times into docs/test-times.md; with the others too
 #   ./test.sh --all --only=mutants  what has that word in its name in the table, alone; with the others too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

@@ -65,6 +65,7 @@ PARTS = {
     "the page of speeds": ["scripts/performance_test.py"],
     "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
     "paired statistics": ["scripts/paired_test.py"],
+    "links and citations": ["scripts/check_docs.py"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -84,10 +85,11 @@ EXHAUSTIVE = {
     "publishing": ["scripts/publish.sh"],
 }
 
-# What each part alone proves, for the table in CONTRIBUTING.md.
+# What each part alone proves, for the table in docs/test-times.md.
 PROVES = {
     "lints": "clippy on all targets of all crates and devices, warnings are errors",
     "documentation": "every link of the documentation; public items are documented",
+    "links and citations": "links, anchors, paths and cited sections of documents and comments exist; planted faults are found",
     "the engine without a backend": "core and engine alone compile, without warnings",
     "build": "all test programs, from nothing",
     "examples of the documentation": "examples compile and run, misuse does not compile",
@@ -266,7 +268,7 @@ class Tests:
         sys.exit(1 if failed else 0)
 
     def record(self, processors):
-        """Writes the table into CONTRIBUTING.md: what takes long, and the rest of each package as one line."""
+        """Writes the table of docs/test-times.md: a row for each part that takes long, and one for the rest of each package."""
         commit = subprocess.run(
             ["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
         ).stdout.strip()
@@ -290,7 +292,7 @@ class Tests:
             "|---|---|---|---|",
             *(f"| {name} | {wall:.0f} | {used:.0f} | {proves} |" for name, wall, used, proves in rows),
         ]
-        path = ROOT / "CONTRIBUTING.md"
+        path = ROOT / "docs/test-times.md"
         before, _, after = path.read_text().partition(MARKS[0])
         _, _, after = after.partition(MARKS[1])
         path.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n" + MARKS[1] + after)
@@ -401,7 +403,7 @@ def main():
     if "--install" in sys.argv:
         fetching.join()
     if not jobs:
-        sys.exit(f"nothing has {only} in its name; the table in CONTRIBUTING.md has the names")
+        sys.exit(f"nothing has {only} in its name; the table in docs/test-times.md has the names")
     if only:
         tests.left_out.append(f"all but {only}")
     elif mode == "":
