@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What steps of several ranks take over networks of given speeds, and what travels: the table of docs/guide/machines.md.
+"""What steps of several ranks take over networks of given speeds, and what travels: the table of docs/guide/distributed.md.
 
     ranks_speed.py PROGRAM [--python PYTHON] [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 1,2,4] [--record]
     ranks_speed.py PROGRAM --turns 5 [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 2]
@@ -26,7 +26,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-GUIDE = HERE.parent / "docs/guide/machines.md"
+GUIDE = HERE.parent / "docs/guide/distributed.md"
 MARKS = "<!-- speeds: written by scripts/ranks_speed.py --record -->", "<!-- end of speeds -->"
 INSIDE = "GRADSCALE_NAMESPACE"
 BATCH, IMAGE = 12, (48, 64)

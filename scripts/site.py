@@ -17,22 +17,29 @@ CHAPTERS = {
     "": [("gradscale", "README.md")],
     "Guide": [
         ("The method in one page", "docs/guide/method.md"),
-        ("When it helps, and when not", "docs/guide/when.md"),
+        ("When to use it, and when not", "docs/guide/when-to-use.md"),
         ("Control: what a loss scale does with batches", "docs/guide/control.md"),
         ("Operators and layers", "docs/guide/operators.md"),
-        ("Your own data, model, device, runtime", "docs/guide/own.md"),
-        ("Several machines", "docs/guide/machines.md"),
-        ("Memory and time", "docs/guide/cost.md"),
-        ("The paper's rules, and ours", "docs/guide/authors.md"),
-        ("Coming from torch.amp", "docs/guide/torch.md"),
-        ("Staying in PyTorch", "docs/guide/pytorch.md"),
-        ("In ggml, tiny-cuda-nn, burn and candle", "docs/guide/runtimes.md"),
+        ("Extending", "docs/guide/extending.md"),
+        ("Distributed training", "docs/guide/distributed.md"),
+        ("Cost", "docs/guide/cost.md"),
+        ("Comparison with the paper's algorithm", "docs/guide/paper-comparison.md"),
+        ("Migrating from torch.amp", "docs/guide/migrating-from-torch.md"),
+        ("The PyTorch package", "docs/guide/pytorch-package.md"),
+        ("Integrations: ggml, tiny-cuda-nn, burn, candle", "docs/guide/integrations.md"),
+    ],
+    "Reference": [
+        ("The program", "docs/cli.md"),
+        ("Data layouts", "docs/data.md"),
+        ("Glossary", "docs/glossary.md"),
+        ("Specification", "docs/specification.md"),
     ],
     "Results": [
         ("Science", "docs/science.md"),
         ("Workloads", "docs/workloads.md"),
         ("Beside PyTorch", "docs/against-pytorch.md"),
         ("The CPU beside others", "docs/performance.md"),
+        ("GPUs", "docs/gpu.md"),
     ],
     "Devices": [
         ("CPU", "backend-cpu/README.md"),
@@ -53,13 +60,20 @@ CHAPTERS = {
         ("The page in the browser", "web/README.md"),
     ],
     "The project": [
-        ("The program", "cli/README.md"),
+        ("The crate of the program", "cli/README.md"),
         ("The core", "core/README.md"),
         ("Architecture", "ARCHITECTURE.md"),
+        ("Decisions", "docs/decisions/README.md"),
         ("Contributing", "CONTRIBUTING.md"),
+        ("Test times", "docs/test-times.md"),
         ("Changelog", "CHANGELOG.md"),
     ],
 }
+# A page for each decision, by its heading.
+CHAPTERS["Decisions"] = [
+    (page.read_text().partition("\n")[0].removeprefix("# "), str(page.relative_to(ROOT)))
+    for page in sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+]
 PAGES = {path: path.replace("/", "-").lower().replace("readme.md", "index.md") for pages in CHAPTERS.values() for _, path in pages}
 # mdBook's first page.
 PAGES["README.md"] = "index.md"
@@ -126,7 +140,7 @@ def page(api, path, to):
     def target(match):
         text, link = match.groups()
         if link.startswith("crate::guide::"):
-            return f"{text}({PAGES['docs/guide/' + link.rpartition('::')[2] + '.md']})"
+            return f"{text}({PAGES['docs/guide/' + link.rpartition('::')[2].replace('_', '-') + '.md']})"
         if link.startswith("crate::"):
             found = api.link(link)
             if not found:
