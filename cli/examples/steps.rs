@@ -52,7 +52,7 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
     let data = setup.load(0)?;
     let opened = |method: &Method| {
         let settings = setup.settings(Pixels::Batch, asked.iters)?;
-        let (device, threads, method) = (setup.device(), asked.threads, setup.amp.of(method.clone()));
+        let (device, threads, method) = (setup.device(), asked.threads, setup.amp.apply_to(method.clone()));
         open(
             &*data,
             Opening {

@@ -2,15 +2,15 @@
 
 use crate::tasks::Found;
 
-/// What is less likely is not drawn.
-pub const LIKELY: f32 = 0.3;
+/// Minimum score of a detection that is drawn.
+pub const MIN_DRAWN_SCORE: f32 = 0.3;
 /// Lines for so many columns of a picture.
 const COLUMNS: usize = 160;
 
 /// Pixels `[rows, columns, 3]` with the frames of what is likely in the colours of their classes, the likeliest on top.
 pub fn framed(pixels: &[u8], size: [usize; 2], boxes: &[Found], colour: impl Fn(usize) -> [u8; 3]) -> Vec<u8> {
     let (mut drawn, thick) = (pixels.to_vec(), size[1].div_ceil(COLUMNS));
-    for one in boxes.iter().rev().filter(|one| one.score >= LIKELY) {
+    for one in boxes.iter().rev().filter(|one| one.score >= MIN_DRAWN_SCORE) {
         let at = |share: f32, side: usize| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "inside of a picture")]
             let place = (share.clamp(0.0, 1.0) * side as f32).round() as usize;

@@ -6,8 +6,8 @@ use std::{env, fs, io::Read, path::Path, process::ExitCode, thread::sleep, time:
 
 /// Bytes that are read at a time.
 const BLOCK: usize = 1 << 20;
-/// How long the others wait for the one that speaks.
-const SPEAKING: Duration = Duration::from_secs(1);
+/// Time that the other ranks wait for the rank that prints a message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What launchers of MPI tell a process of the number of ranks: Open MPI, MPICH and its kin, Slurm.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
@@ -77,7 +77,7 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
     let Err(error) = done else { return done };
     if group.speaker().is_some_and(|speaker| speaker != group.rank()) {
         // All that wait have found at the same time that others are silent, and one says it.
-        sleep(SPEAKING);
+        sleep(MESSAGE_TIMEOUT);
         return Ok(ExitCode::from(2));
     }
     if !group.fail(&error.to_string()) {

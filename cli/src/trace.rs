@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, output,
-    rule::{TODAY, spelled},
+    rule_versions::{CURRENT_HISTORY, spelled},
 };
 use gradscale::{Attempt, Operands, SiteReport};
 use serde::Deserialize;
@@ -78,7 +78,7 @@ impl Writer {
     /// Says by which method the exponents were decided.
     #[must_use]
     pub fn made_by(self, method: &str) -> Self {
-        Self { method: Some(spelled(method, TODAY)), ..self }
+        Self { method: Some(spelled(method, CURRENT_HISTORY)), ..self }
     }
 
     /// Appends the attempts of a step that were repeated; before [`Writer::push`].

@@ -6,7 +6,7 @@ use crate::{
     output,
     record::recorded,
     report,
-    rule::{BEFORE, spelled},
+    rule_versions::{LEGACY_HISTORY, spelled},
     trace,
 };
 use clap::Args;
@@ -50,7 +50,7 @@ pub fn run(arguments: &Report) -> Result<(), Failure> {
 /// # Errors
 /// Rows that are none, in words.
 pub fn page(name: &str, steps: &[Step]) -> Result<String, String> {
-    let method = steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE));
+    let method = steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", LEGACY_HISTORY));
     let record = recorded(&method, steps)?;
     let taken = record.loss.len() as u64 - record.skipped_steps;
     let names: BTreeSet<&str> = steps.iter().flat_map(|step| &step.sites).map(|seen| seen.name.as_str()).collect();

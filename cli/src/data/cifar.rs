@@ -11,8 +11,8 @@ use std::{
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
 const RECORD: usize = 1 + 3 * PLANE;
-/// CIFAR-10's training set is 150 MB; a gzip that unpacks to more than this is none.
-const MOST: u64 = 1 << 30;
+/// Maximum size of an unpacked archive. CIFAR-10's training set has 150 MB, so a larger file is something else.
+const MAX_UNPACKED_BYTES: u64 = 1 << 30;
 
 impl Classification {
     /// Reads `data_batch_1.bin` … (as many as there are, in order) and `test_batch.bin`, plain or with `.gz`.
@@ -45,7 +45,7 @@ impl Classification {
     pub fn parse_cifar(bytes: &[u8]) -> Result<Self, Cause> {
         let mut unpacked = Vec::new();
         let data = if bytes.starts_with(&[0x1F, 0x8B]) {
-            let read = MultiGzDecoder::new(bytes).take(MOST).read_to_end(&mut unpacked);
+            let read = MultiGzDecoder::new(bytes).take(MAX_UNPACKED_BYTES).read_to_end(&mut unpacked);
             read.map_err(Cause::Gzip)?;
             &unpacked
         } else {

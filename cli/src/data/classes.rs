@@ -145,7 +145,7 @@ impl Classes {
     }
 
     /// Of a directory: its table, or what its labels show.
-    pub(super) fn of(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
+    pub(super) fn read(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
         let path = dir.join("classes.tsv");
         match fs::read_to_string(&path) {
             Ok(text) => {
@@ -197,7 +197,7 @@ impl Classes {
 
     /// What is taken for a class and what for nothing, in a line.
     pub(super) fn described(&self, tally: &Tally) -> String {
-        const SHOWN: usize = 16;
+        const MAX_LISTED: usize = 16;
         let coloured = self.values.coloured();
         let write = |value| written(value, coloured);
         let all = tally.pixels().max(1) as f64;
@@ -213,9 +213,9 @@ impl Classes {
             (Some(value), name) if value != *name => format!("{name} ({value}) {}", share(*class)),
             (_, name) => format!("{name} {}", share(*class)),
         };
-        let mut list = counting.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
-        if counting.len() > SHOWN {
-            list += &format!(" and {} more", counting.len() - SHOWN);
+        let mut list = counting.iter().take(MAX_LISTED).map(one).collect::<Vec<_>>().join(", ");
+        if counting.len() > MAX_LISTED {
+            list += &format!(" and {} more", counting.len() - MAX_LISTED);
         }
         let nothing = self.ignore.map(usize::from).map_or_else(
             || "every pixel counts".to_owned(),
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     fn seen(values: &[u32], ignore: Option<Ignore>) -> (Vec<String>, Option<u8>) {
-        let classes = Classes::seen(&Tally::of(values.iter().copied()), ignore).unwrap();
+        let classes = Classes::seen(&Tally::count(values.iter().copied()), ignore).unwrap();
         (classes.names, classes.ignore)
     }
 
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(seen(&[0, 1, 2], value(0)), (names(&[1, 2]), Some(255)));
         assert_eq!(seen(&[0, 1, 2], value(2)), (names(&[0, 1]), Some(2)));
         assert_eq!(seen(&[0, 255], value(255)), (names(&[0]), Some(255)));
-        let all = |range: std::ops::RangeInclusive<u32>| Classes::seen(&Tally::of(range), None);
+        let all = |range: std::ops::RangeInclusive<u32>| Classes::seen(&Tally::count(range), None);
         assert_eq!(all(0..=254).map(|one| (one.names.len(), one.ignore)).unwrap(), (255, None));
         assert_eq!(all(0..=255).map(|one| (one.names.len(), one.ignore)).unwrap(), (255, Some(255)));
         assert!(all(0..=256).is_err() && all(1000..=2000).is_err());
@@ -279,10 +279,10 @@ mod tests {
 
     #[test]
     fn what_was_taken_for_what_is_one_line() {
-        let tally = Tally::of([0, 0, 0, 255].into_iter());
+        let tally = Tally::count([0, 0, 0, 255].into_iter());
         let line = Classes::seen(&tally, None).unwrap().described(&tally);
         assert_eq!(line, "2 classes by their values in the label images: 0 75.00 %, 255 25.00 %; every pixel counts");
-        let tally = Tally::of([0, 7, 9, 9].into_iter());
+        let tally = Tally::count([0, 7, 9, 9].into_iter());
         let table = Table::parse("id\tname\n0\tvoid\n7\troad\n9\tcar\n11\tsign").unwrap();
         assert_eq!(
             table.classes(None, false).unwrap().described(&tally),

@@ -177,7 +177,7 @@ impl Classification {
     pub(super) fn spread(&self) -> Result<Moments, DataError> {
         let mut all = Moments::default();
         for index in 0..self.count {
-            all.add(Moments::of(&self.image(index)?));
+            all.add(Moments::measure(&self.image(index)?));
         }
         Ok(all)
     }
@@ -261,7 +261,7 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    pub fn of(values: &[u8]) -> Self {
+    pub fn measure(values: &[u8]) -> Self {
         let [sum, squares] = values.iter().fold([0u64; 2], |[sum, squares], &value| {
             [sum + u64::from(value), squares + u64::from(value) * u64::from(value)]
         });

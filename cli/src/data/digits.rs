@@ -32,7 +32,7 @@ const DIGITS: [&[usize]; 10] = [
 /// The whole data set.
 pub(super) fn labelled(seed: u64) -> Labelled {
     let train = part(&[seed, 2], 2000);
-    let [mean, deviation] = Moments::of(train.features.memory()).mean_and_deviation();
+    let [mean, deviation] = Moments::measure(train.features.memory()).mean_and_deviation();
     Labelled {
         name: "synthetic".into(),
         classes: (0..DIGITS.len()).map(|digit| digit.to_string()).collect(),

@@ -270,10 +270,10 @@ fn times<T: fmt::Display>(sizes: &[T]) -> String {
 
 /// The first few of a list of names.
 fn few(names: &[String]) -> String {
-    const SHOWN: usize = 5;
+    const MAX_NAMES: usize = 5;
     match names.len() {
         0 => "nothing".into(),
-        1..=SHOWN => names.join(", "),
-        more => format!("{} and {} more", names[..SHOWN].join(", "), more - SHOWN),
+        1..=MAX_NAMES => names.join(", "),
+        more => format!("{} and {} more", names[..MAX_NAMES].join(", "), more - MAX_NAMES),
     }
 }

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What can be read.
-const READ: [&str; 3] = ["png", "jpg", "jpeg"];
-/// What people take for images too.
-const OTHERS: [&str; 8] = ["tif", "tiff", "bmp", "gif", "webp", "avif", "heic", "jp2"];
+/// Suffixes of image formats that are read.
+const SUPPORTED_SUFFIXES: [&str; 3] = ["png", "jpg", "jpeg"];
+/// Suffixes of image formats that are not read. Messages name files that have one.
+const UNSUPPORTED_SUFFIXES: [&str; 8] = ["tif", "tiff", "bmp", "gif", "webp", "avif", "heic", "jp2"];
 
 /// Names for the folders of images for scores, beside `train`.
 pub(super) const TEST: [&str; 4] = ["test", "val", "valid", "validation"];
@@ -67,8 +67,8 @@ pub(super) fn images(folder: &Path) -> Result<Vec<Result<PathBuf, DataError>>, D
     let one = |path: PathBuf| {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         match extension.as_str() {
-            known if READ.contains(&known) => Some(Ok(path)),
-            other if OTHERS.contains(&other) => Some(Err(Cause::Format.at(path))),
+            known if SUPPORTED_SUFFIXES.contains(&known) => Some(Ok(path)),
+            other if UNSUPPORTED_SUFFIXES.contains(&other) => Some(Err(Cause::Format.at(path))),
             _ => None,
         }
     };

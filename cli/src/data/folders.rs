@@ -163,7 +163,7 @@ fn part(
     let keep = reading.keeps(images.len(), height.saturating_mul(width).saturating_mul(form.channels));
     let look = |path: &Path| {
         let pixels = decode::image(&read(path)?, form).map_err(|cause| cause.at(path))?;
-        let moments = Moments::of(&pixels);
+        let moments = Moments::measure(&pixels);
         Ok((if keep { pixels } else { Vec::new() }, moments))
     };
     let looked = each_file(images.len(), |i| look(&images[i].0.path));

@@ -158,7 +158,7 @@ pub(super) fn split(pairs: Vec<Pair>, reading: &Reading, broken: &mut Broken<'_>
             if expected != found {
                 return Err(Cause::Size { expected, of: ITS_IMAGE, found });
             }
-            Ok(Tally::of(decode::labels(&labels, form)?.into_iter()))
+            Ok(Tally::count(decode::labels(&labels, form)?.into_iter()))
         };
         let tally = tally().map_err(|cause| cause.at(&pair.labels))?;
         Ok((if keep { decoded } else { Vec::new() }, tally))

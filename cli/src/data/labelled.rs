@@ -2,7 +2,7 @@
 
 use super::{
     Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, cifar, classes,
-    classify, digits, folders, images, listing, name, numbers, packed, parted, tally::Tally,
+    classify, csv_rows, digits, folders, images, listing, name, packed, parted, tally::Tally,
 };
 use std::{
     fs, io,
@@ -47,7 +47,7 @@ impl Labelled {
     ///   (or `val`, `valid`, `validation`) with such folders; without a test set every fifth image of a class is for
     ///   scores. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
     /// - a CSV file, or a directory with one, or with `train.csv` and `test.csv`: a line of names, then lines of
-    ///   numbers, with the class in the column that [`Reading::label`] says. Commas, semicolons or tabs separate them.
+    ///   csv_rows, with the class in the column that [`Reading::label`] says. Commas, semicolons or tabs separate them.
     ///   A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
     ///
     /// # Errors
@@ -62,9 +62,9 @@ impl Labelled {
         // A table beside images is about them, unless it is asked for.
         let asked = path.is_file() || reading.label.is_some();
         let images = if asked { None } else { Self::images(path, reading, &mut broken)? };
-        let mut data = match (images, numbers::files(path)?) {
+        let mut data = match (images, csv_rows::files(path)?) {
             (Some(images), _) => images,
-            (None, Some(files)) => numbers::load(&files, reading, &mut broken)?,
+            (None, Some(files)) => csv_rows::load(&files, reading, &mut broken)?,
             (None, None) if asked => {
                 return Err(Cause::Option("--label is for CSV files, and here are none".into()).at(path));
             }
@@ -140,7 +140,7 @@ impl Labelled {
             None => {
                 let validated = validation.iter().flat_map(|part| &part.labels);
                 let all = train.labels.iter().chain(&test.labels).chain(validated).copied();
-                let seen = Classes::seen(&Tally::of(all), Some(Ignore::Nothing)).map_err(|cause| cause.at(dir))?;
+                let seen = Classes::seen(&Tally::count(all), Some(Ignore::Nothing)).map_err(|cause| cause.at(dir))?;
                 let validated = validation.as_mut().map(|part| &mut part.labels);
                 for labels in [&mut train.labels, &mut test.labels].into_iter().chain(validated) {
                     if let Some(table) = seen.values.table() {
@@ -199,11 +199,11 @@ impl Labelled {
 
 /// How many there are of what, for training.
 fn described(names: &[String], counts: &[usize]) -> String {
-    const SHOWN: usize = 16;
-    let list = names.iter().zip(counts).take(SHOWN).map(|(name, count)| format!("{name} {count}"));
+    const MAX_CLASSES: usize = 16;
+    let list = names.iter().zip(counts).take(MAX_CLASSES).map(|(name, count)| format!("{name} {count}"));
     let mut line = format!("{}, for training: {}", classes::classes(names.len()), list.collect::<Vec<_>>().join(", "));
-    if names.len() > SHOWN {
-        line += &format!(" and {} more", names.len() - SHOWN);
+    if names.len() > MAX_CLASSES {
+        line += &format!(" and {} more", names.len() - MAX_CLASSES);
     }
     line
 }

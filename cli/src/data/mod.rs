@@ -8,8 +8,8 @@ mod batches;
 mod cifar;
 mod classes;
 mod classify;
-mod corpus;
 mod crop;
+mod csv_rows;
 mod decode;
 mod digits;
 mod error;
@@ -18,8 +18,8 @@ mod folders;
 mod idx;
 mod images;
 mod labelled;
-mod numbers;
 mod packed;
+mod pascal_voc;
 mod reading;
 mod scene;
 mod speech;
@@ -29,26 +29,26 @@ mod synthetic;
 mod table;
 mod tally;
 mod text;
-mod voc;
+mod text_corpus;
 mod weights;
 
 pub use batches::{Batches, InOrder, Part, in_order};
 pub use classes::{Classes, Values};
 pub use classify::{Classification, Element, Stored};
-pub use corpus::{Corpus, Tokens, Vocabulary, text};
 pub use crop::Whole;
+pub use csv_rows::{Column, rows};
 pub use decode::Form;
 pub use error::{Cause, DataError};
 pub use gradscale::data::{Order, Random, Sample};
 pub use idx::Idx;
 pub use labelled::Labelled;
-pub use numbers::{Column, rows};
+pub use pascal_voc::{Boxed, Pictured, Shown};
 pub use reading::{IMAGES, Ignore, Meant, Reading, Size};
 pub use speech::{Sound, Spectra, Speech, Spoken};
 pub use split::Split;
 pub use store::Store;
-pub use text::{BEGIN, Buckets, END, Languages, NOTHING, PIECES, Pair, Parallel, Pieces, lines};
-pub use voc::{Boxed, Pictured, Shown};
+pub use text::{BEGIN, Buckets, END, Languages, PAD_TOKEN, PIECES, Pair, Parallel, Pieces, lines};
+pub use text_corpus::{Corpus, Tokens, Vocabulary, text};
 
 use files::Broken;
 use std::{fs, path::Path};
@@ -158,7 +158,7 @@ impl Segmentation {
         for other in validation.iter().chain([&test]) {
             other.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
         }
-        let classes = Classes::of(dir, &tally, reading.ignore)?;
+        let classes = Classes::read(dir, &tally, reading.ignore)?;
         let expected = [train.split.height, train.split.width];
         for other in validation.iter().chain([&test]) {
             let found = [other.split.height, other.split.width];

@@ -46,7 +46,7 @@ pub(super) fn split(dir: &Path, name: &str, reading: &Reading) -> Result<Loaded,
     let mut tally = Tally::default();
     for image in 0..count {
         let labels = labels.get(image, height * width)?;
-        tally.add(image, &Tally::of(labels.iter().map(|label| u32::from(*label))));
+        tally.add(image, &Tally::count(labels.iter().map(|label| u32::from(*label))));
     }
     let split = Split { count, height, width, images, labels };
     Ok(Loaded { split, labels_from: vec![labels_path], tally, keep: false })

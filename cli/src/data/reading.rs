@@ -1,7 +1,7 @@
 //! How data are read: options of the command line, which a checkpoint keeps.
 
 use super::{Languages, Tokens};
-use crate::{Failure, text::as_text};
+use crate::{Failure, serde_text::as_text};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr};

@@ -150,8 +150,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
 
 /// The same for all files of a data set, of which there may be many: with a bar where somebody watches.
 pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    const MANY: usize = 2000;
-    if count < MANY {
+    const MIN_FILES_FOR_PROGRESS: usize = 2000;
+    if count < MIN_FILES_FOR_PROGRESS {
         return each(count, work);
     }
     let bar = output::progress(count as u64).with_message("looking at all files");

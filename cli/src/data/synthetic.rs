@@ -60,7 +60,7 @@ fn split(key: &[u64; 2], count: usize) -> (Split, Tally) {
             labels.push(label);
         }
         let first = labels.len() - HEIGHT * WIDTH;
-        tally.add(number, &Tally::of(labels[first..].iter().map(|label| u32::from(*label))));
+        tally.add(number, &Tally::count(labels[first..].iter().map(|label| u32::from(*label))));
     }
     (Split { count, height: HEIGHT, width: WIDTH, images: images.into(), labels: labels.into() }, tally)
 }

@@ -19,7 +19,7 @@ pub(super) struct Tally(pub BTreeMap<u32, Count>);
 
 impl Tally {
     /// Of one image.
-    pub fn of(values: impl Iterator<Item = u32>) -> Self {
+    pub fn count(values: impl Iterator<Item = u32>) -> Self {
         let (mut counts, mut pixels) = (BTreeMap::new(), 0);
         // Neighbours are mostly alike.
         let mut run: Option<(u32, u64)> = None;
@@ -61,11 +61,11 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        let mut tally = Tally::of([5, 5, 0, 5].into_iter());
-        tally.add(1, &Tally::of([0, 0, 9, 9].into_iter()));
+        let mut tally = Tally::count([5, 5, 0, 5].into_iter());
+        tally.add(1, &Tally::count([0, 0, 9, 9].into_iter()));
         let count = |area, within, first| Count { area, within, first };
         let expected = [(0, count(3, 8, 0)), (5, count(3, 4, 0)), (9, count(2, 4, 1))];
         assert_eq!(tally.0, expected.into());
-        assert_eq!((tally.pixels(), Tally::of([].into_iter())), (8, Tally::default()));
+        assert_eq!((tally.pixels(), Tally::count([].into_iter())), (8, Tally::default()));
     }
 }

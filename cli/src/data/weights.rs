@@ -31,7 +31,7 @@ mod tests {
     fn weights(labels: &[u8], classes: usize, ignore: Option<u8>) -> Vec<f32> {
         let mut tally = Tally::default();
         for (i, image) in labels.chunks(8).enumerate() {
-            tally.add(i, &Tally::of(image.iter().map(|label| u32::from(*label))));
+            tally.add(i, &Tally::count(image.iter().map(|label| u32::from(*label))));
         }
         median_frequency(&tally, classes, ignore)
     }

@@ -8,7 +8,7 @@ mod text;
 pub use rule::{LEAST_EPS, Moments, Rule};
 pub use schedule::Schedule;
 
-use crate::{Failure, text::as_text};
+use crate::{Failure, serde_text::as_text};
 use clap::Args;
 use gradscale::optim::{Adam, AdamW, Optimizer, Sgd};
 use serde::{Deserialize, Serialize};

@@ -53,7 +53,7 @@ impl FromStr for Rule {
 
     /// `sgd`, `sgd:momentum=0.9,nesterov=yes`, `adam:beta1=0.9,beta2=0.999,eps=1e-8`, `adamw` with the same options.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = Parts::of(text)?;
+        let mut parts = Parts::parse(text)?;
         match parts.name {
             "sgd" => {
                 let share = |number: &f32| (0.0..1.0).contains(number);
@@ -67,15 +67,15 @@ impl FromStr for Rule {
                 parts.end("momentum, nesterov")?;
                 Ok(Self::Sgd { momentum, nesterov })
             }
-            "adam" => Moments::of(parts).map(Self::Adam),
-            "adamw" => Moments::of(parts).map(Self::AdamW),
+            "adam" => Moments::parse(parts).map(Self::Adam),
+            "adamw" => Moments::parse(parts).map(Self::AdamW),
             other => Err(format!("{other:?} is no optimizer; there are sgd, adam, adamw")),
         }
     }
 }
 
 impl Moments {
-    fn of(mut parts: Parts<'_>) -> Result<Self, String> {
+    fn parse(mut parts: Parts<'_>) -> Result<Self, String> {
         let share = |number: &f32| (0.0..1.0).contains(number);
         let Self { betas: [beta1, beta2], eps } = Self::default();
         let betas = [

@@ -40,8 +40,8 @@ enum Falls {
 
 const FACTOR: f64 = 0.1;
 const POWER: f64 = 1.0;
-/// More steps than anybody trains.
-const MOST: u64 = 1 << 40;
+/// Maximum number of steps in a schedule: more than any training has.
+const MAX_STEPS: u64 = 1 << 40;
 const STEPS: &str = "a whole number of steps from 1 to 2^40";
 
 impl Default for Schedule {
@@ -56,8 +56,8 @@ impl FromStr for Schedule {
     /// `constant`, `step:every=100,factor=0.1`, `step:at=200/300`, `cosine`, `cosine:steps=1000`, `polynomial:power=0.9`,
     /// and any with `warmup=50`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = Parts::of(text)?;
-        let count = |count: &u64| (1..=MOST).contains(count);
+        let mut parts = Parts::parse(text)?;
+        let count = |count: &u64| (1..=MAX_STEPS).contains(count);
         let warmup = parts.number("warmup", STEPS, count)?.unwrap_or(0);
         let shape = match parts.name {
             "constant" => {
@@ -101,7 +101,7 @@ impl FromStr for Schedule {
 /// Steps separated by slashes: commas separate options.
 fn increasing(text: &str) -> Result<Vec<u64>, String> {
     let wrong = || format!("at is one or more steps, each after the one before (200/300), not {text:?}");
-    let step = |part: &str| part.trim().parse().ok().filter(|step| (1..=MOST).contains(step)).ok_or_else(wrong);
+    let step = |part: &str| part.trim().parse().ok().filter(|step| (1..=MAX_STEPS).contains(step)).ok_or_else(wrong);
     let steps = text.split('/').map(step).collect::<Result<Vec<u64>, String>>()?;
     if steps.is_sorted_by(|a, b| a < b) { Ok(steps) } else { Err(wrong()) }
 }

@@ -12,7 +12,7 @@ pub(super) struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// # Errors
     /// An option without a value, or one that stands there twice; in words.
-    pub fn of(text: &'a str) -> Result<Self, String> {
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         let Some((name, rest)) = text.trim().split_once([':', ',']) else {
             return Ok(Self { name: text.trim(), options: Vec::new() });
         };

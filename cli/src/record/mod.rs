@@ -1,18 +1,18 @@
 //! What is kept of a run, and what is said of it: one or several, of a training or a comparison.
 
-mod described;
 pub(crate) mod event;
+mod from_trace;
 pub(crate) mod gradients;
 mod ranks;
-mod recorded;
 mod recorder;
+mod run_description;
 pub(crate) mod summary;
 pub(crate) mod verdict;
 
-pub use described::Description;
+pub use from_trace::recorded;
 pub use ranks::{Stretch, Travelled};
-pub use recorded::recorded;
 pub use recorder::Recorder;
+pub use run_description::Description;
 
 use crate::{
     metrics::{Metrics, or_nan},
@@ -174,7 +174,7 @@ impl Point {
             amax: site.log2_amax,
             bound: site.bound.map(|held| held.to_string()),
             extremes,
-            histogram: Histogram::of(site.row, iteration),
+            histogram: Histogram::from_row(site.row, iteration),
         }
     }
 }
@@ -206,7 +206,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Of a row that observed one, if it saw anything.
-    fn of(row: &Stats, iteration: u64) -> Option<Self> {
+    fn from_row(row: &Stats, iteration: u64) -> Option<Self> {
         let bins = row.bins()?;
         let start = bins.iter().position(|&count| count > 0)?;
         let end = bins.iter().rposition(|&count| count > 0)?;

@@ -21,7 +21,7 @@ pub struct Travelled {
 
 impl Travelled {
     /// Between two counts; none of one rank alone.
-    pub fn of(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
+    pub fn between(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
         (group.size() > 1).then(|| Self {
             ranks: group.size(),
             sent: after.sent - before.sent,

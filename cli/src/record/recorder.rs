@@ -3,8 +3,8 @@
 use super::{Entry, Event, Extremes, Point, Record, Score, SiteSeries, Travelled, ranks};
 use crate::{
     Failure,
-    doubts::Doubts,
     metrics::Metrics,
+    sanity_checks::Doubts,
     tasks::{Answers, On},
 };
 use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning};
@@ -100,7 +100,7 @@ impl Recorder {
     pub fn warned(&mut self, iteration: u64, warning: Option<LossScaleWarning>) {
         if let Some(warning) = warning {
             self.doubts.loss_scale(iteration, warning);
-            self.record.doubts = self.doubts.all();
+            self.record.doubts = self.doubts.sentences();
         }
     }
 
@@ -130,7 +130,7 @@ impl Recorder {
             ranks::add(&mut record.ranks, entry.iteration, entry.seconds, travelled);
         }
         self.doubts.step(entry.iteration, entry.loss, entry.skipped.as_ref().map(|event| event.said.as_str()));
-        record.doubts = self.doubts.all();
+        record.doubts = self.doubts.sentences();
         if entry.skipped.is_some() {
             record.skipped_steps += 1;
             record.skipped_at.push(entry.iteration);
@@ -161,7 +161,7 @@ impl Recorder {
         for metrics in validation.iter().chain(scores) {
             self.doubts.score(*iteration, metrics);
         }
-        self.record.doubts = self.doubts.all();
+        self.record.doubts = self.doubts.sentences();
     }
 
     /// Doubts that nobody has been told yet.
@@ -184,7 +184,7 @@ impl Recorder {
         self.record.samples = samples;
         self.record.activation_bytes = memory.activations;
         self.doubts.weights(unchanged);
-        self.record.doubts = self.doubts.all();
+        self.record.doubts = self.doubts.sentences();
     }
 
     /// A finished run.

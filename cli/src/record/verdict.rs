@@ -68,14 +68,14 @@ impl<'a> Stand<'a> {
     fn lost(&self, baseline: &Self, exam: Exam) -> Vec<usize> {
         let lost = |&score: &usize| {
             let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
-            learned >= LEARNED && (kept.is_nan() || kept < learned / 2.0)
+            learned >= MIN_LEARNED_FRACTION && (kept.is_nan() || kept < learned / 2.0)
         };
         (0..baseline.scores.len()).filter(lost).collect()
     }
 }
 
-/// Part of the way from a constant answer to all right from which on something was learned.
-const LEARNED: f64 = 0.1;
+/// Minimum share of the gap between the constant-answer baseline and a perfect score.
+const MIN_LEARNED_FRACTION: f64 = 0.1;
 
 /// All that is to be said, the most important first.
 pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: Exam) -> Vec<Sentence> {
@@ -87,7 +87,7 @@ pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Re
         return stands.iter().map(|stand| failure(stand, None, exam)).collect();
     };
     if (0..baseline.scores.len())
-        .all(|score| baseline.learned(score, exam).is_nan() || baseline.learned(score, exam) < LEARNED)
+        .all(|score| baseline.learned(score, exam).is_nan() || baseline.learned(score, exam) < MIN_LEARNED_FRACTION)
     {
         return early(baseline, &stands, exam);
     }

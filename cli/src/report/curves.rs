@@ -5,7 +5,7 @@ use super::{
     axis::{Axis, Unit as Scale},
     page::{card, grid, legend, section},
     plot::{Plot, Rows},
-    series::{extent, mean_and_spread, raw, smooth, some},
+    series::{extent, mean_and_spread, raw, sample_positions, smooth},
     text::escape,
 };
 use crate::{
@@ -60,7 +60,7 @@ fn loss(report: &Report<'_>, data: &dyn Dataset, of: impl Fn(&Record) -> Vec<f32
     let y = Axis::new(Scale::Plain, (low - 0.08 * (high - low)).max(0.0), high + 0.05 * (high - low));
     let mut plot = Plot::new(steps(report), y, "training step", data.loss_of());
     for (method, class) in report.coloured() {
-        for run in report.of(method) {
+        for run in report.runs_of(method) {
             plot.line(&format!("raw {class}"), &raw(&of(run)));
         }
     }
@@ -68,7 +68,7 @@ fn loss(report: &Report<'_>, data: &dyn Dataset, of: impl Fn(&Record) -> Vec<f32
         let seeds: Vec<&Vec<f64>> =
             smoothed.iter().filter(|(run, _)| run.method == method).map(|(_, loss)| loss).collect();
         let length = seeds.iter().map(|loss| loss.len()).max().unwrap_or(0);
-        let points = some(length, 200).filter_map(|i| {
+        let points = sample_positions(length, 200).filter_map(|i| {
             let (mean, spread) = mean_and_spread(seeds.iter().filter_map(|loss| loss.get(i).copied()))?;
             Some((i as f64 + 1.0, mean, spread))
         });
@@ -100,12 +100,13 @@ fn over_time(report: &Report<'_>, metric: Metric) -> String {
     let (y, unit) = axis(metric, high);
     let mut plot = Plot::new(steps(report), y, "training step", unit);
     for (method, class) in report.coloured() {
-        let mut times: Vec<u64> = report.of(method).flat_map(|run| &run.scores).map(|score| score.iteration).collect();
+        let mut times: Vec<u64> =
+            report.runs_of(method).flat_map(|run| &run.scores).map(|score| score.iteration).collect();
         times.sort_unstable();
         times.dedup();
         let points = times.into_iter().filter_map(|time| {
             let at = |run: &Record| run.scores.iter().find(|score| score.iteration == time)?.metrics.get(metric);
-            let (mean, spread) = mean_and_spread(report.of(method).filter_map(at))?;
+            let (mean, spread) = mean_and_spread(report.runs_of(method).filter_map(at))?;
             Some((time as f64, mean, spread))
         });
         let points: Vec<_> = points.collect();
@@ -121,7 +122,7 @@ fn over_time(report: &Report<'_>, metric: Metric) -> String {
 /// A dot for each seed, a bar to their mean.
 fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
     let scores = |method: &str| -> Vec<(u64, f64)> {
-        report.of(method).filter_map(|run| Some((run.seed, run.metrics.as_ref()?.get(metric)?))).collect()
+        report.runs_of(method).filter_map(|run| Some((run.seed, run.metrics.as_ref()?.get(metric)?))).collect()
     };
     let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
     let (x, unit) = axis(metric, high);
@@ -154,7 +155,7 @@ fn skipped(report: &Report<'_>) -> String {
         let y = rows.y(i);
         rows.svg.line("grid", (rows.x.from, y), (end, y));
         let (mut count, mut runs) = (0, 0);
-        for run in report.of(method) {
+        for run in report.runs_of(method) {
             count += run.skipped_at.len();
             runs += 1;
             for step in &run.skipped_at {

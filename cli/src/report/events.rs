@@ -11,7 +11,7 @@ use crate::record::{Record, event::Event};
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Skips and repeats";
     let runs: Vec<&Record> =
-        report.coloured().flat_map(|(method, _)| report.of(method)).filter(|run| !run.events.is_empty()).collect();
+        report.coloured().flat_map(|(method, _)| report.runs_of(method)).filter(|run| !run.events.is_empty()).collect();
     if runs.is_empty() {
         return section("events", HEADING, "Every step was taken at its first attempt.", "");
     }

@@ -127,7 +127,7 @@ fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[
 
 /// A method's last exponent at a site, of its first seed.
 fn last(report: &Report<'_>, method: &str, name: &str) -> Option<i32> {
-    report.of(method).find_map(|run| site(run, name)?.alpha.last().copied())
+    report.runs_of(method).find_map(|run| site(run, name)?.alpha.last().copied())
 }
 
 fn bars(svg: &mut Svg, shares: &Shares, x: Axis, top: f64, bottom: f64) {

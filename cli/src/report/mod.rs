@@ -4,8 +4,8 @@
 pub(crate) mod axis;
 mod curves;
 mod events;
-mod first;
 mod histogram;
+mod overview;
 pub(crate) mod page;
 pub(crate) mod plot;
 mod png;
@@ -48,9 +48,9 @@ pub struct Report<'a> {
 /// The page of a training or a comparison, the first, with what was compared beside it.
 pub fn html(reports: &[Report<'_>]) -> String {
     let Some((report, beside)) = reports.split_first() else { return String::new() };
-    let mut sections = vec![first::verdict(reports), first::gradients(report)];
-    sections.extend(report.data.map(|_| first::summary(report)));
-    sections.extend(beside.iter().map(first::beside));
+    let mut sections = vec![overview::verdict(reports), overview::gradients(report)];
+    sections.extend(report.data.map(|_| overview::summary(report)));
+    sections.extend(beside.iter().map(overview::beside));
     sections.extend([
         report.data.map_or_else(String::new, |data| curves::section_of(report, data)),
         scales::section_of(report),
@@ -72,7 +72,7 @@ impl Report<'_> {
     }
 
     /// All seeds of a method.
-    fn of(&self, method: &str) -> impl Iterator<Item = &Record> {
+    fn runs_of(&self, method: &str) -> impl Iterator<Item = &Record> {
         self.runs.iter().copied().filter(move |run| run.method == method)
     }
 
@@ -83,7 +83,7 @@ impl Report<'_> {
 
     /// Those that have cast sites, and runs.
     fn with_sites(&self) -> impl Iterator<Item = (&str, String)> {
-        self.coloured().filter(|(method, _)| self.of(method).any(|run| !run.sites.is_empty()))
+        self.coloured().filter(|(method, _)| self.runs_of(method).any(|run| !run.sites.is_empty()))
     }
 
     /// Those with a scale for every site.

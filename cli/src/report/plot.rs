@@ -77,14 +77,14 @@ pub struct Rows {
 }
 
 const TOP: f64 = 8.0;
-/// Characters of a name that are shown.
-const LONGEST: usize = 24;
+/// Maximum number of characters of a printed name.
+const MAX_LABEL_CHARS: usize = 24;
 
 impl Rows {
     /// Rows with names, and a named axis below.
     pub fn new(names: &[&str], x: Axis, x_name: &str) -> Self {
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let left = (6.2 * longest.min(LONGEST) as f64 + 14.0).max(40.0);
+        let left = (6.2 * longest.min(MAX_LABEL_CHARS) as f64 + 14.0).max(40.0);
         // Few rows are as high as other charts.
         let pitch = (196.0 / names.len().max(1) as f64).clamp(19.0, 34.0);
         let bottom = TOP + pitch * names.len() as f64;
@@ -99,7 +99,7 @@ impl Rows {
         let rows = Self { svg, x, bottom, pitch };
         names.iter().enumerate().fold(rows, |mut rows, (i, name)| {
             let y = rows.y(i) + 3.8;
-            rows.svg.text("row end", (left - 9.0, y), &fitted(name, LONGEST));
+            rows.svg.text("row end", (left - 9.0, y), &fitted(name, MAX_LABEL_CHARS));
             rows
         })
     }

@@ -22,7 +22,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     let content: String = report
         .with_sites()
         .filter_map(|(method, class)| {
-            let run = report.of(method).find(|run| !run.sites.is_empty())?;
+            let run = report.runs_of(method).find(|run| !run.sites.is_empty())?;
             let range = range(run);
             let cards = names
                 .iter()

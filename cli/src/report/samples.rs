@@ -62,7 +62,7 @@ pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
 
 /// What the first seed of a method that has predicted something predicted.
 fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u32]> {
-    report.of(method).map(|run| run.samples.classes()).find(|samples| !samples.is_empty())
+    report.runs_of(method).map(|run| run.samples.classes()).find(|samples| !samples.is_empty())
 }
 
 fn picture(address: Option<String>, caption: &str, name: &str) -> String {
@@ -106,7 +106,7 @@ fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
         content += "<div class=\"sample\">";
         content += &picture(with(truths), &format!("{}: truth", escape(name)), name);
         for method in &report.methods {
-            let mut found = report.of(method).filter_map(|run| run.samples.boxes().get(i));
+            let mut found = report.runs_of(method).filter_map(|run| run.samples.boxes().get(i));
             content += &picture(found.next().and_then(|found| with(found)), &escape(method), method);
         }
         content += "</div>\n";
@@ -142,7 +142,7 @@ fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
     let real = Made { size, pixels: real.to_vec() };
     let mut content = "<div class=\"sample\">".to_owned() + &picture(tiled(&real), "<b>real</b>", "real");
     for (method, class) in report.coloured() {
-        if let Some(made) = report.of(method).find_map(|run| run.samples.made()) {
+        if let Some(made) = report.runs_of(method).find_map(|run| run.samples.made()) {
             let caption = format!("<span class=\"{class}\"><i></i>{}</span>", escape(method));
             content += &picture(tiled(made), &caption, method);
         }
@@ -156,7 +156,7 @@ fn written(report: &Report<'_>, texts: &[[String; 2]]) -> String {
     let one = |(i, [begins, goes_on]): (usize, &[String; 2])| {
         let mut content = format!("<p><b>text</b><br>{}</p>", lines(goes_on));
         for (method, class) in report.coloured() {
-            let texts = report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty());
+            let texts = report.runs_of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty());
             if let Some(Transcript { text, .. }) = texts.and_then(|texts| texts.get(i)) {
                 let name = format!("<span class=\"{class}\"><i></i><b>{}</b></span>", escape(method));
                 content += &format!("<p>{name}<br>{}</p>", lines(text));
@@ -170,7 +170,7 @@ fn written(report: &Report<'_>, texts: &[[String; 2]]) -> String {
 /// Of recordings or sentences: a row for each, a column for each method; `marked`, where what a method says is wrong.
 fn texts(report: &Report<'_>, heads: [&str; 2], rows: &[[String; 2]], marked: bool) -> String {
     let texts = |method: &str| {
-        report.of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()
+        report.runs_of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()
     };
     let methods: Vec<(&str, String, &[Transcript])> =
         report.coloured().map(|(method, class)| (method, class, texts(method))).collect();

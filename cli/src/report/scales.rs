@@ -68,12 +68,12 @@ fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, clas
     let mut rows = Rows::new(&short(names), range, "scale 2^α");
     for (other, class) in report.with_sites().filter(|(other, _)| super::threshold(other).is_none()) {
         let ends = |run: &Record| run.sites.first().and_then(|site| site.alpha.last()).copied();
-        for alpha in report.of(other).filter_map(ends) {
+        for alpha in report.runs_of(other).filter_map(ends) {
             rows.mark(&format!("dashed {class}"), f64::from(alpha));
         }
     }
     for (i, name) in names.iter().enumerate() {
-        let seeds: Vec<_> = report.of(method).filter_map(|run| site(run, name)).collect();
+        let seeds: Vec<_> = report.runs_of(method).filter_map(|run| site(run, name)).collect();
         let all = || seeds.iter().flat_map(|site| &site.alpha).copied().map(f64::from);
         let Some((mean, spread)) = mean_and_spread(all()) else { continue };
         let (y, (low, high)) = (rows.y(i), extent(all()));
@@ -81,7 +81,7 @@ fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, clas
         let tip = format!("{name}: mean 2^{mean:.1} ± {spread:.1}, from {} to {}", power(2, low), power(2, high));
         let (from, to) = (rows.x.at(mean - spread) - 1.0, rows.x.at(mean + spread) + 1.0);
         rows.svg.rect(&format!("bar {class}"), (from, y - 4.5), (to, y + 4.5), &tip);
-        for (site, run) in seeds.iter().zip(report.of(method)) {
+        for (site, run) in seeds.iter().zip(report.runs_of(method)) {
             if let Some(&last) = site.alpha.last() {
                 let tip = format!("{name}, seed {}: {} at the end", run.seed, power(2, f64::from(last)));
                 rows.svg.dot(&format!("fill {class}"), (rows.x.at(f64::from(last)), y), 3.0, &tip);
@@ -95,7 +95,7 @@ fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, clas
 fn together(report: &Report<'_>, names: &[&str], range: Axis, method: &str) -> String {
     let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
     let mut plot = Plot::new(Axis::new(Unit::Plain, 0.0, last as f64), range, "training step", "scale 2^α");
-    let Some(run) = report.of(method).find(|run| !run.sites.is_empty()) else { return String::new() };
+    let Some(run) = report.runs_of(method).find(|run| !run.sites.is_empty()) else { return String::new() };
     for (i, name) in names.iter().enumerate() {
         if let Some(site) = site(run, name) {
             // Nine colours.
@@ -116,7 +116,7 @@ fn over_time(report: &Report<'_>, name: &str, range: Axis) -> String {
     let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
     let mut plot = Plot::small(Axis::new(Unit::Plain, 0.0, last as f64), range);
     for (method, class) in report.with_sites() {
-        for site in report.of(method).filter_map(|run| site(run, name)) {
+        for site in report.runs_of(method).filter_map(|run| site(run, name)) {
             plot.line(&format!("line {class}"), &steps(site));
         }
     }

@@ -48,7 +48,7 @@ pub fn raw(values: &[f32]) -> Vec<Point> {
 }
 
 /// Positions of at most about `count` of `length`, the last among them.
-pub fn some(length: usize, count: usize) -> impl Iterator<Item = usize> {
+pub fn sample_positions(length: usize, count: usize) -> impl Iterator<Item = usize> {
     let step = length.div_ceil(count).max(1);
     (0..length).filter(move |i| i % step == 0 || i + 1 == length)
 }
@@ -71,8 +71,8 @@ mod tests {
         assert_eq!((mean_and_spread([5.0]), mean_and_spread([])), (Some((5.0, 0.0)), None));
         assert_eq!(smooth(&[4.0; 100])[99], 4.0);
         assert!(smooth(&[f32::NAN, 2.0])[0].is_nan());
-        assert_eq!(some(10, 4).collect::<Vec<_>>(), [0, 3, 6, 9]);
-        assert_eq!(some(0, 4).count(), 0);
+        assert_eq!(sample_positions(10, 4).collect::<Vec<_>>(), [0, 3, 6, 9]);
+        assert_eq!(sample_positions(0, 4).count(), 0);
         assert_eq!(without_repeats(vec![(1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (4.0, 3.0)]).len(), 3);
         assert!(raw(&vec![1.0; 5000]).len() <= 302);
     }

@@ -13,8 +13,8 @@ use super::{
 use crate::record::{Record, SiteSeries};
 use std::collections::BTreeMap;
 
-/// Least share on the axes, as a power of ten.
-const LEAST: f64 = -7.0;
+/// Smallest share on the axes, as a power of ten.
+const MIN_LOG10_SHARE: f64 = -7.0;
 
 /// Rules that may bind, with their colours.
 const RULES: [(&str, &str); 5] =
@@ -74,12 +74,12 @@ fn rules(rules: impl Iterator<Item = (&'static str, &'static str)>) -> String {
 }
 
 fn axis() -> Axis {
-    Axis::new(Unit::Power(10), LEAST, 0.0)
+    Axis::new(Unit::Power(10), MIN_LOG10_SHARE, 0.0)
 }
 
 /// log10, with all below the axis at its end.
 fn place(share: f64) -> f64 {
-    if share > 0.0 { share.log10().max(LEAST) } else { LEAST }
+    if share > 0.0 { share.log10().max(MIN_LOG10_SHARE) } else { MIN_LOG10_SHARE }
 }
 
 fn marked(rows: &mut Rows, gammas: impl Iterator<Item = f64>) {
@@ -100,7 +100,7 @@ fn measured(report: &Report<'_>, names: &[&str], share: fn(&SiteSeries) -> Optio
         for (lane, (method, class)) in report.with_sites().enumerate() {
             // Methods one below the other, so that none hides another.
             let y = y + (lane as f64 - (lanes - 1.0) / 2.0) * (9.0 / lanes);
-            let shares = report.of(method).filter_map(|run| site(run, name)).filter_map(share);
+            let shares = report.runs_of(method).filter_map(|run| site(run, name)).filter_map(share);
             if let Some((mean, _)) = mean_and_spread(shares) {
                 let tip = format!("{name}, {method}: {}", percent(mean));
                 rows.svg.dot(&format!("fill {class}"), (rows.x.at(place(mean)), y), 3.4, &tip);
@@ -112,7 +112,7 @@ fn measured(report: &Report<'_>, names: &[&str], share: fn(&SiteSeries) -> Optio
 
 /// Over all seeds: the largest.
 fn largest(report: &Report<'_>, method: &str, name: &str, value: fn(&SiteSeries) -> Option<f64>) -> Option<f64> {
-    report.of(method).filter_map(|run| site(run, name)).filter_map(value).reduce(f64::max)
+    report.runs_of(method).filter_map(|run| site(run, name)).filter_map(value).reduce(f64::max)
 }
 
 fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> String {
@@ -145,7 +145,7 @@ fn worst_predicted(site: &SiteSeries) -> Option<f64> {
 /// How often each rule held, over all seeds.
 fn counts(report: &Report<'_>, method: &str, name: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    let bounds = report.of(method).filter_map(|run: &Record| site(run, name)).flat_map(|site| &site.bound);
+    let bounds = report.runs_of(method).filter_map(|run: &Record| site(run, name)).flat_map(|site| &site.bound);
     for rule in bounds.flatten() {
         *counts.entry(rule.clone()).or_default() += 1;
     }
@@ -173,7 +173,7 @@ fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
     let row = |name: &&str| {
         let largest = |value| largest(report, method, name, value).map_or_else(|| "–".to_owned(), percent);
         let bound: Vec<String> = counts(report, method, name).keys().cloned().collect();
-        let overflows: u64 = report.of(method).filter_map(|run| site(run, name)?.overflows.last().copied()).sum();
+        let overflows: u64 = report.runs_of(method).filter_map(|run| site(run, name)?.overflows.last().copied()).sum();
         format!(
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td>\
              <td>{}</td></tr>\n",

@@ -120,7 +120,7 @@ impl Amp {
 
     /// A method with this level and these layers, where they were said; what is all f32 stays so.
     #[must_use]
-    pub fn of(&self, method: Method) -> Method {
+    pub fn apply_to(&self, method: Method) -> Method {
         if is_fp32(&method) {
             return method;
         }
@@ -140,7 +140,7 @@ impl Amp {
         if is_fp32(&method) && contradicts {
             return Err(Failure::at("--amp", "fp32 is all f32 (O0); choose another method"));
         }
-        Ok(self.of(method))
+        Ok(self.apply_to(method))
     }
 
     /// In words, if something was said.

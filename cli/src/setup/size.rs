@@ -1,6 +1,6 @@
 //! `--size`: of a network, of images, or of both.
 
-use crate::{data::Size, text::as_text};
+use crate::{data::Size, serde_text::as_text};
 use std::{fmt, str::FromStr};
 
 /// How large a network is.

@@ -10,7 +10,7 @@ pub const SIDE: usize = 32;
 ///
 /// # Errors
 /// No CPU.
-pub fn of(
+pub fn describe_layers(
     parameters: Parameters, method: Method, side: usize, labels: &[u8],
     loss: impl for<'t> Fn(Var<'t>, Var<'t>) -> Var<'t>,
 ) -> Result<Vec<PlanRow>, Failure> {

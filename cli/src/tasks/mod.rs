@@ -3,32 +3,32 @@
 //! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`Kind`] and a [`Dataset`]: the
 //! compiler asks for all else.
 
-mod answers;
-mod apply;
 mod classify;
 mod detect;
 mod generate;
+mod inference;
 mod language;
 mod layers;
 mod networks;
 mod pixels;
+mod predictions;
+mod report_samples;
 mod run;
 mod segnet;
-mod shown;
 mod speech;
 pub mod torch;
 mod translate;
 mod weights;
 
-pub use answers::{Answers, Found, Made, Transcript};
-pub use apply::{Apply, Export, Fill, Normal, Trained};
 pub use classify::Classifier;
 pub use detect::colour;
+pub use inference::{Apply, Export, Fill, Normal, Trained};
 pub use language::Choice;
 pub use networks::{ClassifyNet, Net, Network};
 pub use pixels::Pixels;
+pub use predictions::{Answers, Found, Made, Transcript};
+pub use report_samples::{BoxedSample, Exam, Samples, samples};
 pub use run::{On, Run};
-pub use shown::{BoxedSample, Exam, Samples, samples};
 pub use torch::{Reads, Recognised};
 
 use crate::{

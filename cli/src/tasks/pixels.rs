@@ -1,6 +1,6 @@
 //! By what a loss over pixels is divided.
 
-use crate::text::as_text;
+use crate::serde_text::as_text;
 use gradscale::core::ops::Divisor;
 use std::{fmt, str::FromStr};
 

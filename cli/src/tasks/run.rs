@@ -1,14 +1,15 @@
 //! A training: a task's network and batches in the hands of a trainer.
 
-mod answered;
-mod joined;
+mod distributed;
+mod predict;
 mod steps;
-mod unchanged;
+mod untrained_params;
 
-pub(super) use answered::{best, logits, numbers, predict};
+pub(super) use predict::{best, logits, numbers, predict};
 
 use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
+use distributed::joined;
 use gradscale::{
     Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters,
     Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
@@ -17,11 +18,10 @@ use gradscale::{
     parallel::{Measured, Route, Traffic},
     sites::LossScaleWarning,
 };
-use joined::joined;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 use steps::{Cut, FirstTurn};
-use unchanged::only_decayed;
+use untrained_params::only_decayed;
 
 /// Images that scores are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

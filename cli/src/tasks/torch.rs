@@ -36,7 +36,7 @@ impl Recognised {
     ///
     /// # Errors
     /// Bytes that are no safetensors file, or names and shapes of no network of this program; in words.
-    pub fn of(bytes: &[u8]) -> Result<Self, String> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
         if let Some(found) = Task::value_variants().iter().find_map(|task| task.kind().recognise(&file)) {
             return Ok(found);

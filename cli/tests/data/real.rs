@@ -187,7 +187,7 @@ fn texts() {
         let unknown = data.vocabulary.number("<unk>").expect("is there");
         assert_eq!(data.counts[unknown as usize], 11_718);
         let test = text(&path.join("test.txt")).expect("text");
-        let words: Vec<&str> = Tokens::Words.of(&test).collect();
+        let words: Vec<&str> = Tokens::Words.split(&test).collect();
         assert_eq!(words.iter().filter(|word| **word == "<unk>").count(), 15_218);
         assert_eq!(Vocabulary::new(Tokens::Words, &words).len(), 14_143);
         // As it was, but for blanks.

@@ -7,11 +7,12 @@ mod table;
 pub use arguments::Compare;
 
 use crate::{
-    Failure, doubts,
+    Failure,
     machine::Origin,
     output,
     record::{Entry, Record, Recorder},
     report::{self, Report},
+    sanity_checks,
     setup::CHAOS,
     tasks::{Dataset, On, Opening, Together, open},
 };
@@ -89,7 +90,7 @@ fn train(
     arguments: &Compare, data: &dyn Dataset, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
-    let method = arguments.setup.amp.of(method.clone());
+    let method = arguments.setup.amp.apply_to(method.clone());
     let (device, threads) = (arguments.setup.device(), arguments.threads);
     let (weights, parts, together, perturbed) = (None, None, Together::alone(), name == CHAOS);
     let opening = Opening { device, threads, settings, method, seed, weights, perturbed, parts, together };
@@ -113,7 +114,7 @@ fn train(
         let losses = run.losses();
         let mut entry = recorder.step(iteration, (&outcome, &losses), (seconds, None), &run.sites(), sampled);
         recorder.warned(iteration, run.warning());
-        doubts::say(bar, &about, &recorder.news());
+        sanity_checks::say(bar, &about, &recorder.news());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;
         bar.set_message(format!("{name}, seed {seed}: loss {loss:.4}, {skipped} skipped, {repeated} repeated"));
@@ -139,6 +140,6 @@ fn train(
         recorder.scored(&Entry { scores: Some(metrics.clone()), validation, ..last });
     }
     recorder.finish(metrics, run.samples()?, memory, &run.unchanged()?);
-    doubts::say(bar, &about, &recorder.news());
+    sanity_checks::say(bar, &about, &recorder.news());
     Ok(recorder.done())
 }

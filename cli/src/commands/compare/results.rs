@@ -51,7 +51,7 @@ pub struct Case<'a> {
 impl<'a> Case<'a> {
     /// Before any run.
     pub fn new(arguments: &'a Compare, data: &'a dyn Dataset) -> Self {
-        Self { arguments, described: Description::of(data), runs: Vec::new(), paired: Vec::new(), data }
+        Self { arguments, described: Description::from_dataset(data), runs: Vec::new(), paired: Vec::new(), data }
     }
 
     /// One run more.

@@ -8,11 +8,12 @@ use gradscale::core::{
 use num_bigint::BigUint;
 use std::fmt::Write;
 
-/// Beyond 10^±FAR nothing can be told apart: binary128 ends at 10^4933 and 10^-4966.
-const FAR: i64 = 6000;
+/// Limit of decimal exponents, in powers of ten. Every format rounds beyond it alike, because binary128 ends at 10^4933
+/// and 10^-4966.
+const MAX_DECIMAL_EXPONENT: i64 = 6000;
 
-/// Digits that are printed at most.
-const SHOWN: usize = 64;
+/// Maximum number of printed digits.
+const MAX_PRINTED_DIGITS: usize = 64;
 /// Digits of a number that has more.
 const ROUNDED: usize = 36;
 
@@ -53,8 +54,8 @@ impl Number {
         let leading = power.saturating_add(i64::try_from(digits.len()).ok()?);
         let (digits, power) = match leading {
             _ if digits.is_empty() => ("0", 0),
-            FAR.. => ("1", FAR),
-            ..=-6000 => ("1", -FAR),
+            MAX_DECIMAL_EXPONENT.. => ("1", MAX_DECIMAL_EXPONENT),
+            ..=-6000 => ("1", -MAX_DECIMAL_EXPONENT),
             _ => (digits, power),
         };
         let digits = BigUint::parse_bytes(digits.as_bytes(), 10)?;
@@ -136,7 +137,7 @@ fn finite(parts: &Parts) -> String {
     };
     let mut digits = number.to_string();
     let mut note = "";
-    if digits.trim_end_matches('0').len() > SHOWN {
+    if digits.trim_end_matches('0').len() > MAX_PRINTED_DIGITS {
         let cut = digits.len() - ROUNDED;
         let unit = BigUint::from(10u8).pow(u32::try_from(cut).unwrap_or(u32::MAX));
         digits = ((number + (&unit >> 1u8)) / unit).to_string();

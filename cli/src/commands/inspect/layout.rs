@@ -21,7 +21,7 @@ impl Layout {
     /// The same, quadruple precision.
     pub const BINARY128: Self = Self { name: "binary128", exponent_bits: 15, mantissa_bits: 112, top: Top::Infinity };
 
-    pub const fn of(format: Format) -> Self {
+    pub const fn from_format(format: Format) -> Self {
         let (exponent_bits, mantissa_bits) = (format.exponent_bits(), format.mantissa_bits());
         Self { name: format.name(), exponent_bits, mantissa_bits, top: format.top() }
     }

@@ -62,12 +62,12 @@ enum Name {
 impl Name {
     const fn layout(self) -> Layout {
         match self {
-            Self::F16 => Layout::of(Format::FP16),
-            Self::Bf16 => Layout::of(Format::BF16),
-            Self::E5m2 => Layout::of(Format::E5M2),
-            Self::E4m3 => Layout::of(Format::E4M3),
-            Self::Tf32 => Layout::of(Format::TF32),
-            Self::F32 => Layout::of(Format::FP32),
+            Self::F16 => Layout::from_format(Format::FP16),
+            Self::Bf16 => Layout::from_format(Format::BF16),
+            Self::E5m2 => Layout::from_format(Format::E5M2),
+            Self::E4m3 => Layout::from_format(Format::E4M3),
+            Self::Tf32 => Layout::from_format(Format::TF32),
+            Self::F32 => Layout::from_format(Format::FP32),
             Self::F64 => Layout::BINARY64,
             Self::F128 => Layout::BINARY128,
         }

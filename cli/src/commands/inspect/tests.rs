@@ -62,13 +62,14 @@ fn decimals_are_rounded_once() {
         let wide: f64 = text.parse().expect("a number");
         let single: f32 = text.parse().expect("a number");
         assert_eq!(bits(Layout::BINARY64), u128::from(wide.to_bits()), "{text}");
-        assert_eq!(bits(Layout::of(Format::FP32)), u128::from(single.to_bits()), "{text}");
-        let zero = number.round(Layout::of(Format::FP16), Round::TowardZero);
+        assert_eq!(bits(Layout::from_format(Format::FP32)), u128::from(single.to_bits()), "{text}");
+        let zero = number.round(Layout::from_format(Format::FP16), Round::TowardZero);
         assert_eq!(zero.0, u128::from(Format::FP16.encode_f64(wide, Round::TowardZero).bits), "{text}");
     }
     // Of binary16 by way of f64 that would be the even neighbour.
-    let half =
-        |text: &str| Number::parse(text).expect("a number").round(Layout::of(Format::FP16), Round::NearestEven).0;
+    let half = |text: &str| {
+        Number::parse(text).expect("a number").round(Layout::from_format(Format::FP16), Round::NearestEven).0
+    };
     assert_eq!((half("1.00048828125"), half("1.00048828125000000000000000000000000000001")), (0x3C00, 0x3C01));
 }
 
@@ -98,7 +99,7 @@ fn values_are_printed_exactly() {
     assert_eq!(decimal(&Layout::BINARY64.parts(0x3FB9_9999_9999_999A)), {
         "0.1000000000000000055511151231257827021181583404541015625"
     });
-    assert_eq!(decimal(&Layout::of(Format::FP32).parts(0xC248_0000)), "-50");
+    assert_eq!(decimal(&Layout::from_format(Format::FP32).parts(0xC248_0000)), "-50");
     assert_eq!(
         decimal(&Layout::BINARY128.parts(1)),
         "6.47517511943802511092443895822764655e-4966 (rounded to 36 digits)"

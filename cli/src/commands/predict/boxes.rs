@@ -4,7 +4,7 @@ use super::{Predict, png};
 use crate::{
     Failure,
     data::Picture,
-    drawing::{LIKELY, framed},
+    drawing::{MIN_DRAWN_SCORE, framed},
     output,
     tasks::{Apply, Classes, colour},
 };
@@ -28,7 +28,7 @@ pub(super) fn look(
             let [top, bottom] = [1, 3].map(|i| one.corners[i] * size[0] as f32);
             let place = format!("{left:.1}\t{top:.1}\t{right:.1}\t{bottom:.1}");
             writeln!(table, "{}\t{name}\t{:.4}\t{place}", path.display(), one.score).ok();
-            if let (true, Some(count)) = (one.score >= LIKELY, counts.get_mut(one.class as usize)) {
+            if let (true, Some(count)) = (one.score >= MIN_DRAWN_SCORE, counts.get_mut(one.class as usize)) {
                 *count += 1;
             }
         }

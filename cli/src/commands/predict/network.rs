@@ -62,7 +62,7 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
         return of_checkpoint(&Found::new(path, bytes)?, (device, threads));
     }
-    let recognised = Recognised::of(&bytes).map_err(failed)?;
+    let recognised = Recognised::parse(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
     let (mut size, mut fit) = (None, Fit { boxes: recognised.task == Task::Detect, ..Fit::default() });
     if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {

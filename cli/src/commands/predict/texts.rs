@@ -19,7 +19,7 @@ pub(super) fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn App
             let cause = format!("{} samples in a second, and the network hears {rate}", sound.rate);
             return Err(Failure::file(path, cause));
         }
-        let numbers: Vec<u8> = spectra.of(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let numbers: Vec<u8> = spectra.compute(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();
         let frequencies = spectra.frequencies();
         let answers = applied.predict([numbers.len() / 4 / frequencies, frequencies, 1], &numbers)?;
         for Transcript { text, greedy } in answers.texts() {

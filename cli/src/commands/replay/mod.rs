@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, output,
-    rule::{BEFORE, spelled},
+    rule_versions::{LEGACY_HISTORY, spelled},
     trace::{self, Step},
 };
 use clap::Args;
@@ -43,9 +43,10 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     let count = steps.len() as u64;
     let (name, method) = match &arguments.method {
         Some(asked) => read(asked, count)?,
-        None => {
-            read(&steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", BEFORE)), count)?
-        }
+        None => read(
+            &steps.iter().find_map(|step| step.method.clone()).unwrap_or_else(|| spelled("gs", LEGACY_HISTORY)),
+            count,
+        )?,
     };
     replay::keep_weights(&mut steps, method.weight_gradients)
         .map_err(|cause| Failure::file(&arguments.trace, cause))?;

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const KEPT: usize = 2;
+const RETAINED_CHECKPOINTS: usize = 2;
 const STEM: &str = "checkpoint-";
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Checkpoints {
     }
 
     /// Paths by iteration, in order.
-    pub fn all(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
+    pub fn list(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
         let numbered = self.entries()?.into_iter().filter_map(|path| {
             let number = path.file_name()?.to_str()?.strip_prefix(STEM)?.strip_suffix(".safetensors")?.parse().ok()?;
             Some((number, path))
@@ -60,7 +60,7 @@ impl Checkpoints {
     /// The latest that is intact, and what is wrong with those after it.
     pub fn newest(&self) -> Result<(Found, Vec<(PathBuf, Failure)>), Failure> {
         let mut damaged = Vec::new();
-        for (iteration, path) in self.all()?.into_iter().rev() {
+        for (iteration, path) in self.list()?.into_iter().rev() {
             match Found::read(&path) {
                 Ok(found) => return Ok((Found { iteration, ..found }, damaged)),
                 Err(error) => damaged.push((path, error)),
@@ -82,14 +82,14 @@ impl Checkpoints {
 
     /// Forgets those before the last two, and what a process that was killed had half written.
     pub fn prune(&self) -> Result<(), Failure> {
-        let all = self.all()?;
+        let all = self.list()?;
         for path in self.entries()? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name.starts_with(STEM) && name.ends_with(".part") {
                 fs::remove_file(&path).map_err(|error| Failure::file(&path, error))?;
             }
         }
-        for old in all.values().rev().skip(KEPT) {
+        for old in all.values().rev().skip(RETAINED_CHECKPOINTS) {
             fs::remove_file(old).map_err(|error| Failure::file(old, error))?;
         }
         Ok(())

@@ -26,7 +26,7 @@ impl Files {
         // What does not fit has been said before a directory is made.
         let directory = output::directory(out, "train", "log.jsonl")?;
         let checkpoints = Checkpoints::new(&directory);
-        if let Some(there) = checkpoints.all()?.into_values().next() {
+        if let Some(there) = checkpoints.list()?.into_values().next() {
             let go_on = resume_command(&directory);
             let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
             return Err(Failure::file(&there, cause));

@@ -4,8 +4,8 @@ use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// Steps that are kept, so that a checkpoint's header stays far from its limit.
-const MOST: usize = 1 << 20;
+/// Maximum number of recorded losses. 2^20 losses take 8 MiB, far below the limit of a checkpoint's header.
+const MAX_LOSSES: usize = 1 << 20;
 /// Hexadecimal digits of a loss.
 const DIGITS: usize = 8;
 
@@ -29,8 +29,8 @@ pub struct Known {
 
 impl History {
     /// Of what was recorded so far: one loss for each step, from the first.
-    pub fn of(record: &Record) -> Self {
-        let start = record.loss.len().saturating_sub(MOST);
+    pub fn from_record(record: &Record) -> Self {
+        let start = record.loss.len().saturating_sub(MAX_LOSSES);
         let first = start as u64 + 1;
         let mut losses = String::with_capacity(DIGITS * (record.loss.len() - start));
         for loss in &record.loss[start..] {

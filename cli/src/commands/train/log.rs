@@ -150,9 +150,9 @@ fn steps(all: &BTreeSet<u64>) -> String {
         }
     }
     let range = |[start, end]: &[u64; 2]| if start == end { start.to_string() } else { format!("{start}–{end}") };
-    const SHOWN: usize = 8;
-    let mut words: Vec<String> = ranges.iter().take(SHOWN).map(range).collect();
-    if ranges.len() > SHOWN {
+    const MAX_RANGES: usize = 8;
+    let mut words: Vec<String> = ranges.iter().take(MAX_RANGES).map(range).collect();
+    if ranges.len() > MAX_RANGES {
         words.push(format!("… ({} in all)", all.len()));
     }
     format!("{} {}", if all.len() == 1 { "step" } else { "steps" }, words.join(", "))
@@ -176,7 +176,7 @@ mod tests {
             recorder.restore(&entry);
         }
         log.sync().expect("a disk");
-        (fs::read(path).expect("a log"), History::of(recorder.record()))
+        (fs::read(path).expect("a log"), History::from_record(recorder.record()))
     }
 
     fn entries() -> Vec<Entry> {

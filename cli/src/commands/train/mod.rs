@@ -2,27 +2,29 @@
 
 pub(crate) mod checkpoints;
 mod files;
+mod gradient_transport;
 mod history;
 mod log;
 mod plan;
 mod signals;
 mod tensorboard;
 mod times;
-mod ways;
 
 use crate::{
-    Failure, doubts,
+    Failure,
     machine::Origin,
     metrics::Metrics,
     output, ranks,
     record::{Description, Recorder, Travelled},
     report::Report,
+    sanity_checks,
     tasks::{Dataset, On, Run},
     trace,
 };
 use checkpoints::{Checkpoints, Found};
 use clap::Args;
 use files::{Files, lock};
+use gradient_transport::{measured, route};
 use gradscale::{
     Difference, MemoryReport,
     core::stats::Detail,
@@ -40,7 +42,6 @@ use std::{
     time::Instant,
 };
 use times::Times;
-use ways::{measured, route};
 
 /// `gradscale train`.
 #[derive(Clone, Debug, Args)]
@@ -141,7 +142,7 @@ impl Here {
             return Err(Failure::file(directory, "no such directory"));
         }
         let checkpoints = Checkpoints::new(directory);
-        if checkpoints.all()?.is_empty() {
+        if checkpoints.list()?.is_empty() {
             return Err(Failure::file(directory, "no checkpoint to resume from"));
         }
         let lock = lock(directory)?;
@@ -278,7 +279,7 @@ impl Training<'_> {
         let signal = self.signals.received_by(self.group)?.filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
         let losses = self.run.losses();
-        let travelled = Travelled::of(self.group, before, self.run.traffic());
+        let travelled = Travelled::between(self.group, before, self.run.traffic());
         let sites = self.run.sites();
         let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
         drop(sites);
@@ -300,7 +301,7 @@ impl Training<'_> {
             if !saves {
                 return Ok(());
             }
-            let content = checkpoints::content(&*self.run, self.plan, &History::of(self.recorder.record()))?;
+            let content = checkpoints::content(&*self.run, self.plan, &History::from_record(self.recorder.record()))?;
             if let Some(files) = &mut self.files {
                 files.save(&content, iteration)?;
             }
@@ -326,7 +327,7 @@ impl Training<'_> {
                 bar.suspend(|| output::print(&line))?;
             }
         }
-        doubts::say(bar, &self.plan.method, &self.recorder.news());
+        sanity_checks::say(bar, &self.plan.method, &self.recorder.news());
         Ok(signal)
     }
 
@@ -339,7 +340,7 @@ impl Training<'_> {
         }
         let Some(Files { directory, .. }) = &self.files else { return Ok(()) };
         let path = directory.join("report.html");
-        let (plan, origin, described) = (self.plan, Origin::here(), Description::of(self.data));
+        let (plan, origin, described) = (self.plan, Origin::here(), Description::from_dataset(self.data));
         let report = Report {
             title: described.title(&plan.setup),
             circumstances: described.circumstances(&plan.setup, plan.pixels, plan.iters(), &[plan.seed], &origin),

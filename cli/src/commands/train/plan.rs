@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     optimizer::Schedule,
-    rule,
+    rule_versions,
     setup::Setup,
     tasks::{Dataset, Opening, Pixels, Run, Together, open},
 };
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "METHOD", default_value = "gs")]
     pub(super) method: String,
     /// What the method remembers where it does not say.
-    #[arg(skip = rule::TODAY.to_owned())]
+    #[arg(skip = rule_versions::CURRENT_HISTORY.to_owned())]
     #[serde(default = "before")]
     history: String,
     /// What the sum of losses is divided by: a number of pixels or images (learning rate, weight decay and --clip make
@@ -118,7 +118,7 @@ impl<T: fmt::Display> From<Named<T>> for String {
 
 /// Older checkpoints do not say.
 fn before() -> String {
-    rule::BEFORE.to_owned()
+    rule_versions::LEGACY_HISTORY.to_owned()
 }
 
 /// Steps, unless told.
@@ -222,7 +222,11 @@ impl Plan {
         }
         let setup = Setup { device: given.setup.device.or(self.setup.device), ..self.setup };
         // The rule that it was begun with, whatever this version makes of the method's name.
-        let method = if self.history == rule::TODAY { self.method } else { rule::spelled(&self.method, &self.history) };
+        let method = if self.history == rule_versions::CURRENT_HISTORY {
+            self.method
+        } else {
+            rule_versions::spelled(&self.method, &self.history)
+        };
         Ok(Self {
             setup,
             method,
@@ -294,7 +298,7 @@ impl Plan {
 
     /// With the precision that goes with it.
     pub(crate) fn method(&self) -> Result<Method, Failure> {
-        Ok(self.setup.amp.of(self.scaling()?))
+        Ok(self.setup.amp.apply_to(self.scaling()?))
     }
 
     fn scaling(&self) -> Result<Method, Failure> {

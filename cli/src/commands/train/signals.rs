@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-/// How often one looks for a signal that is to be answered at once.
-const LISTEN: Duration = Duration::from_millis(20);
+/// Time between two checks for a signal that must be handled at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub struct Signals {
@@ -50,7 +50,7 @@ impl Signals {
         let (received, text) = (Arc::clone(&self.received), Failure::plain(text));
         thread::spawn(move || {
             while received.load(Ordering::Relaxed) == 0 {
-                thread::sleep(LISTEN);
+                thread::sleep(POLL_INTERVAL);
             }
             output::warn(&text);
         });

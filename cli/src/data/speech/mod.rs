@@ -1,7 +1,7 @@
 //! Recordings of speech with what was said.
 
-mod made_up;
 mod spectrum;
+mod synthetic;
 mod wav;
 
 pub use spectrum::Spectra;
@@ -42,7 +42,7 @@ pub struct Spoken {
 
 impl Spoken {
     fn new(name: String, text: String, spectra: &Spectra, samples: &[f32]) -> Self {
-        let all = spectra.of(samples);
+        let all = spectra.compute(samples);
         Self { name, text, frames: all.len() / spectra.frequencies(), spectra: all }
     }
 }
@@ -99,9 +99,9 @@ impl Speech {
             (None, Some(_)) => return Err(Cause::Missing("test.txt is there".into()).at(dir.join("train.txt"))),
         };
         let mut heard = Heard { reading, texts, spectra: None, bytes: 0 };
-        let train = heard.all(&train, &mut broken)?;
-        let test = heard.all(&test, &mut broken)?;
-        let validation = validation.map(|files| heard.all(&files, &mut broken)).transpose()?;
+        let train = heard.read_files(&train, &mut broken)?;
+        let test = heard.read_files(&test, &mut broken)?;
+        let validation = validation.map(|files| heard.read_files(&files, &mut broken)).transpose()?;
         for (part, list) in [(&train, "train"), (&test, "test")] {
             if part.is_empty() {
                 return Err(Cause::Sound(format!("no recordings for {list}")).at(dir));
@@ -121,12 +121,12 @@ impl Speech {
     /// # Errors
     /// None; as [`Spectra::new`].
     pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, String> {
-        let spectra = Spectra::new(made_up::RATE)?;
-        let [train, test] = made_up::recordings(seed, &spectra);
+        let spectra = Spectra::new(synthetic::RATE)?;
+        let [train, test] = synthetic::recordings(seed, &spectra);
         let mut notes = Notes::default();
         let letters = letters([&train, &test]);
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
-        let (rate, frequencies) = (made_up::RATE, spectra.frequencies());
+        let (rate, frequencies) = (synthetic::RATE, spectra.frequencies());
         Ok(Self { name: "made-up words".into(), letters, rate, frequencies, train, validation, test, notes })
     }
 }
@@ -154,7 +154,7 @@ impl Texts {
         Ok(Self::Table(path, table))
     }
 
-    fn of(&self, path: &Path) -> Result<String, DataError> {
+    fn find_text(&self, path: &Path) -> Result<String, DataError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match self {
             Self::Table(table, texts) => {
@@ -182,10 +182,10 @@ struct Heard<'a> {
 }
 
 impl Heard<'_> {
-    fn all(&mut self, files: &[PathBuf], broken: &mut Broken<'_>) -> Result<Vec<Spoken>, DataError> {
+    fn read_files(&mut self, files: &[PathBuf], broken: &mut Broken<'_>) -> Result<Vec<Spoken>, DataError> {
         let mut all = Vec::new();
         for path in files {
-            let one = self.one(path);
+            let one = self.read_file(path);
             if let Ok(spoken) = &one {
                 self.bytes += 4 * spoken.spectra.len() as u64;
                 if self.bytes > self.reading.memory.saturating_mul(1_000_000) {
@@ -198,8 +198,8 @@ impl Heard<'_> {
         broken.keep(all)
     }
 
-    fn one(&mut self, path: &Path) -> Result<Spoken, DataError> {
-        let (text, sound) = (self.texts.of(path)?, Sound::read(path)?);
+    fn read_file(&mut self, path: &Path) -> Result<Spoken, DataError> {
+        let (text, sound) = (self.texts.find_text(path)?, Sound::read(path)?);
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let spectra = match &self.spectra {
             Some((rate, _, spectra)) if *rate == sound.rate => spectra.clone(),

@@ -46,7 +46,7 @@ impl Spectra {
 
     /// Spectra of a recording, `[frames, frequencies]`; a short one is followed by silence.
     #[must_use]
-    pub fn of(&self, samples: &[f32]) -> Vec<f32> {
+    pub fn compute(&self, samples: &[f32]) -> Vec<f32> {
         let mut all = self.logarithms(samples);
         let count = all.len().max(1) as f64;
         let mean = all.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
@@ -99,7 +99,7 @@ mod tests {
         let (sound, right, normal) = (row("sound"), row("y"), row("normal"));
         let spectra = Spectra::new(8000).expect("a rate");
         assert_eq!(spectra.frequencies(), 81);
-        for (found, right) in [(spectra.logarithms(&sound), right), (spectra.of(&sound), normal)] {
+        for (found, right) in [(spectra.logarithms(&sound), right), (spectra.compute(&sound), normal)] {
             assert_eq!(found.len(), right.len());
             let worst = found.iter().zip(&right).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
             println!("{worst:e}");
@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn short_and_silent_sounds() {
         let spectra = Spectra::new(8000).expect("a rate");
-        assert_eq!(spectra.of(&[0.5]).len(), 81);
-        assert_eq!(spectra.of(&[0.0; 400]), vec![0.0; 4 * 81]);
+        assert_eq!(spectra.compute(&[0.5]).len(), 81);
+        assert_eq!(spectra.compute(&[0.0; 400]), vec![0.0; 4 * 81]);
         assert!(Spectra::new(10).is_err() && Spectra::new(u32::MAX).is_err());
     }
 }

@@ -1,13 +1,13 @@
 //! Text: files of lines, such of two languages side by side, and what words are taken apart into.
 
+mod bpe;
 mod buckets;
-mod made_up;
-mod pairs;
-mod pieces;
+mod parallel_text;
+mod synthetic;
 
+pub use bpe::{BEGIN, END, PAD_TOKEN, PIECES, Pieces};
 pub use buckets::Buckets;
-pub use pairs::{Languages, Pair, Parallel};
-pub use pieces::{BEGIN, END, NOTHING, PIECES, Pieces};
+pub use parallel_text::{Languages, Pair, Parallel};
 
 use super::{Cause, DataError, store};
 use flate2::read::MultiGzDecoder;

@@ -19,7 +19,7 @@ pub enum Chance {
 
 impl Chance {
     /// For one score, from methods that work.
-    pub fn of(score: usize, working: &[&Stand<'_>], exam: Exam) -> Self {
+    pub fn measure(score: usize, working: &[&Stand<'_>], exam: Exam) -> Self {
         let all = || working.iter().filter_map(|stand| stand.scores.get(score)).map(|(_, seeds)| seeds);
         let (Some(answers), Some(best)) = (exam.answers, all().flatten().copied().reduce(f64::max)) else {
             return Self::Unknown;
@@ -37,7 +37,7 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
         return Vec::new();
     }
     let scores = 0..baseline.scores.len();
-    let chances: Vec<Chance> = scores.clone().map(|score| Chance::of(score, working, exam)).collect();
+    let chances: Vec<Chance> = scores.clone().map(|score| Chance::measure(score, working, exam)).collect();
     // The score in which a method differs most, if that is more than chance.
     let differs = |stand: &Stand<'_>| {
         let differences = chances.iter().enumerate().map(|(score, &chance)| {

@@ -1,7 +1,7 @@
 //! What is asked of a data set with one class for each image, or row of numbers.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     training::{Learning, optimizer},
 };
 use crate::{
@@ -81,7 +81,7 @@ impl Dataset for Labelled {
         Samples::Images {
             size: [test.height, test.width],
             names: self.classes.clone(),
-            images: samples(test.count, SHOWN).map(image).collect(),
+            images: samples(test.count, REPORT_SAMPLES).map(image).collect(),
         }
     }
 }

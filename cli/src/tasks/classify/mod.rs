@@ -11,7 +11,7 @@ pub(super) use network::network;
 
 use super::{
     Apply, ClassifyNet, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
-    apply::{Fill, loaded},
+    inference::{Fill, loaded},
     layers, torch,
 };
 use crate::{
@@ -23,8 +23,8 @@ use network::lr;
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Images that a report shows.
-const SHOWN: usize = 12;
+/// Number of images in a report.
+const REPORT_SAMPLES: usize = 12;
 /// Units of a perceptron's layer for each channel of its width.
 const UNITS: usize = 8;
 
@@ -85,7 +85,9 @@ impl Kind for Classify {
         let side = image.unwrap_or(layers::SIDE);
         let input = ImageInput::new([side, side, 3], [0.0, 1.0]);
         let (parameters, classifier) = network(0, of, input, 10)?;
-        layers::of(parameters, method, side, &[0], |x, labels| classifier.loss(x, labels, &CrossEntropy::default()))
+        layers::describe_layers(parameters, method, side, &[0], |x, labels| {
+            classifier.loss(x, labels, &CrossEntropy::default())
+        })
     }
 
     fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {

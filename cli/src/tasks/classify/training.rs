@@ -1,7 +1,7 @@
 //! A training of a classifier: batches, loss, scores.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     network::{Built, Classifier, First, network},
     towers,
 };
@@ -18,8 +18,8 @@ use gradscale::{
 
 /// Images of one evaluation, at most.
 const CHUNK: usize = 500;
-/// Bytes of an image so small that there may be so many.
-const SMALL: usize = 32 * 32 * 3;
+/// Maximum size of an image that is evaluated in chunks of `CHUNK`.
+const SMALL_IMAGE_BYTES: usize = 32 * 32 * 3;
 
 /// The likeliest class of each row: the first largest, or the first that is NaN, as `argmax` has it.
 fn best(logits: &[f32], classes: usize) -> Vec<u32> {
@@ -119,7 +119,7 @@ impl run::Task for Learning<'_> {
         let mut confusion = Confusion::new(classes);
         let (mut confused, mut top_5) = (confusion.clone(), TopK::new(5));
         // As many images as take about the memory of so many small ones.
-        let chunk = (CHUNK * SMALL / test.bytes().max(1)).clamp(1, CHUNK);
+        let chunk = (CHUNK * SMALL_IMAGE_BYTES / test.bytes().max(1)).clamp(1, CHUNK);
         for (i, labels) in labels.chunks(chunk).enumerate() {
             let first = i * chunk;
             let images = test.range(first..first + labels.len())?;
@@ -143,7 +143,7 @@ impl run::Task for Learning<'_> {
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
-        let shown: Vec<usize> = samples(test.count, SHOWN).collect();
+        let shown: Vec<usize> = samples(test.count, REPORT_SAMPLES).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.image(*image)?);

@@ -1,6 +1,6 @@
 //! What is asked of pictures with boxes.
 
-use super::{SHOWN, multibox::Multibox, proposing::Proposing, training::Learning};
+use super::{REPORT_SAMPLES, multibox::Multibox, proposing::Proposing, training::Learning};
 use crate::{
     Failure,
     data::{Boxed, Notes, Pictured},
@@ -77,7 +77,7 @@ impl Dataset for Boxed {
                 truths: picture.truths.iter().map(truth).collect(),
             }
         };
-        let images = samples(self.test.len(), SHOWN).map(|i| one(&self.test[i])).collect();
+        let images = samples(self.test.len(), REPORT_SAMPLES).map(|i| one(&self.test[i])).collect();
         Samples::Boxes { names: self.classes.clone(), images }
     }
 }

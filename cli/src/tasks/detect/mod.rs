@@ -7,8 +7,8 @@ mod proposing;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Export, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained, apply::Fill,
-    torch,
+    Answers, Apply, Dataset, Export, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained,
+    inference::Fill, torch,
 };
 use crate::{
     Failure,
@@ -22,8 +22,8 @@ use proposing::Proposing;
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Pictures that a report shows.
-const SHOWN: usize = 6;
+/// Number of pictures in a report.
+const REPORT_SAMPLES: usize = 6;
 /// Learning rate: the paper's.
 const LR: f64 = 0.001;
 /// Classes of the network that a plan is made for.
@@ -179,7 +179,7 @@ impl<B: Backend<Error: 'static>, D: Detects> Apply for Looking<B, D> {
         let size = [1, side, side, channels];
         let found = match &self.normal {
             None => self.net.found(&mut self.trainer, Input::u8(size, &shown))?,
-            Some(normal) => self.net.found(&mut self.trainer, Input::f32(size, &normal.of(&shown, channels)))?,
+            Some(normal) => self.net.found(&mut self.trainer, Input::f32(size, &normal.normalize(&shown, channels)))?,
         };
         Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
     }

@@ -70,7 +70,7 @@ impl Detects for Multibox {
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>,
     ) -> Result<Vec<Vec<Detection>>, Error<B::Error>> {
         let answers = trainer.evaluate([pictures], |[x]| {
-            let [logits, offsets] = self.net.answers(self.input.of(x));
+            let [logits, offsets] = self.net.answers(self.input.apply(x));
             logits.concat(&[offsets], 3)
         })?;
         Ok(self.meant(&answers.data))
@@ -80,7 +80,7 @@ impl Detects for Multibox {
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
     ) -> Result<Vec<u8>, Error<B::Error>> {
         trainer.onnx([pictures], half, |[x]| {
-            let [logits, offsets] = self.net.answers(self.input.of(x));
+            let [logits, offsets] = self.net.answers(self.input.apply(x));
             logits.concat(&[offsets], 3)
         })
     }
@@ -89,7 +89,7 @@ impl Detects for Multibox {
 impl Multibox {
     /// What training minimises: see [`Targets`].
     fn loss<'t>(&self, [x, labels, codes, negatives, share]: [Var<'t>; 5]) -> Var<'t> {
-        let [logits, offsets] = self.net.answers(self.input.of(x));
+        let [logits, offsets] = self.net.answers(self.input.apply(x));
         logits.multibox_loss(offsets, &MultiBox { labels, codes, negatives, share })
     }
 

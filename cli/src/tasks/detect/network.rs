@@ -73,7 +73,7 @@ impl Normalised {
         Self { summands: (!normal).then(|| parameters.at("input").constant("summands", [3], &summands)) }
     }
 
-    pub fn of<'t>(&self, x: Var<'t>) -> Var<'t> {
+    pub fn apply<'t>(&self, x: Var<'t>) -> Var<'t> {
         match &self.summands {
             None => x,
             Some(summands) => x.affine(1.0 / (255.0 * DEVIATION), 0.0) + x.tape().parameter(summands),

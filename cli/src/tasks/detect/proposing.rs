@@ -94,7 +94,7 @@ impl Detects for Proposing {
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Batch) -> Result<Gradients, Error<B::Error>> {
         let Batch { pixels, truths, words, anchors, factor, .. } = &batch;
         let pictures = Input::u8([truths.len(), self.side, self.side, 3], pixels);
-        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.of(x)))?;
+        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.apply(x)))?;
         let proposals = self.regions.proposals(&answers.data, true);
         let all = truths.iter().map(|truths| &truths[..]);
         let mut regions =
@@ -106,11 +106,11 @@ impl Detects for Proposing {
     fn found<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>,
     ) -> Result<Vec<Vec<Detection>>, Error<B::Error>> {
-        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.of(x)))?;
+        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.apply(x)))?;
         let proposals = self.regions.proposals(&answers.data, false);
         let (count, boxes) = self.regions.listed(&proposals, false);
         let boxes = Input::f32([count, 5], &boxes);
-        let answers = trainer.evaluate([pictures, boxes], |[x, boxes]| self.net.told(self.input.of(x), boxes))?;
+        let answers = trainer.evaluate([pictures, boxes], |[x, boxes]| self.net.told(self.input.apply(x), boxes))?;
         let mut found = self.regions.found(&answers.data, &proposals, &Keep::REGIONS);
         for one in found.iter_mut().flatten() {
             one.corners = one.corners.map(|corner| corner / self.side as f32);
@@ -125,7 +125,7 @@ impl Detects for Proposing {
         let nothing = vec![Vec::new(); pictures.shape().sizes()[0]];
         let (count, boxes) = self.regions.listed(&nothing, false);
         trainer.onnx([pictures, Input::f32([count, 5], &boxes)], half, |[x, boxes]| {
-            let x = self.input.of(x);
+            let x = self.input.apply(x);
             let _ = self.net.proposed(x).output("proposed");
             self.net.told(x, boxes)
         })
@@ -158,7 +158,7 @@ impl Proposing {
         let [x, signs, codes, share, boxes, labels, places, counted, of_regions, share_of_regions] = all;
         let anchors = AnchorTruth { signs, codes, share };
         let regions = RegionTruth { labels, places, counted, codes: of_regions, share: share_of_regions };
-        let [anchors, regions] = self.net.losses(self.input.of(x), &anchors, boxes, &regions);
+        let [anchors, regions] = self.net.losses(self.input.apply(x), &anchors, boxes, &regions);
         anchors + regions
     }
 }

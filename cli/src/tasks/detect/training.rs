@@ -1,7 +1,7 @@
 //! A training of a detector: batches, loss, scores.
 
 use super::{
-    SHOWN, colour,
+    REPORT_SAMPLES, colour,
     network::{DEVIATION, Detects, MEANS, kept, network},
 };
 use crate::{
@@ -18,10 +18,10 @@ use std::collections::BTreeSet;
 
 /// Pictures of one evaluation.
 const CHUNK: usize = 8;
-/// Overlap from which on a detection is right.
-const RIGHT: f32 = 0.5;
-/// How much farther away pictures are shown; small ones less, in which little would be left to see.
-const FARTHEST: [f64; 2] = [4.0, 1.5];
+/// Minimum overlap (intersection over union) of a correct detection.
+const MATCH_IOU: f32 = 0.5;
+/// Maximum factor by which large and small pictures are zoomed out. Small pictures would lose their objects at 4.
+const MAX_ZOOM_OUT: [f64; 2] = [4.0, 1.5];
 
 #[derive(Debug)]
 pub struct Learning<'a, D> {
@@ -64,7 +64,7 @@ impl<D: Detects> run::Task for Learning<'_, D> {
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<D::Batch, Failure> {
         let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
-        let farthest = FARTHEST[usize::from(self.settings.network.small)];
+        let farthest = MAX_ZOOM_OUT[usize::from(self.settings.network.small)];
         let shown = self.data.batch(&samples, self.net.side(), farthest)?;
         // A divisor of its own stands for the number of pictures, whose loss is that of a box that counts.
         let factor = match self.settings.pixels {
@@ -87,7 +87,7 @@ impl<D: Detects> run::Task for Learning<'_, D> {
             (On::Validation, Some(validation)) => validation,
             (On::Validation | On::Test, _) => &self.data.test,
         };
-        let mut precision = AveragePrecision::new(self.data.classes.len(), RIGHT);
+        let mut precision = AveragePrecision::new(self.data.classes.len(), MATCH_IOU);
         let mut seen = [BTreeSet::new(), BTreeSet::new()];
         let all: Vec<&Pictured> = pictures.iter().collect();
         for (picture, found) in all.iter().zip(self.found(trainer, &all)?) {
@@ -103,7 +103,7 @@ impl<D: Detects> run::Task for Learning<'_, D> {
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
-        let shown: Vec<&Pictured> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
+        let shown: Vec<&Pictured> = samples(test.len(), REPORT_SAMPLES).map(|i| &test[i]).collect();
         let found = self.found(trainer, &shown)?;
         Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
     }

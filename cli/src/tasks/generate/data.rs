@@ -4,7 +4,7 @@ use super::{
     features::Features,
     frame::coloured,
     network::optimizer,
-    training::{Learning, SHOWN},
+    training::{Learning, REPORT_SAMPLES},
 };
 use crate::{
     Failure,
@@ -93,6 +93,9 @@ impl Dataset for Gallery {
     fn samples(&self) -> Samples {
         let (test, [height, width, channels]) = (&self.data.test, self.image());
         let image = |image| test.image(image).ok().map(|bytes| coloured(&bytes, channels));
-        Samples::Made { size: [height, width], real: samples(test.count, SHOWN).filter_map(image).flatten().collect() }
+        Samples::Made {
+            size: [height, width],
+            real: samples(test.count, REPORT_SAMPLES).filter_map(image).flatten().collect(),
+        }
     }
 }

@@ -90,7 +90,7 @@ impl Features {
     ///
     /// # Errors
     /// The CPU's.
-    pub fn of(&self, images: &[u8], [height, width, channels]: [usize; 3]) -> Result<Vec<f64>, Failure> {
+    pub fn extract(&self, images: &[u8], [height, width, channels]: [usize; 3]) -> Result<Vec<f64>, Failure> {
         let bytes = height * width * channels;
         match self {
             Self::Pixels => {
@@ -164,12 +164,12 @@ mod tests {
         for (at, value) in [(0, 0), (3, 51), (16 * 3, 102), (17 * 3, 255)] {
             image[at] = value;
         }
-        let features = Features::Pixels.of(&image, [16, 16, 3]).expect("pixels");
+        let features = Features::Pixels.extract(&image, [16, 16, 3]).expect("pixels");
         assert_eq!((features.len(), Features::Pixels.count([16, 16, 3])), (192, 192));
         assert!((features[0] - 0.4).abs() < 1e-12 && features[1..].iter().all(|&x| x == 0.0));
         // Parts of unlike sizes, each pixel in one of them; an image that is smaller than the parts.
-        let features = Features::Pixels.of(&[255; 28 * 28], [28, 28, 1]).expect("pixels");
+        let features = Features::Pixels.extract(&[255; 28 * 28], [28, 28, 1]).expect("pixels");
         assert!(features.len() == 64 && features.iter().all(|&x| (x - 1.0).abs() < 1e-12));
-        assert_eq!(Features::Pixels.of(&[255, 0], [1, 2, 1]).expect("pixels"), [1.0, 0.0]);
+        assert_eq!(Features::Pixels.extract(&[255, 0], [1, 2, 1]).expect("pixels"), [1.0, 0.0]);
     }
 }

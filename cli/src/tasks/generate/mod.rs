@@ -9,7 +9,7 @@ mod training;
 
 use super::{
     Answers, Apply, Dataset, Export, ImageInput, Kind, Made, Net, Network, Pixels, Reads, Recognised, Task, Trained,
-    apply::Fill, torch,
+    inference::Fill, torch,
 };
 use crate::{
     Failure,

@@ -21,8 +21,8 @@ use gradscale::{
 };
 use std::cell::OnceCell;
 
-/// Images that a report shows.
-pub const SHOWN: usize = 64;
+/// Number of images in a report.
+pub const REPORT_SAMPLES: usize = 64;
 /// Images that scores are of, at most: as many made as real ones.
 const SCORED: usize = 2000;
 /// Images made in one go.
@@ -94,9 +94,9 @@ impl<'a> Learning<'a> {
         };
         let (images, training) = (collected(part)?, collected(&gallery.data.train)?);
         let too_few = || Failure::at(&gallery.data.name, "one image, and a distance takes two");
-        let features = Normal::of(&gallery.features.of(&images, image)?, gallery.features.count(image));
+        let features = Normal::fit(&gallery.features.extract(&images, image)?, gallery.features.count(image));
         let features = features.ok_or_else(too_few)?;
-        let mean = gallery.features.of(&mean(&training, image.iter().product()), image)?;
+        let mean = gallery.features.extract(&mean(&training, image.iter().product()), image)?;
         let constant = Normal::point(&mean).distance(&features);
         let count = images.len() / image.iter().product::<usize>().max(1);
         Ok(Real { count, features, constant, spread: spread(&images, image.iter().product()) })
@@ -198,15 +198,15 @@ impl run::Task for Learning<'_> {
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let (gallery, image, real) = (self.gallery, self.frame.image, self.real(on)?);
         let made = self.make(trainer, &Noise::Scores.draw(self.seed, real.count, self.size.noise))?;
-        let features = gallery.features.of(&made, image)?;
-        let features = Normal::of(&features, gallery.features.count(image));
+        let features = gallery.features.extract(&made, image)?;
+        let features = Normal::fit(&features, gallery.features.count(image));
         let distance = features.map_or(f64::INFINITY, |features| features.distance(&real.features));
         let variety = spread(&made, image.iter().product()) / real.spread;
         Ok(Metrics::of_made(distance, real.constant, variety))
     }
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
-        let made = self.make(trainer, &Noise::Shown.draw(self.seed, SHOWN, self.size.noise))?;
+        let made = self.make(trainer, &Noise::Shown.draw(self.seed, REPORT_SAMPLES, self.size.noise))?;
         let [height, width, channels] = self.frame.image;
         Ok(Answers::Made(Made { size: [height, width], pixels: coloured(&made, channels) }))
     }

@@ -7,7 +7,7 @@ mod writing;
 
 pub use writing::Choice;
 
-use super::{Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Trained, apply::Fill};
+use super::{Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Trained, inference::Fill};
 use crate::{
     Failure,
     data::{Corpus, IMAGES, Reading, Vocabulary},
@@ -25,8 +25,8 @@ use safetensors::SafeTensors;
 use std::path::Path;
 use writing::continued;
 
-/// Texts that a report shows.
-const SHOWN: usize = 6;
+/// Number of texts in a report.
+const REPORT_SAMPLES: usize = 6;
 /// Learning rates of SGD, with which both learn slowly.
 const LR: f64 = 0.5;
 /// That of a decoder.

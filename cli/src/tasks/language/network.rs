@@ -14,7 +14,7 @@ use gradscale::{
 /// Tokens that the paper's softmax draws for a batch.
 const DRAWN: usize = 8192;
 /// Layers and heads of a small decoder.
-const SMALL: [usize; 2] = [3, 4];
+const SMALL_DECODER_LAYERS_HEADS: [usize; 2] = [3, 4];
 
 /// A network of either kind.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub fn biglstm(Network { width, small, .. }: Network) -> BigLstmSize {
 
 /// How large a decoder is that looks back over so many tokens.
 pub fn decoder(Network { width, small, .. }: Network, context: usize) -> DecoderSize {
-    let [layers, heads] = SMALL;
+    let [layers, heads] = SMALL_DECODER_LAYERS_HEADS;
     let size = DecoderSize { context, width: 8 * width, heads, layers, keep: 1.0 };
     let DecoderSize { heads, layers, keep, .. } = DecoderSize::PAPER;
     if small { size } else { DecoderSize { heads, layers, keep, ..size } }

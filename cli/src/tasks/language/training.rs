@@ -1,7 +1,7 @@
 //! A training of a language model: batches, loss, the state between batches, scores.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     network::{Batch, Model, Windows, candidate, features, network},
     writing::{Choice, continued, empty},
 };
@@ -230,7 +230,7 @@ impl Corpus {
         let [known, then] = if self.are_characters() { [48, 96] } else { [12, 24] };
         let (known, then) = (known.min(self.test.len() / 2), then.min(self.test.len() / 2));
         let last = self.test.len() - known - then;
-        samples(last + 1, SHOWN).map(move |start| {
+        samples(last + 1, REPORT_SAMPLES).map(move |start| {
             let text = &self.test[start..start + known + then];
             [&text[..known], &text[known..]]
         })

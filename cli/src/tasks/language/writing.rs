@@ -21,7 +21,7 @@ pub struct Choice {
 
 impl Choice {
     /// One token by these logits.
-    fn of(self, logits: &[f32], random: &mut Random) -> u32 {
+    fn sample(self, logits: &[f32], random: &mut Random) -> u32 {
         // What is no number is never drawn.
         let value = |&x: &f32| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) };
         let mut all: Vec<(u32, f64)> = (0..).zip(logits.iter().map(value)).collect();
@@ -132,7 +132,7 @@ pub fn continued<B: Backend<Error: 'static>>(
     }
     for i in 0..length {
         let rows = logits.chunks_exact((logits.len() / texts.len()).max(1));
-        let tokens: Vec<u32> = rows.zip(&mut randoms).map(|(row, random)| choice.of(row, random)).collect();
+        let tokens: Vec<u32> = rows.zip(&mut randoms).map(|(row, random)| choice.sample(row, random)).collect();
         written.iter_mut().zip(&tokens).for_each(|(text, &token)| text.push(token));
         if i + 1 < length {
             logits = reader.read(&tokens)?;
@@ -154,7 +154,7 @@ mod tests {
             let mut counts = [0; 4];
             for seed in 0..2000 {
                 let choice = Choice { temperature, top_k, seed };
-                counts[choice.of(&logits, &mut Random::of(&[seed])) as usize] += 1;
+                counts[choice.sample(&logits, &mut Random::of(&[seed])) as usize] += 1;
             }
             counts
         };

@@ -1,7 +1,7 @@
 //! What is asked of a data set with a class for every pixel.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     training::{Learning, optimizer},
 };
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
 };
 use gradscale::optim::Optimizer;
 
-/// Label images that are looked at for the most frequent class: enough, also of data that lie on a disk.
-const SEEN: usize = 500;
+/// Number of label images that determine the most frequent class. More would be read from disk without changing it.
+const SAMPLED_LABEL_IMAGES: usize = 500;
 
 impl Dataset for Segmentation {
     fn name(&self) -> &str {
@@ -55,7 +55,8 @@ impl Dataset for Segmentation {
     fn exam(&self) -> Exam {
         let mut counts = [0usize; 256];
         // What cannot be read ends a training in other places.
-        let some = (0..self.test.count.min(SEEN)).filter_map(|i| self.test.labels.get(i, self.test.pixels()).ok());
+        let some = (0..self.test.count.min(SAMPLED_LABEL_IMAGES))
+            .filter_map(|i| self.test.labels.get(i, self.test.pixels()).ok());
         for labels in some {
             let counting = labels.iter().filter(|label| Some(**label) != self.ignore);
             counting.for_each(|&label| counts[usize::from(label)] += 1);
@@ -84,7 +85,7 @@ impl Dataset for Segmentation {
             size: [test.height, test.width],
             classes: named.map(|((name, colour), _)| (name.clone(), *colour)).collect(),
             palette,
-            images: samples(test.count, SHOWN).map(image).collect(),
+            images: samples(test.count, REPORT_SAMPLES).map(image).collect(),
         }
     }
 }

@@ -6,7 +6,7 @@ mod training;
 
 use super::{
     Apply, Dataset, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
-    apply::{Fill, loaded},
+    inference::{Fill, loaded},
     layers, torch,
 };
 use crate::{
@@ -18,8 +18,8 @@ use network::network;
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Images that a report shows.
-const SHOWN: usize = 4;
+/// Number of images in a report.
+const REPORT_SAMPLES: usize = 4;
 
 /// The task.
 pub(super) struct Segnet;
@@ -62,7 +62,9 @@ impl Kind for Segnet {
     fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
         let (parameters, net, _) = network(0, of, true, &[1.0; 11]);
         let labels = [0; layers::SIDE * layers::SIDE];
-        layers::of(parameters, method, layers::SIDE, &labels, |x, labels| net.forward(x).cross_entropy(labels))
+        layers::describe_layers(parameters, method, layers::SIDE, &labels, |x, labels| {
+            net.forward(x).cross_entropy(labels)
+        })
     }
 
     fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {

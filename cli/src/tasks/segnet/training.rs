@@ -1,7 +1,7 @@
 //! A training of a SegNet: batches, loss, scores.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     network::{Pixelwise, network},
 };
 use crate::{
@@ -106,7 +106,7 @@ impl run::Task for Learning<'_> {
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
-        let shown: Vec<usize> = samples(test.count, SHOWN).collect();
+        let shown: Vec<usize> = samples(test.count, REPORT_SAMPLES).collect();
         let mut images = Vec::new();
         for image in &shown {
             images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);

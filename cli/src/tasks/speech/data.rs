@@ -1,6 +1,6 @@
 //! What is asked of a data set of recordings.
 
-use super::{SHOWN, training::Learning};
+use super::{REPORT_SAMPLES, training::Learning};
 use crate::{
     Failure,
     data::{Notes, Speech},
@@ -66,6 +66,6 @@ impl Dataset for Speech {
 
     fn samples(&self) -> Samples {
         let one = |i: usize| [self.test[i].name.clone(), self.test[i].text.clone()];
-        Samples::Texts(samples(self.test.len(), SHOWN).map(one).collect())
+        Samples::Texts(samples(self.test.len(), REPORT_SAMPLES).map(one).collect())
     }
 }

@@ -33,7 +33,7 @@ struct Beginning {
     letter: f64,
 }
 
-const NEVER: Beginning = Beginning { blank: f64::NEG_INFINITY, letter: f64::NEG_INFINITY };
+const IMPOSSIBLE: Beginning = Beginning { blank: f64::NEG_INFINITY, letter: f64::NEG_INFINITY };
 
 impl Beginning {
     fn sum(self) -> f64 {
@@ -50,12 +50,12 @@ fn add(a: f64, b: f64) -> f64 {
 /// The likeliest text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2; Hannun et al.
 /// 2014), which keeps so many beginnings. Characters from 1.
 pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
-    let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..NEVER })];
+    let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..IMPOSSIBLE })];
     for step in logits.chunks_exact(characters.max(1)) {
         let log = logarithms(step);
         let mut next: BTreeMap<Vec<usize>, Beginning> = BTreeMap::new();
         for (text, beginning) in &kept {
-            let same = next.entry(text.clone()).or_insert(NEVER);
+            let same = next.entry(text.clone()).or_insert(IMPOSSIBLE);
             same.blank = add(same.blank, beginning.sum() + log[0]);
             if let Some(&last) = text.last() {
                 same.letter = add(same.letter, beginning.letter + log[last]);
@@ -65,7 +65,7 @@ pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
                 let from = if text.last() == Some(&character) { beginning.blank } else { beginning.sum() };
                 let mut longer = text.clone();
                 longer.push(character);
-                let longer = next.entry(longer).or_insert(NEVER);
+                let longer = next.entry(longer).or_insert(IMPOSSIBLE);
                 longer.letter = add(longer.letter, from + log);
             }
         }

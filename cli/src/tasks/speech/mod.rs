@@ -6,7 +6,7 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, apply::Fill,
+    Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, inference::Fill,
 };
 use crate::{
     Failure,
@@ -20,8 +20,8 @@ use network::{Batch, losses, network, sizes};
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Recordings that a report shows.
-const SHOWN: usize = 12;
+/// Number of recordings in a report.
+const REPORT_SAMPLES: usize = 12;
 /// Learning rate.
 const LR: f64 = 0.01;
 

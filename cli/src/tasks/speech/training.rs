@@ -1,7 +1,7 @@
 //! A training of Deep Speech 2: batches, loss, scores.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     network::{Batch, losses, network},
 };
 use crate::{
@@ -108,7 +108,7 @@ impl run::Task for Learning<'_> {
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
-        let shown: Vec<&Spoken> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
+        let shown: Vec<&Spoken> = samples(test.len(), REPORT_SAMPLES).map(|i| &test[i]).collect();
         self.heard(trainer, &shown).map(Answers::Texts)
     }
 

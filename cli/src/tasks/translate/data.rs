@@ -1,6 +1,6 @@
 //! What is asked of a data set of sentences in two languages.
 
-use super::{SHOWN, training::Learning};
+use super::{REPORT_SAMPLES, training::Learning};
 use crate::{
     Failure,
     data::{Notes, Parallel},
@@ -64,6 +64,6 @@ impl Dataset for Parallel {
     }
 
     fn samples(&self) -> Samples {
-        Samples::Sentences(samples(self.test.len(), SHOWN).map(|i| self.test[i].texts.clone()).collect())
+        Samples::Sentences(samples(self.test.len(), REPORT_SAMPLES).map(|i| self.test[i].texts.clone()).collect())
     }
 }

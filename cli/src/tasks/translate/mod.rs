@@ -8,7 +8,7 @@ mod training;
 
 use super::{
     Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript,
-    apply::Fill,
+    inference::Fill,
 };
 use crate::{
     Failure,
@@ -27,14 +27,14 @@ use network::{Batch, loss, network, sizes};
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Sentences that a report shows.
-const SHOWN: usize = 12;
+/// Number of sentences in a report.
+const REPORT_SAMPLES: usize = 12;
 /// Learning rate of SGD, with which it learns slowly.
 const LR: f64 = 0.5;
 /// That of `AdamW`.
 const ADAM_LR: f64 = 0.003;
-/// Pieces of a sentence that is translated, at most: a limit of memory.
-const LONGEST: usize = 1024;
+/// Maximum number of tokens in a sentence to translate, because attention's memory grows with its square.
+const MAX_SOURCE_TOKENS: usize = 1024;
 
 /// The task.
 pub(super) struct Translating;
@@ -141,8 +141,8 @@ impl<B: Backend<Error: 'static>> Apply for Interpreter<B> {
         let text = std::str::from_utf8(bytes).map_err(|error| Failure::at("text", error))?;
         let [source, target] = &self.sentences.pieces;
         let apart: Vec<Vec<u32>> = text.lines().map(|line| source.apart(line)).collect();
-        if let Some(long) = apart.iter().position(|pieces| pieces.len() > LONGEST) {
-            let cause = format!("{} pieces, and at most {LONGEST} are translated", apart[long].len());
+        if let Some(long) = apart.iter().position(|pieces| pieces.len() > MAX_SOURCE_TOKENS) {
+            let cause = format!("{} pieces, and at most {MAX_SOURCE_TOKENS} are translated", apart[long].len());
             return Err(Failure::at(format!("line {}", long + 1), cause));
         }
         // The end alone says nothing.

@@ -1,7 +1,7 @@
 //! Networks for translation with first values, and batches of sentences for them.
 
 use crate::{
-    data::{BEGIN, NOTHING, Pair},
+    data::{BEGIN, PAD_TOKEN, Pair},
     tasks::{Net, Network},
 };
 use gradscale::{CrossEntropy, Input, Parameters, Var, core::ops::Divisor, models::Seq2Seq};
@@ -55,7 +55,7 @@ impl Sources {
         self.count += 1;
         self.lengths.push(u32::try_from(source.len()).unwrap_or(u32::MAX));
         self.pieces.extend_from_slice(source);
-        self.pieces.resize(self.count * self.room, NOTHING);
+        self.pieces.resize(self.count * self.room, PAD_TOKEN);
     }
 
     /// Pieces and lengths.
@@ -87,11 +87,11 @@ impl Batch {
             targets.push(BEGIN);
             targets.extend_from_slice(&target[..target.len().saturating_sub(1)]);
             labels.extend_from_slice(target);
-            targets.resize((i + 1) * room, NOTHING);
-            labels.resize((i + 1) * room, NOTHING);
+            targets.resize((i + 1) * room, PAD_TOKEN);
+            labels.resize((i + 1) * room, PAD_TOKEN);
         }
-        targets.resize(sources.count * room, NOTHING);
-        labels.resize(sources.count * room, NOTHING);
+        targets.resize(sources.count * room, PAD_TOKEN);
+        labels.resize(sources.count * room, PAD_TOKEN);
         Self { sources, targets, labels }
     }
 
@@ -104,13 +104,13 @@ impl Batch {
 
     /// Labels that count.
     pub fn counted(&self) -> usize {
-        self.labels.iter().filter(|&&label| label != NOTHING).count()
+        self.labels.iter().filter(|&&label| label != PAD_TOKEN).count()
     }
 }
 
 /// The cross-entropy of all pieces of the targets.
 pub fn loss<'t>(net: &Seq2Seq, [sources, lengths, targets, labels]: [Var<'t>; 4], divisor: Divisor) -> Var<'t> {
-    let counted = CrossEntropy { weights: None, ignore: Some(NOTHING), divisor };
+    let counted = CrossEntropy { weights: None, ignore: Some(PAD_TOKEN), divisor };
     net.logits(sources, lengths, targets).cross_entropy_with(labels, &counted)
 }
 

@@ -1,7 +1,7 @@
 //! A training of a network for translation: batches, loss, scores.
 
 use super::{
-    SHOWN,
+    REPORT_SAMPLES,
     decode::Translator,
     network::{Batch, loss, network, sizes},
 };
@@ -109,7 +109,7 @@ impl run::Task for Learning<'_> {
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
         let test = &self.data.test;
-        let shown: Vec<&Pair> = samples(test.len(), SHOWN).map(|i| &test[i]).collect();
+        let shown: Vec<&Pair> = samples(test.len(), REPORT_SAMPLES).map(|i| &test[i]).collect();
         self.translated(trainer, &shown).map(Answers::Texts)
     }
 

@@ -12,7 +12,7 @@ const COUNTS: [usize; 2] = [160, 40];
 const ROWS: i32 = 96;
 const COLUMNS: i32 = 128;
 /// Shapes of a picture, at most, and their sides.
-const MOST: i32 = 6;
+const MAX_SHAPES: i32 = 6;
 const SIDES: [i32; 2] = [14, 44];
 
 /// Training and test pictures; the same seed gives the same bytes.
@@ -32,7 +32,7 @@ fn picture(random: &mut Random, name: String) -> Pictured {
     let ground = [0; 3].map(|_: i32| random.between(120, 220));
     let mut colours = vec![ground; usize::try_from(ROWS * COLUMNS).unwrap_or(0)];
     let mut truths: Vec<Truth> = Vec::new();
-    for _ in 0..random.between(1, MOST) {
+    for _ in 0..random.between(1, MAX_SHAPES) {
         let (side, class) = (random.between(SIDES[0], SIDES[1]), random.below(CLASSES.len()));
         let (left, top) = (random.between(0, COLUMNS - side), random.between(0, ROWS - side));
         let share = |at: i32, of: i32| at as f32 / of as f32;

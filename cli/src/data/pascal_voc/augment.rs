@@ -12,7 +12,7 @@ use gradscale::{
 const OVERLAPS: [f32; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 /// Sides of a part, of those of the picture, and how much longer one may be than the other.
 const SIDES: [f64; 2] = [0.3, 1.0];
-const LONGER: f64 = 2.0;
+const MAX_ASPECT_RATIO: f64 = 2.0;
 /// How often a part is drawn for an overlap, and how often an overlap.
 const TRIES: usize = 40;
 const ROUNDS: usize = 8;
@@ -20,8 +20,8 @@ const ROUNDS: usize = 8;
 const CONTRAST: f64 = 0.5;
 const BRIGHTNESS: f64 = 0.125;
 const HUE: f64 = 0.05;
-/// What is around a picture that is farther away: about the mean of photographs.
-const AROUND: [u8; 3] = [123, 117, 104];
+/// Colour around a picture that was zoomed out: about the mean of photographs (the mean of `ImageNet`).
+const PADDING_COLOUR: [u8; 3] = [123, 117, 104];
 
 /// A picture of the size that a network takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl Pictured {
     /// A file that can no longer be read.
     pub fn plain(&self, side: usize) -> Result<Shown, DataError> {
         let whole = self.whole()?;
-        Ok(Shown { pixels: Window::of(&whole).resized(&whole, side), truths: self.truths.clone() })
+        Ok(Shown { pixels: Window::covering(&whole).resized(&whole, side), truths: self.truths.clone() })
     }
 
     /// As it is shown in training: with half a chance each in other colours, up to `farthest` times farther away, and mirrored;
@@ -56,11 +56,11 @@ impl Pictured {
     /// A file that can no longer be read.
     pub fn random(&self, side: usize, farthest: f64, word: u64) -> Result<Shown, DataError> {
         let (whole, mut random) = (self.whole()?, Random::of(&[word]));
-        let mut window = Window::of(&whole);
+        let mut window = Window::covering(&whole);
         if random.uniform() < 0.5 {
             window = window.around(1.0 + (farthest - 1.0) * random.uniform(), &mut random);
         }
-        let [wide, high] = Window::of(&whole).size.map(|side| side as f32);
+        let [wide, high] = Window::covering(&whole).size.map(|side| side as f32);
         let there: Vec<Corners> = self
             .truths
             .iter()
@@ -88,7 +88,7 @@ impl Pictured {
 
 #[expect(clippy::cast_possible_truncation, reason = "pixels of a picture")]
 impl Window {
-    fn of(whole: &Whole<'_>) -> Self {
+    fn covering(whole: &Whole<'_>) -> Self {
         Self { begin: [0; 2], size: [whole.size[1] as i64, whole.size[0] as i64] }
     }
 
@@ -116,7 +116,7 @@ impl Window {
                     self.size.map(|side| (side as f64 * (SIDES[0] + (SIDES[1] - SIDES[0]) * random.uniform())) as i64);
                 let free = [0, 1].map(|axis| ((self.size[axis] - size[axis]) as f64 * random.uniform()) as i64);
                 let ratio = size[0] as f64 / size[1].max(1) as f64;
-                if size.contains(&0) || !(1.0 / LONGER..=LONGER).contains(&ratio) {
+                if size.contains(&0) || !(1.0 / MAX_ASPECT_RATIO..=MAX_ASPECT_RATIO).contains(&ratio) {
                     continue;
                 }
                 let part = Self { begin: [0, 1].map(|axis| self.begin[axis] + free[axis]), size };
@@ -149,7 +149,7 @@ impl Window {
     /// Its pixels, `[side, side, 3]`: of the picture what lies in it, and one colour around that.
     #[expect(clippy::cast_sign_loss, reason = "inside of a picture")]
     fn resized(self, whole: &Whole<'_>, side: usize) -> Vec<u8> {
-        let picture = Self::of(whole);
+        let picture = Self::covering(whole);
         let begin = [0, 1].map(|axis| self.begin[axis].max(0));
         let end = [0, 1].map(|axis| (self.begin[axis] + self.size[axis]).min(picture.size[axis]));
         // Of the result, the columns and rows that these become.
@@ -158,7 +158,7 @@ impl Window {
             ((share * side as f64).round() as usize).min(side)
         };
         let [from, to] = [begin, end].map(|at| [place(at[0], 0), place(at[1], 1)]);
-        let mut pixels: Vec<u8> = AROUND.iter().copied().cycle().take(3 * side * side).collect();
+        let mut pixels: Vec<u8> = PADDING_COLOUR.iter().copied().cycle().take(3 * side * side).collect();
         let sides = [0, 1].map(|axis| to[axis].saturating_sub(from[axis]));
         if sides.contains(&0) || begin[0] >= end[0] || begin[1] >= end[1] {
             return pixels;
@@ -212,7 +212,7 @@ fn grey(pixel: &[u8]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::voc::Kept;
+    use crate::data::pascal_voc::Kept;
 
     /// A red box and a smaller green one on blue.
     fn picture() -> Pictured {
@@ -271,14 +271,14 @@ mod tests {
     fn around_a_picture_is_one_colour() {
         let (picture, mut random) = (picture(), Random::of(&[1]));
         let whole = picture.whole().expect("in memory");
-        let window = Window::of(&whole).around(3.0, &mut random);
+        let window = Window::covering(&whole).around(3.0, &mut random);
         assert_eq!(window.size, [300, 180]);
         let pixels = window.resized(&whole, 90);
-        let around = pixels.chunks_exact(3).filter(|pixel| *pixel == AROUND).count();
+        let around = pixels.chunks_exact(3).filter(|pixel| *pixel == PADDING_COLOUR).count();
         assert_eq!(around, 90 * 90 - 30 * 30);
         // A picture of which nothing is in the window.
         let nowhere = Window { begin: [200, 0], size: [10, 10] };
-        assert!(nowhere.resized(&whole, 4).chunks_exact(3).all(|pixel| pixel == AROUND));
+        assert!(nowhere.resized(&whole, 4).chunks_exact(3).all(|pixel| pixel == PADDING_COLOUR));
         assert_eq!(nowhere.part(&[], &mut random), nowhere);
     }
 }

@@ -2,7 +2,7 @@
 
 mod annotation;
 mod augment;
-mod made_up;
+mod synthetic;
 
 pub use augment::Shown;
 
@@ -105,7 +105,7 @@ impl Boxed {
         let mut reader =
             Reader { classes: &classes, lines: Vec::new(), memory: reading.memory.saturating_mul(1_000_000) };
         let mut whole = |found: Vec<Found>| {
-            let read = reader.all(found);
+            let read = reader.read_all(found);
             broken.keep(read)
         };
         let (train, test) = (whole(train)?, whole(test)?);
@@ -136,10 +136,10 @@ impl Boxed {
     /// Made up: 160 training and 40 test pictures of 96 × 128 with one to six coloured shapes of three kinds.
     #[must_use]
     pub fn synthetic(seed: u64, reading: &Reading) -> Self {
-        let [train, test] = made_up::pictures(seed);
+        let [train, test] = synthetic::pictures(seed);
         let mut notes = Notes::default();
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
-        let classes = made_up::CLASSES.map(str::to_owned).to_vec();
+        let classes = synthetic::CLASSES.map(str::to_owned).to_vec();
         Self { name: "made-up shapes".into(), classes, train, validation, test, notes }
     }
 }
@@ -304,7 +304,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn all(&mut self, found: Vec<Found>) -> Vec<Result<Pictured, DataError>> {
+    fn read_all(&mut self, found: Vec<Found>) -> Vec<Result<Pictured, DataError>> {
         // All are decoded once: what is broken is named before anything begins.
         let decoded = each_file(found.len(), |i| {
             let whole = found[i].decoded()?;

@@ -33,10 +33,10 @@ impl Annotation {
         let wrong = |reason: String| Cause::Boxes(reason).at(path);
         let text = String::from_utf8(bytes).map_err(|error| wrong(format!("no UTF-8 text: {error}")))?;
         let document = Document::parse(&text).map_err(|error| wrong(format!("broken XML: {error}")))?;
-        Self::of(&document).map_err(wrong)
+        Self::from_document(&document).map_err(wrong)
     }
 
-    fn of(document: &Document<'_>) -> Result<Self, String> {
+    fn from_document(document: &Document<'_>) -> Result<Self, String> {
         let root = document.root_element();
         if !root.has_tag_name("annotation") {
             return Err(format!("no annotation of PASCAL VOC: begins with <{}>", root.tag_name().name()));

@@ -1,13 +1,13 @@
 //! Sentences in two languages: line i of one file belongs to line i of the other.
 
-use super::{Pieces, lines, made_up};
+use super::{Pieces, lines, synthetic};
 use crate::{
     data::{
         Cause, DataError, Notes, Random, Reading,
         files::{fifths, hold_out, visible},
         listing, name, split_note, store,
     },
-    text::as_text,
+    serde_text::as_text,
 };
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,9 @@ use std::{
     str::FromStr,
 };
 
-/// Sentences of more pieces are left out: they bound a batch's memory and the number of programs for a device.
-const LONGEST: usize = 64;
+/// Maximum number of tokens in a sentence. Longer ones are left out, because they would determine a batch's memory and
+/// the number of compiled programs.
+const MAX_SENTENCE_TOKENS: usize = 64;
 /// What a directory must contain, for messages.
 const LAYOUT: &str = "train.LANGUAGE[.gz] in two languages, as train.en and train.de, and the same for val and test";
 /// How the names of other parts begin.
@@ -129,13 +130,13 @@ impl Parallel {
         let part = |part: usize| -> Texts {
             let mut random = Random::of(&[seed, part as u64]);
             let one = |_| {
-                let mut pair = made_up::pair(&mut random);
+                let mut pair = synthetic::pair(&mut random);
                 if back {
                     pair.reverse();
                 }
                 pair
             };
-            (0..made_up::COUNTS[part]).map(one).collect()
+            (0..synthetic::COUNTS[part]).map(one).collect()
         };
         let (name, texts) = ("made-up numbers".to_owned(), [part(0), part(1)]);
         let made = Self::new(name, wanted.clone(), texts, None, reading, Vec::new());
@@ -251,7 +252,7 @@ fn fitting(texts: Texts, pieces: &[Pieces; 2]) -> (Vec<Pair>, [usize; 2]) {
         match pieces.each_ref().map(Vec::len) {
             // The end alone.
             [0 | 1, _] | [_, 0 | 1] => without[0] += 1,
-            [source, target] if source.max(target) > LONGEST => without[1] += 1,
+            [source, target] if source.max(target) > MAX_SENTENCE_TOKENS => without[1] += 1,
             [_, _] => kept.push(Pair { texts, pieces }),
         }
     }

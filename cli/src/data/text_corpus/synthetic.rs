@@ -28,20 +28,20 @@ pub fn text(seed: u64, part: u64, count: usize) -> String {
 
 fn sentence(random: &mut Random) -> String {
     let (subject, number) = noun(random);
-    let place = if random.below(2) == 0 { format!(" {}", one(random, &PLACES)) } else { String::new() };
-    let verb = one(random, &VERBS)[number];
+    let place = if random.below(2) == 0 { format!(" {}", pick(random, &PLACES)) } else { String::new() };
+    let verb = pick(random, &VERBS)[number];
     // To be is followed by what somebody is.
-    let rest = if verb == VERBS[5][number] { one(random, &ADJECTIVES).to_owned() } else { noun(random).0 };
+    let rest = if verb == VERBS[5][number] { pick(random, &ADJECTIVES).to_owned() } else { noun(random).0 };
     format!("{subject}{place} {verb} {rest} .")
 }
 
 /// With its number: 0 or 1.
 fn noun(random: &mut Random) -> (String, usize) {
     let number = random.below(2);
-    let adjective = if random.below(3) == 0 { format!("{} ", one(random, &ADJECTIVES)) } else { String::new() };
-    (format!("the {adjective}{}", one(random, &NOUNS)[number]), number)
+    let adjective = if random.below(3) == 0 { format!("{} ", pick(random, &ADJECTIVES)) } else { String::new() };
+    (format!("the {adjective}{}", pick(random, &NOUNS)[number]), number)
 }
 
-fn one<T: Copy>(random: &mut Random, all: &[T]) -> T {
+fn pick<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len())]
 }

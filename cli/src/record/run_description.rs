@@ -19,7 +19,7 @@ pub struct Description {
 }
 
 impl Description {
-    pub fn of(data: &dyn Dataset) -> Self {
+    pub fn from_dataset(data: &dyn Dataset) -> Self {
         let ([height, width], [training_images, test_images]) = (data.size(), data.counts());
         let (name, classes) = (data.name().to_owned(), data.classes().to_vec());
         Self { name, height, width, training_images, test_images, classes }

@@ -17,18 +17,18 @@ use tokenizers::{
 
 /// Pieces of a language, unless told.
 pub const PIECES: u16 = 2000;
-/// Numbers that stand for no text: what fills a sequence up, its beginning, its end.
-pub const NOTHING: u32 = 0;
+/// Token that pads sequences to one length.
+pub const PAD_TOKEN: u32 = 0;
 /// Where a sequence begins.
 pub const BEGIN: u32 = 1;
 /// Where it ends.
 pub const END: u32 = 2;
 /// Their names, and that of letters which were never seen.
 const SPECIAL: [&str; 4] = ["<nothing>", "<begin>", "<end>", "<unknown>"];
-/// What stands for the space before a word.
+/// Character that replaces the space before a word, as in `SentencePiece`.
 const SPACE: char = '▁';
-/// A pair that occurs once is no piece.
-const LEAST: u64 = 2;
+/// Minimum number of occurrences of a pair that becomes a token.
+const MIN_PAIR_COUNT: u64 = 2;
 
 /// The pieces of a language. Files keep them as `tokenizers` does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,14 +49,14 @@ impl Pieces {
         tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![spaces.clone().into(), apart.into()])));
         tokenizer.with_decoder(Some(spaces));
         let special = SPECIAL.map(|name| AddedToken::from(name, true)).to_vec();
-        let trainer = BpeTrainer::builder().show_progress(false).vocab_size(most.into()).min_frequency(LEAST);
+        let trainer = BpeTrainer::builder().show_progress(false).vocab_size(most.into()).min_frequency(MIN_PAIR_COUNT);
         let mut trainer: TrainerWrapper = trainer.special_tokens(special).build().into();
         tokenizer.train(&mut trainer, texts.map(spaced)).map_err(|error| error.to_string())?;
-        Ok(Self::of(tokenizer))
+        Ok(Self::from_tokenizer(tokenizer))
     }
 
     /// Text may spell what stands for no text.
-    fn of(mut tokenizer: Tokenizer) -> Self {
+    fn from_tokenizer(mut tokenizer: Tokenizer) -> Self {
         tokenizer.set_encode_special_tokens(true);
         Self(Box::new(tokenizer))
     }
@@ -91,7 +91,7 @@ impl TryFrom<String> for Pieces {
     type Error = String;
 
     fn try_from(saved: String) -> Result<Self, String> {
-        Tokenizer::from_bytes(saved).map(Self::of).map_err(|error| error.to_string())
+        Tokenizer::from_bytes(saved).map(Self::from_tokenizer).map_err(|error| error.to_string())
     }
 }
 

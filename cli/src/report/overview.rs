@@ -75,8 +75,8 @@ pub fn beside(report: &Report<'_>) -> String {
     section("beside", &escape(&report.title), lead, &(table(report) + &grid("cards", &cards)))
 }
 
-/// Columns that fit a phone beside the method.
-const FITTING: usize = 3;
+/// Maximum number of columns after the method that fit a phone.
+const MAX_PHONE_COLUMNS: usize = 3;
 
 fn table(report: &Report<'_>) -> String {
     let summary = Summary::new(report.methods.iter().copied(), report.runs);
@@ -91,7 +91,7 @@ fn table(report: &Report<'_>) -> String {
     let rows: String = summary.rows.iter().map(row).collect();
     let failure = |failure: &String| format!("<p class=\"failure\">{}</p>\n", escape(failure));
     let failures: String = summary.failures.iter().map(failure).collect();
-    let more = summary.heads.get(1 + FITTING..).unwrap_or_default().join(", ").replace(" %", "");
+    let more = summary.heads.get(1 + MAX_PHONE_COLUMNS..).unwrap_or_default().join(", ").replace(" %", "");
     format!(
         "<p class=\"more\">Swipe the table for {more} →</p>\n<div class=\"wide\"><table><thead><tr>{heads}</tr></thead>\
          <tbody>\n{rows}</tbody></table></div>\n{failures}"

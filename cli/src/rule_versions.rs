@@ -5,10 +5,10 @@
 
 use gradscale::{Method, Preset, Scaling};
 
-/// What a method without `history=` remembers today.
-pub const TODAY: &str = "ring";
-/// What it remembered when files did not say.
-pub const BEFORE: &str = "0";
+/// Value of `history=` for a method that does not name one.
+pub const CURRENT_HISTORY: &str = "ring";
+/// Value of `history=` in files that were written before the option existed.
+pub const LEGACY_HISTORY: &str = "0";
 
 /// A method's text that says what is remembered, where its rule asks: `history`, if it does not say itself.
 #[must_use]
@@ -35,11 +35,11 @@ mod tests {
             ("dynamic", "dynamic"),
             ("no method", "no method"),
         ] {
-            assert_eq!(spelled(text, BEFORE), expected);
-            assert_eq!(spelled(text, BEFORE).parse::<Method>().is_ok(), expected.parse::<Method>().is_ok());
+            assert_eq!(spelled(text, LEGACY_HISTORY), expected);
+            assert_eq!(spelled(text, LEGACY_HISTORY).parse::<Method>().is_ok(), expected.parse::<Method>().is_ok());
         }
         let default: Method = "gs".parse().expect("a method");
-        assert_eq!(spelled("gs", TODAY).parse::<Method>(), Ok(default.clone()));
-        assert_ne!(spelled("gs", BEFORE).parse::<Method>(), Ok(default));
+        assert_eq!(spelled("gs", CURRENT_HISTORY).parse::<Method>(), Ok(default.clone()));
+        assert_ne!(spelled("gs", LEGACY_HISTORY).parse::<Method>(), Ok(default));
     }
 }

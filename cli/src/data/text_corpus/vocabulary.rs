@@ -1,6 +1,6 @@
 //! What a text is made of, and the number of each.
 
-use crate::text::as_text;
+use crate::serde_text::as_text;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -46,7 +46,7 @@ as_text!(Tokens);
 
 impl Tokens {
     /// The tokens of a text.
-    pub fn of(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
+    pub fn split(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
         match self {
             Self::Words => Box::new(text.lines().flat_map(|line| line.split_whitespace().chain([END]))),
             Self::Characters => {
@@ -157,7 +157,7 @@ impl Vocabulary {
     /// # Errors
     /// A token that is not there, where nothing stands for such.
     pub fn read(&self, text: &str) -> Result<Vec<u32>, String> {
-        let mut tokens: Vec<&str> = self.tokens.of(text).collect();
+        let mut tokens: Vec<&str> = self.tokens.split(text).collect();
         if self.tokens == Tokens::Words && !text.ends_with('\n') {
             tokens.pop();
         }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn words_and_ends_of_lines() {
         let text = " a b a\n\n c <unk> \n";
-        let tokens: Vec<&str> = Tokens::Words.of(text).collect();
+        let tokens: Vec<&str> = Tokens::Words.split(text).collect();
         assert_eq!(tokens, ["a", "b", "a", "<eos>", "<eos>", "c", "<unk>", "<eos>"]);
         let vocabulary = Vocabulary::new(Tokens::Words, &tokens);
         assert_eq!(vocabulary.names(), ["<eos>", "a", "<unk>", "b", "c"]);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn characters_are_those_of_unicode() {
-        let tokens: Vec<&str> = Tokens::Characters.of("aé€a\n").collect();
+        let tokens: Vec<&str> = Tokens::Characters.split("aé€a\n").collect();
         assert_eq!(tokens, ["a", "é", "€", "a", "\n"]);
         let mut vocabulary = Vocabulary::new(Tokens::Characters, &tokens);
         assert_eq!(vocabulary.names(), ["a", "\n", "é", "€"]);

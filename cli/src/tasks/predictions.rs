@@ -49,12 +49,12 @@ impl Made {
     /// One image of all, side by side in rows of eight, or of as many as have 256 columns.
     #[must_use]
     pub fn tiled(&self) -> Self {
-        const ACROSS: usize = 8;
+        const TILES_PER_ROW: usize = 8;
         const COLUMNS: usize = 256;
         let [height, width] = self.size;
         let row = 3 * width;
         let count = self.pixels.len() / (height * row).max(1);
-        let across = (COLUMNS / width.max(1)).clamp(1, ACROSS).min(count.max(1));
+        let across = (COLUMNS / width.max(1)).clamp(1, TILES_PER_ROW).min(count.max(1));
         let down = count.div_ceil(across);
         let mut pixels = vec![0; down * height * across * row];
         for (i, line) in self.pixels.chunks_exact(row.max(1)).enumerate() {

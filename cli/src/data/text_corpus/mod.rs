@@ -1,6 +1,6 @@
 //! Text, one token after another.
 
-mod made_up;
+mod synthetic;
 mod vocabulary;
 
 pub use vocabulary::{Tokens, Vocabulary};
@@ -64,7 +64,7 @@ impl Corpus {
         if bytes > reading.memory.saturating_mul(1_000_000) {
             return Err(Cause::Text("may take more memory than --memory says".to_owned()).at(path));
         }
-        Self::of(&name(path), parts, reading)
+        Self::from_parts(&name(path), parts, reading)
     }
 
     /// Sentences of a small grammar, the same for the same seed.
@@ -72,33 +72,33 @@ impl Corpus {
     /// # Errors
     /// A window longer than they are.
     pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, DataError> {
-        let part = |part: u64, count: usize| (PathBuf::from("made-up text"), made_up::text(seed, part, count));
-        let validation = reading.validation.then(|| part(2, made_up::TEST));
-        let (train, test) = (part(0, made_up::TRAIN), Some(part(1, made_up::TEST)));
+        let part = |part: u64, count: usize| (PathBuf::from("made-up text"), synthetic::text(seed, part, count));
+        let validation = reading.validation.then(|| part(2, synthetic::TEST));
+        let (train, test) = (part(0, synthetic::TRAIN), Some(part(1, synthetic::TEST)));
         let tokens = Some(reading.tokens.unwrap_or(Tokens::Words));
         let reading = Reading { tokens, ..reading.clone() };
-        Self::of("made-up sentences", Parts { train, validation, test, taken: Vec::new() }, &reading)
+        Self::from_parts("made-up sentences", Parts { train, validation, test, taken: Vec::new() }, &reading)
     }
 
-    fn of(name: &str, parts: Parts, reading: &Reading) -> Result<Self, DataError> {
+    fn from_parts(name: &str, parts: Parts, reading: &Reading) -> Result<Self, DataError> {
         let Parts { train, validation, test, mut taken } = parts;
         let (tokens, why) = match reading.tokens {
             Some(tokens) => (tokens, ""),
-            None if Tokens::Words.of(&train.1).any(|word| word == vocabulary::UNKNOWN) => {
+            None if Tokens::Words.split(&train.1).any(|word| word == vocabulary::UNKNOWN) => {
                 (Tokens::Words, ", as <unk> stands among them (--tokens characters reads these)")
             }
             None => (Tokens::Characters, " (--tokens words reads these)"),
         };
-        let all: Vec<&str> = tokens.of(&train.1).collect();
+        let all: Vec<&str> = tokens.split(&train.1).collect();
         let (of_train, of_test) = match &test {
-            Some((_, text)) => (&all[..], tokens.of(text).collect()),
+            Some((_, text)) => (&all[..], tokens.split(text).collect()),
             None => {
                 let (train, end) = without_end(&all);
                 (train, end.to_vec())
             }
         };
         let (of_train, of_validation): (_, Option<Vec<&str>>) = match &validation {
-            Some((_, text)) => (of_train, Some(tokens.of(text).collect())),
+            Some((_, text)) => (of_train, Some(tokens.split(text).collect())),
             None if reading.validation => {
                 let (train, end) = without_end(of_train);
                 let kept = format!("{} of {} tokens", end.len(), of_train.len());

@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, VecDeque};
 const WINDOW: usize = 100;
 /// Of these, how many may be skipped without a word.
 const SKIPS: usize = WINDOW / 10;
-/// Names in one line.
-const SHOWN: usize = 4;
-/// A loss of one of two networks below this is none: the other one has nothing to learn from.
-const NOTHING: f32 = 1e-6;
-/// Variance of made images, as a share of that of real ones, below which they are all the same.
-const VARIETY: f64 = 0.05;
+/// Maximum number of names in one line.
+const MAX_NAMES: usize = 4;
+/// GAN loss below which one network has won and the other receives no gradient.
+const GAN_LOSS_FLOOR: f32 = 1e-6;
+/// Minimum variance of generated images, as a share of that of real ones. Below it they are all alike.
+const MIN_VARIANCE_RATIO: f64 = 0.05;
 
-/// Texts are never as certain as that.
-const CERTAIN: f64 = 1.05;
+/// Perplexity below which the test text must have leaked into training.
+const LEAKED_PERPLEXITY: f64 = 1.05;
 
 /// What is doubtful in a run so far. A later score takes back what an earlier one gave rise to.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Doubts {
 
     /// The losses of networks that train in turn.
     pub fn losses(&mut self, iteration: u64, skipped: bool, losses: &BTreeMap<String, Option<f32>>) {
-        let nothing = losses.iter().find(|(_, loss)| loss.is_some_and(|loss| loss.abs() < NOTHING));
+        let nothing = losses.iter().find(|(_, loss)| loss.is_some_and(|loss| loss.abs() < GAN_LOSS_FLOOR));
         if let (Some((name, _)), false, None) = (nothing, skipped, &self.won) {
             self.won = Some(format!(
                 "at step {iteration} the loss of {name} is 0: it has won, and the other network learns nothing from it any \
@@ -101,7 +101,7 @@ impl Doubts {
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         self.variety(iteration, metrics);
         let known = self.certain.take();
-        let perplexity = metrics.get(Metric::Perplexity).filter(|perplexity| *perplexity < CERTAIN);
+        let perplexity = metrics.get(Metric::Perplexity).filter(|perplexity| *perplexity < LEAKED_PERPLEXITY);
         self.certain = perplexity.map(|perplexity| {
             format!(
                 "after {iteration} steps the perplexity is {perplexity:.3}, and 1 is a text that was known: test text that \
@@ -135,7 +135,7 @@ impl Doubts {
     /// Of images that a network makes.
     fn variety(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_image.take();
-        let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < VARIETY);
+        let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < MIN_VARIANCE_RATIO);
         let Some(variety) = variety else { return };
         self.one_image = Some(format!(
             "after {iteration} steps all images that are made are nearly the same ({:.1} % of the variance of real ones): too \
@@ -151,9 +151,10 @@ impl Doubts {
     pub fn weights(&mut self, unchanged: &[String]) {
         let before = self.unchanged.take();
         let Some(first) = unchanged.first() else { return };
-        let mut names = unchanged.iter().skip(1).take(SHOWN - 1).fold(first.clone(), |names, name| names + ", " + name);
-        if unchanged.len() > SHOWN {
-            names += &format!(" and {} more", unchanged.len() - SHOWN);
+        let mut names =
+            unchanged.iter().skip(1).take(MAX_NAMES - 1).fold(first.clone(), |names, name| names + ", " + name);
+        if unchanged.len() > MAX_NAMES {
+            names += &format!(" and {} more", unchanged.len() - MAX_NAMES);
         }
         self.unchanged = Some(format!(
             "no gradient has changed {names}: all steps were skipped, their gradients were flushed to zero, or nothing leads \
@@ -174,7 +175,7 @@ impl Doubts {
     }
 
     /// All of them.
-    pub fn all(&self) -> Vec<String> {
+    pub fn sentences(&self) -> Vec<String> {
         let all =
             [&self.skips, &self.scale, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
         let all = std::iter::once(self.zeros()).chain(all.map(Clone::clone));
@@ -217,7 +218,7 @@ mod tests {
         }
         doubts.score(300, &metrics(None));
         doubts.weights(&[]);
-        assert_eq!((doubts.all(), doubts.news()), (Vec::new(), Vec::new()));
+        assert_eq!((doubts.sentences(), doubts.news()), (Vec::new(), Vec::new()));
     }
 
     #[test]
@@ -229,22 +230,22 @@ mod tests {
         for iteration in 100..=109 {
             doubts.step(iteration, 0.0, Some("skipped: x overflowed at 2^3"));
         }
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
         doubts.step(110, 1.0, Some("skipped: x received NaN at 2^3, which is not a scaling problem"));
         doubts.step(111, 1.0, Some("skipped: x overflowed at 2^3"));
-        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(
             one.starts_with("at step 110, 11 of the last 100 steps were skipped (skipped: x received NaN"),
             "{one}"
         );
         assert!(one.contains("look for infinite or missing values"), "{one}");
-        assert_eq!((doubts.all(), doubts.news()), (vec![one.clone()], Vec::new()));
+        assert_eq!((doubts.sentences(), doubts.news()), (vec![one.clone()], Vec::new()));
         // Skips that lie apart do not add up.
         let mut doubts = Doubts::new(&[]);
         for iteration in 1..=2000 {
             doubts.step(iteration, 1.0, (iteration % 11 == 0).then_some("skipped: x overflowed at 2^3"));
         }
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
     }
 
     #[test]
@@ -252,7 +253,7 @@ mod tests {
         let mut doubts = Doubts::new(&[]);
         doubts.loss_scale(30, LossScaleWarning::Collapsed { exponent: -11 });
         doubts.loss_scale(31, LossScaleWarning::Collapsed { exponent: -12 });
-        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(
             one.starts_with("at step 30 the loss scale has fallen to 2^-11, because steps were not finite"),
             "{one}"
@@ -265,7 +266,11 @@ mod tests {
                 Some("skipped: the loss of this batch is infinite: nothing was learned from it"),
             );
         }
-        assert!(doubts.all()[0].contains("look for infinite or missing values in the data"), "{:?}", doubts.all());
+        assert!(
+            doubts.sentences()[0].contains("look for infinite or missing values in the data"),
+            "{:?}",
+            doubts.sentences()
+        );
     }
 
     #[test]
@@ -273,12 +278,12 @@ mod tests {
         let of = |perplexity| Metrics::new([(Metric::Perplexity, perplexity)]);
         let mut doubts = Doubts::new(&[]);
         doubts.score(5, &of(1.2));
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
         doubts.score(10, &of(1.01));
-        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(one.starts_with("after 10 steps the perplexity is 1.010, and 1 is a text that was known"), "{one}");
         doubts.score(20, &of(3.0));
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
     }
 
     #[test]
@@ -287,9 +292,9 @@ mod tests {
         doubts.step(1, 1e-30, None);
         doubts.step(2, 0.0, None);
         doubts.step(3, 0.0, None);
-        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(one.starts_with("the loss of step 2 is exactly 0: "), "{one}");
-        assert!(doubts.all()[0].starts_with("the loss of step 2 is exactly 0, and in 2 steps in all: "));
+        assert!(doubts.sentences()[0].starts_with("the loss of step 2 is exactly 0, and in 2 steps in all: "));
     }
 
     #[test]
@@ -301,10 +306,10 @@ mod tests {
         };
         let mut doubts = Doubts::new(&["cat".into()]);
         doubts.score(10, &of(0));
-        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(one.starts_with("after 10 steps no box is found in any picture: too few steps"), "{one}");
         doubts.score(20, &of(3));
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
     }
 
     #[test]
@@ -317,26 +322,26 @@ mod tests {
         assert_eq!(news.len(), 2);
         assert!(news[0].starts_with("after 10 steps every prediction is the class dog: "), "{}", news[0]);
         assert!(news[1].starts_with("no gradient has changed a, b, c, d and 1 more: "), "{}", news[1]);
-        assert!(doubts.all()[0].starts_with("after 20 steps every prediction is the class cat: "));
+        assert!(doubts.sentences()[0].starts_with("after 20 steps every prediction is the class cat: "));
         doubts.score(25, &metrics(None).all_the_same(true));
-        assert!(doubts.all()[0].starts_with("after 25 steps all texts are the same: "));
+        assert!(doubts.sentences()[0].starts_with("after 25 steps all texts are the same: "));
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
     }
 
     #[test]
     fn made_images_that_are_all_the_same() {
         let mut doubts = Doubts::new(&[]);
         doubts.score(10, &made(0.3));
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
         for variety in [0.01, f64::NAN] {
             doubts.score(20, &made(variety));
-            assert!(doubts.all()[0].starts_with("after 20 steps all images that are made are nearly the same ("));
+            assert!(doubts.sentences()[0].starts_with("after 20 steps all images that are made are nearly the same ("));
         }
         assert_eq!(doubts.news().len(), 1);
         doubts.score(30, &made(0.3));
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
     }
 
     #[test]
@@ -347,10 +352,10 @@ mod tests {
         // A step that was skipped says nothing.
         doubts.losses(2, true, &losses(0.0));
         doubts.losses(3, false, &BTreeMap::from([("D".to_owned(), None)]));
-        assert!(doubts.all().is_empty());
+        assert!(doubts.sentences().is_empty());
         doubts.losses(4, false, &losses(0.0));
         doubts.losses(5, false, &losses(0.0));
-        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.all()) };
+        let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(one.starts_with("at step 4 the loss of D is 0: it has won, "), "{one}");
     }
 }

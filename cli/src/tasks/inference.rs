@@ -63,7 +63,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    pub(super) fn of(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
+    pub(super) fn normalize(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
         let of = |all: &[f32], i: usize| all.get(i % channels.max(1)).or(all.first()).copied();
         let value = |(i, &byte): (usize, &u8)| {
             let (mean, deviation) = (of(&self.mean, i).unwrap_or(0.0), of(&self.deviation, i).unwrap_or(1.0));
@@ -133,7 +133,7 @@ impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
         let Some(normal) = &self.normal else {
             return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels).map(Answers::Classes);
         };
-        let values = normal.of(pixels, channels);
+        let values = normal.normalize(pixels, channels);
         run::best(&mut self.trainer, &self.net, Input::f32(size, &values)).map(Answers::Classes)
     }
 
