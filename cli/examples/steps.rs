@@ -16,7 +16,7 @@ use gradscale::{Method, core::stats::Detail};
 use gradscale_cli::{
     Failure,
     setup::{Methods, Setup},
-    tasks::{Opening, Pixels, Run, Together, open},
+    tasks::{DistributedOptions, LossDivisor, TrainingConfig, TrainingRun, open},
 };
 use serde_json::json;
 use std::{fs, io, process::ExitCode, time::Instant};
@@ -51,11 +51,11 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
     let setup = &asked.setup;
     let data = setup.load(0)?;
     let opened = |method: &Method| {
-        let settings = setup.settings(Pixels::Batch, asked.iters)?;
+        let settings = setup.settings(LossDivisor::Batch, asked.iters)?;
         let (device, threads, method) = (setup.device(), asked.threads, setup.amp.apply_to(method.clone()));
         open(
             &*data,
-            Opening {
+            TrainingConfig {
                 device,
                 threads,
                 settings,
@@ -64,12 +64,12 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
                 weights: None,
                 perturbed: false,
                 parts: None,
-                together: Together::alone(),
+                together: DistributedOptions::alone(),
             },
         )
     };
     let runs = asked.methods.0.iter().map(|(name, method)| Ok((name.as_str(), opened(method)?)));
-    let mut runs = runs.collect::<Result<Vec<(&str, Box<dyn Run + '_>)>, Failure>>()?;
+    let mut runs = runs.collect::<Result<Vec<(&str, Box<dyn TrainingRun + '_>)>, Failure>>()?;
     let (words, batch, image, classes) = (setup.words(), setup.batch(), data.size(), data.classes().len());
     say(&json!({ "network": words, "batch": batch, "image": image, "classes": classes }));
     for line in io::stdin().lines() {
@@ -79,11 +79,11 @@ fn work(asked: &Arguments) -> Result<(), Failure> {
         run.observe(Detail::Counts);
         let start = Instant::now();
         let outcome = run.step()?;
-        let (all, fetched, memory) = (start.elapsed(), run.fetched(), run.memory());
+        let (all, fetched, memory) = (start.elapsed(), run.load_time(), run.memory());
         say(&json!({
             "seconds": all.saturating_sub(fetched).as_secs_f64(),
             "fetched": fetched.as_secs_f64(),
-            "sizes": run.taken(),
+            "sizes": run.batch_sizes(),
             "loss": outcome.loss,
             "skipped": outcome.skipped.is_some(),
             "resident": status("VmRSS:"),

@@ -1,6 +1,6 @@
 //! Boxes drawn on pictures.
 
-use crate::tasks::Found;
+use crate::tasks::DetectedBox;
 
 /// Minimum score of a detection that is drawn.
 pub const MIN_DRAWN_SCORE: f32 = 0.3;
@@ -8,7 +8,7 @@ pub const MIN_DRAWN_SCORE: f32 = 0.3;
 const COLUMNS: usize = 160;
 
 /// Pixels `[rows, columns, 3]` with the frames of what is likely in the colours of their classes, the likeliest on top.
-pub fn framed(pixels: &[u8], size: [usize; 2], boxes: &[Found], colour: impl Fn(usize) -> [u8; 3]) -> Vec<u8> {
+pub fn framed(pixels: &[u8], size: [usize; 2], boxes: &[DetectedBox], colour: impl Fn(usize) -> [u8; 3]) -> Vec<u8> {
     let (mut drawn, thick) = (pixels.to_vec(), size[1].div_ceil(COLUMNS));
     for one in boxes.iter().rev().filter(|one| one.score >= MIN_DRAWN_SCORE) {
         let at = |share: f32, side: usize| {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_frame_and_nothing_else() {
-        let found = |score, corners| Found { class: 1, score, corners };
+        let found = |score, corners| DetectedBox { class: 1, score, corners };
         let boxes = [found(0.9, [0.25, 0.25, 1.0, 1.0]), found(0.1, [0.0, 0.0, 1.0, 1.0])];
         let drawn = framed(&[7; 48], [4, 4], &boxes, |class| [u8::try_from(class).expect("small"); 3]);
         let marked: Vec<usize> = (0..16).filter(|i| drawn[3 * i] == 1).collect();

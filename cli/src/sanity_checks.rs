@@ -21,7 +21,7 @@ const LEAKED_PERPLEXITY: f64 = 1.05;
 
 /// What is doubtful in a run so far. A later score takes back what an earlier one gave rise to.
 #[derive(Debug, Default)]
-pub struct Doubts {
+pub struct SanityChecks {
     classes: Vec<String>,
     recent: VecDeque<bool>,
     skips: Option<String>,
@@ -42,7 +42,7 @@ struct Zeros {
     steps: u64,
 }
 
-impl Doubts {
+impl SanityChecks {
     /// About a run that tells these classes apart.
     pub fn new(classes: &[String]) -> Self {
         Self { classes: classes.to_vec(), ..Self::default() }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn nothing_is_doubtful_in_a_plain_run() {
-        let mut doubts = Doubts::new(&["a".into(), "b".into()]);
+        let mut doubts = SanityChecks::new(&["a".into(), "b".into()]);
         for iteration in 1..=300 {
             // A tenth is not more than a tenth.
             doubts.step(iteration, 0.5, (iteration % 10 == 0).then_some("skipped: x overflowed at 2^3"));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn more_than_a_tenth_skipped() {
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         for iteration in 1..=99 {
             doubts.step(iteration, 1.0, None);
         }
@@ -241,7 +241,7 @@ mod tests {
         assert!(one.contains("look for infinite or missing values"), "{one}");
         assert_eq!((doubts.sentences(), doubts.news()), (vec![one.clone()], Vec::new()));
         // Skips that lie apart do not add up.
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         for iteration in 1..=2000 {
             doubts.step(iteration, 1.0, (iteration % 11 == 0).then_some("skipped: x overflowed at 2^3"));
         }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_loss_scale_that_has_become_too_small() {
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         doubts.loss_scale(30, LossScaleWarning::Collapsed { exponent: -11 });
         doubts.loss_scale(31, LossScaleWarning::Collapsed { exponent: -12 });
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_text_that_was_known() {
         let of = |perplexity| Metrics::new([(Metric::Perplexity, perplexity)]);
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         doubts.score(5, &of(1.2));
         assert!(doubts.sentences().is_empty());
         doubts.score(10, &of(1.01));
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_loss_of_zero() {
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         doubts.step(1, 1e-30, None);
         doubts.step(2, 0.0, None);
         doubts.step(3, 0.0, None);
@@ -304,7 +304,7 @@ mod tests {
             scores.found = Some(found);
             scores
         };
-        let mut doubts = Doubts::new(&["cat".into()]);
+        let mut doubts = SanityChecks::new(&["cat".into()]);
         doubts.score(10, &of(0));
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
         assert!(one.starts_with("after 10 steps no box is found in any picture: too few steps"), "{one}");
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_later_score_takes_back() {
-        let mut doubts = Doubts::new(&["cat".into(), "dog".into()]);
+        let mut doubts = SanityChecks::new(&["cat".into(), "dog".into()]);
         doubts.score(10, &metrics(Some(1)));
         doubts.score(20, &metrics(Some(0)));
         doubts.weights(&["a".into(), "b".into(), "c".into(), "d".into(), "e".into()]);
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn made_images_that_are_all_the_same() {
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         doubts.score(10, &made(0.3));
         assert!(doubts.sentences().is_empty());
         for variety in [0.01, f64::NAN] {
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn a_network_that_has_won() {
         let losses = |d: f32| BTreeMap::from([("D".to_owned(), Some(d)), ("G".to_owned(), Some(9.0))]);
-        let mut doubts = Doubts::new(&[]);
+        let mut doubts = SanityChecks::new(&[]);
         doubts.losses(1, false, &losses(0.5));
         // A step that was skipped says nothing.
         doubts.losses(2, true, &losses(0.0));

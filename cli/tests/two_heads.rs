@@ -14,7 +14,7 @@ use gradscale::{
     nn::Module,
     optim::{Optimizer, Schedule, Sgd},
 };
-use gradscale_cli::data::{Classification, Reading};
+use gradscale_cli::data::{Classification, DataOptions};
 use std::path::PathBuf;
 
 const STEPS: usize = 600;
@@ -89,7 +89,7 @@ fn only_gradient_scaling_trains_both_heads() {
         return;
     };
     let (images, test) =
-        Classification::load_idx(root.join("fashion-mnist-10k"), &Reading::default()).expect("Fashion-MNIST");
+        Classification::load_idx(root.join("fashion-mnist-10k"), &DataOptions::default()).expect("Fashion-MNIST");
     let run = |method: &str| {
         let result = train(Cpu::new(0).expect("threads"), method, &images, &test);
         let Result { ten, two, skipped } = result;
@@ -118,7 +118,7 @@ fn both_heads_train_on_wgpu() {
         return;
     };
     let (images, test) =
-        Classification::load_idx(root.join("fashion-mnist-10k"), &Reading::default()).expect("Fashion-MNIST");
+        Classification::load_idx(root.join("fashion-mnist-10k"), &DataOptions::default()).expect("Fashion-MNIST");
     let run = |method: &str| {
         let device = match gradscale::Wgpu::new(0) {
             Ok(device) => device,

@@ -2,7 +2,7 @@
 
 use super::{
     predict::{Ready, of_checkpoint},
-    train::checkpoints::Found,
+    train::checkpoints::FoundCheckpoint,
 };
 use crate::{Failure, data::Size, device::Device, output, tasks::Export as Asked};
 use clap::Args;
@@ -42,7 +42,7 @@ pub struct Export {
 /// A file that is no checkpoint, an operator that ONNX does not have, a size that is missing or too small.
 pub fn run(arguments: &Export) -> Result<(), Failure> {
     let Export { checkpoint, out, half, batch, length, .. } = arguments;
-    let found = Found::read(checkpoint)?;
+    let found = FoundCheckpoint::read(checkpoint)?;
     let Ready { mut applied, classes, .. } = of_checkpoint(&found, (Device::Cpu, 1))?;
     let pixels = arguments.size.or(found.plan()?.setup.reading().size);
     let image = match (classes.input, classes.columns.len()) {

@@ -1,7 +1,7 @@
 //! Images with one class each, as MNIST has them.
 
 use super::{
-    Cause, DataError, Idx, Random, Reading, Sample, Store, Whole, files::VALIDATION, packed::find, store::each,
+    Cause, DataError, DataOptions, Idx, Random, Sample, Store, Whole, files::VALIDATION, packed::find, store::each,
 };
 use std::{
     borrow::Cow,
@@ -188,7 +188,7 @@ impl Classification {
     ///
     /// # Errors
     /// Files that are missing, cut off, corrupt or of other sizes; different sizes in training and test; no images.
-    pub fn load_idx(dir: impl AsRef<Path>, reading: &Reading) -> Result<(Self, Self), DataError> {
+    pub fn load_idx(dir: impl AsRef<Path>, reading: &DataOptions) -> Result<(Self, Self), DataError> {
         let dir = dir.as_ref();
         let mut train = Self::part(dir, "train", reading)?;
         let prefix = test_prefix(dir);
@@ -204,12 +204,12 @@ impl Classification {
     }
 
     /// The images that are called `val`, if these are there and others for the last scores.
-    pub(super) fn validation_idx(dir: &Path, reading: &Reading) -> Result<Option<Self>, DataError> {
+    pub(super) fn validation_idx(dir: &Path, reading: &DataOptions) -> Result<Option<Self>, DataError> {
         let there = |prefix: &str| find(dir, &format!("{prefix}-labels-idx1-ubyte")).is_ok();
         VALIDATION.into_iter().find(|prefix| there(prefix)).map(|prefix| Self::part(dir, prefix, reading)).transpose()
     }
 
-    fn part(dir: &Path, prefix: &str, reading: &Reading) -> Result<Self, DataError> {
+    fn part(dir: &Path, prefix: &str, reading: &DataOptions) -> Result<Self, DataError> {
         let images_path = images(dir, prefix)?;
         let labels_path = labels(dir, prefix)?;
         let (dims, features) = Idx::open(&images_path, |count, bytes| reading.keeps(count, bytes))?;

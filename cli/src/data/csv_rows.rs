@@ -1,7 +1,7 @@
 //! Rows of numbers with one class each, as CSV files.
 
 use super::{
-    Cause, Classification, DataError, Element, Labelled, Notes, Reading,
+    Cause, Classification, DataError, DataOptions, Element, Labelled, LoadNotes,
     files::{Broken, fifths, parts},
     listing, split_note,
 };
@@ -72,7 +72,7 @@ struct Table {
 
 /// Reads files of training and of scores.
 pub(super) fn load(
-    (path, [test, validation]): &Files, reading: &Reading, broken: &mut Broken<'_>,
+    (path, [test, validation]): &Files, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
     if reading.crop.is_some() {
         return Err(Cause::Option("--crop is for images".into()).at(path));
@@ -134,7 +134,7 @@ pub(super) fn load(
     };
     let validation = validation.filter(|rows| !rows.is_empty()).map(|rows| part(&rows));
     let (train, test) = (part(&train), part(&test));
-    let notes = Notes { taken, left_out: Vec::new() };
+    let notes = LoadNotes { taken, left_out: Vec::new() };
     Ok(Labelled {
         name: String::new(),
         classes,
@@ -154,7 +154,7 @@ pub(super) fn load(
 /// # Errors
 /// A file that cannot be read, lacks a column, or has something else than numbers there.
 pub fn rows(path: &Path, columns: &[Column]) -> Result<Vec<Vec<u8>>, DataError> {
-    let reading = Reading::default();
+    let reading = DataOptions::default();
     let mut reader = Reader::open(path)?;
     let find = |column: &Column| {
         let at = reader.head.iter().position(|name| *name == column.name);

@@ -2,7 +2,7 @@
 //!
 //! Like the road scenes, they were fixed before anything was trained on them; a checksum pins them.
 
-use super::{Classification, Element, Labelled, Notes, Random, classify::Moments};
+use super::{Classification, Element, Labelled, LoadNotes, Random, classify::Moments};
 
 const SIDE: usize = 28;
 
@@ -43,7 +43,7 @@ pub(super) fn labelled(seed: u64) -> Labelled {
         train,
         validation: Some(part(&[seed, 4], 500)),
         test: part(&[seed, 3], 500),
-        notes: Notes::default(),
+        notes: LoadNotes::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Image files in folders, and what becomes of those that cannot be read.
 
-use super::{Cause, DataError, Reading};
+use super::{Cause, DataError, DataOptions};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -26,12 +26,12 @@ pub(super) fn parts(there: impl Fn(&str) -> bool) -> [Option<&'static str>; 2] {
 /// Files and lines that cannot be read.
 #[derive(Debug)]
 pub(super) struct Broken<'a> {
-    reading: &'a Reading,
+    reading: &'a DataOptions,
     left_out: Vec<DataError>,
 }
 
 impl<'a> Broken<'a> {
-    pub fn new(reading: &'a Reading) -> Self {
+    pub fn new(reading: &'a DataOptions) -> Self {
         Self { reading, left_out: Vec::new() }
     }
 

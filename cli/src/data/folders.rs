@@ -1,7 +1,7 @@
 //! Images with one class each as folders of image files, a folder for each class.
 
 use super::{
-    Cause, Classification, DataError, Element, Labelled, MOST_CLASSES, Notes, Reading, Store, Stored,
+    Cause, Classification, DataError, DataOptions, Element, Labelled, LoadNotes, MOST_CLASSES, Store, Stored,
     classify::Moments,
     decode::{self, Form, Header},
     files::{self, Broken, fifths, visible},
@@ -24,7 +24,7 @@ struct Image {
 }
 
 /// Reads a directory; None if it has no folders with images.
-pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Labelled>, DataError> {
+pub(super) fn load(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Labelled>, DataError> {
     let inner = |name: &str| Some(dir.join(name)).filter(|path| path.is_dir());
     let root = inner("train").unwrap_or_else(|| dir.to_owned());
     let folders = classes(&root)?;
@@ -89,7 +89,7 @@ pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Re
             train,
             validation,
             test,
-            notes: Notes { taken, left_out: Vec::new() },
+            notes: LoadNotes { taken, left_out: Vec::new() },
         }));
     }
     let (train, moments) = part(train, form, names.len(), reading, broken)?;
@@ -97,7 +97,7 @@ pub(super) fn load(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Re
     let validation = validation.map(|images| part(images, form, names.len(), reading, broken)).transpose()?;
     let validation = validation.map(|(validation, _)| validation);
     let [mean, deviation] = moments.mean_and_deviation();
-    let notes = Notes { taken, left_out: Vec::new() };
+    let notes = LoadNotes { taken, left_out: Vec::new() };
     let (name, channels, columns) = (String::new(), None, Vec::new());
     Ok(Some(Labelled { name, classes: names, mean, deviation, channels, columns, train, validation, test, notes }))
 }
@@ -153,7 +153,7 @@ fn streamed(images: Vec<(Image, Header)>, form: Form, classes: usize) -> Classif
 
 /// Looks at all images, and keeps them if there is memory for them.
 fn part(
-    images: Vec<(Image, Header)>, form: Form, classes: usize, reading: &Reading, broken: &mut Broken<'_>,
+    images: Vec<(Image, Header)>, form: Form, classes: usize, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<(Classification, Moments), DataError> {
     if let Some((image, header)) = images.iter().find(|(_, header)| !form.resize && header.size != form.size) {
         let cause = Cause::Size { expected: form.size, of: "the first image", found: header.size };

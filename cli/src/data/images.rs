@@ -1,7 +1,7 @@
 //! Segmentation data as folders of image files and of label images.
 
 use super::{
-    Cause, DataError, Reading, Split, Store,
+    Cause, DataError, DataOptions, Split, Store,
     decode::{self, Form},
     error::ITS_IMAGE,
     files::{self, Broken, TEST, fifths, parts},
@@ -47,7 +47,7 @@ struct Folders {
 }
 
 /// Image and label files; None if a directory has no folders with such.
-pub(super) fn pairs(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
+pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
     let list = |name: &str| dir.join(format!("{name}.txt"));
     let mut told = |train: Folders, validation: Option<Folders>, test: Folders| {
         let (train, test) = (found(&train, broken)?, found(&test, broken)?);
@@ -133,7 +133,7 @@ fn found(folders: &Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataEr
 }
 
 /// Looks at all files of a split, and keeps what there is memory for.
-pub(super) fn split(pairs: Vec<Pair>, reading: &Reading, broken: &mut Broken<'_>) -> Result<Loaded, DataError> {
+pub(super) fn split(pairs: Vec<Pair>, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Loaded, DataError> {
     let Some(first) = pairs.first() else { return Err(Cause::Empty.at("images")) };
     let place = first.image.clone();
     let size = match reading.size {

@@ -1,8 +1,8 @@
 //! Images with one class each, for training and for scores, with the names of the classes.
 
 use super::{
-    Broken, Cause, Classes, Classification, Column, DataError, Ignore, LABELLED, Notes, Reading, cifar, classes,
-    classify, csv_rows, digits, folders, images, listing, name, packed, parted, tally::Tally,
+    Broken, Cause, Classes, Classification, Column, DataError, DataOptions, Ignore, LABELLED, LoadNotes, cifar,
+    classes, classify, csv_rows, digits, folders, images, listing, name, packed, parted, tally::Tally,
 };
 use std::{
     fs, io,
@@ -26,12 +26,12 @@ pub struct Labelled {
     pub columns: Vec<Column>,
     /// For training.
     pub train: Classification,
-    /// For scores while a training goes on, if these are wanted ([`Reading::validation`]) and there are such.
+    /// For scores while a training goes on, if these are wanted ([`DataOptions::validation`]) and there are such.
     pub validation: Option<Classification>,
     /// For the last scores.
     pub test: Classification,
     /// What was found.
-    pub notes: Notes,
+    pub notes: LoadNotes,
 }
 
 /// Files with the names of classes, one a line. (CIFAR brings the first.)
@@ -47,13 +47,13 @@ impl Labelled {
     ///   (or `val`, `valid`, `validation`) with such folders; without a test set every fifth image of a class is for
     ///   scores. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
     /// - a CSV file, or a directory with one, or with `train.csv` and `test.csv`: a line of names, then lines of
-    ///   csv_rows, with the class in the column that [`Reading::label`] says. Commas, semicolons or tabs separate them.
+    ///   csv_rows, with the class in the column that [`DataOptions::label`] says. Commas, semicolons or tabs separate them.
     ///   A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
     ///
     /// # Errors
     /// A directory of another layout; files that are missing, cut off or corrupt; sizes that do not agree; fewer names
     /// than classes; less than two classes, or more than 2^16 (of rows 256).
-    pub fn load(path: impl AsRef<Path>, reading: &Reading) -> Result<Self, DataError> {
+    pub fn load(path: impl AsRef<Path>, reading: &DataOptions) -> Result<Self, DataError> {
         let path = path.as_ref();
         if reading.ignore.is_some() {
             return Err(Cause::Option("--ignore is for pixels, and here every image has a class".into()).at(path));
@@ -88,7 +88,7 @@ impl Labelled {
     }
 
     /// Of a directory of images; None if there are none.
-    fn images(dir: &Path, reading: &Reading, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
+    fn images(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
         if images::labelled(dir) {
             return Err(Cause::Option("images with label images are for --task segnet".into()).at(dir));
@@ -163,7 +163,7 @@ impl Labelled {
             part.classes = classes.len();
         }
         let [mean, deviation] = train.spread()?.mean_and_deviation();
-        let (channels, columns, notes) = (None, Vec::new(), Notes::default());
+        let (channels, columns, notes) = (None, Vec::new(), LoadNotes::default());
         Ok(Some(Self {
             name: String::new(),
             classes,
@@ -186,9 +186,9 @@ impl Labelled {
         digits::labelled(seed)
     }
 
-    /// The same data, of whose images parts are taken if [`Reading::crop`] says so.
+    /// The same data, of whose images parts are taken if [`DataOptions::crop`] says so.
     #[must_use]
-    pub fn cropped(mut self, reading: &Reading) -> Self {
+    pub fn cropped(mut self, reading: &DataOptions) -> Self {
         if let Some(side) = reading.crop {
             let parts = [&mut self.train, &mut self.test].into_iter().chain(&mut self.validation);
             parts.for_each(|part| part.cropped(side.into()));

@@ -18,9 +18,9 @@ mod folders;
 mod idx;
 mod images;
 mod labelled;
+mod options;
 mod packed;
 mod pascal_voc;
-mod reading;
 mod scene;
 mod speech;
 mod split;
@@ -42,8 +42,8 @@ pub use error::{Cause, DataError};
 pub use gradscale::data::{Order, Random, Sample};
 pub use idx::Idx;
 pub use labelled::Labelled;
+pub use options::{DataOptions, IMAGES, Ignore, Meant, Size};
 pub use pascal_voc::{Boxed, Pictured, Shown};
-pub use reading::{IMAGES, Ignore, Meant, Reading, Size};
 pub use speech::{Sound, Spectra, Speech, Spoken};
 pub use split::Split;
 pub use store::Store;
@@ -72,17 +72,17 @@ pub struct Segmentation {
     pub weights: Vec<f32>,
     /// For training.
     pub train: Split,
-    /// For scores while a training goes on, if these are wanted ([`Reading::validation`]) and there are such.
+    /// For scores while a training goes on, if these are wanted ([`DataOptions::validation`]) and there are such.
     pub validation: Option<Split>,
     /// For the last scores.
     pub test: Split,
     /// What was found.
-    pub notes: Notes,
+    pub notes: LoadNotes,
 }
 
 /// What there is to say of a data set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct LoadNotes {
     /// What was taken for what.
     pub taken: Vec<String>,
     /// What was left out, and why.
@@ -112,20 +112,20 @@ impl Segmentation {
     /// - the same without `train` and `test`: then the two lists tell them apart, or every fifth image is for scores.
     ///
     /// Without a test split, `val`, `valid` or `validation` stands for it; beside one, it is for the scores of a training
-    /// under way, where [`Reading::validation`] asks for these. Label images are PNG: grey or palettes of
+    /// under way, where [`DataOptions::validation`] asks for these. Label images are PNG: grey or palettes of
     /// 1 to 16 bits, whose values (of a palette the indices) are labels as they are in the file, or R G B, which is
     /// read as grey where all three are alike, and otherwise every colour is a label.
     ///
     /// `classes.tsv`, if it is there, has a line `id name r g b …` for each class after one with these words, separated
     /// by tabs; the class called Unlabelled, void or ignore is the ignored one. An id is the value in the label images,
     /// any from 0 to 65535; where these are coloured, r g b is. Without it what occurs are the classes: 0 to the
-    /// largest label, if more than half of these occur, else each value that does. [`Reading::ignore`] says what is
+    /// largest label, if more than half of these occur, else each value that does. [`DataOptions::ignore`] says what is
     /// ignored.
     ///
     /// # Errors
     /// A directory of another layout; files that are missing, cut off, corrupt or of the wrong type; sizes that do not
     /// agree; labels that are no class; a split without images, or with only one class.
-    pub fn load(dir: impl AsRef<Path>, reading: &Reading) -> Result<Self, DataError> {
+    pub fn load(dir: impl AsRef<Path>, reading: &DataOptions) -> Result<Self, DataError> {
         let dir = dir.as_ref();
         if dir.is_file() {
             return Err(Cause::Option("a file, expected a directory; CSV files are for --task classify".into()).at(dir));
@@ -189,7 +189,7 @@ impl Segmentation {
             train,
             validation,
             test,
-            notes: Notes { taken, left_out: broken.lines() },
+            notes: LoadNotes { taken, left_out: broken.lines() },
         })
     }
 
@@ -213,7 +213,7 @@ fn split_note(train: usize, test: usize) -> String {
 /// Training images, and those for scores while a training goes on, where these are wanted: a part of the data set's
 /// own, or every tenth training image. Weights of classes, means and deviations are those of all training images.
 fn parted<T>(
-    train: T, validation: Option<T>, reading: &Reading, taken: &mut Vec<String>,
+    train: T, validation: Option<T>, reading: &DataOptions, taken: &mut Vec<String>,
     hold_out: impl Fn(&T) -> Option<[T; 2]>, count: impl Fn(&T) -> usize,
 ) -> (T, Option<T>) {
     if validation.is_some() || !reading.validation {

@@ -1,7 +1,7 @@
 //! Segmentation data as two IDX files for each split.
 
 use super::{
-    Cause, DataError, Idx, Reading, Split,
+    Cause, DataError, DataOptions, Idx, Split,
     files::{TEST, parts},
     split::Loaded,
     tally::Tally,
@@ -28,7 +28,7 @@ pub(super) fn names(dir: &Path) -> (&'static str, Option<&'static str>) {
 }
 
 /// Reads a split.
-pub(super) fn split(dir: &Path, name: &str, reading: &Reading) -> Result<Loaded, DataError> {
+pub(super) fn split(dir: &Path, name: &str, reading: &DataOptions) -> Result<Loaded, DataError> {
     let images_path = find(dir, &format!("{name}-images-idx4-ubyte"))?;
     let labels_path = find(dir, &format!("{name}-labels-idx3-ubyte"))?;
     let (dims, images) = Idx::open(&images_path, |count, bytes| reading.keeps(count, bytes))?;

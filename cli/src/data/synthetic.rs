@@ -3,7 +3,7 @@
 //! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
 //! part of the data set's definition, which a checksum pins.
 
-use super::{Notes, Random, Segmentation, Split, scene, tally::Tally, weights::median_frequency};
+use super::{LoadNotes, Random, Segmentation, Split, scene, tally::Tally, weights::median_frequency};
 
 /// Rows of an image.
 pub(super) const HEIGHT: usize = 48;
@@ -43,7 +43,7 @@ pub(super) fn segmentation(seed: u64) -> Segmentation {
         train,
         validation: Some(validation),
         test,
-        notes: Notes::default(),
+        notes: LoadNotes::default(),
     }
 }
 

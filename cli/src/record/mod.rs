@@ -10,13 +10,13 @@ pub(crate) mod summary;
 pub(crate) mod verdict;
 
 pub use from_trace::recorded;
-pub use ranks::{Stretch, Travelled};
+pub use ranks::{GradientTraffic, Stretch};
 pub use recorder::Recorder;
 pub use run_description::Description;
 
 use crate::{
     metrics::{Metrics, or_nan},
-    tasks::{Answers, On},
+    tasks::{On, Predictions},
 };
 use event::Event;
 use gradscale::{
@@ -67,7 +67,7 @@ pub struct Record {
     pub ranks: Vec<Stretch>,
     /// Classes predicted for the images that the report shows, one image after another.
     #[serde(skip_serializing)]
-    pub samples: Answers,
+    pub samples: Predictions,
 }
 
 #[derive(Debug, Serialize)]
@@ -241,5 +241,5 @@ pub struct Entry {
     pub sites: Vec<Point>,
     /// Where there are several ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ranks: Option<Travelled>,
+    pub ranks: Option<GradientTraffic>,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a step sent between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Travelled {
+pub struct GradientTraffic {
     /// How many there are.
     pub ranks: usize,
     /// Bytes that rank 0 sent to others.
@@ -19,7 +19,7 @@ pub struct Travelled {
     pub hidden: f64,
 }
 
-impl Travelled {
+impl GradientTraffic {
     /// Between two counts; none of one rank alone.
     pub fn between(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
         (group.size() > 1).then(|| Self {
@@ -42,11 +42,11 @@ pub struct Stretch {
     pub whole: f64,
     /// What travelled in all of them.
     #[serde(flatten)]
-    pub travelled: Travelled,
+    pub travelled: GradientTraffic,
 }
 
 /// One more step.
-pub(super) fn add(all: &mut Vec<Stretch>, iteration: u64, seconds: f64, travelled: Travelled) {
+pub(super) fn add(all: &mut Vec<Stretch>, iteration: u64, seconds: f64, travelled: GradientTraffic) {
     match all.last_mut() {
         Some(Stretch { first, steps, whole, travelled: sum })
             if sum.ranks == travelled.ranks && *first + *steps == iteration =>
@@ -70,7 +70,7 @@ mod tests {
     fn a_resume_with_other_ranks_begins_another_stretch() {
         let mut all = Vec::new();
         for (iteration, ranks) in [(1, 4), (2, 4), (3, 2), (5, 2), (6, 2)] {
-            let travelled = Travelled { ranks, sent: iteration, received: 1, seconds: 0.25, hidden: 0.125 };
+            let travelled = GradientTraffic { ranks, sent: iteration, received: 1, seconds: 0.25, hidden: 0.125 };
             add(&mut all, iteration, 0.5, travelled);
         }
         let seen: Vec<_> =
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(seen, [(1, 2, 4, 3), (3, 1, 2, 3), (5, 2, 2, 11)]);
         assert_eq!((all[2].whole, all[2].travelled.seconds, all[2].travelled.hidden), (1.0, 0.5, 0.25));
         // Of a version that hid nothing.
-        let before: Travelled =
+        let before: GradientTraffic =
             serde_json::from_str(r#"{"ranks":2,"sent":1,"received":1,"seconds":0.5}"#).expect("a log");
         assert_eq!(before.hidden, 0.0);
     }

@@ -1,11 +1,11 @@
 //! A record as it is filled.
 
-use super::{Entry, Event, Extremes, Point, Record, Score, SiteSeries, Travelled, ranks};
+use super::{Entry, Event, Extremes, GradientTraffic, Point, Record, Score, SiteSeries, ranks};
 use crate::{
     Failure,
     metrics::Metrics,
-    sanity_checks::Doubts,
-    tasks::{Answers, On},
+    sanity_checks::SanityChecks,
+    tasks::{On, Predictions},
 };
 use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning};
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +23,7 @@ pub struct Recorder {
     every: u64,
     index: HashMap<String, usize>,
     extremes: HashMap<String, Extremes>,
-    doubts: Doubts,
+    doubts: SanityChecks,
 }
 
 impl Recorder {
@@ -49,10 +49,10 @@ impl Recorder {
             scores: Vec::new(),
             sites: Vec::new(),
             ranks: Vec::new(),
-            samples: Answers::NONE,
+            samples: Predictions::NONE,
         };
         let every = iterations.div_ceil(SAMPLES).max(1);
-        Self { record, every, index: HashMap::new(), extremes: HashMap::new(), doubts: Doubts::new(classes) }
+        Self { record, every, index: HashMap::new(), extremes: HashMap::new(), doubts: SanityChecks::new(classes) }
     }
 
     pub const fn skipped(&self) -> u64 {
@@ -72,7 +72,7 @@ impl Recorder {
     /// between ranks where there are several; its sites are kept if it is `sampled`.
     pub fn step(
         &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]),
-        (seconds, ranks): (f64, Option<Travelled>), sites: &[SiteReport<'_>], sampled: bool,
+        (seconds, ranks): (f64, Option<GradientTraffic>), sites: &[SiteReport<'_>], sampled: bool,
     ) -> Entry {
         let mut points = Vec::new();
         for site in sites {
@@ -175,7 +175,7 @@ impl Recorder {
     }
 
     /// What only the end of a run knows, with the parameters that no step has changed.
-    pub fn finish(&mut self, metrics: Metrics, samples: Answers, memory: MemoryReport, unchanged: &[String]) {
+    pub fn finish(&mut self, metrics: Metrics, samples: Predictions, memory: MemoryReport, unchanged: &[String]) {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];
         let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;

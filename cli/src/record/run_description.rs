@@ -3,7 +3,7 @@
 use crate::{
     machine::Origin,
     setup::Setup,
-    tasks::{Dataset, Pixels},
+    tasks::{Dataset, LossDivisor},
 };
 use serde::Serialize;
 
@@ -34,11 +34,13 @@ impl Description {
     }
 
     /// How, and by what.
-    pub fn circumstances(&self, setup: &Setup, pixels: Pixels, iters: u64, seeds: &[u64], origin: &Origin) -> String {
+    pub fn circumstances(
+        &self, setup: &Setup, pixels: LossDivisor, iters: u64, seeds: &[u64], origin: &Origin,
+    ) -> String {
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
         let amp = setup.amp.words().map_or(String::new(), |words| format!("{words} "));
         let updated = setup.updated(iters).map_or(String::new(), |words| format!("{words} "));
-        let examples = setup.task().kind().examples();
+        let examples = setup.task().kind().sample_noun();
         format!(
             "{iters} steps of {} {examples}, {} training and {} test {examples}, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
             setup.batch(),

@@ -13,7 +13,7 @@ pub use pairs::{Comparison, comparisons};
 use super::{Record, gradients::percent};
 use crate::{
     metrics::{Metric, Metrics},
-    tasks::Exam,
+    tasks::EvaluationBaseline,
 };
 use gradscale::{Method, Scaling, core::loss_scale::LossScale};
 use std::collections::BTreeMap;
@@ -28,14 +28,14 @@ pub struct Sentence {
 
 /// A method with its runs.
 #[derive(Debug)]
-struct Stand<'a> {
+struct MethodResult<'a> {
     method: &'a str,
     runs: Vec<&'a Record>,
     /// Of each score that methods are judged by, what every finished seed reached.
     scores: Vec<(Metric, Vec<f64>)>,
 }
 
-impl<'a> Stand<'a> {
+impl<'a> MethodResult<'a> {
     fn new(method: &'a str, records: &[&'a Record]) -> Option<Self> {
         let runs: Vec<&Record> = records.iter().copied().filter(|record| record.method == method).collect();
         let mut all: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
@@ -54,7 +54,7 @@ impl<'a> Stand<'a> {
     }
 
     /// How far from a constant answer, 0, to all right, 1.
-    fn learned(&self, score: usize, exam: Exam) -> f64 {
+    fn learned(&self, score: usize, exam: EvaluationBaseline) -> f64 {
         let perfect = self.scores.get(score).map_or(f64::NAN, |(metric, _)| metric.perfect());
         (self.mean(score) - exam.constant) / (perfect - exam.constant)
     }
@@ -65,7 +65,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Scores of which more than half of what the baseline learned beyond a constant answer is lost.
-    fn lost(&self, baseline: &Self, exam: Exam) -> Vec<usize> {
+    fn lost(&self, baseline: &Self, exam: EvaluationBaseline) -> Vec<usize> {
         let lost = |&score: &usize| {
             let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
             learned >= MIN_LEARNED_FRACTION && (kept.is_nan() || kept < learned / 2.0)
@@ -78,10 +78,13 @@ impl<'a> Stand<'a> {
 const MIN_LEARNED_FRACTION: f64 = 0.1;
 
 /// All that is to be said, the most important first.
-pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: Exam) -> Vec<Sentence> {
-    let stands: Vec<Stand<'_>> = methods.into_iter().filter_map(|method| Stand::new(method, records)).collect();
+pub fn verdict<'a>(
+    methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
+) -> Vec<Sentence> {
+    let stands: Vec<MethodResult<'_>> =
+        methods.into_iter().filter_map(|method| MethodResult::new(method, records)).collect();
     let finished = || stands.iter().filter(|stand| stand.finished());
-    let total = |stand: &Stand<'_>| (0..stand.scores.len()).map(|score| stand.learned(score, exam)).sum::<f64>();
+    let total = |stand: &MethodResult<'_>| (0..stand.scores.len()).map(|score| stand.learned(score, exam)).sum::<f64>();
     let best = || finished().max_by(|a, b| total(a).total_cmp(&total(b)));
     let Some(baseline) = finished().find(|stand| stand.method == "fp32").or_else(best) else {
         return stands.iter().map(|stand| failure(stand, None, exam)).collect();
@@ -91,8 +94,8 @@ pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Re
     {
         return early(baseline, &stands, exam);
     }
-    let fails = |stand: &&Stand<'_>| !stand.finished() || !stand.lost(baseline, exam).is_empty();
-    let (failing, working): (Vec<&Stand<'_>>, Vec<&Stand<'_>>) = stands.iter().partition(fails);
+    let fails = |stand: &&MethodResult<'_>| !stand.finished() || !stand.lost(baseline, exam).is_empty();
+    let (failing, working): (Vec<&MethodResult<'_>>, Vec<&MethodResult<'_>>) = stands.iter().partition(fails);
     let mut all = Vec::new();
     if stands.len() > 1 {
         all.push(headline(&failing, &working));
@@ -112,7 +115,7 @@ pub fn verdict<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&'a Re
 }
 
 /// Nothing has been learned that could be compared.
-fn early(baseline: &Stand<'_>, stands: &[Stand<'_>], exam: Exam) -> Vec<Sentence> {
+fn early(baseline: &MethodResult<'_>, stands: &[MethodResult<'_>], exam: EvaluationBaseline) -> Vec<Sentence> {
     let steps = baseline.runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
     let reached = words::reached(baseline, 0);
     let text = format!(
@@ -125,8 +128,8 @@ fn early(baseline: &Stand<'_>, stands: &[Stand<'_>], exam: Exam) -> Vec<Sentence
     std::iter::once(strong("Too early", text)).chain(unfinished).collect()
 }
 
-fn headline(failing: &[&Stand<'_>], working: &[&Stand<'_>]) -> Sentence {
-    let names = |stands: &[&Stand<'_>]| listed(&stands.iter().map(|stand| stand.method).collect::<Vec<_>>());
+fn headline(failing: &[&MethodResult<'_>], working: &[&MethodResult<'_>]) -> Sentence {
+    let names = |stands: &[&MethodResult<'_>]| listed(&stands.iter().map(|stand| stand.method).collect::<Vec<_>>());
     let towers = working.iter().any(|stand| stand.scores.len() > 1);
     let text = match (failing.len(), working.len()) {
         (0, 2) => format!("{} both learned.", names(working)),
@@ -138,18 +141,18 @@ fn headline(failing: &[&Stand<'_>], working: &[&Stand<'_>]) -> Sentence {
 }
 
 /// Of fixed scales one beside the other, those that learned: the range that works, or what is left of it.
-fn swept(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Option<Sentence> {
-    let exponent = |stand: &Stand<'_>| {
+fn swept(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Option<Sentence> {
+    let exponent = |stand: &MethodResult<'_>| {
         let Scaling::Loss(LossScale::Fixed(fixed)) = stand.method.parse::<Method>().ok()?.scaling else { return None };
         Some(fixed.exponent())
     };
-    let mut tried: Vec<(i32, &Stand<'_>)> = stands.iter().filter_map(|s| Some((exponent(s)?, s))).collect();
+    let mut tried: Vec<(i32, &MethodResult<'_>)> = stands.iter().filter_map(|s| Some((exponent(s)?, s))).collect();
     tried.sort_by_key(|(exponent, _)| *exponent);
     let (first, last) = (tried.first()?.1.method, tried.last()?.1.method);
     if tried.len() < 3 {
         return None;
     }
-    let learned = |stand: &Stand<'_>| working.iter().any(|one| std::ptr::eq(*one, stand));
+    let learned = |stand: &MethodResult<'_>| working.iter().any(|one| std::ptr::eq(*one, stand));
     let ranges = tried.chunk_by(|a, b| learned(a.1) == learned(b.1)).filter(|range| learned(range[0].1));
     let ranges: Vec<String> = ranges
         .map(|range| match range {
@@ -168,7 +171,7 @@ fn swept(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Option<Sentence> {
 }
 
 /// What became of a method that failed, and how one sees it.
-fn failure(stand: &Stand<'_>, baseline: Option<&Stand<'_>>, exam: Exam) -> Sentence {
+fn failure(stand: &MethodResult<'_>, baseline: Option<&MethodResult<'_>>, exam: EvaluationBaseline) -> Sentence {
     let mut parts = Vec::new();
     if let Some(baseline) = baseline {
         for score in stand.lost(baseline, exam).into_iter().filter(|_| stand.finished()) {
@@ -187,7 +190,7 @@ fn failure(stand: &Stand<'_>, baseline: Option<&Stand<'_>>, exam: Exam) -> Sente
 }
 
 /// Seeds that came to no end.
-fn ended(stand: &Stand<'_>) -> Option<String> {
+fn ended(stand: &MethodResult<'_>) -> Option<String> {
     let ended: Vec<_> = stand.runs.iter().filter_map(|run| Some((run, run.failure.as_ref()?))).collect();
     let (run, why) = ended.first()?;
     let step = run.loss.len();
@@ -198,13 +201,13 @@ fn ended(stand: &Stand<'_>) -> Option<String> {
 }
 
 /// Methods that work, though some seeds ended early.
-fn partly(working: &[&Stand<'_>]) -> Vec<Sentence> {
-    let said = |stand: &&Stand<'_>| Some(strong(stand.method, format!("{}.", ended(stand)?)));
+fn partly(working: &[&MethodResult<'_>]) -> Vec<Sentence> {
+    let said = |stand: &&MethodResult<'_>| Some(strong(stand.method, format!("{}.", ended(stand)?)));
     working.iter().filter_map(said).collect()
 }
 
 /// How one sees what went wrong: losses that are no numbers, skipped steps, gradients that became zero.
-fn signs(stand: &Stand<'_>) -> Vec<String> {
+fn signs(stand: &MethodResult<'_>) -> Vec<String> {
     let mut signs = Vec::new();
     let infinite = |run: &&&Record| run.loss.iter().any(|loss| !loss.is_finite());
     if stand.runs.iter().filter(infinite).count() > 0 {
@@ -234,7 +237,7 @@ fn signs(stand: &Stand<'_>) -> Vec<String> {
 }
 
 /// Of each site, the share of gradients that became zero: the mean over what was sampled of all seeds.
-fn flushed<'a>(stand: &Stand<'a>) -> Vec<(&'a str, f64)> {
+fn flushed<'a>(stand: &MethodResult<'a>) -> Vec<(&'a str, f64)> {
     let most = stand.runs.iter().max_by_key(|run| run.sites.len());
     let names = most.into_iter().flat_map(|run| &run.sites).map(|site| site.name.as_str());
     let mean = |name: &'a str| {
@@ -246,26 +249,26 @@ fn flushed<'a>(stand: &Stand<'a>) -> Vec<(&'a str, f64)> {
 }
 
 /// Whether a rule of gradient scaling had to choose between flushing and overflow at a site, in a quarter of the steps.
-fn wide(stand: &Stand<'_>, name: &str) -> bool {
+fn wide(stand: &MethodResult<'_>, name: &str) -> bool {
     let sites = stand.runs.iter().flat_map(|run| &run.sites).filter(|site| site.name == name);
     let bound: u64 = sites.map(|site| site.extremes.bound_by_overflow).sum();
     4 * bound > stand.runs.iter().map(|run| run.loss.len() as u64).sum()
 }
 
 /// The site that lost most.
-fn worst<'a>(stand: &Stand<'a>) -> Option<(&'a str, f64)> {
+fn worst<'a>(stand: &MethodResult<'a>) -> Option<(&'a str, f64)> {
     flushed(stand).into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a })
 }
 
 /// Whether every site kept nine tenths of its gradients, so that what is computed is what f32 computes but for rounding.
-fn keeps(stand: &Stand<'_>) -> bool {
+fn keeps(stand: &MethodResult<'_>) -> bool {
     worst(stand).is_none_or(|(_, share)| share <= 0.1)
 }
 
 /// What scaling did to the gradients, and half precision to memory.
-fn changed(stands: &[Stand<'_>], working: &[&Stand<'_>]) -> Vec<Sentence> {
+fn changed(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Vec<Sentence> {
     let mut all = Vec::new();
-    let lost = |stand: &Stand<'_>| {
+    let lost = |stand: &MethodResult<'_>| {
         let (name, share) = worst(stand)?;
         let why = if share > 0.01 && wide(stand, name) {
             format!(" (at {name}, whose values span more than FP16 holds: any scale flushes some or overflows)")

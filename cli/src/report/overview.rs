@@ -25,7 +25,8 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
             content += &format!("<h3>{}</h3>\n", escape(&report.title));
         }
         let methods = || report.methods.iter().copied();
-        let said = report.data.map(|data| verdict::verdict(methods(), report.runs, data.exam())).unwrap_or_default();
+        let said =
+            report.data.map(|data| verdict::verdict(methods(), report.runs, data.baseline())).unwrap_or_default();
         let item = |said: &verdict::Sentence| {
             // A number and its sign stay together.
             let text = escape(&said.text).replace(" %", "&nbsp;%");

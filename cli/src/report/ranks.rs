@@ -1,7 +1,7 @@
 //! What travelled between ranks, where there were several.
 
 use super::{Report, page::section};
-use crate::record::{Stretch, Travelled};
+use crate::record::{GradientTraffic, Stretch};
 
 /// The section; nothing of one rank alone.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -20,7 +20,7 @@ pub fn section_of(report: &Report<'_>) -> String {
 
 fn row(stretch: &Stretch) -> String {
     let Stretch { first, steps, whole, travelled } = stretch;
-    let Travelled { ranks, sent, received, seconds, hidden } = travelled;
+    let GradientTraffic { ranks, sent, received, seconds, hidden } = travelled;
     let last = first + steps - 1;
     let of_step = |bytes: u64| bytes_said(bytes as f64 / *steps as f64);
     let (sent, received) = (of_step(*sent), of_step(*received));

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     drawing::framed,
-    tasks::{BoxedSample, Dataset, Found, Made, Samples, Transcript, colour},
+    tasks::{BoxedSample, Dataset, DetectedBox, GeneratedImages, Samples, Transcript, colour},
 };
 
 /// The section.
@@ -102,7 +102,7 @@ fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
     let mut content = String::new();
     for (i, BoxedSample { name, size, pixels, truths }) in images.iter().enumerate() {
         let Some(pixels) = pixels else { continue };
-        let with = |boxes: &[Found]| png::colours(&framed(pixels, *size, boxes, colour), *size);
+        let with = |boxes: &[DetectedBox]| png::colours(&framed(pixels, *size, boxes, colour), *size);
         content += "<div class=\"sample\">";
         content += &picture(with(truths), &format!("{}: truth", escape(name)), name);
         for method in &report.methods {
@@ -135,11 +135,11 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
 
 /// Real images and those of each method, side by side.
 fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
-    let tiled = |made: &Made| {
+    let tiled = |made: &GeneratedImages| {
         let tiles = made.tiled();
         png::colours(&tiles.pixels, tiles.size)
     };
-    let real = Made { size, pixels: real.to_vec() };
+    let real = GeneratedImages { size, pixels: real.to_vec() };
     let mut content = "<div class=\"sample\">".to_owned() + &picture(tiled(&real), "<b>real</b>", "real");
     for (method, class) in report.coloured() {
         if let Some(made) = report.runs_of(method).find_map(|run| run.samples.made()) {

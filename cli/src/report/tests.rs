@@ -1,7 +1,7 @@
 //! The page of a made-up result, with names that try to be HTML.
 
 use super::*;
-use crate::data::{Notes, Segmentation, Split};
+use crate::data::{LoadNotes, Segmentation, Split};
 use serde_json::json;
 
 const HOSTILE: &str = "<script src=\"http://x\">'&";
@@ -18,7 +18,7 @@ fn data() -> Segmentation {
         train: split.clone(),
         validation: None,
         test: split,
-        notes: Notes::default(),
+        notes: LoadNotes::default(),
     }
 }
 

@@ -12,11 +12,11 @@ pub use size::{NetworkSize, Sizes};
 
 use crate::{
     Failure,
-    data::Reading,
+    data::DataOptions,
     device::Device,
     optimizer::{Recipe, Rule, Updates},
     output,
-    tasks::{Dataset, Network, Pixels, Settings, Task},
+    tasks::{Dataset, LossDivisor, Network, Settings, Task},
 };
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ pub struct Setup {
     /// How data are read.
     #[command(flatten)]
     #[serde(flatten)]
-    pub reading: Reading,
+    pub reading: DataOptions,
     /// Images in a batch [default: 8 for segnet and detect, 64 for classify and generate, 16 for speech, 32 for
     /// translate; 16 windows for language]
     #[arg(long, value_name = "N", value_parser = positive)]
@@ -109,12 +109,12 @@ impl Setup {
 
     /// How data are read.
     #[must_use]
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> DataOptions {
         let network = self.chosen.network().ok();
         let paper = network.and_then(Network::image);
         let window = self.reading.window.or_else(|| network.and_then(Network::window));
         let crop = self.reading.crop.or_else(|| paper.and_then(|side| u16::try_from(side).ok()));
-        Reading { size: self.chosen.size.and_then(|size| size.images), crop, window, ..self.reading.clone() }
+        DataOptions { size: self.chosen.size.and_then(|size| size.images), crop, window, ..self.reading.clone() }
     }
 
     /// With a value for network, batch and device, as results and checkpoints keep them.
@@ -168,7 +168,7 @@ impl Setup {
             return Err(Failure::at(option, "is for --task language"));
         }
         let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
-        data.suits(network.net)?;
+        data.check_network(network.net)?;
         Ok(data)
     }
 
@@ -189,7 +189,7 @@ impl Setup {
 
     /// With the task's update rule where none was said.
     fn with_usual(&self, updates: &Updates) -> Updates {
-        match (updates.optimizer, self.task().kind().usual()) {
+        match (updates.optimizer, self.task().kind().default_optimizer()) {
             (None, Some((rule, lr))) => {
                 Updates { optimizer: Some(rule), lr: updates.lr.or(Some(lr)), ..updates.clone() }
             }
@@ -201,7 +201,7 @@ impl Setup {
     ///
     /// # Errors
     /// Those of [`Setup::recipe`].
-    pub fn settings(&self, pixels: Pixels, iters: u64) -> Result<Settings, Failure> {
+    pub fn settings(&self, pixels: LossDivisor, iters: u64) -> Result<Settings, Failure> {
         let recipe = self.recipe(iters)?;
         Ok(Settings { network: self.chosen.network()?, batch: self.batch(), pixels, recipe })
     }
@@ -224,12 +224,12 @@ impl Setup {
 
     /// What the loss is divided by, in a sentence; a training image has so many pixels.
     #[must_use]
-    pub fn divisor(&self, pixels: Pixels, image: usize) -> String {
-        let (what, own) = self.task().kind().counted(self.batch(), image);
-        let Pixels::Fixed(number) = pixels else {
+    pub fn divisor(&self, pixels: LossDivisor, image: usize) -> String {
+        let (what, own) = self.task().kind().loss_denominator(self.batch(), image);
+        let LossDivisor::Fixed(number) = pixels else {
             return format!(
                 "The loss is the mean over the {} of a batch.",
-                self.task().kind().mean_over(self.chosen.net())
+                self.task().kind().loss_unit(self.chosen.net())
             );
         };
         let ratio = number as f64 / own as f64;
@@ -238,7 +238,8 @@ impl Setup {
             Rule::Sgd { .. } => "the learning rate",
             Rule::Adam(_) | Rule::AdamW(_) => "Adam's eps",
         };
-        let paper = if number == Pixels::PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
+        let paper =
+            if number == LossDivisor::PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
         format!(
             "The loss is divided by {number} {what}{paper}, where a batch has {own}: gradients are {:.0} times {} than \
              those of a mean, and {makes_up} makes up for it.",

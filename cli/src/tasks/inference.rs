@@ -1,6 +1,6 @@
 //! A trained network, to be applied.
 
-use super::{Answers, Choice, Classes, Made, Network, run, torch::Flattened};
+use super::{Choice, Classes, GeneratedImages, Network, Predictions, run, torch::Flattened};
 use crate::{
     Failure,
     data::Element,
@@ -8,12 +8,12 @@ use crate::{
 };
 use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
 
-/// A model for other runtimes, as it is asked for.
+/// Shapes and precision of an exported ONNX model.
 #[derive(Clone, Copy, Debug)]
 pub struct Export {
-    /// Images, rows or sequences at a time.
+    /// Batch size.
     pub batch: usize,
-    /// Places of a sequence.
+    /// Length of a sequence, in tokens.
     pub length: usize,
     /// Rows, columns and channels of images, where these are known.
     pub image: Option<[usize; 3]>,
@@ -21,29 +21,30 @@ pub struct Export {
     pub half: bool,
 }
 
-/// A trained network.
-pub trait Apply {
-    /// The class of every pixel, or of the image, [h, w, channels], or boxes in it; of numbers, and of spectra, the bytes.
+/// Trained network on a device, for inference.
+pub trait InferenceModel {
+    /// Predicts the class of every pixel, the class of the image, or boxes. The input is `[h, w, channels]` in bytes, or the
+    /// bytes of f32 values for rows and spectra.
     ///
     /// # Errors
     /// An image that the network cannot take, or the device's.
-    fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure>;
+    fn predict(&mut self, size: [usize; 3], pixels: &[u8]) -> Result<Predictions, Failure>;
 
-    /// The network as an ONNX model.
+    /// Exports the network as an ONNX model.
     ///
     /// # Errors
     /// An operator that ONNX does not have, a size that is missing or does not fit.
     fn onnx(&mut self, asked: &Export) -> Result<Vec<u8>, Failure>;
 
-    /// So many images of the noise of a seed, by a network that makes images; other networks make none.
+    /// Generates images from the noise of a seed. Returns `None` for networks that do not generate.
     ///
     /// # Errors
     /// The device's.
-    fn make(&mut self, _images: usize, _seed: u64) -> Result<Option<Made>, Failure> {
+    fn make(&mut self, _images: usize, _seed: u64) -> Result<Option<GeneratedImages>, Failure> {
         Ok(None)
     }
 
-    /// A text with so many tokens behind it.
+    /// Continues a text by `length` tokens.
     ///
     /// # Errors
     /// A network for something else, a text that it cannot read, or the device's.
@@ -52,17 +53,16 @@ pub trait Apply {
     }
 }
 
-/// What becomes of an image's bytes before the network reads them: (byte / 255 − mean) / deviation, of each channel;
-/// one number stands for all channels.
+/// Normalization of image bytes: (byte / 255 − mean) / deviation for each channel. A single number applies to all channels.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Normal {
+pub struct InputNormalization {
     /// Means.
     pub mean: Vec<f32>,
     /// Standard deviations.
     pub deviation: Vec<f32>,
 }
 
-impl Normal {
+impl InputNormalization {
     pub(super) fn normalize(&self, pixels: &[u8], channels: usize) -> Vec<f32> {
         let of = |all: &[f32], i: usize| all.get(i % channels.max(1)).or(all.first()).copied();
         let value = |(i, &byte): (usize, &u8)| {
@@ -73,31 +73,31 @@ impl Normal {
     }
 }
 
-/// A trained network, before it is on a device.
+/// Arguments that open a trained network.
 #[derive(Clone, Debug)]
-pub struct Trained<'a> {
-    /// Where it is to run.
+pub struct CheckpointInfo<'a> {
+    /// Device.
     pub device: Device,
     /// Threads of the CPU.
     pub threads: usize,
     /// The network.
     pub network: Network,
-    /// What it tells apart.
+    /// Classes that it predicts.
     pub classes: &'a Classes,
     /// Precision.
     pub method: Method,
-    /// What becomes of images first; without, as `gradscale train` feeds them.
-    pub normal: Option<Normal>,
+    /// Normalization of images. `None` is that of `gradscale train`.
+    pub normal: Option<InputNormalization>,
 }
 
-/// Puts weights into a network, some of whose layers read a flattened image.
-pub type Fill<'a> = &'a dyn Fn(&mut Parameters, &[Flattened]) -> Result<(), Failure>;
+/// Function that loads weights. The second argument names layers that read a flattened image.
+pub type WeightLoader<'a> = &'a dyn Fn(&mut Parameters, &[Flattened]) -> Result<(), Failure>;
 
-/// On its device.
+/// Opens a trained network on its device.
 pub(super) fn loaded(
-    trained: Trained<'_>, parameters: Parameters, net: impl Module + 'static,
-) -> Result<Box<dyn Apply>, Failure> {
-    let Trained { device, threads, classes, method, normal, .. } = trained;
+    trained: CheckpointInfo<'_>, parameters: Parameters, net: impl Module + 'static,
+) -> Result<Box<dyn InferenceModel>, Failure> {
+    let CheckpointInfo { device, threads, classes, method, normal, .. } = trained;
     let element = if classes.columns.is_empty() { Element::Byte } else { Element::Number };
     device.open(threads, Loading { parameters, net, method, normal, element })
 }
@@ -106,14 +106,14 @@ struct Loading<M> {
     parameters: Parameters,
     net: M,
     method: Method,
-    normal: Option<Normal>,
+    normal: Option<InputNormalization>,
     element: Element,
 }
 
 impl<M: Module + 'static> Work for Loading<M> {
-    type Output = Box<dyn Apply>;
+    type Output = Box<dyn InferenceModel>;
 
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn InferenceModel>, Failure> {
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, self.parameters, Sgd::new(0.0), self.method)?;
         Ok(Box::new(Loaded { trainer, net: self.net, normal: self.normal, element: self.element }))
@@ -123,18 +123,18 @@ impl<M: Module + 'static> Work for Loading<M> {
 struct Loaded<B: Backend, M> {
     trainer: Trainer<B>,
     net: M,
-    normal: Option<Normal>,
+    normal: Option<InputNormalization>,
     element: Element,
 }
 
-impl<B: Backend<Error: 'static>, M: Module> Apply for Loaded<B, M> {
-    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure> {
+impl<B: Backend<Error: 'static>, M: Module> InferenceModel for Loaded<B, M> {
+    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Predictions, Failure> {
         let size = [1, height, width, channels];
         let Some(normal) = &self.normal else {
-            return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels).map(Answers::Classes);
+            return run::predict(&mut self.trainer, &self.net, (size, self.element), pixels).map(Predictions::Classes);
         };
         let values = normal.normalize(pixels, channels);
-        run::best(&mut self.trainer, &self.net, Input::f32(size, &values)).map(Answers::Classes)
+        run::best(&mut self.trainer, &self.net, Input::f32(size, &values)).map(Predictions::Classes)
     }
 
     fn onnx(&mut self, &Export { batch, image, half, .. }: &Export) -> Result<Vec<u8>, Failure> {

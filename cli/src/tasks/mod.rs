@@ -1,6 +1,6 @@
 //! Tasks: a network with its data, its loss and its scores, each in a folder of its own.
 //!
-//! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`Kind`] and a [`Dataset`]: the
+//! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`TaskSpec`] and a [`Dataset`]: the
 //! compiler asks for all else.
 
 mod classify;
@@ -9,8 +9,8 @@ mod generate;
 mod inference;
 mod language;
 mod layers;
+mod loss_divisor;
 mod networks;
-mod pixels;
 mod predictions;
 mod report_samples;
 mod run;
@@ -22,18 +22,18 @@ mod weights;
 
 pub use classify::Classifier;
 pub use detect::colour;
-pub use inference::{Apply, Export, Fill, Normal, Trained};
+pub use inference::{CheckpointInfo, Export, InferenceModel, InputNormalization, WeightLoader};
 pub use language::Choice;
+pub use loss_divisor::LossDivisor;
 pub use networks::{ClassifyNet, Net, Network};
-pub use pixels::Pixels;
-pub use predictions::{Answers, Found, Made, Transcript};
-pub use report_samples::{BoxedSample, Exam, Samples, samples};
-pub use run::{On, Run};
-pub use torch::{Reads, Recognised};
+pub use predictions::{DetectedBox, GeneratedImages, Predictions, Transcript};
+pub use report_samples::{BoxedSample, EvaluationBaseline, Samples, samples};
+pub use run::{On, TrainingRun};
+pub use torch::{DetectedNetwork, InputSpec};
 
 use crate::{
     Failure,
-    data::{Column, Languages, Notes, Pieces, Reading, Tokens},
+    data::{Column, DataOptions, Languages, LoadNotes, Pieces, Tokens},
     device::Device,
     optimizer::{Recipe, Rule},
 };
@@ -73,7 +73,7 @@ pub enum Task {
 impl Task {
     /// All that there is to it.
     #[must_use]
-    pub const fn kind(self) -> &'static dyn Kind {
+    pub const fn kind(self) -> &'static dyn TaskSpec {
         match self {
             Self::Segnet => &segnet::Segnet,
             Self::Classify => &classify::Classify,
@@ -86,120 +86,120 @@ impl Task {
     }
 }
 
-/// What a task is before there are data.
-pub trait Kind {
-    /// The network, unless told.
+/// Defaults and constructors of a task, independent of its data.
+pub trait TaskSpec {
+    /// Default network.
     fn net(&self) -> Net;
 
-    /// Images in a batch, unless told.
+    /// Default batch size, in samples.
     fn batch(&self) -> usize;
 
-    /// Learning rate of SGD, unless told.
+    /// Default learning rate of SGD.
     fn lr(&self, net: Net) -> f64;
 
-    /// Update rule and its learning rate, unless told, where these are not SGD's.
-    fn usual(&self) -> Option<(Rule, f64)> {
+    /// Default optimizer and its learning rate, where the default is not SGD.
+    fn default_optimizer(&self) -> Option<(Rule, f64)> {
         None
     }
 
-    /// The largest norm of gradients, unless told; none is any.
+    /// Default maximum gradient norm. `None` does not clip.
     fn clip(&self, _: Net) -> Option<f64> {
         None
     }
 
-    /// What a comparison divides the loss by, unless told.
-    fn divisor(&self) -> Pixels;
+    /// Default divisor of the loss in a comparison.
+    fn divisor(&self) -> LossDivisor;
 
-    /// What a batch is of.
-    fn examples(&self) -> &'static str {
+    /// Plural noun for the samples of a batch.
+    fn sample_noun(&self) -> &'static str {
         "images"
     }
 
-    /// What a loss is divided by, and how many of these a batch has whose images have so many pixels.
-    fn counted(&self, batch: usize, image: usize) -> (&'static str, usize);
+    /// Noun for the units that a loss is divided by, and their number in a batch. `image` is the pixels of one image.
+    fn loss_denominator(&self, batch: usize, image: usize) -> (&'static str, usize);
 
-    /// What a network's loss is a mean over, unless told.
-    fn mean_over(&self, _: Net) -> &'static str {
-        self.counted(1, 1).0
+    /// Noun for the units that a network's loss is a mean over.
+    fn loss_unit(&self, _: Net) -> &'static str {
+        self.loss_denominator(1, 1).0
     }
 
-    /// The network in words.
+    /// Describes the network in a phrase.
     fn network(&self, network: Network) -> String;
 
-    /// Reads a directory or a file, or makes something up. What is for validation is there only where it is asked for.
+    /// Reads a directory or a file, or generates synthetic data. Validation data are split off only on request.
     ///
     /// # Errors
     /// A directory that is no such data set.
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure>;
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure>;
 
-    /// What a method makes of the network where it is trained.
+    /// Precision plan of the network under a method, one row a layer.
     ///
     /// # Errors
     /// No CPU.
     fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure>;
 
-    /// A trained network on a device, with weights that `fill` puts there.
+    /// Opens a trained network on a device, with weights from `fill`.
     ///
     /// # Errors
     /// Those of `fill`, a device that cannot be opened.
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure>;
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure>;
 
-    /// The network whose layers are called as those of a file of PyTorch's, if it is one of this task.
-    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised>;
+    /// Returns the network of this task whose layers have the names of a PyTorch file.
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork>;
 }
 
-/// Data of a task.
+/// Data set of a task.
 pub trait Dataset: fmt::Debug {
-    /// What to call it.
+    /// Name for messages.
     fn name(&self) -> &str;
 
-    /// What was found.
-    fn notes(&self) -> &Notes;
+    /// Notes about what was read and what was left out.
+    fn notes(&self) -> &LoadNotes;
 
     /// Names of the classes.
     fn classes(&self) -> &[String];
 
-    /// Rows and columns of a training image.
+    /// Rows and columns of a training image, in pixels.
     fn size(&self) -> [usize; 2];
 
-    /// Training and test images.
+    /// Number of training and test samples.
     fn counts(&self) -> [usize; 2];
 
-    /// Images for scores while a training goes on, if there are such.
+    /// Number of validation samples, if there are some.
     fn validation_count(&self) -> Option<usize>;
 
-    /// What the loss is of: an image, or a pixel.
+    /// Noun for the unit of the loss: image or pixel.
     fn loss_of(&self) -> &'static str;
 
-    /// That a network of its task can take it.
+    /// Checks that a network can read these data.
     ///
     /// # Errors
     /// Data of another kind.
-    fn suits(&self, _net: Net) -> Result<(), Failure> {
+    fn check_network(&self, _net: Net) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// The optimizer.
+    /// Creates the optimizer.
     ///
     /// # Errors
     /// One that does not suit the network or the divisor of the loss.
     fn optimizer(&self, settings: &Settings) -> Result<Optimizer, Failure>;
 
-    /// A training before its first step: see [`open`].
+    /// Opens a training before its first step: see [`open`].
     ///
     /// # Errors
     /// Weights that do not fit, a device that cannot be opened or has too little memory.
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure>;
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure>;
 
-    /// What the networks are asked on the test images.
-    fn exam(&self) -> Exam;
+    /// Score of a constant answer on the test data, which a network must beat.
+    fn baseline(&self) -> EvaluationBaseline;
 
-    /// What a report shows of it.
+    /// Samples that a report shows.
     fn samples(&self) -> Samples;
 }
 
 impl dyn Dataset + '_ {
-    /// Which images serve for what, in a line, where some are for validation.
+    /// Describes the split in a line, where there are validation data.
     #[must_use]
     pub fn parts(&self) -> Option<String> {
         let ([train, test], validation) = (self.counts(), self.validation_count()?);
@@ -209,14 +209,14 @@ impl dyn Dataset + '_ {
         ))
     }
 
-    /// That there are batches of this size, and an optimizer.
+    /// Checks that the batch size fits and that the optimizer can be created.
     ///
     /// # Errors
     /// More images than there are; those of [`Dataset::optimizer`].
     pub fn check(&self, settings: &Settings) -> Result<(), Failure> {
         let ([count, _], batch) = (self.counts(), settings.batch);
         if batch > count {
-            let what = settings.network.net.task().kind().examples();
+            let what = settings.network.net.task().kind().sample_noun();
             let cause = format!("{} has {count} training {what}, and a batch takes each at most once", self.name());
             return Err(Failure::at(format_args!("--batch {batch}"), cause));
         }
@@ -224,7 +224,7 @@ impl dyn Dataset + '_ {
     }
 }
 
-/// What a run depends on beside data, method and seed.
+/// Settings of a run besides data, method and seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The network.
@@ -232,50 +232,50 @@ pub struct Settings {
     /// Images in a batch.
     pub batch: usize,
     /// Divisor of the loss.
-    pub pixels: Pixels,
+    pub pixels: LossDivisor,
     /// How weights are updated.
     pub recipe: Recipe,
 }
 
-/// What a training is begun with.
+/// Arguments that open a training.
 #[derive(Clone, Debug)]
-pub struct Opening<'a> {
-    /// Where it runs.
+pub struct TrainingConfig<'a> {
+    /// Device.
     pub device: Device,
     /// Threads of the CPU; 0: one for each core.
     pub threads: usize,
-    /// What it depends on.
+    /// Network, batch size, divisor of the loss, optimizer.
     pub settings: Settings,
     /// Precision and scaling.
     pub method: Method,
-    /// Decides first weights, order and flips.
+    /// Seed of first weights, order and flips.
     pub seed: u64,
     /// First weights, from a checkpoint or a PyTorch model.
     pub weights: Option<&'a Path>,
-    /// Whether first weights are moved by 2^-20 of their size, for a measure of chaos.
+    /// Whether first weights are perturbed by a factor 2^-20, to measure chaos.
     pub perturbed: bool,
-    /// Into how many parts a step is cut, each with a batch of these settings; none for whole steps.
+    /// Number of micro-batches in a step. `None` runs whole batches.
     pub parts: Option<u32>,
-    /// Who trains.
-    pub together: Together,
+    /// Ranks that train together.
+    pub together: DistributedOptions,
 }
 
-/// Who trains together, and how.
+/// Options of data-parallel training.
 #[derive(Clone, Debug)]
-pub struct Together {
+pub struct DistributedOptions {
     /// The ranks.
     pub group: Group,
-    /// How their gradients are added; none for what is measured to be faster.
+    /// Reduce mode of gradients. `None` measures the modes and takes the fastest.
     pub exchange: Option<Exchange>,
-    /// When they travel.
+    /// Overlap of communication and backward pass.
     pub overlap: Overlap,
-    /// Whether the optimizer is divided among them.
+    /// Whether optimizer state is sharded over the ranks (`ZeRO` stage 1).
     pub sharded: bool,
-    /// Of which batch batch norm takes mean and variance.
+    /// Batch over which batch norm computes mean and variance.
     pub batch_statistics: BatchStatistics,
 }
 
-impl Together {
+impl DistributedOptions {
     /// One rank.
     #[must_use]
     pub const fn alone() -> Self {
@@ -365,7 +365,7 @@ impl ImageInput {
 /// # Errors
 /// A batch larger than the training set, weights that do not fit, a device that cannot be opened or has too little
 /// memory.
-pub fn open<'a>(data: &'a dyn Dataset, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+pub fn open<'a>(data: &'a dyn Dataset, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
     data.check(&opening.settings)?;
     data.open(opening)
 }

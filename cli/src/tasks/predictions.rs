@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 /// Of images, recordings, sentences or texts. Files keep classes as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Answers {
+pub enum Predictions {
     /// The class of every pixel, or of every image, one after another.
     Classes(Vec<u32>),
     /// What is said in each recording, what each sentence means, or how each text goes on.
     Texts(Vec<Transcript>),
     /// What is found in each picture.
-    Boxes(Vec<Vec<Found>>),
+    Boxes(Vec<Vec<DetectedBox>>),
     /// Images that were made.
-    Made(Made),
+    Made(GeneratedImages),
 }
 
 /// Images of one size, that a network has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct GeneratedImages {
     /// Rows and columns.
     pub size: [usize; 2],
     /// R G B of one image after another.
@@ -36,7 +36,7 @@ pub struct Transcript {
 
 /// A box in a picture, with what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct DetectedBox {
     /// The class, from 0.
     pub class: u32,
     /// How likely it is.
@@ -45,7 +45,7 @@ pub struct Found {
     pub corners: [f32; 4],
 }
 
-impl Made {
+impl GeneratedImages {
     /// One image of all, side by side in rows of eight, or of as many as have 256 columns.
     #[must_use]
     pub fn tiled(&self) -> Self {
@@ -66,7 +66,7 @@ impl Made {
     }
 }
 
-impl Answers {
+impl Predictions {
     /// Nothing was asked.
     pub const NONE: Self = Self::Classes(Vec::new());
 
@@ -90,7 +90,7 @@ impl Answers {
 
     /// Boxes of each picture, if they are such.
     #[must_use]
-    pub fn boxes(&self) -> &[Vec<Found>] {
+    pub fn boxes(&self) -> &[Vec<DetectedBox>] {
         match self {
             Self::Classes(_) | Self::Texts(_) | Self::Made(_) => &[],
             Self::Boxes(boxes) => boxes,
@@ -99,7 +99,7 @@ impl Answers {
 
     /// Images that were made, if they are such.
     #[must_use]
-    pub const fn made(&self) -> Option<&Made> {
+    pub const fn made(&self) -> Option<&GeneratedImages> {
         match self {
             Self::Made(made) => Some(made),
             Self::Classes(_) | Self::Texts(_) | Self::Boxes(_) => None,

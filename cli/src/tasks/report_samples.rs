@@ -1,17 +1,17 @@
-//! What is asked of networks, and what is shown of what they answer.
+//! Baseline of an evaluation, and the test samples of a report.
 
-use super::Found;
+use super::DetectedBox;
 
-/// What the networks are asked.
+/// Baseline that a network must beat, and the sample count behind its scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Exam {
-    /// Score of the best answer that is always the same.
+pub struct EvaluationBaseline {
+    /// Score of the best constant answer.
     pub constant: f64,
-    /// Answers that do not depend on one another: images that are right or wrong. None where pixels are counted.
+    /// Number of independent answers: images that are right or wrong. `None` where pixels are counted.
     pub answers: Option<usize>,
 }
 
-impl Exam {
+impl EvaluationBaseline {
     /// The share of the most frequent class.
     #[must_use]
     pub fn most_frequent(counts: &[usize]) -> f64 {
@@ -20,7 +20,7 @@ impl Exam {
     }
 }
 
-/// Test images that a report shows, in the order of what [`super::Run::samples`] predicts of them.
+/// Test samples of a report, in the order of what [`super::TrainingRun::samples`] predicts of them.
 #[derive(Debug)]
 pub enum Samples {
     /// There is nothing to look at.
@@ -77,7 +77,7 @@ pub struct BoxedSample {
     /// R G B, as far as they can be read.
     pub pixels: Option<Vec<u8>>,
     /// What is in it, certainly.
-    pub truths: Vec<Found>,
+    pub truths: Vec<DetectedBox>,
 }
 
 /// Test images that a report shows: so many, spread over all.

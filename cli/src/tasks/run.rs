@@ -7,7 +7,7 @@ mod untrained_params;
 
 pub(super) use predict::{best, logits, numbers, predict};
 
-use super::{Answers, Classes, Opening, Settings, Together, torch, weights};
+use super::{Classes, DistributedOptions, Predictions, Settings, TrainingConfig, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
 use distributed::joined;
 use gradscale::{
@@ -20,16 +20,16 @@ use gradscale::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
-use steps::{Cut, FirstTurn};
+use steps::{FirstNetworkTurn, MicroBatching};
 use untrained_params::only_decayed;
 
-/// Images that scores are of.
+/// Data split to evaluate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum On {
-    /// Those for scores while a training goes on.
+    /// Data for the scores during training.
     Validation,
-    /// Those for the last scores.
+    /// Data for the final scores.
     #[default]
     Test,
 }
@@ -43,188 +43,187 @@ impl fmt::Display for On {
     }
 }
 
-/// What a step takes.
-pub(super) trait Taken: fmt::Debug {
-    /// Sizes of its images, recordings or texts, side by side.
+/// Batch of a training step.
+pub(super) trait BatchInfo: fmt::Debug {
+    /// Shape of the batch: for example `[images, rows, columns, channels]`.
     fn sizes(&self) -> Vec<usize>;
 }
 
-impl<const N: usize> Taken for Prefetched<N> {
+impl<const N: usize> BatchInfo for Prefetched<N> {
     fn sizes(&self) -> Vec<usize> {
         self.types().first().map_or_else(Vec::new, |one| one.shape.sizes().to_vec())
     }
 }
 
-/// What differs between tasks.
-pub(super) trait Task {
-    /// What a step takes.
-    type Batch: Taken;
+/// Task-specific part of a training: batches, forward and backward pass, scores.
+pub(super) trait TrainingTask {
+    /// Batch of a training step.
+    type Batch: BatchInfo;
 
-    /// Takes the next batch and sends it ahead.
+    /// Reads the next batch and starts its transfer to the device.
     ///
     /// # Errors
     /// Images on disk that can no longer be read, or the device's.
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Self::Batch, Failure>;
 
-    /// A layer as a PyTorch model has it, if such a model can have it.
+    /// Returns the layer of a PyTorch model that has these weights, if there is one.
     fn module(&self, layer: &str) -> Option<TorchModule> {
         torch::module(layer, &[])
     }
 
-    /// What a trainer is told before the first step.
+    /// Configures the trainer before the first step.
     fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {
         trainer
     }
 
-    /// Forward and backward pass of a batch.
+    /// Runs the forward and backward pass of a batch.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
-    /// Of two networks that train in turn, the backward pass of the second, after the first one's step; the batch ends at
-    /// this position in the data.
-    fn second<B: Backend>(
+    /// Runs the backward pass of the second network after the step of the first, where two networks train alternately
+    /// (GAN). The batch ends at `position` in the data.
+    fn second_network_backward<B: Backend>(
         &self, _trainer: &mut Trainer<B>, _position: u64,
     ) -> Option<Result<Gradients, Error<B::Error>>> {
         None
     }
 
-    /// Whether parts of a batch can be taken by themselves.
-    fn has_parts(&self) -> bool {
+    /// Whether a batch can be divided into micro-batches.
+    fn supports_micro_batches(&self) -> bool {
         true
     }
 
-    /// What the losses of both are called.
+    /// Names of the losses where a step has several.
     fn losses(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// By what the loss of a step is multiplied to be that of a pixel, or an image.
+    /// Factor from the loss of a step to the loss of one pixel or image.
     fn ratio(&self) -> f64;
 
-    /// Scores on those images; without images for validation, on the test images.
+    /// Computes the scores of a split. Without validation data the test data are used.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure>;
 
-    /// What is predicted of the test data that a report shows, see [`Run::samples`].
+    /// Predictions for the test samples of a report, see [`TrainingRun::samples`].
     ///
     /// # Errors
     /// Data on disk that can no longer be read, or the device's.
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure>;
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure>;
 
-    /// Images taken so far.
+    /// Number of samples that were read so far.
     fn position(&self) -> u64;
 
-    /// Goes on after so many images.
+    /// Continues after `position` samples.
     fn seek(&mut self, position: u64);
 
-    /// What a step leaves to the next, once it is done: a state that is not in the data.
+    /// Stores what the next step needs and the data do not contain, such as a recurrent state.
     ///
     /// # Errors
     /// The device's.
-    fn stepped<B: Backend<Error: 'static>>(&mut self, _: &Trainer<B>) -> Result<(), Failure> {
+    fn after_step<B: Backend<Error: 'static>>(&mut self, _: &Trainer<B>) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// The same as text, if there is any.
-    fn carried(&self) -> Option<String> {
+    /// Recurrent state as text for a checkpoint, if there is one.
+    fn recurrent_state(&self) -> Option<String> {
         None
     }
 
-    /// Takes what [`Task::carried`] gave.
+    /// Restores the state that [`TrainingTask::recurrent_state`] returned.
     ///
     /// # Errors
     /// Another text.
-    fn carry(&mut self, _: Option<&str>) -> Result<(), Failure> {
+    fn restore_state(&mut self, _: Option<&str>) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// What is predicted.
+    /// Classes that are predicted.
     fn classes(&self) -> Classes;
 }
 
-/// One training, whatever its task and device.
-pub trait Run {
-    /// One step. The loss is that of a pixel, or of an image.
+/// Training of any task on any device.
+pub trait TrainingRun {
+    /// Runs one step. The loss is that of one pixel or image.
     ///
     /// # Errors
     /// Too many skips in a row, or the device's.
     fn step(&mut self) -> Result<StepOutcome, Failure>;
 
-    /// Sizes of the last step's images, recordings or texts, side by side.
-    fn taken(&self) -> &[usize];
+    /// Shape of the last step's batch.
+    fn batch_sizes(&self) -> &[usize];
 
-    /// What the last step spent on taking the next batch: reading, augmentation, the way to the device.
-    fn fetched(&self) -> Duration;
+    /// Time that the last step spent on the next batch: reading, augmentation and transfer to the device.
+    fn load_time(&self) -> Duration;
 
-    /// The losses of the last step by name, where it had several: their sum is that of the step.
+    /// Losses of the last step by name, where it had several. Their sum is the loss of the step.
     fn losses(&self) -> Vec<(&'static str, f32)>;
 
-    /// Scores on those images; without images for validation, on the test images.
+    /// Computes the scores of a split. Without validation data the test data are used.
     ///
     /// # Errors
     /// The device's.
     fn evaluate(&mut self, on: On) -> Result<Metrics, Failure>;
 
-    /// What is predicted of the test images, or recordings, that a report shows.
+    /// Predictions for the test samples of a report.
     ///
     /// # Errors
     /// The device's.
-    fn samples(&mut self) -> Result<Answers, Failure>;
+    fn samples(&mut self) -> Result<Predictions, Failure>;
 
-    /// Everything that a training needs to go on, with metadata of the caller's.
+    /// Serializes the state of the training, with the metadata of the caller.
     ///
     /// # Errors
     /// The device's.
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure>;
 
-    /// Goes on from what [`Run::save`] wrote.
+    /// Restores the state that [`TrainingRun::save`] wrote.
     ///
     /// # Errors
     /// Bytes that are no checkpoint of this training.
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure>;
 
-    /// The device's engine of products, where the user has pinned another one than the checkpoint records.
+    /// Product kernel that the user has pinned, where the checkpoint records another.
     fn replaced_engine(&self) -> Option<&Difference>;
 
-    /// What rows hold at least, from the next step on.
+    /// Sets the minimum detail of statistics rows from the next step on.
     fn observe(&mut self, detail: Detail);
 
-    /// What is wrong with a dynamic loss scale after the last step.
+    /// Warning about the dynamic loss scale after the last step.
     fn warning(&self) -> Option<LossScaleWarning>;
 
-    /// What is known of every cast site.
+    /// Reports of all cast sites.
     fn sites(&self) -> Vec<SiteReport<'_>>;
 
-    /// Keeps what the paper's rules would decide from, from the next step on.
+    /// Records the operand statistics that the paper's rules need, from the next step on.
     fn observe_operands(&mut self);
 
-    /// What they would decide from, by site.
+    /// Operand statistics by site.
     fn operands(&self) -> Vec<(&str, &Operands)>;
 
-    /// The attempts of the last step that were repeated, if operands are kept.
+    /// Repeated attempts of the last step, if operand statistics are recorded.
     fn attempts(&self) -> Vec<&Attempt>;
 
-    /// What has travelled between ranks.
+    /// Bytes and time of the communication between ranks.
     fn traffic(&self) -> Traffic;
 
-    /// What the ways of gradients were found to take before the first step, if nobody had said which one to take.
+    /// Measured time of each gradient transport, if none was chosen by the user.
     fn measured(&self) -> Option<Measured>;
 
-    /// How gradients get from rank to rank.
+    /// Transport of gradients between ranks.
     fn route(&self) -> &Route;
 
-    /// Bytes on the device.
+    /// Memory on the device, in bytes.
     fn memory(&self) -> MemoryReport;
 
-    /// Whether launches are timed from now on.
+    /// Switches the timing of launches on or off.
     ///
     /// # Errors
     /// A device without a clock.
     fn time_launches(&mut self, time: bool) -> Result<(), Failure>;
 
-    /// What they took since the last call.
+    /// Times of the launches since the last call.
     fn launch_times(&mut self) -> Vec<LaunchTime>;
 
-    /// Parameters that are as they were before the first step, or that only weight decay has made smaller since; none while
-    /// there was no step.
+    /// Names of parameters that training has not changed, except by weight decay. Empty before the first step.
     ///
     /// # Errors
     /// The device's.
@@ -236,11 +235,11 @@ const PERTURBATION: f32 = 1.0 / 1_048_576.0;
 
 /// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one, and
 /// parameters take the weights that it is opened with.
-pub(super) fn start<'a, T: Task + 'a>(
-    opening: Opening<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
-) -> Result<Box<dyn Run + 'a>, Failure> {
-    let Opening { device, threads, settings, method, seed, weights: file, perturbed, parts, together } = opening;
-    let cut = parts.map(|parts| Cut { parts, batch: settings.batch as u64 });
+pub(super) fn start<'a, T: TrainingTask + 'a>(
+    opening: TrainingConfig<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
+) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+    let TrainingConfig { device, threads, settings, method, seed, weights: file, perturbed, parts, together } = opening;
+    let cut = parts.map(|parts| MicroBatching { parts, batch: settings.batch as u64 });
     let begin = move || {
         let (task, mut parameters, optimizer) = begin(settings, seed)?;
         weights::import(&mut parameters, file, |layer| task.module(layer))?;
@@ -255,18 +254,18 @@ pub(super) fn start<'a, T: Task + 'a>(
 struct Start<'a, F> {
     begin: F,
     method: Method,
-    cut: Option<Cut>,
-    together: Together,
+    cut: Option<MicroBatching>,
+    together: DistributedOptions,
     /// For as long as this lives, the training may.
     kept: PhantomData<&'a ()>,
 }
 
-impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure>> Work for Start<'a, F> {
-    type Output = Box<dyn Run + 'a>;
+impl<'a, T: TrainingTask + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure>> Work for Start<'a, F> {
+    type Output = Box<dyn TrainingRun + 'a>;
 
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
         let (task, parameters, optimizer) = (self.begin)()?;
-        if self.cut.is_some() && !task.has_parts() {
+        if self.cut.is_some() && !task.supports_micro_batches() {
             return Err(Failure::at("--micro-batches", "a step of this network is one: its parts need one another"));
         }
         let trainer = task.begin(Trainer::new(device, parameters, optimizer, self.method)?);
@@ -278,10 +277,10 @@ impl<'a, T: Task + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer), Failure
 }
 
 #[derive(Debug)]
-struct Training<B: Backend, T: Task> {
+struct Training<B: Backend, T: TrainingTask> {
     task: T,
     trainer: Trainer<B>,
-    cut: Option<Cut>,
+    cut: Option<MicroBatching>,
     /// What the ways of gradients were found to take, if that was asked.
     measured: Option<Measured>,
     /// The next step's batch.
@@ -297,12 +296,12 @@ struct Training<B: Backend, T: Task> {
     /// Steps since.
     steps: u64,
     /// Of the last step, what the first of two networks did.
-    first_turn: FirstTurn,
+    first_turn: FirstNetworkTurn,
     /// Its losses, as many as there are networks.
     losses: Vec<f32>,
 }
 
-impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
+impl<B: Backend<Error: 'static>, T: TrainingTask> Training<B, T> {
     fn new(task: T, trainer: Trainer<B>) -> Result<Self, Failure> {
         let first = values(&trainer)?;
         let (first_turn, losses, fetched, taken) = Default::default();
@@ -311,7 +310,7 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
     }
 }
 
-impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
+impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T> {
     fn step(&mut self) -> Result<StepOutcome, Failure> {
         let outcome = match self.cut {
             Some(cut) => self.step_in_parts(cut)?,
@@ -325,11 +324,11 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         Ok(StepOutcome { loss: of_one(outcome.loss), ..outcome })
     }
 
-    fn taken(&self) -> &[usize] {
+    fn batch_sizes(&self) -> &[usize] {
         &self.taken
     }
 
-    fn fetched(&self) -> Duration {
+    fn load_time(&self) -> Duration {
         self.fetched
     }
 
@@ -341,14 +340,14 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         self.task.evaluate(&mut self.trainer, on)
     }
 
-    fn samples(&mut self) -> Result<Answers, Failure> {
+    fn samples(&mut self) -> Result<Predictions, Failure> {
         self.task.samples(&mut self.trainer)
     }
 
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
         let mut metadata = metadata.clone();
         metadata.insert("position".to_owned(), self.position.to_string());
-        metadata.extend(self.task.carried().map(|text| ("carried".to_owned(), text)));
+        metadata.extend(self.task.recurrent_state().map(|text| ("carried".to_owned(), text)));
         let classes = serde_json::to_string(&self.task.classes());
         metadata.insert("classes".to_owned(), classes.map_err(|error| Failure::at("checkpoint", error))?);
         Ok(self.trainer.save(&metadata)?)
@@ -365,7 +364,7 @@ impl<B: Backend<Error: 'static>, T: Task> Run for Training<B, T> {
         let position = metadata.get("position").and_then(|position| position.parse().ok());
         self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
         self.task.seek(self.position);
-        self.task.carry(metadata.get("carried").map(String::as_str))?;
+        self.task.restore_state(metadata.get("carried").map(String::as_str))?;
         self.ahead = None;
         (self.first, self.steps) = (values(&self.trainer)?, 0);
         Ok(())

@@ -1,38 +1,38 @@
-//! Networks of this program that were trained with PyTorch.
+//! Detection of this program's networks in files of PyTorch.
 
 use super::{Network, Task};
 use clap::ValueEnum;
 use gradscale::{Parameters, TorchModule, models::Decoder};
 use safetensors::SafeTensors;
 
-/// A network, as the tensors of a file show it.
+/// Network that the tensors of a file show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recognised {
+pub struct DetectedNetwork {
     /// Kind of data.
     pub task: Task,
     /// The network.
     pub network: Network,
     /// Classes.
     pub classes: usize,
-    /// What one input is.
-    pub input: Reads,
-    /// Whether it has one class for a whole image, and all images one size.
+    /// Shape of one input.
+    pub input: InputSpec,
+    /// Whether it predicts one class for a whole image of fixed size.
     pub whole: bool,
 }
 
-/// What a network reads.
+/// Input of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// Images of any size with so many channels.
+pub enum InputSpec {
+    /// Images of any size with this number of channels.
     Channels(usize),
-    /// So many values, whatever their order in an image.
+    /// This number of values, in any order of rows, columns and channels.
     Values(usize),
-    /// Noise, of which it makes images of so many rows, columns and channels.
+    /// Noise for generated images of these rows, columns and channels.
     Noise([usize; 3]),
 }
 
-impl Recognised {
-    /// The network whose layers are called as those of a file, a `state_dict` in safetensors.
+impl DetectedNetwork {
+    /// Detects the network whose layers have the names of a file (a `state_dict` in safetensors).
     ///
     /// # Errors
     /// Bytes that are no safetensors file, or names and shapes of no network of this program; in words.
@@ -54,11 +54,13 @@ impl Recognised {
     /// A size that the network cannot read; in words.
     pub fn image(&self, [height, width]: [usize; 2]) -> Result<[usize; 3], String> {
         let channels = match self.input {
-            Reads::Channels(channels) => channels,
-            Reads::Values(values) if values == height * width => 1,
-            Reads::Values(values) if values == 3 * height * width => 3,
-            Reads::Noise(_) => return Err("the network makes images, and reads none".to_owned()),
-            Reads::Values(values) => return Err(format!("{height} × {width}, and the network reads {values} values")),
+            InputSpec::Channels(channels) => channels,
+            InputSpec::Values(values) if values == height * width => 1,
+            InputSpec::Values(values) if values == 3 * height * width => 3,
+            InputSpec::Noise(_) => return Err("the network makes images, and reads none".to_owned()),
+            InputSpec::Values(values) => {
+                return Err(format!("{height} × {width}, and the network reads {values} values"));
+            }
         };
         match channels {
             1 | 3 => Ok([height, width, channels]),

@@ -4,7 +4,7 @@ use crate::{
     files::{folder, gzip, idx, packed, put, unpacked},
     load, packed_but, refused,
 };
-use gradscale_cli::data::{Classification, Reading, Segmentation};
+use gradscale_cli::data::{Classification, DataOptions, Segmentation};
 use std::fs;
 
 #[test]
@@ -72,12 +72,12 @@ fn directories_that_are_no_data_set() {
     refused(load(&empty), "", "found nothing");
     let other = folder(&[("1", b""), ("2", b""), ("3", b""), ("4", b""), ("5", b""), ("6\n", b""), ("7", b"")]);
     refused(load(&other), "", "found 1, 2, 3, 4, 5 and 2 more");
-    refused(Segmentation::load(other.path().join("1"), &Reading::default()), "1", "a file, expected a directory");
-    refused(Segmentation::load(other.path().join("none"), &Reading::default()), "none", "os error 2");
+    refused(Segmentation::load(other.path().join("1"), &DataOptions::default()), "1", "a file, expected a directory");
+    refused(Segmentation::load(other.path().join("none"), &DataOptions::default()), "none", "os error 2");
     refused(load(&folder(&[("images/x", b"")])), "images", "no images");
     refused(load(&folder(&[("images/train/x.txt", b"")])), "images/train", "no images");
     refused(
-        Classification::load_idx(empty.path(), &Reading::default()),
+        Classification::load_idx(empty.path(), &DataOptions::default()),
         "train-images-idx3-ubyte",
         "missing; nor is there",
     );
@@ -90,7 +90,7 @@ fn images_with_one_label() {
         put(&dir, "train-labels-idx1-ubyte.gz", &gzip(&idx(&[2], &[4, 0])));
         put(&dir, &format!("{prefix}-images-idx3-ubyte"), images);
         put(&dir, &format!("{prefix}-labels-idx1-ubyte"), labels);
-        Classification::load_idx(dir.path(), &Reading::default())
+        Classification::load_idx(dir.path(), &DataOptions::default())
     };
     let (image, label) = (idx(&[1, 2, 2], &[9; 4]), idx(&[1], &[6]));
     for prefix in ["t10k", "test"] {

@@ -4,11 +4,11 @@ use crate::{
     files::{folder, gzip, idx, png, put, rgb},
     refused,
 };
-use gradscale_cli::data::{DataError, Ignore, Labelled, Reading, Size, Store};
+use gradscale_cli::data::{DataError, DataOptions, Ignore, Labelled, Size, Store};
 use tempfile::TempDir;
 
 fn load(dir: &TempDir) -> Result<Labelled, DataError> {
-    Labelled::load(dir.path(), &Reading::default())
+    Labelled::load(dir.path(), &DataOptions::default())
 }
 
 /// A grey image of 2 × 3, all of one value.
@@ -43,7 +43,7 @@ fn every_fifth_of_a_class_is_for_scores() {
     assert!(data.notes.taken[0].ends_with("2 classes, for training: cats 8, dogs 5"), "{:?}", data.notes);
     assert_eq!(data.notes.taken[1], "no test set of its own: every fifth is for scores, 3 of 16");
     // On disk it is the same.
-    let streamed = Labelled::load(dir.path(), &Reading { memory: 0, ..Reading::default() }).unwrap();
+    let streamed = Labelled::load(dir.path(), &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     assert!(matches!(streamed.train.features, Store::Files { .. }));
     let indices: Vec<usize> = (0..13).rev().collect();
     let all =
@@ -60,7 +60,7 @@ fn test_folders_sizes_and_channels() {
         ("val/9/a.png", &png([1, 1], 16, 0, None, &[&[0x12, 0x34]])),
     ]);
     refused(load(&dir), "val/9/a.png", "1 × 1 (rows × columns), unlike the first image (2 × 3); --size HxW makes");
-    let resized = Reading { size: Some(Size([1, 2])), ..Reading::default() };
+    let resized = DataOptions { size: Some(Size([1, 2])), ..DataOptions::default() };
     let data = Labelled::load(dir.path(), &resized).unwrap();
     // Numbers are sorted as such; one colour among grey images makes all three channels.
     assert_eq!((&data.classes[..], data.train.channels), (&["9".to_owned(), "10".to_owned()][..], 3));
@@ -81,12 +81,12 @@ fn what_cannot_be_used() {
     put(&one, "dogs/a.png", b"no image");
     refused(load(&one), "dogs/a.png", "cannot be decoded");
     put(&one, "dogs/b.png", &grey(9));
-    let skipping = Reading { skip_broken: true, ..Reading::default() };
+    let skipping = DataOptions { skip_broken: true, ..DataOptions::default() };
     let data = Labelled::load(one.path(), &skipping).unwrap();
     assert_eq!((data.train.count, data.notes.left_out.len()), (6, 1));
-    let reading = Reading { ignore: Some(Ignore::Value(0)), ..Reading::default() };
+    let reading = DataOptions { ignore: Some(Ignore::Value(0)), ..DataOptions::default() };
     refused(Labelled::load(one.path(), &reading), "", "--ignore is for pixels");
-    let reading = Reading { label: Some("x".into()), ..Reading::default() };
+    let reading = DataOptions { label: Some("x".into()), ..DataOptions::default() };
     refused(Labelled::load(one.path(), &reading), "", "--label is for CSV files");
     refused(load(&tempfile::tempdir().unwrap()), "", "found nothing");
     for names in [["images/a.png", "masks/a.png"], ["train/imgs/a.png", "train/labels/a.png"]] {
@@ -109,14 +109,14 @@ fn labels_of_0_and_255_are_two_classes_here_too() {
         (data.classes, data.train.labels, data.test.labels),
         (vec!["0".into(), "255".into()], vec![0, 1, 1], vec![1])
     );
-    let streamed = Labelled::load(dir.path(), &Reading { memory: 0, ..Reading::default() }).unwrap();
+    let streamed = Labelled::load(dir.path(), &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     assert!(matches!(streamed.train.features, Store::Part { .. }));
     assert_eq!(streamed.train.image(1).unwrap()[..], [3, 4]);
     // Cut off or longer than it says, it is refused as it is in memory.
     for (bytes, cause) in [(&[1, 2, 3][..], "truncated: 3 bytes of the 6"), (&[0; 7], "more bytes follow the 6")] {
         put(&dir, "train-images-idx3-ubyte", &idx(&[3, 1, 2], bytes));
         for memory in [0, 1] {
-            let reading = Reading { memory, ..Reading::default() };
+            let reading = DataOptions { memory, ..DataOptions::default() };
             refused(Labelled::load(dir.path(), &reading), "train-images-idx3-ubyte", cause);
         }
     }

@@ -12,12 +12,12 @@ mod real;
 mod validation;
 
 use files::{packed, put, unpacked};
-use gradscale_cli::data::{DataError, Reading, Segmentation};
+use gradscale_cli::data::{DataError, DataOptions, Segmentation};
 use std::error::Error;
 use tempfile::TempDir;
 
 fn load(dir: &TempDir) -> Result<Segmentation, DataError> {
-    Segmentation::load(dir.path(), &Reading::default())
+    Segmentation::load(dir.path(), &DataOptions::default())
 }
 
 fn refused<T>(result: Result<T, DataError>, file: &str, cause: &str) {

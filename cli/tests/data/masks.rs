@@ -2,10 +2,10 @@
 
 use crate::files::{folder, grey, photographs, png, put, rgb, unpacked};
 use crate::{load, refused};
-use gradscale_cli::data::{DataError, Ignore, Reading, Segmentation, Size, Store};
+use gradscale_cli::data::{DataError, DataOptions, Ignore, Segmentation, Size, Store};
 use tempfile::TempDir;
 
-fn with(dir: &TempDir, reading: &Reading) -> Result<Segmentation, DataError> {
+fn with(dir: &TempDir, reading: &DataOptions) -> Result<Segmentation, DataError> {
     Segmentation::load(dir.path(), reading)
 }
 
@@ -29,7 +29,7 @@ fn masks_of_0_and_255_are_two_classes() {
     let expected = "2 classes by their values in the label images: 0 33.33 %, 255 66.67 %; every pixel counts";
     assert!(line.ends_with(expected), "{line}");
     // Asked for, 255 counts for nothing; then there is one class.
-    let reading = Reading { ignore: Some(Ignore::Value(255)), ..Reading::default() };
+    let reading = DataOptions { ignore: Some(Ignore::Value(255)), ..DataOptions::default() };
     refused(
         with(&dir, &reading),
         "",
@@ -39,7 +39,7 @@ fn masks_of_0_and_255_are_two_classes() {
     let dir = masked(&grey([0, 255, 1, 0, 0, 0]), &grey([0; 6]));
     let data = load(&dir).unwrap();
     assert_eq!((data.classes.len(), data.ignore, data.train.labels.memory()[1]), (2, Some(255), 255));
-    let data = with(&dir, &Reading { ignore: Some(Ignore::Nothing), ..Reading::default() }).unwrap();
+    let data = with(&dir, &DataOptions { ignore: Some(Ignore::Nothing), ..DataOptions::default() }).unwrap();
     assert_eq!((data.classes.len(), data.ignore, data.train.labels.memory()[1]), (3, None, 2));
 }
 
@@ -121,7 +121,7 @@ fn any_sizes_are_resized() {
     put(&dir, "images/train/b.png", &png([1, 1], 8, 2, None, &[&[50, 60, 70]]));
     put(&dir, "labels/train/b.png", &png([1, 1], 8, 0, None, &[&[1]]));
     refused(load(&dir), "images/train/b.png", "unlike the first image of its split (2 × 3); --size HxW makes");
-    let data = with(&dir, &Reading { size: Some(Size([4, 6])), ..Reading::default() }).unwrap();
+    let data = with(&dir, &DataOptions { size: Some(Size([4, 6])), ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.height, data.train.width, data.test.width), (4, 6, 6));
     // The first image's labels, each pixel four times; the second is one colour and one class.
     let (images, labels) = (data.train.images.memory(), data.train.labels.memory());
@@ -130,7 +130,7 @@ fn any_sizes_are_resized() {
     assert_eq!(images[72..], [50, 60, 70].repeat(24));
     // Labels must still belong to their image.
     put(&dir, "labels/train/b.png", &grey([1; 6]));
-    let error = with(&dir, &Reading { size: Some(Size([4, 6])), ..Reading::default() });
+    let error = with(&dir, &DataOptions { size: Some(Size([4, 6])), ..DataOptions::default() });
     refused(error, "labels/train/b.png", "2 × 3 (rows × columns), unlike its image (1 × 1)");
 }
 
@@ -149,7 +149,7 @@ fn broken_files_are_named_and_left_out_if_asked() {
     put(&dir, "labels/train/d.png", &grey([0; 6]));
     refused(load(&dir), "images/train/c.png", "; 1 more cannot be read; --skip-broken leaves them out");
     put(&dir, "images/train/e.tif", b"II*");
-    let data = with(&dir, &Reading { skip_broken: true, ..Reading::default() }).unwrap();
+    let data = with(&dir, &DataOptions { skip_broken: true, ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.count, data.test.count, data.notes.left_out.len()), (3, 1, 3));
     for (line, name) in data.notes.left_out.iter().zip(["e.tif", "c.png", "labels/train/f.png"]) {
         assert!(line.starts_with("left out: ") && line.contains(name), "{line}");
@@ -163,7 +163,7 @@ fn on_disk_it_is_the_same() {
     let values = masked(&grey([0, 255, 9, 0, 9, 9]), &grey([255; 6]));
     for dir in [unpacked(), photos, crate::files::packed(), values] {
         // What is gzip'ed is read anyway.
-        let streamed = with(&dir, &Reading { memory: 0, ..Reading::default() }).unwrap();
+        let streamed = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
         let kept = load(&dir).unwrap();
         assert!(!matches!(streamed.train.images, Store::Memory(_)), "{:?}", streamed.train);
         assert_eq!((&streamed.weights, &streamed.classes), (&kept.weights, &kept.classes));
@@ -177,11 +177,11 @@ fn on_disk_it_is_the_same() {
     }
     // Files that are no longer what they were.
     let dir = crate::files::packed();
-    let data = with(&dir, &Reading { memory: 0, ..Reading::default() }).unwrap();
+    let data = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     put(&dir, "test-labels-idx3-ubyte", &crate::files::idx(&[1, 1, 2], &[3, 9]));
     refused(data.test.labels.get(0, 2), "test-labels-idx3-ubyte", "label 9 at row 0, column 1, which is no class");
     let dir = unpacked();
-    let data = with(&dir, &Reading { memory: 0, ..Reading::default() }).unwrap();
+    let data = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     put(&dir, "labels/train/a.png", &grey([9; 6]));
     refused(data.train.labels.get(0, 6), "labels/train/a.png", "label 9 at row 0, column 0, which is no class");
     std::fs::remove_file(dir.path().join("images/train/b.png")).unwrap();

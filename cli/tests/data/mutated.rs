@@ -4,7 +4,7 @@ use crate::{
     files::{folder, gzip, idx, photographs, png, put, rgb},
     load,
 };
-use gradscale_cli::data::{Boxed, Classification, Corpus, DataError, Idx, Parallel, Reading};
+use gradscale_cli::data::{Boxed, Classification, Corpus, DataError, DataOptions, Idx, Parallel};
 use std::{fs, path::Path};
 use tempfile::TempDir;
 
@@ -153,8 +153,8 @@ fn mutated_annotations_are_read_or_refused() {
         put(&dir, &format!("JPEGImages/{i}.png"), &rgb());
         put(&dir, &format!("Annotations/{i}.xml"), xml.as_bytes());
     }
-    assert!(Boxed::load(dir.path(), &Reading::default()).is_ok());
-    let [read, refused] = mutated(&dir, &["Annotations/1.xml"], 600, |path| Boxed::load(path, &Reading::default()));
+    assert!(Boxed::load(dir.path(), &DataOptions::default()).is_ok());
+    let [read, refused] = mutated(&dir, &["Annotations/1.xml"], 600, |path| Boxed::load(path, &DataOptions::default()));
     assert!(read > 20 && refused > 300);
 }
 
@@ -166,12 +166,12 @@ fn mutated_texts_are_read_or_refused() {
     for name in ["train.en", "train.de", "test.en", "test.de"] {
         put(&dir, name, text.as_bytes());
     }
-    let reading = Reading { pieces: Some(64), ..Reading::default() };
+    let reading = DataOptions { pieces: Some(64), ..DataOptions::default() };
     assert!(Parallel::load(dir.path(), &reading).is_ok());
     let [read, refused] = mutated(&dir, &["train.en", "test.de"], 300, |path| Parallel::load(path, &reading));
     assert!(read > 20 && refused > 20);
     let dir = folder(&[("train.txt", text.as_bytes()), ("test.txt", text.as_bytes())]);
     let [read, refused] =
-        mutated(&dir, &["train.txt", "test.txt"], 1_000, |path| Corpus::load(path, &Reading::default()));
+        mutated(&dir, &["train.txt", "test.txt"], 1_000, |path| Corpus::load(path, &DataOptions::default()));
     assert!(read > 20 && refused > 20);
 }

@@ -1,11 +1,11 @@
 //! Rows of numbers in CSV files.
 
 use crate::{files::folder, refused};
-use gradscale_cli::data::{Column, DataError, Element, Labelled, Reading, rows};
+use gradscale_cli::data::{Column, DataError, DataOptions, Element, Labelled, rows};
 use std::path::Path;
 
 fn load(path: &Path, label: Option<&str>) -> Result<Labelled, DataError> {
-    Labelled::load(path, &Reading { label: label.map(str::to_owned), ..Reading::default() })
+    Labelled::load(path, &DataOptions { label: label.map(str::to_owned), ..DataOptions::default() })
 }
 
 fn numbers(bytes: &[u8]) -> Vec<f32> {
@@ -54,7 +54,7 @@ fn which_column_has_the_classes() {
 
 #[test]
 fn tables_that_are_wrong() {
-    let with = |text: &str, reading: &Reading| {
+    let with = |text: &str, reading: &DataOptions| {
         let dir = folder(&[("t.csv", text.as_bytes())]);
         Labelled::load(dir.path().join("t.csv"), reading)
     };
@@ -70,13 +70,13 @@ fn tables_that_are_wrong() {
         ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; --skip-broken"),
         ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: with one class"),
     ] {
-        refused(with(text, &Reading::default()), "t.csv", cause);
+        refused(with(text, &DataOptions::default()), "t.csv", cause);
     }
     let many: String = (0..400).map(|i| format!("{i},{i}.5\n")).collect();
-    let refusal = with(&format!("a,b\n{many}"), &Reading::default()).unwrap_err().to_string();
+    let refusal = with(&format!("a,b\n{many}"), &DataOptions::default()).unwrap_err().to_string();
     assert!(refusal.contains("column b: 400 different classes (0.5, 1.5"), "{refusal}");
     let text = "a,b\n1,x\nbad,x\n2,y\n3,x\n4,y\n5,x\n6\n";
-    let data = with(text, &Reading { skip_broken: true, ..Reading::default() }).unwrap();
+    let data = with(text, &DataOptions { skip_broken: true, ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.count, data.test.count), (4, 1));
     assert!(data.notes.left_out[0].ends_with("line 3: \"bad\" in the column a is no number"), "{:?}", data.notes);
     assert!(data.notes.left_out[1].ends_with("line 8: 1 values, expected 2"), "{:?}", data.notes);
@@ -95,7 +95,7 @@ fn any_bytes_are_read_or_refused() {
             bytes[at] = b"\"\n,;\t1e.\xff\0-a "[usize::try_from(state >> 20).unwrap() % 13];
         }
         std::fs::write(&path, &bytes).unwrap();
-        match Labelled::load(&path, &Reading::default()) {
+        match Labelled::load(&path, &DataOptions::default()) {
             Ok(data) => {
                 read += 1;
                 assert!(numbers(data.train.features.memory()).iter().all(|number| number.is_finite()));

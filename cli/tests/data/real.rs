@@ -3,7 +3,7 @@
 //! Expected values are from the descriptions that came with the data, made with other programs.
 
 use gradscale_cli::data::{
-    Boxed, Classification, Corpus, Pair, Parallel, Pieces, Reading, Segmentation, Split, Tokens, Vocabulary, text,
+    Boxed, Classification, Corpus, DataOptions, Pair, Parallel, Pieces, Segmentation, Split, Tokens, Vocabulary, text,
 };
 use std::{env, path::PathBuf, time::Instant};
 
@@ -62,7 +62,7 @@ struct Expected {
 fn camvid(name: &str, expected: &Expected) {
     let Some(path) = real(name) else { return };
     let start = Instant::now();
-    let data = Segmentation::load(path, &Reading::default()).expect("the data set");
+    let data = Segmentation::load(path, &DataOptions::default()).expect("the data set");
     println!("{name}: loaded in {:.2} s", start.elapsed().as_secs_f64());
     assert_eq!((data.name.as_str(), data.ignore, data.classes.len()), (name, Some(11), 11));
     assert_eq!((data.classes[9].as_str(), data.colours[10]), ("Pedestrian", [0, 128, 192]));
@@ -139,7 +139,7 @@ fn camvid_full() {
 #[test]
 fn fashion_mnist() {
     let Some(path) = real("fashion-mnist-10k") else { return };
-    let (train, test) = Classification::load_idx(path, &Reading::default()).unwrap();
+    let (train, test) = Classification::load_idx(path, &DataOptions::default()).unwrap();
     for (part, count, mean, expected) in [
         (&train, 10000, 0.286_309, [942, 1027, 1016, 1019, 974, 989, 1021, 1022, 990, 1000, 0, 0]),
         (&test, 2000, 0.287_023, [200, 203, 214, 190, 219, 195, 197, 200, 194, 188, 0, 0]),
@@ -156,7 +156,7 @@ fn fashion_mnist() {
 fn multi30k() {
     let Some(path) = real("text/multi30k-en-de") else { return };
     let begin = Instant::now();
-    let reading = Reading { validation: true, ..Reading::default() };
+    let reading = DataOptions { validation: true, ..DataOptions::default() };
     let data = Parallel::load(&path, &reading).expect("sentences");
     println!("read in {:.1} s: {:?}", begin.elapsed().as_secs_f64(), data.notes);
     let validation = data.validation.as_ref().expect("a part of its own");
@@ -181,7 +181,7 @@ fn multi30k() {
 #[test]
 fn texts() {
     if let Some(path) = real("text/wikitext-2") {
-        let data = Corpus::load(&path, &Reading::default()).expect("text");
+        let data = Corpus::load(&path, &DataOptions::default()).expect("text");
         assert_eq!((data.train.len(), data.test.len()), (217_646, 245_569));
         assert_eq!((data.vocabulary.tokens(), data.vocabulary.len()), (Tokens::Words, 13_777));
         let unknown = data.vocabulary.number("<unk>").expect("is there");
@@ -197,7 +197,7 @@ fn texts() {
         assert_eq!(again.lines().count(), valid.lines().count());
     }
     if let Some(path) = real("text/tinyshakespeare") {
-        let data = Corpus::load(&path, &Reading::default()).expect("text");
+        let data = Corpus::load(&path, &DataOptions::default()).expect("text");
         assert_eq!((data.vocabulary.tokens(), data.vocabulary.len()), (Tokens::Characters, 65));
         assert_eq!(data.train.len() + data.test.len(), 1_115_394);
         assert_eq!(data.vocabulary.text(&data.train[..14]), "First Citizen:");
@@ -208,7 +208,7 @@ fn texts() {
 #[test]
 fn bccd() {
     let Some(path) = real("bccd") else { return };
-    let data = Boxed::load(&path, &Reading::default()).expect("the data set");
+    let data = Boxed::load(&path, &DataOptions::default()).expect("the data set");
     assert_eq!((data.train.len(), data.test.len(), data.classes.join(" ")), (292, 72, "Platelets RBC WBC".to_owned()));
     let count = |part: &[gradscale_cli::data::Pictured]| {
         let classes: Vec<usize> = part.iter().flat_map(|one| &one.truths).map(|truth| truth.class).collect();
@@ -216,7 +216,7 @@ fn bccd() {
     };
     assert_eq!((count(&data.train), count(&data.test)), ([292, 3350 - 2, 301], [69, 805, 71]));
     assert_eq!(data.notes.left_out.len(), 2, "{:?}", data.notes.left_out);
-    let reading = Reading { validation: true, memory: 0, ..Reading::default() };
+    let reading = DataOptions { validation: true, memory: 0, ..DataOptions::default() };
     let parts = Boxed::load(&path, &reading).expect("the data set");
     assert_eq!((parts.train.len(), parts.validation.as_ref().map(Vec::len), parts.test.len()), (205, Some(87), 72));
     // On disk or in memory, a picture is the same.

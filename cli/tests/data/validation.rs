@@ -1,11 +1,11 @@
 //! Images for scores while a training goes on: a part of the data set's own, or every tenth for training.
 
 use crate::files::{folder, idx, packed, put, unpacked};
-use gradscale_cli::data::{Classification, Labelled, Reading, Segmentation, Store};
+use gradscale_cli::data::{Classification, DataOptions, Labelled, Segmentation, Store};
 use std::fs;
 
-fn wanted() -> Reading {
-    Reading { validation: true, ..Reading::default() }
+fn wanted() -> DataOptions {
+    DataOptions { validation: true, ..DataOptions::default() }
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn parts_of_their_own() {
     assert_eq!(data.validation.unwrap().labels.memory(), [1, 1]);
     assert_eq!((data.train.count, data.test.labels.memory()), (2, &[3, 0][..]));
     // Not asked for, it is not read; without test it is the test set.
-    assert_eq!(Segmentation::load(dir.path(), &Reading::default()).unwrap().validation, None);
+    assert_eq!(Segmentation::load(dir.path(), &DataOptions::default()).unwrap().validation, None);
     fs::remove_file(dir.path().join("test-images-idx4-ubyte.gz")).unwrap();
     let data = Segmentation::load(dir.path(), &wanted()).unwrap();
     assert_eq!((data.validation, data.test.labels.memory()), (None, &[1, 1][..]));
@@ -49,7 +49,7 @@ fn a_tenth_of_the_training_images() {
     put(&dir, "train-images-idx4-ubyte", &idx(&[25, 1, 2, 3], &images));
     put(&dir, "train-labels-idx3-ubyte", &idx(&[25, 1, 2], &labels));
     let of = |memory: u64| {
-        let data = Segmentation::load(dir.path(), &Reading { memory, ..wanted() }).unwrap();
+        let data = Segmentation::load(dir.path(), &DataOptions { memory, ..wanted() }).unwrap();
         let held = data.validation.unwrap();
         assert_eq!((data.train.count, held.count), (23, 2));
         let all = |store: &Store, count: usize, len: usize| store.range(0..count, len).unwrap().into_owned();
@@ -63,7 +63,7 @@ fn a_tenth_of_the_training_images() {
     let (in_memory, on_disk) = (of(1024), of(0));
     assert_eq!((in_memory.1, on_disk.1), (false, true));
     // Weights of classes are those of all training images.
-    let all = Segmentation::load(dir.path(), &Reading::default()).unwrap();
+    let all = Segmentation::load(dir.path(), &DataOptions::default()).unwrap();
     assert_eq!((in_memory.0, on_disk.0), (all.weights.clone(), all.weights));
 }
 
@@ -74,7 +74,7 @@ fn a_tenth_of_each_class() {
     let table = |rows: std::ops::Range<u32>| format!("x,class\n{}", rows.map(row).collect::<String>()).into_bytes();
     let dir = folder(&[("train.csv", &table(0..100)), ("test.csv", &table(100..130))]);
     let data = Labelled::load(dir.path(), &wanted()).unwrap();
-    let whole = Labelled::load(dir.path(), &Reading::default()).unwrap();
+    let whole = Labelled::load(dir.path(), &DataOptions::default()).unwrap();
     let held: Classification = data.validation.unwrap();
     let count = |labels: &[u32], class: u32| labels.iter().filter(|label| **label == class).count();
     for class in [0, 1] {

@@ -4,7 +4,7 @@ use crate::{
     Failure,
     optimizer::Updates,
     setup::{Chosen, Methods, Seeds, Setup, threads},
-    tasks::{Net, Pixels, Task},
+    tasks::{LossDivisor, Net, Task},
 };
 use clap::Args;
 use gradscale::{BASELINES, Baseline};
@@ -32,7 +32,7 @@ pub struct Compare {
     /// it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch that have a label [default: 2073600 for
     /// segnet, as twelve images of 360 × 480 have; batch for classify, where it is images that count]
     #[arg(long, value_name = "N|batch")]
-    pub pixels: Option<Pixels>,
+    pub pixels: Option<LossDivisor>,
     /// Decides first weights, order and flips.
     #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
     pub seed: u64,
@@ -109,7 +109,7 @@ impl Compare {
 
     /// What the sum of losses is divided by.
     #[must_use]
-    pub fn divisor(&self) -> Pixels {
+    pub fn divisor(&self) -> LossDivisor {
         self.pixels.unwrap_or_else(|| self.setup.task().kind().divisor())
     }
 

@@ -14,7 +14,7 @@ use crate::{
     report::{self, Report},
     sanity_checks,
     setup::CHAOS,
-    tasks::{Dataset, On, Opening, Together, open},
+    tasks::{Dataset, DistributedOptions, On, TrainingConfig, open},
 };
 use gradscale::{Method, core::stats::Detail};
 use indicatif::ProgressBar;
@@ -92,8 +92,8 @@ fn train(
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.apply_to(method.clone());
     let (device, threads) = (arguments.setup.device(), arguments.threads);
-    let (weights, parts, together, perturbed) = (None, None, Together::alone(), name == CHAOS);
-    let opening = Opening { device, threads, settings, method, seed, weights, perturbed, parts, together };
+    let (weights, parts, together, perturbed) = (None, None, DistributedOptions::alone(), name == CHAOS);
+    let opening = TrainingConfig { device, threads, settings, method, seed, weights, perturbed, parts, together };
     let mut run = open(data, opening)?;
     let mut recorder = Recorder::new(name, seed, arguments.iters, data.classes());
     let about = format!("{name}, seed {seed}");

@@ -98,7 +98,7 @@ impl<'a> Case<'a> {
 
     /// What it says.
     pub fn verdict(&self) -> Vec<Sentence> {
-        let said = verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.exam());
+        let said = verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.baseline());
         said.into_iter().chain(self.notes()).collect()
     }
 }

@@ -6,14 +6,14 @@ use crate::{
     data::Picture,
     drawing::{MIN_DRAWN_SCORE, framed},
     output,
-    tasks::{Apply, Classes, colour},
+    tasks::{Classes, InferenceModel, colour},
 };
 use image::ExtendedColorType;
 use std::{fmt::Write, path::PathBuf};
 
 /// What is in pictures: boxes drawn on each, and all of them in a table.
 pub(super) fn look(
-    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes,
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
 ) -> Result<(), Failure> {
     let mut table = "image\tclass\tscore\tleft\ttop\tright\tbottom\n".to_owned();
     for path in files {

@@ -5,13 +5,13 @@ use crate::{
     Failure,
     data::{self, Picture},
     output,
-    tasks::{Answers, Apply, Classes},
+    tasks::{Classes, InferenceModel, Predictions},
 };
 use std::{fmt::Write, path::PathBuf};
 
 /// The class of each row of tables.
 pub(super) fn rows(
-    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes,
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
 ) -> Result<(), Failure> {
     let mut table = String::new();
     for path in files {
@@ -25,7 +25,8 @@ pub(super) fn rows(
 
 /// The class of each image, of which the network reads this size.
 pub(super) fn images(
-    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes, (size, fit): ([usize; 3], Fit),
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
+    (size, fit): ([usize; 3], Fit),
 ) -> Result<(), Failure> {
     let mut table = String::new();
     for path in files {
@@ -42,7 +43,7 @@ pub(super) fn images(
 }
 
 /// The first class, and its name.
-fn told<'a>(answers: &Answers, classes: &'a Classes) -> (usize, &'a str) {
+fn told<'a>(answers: &Predictions, classes: &'a Classes) -> (usize, &'a str) {
     let class = answers.classes().first().map_or(0, |&class| class as usize);
     (class, classes.names.get(class).map_or("?", String::as_str))
 }

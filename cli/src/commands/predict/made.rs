@@ -5,18 +5,18 @@ use crate::{
     Failure,
     data::Picture,
     output,
-    tasks::{Apply, Made},
+    tasks::{GeneratedImages, InferenceModel},
 };
 use image::ExtendedColorType;
 use std::fs;
 
 /// Images of noise, in one file.
-pub(super) fn make(arguments: &Predict, applied: &mut dyn Apply) -> Result<(), Failure> {
+pub(super) fn make(arguments: &Predict, applied: &mut dyn InferenceModel) -> Result<(), Failure> {
     let Some(made) = applied.make(arguments.count.into(), arguments.seed)? else {
         return Err(Failure::file(&arguments.weights, "its network reads images, recordings or texts: which?"));
     };
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
-    let Made { size: [height, width], pixels } = made.tiled();
+    let GeneratedImages { size: [height, width], pixels } = made.tiled();
     let path = arguments.out.join("made.png");
     let picture = Picture { height, width, pixels: Vec::new() };
     output::write(&path, &png(&path, &pixels, &picture, ExtendedColorType::Rgb8)?)?;

@@ -3,11 +3,11 @@
 use super::Predict;
 use crate::{
     Failure,
-    commands::train::checkpoints::Found,
+    commands::train::checkpoints::FoundCheckpoint,
     data::{self, Picture, Size},
     device::Device,
     tasks::{
-        Apply, Classes, ImageInput, Normal, Reads, Recognised, Task, Trained,
+        CheckpointInfo, Classes, DetectedNetwork, ImageInput, InferenceModel, InputNormalization, InputSpec, Task,
         torch::{self, Flattened},
     },
 };
@@ -29,7 +29,7 @@ pub struct Fit {
 
 /// A network, ready.
 pub struct Ready {
-    pub applied: Box<dyn Apply>,
+    pub applied: Box<dyn InferenceModel>,
     /// What it tells apart.
     pub classes: Classes,
     /// What becomes of images.
@@ -37,7 +37,7 @@ pub struct Ready {
 }
 
 /// The network of a checkpoint, on a device with so many threads.
-pub fn of_checkpoint(found: &Found, (device, threads): (Device, usize)) -> Result<Ready, Failure> {
+pub fn of_checkpoint(found: &FoundCheckpoint, (device, threads): (Device, usize)) -> Result<Ready, Failure> {
     let failed = |cause: String| Failure::file(&found.path, cause);
     let (plan, classes) = (found.plan()?, found.classes()?);
     let (network, method) = (plan.setup.chosen.network()?, plan.method()?);
@@ -48,7 +48,7 @@ pub fn of_checkpoint(found: &Found, (device, threads): (Device, usize)) -> Resul
     let (reading, whole) = (plan.setup.reading(), classes.input.is_some());
     let boxes = plan.setup.task() == Task::Detect;
     let fit = Fit { resized: reading.size.filter(|_| whole), middle: whole && reading.crop.is_some(), boxes };
-    let trained = Trained { device, threads, network, classes: &classes, method, normal: None };
+    let trained = CheckpointInfo { device, threads, network, classes: &classes, method, normal: None };
     let applied = plan.setup.task().kind().apply(trained, &fill)?;
     Ok(Ready { applied, classes, fit })
 }
@@ -60,15 +60,16 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     let (device, threads) = (arguments.device, usize::from(arguments.threads));
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
-        return of_checkpoint(&Found::new(path, bytes)?, (device, threads));
+        return of_checkpoint(&FoundCheckpoint::new(path, bytes)?, (device, threads));
     }
-    let recognised = Recognised::parse(&bytes).map_err(failed)?;
+    let recognised = DetectedNetwork::parse(&bytes).map_err(failed)?;
     let mut classes = named(arguments.classes.as_deref(), recognised.classes)?;
     let (mut size, mut fit) = (None, Fit { boxes: recognised.task == Task::Detect, ..Fit::default() });
-    if let Some((side, Reads::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input)) {
+    if let Some((side, InputSpec::Channels(channels))) = recognised.network.image().map(|side| (side, recognised.input))
+    {
         classes.input = Some(ImageInput::new([side, side, channels], [0.0, 1.0]));
         (size, fit) = (Some([side, side, channels]), Fit { middle: true, ..fit });
-    } else if let Reads::Noise(image) = recognised.input {
+    } else if let InputSpec::Noise(image) = recognised.input {
         classes.input = Some(ImageInput::new(image, [0.0, 1.0]));
     } else if recognised.whole {
         // All images must have the size of the first.
@@ -84,12 +85,12 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
             return Err(Failure::at(option, "must be one number, or one for each channel; deviations are positive"));
         }
     }
-    let normal = Some(Normal { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
+    let normal = Some(InputNormalization { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
     let (network, method) = (recognised.network, Method::fp32());
     let fill = |parameters: &mut gradscale::Parameters, flattened: &[Flattened]| {
         torch::fill(parameters, &bytes, flattened).map_err(failed)
     };
-    let trained = Trained { device, threads, network, classes: &classes, method, normal };
+    let trained = CheckpointInfo { device, threads, network, classes: &classes, method, normal };
     let applied = recognised.task.kind().apply(trained, &fill)?;
     Ok(Ready { applied, classes, fit })
 }

@@ -5,14 +5,14 @@ use crate::{
     Failure,
     data::{Picture, Size},
     output,
-    tasks::{Apply, Classes},
+    tasks::{Classes, InferenceModel},
 };
 use image::ExtendedColorType;
 use std::path::PathBuf;
 
 /// The classes of each image's pixels, as a label image and over the image.
 pub(super) fn label(
-    arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, classes: &Classes, resized: Option<Size>,
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes, resized: Option<Size>,
 ) -> Result<(), Failure> {
     for path in files {
         let picture = Picture::read(path, resized)?;

@@ -5,12 +5,14 @@ use crate::{
     Failure,
     data::{self, Sound, Spectra},
     output,
-    tasks::{Apply, Choice, Transcript},
+    tasks::{Choice, InferenceModel, Transcript},
 };
 use std::{fmt::Write, path::PathBuf};
 
 /// What is said in recordings: both texts of each.
-pub(super) fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply, rate: u32) -> Result<(), Failure> {
+pub(super) fn hear(
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, rate: u32,
+) -> Result<(), Failure> {
     let spectra = Spectra::new(rate).map_err(|cause| Failure::file(&arguments.weights, cause))?;
     let mut table = "recording\ttext\tgreedy\n".to_owned();
     for path in files {
@@ -31,7 +33,9 @@ pub(super) fn hear(arguments: &Predict, files: &[PathBuf], applied: &mut dyn App
 }
 
 /// What sentences of files mean in the other language: side by side, and the translations alone.
-pub(super) fn translate(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+pub(super) fn translate(
+    arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel,
+) -> Result<(), Failure> {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (mut table, mut alone) = ("file\tline\tsource\ttranslation\tgreedy\n".to_owned(), String::new());
     for path in files {
@@ -50,7 +54,7 @@ pub(super) fn translate(arguments: &Predict, files: &[PathBuf], applied: &mut dy
 }
 
 /// How texts go on: that of `--prompt`, and those of files.
-pub(super) fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn Apply) -> Result<(), Failure> {
+pub(super) fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel) -> Result<(), Failure> {
     let Predict { length, temperature, top_k, seed, .. } = *arguments;
     let choice = Choice { temperature, top_k, seed };
     let mut prompts: Vec<(String, String)> =

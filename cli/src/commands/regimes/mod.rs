@@ -18,7 +18,7 @@ use training::{Row, train};
 
 use crate::{
     Failure,
-    data::{Labelled, Reading},
+    data::{DataOptions, Labelled},
     machine::Origin,
     output,
     setup::{CHAOS, Methods, Seeds, threads},
@@ -114,7 +114,7 @@ impl Regimes {
 
     fn images(&self) -> Result<Images, Failure> {
         let labelled = match &self.data {
-            Some(path) => Labelled::load(path, &Reading::default())?,
+            Some(path) => Labelled::load(path, &DataOptions::default())?,
             None => Labelled::synthetic(0),
         };
         let count = labelled.train.count;

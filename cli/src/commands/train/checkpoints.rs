@@ -5,7 +5,7 @@ use crate::{
     Failure,
     device::Device,
     output,
-    tasks::{Classes, Run},
+    tasks::{Classes, TrainingRun},
 };
 use gradscale::parallel::Group;
 use std::{
@@ -23,7 +23,7 @@ pub struct Checkpoints {
 }
 
 /// What is in one. Ranks that train together ask together, and get the same but for what each was told alone.
-pub fn content(run: &dyn Run, plan: &Plan, history: &History) -> Result<Vec<u8>, Failure> {
+pub fn content(run: &dyn TrainingRun, plan: &Plan, history: &History) -> Result<Vec<u8>, Failure> {
     let json = |json: Result<String, serde_json::Error>| json.map_err(|error| Failure::at("checkpoint", error));
     let (plan, history) = (json(serde_json::to_string(plan))?, json(serde_json::to_string(history))?);
     run.save(&BTreeMap::from([("plan".to_owned(), plan), ("history".to_owned(), history)]))
@@ -31,7 +31,7 @@ pub fn content(run: &dyn Run, plan: &Plan, history: &History) -> Result<Vec<u8>,
 
 /// A checkpoint that has been read, and is as it was written.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundCheckpoint {
     pub path: PathBuf,
     pub iteration: u64,
     pub bytes: Vec<u8>,
@@ -58,11 +58,11 @@ impl Checkpoints {
     }
 
     /// The latest that is intact, and what is wrong with those after it.
-    pub fn newest(&self) -> Result<(Found, Vec<(PathBuf, Failure)>), Failure> {
+    pub fn newest(&self) -> Result<(FoundCheckpoint, Vec<(PathBuf, Failure)>), Failure> {
         let mut damaged = Vec::new();
         for (iteration, path) in self.list()?.into_iter().rev() {
-            match Found::read(&path) {
-                Ok(found) => return Ok((Found { iteration, ..found }, damaged)),
+            match FoundCheckpoint::read(&path) {
+                Ok(found) => return Ok((FoundCheckpoint { iteration, ..found }, damaged)),
                 Err(error) => damaged.push((path, error)),
             }
         }
@@ -96,7 +96,7 @@ impl Checkpoints {
     }
 }
 
-impl Found {
+impl FoundCheckpoint {
     /// One file, wherever it lies.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
@@ -201,7 +201,7 @@ mod tests {
             let trainer = Trainer::new(cpu, parameters, Sgd::new(0.1), Method::mixed()).expect("a trainer");
             let plan = format!("{{\"device\":\"{device}\"}}");
             let bytes = trainer.save(&BTreeMap::from([("plan".to_owned(), plan)])).expect("a checkpoint");
-            Found::new(path, bytes).expect("a checkpoint").check_device()
+            FoundCheckpoint::new(path, bytes).expect("a checkpoint").check_device()
         };
         assert!(trained("cpu").is_ok());
         let error = trained("tpu:1").expect_err("no such device").to_string();

@@ -1,7 +1,7 @@
 //! What a training writes into its directory.
 
 use super::{Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
-use crate::{Failure, output, record::Entry, tasks::Run, trace};
+use crate::{Failure, output, record::Entry, tasks::TrainingRun, trace};
 use std::{
     fs::File,
     path::{Path, PathBuf},
@@ -43,7 +43,7 @@ impl Files {
     }
 
     /// A step that was done.
-    pub fn push(&mut self, entry: &Entry, run: &dyn Run) -> Result<(), Failure> {
+    pub fn push(&mut self, entry: &Entry, run: &dyn TrainingRun) -> Result<(), Failure> {
         if let Some(trace) = &mut self.trace {
             trace.push_repeated(entry.iteration, run.attempts())?;
             trace.push(entry.iteration, entry.skipped.is_some(), run.sites(), run.operands())?;

@@ -1,11 +1,11 @@
 //! Ways of gradients between ranks, as people are told.
 
 use super::Plan;
-use crate::{Failure, output, tasks::Run};
+use crate::{Failure, output, tasks::TrainingRun};
 use gradscale::parallel::{Group, Measured, Route};
 
 /// Says how gradients get from rank to rank, where there is more than one way.
-pub(super) fn route(run: &dyn Run, group: &Group) -> Result<(), Failure> {
+pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure> {
     match run.route() {
         _ if group.rank() != 0 => Ok(()),
         Route::Host(None) => Ok(()),
@@ -15,7 +15,7 @@ pub(super) fn route(run: &dyn Run, group: &Group) -> Result<(), Failure> {
 }
 
 /// With the way of gradients that was measured to be the faster one, which is said, if nobody had said which one to go.
-pub(super) fn measured(plan: &Plan, run: &dyn Run, group: &Group) -> Result<Plan, Failure> {
+pub(super) fn measured(plan: &Plan, run: &dyn TrainingRun, group: &Group) -> Result<Plan, Failure> {
     let measured = run.measured();
     if let Some(measured) = measured.filter(|_| group.rank() == 0) {
         let Measured { exact, fast } = measured;

@@ -15,13 +15,13 @@ use crate::{
     machine::Origin,
     metrics::Metrics,
     output, ranks,
-    record::{Description, Recorder, Travelled},
+    record::{Description, GradientTraffic, Recorder},
     report::Report,
     sanity_checks,
-    tasks::{Dataset, On, Run},
+    tasks::{Dataset, On, TrainingRun},
     trace,
 };
-use checkpoints::{Checkpoints, Found};
+use checkpoints::{Checkpoints, FoundCheckpoint};
 use clap::Args;
 use files::{Files, lock};
 use gradient_transport::{measured, route};
@@ -130,7 +130,7 @@ fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
 
 /// What rank 0 found in the directory of a training.
 struct Here {
-    found: Found,
+    found: FoundCheckpoint,
     damaged: Vec<(PathBuf, Failure)>,
     checkpoints: Checkpoints,
     lock: File,
@@ -154,7 +154,7 @@ impl Here {
 fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     let given = &arguments.plan;
     let here = (group.rank() == 0).then(|| Here::look(directory)).transpose()?;
-    let found = Found::shared(here.as_ref().map(|here| &here.found), group)?;
+    let found = FoundCheckpoint::shared(here.as_ref().map(|here| &here.found), group)?;
     if given.setup.device.is_none() {
         found.check_device()?;
     }
@@ -221,7 +221,7 @@ fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> S
 /// A training under way.
 struct Training<'a> {
     data: &'a dyn Dataset,
-    run: Box<dyn Run + 'a>,
+    run: Box<dyn TrainingRun + 'a>,
     plan: &'a Plan,
     recorder: Recorder,
     signals: Signals,
@@ -279,7 +279,7 @@ impl Training<'_> {
         let signal = self.signals.received_by(self.group)?.filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
         let losses = self.run.losses();
-        let travelled = Travelled::between(self.group, before, self.run.traffic());
+        let travelled = GradientTraffic::between(self.group, before, self.run.traffic());
         let sites = self.run.sites();
         let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
         drop(sites);
@@ -321,7 +321,7 @@ impl Training<'_> {
         }
         for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             if let Some(scores) = scores {
-                let examples = self.plan.setup.task().kind().examples();
+                let examples = self.plan.setup.task().kind().sample_noun();
                 let words = Metrics::words(scores.iter());
                 let line = format!("step {iteration}: loss {:.4}, {words} on {on} {examples}\n", outcome.loss);
                 bar.suspend(|| output::print(&line))?;

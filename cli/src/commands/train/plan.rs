@@ -5,7 +5,7 @@ use crate::{
     optimizer::Schedule,
     rule_versions,
     setup::Setup,
-    tasks::{Dataset, Opening, Pixels, Run, Together, open},
+    tasks::{Dataset, DistributedOptions, LossDivisor, TrainingConfig, TrainingRun, open},
 };
 use clap::Args;
 use gradscale::{
@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     /// up for it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch
     /// that have a label.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
-    pub(super) pixels: Pixels,
+    pub(super) pixels: LossDivisor,
     /// Decides first weights, order and flips.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(super) seed: u64,
@@ -265,13 +265,13 @@ impl Plan {
     /// The training before its first step.
     pub fn open<'a>(
         &'a self, data: &'a dyn Dataset, weights: bool, group: &Group,
-    ) -> Result<Box<dyn Run + 'a>, Failure> {
+    ) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
         let mut settings = self.setup.settings(self.pixels, self.iters())?;
         data.check(&settings)?;
         settings.batch /= self.micro_batches.map_or(1, |parts| parts as usize);
         open(
             data,
-            Opening {
+            TrainingConfig {
                 device: self.setup.device(),
                 threads: usize::from(self.threads.unwrap_or(0)),
                 settings,
@@ -280,7 +280,7 @@ impl Plan {
                 weights: self.weights.as_deref().filter(|_| weights),
                 perturbed: false,
                 parts: self.micro_batches,
-                together: Together {
+                together: DistributedOptions {
                     group: group.clone(),
                     exchange: self.exchange.map(|Named(exchange)| exchange),
                     overlap: self.overlap.map_or_else(Overlap::default, |Named(overlap)| overlap),

@@ -6,7 +6,7 @@ mod message;
 use crate::{
     Failure,
     metrics::Metrics,
-    record::{Entry, Histogram, Point, Travelled},
+    record::{Entry, GradientTraffic, Histogram, Point},
     tasks::On,
 };
 use message::Message;
@@ -83,7 +83,7 @@ impl Writer {
         scalar("train/seconds", entry.seconds);
         scalar("train/skipped", f64::from(u8::from(entry.skipped.is_some())));
         scalar("train/repeated", entry.repeated.len() as f64);
-        if let Some(Travelled { ranks, sent, seconds, hidden, .. }) = entry.ranks {
+        if let Some(GradientTraffic { ranks, sent, seconds, hidden, .. }) = entry.ranks {
             scalar("ranks/ranks", ranks as f64);
             scalar("ranks/sent", sent as f64);
             scalar("ranks/seconds", seconds);

@@ -1,6 +1,6 @@
 //! `gradscale train --times`: what the launches of a step take, beside a step as it is.
 
-use crate::{Failure, tasks::Run};
+use crate::{Failure, tasks::TrainingRun};
 use gradscale::LaunchTime;
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ impl Times {
     ///
     /// # Errors
     /// A device without a clock, or too few steps.
-    pub fn begin(run: &mut dyn Run, steps: u64) -> Result<Self, Failure> {
+    pub fn begin(run: &mut dyn TrainingRun, steps: u64) -> Result<Self, Failure> {
         let needed = WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         if steps < needed {
             let words = format!("takes {needed} steps, and {steps} are to come; --iters N asks for more");
@@ -43,13 +43,13 @@ impl Times {
     }
 
     /// Before a step.
-    pub fn before(&mut self, run: &mut dyn Run) -> Result<(), Failure> {
+    pub fn before(&mut self, run: &mut dyn TrainingRun) -> Result<(), Failure> {
         let timed = WARMUP_STEPS + UNTIMED_STEPS..WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         if timed.contains(&self.steps) { run.time_launches(true) } else { Ok(()) }
     }
 
     /// After a step of so many seconds: the table, once there is one.
-    pub fn after(&mut self, run: &mut dyn Run, seconds: f64) -> Result<Option<String>, Failure> {
+    pub fn after(&mut self, run: &mut dyn TrainingRun, seconds: f64) -> Result<Option<String>, Failure> {
         self.steps += 1;
         if self.steps > WARMUP_STEPS && self.steps <= WARMUP_STEPS + UNTIMED_STEPS {
             self.usual.push(seconds);

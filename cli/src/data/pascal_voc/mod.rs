@@ -7,7 +7,7 @@ mod synthetic;
 pub use augment::Shown;
 
 use super::{
-    Cause, DataError, MOST_CLASSES, Notes, Reading, Sample, Whole, decode,
+    Cause, DataError, DataOptions, LoadNotes, MOST_CLASSES, Sample, Whole, decode,
     files::{Broken, fifths, visible},
     listing, name, parted, split_note,
     store::{each, each_file, read},
@@ -74,7 +74,7 @@ pub struct Boxed {
     /// For the last scores.
     pub test: Vec<Pictured>,
     /// What was found.
-    pub notes: Notes,
+    pub notes: LoadNotes,
 }
 
 impl Boxed {
@@ -89,7 +89,7 @@ impl Boxed {
     /// # Errors
     /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that are
     /// none.
-    pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
+    pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let root = root(dir)?;
         let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
         let [train, validation, test] = parts(&root, reading, &mut taken)?;
@@ -117,7 +117,7 @@ impl Boxed {
             return Err(Cause::Boxes("no boxes in the pictures for training".into()).at(&root));
         }
         taken.insert(0, format!("{}: {boxes} boxes of {} classes ({})", name(dir), classes.len(), classes.join(", ")));
-        let notes = Notes { taken, left_out: broken.lines().into_iter().chain(lines).collect() };
+        let notes = LoadNotes { taken, left_out: broken.lines().into_iter().chain(lines).collect() };
         Ok(Self { name: name(dir), classes, train, validation, test, notes })
     }
 
@@ -135,9 +135,9 @@ impl Boxed {
 
     /// Made up: 160 training and 40 test pictures of 96 × 128 with one to six coloured shapes of three kinds.
     #[must_use]
-    pub fn synthetic(seed: u64, reading: &Reading) -> Self {
+    pub fn synthetic(seed: u64, reading: &DataOptions) -> Self {
         let [train, test] = synthetic::pictures(seed);
-        let mut notes = Notes::default();
+        let mut notes = LoadNotes::default();
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
         let classes = synthetic::CLASSES.map(str::to_owned).to_vec();
         Self { name: "made-up shapes".into(), classes, train, validation, test, notes }
@@ -161,7 +161,7 @@ fn root(dir: &Path) -> Result<PathBuf, DataError> {
 }
 
 /// Names of pictures for training, for scores meanwhile, for the last scores.
-fn parts(root: &Path, reading: &Reading, taken: &mut Vec<String>) -> Result<[Vec<String>; 3], DataError> {
+fn parts(root: &Path, reading: &DataOptions, taken: &mut Vec<String>) -> Result<[Vec<String>; 3], DataError> {
     let list = |name: &str| list(&root.join("ImageSets/Main").join(format!("{name}.txt")));
     let (train, val, both, test) = (list("train")?, list("val")?, list("trainval")?, list("test")?);
     let together = |train: Vec<String>, val: Option<Vec<String>>| {

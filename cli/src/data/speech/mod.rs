@@ -8,7 +8,7 @@ pub use spectrum::Spectra;
 pub use wav::Sound;
 
 use super::{
-    Cause, DataError, Notes, Reading,
+    Cause, DataError, DataOptions, LoadNotes,
     files::{Broken, fifths, hold_out, visible},
     name, parted, split_note,
 };
@@ -65,7 +65,7 @@ pub struct Speech {
     /// For the last scores.
     pub test: Vec<Spoken>,
     /// What was found.
-    pub notes: Notes,
+    pub notes: LoadNotes,
 }
 
 impl Speech {
@@ -76,7 +76,7 @@ impl Speech {
     ///
     /// # Errors
     /// A directory of another layout, sounds that cannot be read or have another rate, texts that no alignment can say.
-    pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
+    pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let folder = dir.join("recordings");
         let folder = if folder.is_dir() { folder } else { dir.to_owned() };
         let is_wav = |path: &PathBuf| path.extension().is_some_and(|end| end.eq_ignore_ascii_case("wav"));
@@ -112,7 +112,7 @@ impl Speech {
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
         taken.insert(0, format!("{}: {} letters, {rate} samples in a second", name(dir), letters.len()));
-        let notes = Notes { taken, left_out: broken.lines() };
+        let notes = LoadNotes { taken, left_out: broken.lines() };
         Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
     }
 
@@ -120,10 +120,10 @@ impl Speech {
     ///
     /// # Errors
     /// None; as [`Spectra::new`].
-    pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, String> {
+    pub fn synthetic(seed: u64, reading: &DataOptions) -> Result<Self, String> {
         let spectra = Spectra::new(synthetic::RATE)?;
         let [train, test] = synthetic::recordings(seed, &spectra);
-        let mut notes = Notes::default();
+        let mut notes = LoadNotes::default();
         let letters = letters([&train, &test]);
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
         let (rate, frequencies) = (synthetic::RATE, spectra.frequencies());
@@ -174,7 +174,7 @@ impl Texts {
 
 /// What is read so far.
 struct Heard<'a> {
-    reading: &'a Reading,
+    reading: &'a DataOptions,
     texts: Texts,
     /// The first file's rate, with its name.
     spectra: Option<(u32, String, Spectra)>,

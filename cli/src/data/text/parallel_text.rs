@@ -3,7 +3,7 @@
 use super::{Pieces, lines, synthetic};
 use crate::{
     data::{
-        Cause, DataError, Notes, Random, Reading,
+        Cause, DataError, DataOptions, LoadNotes, Random,
         files::{fifths, hold_out, visible},
         listing, name, split_note, store,
     },
@@ -72,7 +72,7 @@ pub struct Parallel {
     /// For the last scores.
     pub test: Vec<Pair>,
     /// What was found.
-    pub notes: Notes,
+    pub notes: LoadNotes,
 }
 
 /// Texts of both languages.
@@ -80,7 +80,7 @@ type Texts = Vec<[String; 2]>;
 
 impl Parallel {
     /// Reads a directory with files `train.LANGUAGE`, plain or gzip'ed (`.gz`), in two languages or more, of which
-    /// [`Reading::languages`] says two; else it is from English to another, or from the first to the second by name. Files
+    /// [`DataOptions::languages`] says two; else it is from English to another, or from the first to the second by name. Files
     /// whose names begin with `test` are for scores, the first of them by name; `val`, `valid`, `validation` or `dev` for
     /// those under way, and for the last ones where there is no test. Without either, every fifth pair is for scores. The
     /// pieces are those of the training part.
@@ -88,7 +88,7 @@ impl Parallel {
     /// # Errors
     /// A directory of another layout, languages that are not there, files that cannot be read or are no UTF-8, whose
     /// numbers of lines differ, or of which nothing is left.
-    pub fn load(dir: &Path, reading: &Reading) -> Result<Self, DataError> {
+    pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         if dir.is_file() {
             return Err(Cause::Option(format!("a file, expected a directory with {LAYOUT}")).at(dir));
         }
@@ -119,7 +119,7 @@ impl Parallel {
     ///
     /// # Errors
     /// None; as [`Parallel::load`].
-    pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, String> {
+    pub fn synthetic(seed: u64, reading: &DataOptions) -> Result<Self, String> {
         let languages = Languages(["en", "de"].map(str::to_owned));
         let wanted = reading.languages.as_ref().unwrap_or(&languages);
         let back = match wanted.0.each_ref().map(String::as_str) {
@@ -144,8 +144,8 @@ impl Parallel {
     }
 
     fn new(
-        name: String, languages: Languages, [train, test]: [Texts; 2], validation: Option<Texts>, reading: &Reading,
-        mut taken: Vec<String>,
+        name: String, languages: Languages, [train, test]: [Texts; 2], validation: Option<Texts>,
+        reading: &DataOptions, mut taken: Vec<String>,
     ) -> Result<Self, Cause> {
         let (train, validation) =
             crate::data::parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
@@ -178,7 +178,7 @@ impl Parallel {
         let [source, target] = pieces.each_ref().map(Pieces::count);
         let found = format!("{name}: {} pairs, {languages}, {source} and {target} pieces", train.len());
         taken.insert(0, found);
-        Ok(Self { name, languages, pieces, train, validation, test, notes: Notes { taken, left_out } })
+        Ok(Self { name, languages, pieces, train, validation, test, notes: LoadNotes { taken, left_out } })
     }
 }
 
@@ -196,7 +196,7 @@ fn parts(dir: &Path) -> Result<BTreeMap<String, BTreeMap<String, PathBuf>>, Data
 }
 
 /// The two languages that are wanted.
-fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &Reading) -> Result<Languages, DataError> {
+fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) -> Result<Languages, DataError> {
     let there: Vec<&str> = train.keys().map(String::as_str).collect();
     let names = there.join(", ");
     if let Some(languages) = &reading.languages {

@@ -5,7 +5,7 @@ mod vocabulary;
 
 pub use vocabulary::{Tokens, Vocabulary};
 
-use super::{Cause, DataError, Notes, Reading, files::visible, name};
+use super::{Cause, DataError, DataOptions, LoadNotes, files::visible, name};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -35,7 +35,7 @@ pub struct Corpus {
     /// Tokens that a network reads at a time.
     pub window: usize,
     /// What was found.
-    pub notes: Notes,
+    pub notes: LoadNotes,
 }
 
 /// Text of each part, with the line that says where it is from.
@@ -56,7 +56,7 @@ impl Corpus {
     ///
     /// # Errors
     /// A directory of another layout, a file that is not UTF-8, or is shorter than a window, or takes more memory than may be.
-    pub fn load(path: &Path, reading: &Reading) -> Result<Self, DataError> {
+    pub fn load(path: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let parts = if path.is_file() { single(path)? } else { directory(path, reading)? };
         let size = |part: &(PathBuf, String)| 4 * part.1.len() as u64;
         let bytes: u64 =
@@ -71,16 +71,16 @@ impl Corpus {
     ///
     /// # Errors
     /// A window longer than they are.
-    pub fn synthetic(seed: u64, reading: &Reading) -> Result<Self, DataError> {
+    pub fn synthetic(seed: u64, reading: &DataOptions) -> Result<Self, DataError> {
         let part = |part: u64, count: usize| (PathBuf::from("made-up text"), synthetic::text(seed, part, count));
         let validation = reading.validation.then(|| part(2, synthetic::TEST));
         let (train, test) = (part(0, synthetic::TRAIN), Some(part(1, synthetic::TEST)));
         let tokens = Some(reading.tokens.unwrap_or(Tokens::Words));
-        let reading = Reading { tokens, ..reading.clone() };
+        let reading = DataOptions { tokens, ..reading.clone() };
         Self::from_parts("made-up sentences", Parts { train, validation, test, taken: Vec::new() }, &reading)
     }
 
-    fn from_parts(name: &str, parts: Parts, reading: &Reading) -> Result<Self, DataError> {
+    fn from_parts(name: &str, parts: Parts, reading: &DataOptions) -> Result<Self, DataError> {
         let Parts { train, validation, test, mut taken } = parts;
         let (tokens, why) = match reading.tokens {
             Some(tokens) => (tokens, ""),
@@ -125,7 +125,7 @@ impl Corpus {
             validation: of_validation.as_deref().map(numbers),
             test: numbers(&of_test),
             window: reading.window.map_or(WINDOW, usize::from),
-            notes: Notes::default(),
+            notes: LoadNotes::default(),
             vocabulary,
         };
         let mark = match tokens {
@@ -151,7 +151,7 @@ impl Corpus {
                 return Err(Cause::Text(words).at(path));
             }
         }
-        Ok(Self { notes: Notes { taken, left_out: Vec::new() }, ..corpus })
+        Ok(Self { notes: LoadNotes { taken, left_out: Vec::new() }, ..corpus })
     }
 
     /// Windows of a part, each followed by a token at least.
@@ -174,7 +174,7 @@ fn single(path: &Path) -> Result<Parts, DataError> {
     Ok(Parts { train: text, validation: None, test: None, taken: vec![line] })
 }
 
-fn directory(path: &Path, reading: &Reading) -> Result<Parts, DataError> {
+fn directory(path: &Path, reading: &DataOptions) -> Result<Parts, DataError> {
     let is_text = |path: &PathBuf| {
         let end = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         path.is_file() && ["txt", "tokens"].contains(&end.as_str())

@@ -2,7 +2,7 @@
 //! compared pair by pair ([`super::pairs`]).
 
 use super::{
-    Exam, Sentence, Stand, keeps,
+    EvaluationBaseline, MethodResult, Sentence, keeps,
     words::{listed, reached, strong},
     worst,
 };
@@ -19,7 +19,7 @@ pub enum Chance {
 
 impl Chance {
     /// For one score, from methods that work.
-    pub fn measure(score: usize, working: &[&Stand<'_>], exam: Exam) -> Self {
+    pub fn measure(score: usize, working: &[&MethodResult<'_>], exam: EvaluationBaseline) -> Self {
         let all = || working.iter().filter_map(|stand| stand.scores.get(score)).map(|(_, seeds)| seeds);
         let (Some(answers), Some(best)) = (exam.answers, all().flatten().copied().reduce(f64::max)) else {
             return Self::Unknown;
@@ -32,14 +32,14 @@ impl Chance {
 }
 
 /// What is equal, and what is not.
-pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec<Sentence> {
+pub fn compared(baseline: &MethodResult<'_>, working: &[&MethodResult<'_>], exam: EvaluationBaseline) -> Vec<Sentence> {
     if working.len() < 2 {
         return Vec::new();
     }
     let scores = 0..baseline.scores.len();
     let chances: Vec<Chance> = scores.clone().map(|score| Chance::measure(score, working, exam)).collect();
     // The score in which a method differs most, if that is more than chance.
-    let differs = |stand: &Stand<'_>| {
+    let differs = |stand: &MethodResult<'_>| {
         let differences = chances.iter().enumerate().map(|(score, &chance)| {
             let difference = stand.mean(score) - baseline.mean(score);
             let margin = match chance {
@@ -51,10 +51,12 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
         let beyond = differences.filter(|(_, difference, margin)| difference.abs() > *margin);
         beyond.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
     };
-    let (equal, other): (Vec<&Stand<'_>>, Vec<&Stand<'_>>) = working.iter().partition(|stand| differs(stand).is_none());
+    let (equal, other): (Vec<&MethodResult<'_>>, Vec<&MethodResult<'_>>) =
+        working.iter().partition(|stand| differs(stand).is_none());
     // Where nothing else tells how large chance is, only what computes the same but for rounding shows it.
     let measured = chances[0] != Chance::Unknown;
-    let (equal, lossy): (Vec<&Stand<'_>>, Vec<&Stand<'_>>) = equal.iter().partition(|stand| measured || keeps(stand));
+    let (equal, lossy): (Vec<&MethodResult<'_>>, Vec<&MethodResult<'_>>) =
+        equal.iter().partition(|stand| measured || keeps(stand));
     let mut all = Vec::new();
     if equal.len() > 1 {
         let names = listed(&equal.iter().map(|stand| stand.method).collect::<Vec<_>>());
@@ -103,13 +105,13 @@ pub fn compared(baseline: &Stand<'_>, working: &[&Stand<'_>], exam: Exam) -> Vec
     all
 }
 
-fn ends(equal: &[&Stand<'_>], score: usize) -> (f64, f64) {
+fn ends(equal: &[&MethodResult<'_>], score: usize) -> (f64, f64) {
     let means = || equal.iter().map(|stand| stand.mean(score));
     (means().fold(f64::INFINITY, f64::min), means().fold(f64::NEG_INFINITY, f64::max))
 }
 
 /// From the lowest to the highest, and how far chance goes.
-fn span(equal: &[&Stand<'_>], score: usize, chance: Chance) -> String {
+fn span(equal: &[&MethodResult<'_>], score: usize, chance: Chance) -> String {
     let (low, high) = ends(equal, score);
     let metric = equal[0].scores[score].0;
     let within = match chance {

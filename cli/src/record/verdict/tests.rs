@@ -7,8 +7,8 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-const PIXELS: Exam = Exam { constant: 0.05, answers: None };
-const IMAGES: Exam = Exam { constant: 0.1, answers: Some(500) };
+const PIXELS: EvaluationBaseline = EvaluationBaseline { constant: 0.05, answers: None };
+const IMAGES: EvaluationBaseline = EvaluationBaseline { constant: 0.1, answers: Some(500) };
 
 fn site(name: &str, flushed: f64, alpha: i32) -> Value {
     json!({
@@ -42,7 +42,7 @@ fn towers(method: &str, first: f64, second: f64, flushed: f64) -> Record {
     record(method, 0, &metrics, &json!([site("first/dgrad", 0.0, 3), site("second/dgrad", flushed, alpha)]))
 }
 
-fn said(records: &[Record], exam: Exam) -> Vec<String> {
+fn said(records: &[Record], exam: EvaluationBaseline) -> Vec<String> {
     let mut methods: Vec<&str> = Vec::new();
     for record in records {
         if !methods.contains(&record.method.as_str()) {
@@ -264,10 +264,10 @@ fn without_f32_the_best_is_the_measure() {
 
 #[test]
 fn constant_answers_of_data() {
-    let exam = Labelled::synthetic(0).exam();
+    let exam = Labelled::synthetic(0).baseline();
     assert_eq!(exam.answers, Some(500));
     assert!((0.1..0.15).contains(&exam.constant), "{exam:?}");
-    let scenes = Segmentation::synthetic(0).exam();
+    let scenes = Segmentation::synthetic(0).baseline();
     assert!(scenes.answers.is_none() && (0.0..0.12).contains(&scenes.constant), "{scenes:?}");
 }
 

@@ -1,6 +1,6 @@
 //! Pieces of sentences.
 
-use super::{Sentence, Stand};
+use super::{MethodResult, Sentence};
 
 pub fn strong(about: &str, text: String) -> Sentence {
     Sentence { about: about.to_owned(), text }
@@ -16,7 +16,7 @@ pub fn listed(names: &[&str]) -> String {
 }
 
 /// A score with its name: `mIoU 9.0 %`, `second tower 10.4 %`; of several seeds the mean.
-pub fn reached(stand: &Stand<'_>, score: usize) -> String {
+pub fn reached(stand: &MethodResult<'_>, score: usize) -> String {
     let name = stand.scores.get(score).map_or("score", |(metric, _)| metric.name());
     format!("{name} {}", stand.text(score, stand.mean(score)))
 }

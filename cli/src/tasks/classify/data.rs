@@ -2,12 +2,14 @@
 
 use super::{
     REPORT_SAMPLES,
-    training::{Learning, optimizer},
+    training::{ClassifyTraining, optimizer},
 };
 use crate::{
     Failure,
-    data::{Labelled, Notes},
-    tasks::{ClassifyNet, Dataset, Exam, Net, Opening, Run, Samples, Settings, run, samples},
+    data::{Labelled, LoadNotes},
+    tasks::{
+        ClassifyNet, Dataset, EvaluationBaseline, Net, Samples, Settings, TrainingConfig, TrainingRun, run, samples,
+    },
 };
 use gradscale::optim::Optimizer;
 
@@ -16,7 +18,7 @@ impl Dataset for Labelled {
         &self.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.notes
     }
 
@@ -41,7 +43,7 @@ impl Dataset for Labelled {
     }
 
     /// Rows of numbers are not for networks for images.
-    fn suits(&self, net: Net) -> Result<(), Failure> {
+    fn check_network(&self, net: Net) -> Result<(), Failure> {
         match net.classifier() {
             Some(ClassifyNet::Mlp | ClassifyNet::Towers) => return Ok(()),
             Some(ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None if self.columns.is_empty() => return Ok(()),
@@ -55,14 +57,14 @@ impl Dataset for Labelled {
         optimizer(settings)
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+        run::start(opening, |settings, seed| ClassifyTraining::new(self, settings, seed))
     }
 
-    fn exam(&self) -> Exam {
+    fn baseline(&self) -> EvaluationBaseline {
         let mut counts = vec![0usize; self.classes.len()];
         self.test.labels.iter().for_each(|&label| counts[label as usize] += 1);
-        Exam { constant: Exam::most_frequent(&counts), answers: Some(self.test.count) }
+        EvaluationBaseline { constant: EvaluationBaseline::most_frequent(&counts), answers: Some(self.test.count) }
     }
 
     /// Rows of numbers have nothing to show.

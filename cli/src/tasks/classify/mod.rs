@@ -10,13 +10,14 @@ pub use network::Classifier;
 pub(super) use network::network;
 
 use super::{
-    Apply, ClassifyNet, Dataset, ImageInput, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
-    inference::{Fill, loaded},
+    CheckpointInfo, ClassifyNet, Dataset, DetectedNetwork, ImageInput, InferenceModel, InputSpec, LossDivisor, Net,
+    Network, Task, TaskSpec,
+    inference::{WeightLoader, loaded},
     layers, torch,
 };
 use crate::{
     Failure,
-    data::{Labelled, Reading},
+    data::{DataOptions, Labelled},
 };
 use gradscale::{CrossEntropy, Method, PlanRow, models::Architecture};
 use network::lr;
@@ -31,7 +32,7 @@ const UNITS: usize = 8;
 /// The task.
 pub(super) struct Classify;
 
-impl Kind for Classify {
+impl TaskSpec for Classify {
     fn net(&self) -> Net {
         Net::Resnet
     }
@@ -44,11 +45,11 @@ impl Kind for Classify {
         lr(net)
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Batch
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Batch
     }
 
-    fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, _: usize) -> (&'static str, usize) {
         ("images", batch)
     }
 
@@ -70,7 +71,7 @@ impl Kind for Classify {
         }
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let mut data = match path {
             Some(path) => Labelled::load(path, reading)?,
             None => Labelled::synthetic(seed).cropped(reading),
@@ -90,7 +91,7 @@ impl Kind for Classify {
         })
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let input = trained.classes.input;
         let input = input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
         let (mut parameters, net) = network(0, trained.network, input, trained.classes.names.len())?;
@@ -98,15 +99,16 @@ impl Kind for Classify {
         loaded(trained, parameters, net)
     }
 
-    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
-        let found = |network, classes, input| Recognised { task: Task::Classify, network, classes, input, whole: true };
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
+        let found =
+            |network, classes, input| DetectedNetwork { task: Task::Classify, network, classes, input, whole: true };
         let [first, last] = torch::sizes(file, "conv.weight", "linear.weight");
         if let (&[width, channels, _, _], &[classes, _]) = (&first[..], &last[..]) {
-            return Some(found(Network::small(Net::Resnet, width), classes, Reads::Channels(channels)));
+            return Some(found(Network::small(Net::Resnet, width), classes, InputSpec::Channels(channels)));
         }
         let [first, last] = torch::sizes(file, "linear1.weight", "linear3.weight");
         if let (&[units, values], &[classes, _]) = (&first[..], &last[..]) {
-            return Some(found(Network::small(Net::Mlp, units / UNITS), classes, Reads::Values(values)));
+            return Some(found(Network::small(Net::Mlp, units / UNITS), classes, InputSpec::Values(values)));
         }
         torchvision::recognise(file)
     }

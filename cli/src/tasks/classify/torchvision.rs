@@ -1,6 +1,6 @@
 //! Torchvision's networks, by the names of their layers.
 
-use crate::tasks::{Network, Reads, Recognised, Task, torch};
+use crate::tasks::{DetectedNetwork, InputSpec, Network, Task, torch};
 use gradscale::models::Architecture;
 use safetensors::SafeTensors;
 
@@ -16,7 +16,7 @@ const NETWORKS: [(Architecture, &str, &str, &str); 7] = [
 ];
 
 /// The network of a file.
-pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
+pub fn recognise(file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
     let (architecture, _, first, last) = NETWORKS.into_iter().find(|(_, own, ..)| file.tensor(own).is_ok())?;
     let [first, last] = torch::sizes(file, first, last);
     let (&[outputs, channels, rows, _], &[classes, _]) = (&first[..], &last[..]) else { return None };
@@ -32,5 +32,5 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<Recognised> {
         }
     };
     let network = Network { net: architecture.into(), width, small };
-    Some(Recognised { task: Task::Classify, network, classes, input: Reads::Channels(channels), whole: true })
+    Some(DetectedNetwork { task: Task::Classify, network, classes, input: InputSpec::Channels(channels), whole: true })
 }

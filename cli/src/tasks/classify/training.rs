@@ -9,7 +9,7 @@ use crate::{
     Failure,
     data::{Classification, Element, Labelled, Order, Sample},
     metrics::{Confusion, Metric, Metrics, TopK},
-    tasks::{Answers, Classes, ClassifyNet, ImageInput, On, Settings, run, samples, torch},
+    tasks::{Classes, ClassifyNet, ImageInput, On, Predictions, Settings, run, samples, torch},
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, core::backend::Backend,
@@ -47,7 +47,7 @@ pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
 }
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct ClassifyTraining<'a> {
     data: &'a Labelled,
     settings: Settings,
     net: Classifier,
@@ -56,7 +56,7 @@ pub struct Learning<'a> {
     labels: Vec<u32>,
 }
 
-impl<'a> Learning<'a> {
+impl<'a> ClassifyTraining<'a> {
     pub fn new(data: &'a Labelled, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let size = [data.train.height, data.train.width, data.train.channels];
         let input = ImageInput { channels: data.channels, ..ImageInput::new(size, [data.mean, data.deviation]) };
@@ -68,7 +68,7 @@ impl<'a> Learning<'a> {
     }
 }
 
-impl run::Task for Learning<'_> {
+impl run::TrainingTask for ClassifyTraining<'_> {
     type Batch = Prefetched<2>;
 
     fn module(&self, layer: &str) -> Option<TorchModule> {
@@ -141,7 +141,7 @@ impl run::Task for Learning<'_> {
         })
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, REPORT_SAMPLES).collect();
         let mut images = Vec::new();
@@ -149,7 +149,7 @@ impl run::Task for Learning<'_> {
             images.extend_from_slice(&test.image(*image)?);
         }
         let size = [shown.len(), test.height, test.width, test.channels];
-        run::predict(trainer, &self.net, (size, test.element), &images).map(Answers::Classes)
+        run::predict(trainer, &self.net, (size, test.element), &images).map(Predictions::Classes)
     }
 
     fn position(&self) -> u64 {

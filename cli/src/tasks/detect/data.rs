@@ -1,10 +1,13 @@
 //! What is asked of pictures with boxes.
 
-use super::{REPORT_SAMPLES, multibox::Multibox, proposing::Proposing, training::Learning};
+use super::{REPORT_SAMPLES, multibox::Multibox, proposing::Proposing, training::DetectTraining};
 use crate::{
     Failure,
-    data::{Boxed, Notes, Pictured},
-    tasks::{BoxedSample, Dataset, Exam, Found, Net, Opening, Run, Samples, Settings, run, samples},
+    data::{Boxed, LoadNotes, Pictured},
+    tasks::{
+        BoxedSample, Dataset, DetectedBox, EvaluationBaseline, Net, Samples, Settings, TrainingConfig, TrainingRun,
+        run, samples,
+    },
 };
 use gradscale::optim::Optimizer;
 
@@ -16,7 +19,7 @@ impl Dataset for Boxed {
         &self.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.notes
     }
 
@@ -45,21 +48,21 @@ impl Dataset for Boxed {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch))
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
         if opening.settings.network.net == Net::FasterRcnn {
-            return run::start(opening, |settings, seed| Learning::<Proposing>::new(self, settings, seed));
+            return run::start(opening, |settings, seed| DetectTraining::<Proposing>::new(self, settings, seed));
         }
-        run::start(opening, |settings, seed| Learning::<Multibox>::new(self, settings, seed))
+        run::start(opening, |settings, seed| DetectTraining::<Multibox>::new(self, settings, seed))
     }
 
     /// Who finds nothing has nothing right.
-    fn exam(&self) -> Exam {
-        Exam { constant: 0.0, answers: None }
+    fn baseline(&self) -> EvaluationBaseline {
+        EvaluationBaseline { constant: 0.0, answers: None }
     }
 
     fn samples(&self) -> Samples {
         let one = |picture: &Pictured| {
-            let truth = |truth: &gradscale::metrics::Truth| Found {
+            let truth = |truth: &gradscale::metrics::Truth| DetectedBox {
                 class: u32::try_from(truth.class - 1).unwrap_or(u32::MAX),
                 score: 1.0,
                 corners: truth.corners,

@@ -7,12 +7,12 @@ mod proposing;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Export, Kind, Net, Network, Normal, Pixels, Reads, Recognised, Task, Trained,
-    inference::Fill, torch,
+    CheckpointInfo, Dataset, DetectedNetwork, Export, InferenceModel, InputNormalization, InputSpec, LossDivisor, Net,
+    Network, Predictions, Task, TaskSpec, inference::WeightLoader, torch,
 };
 use crate::{
     Failure,
-    data::{Boxed, IMAGES, Reading, Whole},
+    data::{Boxed, DataOptions, IMAGES, Whole},
     device::Work,
 };
 use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, optim::Sgd};
@@ -52,7 +52,7 @@ pub const fn colour(class: usize) -> [u8; 3] {
 /// The task.
 pub(super) struct Detecting;
 
-impl Kind for Detecting {
+impl TaskSpec for Detecting {
     fn net(&self) -> Net {
         Net::Ssd300
     }
@@ -65,15 +65,15 @@ impl Kind for Detecting {
         LR
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Batch
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Batch
     }
 
-    fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, _: usize) -> (&'static str, usize) {
         ("images", batch)
     }
 
-    fn mean_over(&self, net: Net) -> &'static str {
+    fn loss_unit(&self, net: Net) -> &'static str {
         if net == Net::FasterRcnn { "drawn anchors and regions" } else { "matched boxes" }
     }
 
@@ -83,7 +83,7 @@ impl Kind for Detecting {
         network.words(name.map_or("SSD-300", |(_, name)| name))
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("pictures with boxes", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Boxed::load(path, reading)?,
@@ -95,7 +95,7 @@ impl Kind for Detecting {
         if of.net == Net::FasterRcnn { planned::<Proposing>(of, method) } else { planned::<Multibox>(of, method) }
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         if trained.network.net == Net::FasterRcnn {
             return applied::<Proposing>(trained, fill);
         }
@@ -103,9 +103,9 @@ impl Kind for Detecting {
     }
 
     /// Torchvision's `ssd300_vgg16`, and such as are built like it; its Faster R-CNN with VGG-16.
-    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         let (network, classes) = multibox(file).or_else(|| proposing(file))?;
-        Some(Recognised { task: Task::Detect, network, classes, input: Reads::Channels(3), whole: false })
+        Some(DetectedNetwork { task: Task::Detect, network, classes, input: InputSpec::Channels(3), whole: false })
     }
 }
 
@@ -139,8 +139,10 @@ fn planned<D: Detects>(of: Network, method: Method) -> Result<Vec<PlanRow>, Fail
     net.plan(&Trainer::new(device, parameters, Sgd::default(), method)?)
 }
 
-fn applied<D: Detects>(trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
-    let Trained { device, threads, method, normal, .. } = trained;
+fn applied<D: Detects>(
+    trained: CheckpointInfo<'_>, fill: WeightLoader<'_>,
+) -> Result<Box<dyn InferenceModel>, Failure> {
+    let CheckpointInfo { device, threads, method, normal, .. } = trained;
     let (mut parameters, net) = network::<D>(0, trained.network, trained.classes.names.len(), normal.is_some());
     fill(&mut parameters, &net.flattened())?;
     device.open(threads, Loading { parameters, net, method, normal })
@@ -151,13 +153,13 @@ struct Loading<D> {
     parameters: Parameters,
     net: D,
     method: Method,
-    normal: Option<Normal>,
+    normal: Option<InputNormalization>,
 }
 
 impl<D: Detects> Work for Loading<D> {
-    type Output = Box<dyn Apply>;
+    type Output = Box<dyn InferenceModel>;
 
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn InferenceModel>, Failure> {
         let Self { parameters, net, method, normal } = self;
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
@@ -168,12 +170,12 @@ impl<D: Detects> Work for Loading<D> {
 struct Looking<B: Backend, D> {
     trainer: Trainer<B>,
     net: D,
-    normal: Option<Normal>,
+    normal: Option<InputNormalization>,
 }
 
-impl<B: Backend<Error: 'static>, D: Detects> Apply for Looking<B, D> {
+impl<B: Backend<Error: 'static>, D: Detects> InferenceModel for Looking<B, D> {
     /// Of a picture of any size.
-    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Answers, Failure> {
+    fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Predictions, Failure> {
         let side = self.net.side();
         let shown = Whole { pixels: pixels.into(), size: [height, width], channels }.resized_to([side; 2]);
         let size = [1, side, side, channels];
@@ -181,7 +183,7 @@ impl<B: Backend<Error: 'static>, D: Detects> Apply for Looking<B, D> {
             None => self.net.found(&mut self.trainer, Input::u8(size, &shown))?,
             Some(normal) => self.net.found(&mut self.trainer, Input::f32(size, &normal.normalize(&shown, channels)))?,
         };
-        Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
+        Ok(Predictions::Boxes(found.iter().map(|one| kept(one)).collect()))
     }
 
     fn onnx(&mut self, asked: &Export) -> Result<Vec<u8>, Failure> {

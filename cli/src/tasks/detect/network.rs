@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     data::Shown,
-    tasks::{Found, Network, run::Taken, torch::Flattened},
+    tasks::{DetectedBox, Network, run::BatchInfo, torch::Flattened},
 };
 use gradscale::{
     Error, Gradients, Input, Parameter, Parameters, PlanRow, Trainer, Var, boxes::Detection, core::backend::Backend,
@@ -17,7 +17,7 @@ pub const DEVIATION: f32 = 0.25;
 /// A detector for pictures `[n, side, side, 3]`.
 pub trait Detects: Debug + Sized + 'static {
     /// What a step takes.
-    type Batch: Taken;
+    type Batch: BatchInfo;
 
     /// A network with its parameters, for so many classes. It reads bytes, or if these are `normal` already, numbers.
     fn new(parameters: &mut Parameters, network: Network, classes: usize, normal: bool) -> Self;
@@ -87,10 +87,10 @@ pub fn pixels(shown: &[Shown]) -> Vec<u8> {
 }
 
 /// As results keep them.
-pub fn kept(found: &[Detection]) -> Vec<Found> {
+pub fn kept(found: &[Detection]) -> Vec<DetectedBox> {
     let one = |one: &Detection| {
         let class = u32::try_from(one.class).unwrap_or(u32::MAX).saturating_sub(1);
-        Found { class, score: one.score, corners: one.corners }
+        DetectedBox { class, score: one.score, corners: one.corners }
     };
     found.iter().map(one).collect()
 }

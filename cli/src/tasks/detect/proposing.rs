@@ -5,7 +5,7 @@ use super::network::{Detects, Normalised, pixels};
 use crate::{
     Failure,
     data::{Random, Shown},
-    tasks::{Network, run::Taken, torch::Flattened},
+    tasks::{Network, run::BatchInfo, torch::Flattened},
 };
 use gradscale::{
     AnchorTruth, Error, Gradients, Input, Parameters, PlanRow, RegionTruth, Trainer, Var,
@@ -45,7 +45,7 @@ fn word(words: &[u64], of: u64, image: usize, place: usize) -> u64 {
     Random::of(&[words.get(image).copied().unwrap_or(0), of, place as u64]).word()
 }
 
-impl Taken for Batch {
+impl BatchInfo for Batch {
     fn sizes(&self) -> Vec<usize> {
         self.size.to_vec()
     }

@@ -8,7 +8,7 @@ use crate::{
     Failure,
     data::{Boxed, Order, Pictured, Sample},
     metrics::{AveragePrecision, Metrics},
-    tasks::{Answers, Classes, ImageInput, On, Pixels, Settings, run, samples, torch},
+    tasks::{Classes, ImageInput, LossDivisor, On, Predictions, Settings, run, samples, torch},
 };
 use gradscale::{
     Error, Gradients, Input, Parameters, TorchModule, Trainer, boxes::Detection, core::backend::Backend,
@@ -24,14 +24,14 @@ const MATCH_IOU: f32 = 0.5;
 const MAX_ZOOM_OUT: [f64; 2] = [4.0, 1.5];
 
 #[derive(Debug)]
-pub struct Learning<'a, D> {
+pub struct DetectTraining<'a, D> {
     data: &'a Boxed,
     settings: Settings,
     net: D,
     order: Order,
 }
 
-impl<'a, D: Detects> Learning<'a, D> {
+impl<'a, D: Detects> DetectTraining<'a, D> {
     pub fn new(data: &'a Boxed, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let (parameters, net) = network(seed, settings.network, data.classes.len(), false);
         let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
@@ -55,7 +55,7 @@ impl<'a, D: Detects> Learning<'a, D> {
     }
 }
 
-impl<D: Detects> run::Task for Learning<'_, D> {
+impl<D: Detects> run::TrainingTask for DetectTraining<'_, D> {
     type Batch = D::Batch;
 
     fn module(&self, layer: &str) -> Option<TorchModule> {
@@ -68,8 +68,8 @@ impl<D: Detects> run::Task for Learning<'_, D> {
         let shown = self.data.batch(&samples, self.net.side(), farthest)?;
         // A divisor of its own stands for the number of pictures, whose loss is that of a box that counts.
         let factor = match self.settings.pixels {
-            Pixels::Batch => 1.0,
-            Pixels::Fixed(divisor) => samples.len() as f32 / divisor as f32,
+            LossDivisor::Batch => 1.0,
+            LossDivisor::Fixed(divisor) => samples.len() as f32 / divisor as f32,
         };
         self.net.batch(trainer, shown, samples.iter().map(|sample| sample.word).collect(), factor)
     }
@@ -101,11 +101,11 @@ impl<D: Detects> run::Task for Learning<'_, D> {
         Ok(Metrics::of_boxes(&precision, only))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let test = &self.data.test;
         let shown: Vec<&Pictured> = samples(test.len(), REPORT_SAMPLES).map(|i| &test[i]).collect();
         let found = self.found(trainer, &shown)?;
-        Ok(Answers::Boxes(found.iter().map(|one| kept(one)).collect()))
+        Ok(Predictions::Boxes(found.iter().map(|one| kept(one)).collect()))
     }
 
     fn position(&self) -> u64 {

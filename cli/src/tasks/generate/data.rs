@@ -4,12 +4,12 @@ use super::{
     features::Features,
     frame::coloured,
     network::optimizer,
-    training::{Learning, REPORT_SAMPLES},
+    training::{GenerateTraining, REPORT_SAMPLES},
 };
 use crate::{
     Failure,
-    data::{Labelled, Notes, Reading},
-    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
+    data::{DataOptions, Labelled, LoadNotes},
+    tasks::{Dataset, EvaluationBaseline, Samples, Settings, TrainingConfig, TrainingRun, run, samples},
 };
 use gradscale::optim::Optimizer;
 use std::path::Path;
@@ -25,9 +25,9 @@ impl Gallery {
     /// Of a directory, or made up.
     ///
     /// # Errors
-    /// A directory without images; a file of [`Reading::features`] that is no classifier for them.
-    pub fn load(path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Self, Failure> {
-        let images = Reading { without_classes: true, ..reading.clone() };
+    /// A directory without images; a file of [`DataOptions::features`] that is no classifier for them.
+    pub fn load(path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Self, Failure> {
+        let images = DataOptions { without_classes: true, ..reading.clone() };
         let mut data = match path {
             Some(path) => Labelled::load(path, &images)?,
             None => Labelled::synthetic(seed).cropped(reading),
@@ -53,7 +53,7 @@ impl Dataset for Gallery {
         &self.data.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.data.notes
     }
 
@@ -81,13 +81,13 @@ impl Dataset for Gallery {
         optimizer(settings)
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+        run::start(opening, |settings, seed| GenerateTraining::new(self, settings, seed))
     }
 
     /// Always the mean image is as far from the real ones as where nearness begins.
-    fn exam(&self) -> Exam {
-        Exam { constant: 0.0, answers: None }
+    fn baseline(&self) -> EvaluationBaseline {
+        EvaluationBaseline { constant: 0.0, answers: None }
     }
 
     fn samples(&self) -> Samples {

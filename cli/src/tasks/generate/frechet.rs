@@ -4,12 +4,12 @@ use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
 /// Mean and covariance of features.
 #[derive(Clone, Debug)]
-pub struct Normal {
+pub struct Gaussian {
     mean: DVector<f64>,
     covariance: DMatrix<f64>,
 }
 
-impl Normal {
+impl Gaussian {
     /// Of rows of so many features: at least two rows.
     pub fn fit(features: &[f64], width: usize) -> Option<Self> {
         let count = features.len().checked_div(width)?;
@@ -72,7 +72,7 @@ mod tests {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small sizes")]
             let width = shape[2] as usize;
             let (one, two) = values.split_at(values.len() / 2);
-            let [one, two] = [one, two].map(|half| Normal::fit(half, width).expect("two rows"));
+            let [one, two] = [one, two].map(|half| Gaussian::fit(half, width).expect("two rows"));
             let bound = 1e-6 * (one.spread() + two.spread() + right.abs());
             for distance in [one.distance(&two), two.distance(&one)] {
                 println!("{}: {distance} {right}", features[0]);
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn one_image_and_no_numbers() {
-        let real = Normal::fit(&[0.0, 1.0, 2.0, 3.0, 4.0, 8.0], 2).expect("three rows");
-        let mean = Normal::point(&[2.0, 4.0]);
+        let real = Gaussian::fit(&[0.0, 1.0, 2.0, 3.0, 4.0, 8.0], 2).expect("three rows");
+        let mean = Gaussian::point(&[2.0, 4.0]);
         assert!((mean.distance(&real) - real.spread()).abs() < 1e-12);
-        assert!(Normal::fit(&[1.0, 2.0], 2).is_none() && Normal::fit(&[], 0).is_none());
-        assert!(Normal::point(&[f64::NAN, 0.0]).distance(&real).is_infinite());
+        assert!(Gaussian::fit(&[1.0, 2.0], 2).is_none() && Gaussian::fit(&[], 0).is_none());
+        assert!(Gaussian::point(&[f64::NAN, 0.0]).distance(&real).is_infinite());
     }
 }

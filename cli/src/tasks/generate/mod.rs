@@ -8,12 +8,12 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Export, ImageInput, Kind, Made, Net, Network, Pixels, Reads, Recognised, Task, Trained,
-    inference::Fill, torch,
+    CheckpointInfo, Dataset, DetectedNetwork, Export, GeneratedImages, ImageInput, InferenceModel, InputSpec,
+    LossDivisor, Net, Network, Predictions, Task, TaskSpec, inference::WeightLoader, torch,
 };
 use crate::{
     Failure,
-    data::{Meant, Reading},
+    data::{DataOptions, Meant},
     device::Work,
     optimizer::Rule,
 };
@@ -33,7 +33,7 @@ use std::path::Path;
 /// The task.
 pub(super) struct Generate;
 
-impl Kind for Generate {
+impl TaskSpec for Generate {
     fn net(&self) -> Net {
         Net::Dcgan
     }
@@ -46,15 +46,15 @@ impl Kind for Generate {
         LR
     }
 
-    fn usual(&self) -> Option<(Rule, f64)> {
+    fn default_optimizer(&self) -> Option<(Rule, f64)> {
         Some((RULE, LR))
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Batch
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Batch
     }
 
-    fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, _: usize) -> (&'static str, usize) {
         ("images", batch)
     }
 
@@ -62,7 +62,7 @@ impl Kind for Generate {
         network.words("DCGAN")
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("images without classes", &[Meant::Ignore, Meant::Label])?;
         Ok(Box::new(Gallery::load(path, reading, seed)?))
     }
@@ -77,7 +77,7 @@ impl Kind for Generate {
         Ok(trainer.plan([Input::f32([2, 1, 1, each], &noise)], |[noise]| net.generator_loss(noise))?)
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let input = trained.classes.input;
         let ImageInput { size: image, .. } =
             input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
@@ -85,12 +85,12 @@ impl Kind for Generate {
         let generator = Generator::new(&mut parameters.at(Dcgan::NAMES[0]), image[2], size);
         fill(&mut parameters, &[])?;
         let frame = Frame::new(image, size.side())?;
-        let Trained { device, threads, method, .. } = trained;
+        let CheckpointInfo { device, threads, method, .. } = trained;
         device.open(threads, Loading { parameters, generator, method, size, frame })
     }
 
     /// The generator of PyTorch's example.
-    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         let found = |place: usize, small: bool| {
             let [first, last] = torch::sizes(file, "main.0.weight", &format!("main.{place}.weight"));
             let (&[noise, inner, 4, 4], &[width, channels, 4, 4]) = (&first[..], &last[..]) else { return None };
@@ -98,8 +98,8 @@ impl Kind for Generate {
             let of = size(network);
             let fits =
                 noise == of.noise && width > 0 && inner == width << (of.levels - 1) && [1, 3].contains(&channels);
-            let input = Reads::Noise([of.side(), of.side(), channels]);
-            fits.then_some(Recognised { task: Task::Generate, network, classes: 0, input, whole: false })
+            let input = InputSpec::Noise([of.side(), of.side(), channels]);
+            fits.then_some(DetectedNetwork { task: Task::Generate, network, classes: 0, input, whole: false })
         };
         found(12, false).or_else(|| found(9, true))
     }
@@ -115,9 +115,9 @@ struct Loading {
 }
 
 impl Work for Loading {
-    type Output = Box<dyn Apply>;
+    type Output = Box<dyn InferenceModel>;
 
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn InferenceModel>, Failure> {
         let Self { parameters, generator, method, size, frame } = self;
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
@@ -132,8 +132,8 @@ struct Making<B: Backend> {
     frame: Frame,
 }
 
-impl<B: Backend<Error: 'static>> Apply for Making<B> {
-    fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Answers, Failure> {
+impl<B: Backend<Error: 'static>> InferenceModel for Making<B> {
+    fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Predictions, Failure> {
         Err(Failure::at("images", "the network makes images, and reads none: leave them out"))
     }
 
@@ -145,10 +145,10 @@ impl<B: Backend<Error: 'static>> Apply for Making<B> {
     }
 
     /// Of the noise of this seed: the same for every checkpoint.
-    fn make(&mut self, images: usize, seed: u64) -> Result<Option<Made>, Failure> {
+    fn make(&mut self, images: usize, seed: u64) -> Result<Option<GeneratedImages>, Failure> {
         let noise = Noise::Shown.draw(seed, images, self.size.noise);
         let made = training::make(&mut self.trainer, &self.generator, &self.frame, &noise, self.size.noise)?;
         let [height, width, channels] = self.frame.image;
-        Ok(Some(Made { size: [height, width], pixels: coloured(&made, channels) }))
+        Ok(Some(GeneratedImages { size: [height, width], pixels: coloured(&made, channels) }))
     }
 }

@@ -3,14 +3,14 @@
 use super::{
     data::Gallery,
     frame::{Frame, coloured},
-    frechet::Normal,
+    frechet::Gaussian,
     network::{LOSSES, Noise, network, optimizer, size},
 };
 use crate::{
     Failure,
     data::{Classification, Order, Sample},
     metrics::Metrics,
-    tasks::{Answers, Classes, ImageInput, Made, On, Pixels, Settings, run, samples},
+    tasks::{Classes, GeneratedImages, ImageInput, LossDivisor, On, Predictions, Settings, run, samples},
 };
 use gradscale::{
     Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, Var,
@@ -32,7 +32,7 @@ const CHUNK: usize = 100;
 #[derive(Debug)]
 struct Real {
     count: usize,
-    features: Normal,
+    features: Gaussian,
     /// Distance of always the mean of the training images.
     constant: f64,
     /// Sum of the variances of all pixels.
@@ -40,7 +40,7 @@ struct Real {
 }
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct GenerateTraining<'a> {
     gallery: &'a Gallery,
     settings: Settings,
     net: Dcgan,
@@ -51,7 +51,7 @@ pub struct Learning<'a> {
     real: [OnceCell<Real>; 2],
 }
 
-impl<'a> Learning<'a> {
+impl<'a> GenerateTraining<'a> {
     pub fn new(gallery: &'a Gallery, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let (image, size) = (gallery.image(), size(settings.network));
         let frame = Frame::new(image, size.side())?;
@@ -63,9 +63,9 @@ impl<'a> Learning<'a> {
     /// A loss that is a mean, or divided by another number of images.
     fn divided<'t>(&self, loss: Var<'t>) -> Var<'t> {
         match self.settings.pixels {
-            Pixels::Batch => loss,
+            LossDivisor::Batch => loss,
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-            Pixels::Fixed(_) => loss.scale((1.0 / self.settings.pixels.ratio(self.settings.batch)) as f32),
+            LossDivisor::Fixed(_) => loss.scale((1.0 / self.settings.pixels.ratio(self.settings.batch)) as f32),
         }
     }
 
@@ -94,10 +94,10 @@ impl<'a> Learning<'a> {
         };
         let (images, training) = (collected(part)?, collected(&gallery.data.train)?);
         let too_few = || Failure::at(&gallery.data.name, "one image, and a distance takes two");
-        let features = Normal::fit(&gallery.features.extract(&images, image)?, gallery.features.count(image));
+        let features = Gaussian::fit(&gallery.features.extract(&images, image)?, gallery.features.count(image));
         let features = features.ok_or_else(too_few)?;
         let mean = gallery.features.extract(&mean(&training, image.iter().product()), image)?;
-        let constant = Normal::point(&mean).distance(&features);
+        let constant = Gaussian::point(&mean).distance(&features);
         let count = images.len() / image.iter().product::<usize>().max(1);
         Ok(Real { count, features, constant, spread: spread(&images, image.iter().product()) })
     }
@@ -144,7 +144,7 @@ fn pixels(x: Var<'_>) -> Var<'_> {
     x.affine(1.0 / 127.5, -1.0)
 }
 
-impl run::Task for Learning<'_> {
+impl run::TrainingTask for GenerateTraining<'_> {
     type Batch = Prefetched<2>;
 
     /// A PyTorch file of both networks, called as here.
@@ -182,7 +182,7 @@ impl run::Task for Learning<'_> {
     }
 
     /// The generator's, of the same noise.
-    fn second<B: Backend>(
+    fn second_network_backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, position: u64,
     ) -> Option<Result<Gradients, Error<B::Error>>> {
         let (count, each) = (self.settings.batch, self.size.noise);
@@ -199,19 +199,19 @@ impl run::Task for Learning<'_> {
         let (gallery, image, real) = (self.gallery, self.frame.image, self.real(on)?);
         let made = self.make(trainer, &Noise::Scores.draw(self.seed, real.count, self.size.noise))?;
         let features = gallery.features.extract(&made, image)?;
-        let features = Normal::fit(&features, gallery.features.count(image));
+        let features = Gaussian::fit(&features, gallery.features.count(image));
         let distance = features.map_or(f64::INFINITY, |features| features.distance(&real.features));
         let variety = spread(&made, image.iter().product()) / real.spread;
         Ok(Metrics::of_made(distance, real.constant, variety))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let made = self.make(trainer, &Noise::Shown.draw(self.seed, REPORT_SAMPLES, self.size.noise))?;
         let [height, width, channels] = self.frame.image;
-        Ok(Answers::Made(Made { size: [height, width], pixels: coloured(&made, channels) }))
+        Ok(Predictions::Made(GeneratedImages { size: [height, width], pixels: coloured(&made, channels) }))
     }
 
-    fn has_parts(&self) -> bool {
+    fn supports_micro_batches(&self) -> bool {
         false
     }
 

@@ -1,10 +1,10 @@
 //! What is asked of a text.
 
-use super::training::Learning;
+use super::training::LanguageTraining;
 use crate::{
     Failure,
-    data::{Corpus, Notes, Tokens},
-    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run},
+    data::{Corpus, LoadNotes, Tokens},
+    tasks::{Dataset, EvaluationBaseline, Samples, Settings, TrainingConfig, TrainingRun, run},
 };
 use gradscale::optim::Optimizer;
 
@@ -28,7 +28,7 @@ impl Dataset for Corpus {
         &self.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.notes
     }
 
@@ -58,13 +58,13 @@ impl Dataset for Corpus {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch * self.window))
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+        run::start(opening, |settings, seed| LanguageTraining::new(self, settings, seed))
     }
 
     /// How often each token is: no bit is saved against that.
-    fn exam(&self) -> Exam {
-        Exam { constant: 0.0, answers: None }
+    fn baseline(&self) -> EvaluationBaseline {
+        EvaluationBaseline { constant: 0.0, answers: None }
     }
 
     fn samples(&self) -> Samples {

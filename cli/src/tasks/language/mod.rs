@@ -7,10 +7,13 @@ mod writing;
 
 pub use writing::Choice;
 
-use super::{Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Trained, inference::Fill};
+use super::{
+    CheckpointInfo, Dataset, DetectedNetwork, Export, InferenceModel, LossDivisor, Net, Network, Predictions, TaskSpec,
+    inference::WeightLoader,
+};
 use crate::{
     Failure,
-    data::{Corpus, IMAGES, Reading, Vocabulary},
+    data::{Corpus, DataOptions, IMAGES, Vocabulary},
     device::Work,
     optimizer::{Moments, Rule},
 };
@@ -39,7 +42,7 @@ const CLIP: f64 = 1.0;
 /// The task.
 pub(super) struct Language;
 
-impl Kind for Language {
+impl TaskSpec for Language {
     fn net(&self) -> Net {
         Net::BigLstm
     }
@@ -52,7 +55,7 @@ impl Kind for Language {
         if net.is_decoder() { DECODER_LR } else { LR }
     }
 
-    fn usual(&self) -> Option<(Rule, f64)> {
+    fn default_optimizer(&self) -> Option<(Rule, f64)> {
         Some((Rule::AdamW(Moments::default()), ADAM_LR))
     }
 
@@ -60,15 +63,15 @@ impl Kind for Language {
         Some(CLIP)
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Batch
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Batch
     }
 
-    fn examples(&self) -> &'static str {
+    fn sample_noun(&self) -> &'static str {
         "windows"
     }
 
-    fn counted(&self, batch: usize, window: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, window: usize) -> (&'static str, usize) {
         ("tokens", batch * window)
     }
 
@@ -83,7 +86,7 @@ impl Kind for Language {
         }
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("text", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Corpus::load(path, reading)?,
@@ -102,18 +105,18 @@ impl Kind for Language {
         })?)
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let text = trained.classes.text;
         let text = text.ok_or_else(|| Failure::at("checkpoint", "does not say what its network reads"))?;
         let vocabulary = Vocabulary::named(text.tokens, trained.classes.names.clone());
         let (mut parameters, model) = network(0, trained.network, vocabulary.len(), text.window);
         fill(&mut parameters, &[])?;
-        let Trained { device, threads, method, .. } = trained;
+        let CheckpointInfo { device, threads, method, .. } = trained;
         device.open(threads, Loading { parameters, model, method, vocabulary })
     }
 
     /// Weights alone do not say which tokens they are for.
-    fn recognise(&self, _: &SafeTensors<'_>) -> Option<Recognised> {
+    fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }
 }
@@ -127,9 +130,9 @@ struct Loading {
 }
 
 impl Work for Loading {
-    type Output = Box<dyn Apply>;
+    type Output = Box<dyn InferenceModel>;
 
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn InferenceModel>, Failure> {
         let Self { parameters, model, method, vocabulary } = self;
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
@@ -143,8 +146,8 @@ struct Writing<B: Backend> {
     vocabulary: Vocabulary,
 }
 
-impl<B: Backend<Error: 'static>> Apply for Writing<B> {
-    fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Answers, Failure> {
+impl<B: Backend<Error: 'static>> InferenceModel for Writing<B> {
+    fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Predictions, Failure> {
         Err(Failure::at("image", "the network reads text"))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     data::{Corpus, Order, Random},
-    tasks::{Net, Network, run::Taken},
+    tasks::{Net, Network, run::BatchInfo},
 };
 use gradscale::{
     Input, Parameters, Var,
@@ -106,7 +106,7 @@ impl Batch {
     }
 }
 
-impl Taken for Batch {
+impl BatchInfo for Batch {
     fn sizes(&self) -> Vec<usize> {
         self.size.to_vec()
     }
@@ -179,7 +179,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Reading;
+    use crate::data::DataOptions;
 
     fn starts(batch: &Batch) -> Vec<u32> {
         batch.tokens.iter().step_by(batch.size[1]).copied().collect()
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn rows_go_on_and_begin_anew() {
-        let reading = Reading { window: Some(4), ..Reading::default() };
+        let reading = DataOptions { window: Some(4), ..DataOptions::default() };
         let mut data = Corpus::synthetic(0, &reading).expect("made up");
         data.train = (0..42).collect();
         // Ten windows of four and the token behind: three for each of three rows.

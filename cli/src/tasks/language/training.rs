@@ -9,7 +9,7 @@ use crate::{
     Failure,
     data::Corpus,
     metrics::{Metrics, Perplexity},
-    tasks::{Answers, Classes, On, Pixels, Settings, TextInput, Transcript, run, samples},
+    tasks::{Classes, LossDivisor, On, Predictions, Settings, TextInput, Transcript, run, samples},
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameters, Tensor, Trainer, Var, core::backend::Backend, optim::Optimizer,
@@ -23,7 +23,7 @@ const ROWS: usize = 32;
 const CHOICE: Choice = Choice { temperature: 0.8, top_k: 0, seed: 0 };
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct LanguageTraining<'a> {
     data: &'a Corpus,
     settings: Settings,
     model: Model,
@@ -32,7 +32,7 @@ pub struct Learning<'a> {
     state: Option<[Tensor; 2]>,
 }
 
-impl<'a> Learning<'a> {
+impl<'a> LanguageTraining<'a> {
     pub fn new(data: &'a Corpus, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let (parameters, model) = network(seed, settings.network, data.vocabulary.len(), data.window);
         let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch * data.window))?;
@@ -43,8 +43,8 @@ impl<'a> Learning<'a> {
     /// What training minimises, of the mean cross-entropy.
     fn loss<'t>(&self, mean: Var<'t>) -> Var<'t> {
         match self.settings.pixels {
-            Pixels::Batch => mean,
-            Pixels::Fixed(divisor) => mean * ((self.settings.batch * self.data.window) as f32 / divisor as f32),
+            LossDivisor::Batch => mean,
+            LossDivisor::Fixed(divisor) => mean * ((self.settings.batch * self.data.window) as f32 / divisor as f32),
         }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Learning<'a> {
     }
 }
 
-impl run::Task for Learning<'_> {
+impl run::TrainingTask for LanguageTraining<'_> {
     type Batch = Batch;
 
     /// What a batch begins with is known when the last one is done, so it goes from the host.
@@ -91,7 +91,7 @@ impl run::Task for Learning<'_> {
     }
 
     /// A state that is no number would stay so for ever.
-    fn stepped<B: Backend<Error: 'static>>(&mut self, trainer: &Trainer<B>) -> Result<(), Failure> {
+    fn after_step<B: Backend<Error: 'static>>(&mut self, trainer: &Trainer<B>) -> Result<(), Failure> {
         if let Model::BigLstm(..) = self.model {
             let state = [trainer.output("h")?, trainer.output("c")?];
             let finite = state.iter().flat_map(|one| &one.data).all(|value| value.is_finite());
@@ -162,7 +162,7 @@ impl run::Task for Learning<'_> {
         Ok(Metrics::of_tokens(&perplexity, self.data.unigram(text), self.data.are_characters(), right as f64 / all))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let prompts: Vec<Vec<u32>> = self.data.shown().map(|[prompt, _]| prompt.to_vec()).collect();
         let length = self.data.shown().next().map_or(0, |[_, truth]| truth.len());
         let texts = continued(trainer, &self.model, &prompts, length, CHOICE)?;
@@ -170,11 +170,11 @@ impl run::Task for Learning<'_> {
             let text = self.data.vocabulary.text(tokens);
             Transcript { greedy: text.clone(), text }
         };
-        Ok(Answers::Texts(texts.iter().map(text).collect()))
+        Ok(Predictions::Texts(texts.iter().map(text).collect()))
     }
 
     /// A row goes on where the last batch ended.
-    fn has_parts(&self) -> bool {
+    fn supports_micro_batches(&self) -> bool {
         matches!(self.model, Model::Decoder(_))
     }
 
@@ -186,12 +186,12 @@ impl run::Task for Learning<'_> {
         self.windows.seek(position);
     }
 
-    fn carried(&self) -> Option<String> {
+    fn recurrent_state(&self) -> Option<String> {
         let numbers = |one: &Tensor| one.data.iter().map(|x| format!("{:08x}", x.to_bits())).collect::<String>();
         self.state.as_ref().map(|state| state.each_ref().map(numbers).concat())
     }
 
-    fn carry(&mut self, text: Option<&str>) -> Result<(), Failure> {
+    fn restore_state(&mut self, text: Option<&str>) -> Result<(), Failure> {
         let wrong = || Failure::at("checkpoint", "another state between batches");
         self.state = match (&self.model, text) {
             (Model::Decoder(_), _) | (_, None) => None,

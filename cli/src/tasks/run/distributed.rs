@@ -1,16 +1,16 @@
 //! A trainer among ranks.
 
-use super::{super::Together, steps::Cut};
+use super::{super::DistributedOptions, steps::MicroBatching};
 use crate::Failure;
 use gradscale::{Trainer, core::backend::Backend, parallel::Measured};
 
 /// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
 pub(super) fn joined<B: Backend<Error: 'static>>(
-    trainer: Trainer<B>, cut: Option<Cut>, together: Together,
+    trainer: Trainer<B>, cut: Option<MicroBatching>, together: DistributedOptions,
 ) -> Result<(Trainer<B>, Option<Measured>), Failure> {
-    let Together { group, exchange, overlap, sharded, batch_statistics } = together;
+    let DistributedOptions { group, exchange, overlap, sharded, batch_statistics } = together;
     let mut trainer = trainer.with_batch_statistics(batch_statistics).with_overlap(overlap);
-    let Some(Cut { parts, .. }) = cut else { return Ok((trainer, None)) };
+    let Some(MicroBatching { parts, .. }) = cut else { return Ok((trainer, None)) };
     if sharded {
         trainer = trainer.with_sharded_optimizer();
     }

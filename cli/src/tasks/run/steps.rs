@@ -1,28 +1,30 @@
-//! A step of a training: whole, in parts, or of two networks in turn.
+//! Training step: of a whole batch, of micro-batches, or of two networks alternately (GAN).
 
-use super::{Taken, Task, Training};
+use super::{BatchInfo, Training, TrainingTask};
 use crate::Failure;
 use gradscale::{Attempt, Operands, StepOutcome, core::backend::Backend};
 use std::time::{Duration, Instant};
 
-/// How steps are cut into parts.
+/// Division of a step into micro-batches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(super) struct MicroBatching {
     pub parts: u32,
-    /// Images of a part.
+    /// Samples of a micro-batch.
     pub batch: u64,
 }
 
-/// What the first of two networks that train in turn has observed, before the second one's step takes its place.
+/// Statistics of the first of two networks, saved before the step of the second overwrites them.
 #[derive(Debug, Default)]
-pub(super) struct FirstTurn {
+pub(super) struct FirstNetworkTurn {
     pub operands: Vec<(String, Operands)>,
     pub attempts: Vec<Attempt>,
 }
 
-impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
-    /// One step, of whose parts this rank reads its own.
-    pub(super) fn step_in_parts(&mut self, Cut { parts, batch }: Cut) -> Result<StepOutcome, Failure> {
+impl<B: Backend<Error: 'static>, T: TrainingTask> Training<B, T> {
+    /// Runs one step over this rank's micro-batches.
+    pub(super) fn step_in_parts(
+        &mut self, MicroBatching { parts, batch }: MicroBatching,
+    ) -> Result<StepOutcome, Failure> {
         let Self { task, trainer, position, taken, fetched, .. } = self;
         let (first, mut reading) = (*position, Duration::ZERO);
         let outcome = trainer.step_parts(parts, |trainer, part| {
@@ -39,7 +41,7 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
         Ok(outcome)
     }
 
-    /// One step; the next batch is sent ahead in it.
+    /// Runs one step over a whole batch and prefetches the next.
     pub(super) fn step_whole(&mut self) -> Result<StepOutcome, Failure> {
         let batch = match self.ahead.take() {
             Some(batch) => batch,
@@ -52,20 +54,22 @@ impl<B: Backend<Error: 'static>, T: Task> Training<B, T> {
         self.ahead = Some(self.task.prefetch(&mut self.trainer)?);
         self.fetched = start.elapsed();
         let outcome = self.trainer.step(gradients)?;
-        self.task.stepped(&self.trainer)?;
-        self.second(outcome)
+        self.task.after_step(&self.trainer)?;
+        self.step_second_network(outcome)
     }
 
-    /// The step of the second network, if there is one, as a part of that of the first.
-    fn second(&mut self, first: StepOutcome) -> Result<StepOutcome, Failure> {
+    /// Runs the step of the second network, if there is one, as a part of the first network's step.
+    fn step_second_network(&mut self, first: StepOutcome) -> Result<StepOutcome, Failure> {
         if self.task.losses().is_empty() {
             return Ok(first);
         }
-        self.first_turn = FirstTurn {
+        self.first_turn = FirstNetworkTurn {
             operands: self.trainer.operands().map(|(name, operands)| (name.to_owned(), operands.clone())).collect(),
             attempts: self.trainer.attempts().to_vec(),
         };
-        let Some(gradients) = self.task.second(&mut self.trainer, self.position) else { return Ok(first) };
+        let Some(gradients) = self.task.second_network_backward(&mut self.trainer, self.position) else {
+            return Ok(first);
+        };
         let second = self.trainer.step(gradients?)?;
         self.losses = vec![first.loss, second.loss];
         Ok(StepOutcome {

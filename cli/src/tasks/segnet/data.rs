@@ -2,12 +2,12 @@
 
 use super::{
     REPORT_SAMPLES,
-    training::{Learning, optimizer},
+    training::{SegnetTraining, optimizer},
 };
 use crate::{
     Failure,
-    data::{Notes, Segmentation},
-    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
+    data::{LoadNotes, Segmentation},
+    tasks::{Dataset, EvaluationBaseline, Samples, Settings, TrainingConfig, TrainingRun, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -19,7 +19,7 @@ impl Dataset for Segmentation {
         &self.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.notes
     }
 
@@ -47,12 +47,12 @@ impl Dataset for Segmentation {
         optimizer(settings, self)
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+        run::start(opening, |settings, seed| SegnetTraining::new(self, settings, seed))
     }
 
     /// The class that is always answered has its share as intersection over union, the others none.
-    fn exam(&self) -> Exam {
+    fn baseline(&self) -> EvaluationBaseline {
         let mut counts = [0usize; 256];
         // What cannot be read ends a training in other places.
         let some = (0..self.test.count.min(SAMPLED_LABEL_IMAGES))
@@ -62,7 +62,7 @@ impl Dataset for Segmentation {
             counting.for_each(|&label| counts[usize::from(label)] += 1);
         }
         let classes = counts.iter().filter(|&&count| count > 0).count().max(1);
-        Exam { constant: Exam::most_frequent(&counts) / classes as f64, answers: None }
+        EvaluationBaseline { constant: EvaluationBaseline::most_frequent(&counts) / classes as f64, answers: None }
     }
 
     fn samples(&self) -> Samples {

@@ -5,13 +5,13 @@ mod network;
 mod training;
 
 use super::{
-    Apply, Dataset, Kind, Net, Network, Pixels, Reads, Recognised, Task, Trained,
-    inference::{Fill, loaded},
+    CheckpointInfo, Dataset, DetectedNetwork, InferenceModel, InputSpec, LossDivisor, Net, Network, Task, TaskSpec,
+    inference::{WeightLoader, loaded},
     layers, torch,
 };
 use crate::{
     Failure,
-    data::{Reading, Segmentation},
+    data::{DataOptions, Segmentation},
 };
 use gradscale::{Method, PlanRow, nn::Module};
 use network::network;
@@ -24,7 +24,7 @@ const REPORT_SAMPLES: usize = 4;
 /// The task.
 pub(super) struct Segnet;
 
-impl Kind for Segnet {
+impl TaskSpec for Segnet {
     fn net(&self) -> Net {
         Net::SegnetBasic
     }
@@ -38,11 +38,11 @@ impl Kind for Segnet {
         0.1
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Fixed(Pixels::PAPER)
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Fixed(LossDivisor::PAPER)
     }
 
-    fn counted(&self, batch: usize, image: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, image: usize) -> (&'static str, usize) {
         ("pixels", batch * image)
     }
 
@@ -50,7 +50,7 @@ impl Kind for Segnet {
         network.words(if network.net == Net::Segnet { "SegNet" } else { "SegNetBasic" })
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let mut data = match path {
             Some(path) => Segmentation::load(path, reading)?,
             None => Segmentation::synthetic(seed),
@@ -67,19 +67,19 @@ impl Kind for Segnet {
         })
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let (mut parameters, net, _) =
             network(0, trained.network, trained.normal.is_none(), &vec![1.0; trained.classes.names.len()]);
         fill(&mut parameters, &[])?;
         loaded(trained, parameters, net)
     }
 
-    fn recognise(&self, file: &SafeTensors<'_>) -> Option<Recognised> {
+    fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         let named = |first: &str, net: Net| {
             let [first, last] = torch::sizes(file, first, "classifier.weight");
             let (&[width, channels, _, _], &[classes, _, _, _]) = (&first[..], &last[..]) else { return None };
-            let (task, network, input) = (Task::Segnet, Network::small(net, width), Reads::Channels(channels));
-            Some(Recognised { task, network, classes, input, whole: false })
+            let (task, network, input) = (Task::Segnet, Network::small(net, width), InputSpec::Channels(channels));
+            Some(DetectedNetwork { task, network, classes, input, whole: false })
         };
         named("encoder.conv1.weight", Net::SegnetBasic).or_else(|| named("features.0.weight", Net::Segnet))
     }

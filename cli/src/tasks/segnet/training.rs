@@ -8,7 +8,7 @@ use crate::{
     Failure,
     data::{Batches, Element, Segmentation, Split, in_order},
     metrics::{Confusion, Metrics},
-    tasks::{Answers, Classes, On, Settings, run, samples},
+    tasks::{Classes, On, Predictions, Settings, run, samples},
 };
 use gradscale::{
     CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
@@ -27,7 +27,7 @@ pub fn optimizer(settings: &Settings, data: &Segmentation) -> Result<Optimizer, 
 }
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct SegnetTraining<'a> {
     data: &'a Segmentation,
     settings: Settings,
     net: Pixelwise,
@@ -37,7 +37,7 @@ pub struct Learning<'a> {
     labels: Vec<u8>,
 }
 
-impl<'a> Learning<'a> {
+impl<'a> SegnetTraining<'a> {
     pub fn new(
         data: &'a Segmentation, settings: Settings, seed: u64,
     ) -> Result<(Self, Parameters, Optimizer), Failure> {
@@ -50,7 +50,7 @@ impl<'a> Learning<'a> {
     }
 }
 
-impl run::Task for Learning<'_> {
+impl run::TrainingTask for SegnetTraining<'_> {
     type Batch = Prefetched<2>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
@@ -104,7 +104,7 @@ impl run::Task for Learning<'_> {
         Ok(Metrics::of_pixels(&confusion))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let test = &self.data.test;
         let shown: Vec<usize> = samples(test.count, REPORT_SAMPLES).collect();
         let mut images = Vec::new();
@@ -112,7 +112,7 @@ impl run::Task for Learning<'_> {
             images.extend_from_slice(&test.images.get(*image, 3 * test.pixels())?);
         }
         let size = [shown.len(), test.height, test.width, 3];
-        run::predict(trainer, &self.net, (size, Element::Byte), &images).map(Answers::Classes)
+        run::predict(trainer, &self.net, (size, Element::Byte), &images).map(Predictions::Classes)
     }
 
     fn position(&self) -> u64 {

@@ -1,11 +1,11 @@
 //! What is asked of a data set of recordings.
 
-use super::{REPORT_SAMPLES, training::Learning};
+use super::{REPORT_SAMPLES, training::SpeechTraining};
 use crate::{
     Failure,
-    data::{Notes, Speech},
+    data::{LoadNotes, Speech},
     metrics::ErrorRate,
-    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
+    tasks::{Dataset, EvaluationBaseline, Samples, Settings, TrainingConfig, TrainingRun, run, samples},
 };
 use gradscale::optim::Optimizer;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ impl Dataset for Speech {
         &self.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.notes
     }
 
@@ -48,12 +48,12 @@ impl Dataset for Speech {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch))
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+        run::start(opening, |settings, seed| SpeechTraining::new(self, settings, seed))
     }
 
     /// The text that is nearest to all others.
-    fn exam(&self) -> Exam {
+    fn baseline(&self) -> EvaluationBaseline {
         let texts: BTreeSet<&str> = self.train.iter().map(|one| one.text.as_str()).collect();
         let errors = |said: &str| {
             let mut rate = ErrorRate::default();
@@ -61,7 +61,7 @@ impl Dataset for Speech {
             rate.share()
         };
         // Saying nothing has all letters wrong.
-        Exam { constant: texts.into_iter().take(TEXTS).map(errors).fold(1.0, f64::min), answers: None }
+        EvaluationBaseline { constant: texts.into_iter().take(TEXTS).map(errors).fold(1.0, f64::min), answers: None }
     }
 
     fn samples(&self) -> Samples {

@@ -6,11 +6,12 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, SoundInput, Trained, inference::Fill,
+    CheckpointInfo, Dataset, DetectedNetwork, Export, InferenceModel, LossDivisor, Net, Network, Predictions,
+    SoundInput, TaskSpec, inference::WeightLoader,
 };
 use crate::{
     Failure,
-    data::{IMAGES, Reading, Speech},
+    data::{DataOptions, IMAGES, Speech},
     device::Work,
 };
 use gradscale::{
@@ -28,7 +29,7 @@ const LR: f64 = 0.01;
 /// The task.
 pub(super) struct Speaking;
 
-impl Kind for Speaking {
+impl TaskSpec for Speaking {
     fn net(&self) -> Net {
         Net::DeepSpeech2
     }
@@ -41,15 +42,15 @@ impl Kind for Speaking {
         LR
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Batch
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Batch
     }
 
-    fn examples(&self) -> &'static str {
+    fn sample_noun(&self) -> &'static str {
         "recordings"
     }
 
-    fn counted(&self, batch: usize, _: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, _: usize) -> (&'static str, usize) {
         ("recordings", batch)
     }
 
@@ -58,7 +59,7 @@ impl Kind for Speaking {
         format!("Deep Speech 2 ({channels} channels, {layers} layers of {units} units)")
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("recordings", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Speech::load(path, reading)?,
@@ -74,18 +75,18 @@ impl Kind for Speaking {
         Ok(trainer.plan(batch.with_targets(), |all| losses(&net, all).mean())?)
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let sound = trained.classes.sound;
         let sound = sound.ok_or_else(|| Failure::at("checkpoint", "does not say what its network hears"))?;
         let letters: Vec<char> = trained.classes.names.iter().filter_map(|name| name.chars().next()).collect();
         let (mut parameters, net) = network(0, sound.frequencies, trained.network, letters.len() + 1);
         fill(&mut parameters, &[])?;
-        let Trained { device, threads, method, .. } = trained;
+        let CheckpointInfo { device, threads, method, .. } = trained;
         device.open(threads, Loading { parameters, net, method, sound, letters })
     }
 
     /// PyTorch's implementations have their frequencies in another order.
-    fn recognise(&self, _: &SafeTensors<'_>) -> Option<Recognised> {
+    fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }
 }
@@ -100,9 +101,9 @@ struct Loading {
 }
 
 impl Work for Loading {
-    type Output = Box<dyn Apply>;
+    type Output = Box<dyn InferenceModel>;
 
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn InferenceModel>, Failure> {
         let Self { parameters, net, method, sound, letters } = self;
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
@@ -117,9 +118,9 @@ struct Listening<B: Backend> {
     letters: Vec<char>,
 }
 
-impl<B: Backend<Error: 'static>> Apply for Listening<B> {
+impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
     /// Of spectra.
-    fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Answers, Failure> {
+    fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         if frequencies != self.sound.frequencies {
             let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);
             return Err(Failure::at("spectra", cause));
@@ -127,7 +128,7 @@ impl<B: Backend<Error: 'static>> Apply for Listening<B> {
         let batch = Batch::of_one(&super::run::numbers(bytes), frequencies);
         let net = &self.net;
         let logits = self.trainer.evaluate(batch.inputs(), |[x, frames, steps]| net.logits(x, frames, steps))?;
-        Ok(Answers::Texts(batch.texts(&logits.data, &self.letters)))
+        Ok(Predictions::Texts(batch.texts(&logits.data, &self.letters)))
     }
 
     fn onnx(&mut self, &Export { batch, length, half, .. }: &Export) -> Result<Vec<u8>, Failure> {

@@ -8,7 +8,7 @@ use crate::{
     Failure,
     data::{Order, Speech, Spoken},
     metrics::{ErrorRate, Metrics},
-    tasks::{Answers, Classes, On, Pixels, Settings, SoundInput, Transcript, run, samples},
+    tasks::{Classes, LossDivisor, On, Predictions, Settings, SoundInput, Transcript, run, samples},
 };
 use gradscale::{
     Error, Gradients, Parameters, Prefetched, Trainer, core::backend::Backend, models::DeepSpeech, optim::Optimizer,
@@ -18,7 +18,7 @@ use gradscale::{
 const CHUNK: usize = 32;
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct SpeechTraining<'a> {
     data: &'a Speech,
     settings: Settings,
     net: DeepSpeech,
@@ -27,7 +27,7 @@ pub struct Learning<'a> {
     sorted: Vec<usize>,
 }
 
-impl<'a> Learning<'a> {
+impl<'a> SpeechTraining<'a> {
     pub fn new(data: &'a Speech, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let (parameters, net) = network(seed, data.frequencies, settings.network, data.letters.len() + 1);
         let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
@@ -64,7 +64,7 @@ impl<'a> Learning<'a> {
     }
 }
 
-impl run::Task for Learning<'_> {
+impl run::TrainingTask for SpeechTraining<'_> {
     type Batch = Prefetched<5>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<5>, Failure> {
@@ -78,8 +78,8 @@ impl run::Task for Learning<'_> {
     ) -> Result<Gradients, Error<B::Error>> {
         let net = &self.net;
         trainer.backward(batch, |all| match self.settings.pixels {
-            Pixels::Batch => losses(net, all).mean(),
-            Pixels::Fixed(divisor) => losses(net, all).sum() * (1.0 / divisor as f32),
+            LossDivisor::Batch => losses(net, all).mean(),
+            LossDivisor::Fixed(divisor) => losses(net, all).sum() * (1.0 / divisor as f32),
         })
     }
 
@@ -106,10 +106,10 @@ impl run::Task for Learning<'_> {
         Ok(Metrics::of_texts(rates, whole as f64 / recordings.len().max(1) as f64))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let test = &self.data.test;
         let shown: Vec<&Spoken> = samples(test.len(), REPORT_SAMPLES).map(|i| &test[i]).collect();
-        self.heard(trainer, &shown).map(Answers::Texts)
+        self.heard(trainer, &shown).map(Predictions::Texts)
     }
 
     fn position(&self) -> u64 {

@@ -1,11 +1,11 @@
 //! What is asked of a data set of sentences in two languages.
 
-use super::{REPORT_SAMPLES, training::Learning};
+use super::{REPORT_SAMPLES, training::TranslateTraining};
 use crate::{
     Failure,
-    data::{Notes, Parallel},
+    data::{LoadNotes, Parallel},
     metrics::Bleu,
-    tasks::{Dataset, Exam, Opening, Run, Samples, Settings, run, samples},
+    tasks::{Dataset, EvaluationBaseline, Samples, Settings, TrainingConfig, TrainingRun, run, samples},
 };
 use gradscale::optim::Optimizer;
 
@@ -17,7 +17,7 @@ impl Dataset for Parallel {
         &self.name
     }
 
-    fn notes(&self) -> &Notes {
+    fn notes(&self) -> &LoadNotes {
         &self.notes
     }
 
@@ -48,19 +48,19 @@ impl Dataset for Parallel {
         settings.recipe.optimizer(settings.pixels.ratio(settings.batch * self.size()[0]))
     }
 
-    fn open<'a>(&'a self, opening: Opening<'a>) -> Result<Box<dyn Run + 'a>, Failure> {
-        run::start(opening, |settings, seed| Learning::new(self, settings, seed))
+    fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
+        run::start(opening, |settings, seed| TranslateTraining::new(self, settings, seed))
     }
 
     /// The best of some sentences.
-    fn exam(&self) -> Exam {
+    fn baseline(&self) -> EvaluationBaseline {
         let score = |said: &str| {
             let mut bleu = Bleu::default();
             self.test.iter().for_each(|pair| bleu.add(&pair.texts[1], said));
             bleu.score()
         };
         let some = samples(self.train.len(), SENTENCES).map(|i| score(&self.train[i].texts[1]));
-        Exam { constant: some.fold(0.0, f64::max), answers: None }
+        EvaluationBaseline { constant: some.fold(0.0, f64::max), answers: None }
     }
 
     fn samples(&self) -> Samples {

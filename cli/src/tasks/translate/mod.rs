@@ -7,12 +7,12 @@ mod network;
 mod training;
 
 use super::{
-    Answers, Apply, Dataset, Export, Kind, Net, Network, Pixels, Recognised, Sentences, Trained, Transcript,
-    inference::Fill,
+    CheckpointInfo, Dataset, DetectedNetwork, Export, InferenceModel, LossDivisor, Net, Network, Predictions,
+    Sentences, TaskSpec, Transcript, inference::WeightLoader,
 };
 use crate::{
     Failure,
-    data::{IMAGES, PIECES, Pair, Parallel, Pieces, Reading},
+    data::{DataOptions, IMAGES, PIECES, Pair, Parallel, Pieces},
     device::Work,
     optimizer::{Moments, Rule},
 };
@@ -39,7 +39,7 @@ const MAX_SOURCE_TOKENS: usize = 1024;
 /// The task.
 pub(super) struct Translating;
 
-impl Kind for Translating {
+impl TaskSpec for Translating {
     fn net(&self) -> Net {
         Net::Seq2Seq1
     }
@@ -52,19 +52,19 @@ impl Kind for Translating {
         LR
     }
 
-    fn usual(&self) -> Option<(Rule, f64)> {
+    fn default_optimizer(&self) -> Option<(Rule, f64)> {
         Some((Rule::AdamW(Moments::default()), ADAM_LR))
     }
 
-    fn divisor(&self) -> Pixels {
-        Pixels::Batch
+    fn divisor(&self) -> LossDivisor {
+        LossDivisor::Batch
     }
 
-    fn examples(&self) -> &'static str {
+    fn sample_noun(&self) -> &'static str {
         "sentences"
     }
 
-    fn counted(&self, batch: usize, pieces: usize) -> (&'static str, usize) {
+    fn loss_denominator(&self, batch: usize, pieces: usize) -> (&'static str, usize) {
         ("pieces", batch * pieces)
     }
 
@@ -75,7 +75,7 @@ impl Kind for Translating {
         format!("seq2seq with attention ({layers} of {units} units in encoder and decoder{of})")
     }
 
-    fn load(&self, path: Option<&Path>, reading: &Reading, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+    fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Parallel::load(path, reading)?,
@@ -92,18 +92,18 @@ impl Kind for Translating {
         Ok(trainer.plan(batch.inputs(), |all| loss(&net, all, Divisor::Rows))?)
     }
 
-    fn apply(&self, trained: Trained<'_>, fill: Fill<'_>) -> Result<Box<dyn Apply>, Failure> {
+    fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let sentences = trained.classes.sentences.clone();
         let sentences = sentences.ok_or_else(|| Failure::at("checkpoint", "does not say what its network reads"))?;
         let count = sentences.pieces.each_ref().map(Pieces::count);
         let (mut parameters, net) = network(0, count, trained.network);
         fill(&mut parameters, &[])?;
-        let Trained { device, threads, network, method, .. } = trained;
+        let CheckpointInfo { device, threads, network, method, .. } = trained;
         device.open(threads, Loading { parameters, net, sizes: sizes(network), method, sentences })
     }
 
     /// A file of PyTorch's does not say what its words are.
-    fn recognise(&self, _: &SafeTensors<'_>) -> Option<Recognised> {
+    fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }
 }
@@ -118,9 +118,9 @@ struct Loading {
 }
 
 impl Work for Loading {
-    type Output = Box<dyn Apply>;
+    type Output = Box<dyn InferenceModel>;
 
-    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn Apply>, Failure> {
+    fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Box<dyn InferenceModel>, Failure> {
         let Self { parameters, net, sizes, method, sentences } = self;
         // Nothing is trained: the optimizer has no rate.
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method)?;
@@ -135,9 +135,9 @@ struct Interpreter<B: Backend> {
     sentences: Sentences,
 }
 
-impl<B: Backend<Error: 'static>> Apply for Interpreter<B> {
+impl<B: Backend<Error: 'static>> InferenceModel for Interpreter<B> {
     /// Of lines of UTF-8, a translation each; nothing of an empty one.
-    fn predict(&mut self, _: [usize; 3], bytes: &[u8]) -> Result<Answers, Failure> {
+    fn predict(&mut self, _: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         let text = std::str::from_utf8(bytes).map_err(|error| Failure::at("text", error))?;
         let [source, target] = &self.sentences.pieces;
         let apart: Vec<Vec<u32>> = text.lines().map(|line| source.apart(line)).collect();
@@ -150,7 +150,7 @@ impl<B: Backend<Error: 'static>> Apply for Interpreter<B> {
         let mut found = Translator::new(&mut self.trainer, &self.net, self.sizes).texts(&sources, target)?.into_iter();
         let of =
             |pieces: &Vec<u32>| if pieces.len() > 1 { found.next().unwrap_or_default() } else { Transcript::default() };
-        Ok(Answers::Texts(apart.iter().map(of).collect()))
+        Ok(Predictions::Texts(apart.iter().map(of).collect()))
     }
 
     fn onnx(&mut self, &Export { batch, length, half, .. }: &Export) -> Result<Vec<u8>, Failure> {

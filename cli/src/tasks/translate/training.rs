@@ -9,7 +9,7 @@ use crate::{
     Failure,
     data::{Buckets, Pair, Parallel},
     metrics::{Bleu, Metrics, Perplexity},
-    tasks::{Answers, Classes, On, Pixels, Sentences, Settings, Transcript, run, samples},
+    tasks::{Classes, LossDivisor, On, Predictions, Sentences, Settings, Transcript, run, samples},
 };
 use gradscale::{
     Error, Gradients, Parameters, Prefetched, Trainer,
@@ -22,14 +22,14 @@ use gradscale::{
 const CHUNK: usize = 64;
 
 #[derive(Debug)]
-pub struct Learning<'a> {
+pub struct TranslateTraining<'a> {
     data: &'a Parallel,
     settings: Settings,
     net: Seq2Seq,
     order: Buckets,
 }
 
-impl<'a> Learning<'a> {
+impl<'a> TranslateTraining<'a> {
     pub fn new(data: &'a Parallel, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
         let pieces = data.pieces.each_ref().map(crate::data::Pieces::count);
         let (parameters, net) = network(seed, pieces, settings.network);
@@ -62,7 +62,7 @@ impl<'a> Learning<'a> {
     }
 }
 
-impl run::Task for Learning<'_> {
+impl run::TrainingTask for TranslateTraining<'_> {
     type Batch = Prefetched<4>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<4>, Failure> {
@@ -80,8 +80,8 @@ impl run::Task for Learning<'_> {
 
     fn ratio(&self) -> f64 {
         match self.settings.pixels {
-            Pixels::Batch => 1.0,
-            Pixels::Fixed(_) => {
+            LossDivisor::Batch => 1.0,
+            LossDivisor::Fixed(_) => {
                 let pieces = crate::tasks::Dataset::size(self.data)[0];
                 self.settings.pixels.ratio(self.settings.batch * pieces)
             }
@@ -107,10 +107,10 @@ impl run::Task for Learning<'_> {
         Ok(Metrics::of_translations(bleu, perplexity, right as f64 / pairs.len().max(1) as f64).all_the_same(same))
     }
 
-    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Answers, Failure> {
+    fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
         let test = &self.data.test;
         let shown: Vec<&Pair> = samples(test.len(), REPORT_SAMPLES).map(|i| &test[i]).collect();
-        self.translated(trainer, &shown).map(Answers::Texts)
+        self.translated(trainer, &shown).map(Predictions::Texts)
     }
 
     fn position(&self) -> u64 {

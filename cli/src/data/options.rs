@@ -9,7 +9,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 /// Options for all kinds of data.
 #[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Reading {
+pub struct DataOptions {
     /// Resizes images in files of their own, which may have any sizes, to so many rows and columns; of masks, to the
     /// nearest pixels. `--size` says it, of which a checkpoint keeps more than this.
     #[arg(skip)]
@@ -73,7 +73,7 @@ pub struct Reading {
 
 const MEMORY: u64 = 1024;
 
-impl Default for Reading {
+impl Default for DataOptions {
     fn default() -> Self {
         Self {
             size: None,
@@ -109,7 +109,7 @@ pub enum Meant {
 /// Those of images that have classes.
 pub const IMAGES: &[Meant] = &[Meant::Size, Meant::Crop, Meant::Ignore, Meant::Label];
 
-impl Reading {
+impl DataOptions {
     /// That none of these options is given, which mean nothing for such data.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_keeps_them() {
-        let reading = Reading {
+        let reading = DataOptions {
             size: None,
             crop: Some(224),
             ignore: Some(Ignore::Value(7)),
@@ -220,8 +220,8 @@ mod tests {
             without_classes: false,
         };
         let text = serde_json::to_string(&reading).expect("JSON");
-        assert_eq!(serde_json::from_str::<Reading>(&text).expect("options"), reading);
+        assert_eq!(serde_json::from_str::<DataOptions>(&text).expect("options"), reading);
         // One that was written before there were any.
-        assert_eq!(serde_json::from_str::<Reading>("{}").expect("options"), Reading::default());
+        assert_eq!(serde_json::from_str::<DataOptions>("{}").expect("options"), DataOptions::default());
     }
 }

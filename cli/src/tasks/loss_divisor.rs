@@ -6,14 +6,14 @@ use std::{fmt, str::FromStr};
 
 /// The divisor of the sum of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pixels {
+pub enum LossDivisor {
     /// The pixels of the batch that have a label.
     Batch,
     /// A number.
     Fixed(u64),
 }
 
-impl Pixels {
+impl LossDivisor {
     /// Pixels of twelve images of 360 × 480: the paper's batch.
     pub const PAPER: u64 = 12 * 360 * 480;
 
@@ -37,7 +37,7 @@ impl Pixels {
     }
 }
 
-impl FromStr for Pixels {
+impl FromStr for LossDivisor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -49,7 +49,7 @@ impl FromStr for Pixels {
     }
 }
 
-impl fmt::Display for Pixels {
+impl fmt::Display for LossDivisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch => f.write_str("batch"),
@@ -58,4 +58,4 @@ impl fmt::Display for Pixels {
     }
 }
 
-as_text!(Pixels);
+as_text!(LossDivisor);
