@@ -55,6 +55,7 @@ CHAPTERS = {
     ],
     "Other languages": [
         ("Python", "python/README.md"),
+        ("PyTorch: details", "docs/pytorch-notes.md"),
         ("C and C++", "capi/README.md"),
         ("JavaScript", "npm/README.md"),
         ("The page in the browser", "web/README.md"),
