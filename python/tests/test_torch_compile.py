@@ -130,14 +130,74 @@ def test_detached_and_attached_again():
 
 
 class Breaks(nn.Module):
-    def __init__(self):
+    """A model whose graph the compiler breaks in the middle, each way for another reason."""
+
+    def __init__(self, kind):
         super().__init__()
-        self.a, self.b = nn.Linear(12, 8), nn.Linear(8, 5)
+        self.a, self.b, self.kind = nn.Linear(12, 8), nn.Linear(8, 5), kind
 
     def forward(self, x):
         x = self.a(x)
-        torch._dynamo.graph_break()
+        if self.kind == "a print":
+            print("in the model")
+        elif self.kind == "a branch":
+            if x.sum() > 0:
+                x = 2 * x
+        elif self.kind == "a number":
+            x = x * x.sum().item()
+        elif self.kind == "an unsupported call":
+            x = x + len(os.listdir("."))
+        elif self.kind == "a disabled function":
+            x = eager_only(x)
         return self.b(x)
+
+
+@torch.compiler.disable
+def eager_only(x):
+    return 2 * x
+
+
+#: Breaks of a graph, and the line at which the error is to point.
+BREAKS = {
+    "a print": r"print\(",
+    "a branch": r"if x\.sum\(\) > 0:",
+    "a number": r"x \* x\.sum\(\)\.item\(\)",
+    "an unsupported call": r"len\(os\.listdir",
+    "a disabled function": r"eager_only\(x\)",
+}
+
+
+@pytest.mark.parametrize("kind", BREAKS if ALL else list(BREAKS)[:2] + ["an unsupported call"])
+def test_graph_breaks_are_refused_with_their_line(kind):
+    """Nothing has run by then, so no gradient is unscaled; without torch.compile the same model trains."""
+    (x, y), = batches("mlp", 1)
+    model = Breaks(kind)
+    gs = attach(model)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=rf"(?s)test_torch_compile\.py\", line \d+, in forward\n +[^\n]*{BREAKS[kind]}"):
+        torch.compile(model, backend="aot_eager")(x)
+    assert gs.update() is None and all(p.grad is None for p in model.parameters())
+    cross_entropy(model(x), y).backward()
+    assert gs.update().stepped and all(p.grad.abs().max() > 0 for p in model.parameters())
+
+
+def test_a_graph_may_break_outside_of_the_model():
+    """A step that is compiled whole and prints its loss: the model is in one graph, so its gradients are scaled."""
+    (x, y), = batches("mlp", 1)
+    model = network("mlp")
+    (cross_entropy(model(x), y) * 2.0**-36).backward()
+    true = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    gs = attach(model)
+
+    @torch.compile(backend="aot_eager")
+    def loss_of(x, y):
+        print("before")
+        out = model(x)
+        print("after")
+        return cross_entropy(out, y) * 2.0**-36
+
+    loss_of(x, y).backward()
+    assert error([p.grad for p in model.parameters()], true) < 3e-3 and gs.update().stepped
 
 
 @pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
@@ -177,12 +237,6 @@ def test_recurrent_layers_compile(kind):
 
 def test_what_cannot_be_compiled_is_refused_in_words():
     (x, y), = batches("mlp", 1)
-    model = Breaks()
-    gs = attach(model)
-    # With the line at which the graph breaks.
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"(?s)test_torch_compile.py.*torch._dynamo.graph_break\(\)"):
-        cross_entropy(torch.compile(model, backend="aot_eager")(x), y).backward()
-    assert gs.update() is None
     model = network("mlp")
     attach(model)
     with pytest.raises(RuntimeError, match="input that wants a gradient is torch.float16"):
