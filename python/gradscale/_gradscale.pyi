@@ -237,6 +237,9 @@ class Sites:
         """
     def row(self, index: int) -> Stats | None:
         """The last row of a site, if it has stored."""
+    def loss_scale_warning(self) -> tuple[Literal["collapsed", "flushes"], str] | None:
+        """What is wrong with a dynamic loss scale after the last step, and a sentence about it: it has fallen below 2^-10, or
+        flushes more than 1 % of the gradients that a larger scale would have kept. None for other methods."""
     def report(self) -> list[SiteReport]:
         """What is known of each site that has stored."""
     def history(self, index: int) -> list[Decision]:

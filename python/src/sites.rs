@@ -10,7 +10,7 @@ use crate::{
 use gradscale::{
     Cause, Method, Scaling,
     core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
-    sites::{self, Attempt, Finished, SavedSite, SlotKind},
+    sites::{self, Attempt, Finished, LossScaleWarning, SavedSite, SlotKind},
 };
 use numpy::{PyArray1, PyReadonlyArray2};
 use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
@@ -211,6 +211,17 @@ impl Sites {
     /// The last row of a site, if it has stored.
     fn row(&self, index: usize) -> PyResult<Option<Stats>> {
         Ok(self.sites.row(self.known(index)?).copied().map(Stats))
+    }
+
+    /// Returns a warning about a dynamic loss scale after the last step: its kind, and a sentence.
+    fn loss_scale_warning(&self) -> Option<(&'static str, String)> {
+        self.sites.loss_scale_warning().map(|warning| {
+            let kind = match warning {
+                LossScaleWarning::Collapsed { .. } => "collapsed",
+                LossScaleWarning::Flushes { .. } => "flushes",
+            };
+            (kind, warning.to_string())
+        })
     }
 
     /// What is known of each site that has stored.

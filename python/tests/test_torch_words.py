@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch import nn  # noqa: E402
 
-from gradscale.torch import GradientScaling, attach  # noqa: E402
+from gradscale.torch import GradScaler, GradientScaling, attach  # noqa: E402
 from torch_models import batches, cross_entropy, error, network  # noqa: E402
 
 torch.set_num_threads(1)
@@ -228,6 +228,58 @@ def test_a_forgotten_update():
             return loss
 
         gs.step(closure)
+
+
+def trained_by(method, factors, drop_in=False):
+    """A training of one step for each factor of the loss, and its warnings."""
+    model, (x, y) = network("mlp"), next(batches("mlp", 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    scaler = GradScaler("cpu", method=method, model=model, skips=0)
+    gs = scaler.scaling if drop_in else attach(model, method, skips=0)
+
+    def run():
+        for factor in factors:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16, enabled=drop_in):
+                loss = cross_entropy(model(x), y) * factor
+            if drop_in:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+                gs.update()
+
+    return gs, said(run)
+
+
+@pytest.mark.parametrize("drop_in", [False, True], ids=["attach", "drop-in"])
+def test_a_dynamic_loss_scale_that_collapses_or_flushes(drop_in):
+    nan = float("nan")
+    for method, factors, words in (
+        # One NaN batch lowers 2^-10 to 2^-11; the others say nothing more.
+        ("dynamic:init=2^-10", [1.0, nan, nan, 1.0], "loss scale has fallen to 2^-11, because steps were not finite"),
+        ("dynamic:init=2^-10", [2.0**10, 2.0**10], None),
+        ("dynamic", [2.0**-36] * 3, "loss scale 2^16 flushes 9"),
+        ("dynamic", [1.0, 1.0], None),
+        ("dynamic", [1.0, nan, 1.0], None),
+        ("gs", [2.0**-36, nan, nan, 1.0], None),
+    ):
+        gs, found = trained_by(method, factors, drop_in)
+        assert len(found) == (words is not None), (method, factors, found)
+        assert words is None or words in found[0] and "method 'gs'" in found[0]
+
+
+def test_batches_that_are_not_finite_are_no_overflows():
+    """In the report: they are counted where they arrived first, by kind, and no site has overflowed."""
+    gs, _ = trained_by("gs", [1.0, float("nan"), float("inf"), 1.0])
+    report = gs.report()
+    assert gs.skipped == 2 and [site["overflows"] for site in report.sites] == [0] * len(report.sites)
+    assert sum(kinds["nan"] + kinds["infinite"] for kinds in report.blamed.values()) == 2
+    gs, _ = trained_by("gs", [1.0, 2.0**40])
+    report = gs.report()
+    (name,) = report.blamed
+    assert [site["name"] for site in report.sites if site["overflows"]] == [name] and report.blamed[name]["overflow"] == 1
 
 
 def test_a_forgotten_update_without_a_guard():

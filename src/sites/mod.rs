@@ -112,7 +112,7 @@ struct Entry {
     site: Option<Site>,
     /// The last row in which something was stored.
     row: Option<Stats>,
-    /// Non-finite and overflowed values so far.
+    /// Finite values that overflowed so far.
     overflows: u64,
 }
 
@@ -306,7 +306,8 @@ impl Sites {
             let entry = &mut self.entries[usize::from(slot.0)];
             entry.row = Some(*row(slot));
             let counts = row(slot).counts();
-            entry.overflows = entry.overflows.saturating_add(counts.overflowed).saturating_add(counts.non_finite());
+            // ±∞ and NaN that arrive come from the forward pass, or from an overflow that another site has counted.
+            entry.overflows = entry.overflows.saturating_add(counts.overflowed);
             if entry.kind == SlotKind::Site && counts.amax > largest.map_or(0.0, |largest| largest.data) {
                 largest = Some(Scaled::new(counts.amax, counts.exponent));
             }

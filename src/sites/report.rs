@@ -18,7 +18,7 @@ pub struct SiteReport<'a> {
     pub gamma_predicted: Option<f64>,
     /// What the last decision was bound by.
     pub bound: Option<LimitedBy>,
-    /// Values that overflowed or arrived as ±∞ or NaN, over all steps.
+    /// Finite values that overflowed, over all steps. ±∞ and NaN that arrived are not among them.
     pub overflows: u64,
     /// Share of the non-zero values stored as subnormals in the last step.
     pub subnormal_share: f64,

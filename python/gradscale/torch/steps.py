@@ -23,6 +23,13 @@ MAX_STEPS_WITHOUT_UPDATE = 100
 CHECKED_UPDATES = frozenset((1, 2, 3, 10, 100))
 
 
+#: What helps against each kind of `Sites.loss_scale_warning`.
+_LOSS_SCALE_REMEDIES = {
+    "collapsed": "The method 'gs' is not moved by such steps, and its report() names the layer at which they began",
+    "flushes": "Start with a larger loss scale (init=), or use the method 'gs', which has a scale for each gradient",
+}
+
+
 class _NotFinite(Exception):
     """Ends a step whose closure has computed gradients that are not finite."""
 
@@ -322,6 +329,7 @@ class Steps:
                 " misreads halves of mixed layouts with AVX-512: set ATEN_CPU_CAPABILITY=avx2, or compile by backend='aot_eager'",
                 kind="inductor",
             )
+        self._warn_of_loss_scale()
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:
             blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
@@ -337,6 +345,13 @@ class Steps:
             if self._limit and self._in_a_row >= self._limit:
                 raise SkippedTooOften(f"{self._in_a_row} steps in a row were not taken; the last was {outcome}")
         return outcome
+
+    def _warn_of_loss_scale(self):
+        """Warns once about a dynamic loss scale that has collapsed or that flushes gradients; other methods have none."""
+        warning = self._sites.loss_scale_warning()
+        if warning is not None:
+            kind, sentence = warning
+            self._warn(f"{sentence}. {_LOSS_SCALE_REMEDIES[kind]}", kind="loss scale")
 
     def _avx512(self):
         """Whether compiled graphs may run kernels for AVX-512."""
