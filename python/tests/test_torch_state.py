@@ -3,8 +3,11 @@
 import copy
 import gc
 import io
+import os
 import pickle
+import sys
 import tempfile
+import types
 import weakref
 
 import pytest
@@ -18,6 +21,8 @@ from gradscale.torch import GradientScaling, GradScaler, attach  # noqa: E402
 from torch_models import batches, cross_entropy, error, mlp, network  # noqa: E402
 
 torch.set_num_threads(1)
+#: Everything: takes minutes.
+ALL = os.environ.get("GRADSCALE_ALL")
 
 
 def functional(gs, weights, x):
@@ -50,14 +55,20 @@ def test_one_training_for_many_models():
     """A search over models: those that are gone leave nothing behind."""
     gs, (x, y) = GradientScaling(), next(batches("mlp", 1))
     seen = []
-    for i in range(80):
-        model = network("mlp", i)
-        gs.attach(model)
-        cross_entropy(model(x), y).backward()
-        gs.update()
-        seen.append(weakref.ref(model[0].weight))
-        del model
-        gc.collect()
+    # What was there before is not searched each time, which took most of a minute.
+    gc.collect()
+    gc.freeze()
+    try:
+        for i in range(80):
+            model = network("mlp", i)
+            gs.attach(model)
+            cross_entropy(model(x), y).backward()
+            gs.update()
+            seen.append(weakref.ref(model[0].weight))
+            del model
+            gc.collect()
+    finally:
+        gc.unfreeze()
     assert sum(ref() is not None for ref in seen) == 0
     assert len(gs.sites) <= 6 and len(gs._hooks) <= 130 and len(gs._models) <= 2
 
@@ -263,24 +274,110 @@ class Words(torch.utils.data.Dataset):
         return {"input_ids": n, "labels": n}
 
 
-def test_transformers_resume_with_the_same_bits():
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
+def train_by_transformers(folder, resume=None):
+    """Twelve steps of a tiny GPT-2 by the Trainer, on the ranks that the environment names: weights, and the training."""
+    import transformers
+
     from gradscale.torch.huggingface import Callback
 
-    def train(folder, resume=None):
-        torch.manual_seed(0)
-        config = transformers.GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
-        model = transformers.GPT2LMHeadModel(config)
-        gs = attach(model, "gs:interval=2")
-        settings = transformers.TrainingArguments(
-            folder, max_steps=12, save_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True, disable_tqdm=True
-        )
-        trainer = transformers.Trainer(model, settings, train_dataset=Words(), callbacks=[Callback(gs)])
-        trainer.train(resume_from_checkpoint=resume)
-        return [p.detach().clone() for p in model.parameters()], gs
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    model = transformers.GPT2LMHeadModel(config)
+    gs = attach(model, "gs:interval=2")
+    settings = transformers.TrainingArguments(
+        folder, max_steps=12, save_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True, disable_tqdm=True
+    )
+    trainer = transformers.Trainer(model, settings, train_dataset=Words(), callbacks=[Callback(gs)])
+    trainer.train(resume_from_checkpoint=resume)
+    return [p.detach().clone() for p in model.parameters()], gs
 
+
+def test_transformers_resume_with_the_same_bits():
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
     with tempfile.TemporaryDirectory() as folder:
-        (weights, gs), (resumed, again) = train(folder), train(folder, f"{folder}/checkpoint-6")
+        (weights, gs), (resumed, again) = train_by_transformers(folder), train_by_transformers(folder, f"{folder}/checkpoint-6")
     assert all(map(torch.equal, weights, resumed))
     assert gs.steps == again.steps == 12 and gs.sites.exponents.tolist() == again.sites.exponents.tolist()
+
+
+def ranks_by_transformers(rank, ranks, folder, resume, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
+    torch.set_num_threads(1)
+    weights, gs = train_by_transformers(folder, resume)
+    kind = "resumed" if resume else "whole"
+    torch.save((weights, gs.state_dict()), f"{folder}/{kind}-{rank}.pt")
+
+
+@pytest.mark.skipif(not ALL, reason="takes a minute: python/test.sh --all")
+def test_transformers_keep_the_state_of_every_rank():
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    import torch.multiprocessing as mp
+
+    with tempfile.TemporaryDirectory() as folder:
+        for resume in (None, f"{folder}/checkpoint-6"):
+            mp.spawn(ranks_by_transformers, (2, folder, resume, 30700 + os.getpid() % 400 + bool(resume)), nprocs=2)
+        ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
+    for (weights, state), (resumed, again) in zip(ends["whole"], ends["resumed"]):
+        assert all(map(torch.equal, weights, resumed)) and state == again and state["steps"] == 12
+    # Else one state for both would do.
+    assert ends["whole"][0][1] != ends["whole"][1][1]
+
+
+def ranks_by_callback(rank, ranks, folder, resume):
+    """As the Trainer calls a callback, where transformers is not installed."""
+    import torch.distributed as dist
+
+    stand_in_for_transformers()
+    from gradscale.torch.huggingface import Callback
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group-{resume}", rank=rank, world_size=ranks)
+    torch.set_num_threads(1)
+    model = network("mlp")
+    gs, control = attach(model, "gs:interval=2"), types.SimpleNamespace(should_save=False)
+    optimizer, data = torch.optim.SGD(model.parameters(), 0.1), list(batches("mlp", 8))
+    callback, state = Callback(gs), types.SimpleNamespace(stateful_callbacks={}, global_step=0)
+    if resume:
+        weights, state = torch.load(f"{folder}/saved-{rank}.pt", weights_only=False)
+        model.load_state_dict(weights)
+    callback.on_train_begin(None, state, control, optimizer)
+    while state.global_step < 8:
+        x, y = data[state.global_step]
+        optimizer.zero_grad()
+        # Ranks see losses of other sizes.
+        (cross_entropy(model(x), y) * 2.0 ** (-8 * rank)).backward()
+        optimizer.step()
+        state.global_step += 1
+        callback.on_optimizer_step(None, state, control)
+        control.should_save = state.global_step == 4 and not resume
+        callback.on_step_end(None, state, control)
+        if control.should_save:
+            # The Trainer has the first rank alone write, and all read.
+            saved = [callback.state() if rank == 0 else None]
+            dist.broadcast_object_list(saved)
+            kept = types.SimpleNamespace(stateful_callbacks={"Callback": saved[0]}, global_step=4)
+            torch.save((copy.deepcopy(model.state_dict()), kept), f"{folder}/saved-{rank}.pt")
+    end = model.state_dict(), gs.state_dict(), gs.sites.exponents.tolist()
+    torch.save(end, f"{folder}/{'resumed' if resume else 'whole'}-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def stand_in_for_transformers():
+    """The two classes of transformers on which the callback is built."""
+    names = types.ModuleType("transformers"), types.ModuleType("transformers.trainer_callback")
+    names[0].TrainerCallback, names[1].ExportableState = type("TrainerCallback", (), {}), type("ExportableState", (), {})
+    sys.modules.update({module.__name__: module for module in names})
+
+
+def test_a_callback_keeps_the_state_of_every_rank():
+    import torch.multiprocessing as mp
+
+    with tempfile.TemporaryDirectory() as folder:
+        for resume in (False, True):
+            mp.spawn(ranks_by_callback, (2, folder, resume), nprocs=2)
+        ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
+    for (weights, state, _), (resumed, again, _) in zip(ends["whole"], ends["resumed"]):
+        assert all(map(torch.equal, weights.values(), resumed.values())) and state == again and state["steps"] == 8
+    # Else one state for both ranks would do.
+    assert ends["whole"][0][2] != ends["whole"][1][2]

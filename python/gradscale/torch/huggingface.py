@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 
 import torch
+
+from . import ranks
+from .scaling import GradientScaling
 
 try:
     from transformers import TrainerCallback
@@ -18,26 +22,72 @@ class Callback(TrainerCallback, ExportableState):
     """``Trainer(…, callbacks=[Callback(scaling)])``, with ``scaling = gradscale.torch.attach(model)``.
 
     Checkpoints of the Trainer hold the state of `scaling`, and a training that is resumed from one goes on with the same bits.
-    Of several ranks, that of the first is kept.
+    With several ranks they hold the state of each, because ranks see other batches and so decide other exponents. A training that
+    is resumed with another number of ranks begins with the states that are there, in their order.
     """
 
-    def __init__(self, scaling):
+    def __init__(self, scaling=None):
         self.scaling = scaling
+        #: The epoch of `scaling` at which the states of all ranks were gathered, and these states.
+        self._gathered = None, []
 
     def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+        if not isinstance(self.scaling, GradientScaling):
+            raise TypeError(
+                "Callback needs the scaling that attach() returned. Do not set restore_callback_states_from_checkpoint, which"
+                " replaces it by a copy without one: the state is loaded anyway"
+            )
         inner = getattr(optimizer, "optimizer", optimizer)
         if inner is not None and not any(known is inner for known, _ in self.scaling._optimizers):
             self.scaling.guard(inner)
         saved = (state.stateful_callbacks or {}).get(type(self).__name__)
         if saved is not None and state.global_step:
-            text = (saved[0] if isinstance(saved, list) else saved)["attributes"]["scaling"]
-            self.scaling.load_state_dict(torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True))
+            attributes = (saved[0] if isinstance(saved, list) else saved)["attributes"]
+            texts = attributes.get("ranks") or [attributes["scaling"]]
+            self.scaling.load_state_dict(_decoded(texts[ranks.rank() % len(texts)]))
 
     def on_optimizer_step(self, args, state, control, **kwargs):
         self.scaling.update()
 
+    # The Trainer asks the first rank alone for its state, so the others send theirs wherever a checkpoint may follow.
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save:
+            self._gather()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save:
+            self._gather()
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        # With save_strategy="best", it is decided after this.
+        if control.should_save or args.save_strategy == "best":
+            self._gather()
+
+    def _gather(self):
+        if ranks.several() and self._gathered[0] != self.scaling.epoch:
+            self._gathered = self.scaling.epoch, ranks.all_gather(_encoded(self.scaling.state_dict()))
+
     def state(self):
         """What the Trainer writes with a checkpoint, as JSON."""
-        buffer = io.BytesIO()
-        torch.save(self.scaling.state_dict(), buffer)
-        return {"args": {}, "attributes": {"scaling": base64.b64encode(buffer.getvalue()).decode()}}
+        attributes = {"scaling": _encoded(self.scaling.state_dict())}
+        epoch, texts = self._gathered
+        if texts and epoch == self.scaling.epoch:
+            attributes["ranks"] = texts
+        elif ranks.several() and self.scaling.epoch:
+            warnings.warn(
+                "gradscale: this checkpoint holds the scales of the first rank alone, because a callback behind gradscale's asked"
+                " for it: pass gradscale's Callback last",
+                stacklevel=2,
+            )
+        return {"args": {}, "attributes": attributes}
+
+
+def _encoded(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _decoded(text):
+    return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True)

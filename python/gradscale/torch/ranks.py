@@ -13,6 +13,18 @@ def several():
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def rank():
+    """The number of this process among the ranks; 0 if there are no others."""
+    return dist.get_rank() if several() else 0
+
+
+def all_gather(value):
+    """Returns what each rank has given, by rank. All ranks have to call this."""
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
 def sharded(gradient):
     """Whether each rank has a part of it, as ``fully_shard`` leaves them."""
     # A DTensor: whoever has one has imported what takes a second to import.
