@@ -54,6 +54,8 @@ fi
     fail "installing the wheel"
 ls -l "$directory"/*.whl | awk '{ print "wheel: " $5 " bytes" }'
 cd python/tests
+# Compiled extensions are kept for the next time.
+export GRADSCALE_CACHE=$root/target/python-cache
 PYTHONPATH=$directory/package PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest -q -p no:cacheprovider --durations=5 . ||
     fail "tests of the package"
 if ! has torch; then

@@ -1,6 +1,8 @@
 """Functions of other people's: their backward gets plain tensors, whatever it does with them."""
 
 import copy
+import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -342,20 +344,29 @@ def test_chunks_at_the_head():
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory):
-    """An extension in C++, compiled here."""
+    """An extension in C++, compiled here, or before from the same source by the same compiler for the same PyTorch: its headers
+    take a compiler most of a minute."""
     from torch.utils import cpp_extension
 
     compiler = shutil.which(cpp_extension.get_cxx_compiler())
     if compiler is None:
         pytest.skip("no C++ compiler")
-    library = tmp_path_factory.mktemp("extension") / "twice.so"
     paths = [f"-I{path}" for path in cpp_extension.include_paths()]
     for path in cpp_extension.library_paths():
         paths += [f"-L{path}", f"-Wl,-rpath,{path}"]
     source = Path(__file__).parent / "extension" / "twice.cpp"
-    command = [compiler, "-O0", "-w", "-std=c++20", "-shared", "-fPIC", str(source), "-o", str(library), *paths, "-lc10", "-ltorch_cpu"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    command = [compiler, "-O0", "-w", "-std=c++20", "-shared", "-fPIC", str(source), *paths, "-lc10", "-ltorch_cpu"]
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256(repr((source.read_bytes(), command, version, torch.__version__)).encode()).hexdigest()
+    kept = os.environ.get("GRADSCALE_CACHE")
+    library = Path(kept or tmp_path_factory.mktemp("extension")) / f"twice-{key[:16]}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed at the end, so that no half of a file is found.
+        unfinished = library.with_suffix(f".{os.getpid()}")
+        done = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        unfinished.rename(library)
     torch.ops.load_library(str(library))
     return torch.ops.gradscale_test
 
