@@ -7,5 +7,9 @@ from .report import Report, first_not_finite
 from .scaled import ScaledTensor
 from .scaling import GradientScaling
 from .steps import SkippedTooOften
+from .windows import ScaleWindow, Window, window
 
-__all__ = ["GradScaler", "GradientScaling", "Report", "ScaledTensor", "SkippedTooOften", "attach", "first_not_finite", "hand_halves"]
+__all__ = [
+    "GradScaler", "GradientScaling", "Report", "ScaleWindow", "ScaledTensor", "SkippedTooOften", "Window", "attach", "first_not_finite",
+    "hand_halves", "window",
+]

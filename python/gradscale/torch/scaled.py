@@ -104,7 +104,8 @@ class ScaledTensor(torch.Tensor):
         """Rounds to half at the site of that name, unless that has been done."""
         if not self.settled:
             self.data_, self.exponent = self.scaling._store(name, calls, self.wide(), self.exponent, self.origin)
-            self.settled, self._wide, self.origin = True, None, None
+            # Where a training rounds nothing, the values are still f32.
+            self.settled, self._wide, self.origin = self.data_.dtype == torch.float16, None, None
             if self.parent is not None:  # These values are its own now.
                 self.writes = self.seen
                 self.parent = self.recipe = None
