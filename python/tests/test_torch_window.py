@@ -128,6 +128,15 @@ def test_all_scales_one_by_one(factor):
     assert found.places["torch.amp"].is_inside == (found.low <= 16 < found.high)
 
 
+def test_the_example_of_its_documentation():
+    import doctest
+
+    from gradscale.torch import windows
+
+    found = doctest.testmod(windows)
+    assert found.attempted >= 4 and found.failed == 0
+
+
 def test_what_is_printed():
     model, (x, y) = network("conv"), next(batches("conv", 1))
     text = str(window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y), scale=1024.0))

