@@ -20,7 +20,7 @@ import paired
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Steps of each size.
 SIZES = {"90x120": 600, "180x240": 160}
-SMALL, LARGE = SIZES
+SMALL_SIZE, LARGE_SIZE = SIZES
 SEEDS = [0, 1, 2]
 # What the sum over pixels is divided by (`--pixels`): as many as the paper has, or those that a batch has.
 PAPERS, OWN = "2073600", "batch"
@@ -119,8 +119,8 @@ def readme(trainings):
     text = ""
     for pixels, (title, methods) in README.items():
         text += f"**SegNetBasic (16 channels) on CamVid at 90 × 120, {title}**\n\n"
-        text += table(trainings.found(SMALL, pixels, methods), methods, False) + "\n"
-    text += f"{SIZES[SMALL]} steps of 12 images; mean ± standard deviation over {len(SEEDS)} seeds. "
+        text += table(trainings.found(SMALL_SIZE, pixels, methods), methods, False) + "\n"
+    text += f"{SIZES[SMALL_SIZE]} steps of 12 images; mean ± standard deviation over {len(SEEDS)} seeds. "
     text += "Written by `scripts/camvid.py`; [all methods](docs/science.md).\n"
     path = ROOT / "README.md"
     before, _, rest = path.read_text().partition(begin)
@@ -166,7 +166,7 @@ def page(plt, trainings):
     folder.mkdir(exist_ok=True)
     text = f"""# SegNet on CamVid
 
-Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL]} steps of 12 images at 90 × 120 and {SIZES[LARGE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare. Its gradient scaling is `gs:authors`. Its loss scale is `zhao`, which is capped at 2^15 and has weight gradients in half; `dynamic:10` has neither. `dynamic` never grows in so few steps: it is `fixed:65536` here.
+Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL_SIZE]} steps of 12 images at 90 × 120 and {SIZES[LARGE_SIZE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare. Its gradient scaling is `gs:authors`. Its loss scale is `zhao`, which is capped at 2^15 and has weight gradients in half; `dynamic:10` has neither. `dynamic` never grows in so few steps: it is `fixed:65536` here.
 """
     for size in SIZES:
         text += f"\n## {size.replace('x', ' × ')}\n\n"
@@ -188,7 +188,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--results", type=pathlib.Path, required=True)
-    parser.add_argument("--until", choices=["readme", *SIZES], default=LARGE)
+    parser.add_argument("--until", choices=["readme", *SIZES], default=LARGE_SIZE)
     asked = parser.parse_args()
     try:
         import matplotlib
@@ -199,8 +199,8 @@ def main():
     except ImportError:
         sys.exit("scripts/camvid.py needs matplotlib: pip install matplotlib")
     trainings = Trainings(asked)
-    todo = [(SMALL, pixels, seed, method) for pixels, (_, ms) in README.items() for seed in SEEDS for method in ms]
-    for size in {"readme": [], SMALL: [SMALL], LARGE: SIZES}[asked.until]:
+    todo = [(SMALL_SIZE, pixels, seed, method) for pixels, (_, ms) in README.items() for seed in SEEDS for method in ms]
+    for size in {"readme": [], SMALL_SIZE: [SMALL_SIZE], LARGE_SIZE: SIZES}[asked.until]:
         todo += [(size, PAPERS, seed, method) for seed in SEEDS for method in METHODS]
     for one in todo:
         trainings.train(*one)

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/performance.md"
 DRAWINGS = ROOT / "docs/performance"
 # Around what was measured on one machine, and where that of a machine not seen before goes.
 MARKS = "<!-- measured on {}: written by scripts/performance.py -->", "<!-- end of {} -->"
-LAST = "<!-- machines end here -->"
+END_OF_MACHINES = "<!-- machines end here -->"
 NETWORKS = {"segnet": "SegNetBasic", "resnet-18": "ResNet-18", "gru": "GRU language model", "decoder": "transformer"}
 # Below such a share of the machine's peak a baseline of products is a weak one.
 WEAK = 0.6
@@ -335,9 +335,9 @@ def placed(text, machine, before):
     start, end = before.find(first), before.find(last)
     if 0 <= start < end:
         return before[:start] + block + before[end + len(last) :]
-    if before.count(LAST) != 1 or max(start, end) >= 0:
+    if before.count(END_OF_MACHINES) != 1 or max(start, end) >= 0:
         raise ValueError(f"{PAGE.name} lacks the marks of {machine}, or the place for it")
-    return before.replace(LAST, f"{block}\n\n{LAST}")
+    return before.replace(END_OF_MACHINES, f"{block}\n\n{END_OF_MACHINES}")
 
 
 def write(directory, parts):

@@ -30,7 +30,7 @@ GUIDE = HERE.parent / "docs/guide/distributed.md"
 MARKS = "<!-- speeds: written by scripts/ranks_speed.py --record -->", "<!-- end of speeds -->"
 INSIDE = "GRADSCALE_NAMESPACE"
 BATCH, IMAGE = 12, (48, 64)
-SHORT = 2
+SHORT_STEPS = 2
 WAYS = {
     "exact": "exact",
     "behind": "exact, behind",
@@ -87,12 +87,12 @@ def steps_of(asked, ranks, way, steps):
 
 def ours(asked, ranks, way):
     """Median seconds of a step, of its exchanges, and bytes of a step."""
-    *_, few = steps_of(asked, ranks, way, SHORT)
-    seconds, exchanges, many = steps_of(asked, ranks, way, SHORT + asked.steps)
+    *_, few = steps_of(asked, ranks, way, SHORT_STEPS)
+    seconds, exchanges, many = steps_of(asked, ranks, way, SHORT_STEPS + asked.steps)
     # The first step is run twice.
     median = statistics.median
-    spent = median(one["seconds"] for one in exchanges[SHORT:])
-    return median(seconds[SHORT:]), spent, (many - few) / asked.steps
+    spent = median(one["seconds"] for one in exchanges[SHORT_STEPS:])
+    return median(seconds[SHORT_STEPS:]), spent, (many - few) / asked.steps
 
 
 def turns(asked):
@@ -104,10 +104,10 @@ def turns(asked):
             steps, spent, hidden = {"exact": [], "behind": []}, {"exact": [], "behind": []}, []
             for _ in range(asked.turns):
                 for way in steps:
-                    seconds, exchanges, _ = steps_of(asked, ranks, way, SHORT + asked.steps)
-                    steps[way] += seconds[SHORT:]
-                    spent[way] += [one["seconds"] for one in exchanges[SHORT:]]
-                    hidden += [one["hidden"] for one in exchanges[SHORT:] if way == "exact"]
+                    seconds, exchanges, _ = steps_of(asked, ranks, way, SHORT_STEPS + asked.steps)
+                    steps[way] += seconds[SHORT_STEPS:]
+                    spent[way] += [one["seconds"] for one in exchanges[SHORT_STEPS:]]
+                    hidden += [one["hidden"] for one in exchanges[SHORT_STEPS:] if way == "exact"]
             median = lambda of: 1e3 * statistics.median(of)
             ahead, behind = median(steps["exact"]), median(steps["behind"])
             lines.append(
@@ -121,7 +121,7 @@ def turns(asked):
 
 def torch(asked, ranks, hook):
     """Median seconds of a step of PyTorch's."""
-    script = [asked.python, HERE / "torch_ranks.py", asked.width, BATCH // ranks, *IMAGE, SHORT + asked.steps, hook]
+    script = [asked.python, HERE / "torch_ranks.py", asked.width, BATCH // ranks, *IMAGE, SHORT_STEPS + asked.steps, hook]
     network = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(ranks)}
     start = lambda rank: subprocess.Popen(
         [str(word) for word in script],

@@ -212,7 +212,7 @@ def check(site):
     """Whether links lead somewhere."""
     read, bad = {}, []
 
-    def of(page):
+    def read_page(page):
         if page not in read:
             read[page] = Links()
             read[page].feed(page.read_text())
@@ -221,18 +221,18 @@ def check(site):
     pages = [page for page in site.glob("*.html") if page.name not in ("404.html", "print.html", "toc.html")]
     pages += site.glob("api/gradscale*/index.html")
     for one in pages:
-        for link in of(one).links:
+        for link in read_page(one).links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
             there = (one.parent / unquote(parts.path)).resolve() if parts.path else one
             missing = not there.exists()
             if not missing and parts.fragment and there.suffix == ".html":
-                missing = unquote(parts.fragment) not in of(there).places
+                missing = unquote(parts.fragment) not in read_page(there).places
             # Lines of a source are marked by a script.
             if missing and not (there.exists() and re.fullmatch(r"\d+-\d+", parts.fragment)):
                 bad.append(f"{one.relative_to(site)}: {link}")
-    print(f"{len(pages)} pages, {sum(len(of(one).links) for one in pages)} links")
+    print(f"{len(pages)} pages, {sum(len(read_page(one).links) for one in pages)} links")
     if bad:
         sys.exit("lead nowhere:\n" + "\n".join(bad))
 

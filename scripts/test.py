@@ -25,7 +25,7 @@ STARTED = time.monotonic()
 # only by the best instruction set and core's own definition.
 SPARSE = {"GRADSCALE_CASTS": "sparse"}
 BRIEF = {"GRADSCALE_BRIEF": "1"}
-USUAL = {
+BRIEF_ENVIRONMENT = {
     ("gradscale-core", "exhaustive"): SPARSE,
     # All inputs on the best instruction set, few on the others, which emulated processors run as well.
     ("gradscale-cpu", "conformance"): {"GRADSCALE_BRIEF": "others"},
@@ -39,7 +39,7 @@ USUAL = {
 # And if everything is.
 ALL = {("gradscale-engine-tests", "ranks"): {"GRADSCALE_STEPS": "100"}}
 # Those that take long, in the order in which they begin; the others follow.
-LONG = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
+LONGEST_FIRST = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
 # What gives an answer within minutes after a small change: one device, no program that takes long.
 QUICK = """chain golden mistakes policy prop_models prop_sites prop_solve prop_stats prop_words schedules sites
     conformance threads engine checkpoint shift operands import
@@ -313,7 +313,7 @@ def built(*command):
 
 def program(package, target, path, folder, mode):
     """The job of a test program. Tests print what they have counted."""
-    environment = (ALL if mode == "--all" else USUAL).get((package, target), {})
+    environment = (ALL if mode == "--all" else BRIEF_ENVIRONMENT).get((package, target), {})
     if mode == "--quick":
         environment = {**SPARSE, **BRIEF}
     # Tests of wgpu that need a driver find none here; they have a part of their own.
@@ -367,8 +367,8 @@ def programs(tests, mode):
     if mode == "--quick":
         found = [one for one in found if one[0] not in ("gradscale-wgpu", "gradscale-cuda")]
         tests.left_out.append("all devices but the CPU, most inputs, examples of the documentation: ./test.sh")
-    long = {name: i for i, name in enumerate(LONG)}
-    return [program(*one, mode) for one in sorted(found, key=lambda one: long.get(one[1], len(LONG)))]
+    long = {name: i for i, name in enumerate(LONGEST_FIRST)}
+    return [program(*one, mode) for one in sorted(found, key=lambda one: long.get(one[1], len(LONGEST_FIRST)))]
 
 
 def parts(mode):

@@ -23,8 +23,8 @@ const CHECKSUM_BYTES: usize = 4;
 pub(crate) const MASTER: &str = "master";
 /// Raised whenever an older program could misread a newer file. 4: steps of each group; 3: all settings; 2: checksums.
 const FORMAT: u32 = 4;
-/// Of a training whose groups have all had the same steps: what older programs read rightly.
-const TOGETHER: u32 = 3;
+/// Format version of a training whose parameter groups share one step count. Older programs read it.
+const FORMAT_SHARED_STEP_COUNT: u32 = 3;
 /// The first with checksums.
 const CHECKSUMS: u32 = 2;
 
@@ -140,7 +140,7 @@ pub(crate) fn write(
 ) -> Result<Vec<u8>, CheckpointError> {
     let unwritable = |error: &dyn fmt::Display| CheckpointError::Unwritable(error.to_string());
     let checksums = tensors.iter().map(|(name, _, bytes)| (name.clone(), crc32c::crc32c(bytes))).collect();
-    let format = if together { TOGETHER } else { FORMAT };
+    let format = if together { FORMAT_SHARED_STEP_COUNT } else { FORMAT };
     let entry = Entry { format, metadata: metadata.clone(), checksums, training };
     let json = serde_json::to_string(&entry).map_err(|error| unwritable(&error))?;
     let mut views = Vec::new();

@@ -55,7 +55,7 @@ fn words(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn of(settings: &[(&str, Value)]) -> Configuration {
+    fn configuration(settings: &[(&str, Value)]) -> Configuration {
         let mut all = Configuration::default();
         settings.iter().for_each(|(name, value)| all.set(*name, value.clone()));
         all
@@ -63,14 +63,20 @@ mod tests {
 
     #[test]
     fn differences_are_named() {
-        let there = of(&[("rule", "Sgd".into()), ("momentum", 0.9.into()), ("lr", 0.1.into())]);
-        let here = of(&[("rule", "Adam".into()), ("betas", vec![0.9, 0.999].into()), ("lr", 0.1.into())]);
+        let there = configuration(&[("rule", "Sgd".into()), ("momentum", 0.9.into()), ("lr", 0.1.into())]);
+        let here = configuration(&[("rule", "Adam".into()), ("betas", vec![0.9, 0.999].into()), ("lr", 0.1.into())]);
         let said = |there: &Configuration, here: &Configuration| {
             there.differences(here).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(said(&there, &here), ["rule Sgd there, Adam here"]);
-        let more = of(&[("rule", "Sgd".into()), ("momentum", 0.9.into()), ("lr", 0.1.into()), ("head", Value::Null)]);
-        let group = of(&[("rule", "Sgd".into()), ("momentum", 0.9.into()), ("lr", 0.1.into()), ("head", 2.into())]);
+        let more = configuration(&[
+            ("rule", "Sgd".into()),
+            ("momentum", 0.9.into()),
+            ("lr", 0.1.into()),
+            ("head", Value::Null),
+        ]);
+        let group =
+            configuration(&[("rule", "Sgd".into()), ("momentum", 0.9.into()), ("lr", 0.1.into()), ("head", 2.into())]);
         assert_eq!(said(&more, &group), ["head none there, 2 here"]);
         assert_eq!(said(&there, &group), ["head none there, 2 here"]);
         assert_eq!(said(&there, &there), [""; 0]);
@@ -79,8 +85,12 @@ mod tests {
     /// Also numbers of f32 that no f64 is equal to, and what is no number.
     #[test]
     fn what_is_read_is_what_was_written() {
-        let mut all =
-            of(&[("a", 0.1.into()), ("b", (-3).into()), ("c", u64::MAX.into()), ("d", f64::MIN_POSITIVE.into())]);
+        let mut all = configuration(&[
+            ("a", 0.1.into()),
+            ("b", (-3).into()),
+            ("c", u64::MAX.into()),
+            ("d", f64::MIN_POSITIVE.into()),
+        ]);
         for (name, value) in [("e", 0.1), ("f", f32::MIN_POSITIVE), ("g", f32::INFINITY), ("h", 1e-8), ("i", 3e38)] {
             all.set_single(name, value);
         }

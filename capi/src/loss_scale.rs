@@ -94,7 +94,7 @@ impl gs_loss_scale {
         Ok(LossScale::from_words(words.get(..length).ok_or(GS_DAMAGED)?)?)
     }
 
-    fn of(scale: &LossScale) -> Self {
+    fn from_scale(scale: &LossScale) -> Self {
         let words = scale.to_words();
         let mut content = [0; GS_LOSS_SCALE_WORDS - 2];
         if let [length, rest @ ..] = content.as_mut_slice() {
@@ -111,7 +111,7 @@ impl gs_loss_scale {
 /// As [`write`].
 unsafe fn create(to: *mut gs_loss_scale, make: impl FnOnce() -> Result<LossScale, gs_status>) -> gs_status {
     // SAFETY: promised by the caller.
-    answer(|| unsafe { write(to, gs_loss_scale::of(&make()?)) })
+    answer(|| unsafe { write(to, gs_loss_scale::from_scale(&make()?)) })
 }
 
 /// A constant scale: a power of two from 2^-126 to 2^126.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn gs_loss_scale_update(
         let amax = (!amax.is_nan()).then_some(Scaled::new(amax, at));
         inside.update(&Feedback { found_inf: found_inf != 0, amax });
         // SAFETY: promised by the caller.
-        unsafe { write(scale, gs_loss_scale::of(&inside)) }
+        unsafe { write(scale, gs_loss_scale::from_scale(&inside)) }
     })
 }
 

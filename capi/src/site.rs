@@ -170,7 +170,7 @@ impl gs_site {
         Ok(Site::from_words(words.try_into().map_err(|_| GS_DAMAGED)?)?)
     }
 
-    pub(crate) fn of(site: &Site) -> Self {
+    pub(crate) fn from_site(site: &Site) -> Self {
         Self { words: seal(Tag::Site, &site.to_words()) }
     }
 }
@@ -182,7 +182,7 @@ unsafe fn change(site: *mut gs_site, by: impl FnOnce(&mut Site) -> Result<(), gs
     let mut inside = unsafe { read(site)? }.open()?;
     by(&mut inside)?;
     // SAFETY: promised by the caller.
-    unsafe { write(site, gs_site::of(&inside)) }
+    unsafe { write(site, gs_site::from_site(&inside)) }
 }
 
 /// The usual settings: FP16, every 10 steps, with the memory of 16 rows, at most one value in a thousand flushed.
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
             },
         };
         // SAFETY: promised by the caller.
-        unsafe { write(site, gs_site::of(&Site::new(config)?)) }
+        unsafe { write(site, gs_site::from_site(&Site::new(config)?)) }
     })
 }
 
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn gs_site_decide(
         // SAFETY: promised by the caller. The exponent first: where it has no place, nothing is decided.
         unsafe {
             write(exponent, alpha)?;
-            write(site, gs_site::of(&inside))
+            write(site, gs_site::from_site(&inside))
         }
     })
 }

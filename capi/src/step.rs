@@ -118,7 +118,7 @@ pub unsafe extern "C" fn gs_step_end(
                 }
                 site.finish(&row, end);
             }
-            *place = gs_site::of(&site);
+            *place = gs_site::from_site(&site);
         }
         let done = gs_outcome { next: next as u32, cause: cause as u32, site: first };
         // SAFETY: promised by the caller, and checked.

@@ -23,7 +23,7 @@ pub enum Class {
 ///
 /// ```
 /// use gradscale_core::{format::Format, parts::Parts};
-/// let parts = Parts::of(Format::FP32, 6.5f32.to_bits());
+/// let parts = Parts::decompose(Format::FP32, 6.5f32.to_bits());
 /// assert_eq!(parts.to_string(), "0 10000001 10100000000000000000000 in binary32 is 6.5");
 /// assert_eq!((parts.exponent, parts.significand), (2, 13 << 20));
 /// ```
@@ -49,7 +49,7 @@ pub struct Parts {
 impl Parts {
     /// Takes `bits` apart. Bits above the format's width are ignored.
     #[must_use]
-    pub const fn of(format: Format, bits: u32) -> Self {
+    pub const fn decompose(format: Format, bits: u32) -> Self {
         let mantissa_bits = format.mantissa_bits();
         let magnitude = bits & (format.sign_mask() - 1);
         let exponent_field = magnitude >> mantissa_bits;

@@ -4,14 +4,14 @@ import { call, changes, reads, writes } from "./library.js";
 import { Row, bytesOf as bytesOfRow } from "./row.js";
 import { Site, bytesOf as bytesOfSite } from "./site.js";
 
-const NEXT = /** @type {const} */ (["step", "repeat", "skip"]);
+const NEXT_STEPS = /** @type {const} */ (["step", "repeat", "skip"]);
 const CAUSES = /** @type {const} */ ([null, "overflowed", "infinite", "nan"]);
 
 /** @typedef {{ foundInf: boolean, repeatable?: boolean, failed?: number }} StepOptions */
 /**
  * How a step ended.
  * @typedef {object} Outcome
- * @property {(typeof NEXT)[number]} next `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
+ * @property {(typeof NEXT_STEPS)[number]} next `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
  *   again. `"skip"`: nothing may; go on with the next batch.
  * @property {(typeof CAUSES)[number]} cause What was seen at the site where values stopped being finite.
  * @property {number | undefined} site Its index, if there is one.
@@ -44,7 +44,7 @@ export function stepEnd(sites, rows, settings) {
   const view = new DataView(outcome.buffer);
   const site = Number(view.getBigUint64(8, true));
   return {
-    next: NEXT[view.getUint32(0, true)],
+    next: NEXT_STEPS[view.getUint32(0, true)],
     cause: CAUSES[view.getUint32(4, true)],
     site: site < inside.length ? site : undefined,
   };

@@ -8,8 +8,8 @@ pub type Variances = [f32; 2];
 /// Those of SSD, and of what Faster R-CNN says of its regions.
 pub(super) const VARIANCES: Variances = [0.1, 0.2];
 
-/// Where the logarithm of a size ends, so that no exponential overflows: ln(1000 / 16), as torchvision's.
-const MOST: f32 = 4.135_166_6;
+/// Maximum logarithm of a size, so that no exponential overflows: ln(1000 / 16), as in torchvision.
+const MAX_LOG_SIZE: f32 = 4.135_166_6;
 
 /// Centre and size.
 fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
@@ -47,6 +47,7 @@ pub fn decode(code: [f32; 4], default: Corners) -> Corners {
 pub fn decode_with([x, y, width, height]: [f32; 4], default: Corners, [of_centre, of_size]: Variances) -> Corners {
     let [at_x, at_y, wide, high] = centred(default);
     let (x, y) = (at_x + x * of_centre * wide, at_y + y * of_centre * high);
-    let [width, height] = [(width, wide), (height, high)].map(|(code, side)| (code * of_size).min(MOST).exp() * side);
+    let [width, height] =
+        [(width, wide), (height, high)].map(|(code, side)| (code * of_size).min(MAX_LOG_SIZE).exp() * side);
     [x - 0.5 * width, y - 0.5 * height, x + 0.5 * width, y + 0.5 * height]
 }

@@ -132,7 +132,7 @@ pub enum Scaling {
 ///
 /// use gradscale::{GradientScaling, core::amp::{Level, Precision}};
 /// let method = Method::gradient_scaling(GradientScaling::exact().with_gamma(1e-4)?.with_interval(5)?)
-///     .with_level(Level::O2)
+///     .at_level(Level::O2)
 ///     .with_layer("net.encoder", Precision::Single);
 /// assert_eq!(method.to_string(), "gs:gamma=0.0001,interval=5,amp=O2,f32=net.encoder");
 /// assert_eq!(method.to_string().parse(), Ok(method));
@@ -153,32 +153,32 @@ pub struct Method {
 }
 
 impl Method {
-    const fn of(level: Level, scaling: Scaling) -> Self {
+    const fn at_level(level: Level, scaling: Scaling) -> Self {
         Self { amp: AmpPolicy::new(level), layers: Layers::none(), scaling, weight_gradients: Precision::Single }
     }
 
     /// All in f32: the baseline.
     #[must_use]
     pub const fn fp32() -> Self {
-        Self::of(Level::O0, Scaling::Loss(LossScale::None))
+        Self::at_level(Level::O0, Scaling::Loss(LossScale::None))
     }
 
     /// Mixed precision (O1) with gradient scaling by the exact rule: what you want.
     #[must_use]
     pub const fn mixed() -> Self {
-        Self::of(Level::O1, Scaling::Gradient(GradientScaling::exact()))
+        Self::at_level(Level::O1, Scaling::Gradient(GradientScaling::exact()))
     }
 
     /// Mixed precision (O1) with a loss scale.
     #[must_use]
     pub const fn loss_scale(schedule: LossScale) -> Self {
-        Self::of(Level::O1, Scaling::Loss(schedule))
+        Self::at_level(Level::O1, Scaling::Loss(schedule))
     }
 
     /// Mixed precision (O1) with a scale for each gradient.
     #[must_use]
     pub const fn gradient_scaling(scaling: GradientScaling) -> Self {
-        Self::of(Level::O1, Scaling::Gradient(scaling))
+        Self::at_level(Level::O1, Scaling::Gradient(scaling))
     }
 }
 

@@ -106,7 +106,7 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
     let expanded = baselines::expand(text);
     let text = expanded.as_deref().unwrap_or(text);
     let (name, mut options) = match text.find([':', ',']) {
-        Some(end) => (&text[..end], Options::of(&text[end + 1..])?),
+        Some(end) => (&text[..end], Options::parse(&text[end + 1..])?),
         None => (text, Options::default()),
     };
     options.steps = steps;
@@ -144,7 +144,7 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn of(text: &'a str) -> Result<Self, String> {
+    fn parse(text: &'a str) -> Result<Self, String> {
         let mut options = Self::default();
         for (at, part) in text.split(',').map(str::trim).filter(|part| !part.is_empty()).enumerate() {
             match part.split_once('=') {

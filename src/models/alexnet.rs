@@ -27,7 +27,7 @@ impl AlexNet {
             let mut at = scope.at(&format!("features.{index}"));
             Conv2d::new(&mut at, from, to, kernel).bias(&mut at)
         };
-        let [first, second, third, last] = [64, 192, 384, 256].map(|channels| scale.of(channels));
+        let [first, second, third, last] = [64, 192, 384, 256].map(|channels| scale.scale_channels(channels));
         let stem =
             if scale.small { layer(0, inputs, first, 5) } else { layer(0, inputs, first, 11).stride(4).pad([2; 2]) };
         let convs = vec![
@@ -38,7 +38,7 @@ impl AlexNet {
             layer(10, last, last, 3),
         ];
         let windows = if scale.small { 3 } else { 6 };
-        let hidden = scale.of(4096);
+        let hidden = scale.scale_channels(4096);
         let mut linear = |index: usize, from, to| Linear::new(&mut scope.at(&format!("classifier.{index}")), from, to);
         let linears =
             [linear(1, windows * windows * last, hidden), linear(4, hidden, hidden), linear(6, hidden, classes)];

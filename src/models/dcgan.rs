@@ -5,8 +5,8 @@ use crate::{
     nn::{BatchNorm, Conv2d, ConvTranspose2d, Module},
 };
 
-/// Rows and columns of the smallest images between the networks' layers.
-const LEAST: usize = 4;
+/// Rows and columns of the smallest feature maps, in pixels.
+const MIN_SIDE: usize = 4;
 /// Kernels of all layers.
 const KERNEL: usize = 4;
 /// What is left of negative values in the discriminator.
@@ -44,7 +44,7 @@ impl GanSize {
     /// Rows and columns of images.
     #[must_use]
     pub const fn side(self) -> usize {
-        LEAST << self.levels
+        MIN_SIDE << self.levels
     }
 
     /// Channels of the layer whose images are so often halved.

@@ -11,8 +11,8 @@ use gradscale_core::ops::Conv2d;
 /// that a stride of 1 keeps a size.
 const KERNELS: [[u32; 2]; 2] = [[11, 41], [11, 21]];
 const STRIDES: [[u32; 2]; 2] = [[2, 2], [1, 2]];
-/// Where ReLU ends.
-const MOST: f32 = 20.0;
+/// Upper limit of the clipped ReLU, as in Deep Speech 2.
+const RELU_LIMIT: f32 = 20.0;
 
 /// Frames of a spectrogram to logits of characters: two convolutions over time and frequency with clipped ReLU,
 /// bidirectional GRU layers, a linear layer. Every layer but the first recurrent one reads what a batch normalisation over
@@ -130,7 +130,11 @@ impl DeepSpeech {
         let mut x = before_the_end(x, "frames", frames);
         for (conv, norm) in &self.convolutions {
             let normal = norm.frames(conv.forward(x), steps);
-            x = before_the_end(normal.clipped_relu(MOST).named(&format!("{}.relu", conv.name)), &conv.name, steps);
+            x = before_the_end(
+                normal.clipped_relu(RELU_LIMIT).named(&format!("{}.relu", conv.name)),
+                &conv.name,
+                steps,
+            );
         }
         // From here on frames have width 1.
         let [n, t, w, c] = x.shape().sizes();

@@ -61,7 +61,7 @@ const PAPER: Layout = Layout {
 };
 
 /// Without its fourth pooling.
-const SMALL: Layout = Layout {
+const WITHOUT_FOURTH_POOLING: Layout = Layout {
     side: 128,
     poolings: 3,
     sizes: &[8.0, 16.0, 32.0, 64.0],
@@ -72,7 +72,7 @@ const SMALL: Layout = Layout {
 };
 
 const fn layout(small: bool) -> &'static Layout {
-    if small { &SMALL } else { &PAPER }
+    if small { &WITHOUT_FOURTH_POOLING } else { &PAPER }
 }
 
 /// VGG-16's convolutions, of whose features a small network proposes regions: at each place it tells of nine anchors whether
@@ -128,7 +128,7 @@ impl FasterRcnn {
     pub fn new(scope: &mut Scope<'_>, scale: Scale, classes: usize) -> Self {
         let (layout, small) = (layout(scale.small), scale.small);
         let features = Features::new(&mut scope.at("backbone"), 3, scale, small);
-        let [channels, units] = [CHANNELS, DENSE].map(|whole| scale.of(whole));
+        let [channels, units] = [CHANNELS, DENSE].map(|whole| scale.scale_channels(whole));
         let answer = |std| Init::Normal { mean: 0.0, std };
         // What is small begins untrained: through so small weights little would come.
         let inner = if small { Init::HeNormal } else { answer(0.01) };

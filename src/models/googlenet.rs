@@ -41,8 +41,9 @@ struct Head {
 
 impl Head {
     fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, classes: usize) -> Self {
-        let (conv, hidden) = (Unit::new(scope, scale, from, conv("conv", 128, 1)), scale.of(1024));
-        let first = Linear::new(&mut scope.at("fc1"), usize::from(WINDOWS * WINDOWS) * scale.of(128), hidden);
+        let (conv, hidden) = (Unit::new(scope, scale, from, conv("conv", 128, 1)), scale.scale_channels(1024));
+        let first =
+            Linear::new(&mut scope.at("fc1"), usize::from(WINDOWS * WINDOWS) * scale.scale_channels(128), hidden);
         Self { conv, first, second: Linear::new(&mut scope.at("fc2"), hidden, classes), dropout: scale.drops(0.7) }
     }
 }
@@ -72,10 +73,10 @@ impl GoogLeNet {
         let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
         let stem = [
             Unit::new(scope, scale, inputs, first),
-            Unit::new(scope, scale, scale.of(64), conv("conv2", 64, 1)),
-            Unit::new(scope, scale, scale.of(64), conv("conv3", 192, 3)),
+            Unit::new(scope, scale, scale.scale_channels(64), conv("conv2", 64, 1)),
+            Unit::new(scope, scale, scale.scale_channels(64), conv("conv3", 192, 3)),
         ];
-        let mut from = scale.of(192);
+        let mut from = scale.scale_channels(192);
         let mut block = |(name, [one, before, three, before_second, second, pool]): (&str, [usize; 6])| {
             let at = &mut scope.at(name);
             let block = Block::new(scale, from)
@@ -132,6 +133,8 @@ impl Vision for GoogLeNet {
     }
 
     fn flattened(&self) -> Vec<(&'static str, [usize; 3])> {
-        ["aux1.fc1", "aux2.fc1"].map(|name| (name, [WINDOWS.into(), WINDOWS.into(), self.scale.of(128)])).to_vec()
+        ["aux1.fc1", "aux2.fc1"]
+            .map(|name| (name, [WINDOWS.into(), WINDOWS.into(), self.scale.scale_channels(128)]))
+            .to_vec()
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Unit {
 impl Unit {
     /// So many channels of the paper's, of `from` of this network.
     pub fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, plan: Conv) -> Self {
-        let (mut at, to) = (scope.at(plan.name), scale.of(plan.to));
+        let (mut at, to) = (scope.at(plan.name), scale.scale_channels(plan.to));
         let conv = Conv2d::rectangular(&mut at.at("conv"), from, to, plan.kernel, Init::HeNormal);
         let conv = conv.stride(plan.stride).pad(plan.pad);
         Self { conv, norm: BatchNorm::new(&mut at.at("bn"), to).eps(EPS) }
@@ -135,10 +135,10 @@ impl Block {
         let mut all = Vec::new();
         for plan in units {
             all.push(Unit::new(scope, scale, from, *plan));
-            from = scale.of(plan.to);
+            from = scale.scale_channels(plan.to);
         }
         let ends: Vec<Unit> = fork.iter().map(|plan| Unit::new(scope, scale, from, *plan)).collect();
-        self.to += if fork.is_empty() { from } else { fork.iter().map(|plan| scale.of(plan.to)).sum() };
+        self.to += if fork.is_empty() { from } else { fork.iter().map(|plan| scale.scale_channels(plan.to)).sum() };
         self.branches.push(Branch { before, units: all, fork: ends });
         self
     }

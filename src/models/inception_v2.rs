@@ -26,8 +26,8 @@ const BLOCKS: [(&str, [usize; 6]); 10] = [
     ("5a", [352, 192, 320, 160, 224, 128]),
     ("5b", [352, 192, 320, 192, 224, 128]),
 ];
-/// The block whose branch of a pooling takes the largest values and not means.
-const LARGEST: &str = "5b";
+/// Block whose pooling branch is max pooling; the others average.
+const MAX_POOLING_BLOCK: &str = "5b";
 
 /// Three convolutions, ten blocks of branches, the mean of the image and a linear layer. For small pictures the first
 /// kernel is 3 × 3 at stride 1, and no pooling follows it.
@@ -45,10 +45,10 @@ impl InceptionV2 {
         let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
         let stem = [
             Unit::new(scope, scale, inputs, first),
-            Unit::new(scope, scale, scale.of(64), conv("conv2", 64, 1)),
-            Unit::new(scope, scale, scale.of(64), conv("conv3", 192, 3)),
+            Unit::new(scope, scale, scale.scale_channels(64), conv("conv2", 64, 1)),
+            Unit::new(scope, scale, scale.scale_channels(64), conv("conv3", 192, 3)),
         ];
-        let (mut from, mut blocks) = (scale.of(192), Vec::new());
+        let (mut from, mut blocks) = (scale.scale_channels(192), Vec::new());
         for (name, [one, before, three, before_two, two, pool]) in BLOCKS {
             let at = &mut scope.at(&format!("inception{name}"));
             let stride = if one == 0 { 2 } else { 1 };
@@ -74,7 +74,7 @@ impl InceptionV2 {
             block = match pool {
                 0 => block.branch(at, Before::Halve(Windows::Padded), &[]),
                 pool => {
-                    let before = if name == LARGEST { Before::Max } else { Before::Average };
+                    let before = if name == MAX_POOLING_BLOCK { Before::Max } else { Before::Average };
                     block.branch(at, before, &[conv("branch4.1", pool, 1)])
                 }
             };

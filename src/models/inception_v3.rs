@@ -54,10 +54,16 @@ impl InceptionV3 {
         };
         let third = conv("Conv2d_2b_3x3", 64, 3);
         let fourth = conv("Conv2d_3b_1x1", 80, 1);
-        let channels = [inputs, scale.of(32), scale.of(32), scale.of(64), scale.of(80)];
+        let channels = [
+            inputs,
+            scale.scale_channels(32),
+            scale.scale_channels(32),
+            scale.scale_channels(64),
+            scale.scale_channels(80),
+        ];
         let plans = [first, second, third, fourth, fifth];
         let stem: [Unit; 5] = std::array::from_fn(|i| Unit::new(scope, scale, channels[i], plans[i]));
-        let (mut from, mut blocks) = (scale.of(192), Vec::new());
+        let (mut from, mut blocks) = (scale.scale_channels(192), Vec::new());
         let mut add = |block: Block| -> usize {
             blocks.push(block);
             blocks[blocks.len() - 1].channels()
@@ -73,9 +79,9 @@ impl InceptionV3 {
             let at = &mut scope.at("AuxLogits");
             let convs = [
                 Unit::new(at, scale, from, conv("conv0", 128, 1)),
-                Unit::new(at, scale, scale.of(128), conv("conv1", 768, 5).pad(0)),
+                Unit::new(at, scale, scale.scale_channels(128), conv("conv1", 768, 5).pad(0)),
             ];
-            Head { convs, last: Linear::new(&mut at.at("fc"), scale.of(768), classes) }
+            Head { convs, last: Linear::new(&mut at.at("fc"), scale.scale_channels(768), classes) }
         });
         from = add(halving_again(&mut scope.at("Mixed_7a"), Block::new(scale, from)));
         for name in ["Mixed_7b", "Mixed_7c"] {

@@ -2,8 +2,8 @@
 
 use crate::nn::Dropout;
 
-/// Channels of the paper's networks are counted in these parts: their first layers mostly have so many.
-const WHOLE: usize = 64;
+/// Channels of the first layer at full width. Widths of other layers are scaled by width / 64.
+const FULL_WIDTH: usize = 64;
 
 /// How large a network is.
 ///
@@ -24,7 +24,7 @@ pub struct Scale {
 
 impl Scale {
     /// The paper's.
-    pub const PAPER: Self = Self { width: WHOLE, small: false, dropout: true };
+    pub const PAPER: Self = Self { width: FULL_WIDTH, small: false, dropout: true };
 
     /// For small pictures, with a first layer of about `width` channels.
     #[must_use]
@@ -33,8 +33,8 @@ impl Scale {
     }
 
     /// What becomes of a layer's channels.
-    pub(super) const fn of(self, channels: usize) -> usize {
-        (channels * self.width).div_ceil(WHOLE)
+    pub(super) const fn scale_channels(self, channels: usize) -> usize {
+        (channels * self.width).div_ceil(FULL_WIDTH)
     }
 
     /// Drops this share.

@@ -28,9 +28,9 @@ impl SegNetVgg {
         let encoder = Features::new(&mut scope.at("features"), inputs, scale, true);
         let mut decoder = Vec::new();
         for (level, &(channels, count)) in LEVELS.iter().enumerate().rev() {
-            let from = scale.of(channels);
+            let from = scale.scale_channels(channels);
             // The last convolution of a level gives what the level above reads; of the first level it is the classifier.
-            let to = level.checked_sub(1).map(|above| scale.of(LEVELS[above].0));
+            let to = level.checked_sub(1).map(|above| scale.scale_channels(LEVELS[above].0));
             let outs = std::iter::repeat_n(from, count - 1).chain(to);
             let layers = outs.enumerate().map(|(i, to)| {
                 let at = &mut scope.at(&format!("decoder{}.{i}", level + 1));
@@ -40,7 +40,7 @@ impl SegNetVgg {
             decoder.push(layers.collect());
         }
         let at = &mut scope.at("classifier");
-        let classifier = Conv2d::with_init(at, scale.of(LEVELS[0].0), classes, 3, Init::HeNormal).bias(at);
+        let classifier = Conv2d::with_init(at, scale.scale_channels(LEVELS[0].0), classes, 3, Init::HeNormal).bias(at);
         Self { encoder, decoder, classifier }
     }
 }

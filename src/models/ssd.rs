@@ -49,7 +49,7 @@ struct Layout {
 
 const HALVES: Extra = (128, 256, 3, 2, 1);
 const INNER: Extra = (128, 256, 3, 1, 0);
-const FIRST: Extra = (256, 512, 3, 2, 1);
+const REDUCE_AND_HALVE: Extra = (256, 512, 3, 2, 1);
 
 /// That of torchvision's `ssd300_vgg16`.
 const SSD_300: Layout = Layout {
@@ -59,7 +59,7 @@ const SSD_300: Layout = Layout {
     strides: &[8, 16, 32, 64, 100, 300],
     scales: &[0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05],
     ratios: &[&[2.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0], &[2.0]],
-    extras: &[FIRST, HALVES, INNER, INNER],
+    extras: &[REDUCE_AND_HALVE, HALVES, INNER, INNER],
 };
 
 /// That of the paper's implementation for PASCAL VOC.
@@ -70,7 +70,7 @@ const SSD_512: Layout = Layout {
     strides: &[8, 16, 32, 64, 128, 256, 512],
     scales: &[0.07, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.05],
     ratios: &[&[2.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0], &[2.0]],
-    extras: &[FIRST, HALVES, HALVES, HALVES, (128, 256, 4, 1, 1)],
+    extras: &[REDUCE_AND_HALVE, HALVES, HALVES, HALVES, (128, 256, 4, 1, 1)],
 };
 
 const SMALL_300: Layout = Layout {
@@ -80,7 +80,7 @@ const SMALL_300: Layout = Layout {
     strides: &[8, 16, 32, 64],
     scales: &[0.07, 0.15, 0.33, 0.51, 0.69],
     ratios: &[&[2.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0]],
-    extras: &[FIRST, HALVES],
+    extras: &[REDUCE_AND_HALVE, HALVES],
 };
 
 const SMALL_512: Layout = Layout {
@@ -90,7 +90,7 @@ const SMALL_512: Layout = Layout {
     strides: &[8, 16, 32, 64, 192],
     scales: &[0.07, 0.15, 0.3, 0.45, 0.6, 0.75],
     ratios: &[&[2.0], &[2.0, 3.0], &[2.0, 3.0], &[2.0], &[2.0]],
-    extras: &[FIRST, HALVES, INNER],
+    extras: &[REDUCE_AND_HALVE, HALVES, INNER],
 };
 
 impl SsdSize {
@@ -182,14 +182,14 @@ impl Ssd {
             let at = &mut backbone.at(name);
             Conv2d::with_init(at, from, to, kernel, init).bias(at)
         };
-        let wide = scale.of(DENSE);
+        let wide = scale.scale_channels(DENSE);
         // Behind the fifth level.
         let index = 1 + LEVELS[4].1 * numbers(scale);
         let first = conv(&format!("extra.0.{index}.1"), features, wide, 3).dilation(layout.dilation);
         let dense = [first, conv(&format!("extra.0.{index}.3"), wide, wide, 1)];
         let (mut from, mut extras, mut channels) = (wide, Vec::new(), vec![features, wide]);
         for (i, &(middle, to, kernel, stride, pad)) in layout.extras.iter().enumerate() {
-            let [middle, to] = [middle, to].map(|channels| scale.of(channels));
+            let [middle, to] = [middle, to].map(|channels| scale.scale_channels(channels));
             let first = conv(&format!("extra.{}.0", i + 1), from, middle, 1);
             let second = conv(&format!("extra.{}.2", i + 1), middle, to, kernel).stride(stride).pad([pad; 2]);
             extras.push([first, second]);
@@ -274,7 +274,7 @@ fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<Layer>>, usize) {
     let init = if scale.small { Init::HeNormal } else { Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 } };
     let (mut from, mut index, mut levels) = (3, 0, Vec::new());
     for (level, (channels, count)) in LEVELS.into_iter().enumerate() {
-        let to = scale.of(channels);
+        let to = scale.scale_channels(channels);
         if level == 4 {
             index = 1;
         }

@@ -80,13 +80,13 @@ pub struct TorchResNet {
 impl TorchResNet {
     /// First weights as torchvision's.
     pub fn new(scope: &mut Scope<'_>, depth: ResNetDepth, inputs: usize, scale: Scale, classes: usize) -> Self {
-        let mut from = scale.of(64);
+        let mut from = scale.scale_channels(64);
         let (kernel, stride) = if scale.small { (3, 1) } else { (7, 2) };
         let first = layer(scope, ["conv1", "bn1"], [inputs, from], kernel, stride);
         let (plan, strided) = depth.layers();
         let mut blocks = Vec::new();
         for (stage, count) in depth.blocks().into_iter().enumerate() {
-            let channels = scale.of(64 << stage);
+            let channels = scale.scale_channels(64 << stage);
             for block in 0..count {
                 let at = &mut scope.at(&format!("layer{}.{block}", stage + 1));
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };

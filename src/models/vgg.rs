@@ -37,7 +37,7 @@ impl Features {
             Layer { conv, norm }
         };
         let level = |(channels, count): (usize, usize)| {
-            let layers = (0..count).map(|_| layer(scale.of(channels), &mut index)).collect();
+            let layers = (0..count).map(|_| layer(scale.scale_channels(channels), &mut index)).collect();
             // And so has the pooling.
             index += 1;
             layers
@@ -99,7 +99,7 @@ impl Vgg16 {
     fn build(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize, norm: bool) -> Self {
         let features = Features::new(&mut scope.at("features"), inputs, scale, norm);
         let windows = if scale.small { 1 } else { 7 };
-        let (last, hidden) = (scale.of(512), scale.of(4096));
+        let (last, hidden) = (scale.scale_channels(512), scale.scale_channels(4096));
         // Torchvision's deviation is meant for 4096 units: fewer want more, or little would come through.
         let init = if scale.small { Init::HeNormal } else { Init::Normal { mean: 0.0, std: 0.01 } };
         let mut linear =

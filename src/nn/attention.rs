@@ -81,7 +81,7 @@ impl SelfAttention {
         };
         let parts = self.inside.forward(x).split_as(&self.name, 3, &[width; 3]);
         let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what));
-        let turned = |x, what: &str| turn.map_or(x, |turn| turn.of(x, &format!("{}.{what}", self.name)));
+        let turned = |x, what: &str| turn.map_or(x, |turn| turn.rotate(x, &format!("{}.{what}", self.name)));
         Ok([turned(q, "query"), turned(k, "key"), v])
     }
 

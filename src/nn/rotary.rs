@@ -72,7 +72,7 @@ fn angle(channel: usize, width: usize) -> f64 {
 
 impl<'t> Turn<'t> {
     /// Queries or keys, `[n, heads, t, width]`, turned.
-    pub(super) fn of(&self, x: Var<'t>, name: &str) -> Var<'t> {
+    pub(super) fn rotate(&self, x: Var<'t>, name: &str) -> Var<'t> {
         let half = x.shape().channels() / 2;
         if !x.shape().channels().is_multiple_of(2) {
             let words = format!("heads of an even width are turned, not of {}", x.shape().channels());

@@ -12,8 +12,8 @@ use gradscale_core::{
     ops::{BinaryOp, Broadcast, Dim, Op, Strided, Unary},
 };
 
-/// Up to here every whole number is an f32.
-const MOST: u32 = 1 << 24;
+/// Largest integer up to which every integer is an f32, 2^24.
+const MAX_EXACT_INTEGER: u32 = 1 << 24;
 
 impl Var<'_> {
     /// 1 at the place of each label (u8 or u32) among so many classes, 0 at the others: `[n]` gives `[n, classes]`,
@@ -36,8 +36,8 @@ impl Var<'_> {
         self.traced(|| {
             let name = "one_hot";
             let count = size(name, classes)?;
-            if !(1..=MOST).contains(&count) {
-                let words = format!("there are 1 to {MOST} classes, not {classes}");
+            if !(1..=MAX_EXACT_INTEGER).contains(&count) {
+                let words = format!("there are 1 to {MAX_EXACT_INTEGER} classes, not {classes}");
                 return Err(TraceError::new(name, TraceErrorKind::Range(words)));
             }
             let shape = with_channels(self.shape(), classes);

@@ -183,7 +183,7 @@ impl Operator for Resample {
         let x = at.read(0)?.buf;
         let steps = self.steps(at, false)?;
         let Some((last, x)) = all_but_last(at, steps, x, Slot::ONE) else { return Ok(()) };
-        at.store(|y| last.of(x, y))
+        at.store(|y| last.operation(x, y))
     }
 
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
@@ -207,7 +207,7 @@ impl Operator for Resample {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let steps = self.steps(at, true)?;
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.of(x, y))
+        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.operation(x, y))
     }
 }
 
@@ -287,7 +287,7 @@ impl Operator for Repeat {
             }
         }
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.of(x, y))
+        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.operation(x, y))
     }
 }
 
@@ -305,7 +305,7 @@ enum Step {
 }
 
 impl Step {
-    const fn of(self, x: Buf, y: Target) -> Operation {
+    const fn operation(self, x: Buf, y: Target) -> Operation {
         match self {
             Self::Product(p, matrix) => Operation::Gemm { p, a: matrix, b: x, bias: None, y },
             Self::Sum(p) => Operation::Reduce { p, x, y },
@@ -319,6 +319,6 @@ fn all_but_last(
     at: &mut Context<'_, '_, '_>, mut steps: Vec<(Step, usize)>, from: Buf, slot: Slot,
 ) -> Option<(Step, Buf)> {
     let (last, _) = steps.pop()?;
-    let all = steps.into_iter().fold(from, |x, (step, len)| at.emit_temporary(len, slot, |y| step.of(x, y)));
+    let all = steps.into_iter().fold(from, |x, (step, len)| at.emit_temporary(len, slot, |y| step.operation(x, y)));
     Some((last, all))
 }

@@ -25,8 +25,8 @@ pub(crate) struct Owner(u64);
 impl Owner {
     /// Another one each time.
     fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Relaxed))
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT_ID.fetch_add(1, Relaxed))
     }
 }
 

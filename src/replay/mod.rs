@@ -140,7 +140,7 @@ impl From<&(crate::Source, f32)> for Part {
 }
 
 impl Decides {
-    fn of(operands: &Operands) -> Self {
+    fn from_operands(operands: &Operands) -> Self {
         match operands {
             Operands::Product { from, dy, w, terms: Terms { typical, worst } } => Self::Product {
                 from: from.into(),
@@ -177,7 +177,7 @@ impl Seen {
     /// What a site saw in a step, and what it has decided since.
     #[must_use]
     pub fn of(name: &str, row: &Stats, next: i32, operands: Option<&Operands>) -> Self {
-        let operands = operands.map(Decides::of);
+        let operands = operands.map(Decides::from_operands);
         Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), operands }
     }
 

@@ -11,8 +11,8 @@ pub const SIDE: usize = 16;
 /// Pixels of an image.
 pub const PIXELS: usize = SIDE * SIDE;
 
-/// Pixels along the longer side of a digit, which stands in the middle.
-const LARGEST: f32 = 12.0;
+/// Longer side of a centered digit, in pixels.
+const DIGIT_SIDE: f32 = 12.0;
 
 /// Half of a pen's width, in pixels, where nobody says another.
 pub const PEN: f32 = 0.85;
@@ -57,8 +57,9 @@ pub fn image(strokes: &[Stroke], pen: f32) -> [f32; PIXELS] {
     // A dot is a dot.
     let size = (most[0] - least[0]).max(most[1] - least[1]).max(1e-3);
     let place = |point: Point| -> Point {
-        let along =
-            |axis: usize| (point[axis] - (least[axis] + most[axis]) / 2.0) / size * (LARGEST - 1.0) + SIDE as f32 / 2.0;
+        let along = |axis: usize| {
+            (point[axis] - (least[axis] + most[axis]) / 2.0) / size * (DIGIT_SIDE - 1.0) + SIDE as f32 / 2.0
+        };
         [along(0), along(1)]
     };
     for stroke in strokes {

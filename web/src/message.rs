@@ -105,12 +105,12 @@ pub struct Site {
     pub flushed: f64,
     /// How many were zeros before.
     pub zeros: u64,
-    /// How many values were stored between 2^(`LEAST` + i − 1) and 2^(`LEAST` + i); the first and the last have all beyond.
+    /// How many values were stored between 2^(`FIRST_BIN_EXPONENT` + i − 1) and 2^(`FIRST_BIN_EXPONENT` + i); the first and the last have all beyond.
     pub stored: Vec<u32>,
 }
 
-/// The exponent of the first bin of [`Site::stored`].
-pub const LEAST: i32 = -60;
+/// Exponent of the first bin of [`Site::stored`].
+pub const FIRST_BIN_EXPONENT: i32 = -60;
 
 /// How many bins there are.
 pub const BINS: usize = 81;

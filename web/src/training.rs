@@ -2,7 +2,7 @@
 
 use crate::{
     digits::{self, PEN, PIXELS},
-    message::{Answer, BINS, LEAST, Report, Request, Site},
+    message::{Answer, BINS, FIRST_BIN_EXPONENT, Report, Request, Site},
 };
 use gradscale::{
     Input, InputType, Method, Parameters, Program, SiteReport, Trainer,
@@ -25,8 +25,8 @@ const RATE: f64 = 0.2;
 /// The network: pixels, two hidden layers, classes.
 const SIZES: [usize; 4] = [PIXELS, 96, 64, 10];
 
-/// Beyond that, f32 itself ends.
-const MOST: i32 = 60;
+/// Maximum exponent of the loss factor. f32 itself overflows beyond it.
+const MAX_LOSS_EXPONENT: i32 = 60;
 
 /// What went wrong, in one line.
 type Failure = Box<dyn std::error::Error>;
@@ -103,8 +103,11 @@ where
 
     /// A loss of another magnitude, with the learning rate that undoes it: in exact arithmetic nothing changes.
     fn set_magnitude(&mut self, magnitude: i32) -> Result<(), Failure> {
-        if magnitude.abs() > MOST {
-            return Err(format!("a loss times 2^{magnitude} is beyond what is shown: 2^-{MOST} to 2^{MOST}").into());
+        if magnitude.abs() > MAX_LOSS_EXPONENT {
+            return Err(format!(
+                "a loss times 2^{magnitude} is beyond what is shown: 2^-{MAX_LOSS_EXPONENT} to 2^{MAX_LOSS_EXPONENT}"
+            )
+            .into());
         }
         if !self.programs.contains_key(&magnitude) {
             let (net, factor) = (&self.net, 2f32.powi(magnitude));
@@ -150,7 +153,7 @@ where
 fn seen(site: &SiteReport<'_>) -> Site {
     let mut stored = vec![0u32; BINS];
     for (key, &count) in (-127..).zip(site.row.bins().into_iter().flatten()) {
-        let bin = usize::try_from(key - LEAST).unwrap_or(0).min(BINS - 1);
+        let bin = usize::try_from(key - FIRST_BIN_EXPONENT).unwrap_or(0).min(BINS - 1);
         stored[bin] = stored[bin].saturating_add(count);
     }
     let (flushed, zeros) = (site.gamma_measured, site.row.counts().zeros);

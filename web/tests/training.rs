@@ -4,7 +4,7 @@
 use gradscale::Cpu;
 use gradscale_web::{
     digits,
-    message::{Answer, LEAST, Report, Request},
+    message::{Answer, FIRST_BIN_EXPONENT, Report, Request},
     training::Training,
 };
 
@@ -98,9 +98,9 @@ fn histograms_lie_where_values_do() {
     assert_eq!(report.sites.len(), 3);
     for site in &report.sites {
         let values: u32 = site.stored.iter().sum();
-        let beyond = site.stored.iter().zip(LEAST..).filter(|&(&count, at)| count > 0 && at > 16).count();
+        let beyond = site.stored.iter().zip(FIRST_BIN_EXPONENT..).filter(|&(&count, at)| count > 0 && at > 16).count();
         assert!(values > 0 && beyond == 0, "{site:?}: the largest value fits into FP16");
-        let flushed = site.stored.iter().zip(LEAST..).filter(|(_, at)| *at <= -25);
+        let flushed = site.stored.iter().zip(FIRST_BIN_EXPONENT..).filter(|(_, at)| *at <= -25);
         let flushed = f64::from(flushed.map(|(count, _)| *count).sum::<u32>()) / f64::from(values);
         assert!((flushed - site.flushed).abs() < 1e-9, "{site:?}");
     }

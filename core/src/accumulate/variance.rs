@@ -112,8 +112,8 @@ fn lost_in_stages(mantissa: u32, term: u32) -> impl Fn(u32) -> f64 {
 
 /// The first term at which full swamping counts: beyond α, and where 2Q is not 0 in f64.
 fn first(mantissa: u32, alpha: f64) -> u32 {
-    const LAST: f64 = 38.6;
-    let seen = power(mantissa) / LAST;
+    const MAX_ALPHA: f64 = 38.6;
+    let seen = power(mantissa) / MAX_ALPHA;
     let from = libm::fmax(libm::floor(alpha) + 1.0, libm::floor(seen * seen));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturates")]
     let from = from as u32;

@@ -3,8 +3,8 @@
 use super::{ShapeError, elements, roi_align::image_of};
 use core::ops::Range;
 
-/// Corners farther away than so many places count as so far.
-const FARTHEST: f32 = 1_048_576.0;
+/// Limit of corners, in places. Corners beyond it are clamped, so that their integers stay exact in f32.
+const MAX_CORNER: f32 = 1_048_576.0;
 /// Most bins along an axis, so that places times bins fit 32 bits.
 const MOST_BINS: u32 = 1 << 10;
 
@@ -83,5 +83,5 @@ impl RoiPool {
 /// The nearest whole number, halves away from 0.
 #[expect(clippy::cast_possible_truncation, reason = "2^20 at most")]
 fn whole(at: f32) -> i32 {
-    libm::roundf(at.clamp(-FARTHEST, FARTHEST)) as i32
+    libm::roundf(at.clamp(-MAX_CORNER, MAX_CORNER)) as i32
 }

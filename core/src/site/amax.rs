@@ -3,7 +3,7 @@
 use super::{
     Calls, RING, Site, StepEnd, Trigger,
     decision::{ceiling, narrow},
-    ring::Ring,
+    ring::CeilingHistory,
 };
 use crate::{
     solve::{Amax, Choice},
@@ -32,7 +32,7 @@ impl Site {
         if end == StepEnd::Void {
             return;
         }
-        self.since = self.since.saturating_add(1);
+        self.steps_since_update = self.steps_since_update.saturating_add(1);
         let Some(own) = ceiling(row) else {
             self.at_once = self.decides_currently(amax) || self.alpha.is_none() && !self.config.is_delayed();
             return;
@@ -47,7 +47,7 @@ impl Site {
                 Some(_) => Trigger::Interval,
             };
             self.set(choice, row.exponent(), trigger);
-            self.since = 1;
+            self.steps_since_update = 1;
         }
     }
 
@@ -57,7 +57,7 @@ impl Site {
 }
 
 /// The least ceiling of the last rows that count.
-fn least_of_last(ring: &Ring, amax: Amax) -> Option<i64> {
+fn least_of_last(ring: &CeilingHistory, amax: Amax) -> Option<i64> {
     let rows = usize::try_from(amax.history().max(1)).unwrap_or(RING);
     let skipped = ring.iter().count().saturating_sub(rows);
     ring.iter().skip(skipped).min()

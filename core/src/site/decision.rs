@@ -1,17 +1,17 @@
-//! What exponent a site takes: from a row, and from what it remembers of others.
+//! Decision of a site: from its row, and from the history of earlier rows.
 
 use super::{
     Decision, Memory, REACH, Site, Trigger, When,
-    ring::{Span, push},
+    ring::{CeilingWindow, push},
 };
 use crate::{
     solve::{Above, Choice, NoDecision},
     stats::Stats,
 };
 
-/// Bits that each further repeat of a batch keeps free at a site with several calls, whose later calls may be larger
-/// than what was decided from.
-const FURTHER: i64 = 8;
+/// Headroom that each repeat after the first adds, in bits. It applies to sites with several calls, because a later call
+/// may be larger than the values of the decision.
+const EXTRA_HEADROOM_PER_RETRY: i64 = 8;
 
 impl Site {
     /// Decides between steps.
@@ -24,8 +24,8 @@ impl Site {
         let verdict = match self.exact(row) {
             // A light row: lower from amax, and decide properly from the next.
             Err(NoDecision::Detail) => {
-                self.since = self.config.interval;
-                let lower = match (self.config.memory, self.above(row)) {
+                self.steps_since_update = self.config.interval;
+                let lower = match (self.config.memory, self.headroom(row)) {
                     (Memory::Ring, Some(above)) => self.config.exact.lower_within(row, &above),
                     (Memory::None | Memory::Least, _) | (_, None) => self.config.exact.lower(row),
                 };
@@ -38,7 +38,7 @@ impl Site {
         };
         if let Ok(choice) = verdict {
             self.set(choice, row.exponent(), trigger);
-            self.since = 1;
+            self.steps_since_update = 1;
         }
     }
 
@@ -54,31 +54,31 @@ impl Site {
         if let Some(amax) = self.config.amax {
             return self.decide_by_amax(amax, row).ok_or(NoDecision::Empty);
         }
-        let above = self.above(row).ok_or(NoDecision::Empty)?;
+        let above = self.headroom(row).ok_or(NoDecision::Empty)?;
         self.config.exact.decide_within(row, &above)
     }
 
-    /// What is to be kept free above `row`; none if all is zero.
-    fn above(&self, row: &Stats) -> Option<Above> {
+    /// Headroom constraints of a decision from `row`. `None` if all values are zero.
+    fn headroom(&self, row: &Stats) -> Option<Above> {
         let own = finite_part(row)?;
         let room = self.config.exact.room();
         let relative = |ceiling: i64| narrow(ceiling.saturating_sub(i64::from(row.exponent())));
         Some(match self.config.memory {
             Memory::None => Above { k_of: relative(own), room, lift: 0, cap: None },
             Memory::Least => {
-                let least = self.ring.least().map_or(own, |past| past.min(own));
+                let least = self.ring.min().map_or(own, |past| past.min(own));
                 Above { k_of: relative(least), room, lift: 0, cap: None }
             }
             Memory::Ring => {
-                let alone = Span { least: own, most: own, known: false };
-                let span = self.ring.span(Some(own)).filter(|span| span.holds(own)).unwrap_or(alone);
-                let guard = self.guard.limit().filter(|limit| span.most.saturating_sub(*limit) <= REACH + 2);
-                let further = FURTHER.saturating_mul(i64::from(self.failed.saturating_sub(1)));
-                let tried = self.tried.map(|tried| tried.saturating_sub(further));
-                let least = guard.into_iter().chain(tried).fold(span.least, i64::min);
-                let moved = narrow(span.most.saturating_sub(least));
-                let room = if span.known { moved.saturating_add(2).max(2).min(room) } else { room };
-                let lift = narrow(span.most.saturating_sub(own).clamp(0, REACH));
+                let alone = CeilingWindow { min: own, max: own, has_enough_samples: false };
+                let span = self.ring.window(Some(own)).filter(|span| span.contains(own)).unwrap_or(alone);
+                let guard = self.guard.limit().filter(|limit| span.max.saturating_sub(*limit) <= REACH + 2);
+                let further = EXTRA_HEADROOM_PER_RETRY.saturating_mul(i64::from(self.failed.saturating_sub(1)));
+                let tried = self.required_ceiling.map(|tried| tried.saturating_sub(further));
+                let least = guard.into_iter().chain(tried).fold(span.min, i64::min);
+                let moved = narrow(span.max.saturating_sub(least));
+                let room = if span.has_enough_samples { moved.saturating_add(2).max(2).min(room) } else { room };
+                let lift = narrow(span.max.saturating_sub(own).clamp(0, REACH));
                 Above { k_of: relative(least), room, lift, cap: self.config.outliers }
             }
         })
@@ -91,12 +91,12 @@ impl Site {
     }
 }
 
-/// The absolute exponent above which a row overflows; none if all is zero or some value not finite.
+/// Ceiling of a row: the absolute exponent above which it overflows. `None` if all values are zero or one is not finite.
 pub(super) fn ceiling(row: &Stats) -> Option<i64> {
     if row.counts().non_finite() == 0 { finite_part(row) } else { None }
 }
 
-/// The same of a row's finite values.
+/// Ceiling of the finite values of a row.
 pub(super) fn finite_part(row: &Stats) -> Option<i64> {
     row.room_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
 }

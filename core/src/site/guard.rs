@@ -1,13 +1,13 @@
-//! A longer memory, for runtimes that cannot repeat a batch.
+//! Guard after a lost batch: a longer memory for runtimes that cannot repeat a batch.
 
-/// Steps that a first guard lasts.
+/// Duration of the first guard, in steps.
 pub const GUARD_STEPS: u32 = 512;
-/// Steps that a guard lasts at most.
+/// Maximum duration of a guard, in steps.
 pub const GUARD_LIMIT: u32 = 1 << 17;
-/// Bits that it keeps free above the batch that it was made for.
-const FREE: i64 = 2;
-/// Rows whose ceiling lies no further above that batch's renew it.
-const NEAR: i64 = 4;
+/// Headroom above the lost batch, in bits. The exact rule keeps 2 bits free as well.
+const HEADROOM_BITS: i64 = 2;
+/// A row whose ceiling is at most this many bits above the limit with headroom renews the guard.
+const RENEW_MARGIN_BITS: i64 = 4;
 
 /// After an overflow at a ceiling c that ended in a skip, c − 2 limits what a site decides, for 512 steps; twice as
 /// long after each return, up to 2^17; renewed while rows near it come. It ends by age alone: a guard that ended as
@@ -24,9 +24,9 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A batch with this ceiling overflowed, and is lost.
-    pub(super) fn learn(&mut self, ceiling: i64) {
-        let limit = ceiling.saturating_sub(FREE);
+    /// Starts or tightens the guard after a batch with this ceiling was lost.
+    pub(super) fn record_lost_batch(&mut self, ceiling: i64) {
+        let limit = ceiling.saturating_sub(HEADROOM_BITS);
         if self.left > 0 {
             self.limit = self.limit.min(limit);
         } else {
@@ -36,15 +36,15 @@ impl Guard {
         self.left = self.lasts;
     }
 
-    /// A row with this ceiling was stored.
+    /// Ages the guard by one step, or renews it if the row is near the limit.
     pub(super) fn age(&mut self, ceiling: i64) {
         if self.left > 0 {
-            let near = ceiling <= self.limit.saturating_add(FREE + NEAR);
+            let near = ceiling <= self.limit.saturating_add(HEADROOM_BITS + RENEW_MARGIN_BITS);
             self.left = if near { self.lasts } else { self.left - 1 };
         }
     }
 
-    /// The limit, while it lasts.
+    /// Limit of the site's exponent, while the guard is active.
     pub(super) fn limit(&self) -> Option<i64> {
         (self.left > 0).then_some(self.limit)
     }

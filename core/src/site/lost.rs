@@ -1,4 +1,4 @@
-//! Batches that overflow: attempts that are repeated, and what is learned from those that were lost.
+//! Recovery from overflow: repeated attempts, and limits that follow from lost batches.
 
 use super::{
     Calls, Memory, REACH, Site, Trigger,
@@ -13,7 +13,7 @@ impl Site {
     pub fn repeat(&mut self, row: &Stats) {
         self.note_before();
         self.failed = self.failed.saturating_add(1);
-        self.try_below(finite_part(row));
+        self.require_ceiling(finite_part(row));
         match self.config.calls {
             Calls::One => self.at_once = true,
             Calls::Several => {
@@ -27,14 +27,14 @@ impl Site {
     /// calls or micro-batches merge and the first of these decides at once for all: values that were larger by 2^excess
     /// there are so here, because the backward pass is linear in the loss. What was seen here is ∞.
     pub fn expect(&mut self, excess: i64) {
-        let least = self.ring.span(None).map(|span| span.least.saturating_sub(excess.max(0)));
-        self.try_below(least.filter(|_| excess > 0));
+        let least = self.ring.window(None).map(|span| span.min.saturating_sub(excess.max(0)));
+        self.require_ceiling(least.filter(|_| excess > 0));
     }
 
-    /// The next attempt leaves values with that ceiling room. What was stored before something overflowed, and what did,
-    /// tells how large it was; behind that the finite part does, as far as it goes.
-    pub(super) fn try_below(&mut self, ceiling: Option<i64>) {
-        self.tried = self.tried.into_iter().chain(ceiling).min();
+    /// Makes the next attempt leave headroom for values with this ceiling. Before the overflow the row shows how large the
+    /// values were; after it only their finite part does.
+    pub(super) fn require_ceiling(&mut self, ceiling: Option<i64>) {
+        self.required_ceiling = self.required_ceiling.into_iter().chain(ceiling).min();
     }
 
     /// By how many exponents a row lies above all that the site remembers; 0 if it does not. The number by which a skip
@@ -45,7 +45,7 @@ impl Site {
             // Its history is no span of exponents that are served together, and nothing is learned from an excess.
             return 0;
         }
-        let known = self.ring.span(None).map(|span| span.least);
+        let known = self.ring.window(None).map(|span| span.min);
         known.zip(ceiling(row)).map_or(0, |(least, own)| least.saturating_sub(own).max(0))
     }
 
@@ -54,7 +54,8 @@ impl Site {
     /// limit.
     #[must_use]
     pub fn is_outlier(&self, row: &Stats) -> bool {
-        let (Some(bits), Some(least), true) = (self.config.outliers, self.ring.least(), self.ring.known()) else {
+        let (Some(bits), Some(least), true) = (self.config.outliers, self.ring.min(), self.ring.has_enough_samples())
+        else {
             return false;
         };
         ceiling(row).is_none_or(|own| least.saturating_sub(own) > i64::from(bits))
@@ -64,22 +65,22 @@ impl Site {
     /// and so here, because the backward pass is linear in the loss. Beyond 24 it says nothing: FP16 could not serve
     /// both. Before [`Site::finish`].
     pub fn learn(&mut self, excess: i64) {
-        if let Some(span) = self.ring.span(None)
+        if let Some(span) = self.ring.window(None)
             && 0 < excess
             && excess <= REACH
         {
-            self.guard.learn(span.least.saturating_sub(excess));
+            self.guard.record_lost_batch(span.min.saturating_sub(excess));
         }
     }
 
-    /// A skip loses what no repeat brings back: it is remembered longer than the ring does.
-    pub(super) fn lost(&mut self, row: &Stats) {
+    /// Guards against the next batch of this size, longer than the history lasts, because a skipped batch is lost.
+    pub(super) fn record_lost_batch(&mut self, row: &Stats) {
         if self.config.memory == Memory::Ring
-            && let Some((own, span)) = ceiling(row).zip(self.ring.span(None))
-            && own < span.least
-            && span.most.saturating_sub(own) <= REACH
+            && let Some((own, span)) = ceiling(row).zip(self.ring.window(None))
+            && own < span.min
+            && span.max.saturating_sub(own) <= REACH
         {
-            self.guard.learn(own);
+            self.guard.record_lost_batch(own);
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::{
 };
 use decision::{ceiling, finite_part};
 use heapless::Deque;
-use ring::Ring;
+use ring::CeilingHistory;
 
 /// How a step ended, for one site.
 ///
@@ -75,16 +75,16 @@ pub enum StepEnd {
     Void,
 }
 
-/// What a site wants of the coming step.
+/// Request of a site for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// Decide inside the step, before the store ([`Site::decide`]).
     pub at_once: bool,
-    /// What the row should hold for [`Site::finish`].
+    /// Detail of the row that [`Site::finish`] needs.
     pub detail: Detail,
 }
 
-/// What an attempt may change, as it was before.
+/// State before the attempts of a step, to restore.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     alpha: Option<i32>,
@@ -117,17 +117,17 @@ struct Before {
 pub struct Site {
     config: SiteConfig,
     alpha: Option<i32>,
-    since: u32,
+    steps_since_update: u32,
     at_once: bool,
-    ring: Ring,
+    ring: CeilingHistory,
     guard: Guard,
     history: Deque<Decision, HISTORY>,
     /// Of a step in which something was decided.
     before: Option<Before>,
-    /// Attempts of this step that overflowed.
+    /// Number of attempts of this step that overflowed.
     failed: u8,
-    /// The least ceiling that these have shown, or let expect.
-    tried: Option<i64>,
+    /// Lowest ceiling that the failed attempts of this step have shown or let expect.
+    required_ceiling: Option<i64>,
 }
 
 impl Site {
@@ -140,14 +140,14 @@ impl Site {
         Ok(Self {
             config,
             alpha: None,
-            since: 0,
+            steps_since_update: 0,
             at_once: !config.is_delayed(),
-            ring: Ring::default(),
+            ring: CeilingHistory::default(),
             guard: Guard::default(),
             history: Deque::new(),
             before: None,
             failed: 0,
-            tried: None,
+            required_ceiling: None,
         })
     }
 
@@ -168,16 +168,16 @@ impl Site {
         self.history.iter()
     }
 
-    /// Whether the row of the coming step is to decide.
-    fn due(&self) -> bool {
-        self.since >= self.config.interval
+    /// Whether the row of the next step decides.
+    fn is_update_due(&self) -> bool {
+        self.steps_since_update >= self.config.interval
     }
 
-    /// What the coming step should do.
+    /// Returns what the next step should do.
     #[must_use]
     pub fn request(&self) -> Request {
-        let at_once = self.at_once || self.config.when == When::AtOnce && self.due();
-        let update = at_once || self.due();
+        let at_once = self.at_once || self.config.when == When::AtOnce && self.is_update_due();
+        let update = at_once || self.is_update_due();
         Request { at_once, detail: if update { self.config.detail() } else { Detail::Counts } }
     }
 
@@ -196,7 +196,7 @@ impl Site {
             self.note_before();
             self.set(choice, measured_at, trigger);
             self.at_once = false;
-            self.since = 0;
+            self.steps_since_update = 0;
         }
         self.alpha
     }
@@ -214,16 +214,16 @@ impl Site {
         let (before, repeated) = (self.before.take(), self.failed > 0);
         self.failed = 0;
         if let StepEnd::Stepped | StepEnd::Void = end {
-            self.tried = None;
+            self.required_ceiling = None;
         }
         match end {
             StepEnd::Stepped => self.stepped(row, before.filter(|_| repeated)),
             StepEnd::SkippedHere => {
-                self.lost(row);
+                self.record_lost_batch(row);
                 if self.config.memory == Memory::Ring {
-                    self.try_below(finite_part(row));
+                    self.require_ceiling(finite_part(row));
                 }
-                self.remember(row);
+                self.push_history(row);
                 self.decide_from(row, Trigger::Overflow);
                 // A row that is not finite decided nothing.
                 self.at_once |= self.config.calls == Calls::One || row.counts().non_finite() != 0;
@@ -235,7 +235,7 @@ impl Site {
             }
             StepEnd::Void => {
                 if let Some(Before { alpha, since, at_once }) = before {
-                    (self.alpha, self.since, self.at_once) = (alpha, since, at_once);
+                    (self.alpha, self.steps_since_update, self.at_once) = (alpha, since, at_once);
                 }
             }
         }
@@ -245,19 +245,19 @@ impl Site {
     fn stepped(&mut self, row: &Stats, before: Option<Before>) {
         let ring = self.config.memory == Memory::Ring;
         if !ring {
-            self.remember(row);
+            self.push_history(row);
         }
-        let (counts, due) = (*row.counts(), self.due());
-        let span = if ring { self.ring.span(None) } else { None };
+        let (counts, due) = (*row.counts(), self.is_update_due());
+        let span = if ring { self.ring.window(None) } else { None };
         let own = ceiling(row);
-        let apart = own.is_some_and(|own| ring && self.ring.span(Some(own)).is_some_and(|span| !span.holds(own)));
+        let apart = own.is_some_and(|own| ring && self.ring.window(Some(own)).is_some_and(|span| !span.contains(own)));
         if let Some(Before { alpha: Some(alpha), since, .. }) = before
             && apart
         {
             // It had an exponent of its own; the others keep theirs.
-            (self.alpha, self.since) = (Some(alpha), since);
+            (self.alpha, self.steps_since_update) = (Some(alpha), since);
         }
-        self.since = self.since.saturating_add(1);
+        self.steps_since_update = self.steps_since_update.saturating_add(1);
         if counts.infinite != 0 {
             // A mask hid ∞ from the parameters: perhaps a finite value times too large a factor. Such a row
             // decides nothing, and its site would never come down.
@@ -277,21 +277,21 @@ impl Site {
         }
         if let Some((own, span)) = own.zip(span) {
             // Far smaller than all before: what is in force cannot serve the next of its kind.
-            let fell = own.saturating_sub(span.most) > i64::from(self.config.exact.window());
-            self.at_once |= fell && span.known && self.config.calls == Calls::One;
+            let fell = own.saturating_sub(span.max) > i64::from(self.config.exact.window());
+            self.at_once |= fell && span.has_enough_samples && self.config.calls == Calls::One;
             self.guard.age(own);
         }
         if ring {
-            self.remember(row);
+            self.push_history(row);
         }
     }
 
     fn note_before(&mut self) {
-        let Self { alpha, since, at_once, .. } = *self;
+        let Self { alpha, steps_since_update: since, at_once, .. } = *self;
         self.before.get_or_insert(Before { alpha, since, at_once });
     }
 
-    fn remember(&mut self, row: &Stats) {
+    fn push_history(&mut self, row: &Stats) {
         if self.config.memory != Memory::None
             && let Some(ceiling) = ceiling(row)
         {

@@ -1,36 +1,37 @@
-//! The ceilings of a site's last rows, and which of them one exponent can serve.
+//! History of ceilings of a site's last rows, and the window of ceilings that one exponent can serve.
 
 use heapless::Deque;
 
-/// Rows that a site remembers.
+/// Number of rows in the history.
 pub const RING: usize = 16;
-/// Ceilings further apart than this cannot be served together: FP16 spans 40 exponents, and a tensor needs some.
+/// Maximum spread of ceilings that one exponent serves, in binades. FP16 spans 40 exponents, and the values of a tensor
+/// need the other 16.
 pub const REACH: i64 = 24;
-/// Rows from which it can be told how much they move.
-const KNOWN: usize = 3;
+/// Number of rows from which their spread is known.
+const MIN_SAMPLES: usize = 3;
 
 /// Absolute exponents above which each of the last rows would have overflowed (row exponent + k_of), oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ring(Deque<i64, RING>);
+pub(super) struct CeilingHistory(Deque<i64, RING>);
 
-/// Ceilings that are served together.
+/// Range of ceilings that one exponent serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub least: i64,
-    pub most: i64,
-    /// Whether it is known how much they move.
-    pub known: bool,
+pub(super) struct CeilingWindow {
+    pub min: i64,
+    pub max: i64,
+    /// Whether the history is long enough to know their spread.
+    pub has_enough_samples: bool,
 }
 
-impl Span {
-    /// Whether a row with that ceiling is served with them.
-    pub const fn holds(self, ceiling: i64) -> bool {
-        self.least <= ceiling && ceiling <= self.most
+impl CeilingWindow {
+    /// Whether a row with this ceiling is in the range.
+    pub const fn contains(self, ceiling: i64) -> bool {
+        self.min <= ceiling && ceiling <= self.max
     }
 }
 
-impl Ring {
-    pub fn of(ceilings: &[i64]) -> Self {
+impl CeilingHistory {
+    pub fn from_ceilings(ceilings: &[i64]) -> Self {
         let mut ring = Self::default();
         ceilings.iter().for_each(|&ceiling| ring.push(ceiling));
         ring
@@ -44,24 +45,24 @@ impl Ring {
         self.0.iter().copied()
     }
 
-    pub fn least(&self) -> Option<i64> {
+    pub fn min(&self) -> Option<i64> {
         self.iter().min()
     }
 
-    pub fn known(&self) -> bool {
-        self.0.len() >= KNOWN
+    pub fn has_enough_samples(&self) -> bool {
+        self.0.len() >= MIN_SAMPLES
     }
 
-    /// The window of [`REACH`] exponents that holds most of the ceilings, this one among them; of windows that hold
-    /// as many, the highest, since a batch that does not fit can be repeated and values that flush cannot be had back.
-    pub fn span(&self, own: Option<i64>) -> Option<Span> {
+    /// Returns the window of [`REACH`] exponents that contains the most ceilings, `own` among them. Of equal windows it
+    /// returns the highest, because a batch that overflows can be repeated, and flushed values are lost.
+    pub fn window(&self, own: Option<i64>) -> Option<CeilingWindow> {
         let inside = |from: i64| {
             let last = from.saturating_add(REACH);
             self.iter().chain(own).filter(move |&ceiling| from <= ceiling && ceiling <= last)
         };
-        let least = self.iter().chain(own).max_by_key(|&from| (inside(from).count(), from))?;
-        let most = inside(least).max()?;
-        Some(Span { least, most, known: self.known() })
+        let min = self.iter().chain(own).max_by_key(|&from| (inside(from).count(), from))?;
+        let max = inside(min).max()?;
+        Some(CeilingWindow { min, max, has_enough_samples: self.has_enough_samples() })
     }
 }
 

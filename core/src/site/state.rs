@@ -1,6 +1,6 @@
 //! What a checkpoint keeps of a site.
 
-use super::{Guard, RING, Site, ring::Ring};
+use super::{Guard, RING, Site, ring::CeilingHistory};
 
 /// All that a site remembers, for checkpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,21 +29,21 @@ impl Site {
         }
         SiteState {
             alpha: self.alpha,
-            since: self.since,
+            since: self.steps_since_update,
             at_once: self.at_once,
             ceilings,
             guard: self.guard,
-            tried: self.tried,
+            tried: self.required_ceiling,
         }
     }
 
     /// Continues from a checkpoint, as if there had been no break: a resume by itself decides nothing at once.
     pub fn restore(&mut self, state: &SiteState) {
         self.alpha = state.alpha;
-        self.since = state.since;
+        self.steps_since_update = state.since;
         self.at_once = state.at_once || state.alpha.is_none() && !self.config.is_delayed();
-        self.ring = Ring::of(&state.ceilings);
+        self.ring = CeilingHistory::from_ceilings(&state.ceilings);
         self.guard = state.guard;
-        (self.before, self.failed, self.tried) = (None, 0, state.tried);
+        (self.before, self.failed, self.required_ceiling) = (None, 0, state.tried);
     }
 }

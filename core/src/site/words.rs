@@ -11,7 +11,7 @@ const FIXED: usize = 28;
 /// What stands for a number that there is none of.
 const NONE: i64 = i64::MIN;
 
-const WHEN: [When; 2] = [When::Between, When::AtOnce];
+const TIMINGS: [When; 2] = [When::Between, When::AtOnce];
 const CALLS: [Calls; 2] = [Calls::One, Calls::Several];
 const MEMORY: [Memory; 3] = [Memory::None, Memory::Least, Memory::Ring];
 /// Word of an amax without history and margin: the first that stands for no [`Memory`].
@@ -34,7 +34,18 @@ impl Site {
     /// ```
     #[must_use]
     pub fn to_words(&self) -> [i64; WORDS] {
-        let Self { config, alpha, since, at_once, ref ring, guard, ref history, before, failed, tried } = *self;
+        let Self {
+            config,
+            alpha,
+            steps_since_update: since,
+            at_once,
+            ref ring,
+            guard,
+            ref history,
+            before,
+            failed,
+            required_ceiling: tried,
+        } = *self;
         let some = |exponent: Option<i32>| exponent.map_or(NONE, i64::from);
         let held = |had: Option<Before>| {
             had.map_or([0; 4], |had| [1, some(had.alpha), i64::from(had.since), i64::from(had.at_once)])
@@ -54,7 +65,7 @@ impl Site {
         });
         let settings = [
             i64::from(config.interval),
-            place(&WHEN, config.when),
+            place(&TIMINGS, config.when),
             place(&CALLS, config.calls),
             memory_word(config.memory, config.amax),
             some(config.outliers),
@@ -100,7 +111,7 @@ impl Site {
         let exact = Exact::FP16.with_gamma(gamma)?.with_window(small(window)?)?.with_room(small(room)?)?;
         let mut site = Self::new(SiteConfig {
             interval: small(interval)?,
-            when: at(&WHEN, when)?,
+            when: at(&TIMINGS, when)?,
             calls: at(&CALLS, calls)?,
             memory,
             outliers: option(outliers)?,

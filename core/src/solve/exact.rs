@@ -142,7 +142,7 @@ impl Exact {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
-        let curve = Curve::of(row)?;
+        let curve = Curve::from_row(row)?;
         let k_uf = curve.least_k(|rate| self.allows(rate, 0));
         let highest = above.k_of.saturating_sub(2);
         let (k_lo, missed) = if k_uf <= highest {
@@ -203,7 +203,7 @@ struct Curve<'a> {
 }
 
 impl<'a> Curve<'a> {
-    fn of(row: &'a Stats) -> Result<Self, NoDecision> {
+    fn from_row(row: &'a Stats) -> Result<Self, NoDecision> {
         let bins = row.bins().ok_or(NoDecision::Detail)?;
         let whole = bins.iter().map(|&bin| u64::from(bin)).sum();
         if whole == 0 {

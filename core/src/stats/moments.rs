@@ -56,7 +56,7 @@ impl Moments {
         }
     }
 
-    pub(super) fn all(self) -> [f64; 4] {
+    pub(super) fn to_array(self) -> [f64; 4] {
         [self.sum, self.sum_sq, self.sum_ln, self.sum_ln_sq]
     }
 }

@@ -87,7 +87,7 @@ impl Stats {
             row.bins = *bins;
         }
         if detail >= Detail::Moments {
-            let [sum, sum_sq, sum_ln, sum_ln_sq] = moments.all().map(|sum| {
+            let [sum, sum_sq, sum_ln, sum_ln_sq] = moments.to_array().map(|sum| {
                 let [large, small] = pair(sum);
                 f64::from(large) + f64::from(small)
             });
@@ -131,7 +131,7 @@ impl Stats {
             let [a, b, c, d, e, f, g, h] = x.to_le_bytes();
             [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
         });
-        let sums = self.moments.all().into_iter().flat_map(|sum| pair(sum).map(f32::to_bits));
+        let sums = self.moments.to_array().into_iter().flat_map(|sum| pair(sum).map(f32::to_bits));
         let all = halves.chain([c.amax.to_bits(), self.detail.code()]).chain(sums).chain(self.bins);
         let mut words = [0; WORDS];
         for (word, value) in words.iter_mut().zip(all) {
