@@ -58,17 +58,27 @@ impl Cpu {
         let mut sums =
             self.sequence_of(p, x, n).map(|sequence| (self.sums_over_alignments(&sequence, false), sequence));
         let all = sums.as_ref().map_or(f32::NAN, |(sums, _)| sums.all);
-        let fill = if all.is_nan() { f32::NAN } else { 0.0 };
+        // Of an invalid sequence all frames are NaN, of an impossible one those before its end, as in PyTorch.
+        let (fill, loss, damaged) = if all.is_nan() {
+            (f32::NAN, f32::NAN, 0)
+        } else if all >= Ctc::HARDLY {
+            (0.0, -all, 0)
+        } else if p.zero_infinity() {
+            (0.0, 0.0, 0)
+        } else {
+            (0.0, f32::INFINITY, sums.as_ref().map_or(0, |(_, sequence)| sequence.frames * sequence.classes))
+        };
         if all.is_nan() || all < Ctc::HARDLY {
             sums = None;
         }
         if let Some(gradient) = gradient {
             gradient.fill(fill);
+            gradient.iter_mut().take(damaged).for_each(|value| *value = f32::NAN);
             if let Some((forward, sequence)) = &sums {
                 self.gradient_of_logits(sequence, forward, gradient);
             }
         }
-        if sums.is_some() { -all } else { fill }
+        loss
     }
 
     /// Sequence `n`, unless it is invalid.

@@ -23,7 +23,7 @@ struct CtcParams {
     letters: u32,
     states: u32,
     blank: u32,
-    unused: u32,
+    zero_infinity: u32,
 }
 
 impl Cuda {
@@ -51,7 +51,7 @@ impl Cuda {
             letters: p.letters(),
             states,
             blank: p.blank(),
-            unused: 0,
+            zero_infinity: u32::from(p.zero_infinity()),
         };
         // SAFETY: all operands hold what the descriptor says, the scratch memory both parts; kernels look at letters and
         // lengths before they follow them.

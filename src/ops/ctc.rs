@@ -17,19 +17,21 @@ impl Var<'_> {
     ///
     /// # Errors
     /// Those of [`Var::ctc_losses`].
-    pub fn ctc_loss(self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32) -> Self {
-        let losses = self.ctc_losses(targets, input_lengths, target_lengths, blank);
+    pub fn ctc_loss(
+        self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32, zero_infinity: bool,
+    ) -> Self {
+        let losses = self.ctc_losses(targets, input_lengths, target_lengths, blank, zero_infinity);
         losses.reduce("ctc_loss", Op::CtcLoss, ReduceOp::Mean)
     }
 
     /// −ln of the probability that the frames of each sequence say its target (Graves et al. 2006), `[n]`: PyTorch's
-    /// `ctc_loss` of a `log_softmax`, with `reduction="none"` and `zero_infinity=True`. It begins here, at logits `[n, 1, t,
-    /// classes]`, and in f32; its gradient is probabilities less shares of alignments, and where logits are half a cast
+    /// `ctc_loss` of a `log_softmax`, with `reduction="none"`. It begins here, at logits `[n, 1, t, classes]`, and in f32; its gradient is probabilities less shares of alignments, and where logits are half a cast
     /// site behind a softmax.
     ///
     /// Targets are words (u32) `[n, letters]`, lengths of inputs and of targets words `[n]`; what stands behind an end is
-    /// not looked at. A target that cannot be said in so few frames counts as 0 and has no gradient: [`Ctc::least_frames`]
-    /// tells before. A letter that is the blank or no class makes the loss NaN. A length beyond the tensor is an error of
+    /// not looked at. With `zero_infinity` a target that needs more frames counts as 0 and has no gradient. Without it, as
+    /// by PyTorch's default, its loss is ∞ and its gradient NaN, so the whole batch is skipped. [`Ctc::least_frames`] returns
+    /// the frames that a target needs. A letter that is the blank or no class makes the loss NaN. A length beyond the tensor is an error of
     /// the step if it came from the host as it is, else the loss is NaN.
     ///
     /// ```
@@ -37,14 +39,16 @@ impl Var<'_> {
     /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
     /// // Two frames of three classes, all alike: "1" is said by 1 1, 1 0 and 0 1, three alignments of nine.
     /// let batch = [Input::f32([1, 2, 3], &[0.5; 6]), Input::u32([1, 1], &[1]), Input::u32([1], &[2]), Input::u32([1], &[1])];
-    /// let loss = trainer.evaluate(batch, |[x, targets, frames, letters]| x.ctc_losses(targets, frames, letters, 0))?;
+    /// let loss = trainer.evaluate(batch, |[x, targets, frames, letters]| x.ctc_losses(targets, frames, letters, 0, true))?;
     /// assert!((loss.data[0] - 3f32.ln()).abs() < 1e-6);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// Shapes that do not fit, a blank that is no class.
-    pub fn ctc_losses(self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32) -> Self {
+    pub fn ctc_losses(
+        self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32, zero_infinity: bool,
+    ) -> Self {
         self.traced(|| {
             let name = "ctc_loss";
             let [batch, one, frames, classes] = self.sizes(name)?;
@@ -60,7 +64,7 @@ impl Var<'_> {
                 return Err(mismatch(name, targets.shape(), self.shape()));
             }
             let p = Ctc::new([batch, frames, classes], size(name, letters)?, blank);
-            let p = p.map_err(|error| input(name, error, self.shape()))?;
+            let p = p.map_err(|error| input(name, error, self.shape()))?.with_zero_infinity(zero_infinity);
             Ok(self.then(name, Op::CtcLoss, p, &[targets, input_lengths, target_lengths], Shape::from([n])))
         })
     }

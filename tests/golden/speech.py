@@ -9,7 +9,7 @@ PyTorch computes in f64 from inputs that are f32, as in engine.py, whose lines t
 separated by tabs.
 
   ctc ...       logits [n, t, classes], targets [n, letters], lengths of both; losses [n]; t: factors of these; gradient: of
-                sum(losses * t) by the logits. F.ctc_loss of log_softmax with reduction "none" and zero_infinity.
+                sum(losses * t) by the logits. F.ctc_loss of log_softmax with reduction "none"; zero: its zero_infinity
   deepspeech .. x [n, t, f, 1], frames and steps [n], parameters by the engine's names, y: logits [n, 1, steps, classes],
                 gradient.NAME of sum(y * t)
   spectrogram   sound: samples of 16 bits; y [frames, frequencies]: ln(1 + |STFT|), torch.stft with a Hamming window; normal:
@@ -27,15 +27,15 @@ from torch import nn
 from shared.rows import LINES, draw, finish, write
 
 
-def ctc(case, logits, targets, frames, letters, blank=0):
+def ctc(case, logits, targets, frames, letters, blank=0, zero_infinity=True):
     torch.manual_seed(zlib.crc32(case.encode()))
     logits = logits.requires_grad_()
     factors = draw(logits.shape[0])
     log = F.log_softmax(logits, -1).transpose(0, 1)
-    losses = F.ctc_loss(log, targets, frames, letters, blank, "none", zero_infinity=True)
+    losses = F.ctc_loss(log, targets, frames, letters, blank, "none", zero_infinity)
     (losses * factors).sum().backward()
     for key, tensor in {"logits": logits, "targets": targets, "frames": frames, "letters": letters,
-                        "blank": torch.tensor([blank]), "losses": losses, "t": factors,
+                        "blank": torch.tensor([blank]), "zero": torch.tensor([int(zero_infinity)]), "losses": losses, "t": factors,
                         "gradient": logits.grad}.items():
         write(f"ctc {case}", key, tensor)
 
@@ -54,6 +54,9 @@ def alignments():
         words(3, 2, 3, 1))
     ctc("sure", draw(3, 40, 6, spread=60.0), torch.randint(1, 6, (3, 9)), words(40, 30, 35), words(9, 5, 7))
     ctc("long", draw(2, 180, 4, spread=2.0), torch.randint(1, 4, (2, 30)), words(180, 150), words(30, 21))
+    # Targets of “impossible” by PyTorch's default: infinity, NaN at frames before the end, 0 behind it.
+    ctc("infinite", draw(4, 5, 4, spread=2.0), words([1, 2, 3], [1, 1, 0], [2, 2, 2], [3, 0, 0]), words(2, 2, 4, 1),
+        words(3, 2, 3, 1), zero_infinity=False)
 
 
 class DeepSpeech(nn.Module):

@@ -25,8 +25,11 @@ pub fn run(p: &Ctc, x: CtcArgs<&Memory>, losses: &mut Memory, gradient: Option<&
             gradient.fill(f64::NAN);
         } else if loss == f64::INFINITY {
             gradient.fill(0.0);
+            if !p.zero_infinity() {
+                gradient[..input as usize * classes].fill(f64::NAN);
+            }
         }
-        losses.set(n, if loss == f64::INFINITY { 0.0 } else { loss });
+        losses.set(n, if loss == f64::INFINITY && p.zero_infinity() { 0.0 } else { loss });
     }
     if let Some(gradient) = gradient {
         all.into_iter().enumerate().for_each(|(i, value)| gradient.set(i, value));

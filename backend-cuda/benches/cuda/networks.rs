@@ -410,7 +410,7 @@ fn measure(device: Cuda, network: Network, row: &Row, built: Built, small: bool)
                 ]
             };
             steps(&mut trainer, small, &batch, |[x, frames, steps, targets, letters]| {
-                net.logits(x, frames, steps).ctc_loss(targets, steps, letters, 0)
+                net.logits(x, frames, steps).ctc_loss(targets, steps, letters, 0, true)
             })
         }
     }

@@ -18,7 +18,8 @@ struct CtcParams {
     // Room for letters of a target, and for states of an alignment.
     u32 letters, states;
     u32 blank;
-    u32 unused;
+    // 1: an impossible target has loss 0 and gradient 0; 0: loss infinity and gradient NaN at its frames.
+    u32 zero_infinity;
 };
 
 // The logarithm of what never happens, and what is below this was never.
@@ -131,7 +132,8 @@ KERNEL(ctc_sums, CtcParams) {
     }
     if (!valid) all = of_bits(0x7FC00000u);
     p.numbers[(u64)p.batch * p.frames + sequence] = all;
-    p.losses[sequence] = is_nan(all) ? all : all < HARDLY ? 0.0f : -all;
+    const float impossible = p.zero_infinity != 0 ? 0.0f : of_bits(0x7F800000u);
+    p.losses[sequence] = is_nan(all) ? all : all < HARDLY ? impossible : -all;
 }
 
 // Probabilities less the share of alignments that name a class at a frame.
@@ -163,6 +165,7 @@ KERNEL(ctc_gradient, CtcParams) {
     over_block(sum);
     for (u32 c = thread_index(); c < p.classes; c += THREADS) {
         float gradient = is_nan(all) ? all : 0.0f;
+        if (all < HARDLY && p.zero_infinity == 0 && frame < frames) gradient = of_bits(0x7FC00000u);
         if (counts) {
             float of_class = 0.0f;
             for (u32 state = c == p.blank ? 0 : 1; state < states; state += 2) {

@@ -11,7 +11,8 @@ struct Params {
     letters: u32,
     states: u32,
     blank: u32,
-    unused: u32,
+    /// 1: an impossible target has loss 0 and gradient 0; 0: loss ∞ and gradient NaN at its frames.
+    zero_infinity: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -27,6 +27,7 @@ fn main(
     let all = numbers[p.batch * p.frames + sequence];
     let frames = input_lengths[p.first + sequence];
     let counts = live && !is_nan(all) && all >= HARDLY && frame < frames;
+    let impossible = p.zero_infinity == 0u && !is_nan(all) && all < HARDLY && frame < frames;
     let states = select(0u, 2u * target_lengths[p.first + sequence] + 1u, counts);
     let first = (p.first * p.frames + row) * p.classes;
     let forward = row * p.states;
@@ -49,7 +50,7 @@ fn main(
     sum = group_sum(lane, sum);
     storageBarrier();
     for (var class_ = lane; live && class_ < p.classes; class_ += GROUP) {
-        var gradient = select(0.0, number(F32_NAN), is_nan(all));
+        var gradient = select(0.0, number(F32_NAN), is_nan(all) || impossible);
         if counts {
             var shares = 0.0;
             for (var state = select(1u, 0u, class_ == p.blank); state < states; state += 2u) {

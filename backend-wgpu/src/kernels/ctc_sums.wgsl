@@ -107,7 +107,8 @@ fn main(
     numbers[p.batch * p.frames + sequence] = all;
     var loss = all;
     if !is_nan(all) {
-        loss = select(0.0, -all, all >= HARDLY);
+        let impossible = number(select(F32_INFINITY, 0u, p.zero_infinity == 1u));
+        loss = select(impossible, -all, all >= HARDLY);
     }
     out_set(p.first + sequence, loss);
 }

@@ -9,6 +9,7 @@ impl Wgpu {
     ) -> Result<(), Error> {
         let [batch, frames, classes] = p.logits();
         let states = Ctc::states(p.letters());
+        let zero_infinity = u32::from(p.zero_infinity());
         // So many sequences at a time that one binding holds both tables of sums, if it holds those of one.
         let each = 8 * u64::from(frames.max(1)) * u64::from(states);
         let most = u32::try_from(self.largest_binding() / each).unwrap_or(u32::MAX).max(1);
@@ -19,7 +20,16 @@ impl Wgpu {
             let table = self.tables(bytes)?;
             let numbers = self.numbers(4 * (u64::from(rows) + u64::from(count)))?;
             let call = |kernel: &'static Kernel| {
-                let call = Call::new(kernel).params([first, count, frames, classes, p.letters(), states, p.blank(), 0]);
+                let call = Call::new(kernel).params([
+                    first,
+                    count,
+                    frames,
+                    classes,
+                    p.letters(),
+                    states,
+                    p.blank(),
+                    zero_infinity,
+                ]);
                 call.operand(x.logits).buffer(8, &numbers)
             };
             if rows != 0 {

@@ -11,9 +11,10 @@ use super::{ShapeError, elements};
 /// Targets U32 `[batch, letters]`, their lengths and those of the inputs U32 `[batch]`: what stands behind the end of
 /// either is not looked at. An empty target is said by blanks alone.
 ///
-/// **Impossible.** A target for which no alignment is left (fewer frames than letters and blanks between equal ones, or
-/// every alignment with a probability of 0) has loss 0 and gradient 0, PyTorch's `zero_infinity=True`: its true loss ∞ is
-/// no mistake of the network's, and no scale of a gradient could bring it back. Losses above 10^29 count as that.
+/// **Impossible.** A target has no alignment if there are fewer frames than letters and blanks between equal ones, or if
+/// every alignment has probability 0. Its loss is ∞. [`Ctc::new`] returns loss 0 and gradient 0 for it, as PyTorch does
+/// with `zero_infinity=True`. [`Ctc::with_zero_infinity`] with `false` returns loss ∞, gradient NaN at the frames of the
+/// sequence and gradient 0 behind them, which is PyTorch's default. Losses above 10^29 count as ∞.
 ///
 /// **Invalid.** A letter that is the blank or no class, and a length beyond the tensor, make loss and gradient of the
 /// sequence NaN, and so does NaN among the logits of its frames.
@@ -22,6 +23,7 @@ pub struct Ctc {
     logits: [u32; 3],
     letters: u32,
     blank: u32,
+    zero_infinity: bool,
 }
 
 impl Ctc {
@@ -30,6 +32,8 @@ impl Ctc {
     /// What is below this was never.
     pub const HARDLY: f32 = -1e29;
 
+    /// The loss for these shapes, with loss 0 and gradient 0 for an impossible target.
+    ///
     /// # Errors
     /// [`ShapeError::Empty`] where the blank is no class, [`ShapeError::TooLarge`].
     pub fn new(logits: [u32; 3], letters: u32, blank: u32) -> Result<Self, ShapeError> {
@@ -39,11 +43,23 @@ impl Ctc {
         }
         elements(&logits)?;
         elements(&[batch, letters])?;
-        let p = Self { logits, letters, blank };
+        let p = Self { logits, letters, blank, zero_infinity: true };
         // Both tables of devices.
         let states = letters.checked_mul(2).and_then(|twice| twice.checked_add(1)).ok_or(ShapeError::TooLarge)?;
         elements(&[2, batch, frames, states])?;
         Ok(p)
+    }
+
+    /// The same loss, in which an impossible target has loss 0 and gradient 0 (`true`) or loss ∞ and gradient NaN (`false`).
+    #[must_use]
+    pub const fn with_zero_infinity(self, zero_infinity: bool) -> Self {
+        Self { zero_infinity, ..self }
+    }
+
+    /// Whether an impossible target has loss 0 and gradient 0, instead of loss ∞ and gradient NaN.
+    #[must_use]
+    pub const fn zero_infinity(&self) -> bool {
+        self.zero_infinity
     }
 
     /// batch, frames, classes.

@@ -20,6 +20,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("ctc::sequences", sequences::<B>));
     cases.push(Case::new("ctc::sure", sure::<B>));
     cases.push(Case::new("ctc::impossible", impossible::<B>));
+    cases.push(Case::new("ctc::infinite", infinite::<B>));
     cases.push(Case::new("ctc::invalid", invalid::<B>));
     cases.push(Case::new("ctc::behind_the_end", behind::<B>));
     cases.push(Case::new("ctc::any", any_batch::<B>));
@@ -36,6 +37,7 @@ struct Batch {
     targets: Vec<u32>,
     input_lengths: Vec<u32>,
     target_lengths: Vec<u32>,
+    zero_infinity: bool,
 }
 
 impl Batch {
@@ -59,12 +61,13 @@ impl Batch {
         let input_lengths = (0..n).map(|i| length(i, frames)).collect();
         let most = if classes == 1 { 0 } else { room };
         let target_lengths = (0..n).map(|i| length(i, most)).collect();
-        Self { shape, dtype, blank, room, logits, targets, input_lengths, target_lengths }
+        let zero_infinity = true;
+        Self { shape, dtype, blank, room, logits, targets, input_lengths, target_lengths, zero_infinity }
     }
 
     fn build(&self) -> Result<Ctc, Fail> {
-        Ctc::new(self.shape.map(|size| size as u32), self.room as u32, self.blank)
-            .map_err(|error| Fail::new(error.to_string()))
+        let p = Ctc::new(self.shape.map(|size| size as u32), self.room as u32, self.blank);
+        p.map(|p| p.with_zero_infinity(self.zero_infinity)).map_err(|error| Fail::new(error.to_string()))
     }
 
     fn target(&self, n: usize) -> &[u32] {
@@ -234,9 +237,8 @@ fn sure<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// What cannot be said has neither loss nor gradient, and spoils no other sequence.
-fn impossible<B: Backend>(b: &B) -> Check {
-    let rig = Rig::new(b)?;
+/// A batch of five sequences, of which all but the first have no alignment.
+fn without_alignments() -> Batch {
     let mut batch = Batch::new([5, 8, 4], 4, DType::F16, 134);
     batch.input_lengths = vec![8, 3, 0, 4, 8];
     batch.target_lengths = vec![4, 4, 1, 4, 2];
@@ -244,10 +246,31 @@ fn impossible<B: Backend>(b: &B) -> Check {
     batch.targets = [[1, 2, 3, 1], [1, 2, 3, 1], [1; 4], [2, 2, 3, 1], [3, 1, 0, 0]].concat();
     // The last one would be possible, but a letter of it never is.
     (0..8).for_each(|t| batch.logits[(4 * 8 + t) * 4 + 3] = f32::NEG_INFINITY);
+    batch
+}
+
+/// What cannot be said has neither loss nor gradient, and spoils no other sequence.
+fn impossible<B: Backend>(b: &B) -> Check {
+    let (rig, batch) = (Rig::new(b)?, without_alignments());
     let [losses, gradient] = run(&rig, &batch)?;
     same_bits("losses of what is impossible", &losses[1..], &[0.0; 4])?;
     same_bits("gradients of what is impossible", &gradient[32..], &[0.0; 128])?;
     check(&rig, &batch, &batch.by_sums()?)
+}
+
+/// Without `zero_infinity` a target that has no alignment has loss ∞, gradient NaN at its frames and 0 behind them; the
+/// other sequences keep their bits.
+fn infinite<B: Backend>(b: &B) -> Check {
+    let (rig, zero) = (Rig::new(b)?, without_alignments());
+    let mut want = run(&rig, &zero)?;
+    want[0][1..].fill(f32::INFINITY);
+    for (sequence, &frames) in zero.input_lengths.iter().enumerate().skip(1) {
+        want[1][32 * sequence..][..4 * frames as usize].fill(f32::NAN);
+    }
+    let got = run(&rig, &Batch { zero_infinity: false, ..zero })?;
+    same_bits("losses with infinity", &got[0], &want[0])?;
+    same_bits("gradients with infinity", &got[1], &want[1])?;
+    Ok(vec![])
 }
 
 /// A letter that is the blank or no class, a length beyond the tensor, NaN: NaN in that sequence, and in no other.

@@ -106,5 +106,5 @@ fn word(number: usize) -> u32 {
 
 /// The loss of each sequence.
 pub fn losses<'t>(net: &DeepSpeech, [x, frames, steps, targets, letters]: [Var<'t>; 5]) -> Var<'t> {
-    net.logits(x, frames, steps).ctc_losses(targets, steps, letters, 0)
+    net.logits(x, frames, steps).ctc_losses(targets, steps, letters, 0, true)
 }

@@ -22,7 +22,7 @@ pub fn speech<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
         ];
         let small = 2f32.powi(-setting.shift);
         let gradients = trainer.backward(batch, |[x, frames, steps, targets, letters]| {
-            net.logits(x, frames, steps).ctc_loss(targets, steps, letters, 0).scale(small)
+            net.logits(x, frames, steps).ctc_loss(targets, steps, letters, 0, true).scale(small)
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         Some(outcome.skipped.is_some())
