@@ -25,6 +25,7 @@ mod shape;
 pub mod sites;
 mod tensor;
 mod train;
+pub mod window;
 
 pub use checkpoint::{CheckpointError, Difference, checkpoint_metadata};
 #[cfg(feature = "wgpu")]

@@ -95,6 +95,16 @@ impl<B: Backend> Executor<B> {
         Ok(())
     }
 
+    /// A table for exactly so many slots, where it has others. Recordings are made anew.
+    pub fn resize_table(&mut self, slots: usize, hyperparameters: usize) -> Result<(), B::Error> {
+        if self.slots != slots {
+            self.table = self.device.table(count(slots), count(hyperparameters))?;
+            self.slots = slots;
+            self.programs.forget();
+        }
+        Ok(())
+    }
+
     /// Uploads exponents, hyperparameters and seed, and empties rows.
     pub fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) -> Result<(), B::Error> {
         self.device.upload(control, clear, &mut self.table)

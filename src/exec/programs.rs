@@ -163,6 +163,20 @@ impl<B: Backend> Executor<B> {
         true
     }
 
+    /// Removes the programs for which `is_removed` holds, with the constants that only they use. Nobody may hold their
+    /// numbers.
+    pub fn remove_programs(&mut self, is_removed: impl Fn(&Program) -> bool) {
+        for index in 0..self.programs.all.len() {
+            if self.programs.all[index].as_ref().is_some_and(|stored| is_removed(&stored.program))
+                && let Some(gone) = self.programs.take(index)
+            {
+                for number in self.constants.release(&gone.constants) {
+                    self.memory.free(self.fixed.constant(number));
+                }
+            }
+        }
+    }
+
     pub fn program(&self, index: usize) -> &Program {
         &self.programs.get(index).program
     }

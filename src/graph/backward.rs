@@ -51,7 +51,7 @@ impl Compiler<'_, '_> {
         let node = &self.trace.nodes[id];
         // The f32 sum is a site like any other: one rounding. Behind an f32 value it stays f32, at the exponent of the
         // first part.
-        let half = self.values[id].is_some_and(|value| value.dtype == DType::F16);
+        let half = !self.shared.single_gradients && self.values[id].is_some_and(|value| value.dtype == DType::F16);
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
         let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };

@@ -60,6 +60,8 @@ pub(crate) struct Shared<'a> {
     pub layers: &'a Layers,
     /// What gradients of weights that were read in half are stored as before they are f32.
     pub weight_gradients: Precision,
+    /// Whether gradients of intermediate values are stored in f32 even behind half values.
+    pub single_gradients: bool,
     pub parameters: &'a [ParameterInfo],
     pub sites: &'a mut Sites,
     pub constants: &'a mut Constants,

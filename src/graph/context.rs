@@ -238,7 +238,7 @@ impl Context<'_, '_, '_> {
         &mut self, i: usize, dy: Gradient, flow: Flow, rule: Rule,
     ) -> Result<(Target, Rule), TraceError> {
         let input = self.node.inputs[i];
-        let half = self.compiler.operands[self.id].get(i).is_some_and(|operand| operand.dtype == DType::F16);
+        let half = self.stores_half_gradient(i);
         if let super::Work::Parameter(p) = self.compiler.trace.nodes[input].work
             && self.compiler.shared.parameters[p].role == Role::Weight
         {
@@ -261,6 +261,12 @@ impl Context<'_, '_, '_> {
         };
         self.compiler.gradients[input].push(Gradient { value: y, slot });
         Ok((target, rule))
+    }
+
+    /// Whether the gradient of input `i` is stored in half: as its operand was, unless all gradients are f32.
+    fn stores_half_gradient(&self, i: usize) -> bool {
+        let operand = self.compiler.operands[self.id].get(i);
+        !self.compiler.shared.single_gradients && operand.is_some_and(|operand| operand.dtype == DType::F16)
     }
 
     /// What has come so far as the gradient of input `i`, from the first of those that read it.
@@ -295,7 +301,7 @@ impl Context<'_, '_, '_> {
     /// Hands a gradient on as it is: the same memory, unless it must be stored elsewhere or in another type.
     pub fn pass_through(&mut self, i: usize, dy: Gradient) -> Result<(), TraceError> {
         let input = self.node.inputs[i];
-        let half = self.compiler.operands[self.id].get(i).is_some_and(|operand| operand.dtype == DType::F16);
+        let half = self.stores_half_gradient(i);
         let parameter = matches!(self.compiler.trace.nodes[input].work, super::Work::Parameter(_));
         if parameter || half && dy.value.dtype == DType::F32 {
             return self.emit_gradient(i, dy, Flow::Site, Rule::Cast, |y| cast(dy.value.buf, y));

@@ -36,7 +36,7 @@ pub use warning::LossScaleWarning;
 use crate::{Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
-    loss_scale::Feedback,
+    loss_scale::{Feedback, Fixed, LossScale},
     scaled::Scaled,
     site::{Calls, Site, SiteConfig, StepEnd},
     solve::{Choice, ConfigError, NoDecision},
@@ -161,6 +161,27 @@ impl Sites {
     #[must_use]
     pub const fn scaling(&self) -> &Scaling {
         &self.scaling
+    }
+
+    /// The same slots under another scaling, with nothing observed yet.
+    pub(crate) fn with_scaling(&self, scaling: Scaling) -> Result<Self, ConfigError> {
+        let mut sites = Self::new(scaling)?;
+        for entry in self.entries.iter().skip(2) {
+            // They had room before.
+            let _ = sites.push(&entry.name, entry.kind);
+        }
+        Ok(sites)
+    }
+
+    /// Replaces the loss scale by a fixed one.
+    pub(crate) fn fix_loss_scale(&mut self, fixed: Fixed) {
+        self.scaling = Scaling::Loss(LossScale::Fixed(fixed));
+        self.spread();
+    }
+
+    /// What a slot is for.
+    pub(crate) fn kind(&self, slot: Slot) -> SlotKind {
+        self.entries[usize::from(slot.0)].kind
     }
 
     /// The slot of that name, new if there was none.

@@ -26,6 +26,7 @@ mod shard;
 mod step;
 mod times;
 mod update;
+mod window;
 mod wire;
 
 pub use compiled::Program;
@@ -146,6 +147,8 @@ struct Settings {
     policy: AmpPolicy,
     layers: Layers,
     weight_gradients: Precision,
+    /// How gradients are stored while a window is measured.
+    probed: Option<window::Stores>,
     /// Whether every buffer of a step stays to its end.
     keep: bool,
     /// Share of running statistics that stays.
@@ -210,6 +213,7 @@ impl<B: Backend> Trainer<B> {
             policy: method.amp,
             layers: method.layers,
             weight_gradients: method.weight_gradients,
+            probed: None,
             keep: false,
             momentum: 0.9,
             each_call: false,

@@ -93,6 +93,7 @@ impl<B: Backend> Trainer<B> {
             policy: &AmpPolicy::new(Level::O0),
             layers: &Layers::default(),
             weight_gradients: Precision::Single,
+            single_gradients: false,
             parameters: &self.parameters.infos,
             sites: &mut self.sites,
             constants: &mut self.exec.constants,

@@ -1,6 +1,6 @@
 //! Compiled programs, and what a training keeps for them: rows of the table, half copies, statistics that wait.
 
-use super::Trainer;
+use super::{Trainer, window::Stores};
 use crate::{
     Error,
     graph::{Fixed, Part, Program, Purpose, Shared, Trace, compile},
@@ -15,6 +15,8 @@ impl<B: Backend> Trainer<B> {
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str,
     ) -> Result<usize, Error<B::Error>> {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
+        let stores = self.settings.probed;
+        let prefix = stores.map_or(prefix.clone(), |stores| format!("{}{prefix}", stores.prefix()));
         let joint = self.joint();
         if let Some(index) = self.exec.find(trace, purpose, &prefix, joint) {
             return Ok(index);
@@ -22,7 +24,8 @@ impl<B: Backend> Trainer<B> {
         let mut shared = Shared {
             policy: &self.settings.policy,
             layers: &self.settings.layers,
-            weight_gradients: self.settings.weight_gradients,
+            weight_gradients: stores.map_or(self.settings.weight_gradients, Stores::weight_gradients),
+            single_gradients: stores == Some(Stores::Single),
             parameters: &self.parameters.infos,
             sites: &mut self.sites,
             constants: &mut self.exec.constants,

@@ -31,3 +31,4 @@ mod traces;
 mod traces_more;
 mod training;
 mod translation;
+mod window;

@@ -1,0 +1,277 @@
+//! The window of a single loss scale: the powers of two at which one number serves every gradient of a batch.
+//!
+//! A loss scale must be large enough that no gradient flushes to zero, and small enough that none overflows. Between both
+//! ends lies the window. It depends on the network, its state and the batch, and [`Trainer::window`] measures it:
+//!
+//! ```text
+//! reference  = gradients of the parameters: forward pass in half, every gradient of the backward pass stored in f32
+//! tensors    = the same with half gradients, each scaled by its own largest magnitude
+//! scale 2^S  = the same with half gradients, all scaled by 2^S
+//! window     = [least S at which the error of every parameter is at most max(2 · its error in tensors, 2 %),
+//!               first S at which a finite value overflows)
+//! ```
+//!
+//! The error of a parameter is the norm of the difference from the reference, divided by the norm of the reference. All
+//! passes have the same forward pass, so the window says what the storage of gradients costs and nothing else. 2 % is what
+//! rounding of the forward pass to half costs on ordinary networks, so a smaller error cannot matter.
+//!
+//! Parameters whose error with per-tensor scales is half of the gradient or more are left out: their gradient is zero but
+//! for rounding, as that of a bias in front of batch norm is. [`ScaleWindows::left_out`] counts them.
+//!
+//! Weight gradients are measured twice, since libraries differ: stored in f32, as Megatron accumulates them, and stored in
+//! half, as torch.amp, apex and DeepSpeed have them. Half costs range, because a weight gradient is a sum over positions
+//! and lies far above the gradients that it is a sum of.
+//!
+//! [`Trainer::window`]: crate::Trainer::window
+
+use gradscale_core::amp::Precision;
+
+/// Largest error that is accepted whatever per-tensor scales reach; see the head of this module.
+pub const TOLERATED_ERROR: f64 = 0.02;
+/// Error with per-tensor scales from which on a parameter is left out: its true gradient is smaller than the rounding.
+const ROUNDING_ERROR: f64 = 0.5;
+/// Exponents of the smallest and the largest loss scale that is tried: what f32 holds.
+const EXPONENTS: [i32; 2] = [-126, 126];
+
+/// A loss scale that a library starts at or always has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LibraryScale {
+    /// Library.
+    pub library: &'static str,
+    /// Exponent of the scale.
+    pub exponent: i32,
+    /// Whether the library keeps the scale fixed or moves it from there.
+    pub is_fixed: bool,
+}
+
+/// Loss scales of widespread libraries.
+pub const LIBRARY_SCALES: [LibraryScale; 3] = [
+    LibraryScale { library: "tiny-cuda-nn", exponent: 7, is_fixed: true },
+    LibraryScale { library: "torch.amp", exponent: 16, is_fixed: false },
+    LibraryScale { library: "DeepSpeed", exponent: 32, is_fixed: false },
+];
+
+/// Windows of a single loss scale for a state and a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaleWindows {
+    /// Parameters that were compared.
+    pub compared: usize,
+    /// Parameters whose gradient is zero but for rounding.
+    pub left_out: usize,
+    /// Errors with a scale for each tensor.
+    pub per_tensor: GradientErrors,
+    /// Window where weight gradients are stored in f32.
+    pub single: ScaleWindow,
+    /// Window where weight gradients are stored in half.
+    pub half: ScaleWindow,
+}
+
+/// Relative errors of parameter gradients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientErrors {
+    /// Median over the parameters.
+    pub median: f64,
+    /// Largest error.
+    pub worst: f64,
+    /// Parameter that has the largest error.
+    pub parameter: String,
+}
+
+/// Powers of two that serve as a loss scale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScaleWindow {
+    /// What weight gradients are stored as.
+    pub weight_gradients: Precision,
+    /// Exponent of the smallest scale inside; none if no scale serves.
+    pub least: Option<i32>,
+    /// Exponent of the first scale at which a finite value overflows; none if even 2^126 fits.
+    pub overflow: Option<i32>,
+    /// Parameter whose error is too large one binade below the smallest scale, or at all scales.
+    pub lost: Option<String>,
+    /// Cast site that overflows first.
+    pub overflowed: Option<String>,
+}
+
+/// Position of a loss scale in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Inside, with so many more binades below and above that are inside too.
+    Inside {
+        /// Binades down to the smallest scale.
+        below: u32,
+        /// Binades up to the largest scale.
+        above: u32,
+    },
+    /// So many binades too small.
+    Below(u32),
+    /// So many binades too large.
+    Above(u32),
+    /// No scale serves.
+    NoWindow,
+}
+
+impl ScaleWindow {
+    /// Scales inside.
+    #[must_use]
+    pub fn binades(&self) -> u32 {
+        self.least.map_or(0, |least| least.abs_diff(self.end()))
+    }
+
+    /// Position of the scale 2^`exponent`.
+    #[must_use]
+    pub fn place(&self, exponent: i32) -> Place {
+        let Some(least) = self.least else { return Place::NoWindow };
+        if exponent < least {
+            Place::Below(least.abs_diff(exponent))
+        } else if exponent >= self.end() {
+            Place::Above(exponent.abs_diff(self.end()) + 1)
+        } else {
+            Place::Inside { below: exponent.abs_diff(least), above: self.end().abs_diff(exponent) - 1 }
+        }
+    }
+
+    /// Exponent behind the last one inside.
+    fn end(&self) -> i32 {
+        self.overflow.unwrap_or(EXPONENTS[1] + 1)
+    }
+}
+
+/// Gradient of a parameter by its name.
+pub(crate) type NamedGradient = (String, Vec<f32>);
+
+/// Result of a backward pass at one scale.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    /// Site at which a finite value overflowed.
+    pub overflowed: Option<String>,
+    /// Gradients of the parameters, in the order of the reference.
+    pub gradients: Vec<NamedGradient>,
+}
+
+/// What a probe is compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference {
+    gradients: Vec<NamedGradient>,
+    /// Largest error that is accepted, by parameter; none for those left out.
+    accepted: Vec<Option<f64>>,
+    pub left_out: usize,
+    pub per_tensor: GradientErrors,
+}
+
+impl Reference {
+    /// Reference by gradients that are exact and by those with per-tensor scales; none if nothing can be compared.
+    pub fn new(exact: Vec<NamedGradient>, tensors: &[NamedGradient]) -> Option<Self> {
+        let errors: Vec<Option<f64>> = exact.iter().zip(tensors).map(|(exact, found)| error(exact, found)).collect();
+        let counts = |error: &Option<f64>| error.filter(|error| *error < ROUNDING_ERROR);
+        let mut counted: Vec<(f64, &str)> =
+            errors.iter().zip(&exact).filter_map(|(error, (name, _))| Some((counts(error)?, name.as_str()))).collect();
+        counted.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let &(worst, parameter) = counted.last()?;
+        let (median, _) = *counted.get(counted.len() / 2)?;
+        let per_tensor = GradientErrors { median, worst, parameter: parameter.to_owned() };
+        let accepted: Vec<Option<f64>> =
+            errors.iter().map(|error| counts(error).map(|error| (2.0 * error).max(TOLERATED_ERROR))).collect();
+        let left_out = accepted.iter().filter(|accepted| accepted.is_none()).count();
+        Some(Self { gradients: exact, accepted, left_out, per_tensor })
+    }
+
+    /// Parameters that are compared.
+    pub fn compared(&self) -> usize {
+        self.accepted.len() - self.left_out
+    }
+
+    /// The parameter whose error is furthest above what is accepted; none if all are accepted.
+    fn lost(&self, found: &[NamedGradient]) -> Option<String> {
+        let excess = |((exact, found), accepted): ((&NamedGradient, &NamedGradient), &Option<f64>)| {
+            let excess = error(exact, found)? / (*accepted)?;
+            (excess > 1.0).then(|| (excess, exact.0.clone()))
+        };
+        let all = self.gradients.iter().zip(found).zip(&self.accepted).filter_map(excess);
+        all.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
+    }
+
+    /// The window of scales whose probes are `probe`. Overflow is monotone in the scale, so its end is found by bisection;
+    /// from there on scales are tried downwards until one loses too much.
+    pub fn window<E>(
+        &self, weight_gradients: Precision, mut probe: impl FnMut(i32) -> Result<Probe, E>,
+    ) -> Result<ScaleWindow, E> {
+        let [first, last] = EXPONENTS;
+        let mut window = ScaleWindow { weight_gradients, least: None, overflow: None, lost: None, overflowed: None };
+        // No overflow at `fits`, one at `overflows`.
+        let (mut fits, mut overflows) = (first - 1, last + 1);
+        while overflows - fits > 1 {
+            let middle = (fits + overflows).div_euclid(2);
+            match probe(middle)?.overflowed {
+                None => fits = middle,
+                Some(site) => {
+                    overflows = middle;
+                    (window.overflow, window.overflowed) = (Some(middle), Some(site));
+                }
+            }
+        }
+        for exponent in (first..overflows).rev() {
+            if let Some(parameter) = self.lost(&probe(exponent)?.gradients) {
+                window.lost = Some(parameter);
+                break;
+            }
+            window.least = Some(exponent);
+        }
+        Ok(window)
+    }
+}
+
+/// Norm of the difference, divided by the norm of the exact gradient; none where that is zero, ∞ where `found` is not finite.
+fn error((_, exact): &NamedGradient, (_, found): &NamedGradient) -> Option<f64> {
+    let sum = |squares: &mut dyn Iterator<Item = f64>| squares.sum::<f64>().sqrt();
+    let norm = sum(&mut exact.iter().map(|&x| f64::from(x).powi(2)));
+    let far = sum(&mut exact.iter().zip(found).map(|(&x, &y)| (f64::from(y) - f64::from(x)).powi(2)));
+    (norm > 0.0).then(|| if far.is_finite() { far / norm } else { f64::INFINITY })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A network of one number: stored at 2^S it loses what lies below `small`, and overflows from `large` on.
+    fn toy(small: i32, large: i32) -> impl FnMut(i32) -> Result<Probe, ()> {
+        move |exponent| {
+            let value = if exponent < small { 0.0 } else { 1.0 };
+            let overflowed = (exponent >= large).then(|| "site".to_owned());
+            Ok(Probe { overflowed, gradients: vec![("noise".to_owned(), vec![0.0]), ("w".to_owned(), vec![value])] })
+        }
+    }
+
+    fn reference() -> Reference {
+        let exact = vec![("noise".to_owned(), vec![1e-9]), ("w".to_owned(), vec![1.0])];
+        let tensors = vec![("noise".to_owned(), vec![-1e-9]), ("w".to_owned(), vec![1.0])];
+        Reference::new(exact, &tensors).expect("a gradient")
+    }
+
+    #[test]
+    fn both_ends_are_found_wherever_they_are() {
+        let reference = reference();
+        assert_eq!((reference.compared(), reference.left_out), (1, 1));
+        for small in [-126, -125, -3, 0, 7, 60, 126] {
+            for large in [-126, -120, 0, 1, 7, 8, 61, 126, 127] {
+                let window = reference.window(Precision::Single, toy(small, large)).expect("no error");
+                assert_eq!(window.overflow, (large <= 126).then_some(large), "{small} {large}");
+                assert_eq!(window.least, (small < large).then_some(small), "{small} {large}");
+                assert_eq!(window.binades(), u32::try_from((large - small).max(0)).expect("positive"));
+                let lost = small > -126 && large > -126;
+                assert_eq!(window.lost.as_deref(), lost.then_some("w"), "{small} {large}");
+            }
+        }
+    }
+
+    #[test]
+    fn places_in_a_window() {
+        let window = reference().window(Precision::Half, toy(4, 29)).expect("no error");
+        let places = [16, 3, 4, 28, 29, 32].map(|exponent| window.place(exponent));
+        let inside = |below, above| Place::Inside { below, above };
+        let expected =
+            [inside(12, 12), Place::Below(1), inside(0, 24), inside(24, 0), Place::Above(1), Place::Above(4)];
+        assert_eq!(places, expected);
+        let none = reference().window(Precision::Half, toy(9, 4)).expect("no error");
+        assert_eq!((none.binades(), none.place(4)), (0, Place::NoWindow));
+    }
+}
