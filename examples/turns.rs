@@ -95,7 +95,7 @@ impl Net {
 
 fn build(network: &str, sizes: &[usize], parameters: &mut Parameters) -> Result<(Net, Optimizer), Box<dyn Error>> {
     let scope = &mut parameters.at("net");
-    let sgd = || Optimizer::from(Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.01) });
+    let sgd = || Optimizer::from(Sgd { momentum: 0.9, weight_decay: 5e-4, ..Sgd::new(0.01) });
     let adamw = || Optimizer::from(AdamW::new(1e-3)).clip_norm(1.0);
     Ok(match (network, sizes) {
         ("segnet", &[width, ..]) => (Net::Pixels(SegNet::new(scope, 3, width, CLASSES.into())), sgd()),
@@ -108,7 +108,7 @@ fn build(network: &str, sizes: &[usize], parameters: &mut Parameters) -> Result<
             (Net::Gru(tokens, gru, Linear::new(&mut scope.at("logits"), units, kinds)), adamw())
         }
         ("decoder", &[_, context, kinds, width, heads, layers]) => {
-            let size = DecoderSize { context, width, heads, layers, keep: 1.0 };
+            let size = DecoderSize { context, width, heads, layers, dropout: 0.0 };
             (Net::Decoder(Decoder::new(scope, kinds, size)), adamw())
         }
         _ => return Err(format!("{network} is not known with {} sizes", sizes.len()).into()),

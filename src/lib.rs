@@ -38,6 +38,7 @@ pub use error::{Error, TraceError, TraceErrorKind};
 pub use exec::{LaunchTime, MemoryReport};
 pub use gradscale_core as core;
 pub use graph::{PlanRow, Tape, Var};
+pub use half;
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{
     BASELINES, Baseline, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers,

@@ -51,7 +51,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
         ten: Mlp::new(&mut parameters.at("ten"), &[128, 10]),
         tower: Mlp::new(&mut parameters.at("tower"), &[128, 64, 2]),
     };
-    let optimizer = Optimizer::from(Sgd { momentum: 0.9, decay: 1e-4, ..Sgd::new(LR) }).group(
+    let optimizer = Optimizer::from(Sgd { momentum: 0.9, weight_decay: 1e-4, ..Sgd::new(LR) }).group(
         "tower",
         LR * f64::from(GAP).exp2(),
         1e-4 * 2f32.powi(-GAP),

@@ -29,6 +29,7 @@ use half::f16;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "DataLoader")]
 pub struct Loader<'a, const N: usize> {
     whole: [Input<'a>; N],
     batches: Batches,

@@ -187,6 +187,8 @@ impl Tape {
     /// assert_eq!(moved, ["generator.weight", "generator.bias"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias = "no_grad")]
+    #[doc(alias = "detach")]
     pub fn frozen<T>(&self, network: impl FnOnce() -> T) -> T {
         let before = self.frozen.replace(true);
         let result = network();

@@ -139,6 +139,9 @@ pub enum Scaling {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[doc(alias = "GradScaler")]
+#[doc(alias = "autocast")]
+#[doc(alias = "amp")]
 pub struct Method {
     /// Which operators run in half.
     pub amp: AmpPolicy,

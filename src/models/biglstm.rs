@@ -16,14 +16,14 @@ pub struct BigLstmSize {
     pub projection: usize,
     /// Layers.
     pub layers: usize,
-    /// Share that training keeps of what goes into each layer and comes out of the last.
-    pub keep: f32,
+    /// Dropout probability of each layer's input and of the last layer's output.
+    pub dropout: f32,
 }
 
 impl BigLstmSize {
     /// The paper's LSTM-8192-1024 of two layers. Its words are vectors of a table here, where the largest of the paper's
     /// networks make them of letters by convolutions.
-    pub const PAPER: Self = Self { width: 1024, hidden: 8192, projection: 1024, layers: 2, keep: 0.75 };
+    pub const PAPER: Self = Self { width: 1024, hidden: 8192, projection: 1024, layers: 2, dropout: 0.25 };
 }
 
 /// Tokens to logits of the next: a table of vectors, LSTM layers with projection, a softmax over all tokens that training
@@ -32,7 +32,7 @@ impl BigLstmSize {
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{BigLstm, BigLstmSize}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
-/// let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, keep: 0.9 };
+/// let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, dropout: 0.1 };
 /// let net = BigLstm::new(&mut parameters.at("net"), 50, size);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let batch = [Input::u32([2, 3], &[1, 7, 49, 0, 0, 2])];
@@ -51,10 +51,10 @@ pub struct BigLstm {
 impl BigLstm {
     /// For so many tokens, which stand in the order of their frequency where training samples them.
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: BigLstmSize) -> Self {
-        let BigLstmSize { width, hidden, projection, layers, keep } = size;
+        let BigLstmSize { width, hidden, projection, layers, dropout } = size;
         Self {
             tokens: Embedding::new(&mut scope.at("tokens"), tokens, width),
-            lstm: Lstm::projected(&mut scope.at("lstm"), width, [hidden, projection], layers).dropout(keep),
+            lstm: Lstm::projected(&mut scope.at("lstm"), width, [hidden, projection], layers).dropout(dropout),
             softmax: SampledSoftmax::new(&mut scope.at("softmax"), projection, tokens),
             size,
         }
@@ -78,7 +78,7 @@ impl BigLstm {
     }
 
     fn dropped<'t>(&self, x: Var<'t>) -> Var<'t> {
-        if self.size.keep < 1.0 { x.dropout(self.size.keep) } else { x }
+        if self.size.dropout > 0.0 { x.dropout(self.size.dropout) } else { x }
     }
 
     /// Logits of all tokens, from features.

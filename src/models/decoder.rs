@@ -23,13 +23,13 @@ pub struct DecoderSize {
     pub heads: usize,
     /// Layers.
     pub layers: usize,
-    /// Share that training keeps of tokens' vectors, and of what each layer adds to them.
-    pub keep: f32,
+    /// Dropout probability of token embeddings and of each layer's residual.
+    pub dropout: f32,
 }
 
 impl DecoderSize {
     /// The smallest GPT-2.
-    pub const PAPER: Self = Self { context: 1024, width: 768, heads: 12, layers: 12, keep: 0.9 };
+    pub const PAPER: Self = Self { context: 1024, width: 768, heads: 12, layers: 12, dropout: 0.1 };
 }
 
 /// Tokens to logits of the next: vectors of tokens and places (or rotary positions), layers of causal self-attention and of two linear layers
@@ -42,7 +42,7 @@ impl DecoderSize {
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{Decoder, DecoderSize}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
-/// let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, keep: 0.9 };
+/// let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, dropout: 0.1 };
 /// let net = Decoder::new(&mut parameters.at("net"), 50, size);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let y = trainer.evaluate([Input::u32([2, 3], &[1, 7, 49, 0, 0, 2])], |[tokens]| net.logits(tokens))?;
@@ -207,7 +207,7 @@ impl Decoder {
     }
 
     fn dropped<'t>(&self, x: Var<'t>) -> Var<'t> {
-        if self.size.keep < 1.0 { x.dropout(self.size.keep) } else { x }
+        if self.size.dropout > 0.0 { x.dropout(self.size.dropout) } else { x }
     }
 
     fn of_last<'t>(&self, x: Var<'t>) -> Var<'t> {
@@ -235,7 +235,7 @@ pub struct Cached<'t> {
 ///     Input, Cpu, Method, Parameters, Trainer, models::{Cache, Cached, Decoder, DecoderSize}, optim::Sgd,
 /// };
 /// let mut parameters = Parameters::seeded(1);
-/// let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, keep: 0.9 };
+/// let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, dropout: 0.1 };
 /// let net = Decoder::new(&mut parameters.at("net"), 50, size);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let mut cache = net.cache(1);

@@ -39,6 +39,6 @@ impl Scale {
 
     /// Drops this share.
     pub(super) fn drops(self, share: f32) -> Dropout {
-        Dropout { keep: if self.dropout { 1.0 - share } else { 1.0 } }
+        Dropout { p: if self.dropout { share } else { 0.0 } }
     }
 }

@@ -39,7 +39,7 @@ pub struct Seq2Seq {
     inside: (String, Parameter),
     out: (String, Parameter),
     generator: Linear,
-    keep: f32,
+    dropout: f32,
 }
 
 /// What a decoder reads of a source.
@@ -67,15 +67,15 @@ impl Seq2Seq {
         };
         let (inside, out) = (weight("attention.inside", units), weight("attention.out", 2 * units));
         let generator = Linear::new(&mut scope.at("generator"), units, target);
-        Self { name, words, networks, inside, out, generator, keep: 1.0 }
+        Self { name, words, networks, inside, out, generator, dropout: 0.0 }
     }
 
     /// While training, drops all but a share of embeddings, of what a layer gives the next one, and of what logits are made
     /// of.
     #[must_use]
-    pub fn dropout(mut self, keep: f32) -> Self {
-        self.keep = keep;
-        self.networks = self.networks.map(|network| network.dropout(keep));
+    pub fn dropout(mut self, p: f32) -> Self {
+        self.dropout = p;
+        self.networks = self.networks.map(|network| network.dropout(p));
         self
     }
 
@@ -119,6 +119,6 @@ impl Seq2Seq {
     }
 
     fn dropped<'t>(&self, x: Var<'t>, what: &str) -> Var<'t> {
-        if self.keep < 1.0 { x.dropout(self.keep).named(&format!("{}.{what}", self.name)) } else { x }
+        if self.dropout > 0.0 { x.dropout(self.dropout).named(&format!("{}.{what}", self.name)) } else { x }
     }
 }

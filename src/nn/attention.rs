@@ -16,6 +16,8 @@ use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "MultiheadAttention")]
+#[doc(alias = "MultiHeadAttention")]
 pub struct SelfAttention {
     name: String,
     inside: Linear,

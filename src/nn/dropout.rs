@@ -3,11 +3,12 @@
 use super::Module;
 use crate::Var;
 
-/// x / `keep` with probability `keep`, else 0, while training; x in evaluation. PyTorch's p is 1 − `keep`.
+/// Zeroes each element with probability `p` in training and divides the others by 1 − `p`. Returns x in evaluation, as
+/// `torch.nn.Dropout` does.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Dropout, Module}, optim::Sgd};
-/// let dropout = Dropout { keep: 0.75 };
+/// let dropout = Dropout { p: 0.25 };
 /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
 /// let y = trainer.evaluate([Input::f32([4], &[1.0, 2.0, 3.0, 4.0])], |[x]| dropout.forward(x))?;
 /// assert_eq!(y.data, [1.0, 2.0, 3.0, 4.0]);
@@ -15,12 +16,12 @@ use crate::Var;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// Share that is kept, from 2^-24 to 1.
-    pub keep: f32,
+    /// Share of elements that are zeroed, from 0 to 1 − 2^-24.
+    pub p: f32,
 }
 
 impl Module for Dropout {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        x.dropout(self.keep)
+        x.dropout(self.p)
     }
 }

@@ -14,6 +14,7 @@ use crate::{Init, Parameter, Scope, Var};
 /// # let _ = (one, two);
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "Dense")]
 pub struct Linear {
     name: String,
     weight: Parameter,

@@ -18,6 +18,8 @@ use gradscale_core::ops::{Norm, NormOver, Op, Pool, PoolOp, Unary};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "BatchNorm2d")]
+#[doc(alias = "SyncBatchNorm")]
 pub struct BatchNorm {
     name: String,
     scale: Parameter,
@@ -170,6 +172,7 @@ impl Module for LayerNorm {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "RMSNorm")]
 pub struct RmsNorm {
     name: String,
     scale: Parameter,

@@ -92,6 +92,7 @@ pub(super) trait Cell<const STATES: usize>: Sized {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "LSTMCell")]
 pub struct LstmCell {
     name: String,
     of_input: Gates,
@@ -177,6 +178,7 @@ impl Cell<2> for LstmCell {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "GRUCell")]
 pub struct GruCell {
     name: String,
     of_input: Gates,

@@ -20,6 +20,7 @@ const BASE: f64 = 10_000.0;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "RoPE")]
 pub struct Rotary {
     name: String,
     /// Cosines and sines, `[places, width]` each.

@@ -37,6 +37,7 @@ use gradscale_core::amp::MAX_INPUTS;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "LSTM")]
 pub struct Lstm(Stack<LstmCell>);
 
 impl Lstm {
@@ -57,11 +58,11 @@ impl Lstm {
         Self(Stack::new(scope, inputs, Units { hidden, out }, layers, 1))
     }
 
-    /// While training, each layer but the first reads what is left when a share of 1 − `keep` of the results below is
-    /// dropped: the `dropout` of PyTorch's module is 1 − `keep`.
+    /// Applies dropout with probability `p` to the input of each layer but the first in training, as `dropout` of
+    /// PyTorch's module.
     #[must_use]
-    pub fn dropout(mut self, keep: f32) -> Self {
-        self.0.keep = keep;
+    pub fn dropout(mut self, p: f32) -> Self {
+        self.0.dropout = p;
         self
     }
 
@@ -107,6 +108,7 @@ impl Module for Lstm {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "GRU")]
 pub struct Gru(Stack<GruCell>);
 
 impl Gru {
@@ -120,11 +122,11 @@ impl Gru {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }
 
-    /// While training, each layer but the first reads what is left when a share of 1 − `keep` of the results below is
-    /// dropped: the `dropout` of PyTorch's module is 1 − `keep`.
+    /// Applies dropout with probability `p` to the input of each layer but the first in training, as `dropout` of
+    /// PyTorch's module.
     #[must_use]
-    pub fn dropout(mut self, keep: f32) -> Self {
-        self.0.keep = keep;
+    pub fn dropout(mut self, p: f32) -> Self {
+        self.0.dropout = p;
         self
     }
 
@@ -154,7 +156,7 @@ struct Stack<C> {
     directions: usize,
     units: Units,
     /// Share that training keeps of what one layer gives to the next.
-    keep: f32,
+    dropout: f32,
 }
 
 impl<C> Stack<C> {
@@ -168,7 +170,7 @@ impl<C> Stack<C> {
             ends.map(|end| C::of_layer(scope, &format!("l{layer}{end}"), inputs, units)).collect()
         };
         let layers = (0..layers).map(of_layer).collect();
-        Self { name: scope.path().to_owned(), layers, directions, units, keep: 1.0 }
+        Self { name: scope.path().to_owned(), layers, directions, units, dropout: 0.0 }
     }
 
     fn run<'t, const S: usize>(
@@ -193,8 +195,8 @@ impl<C> Stack<C> {
             None => x,
         };
         for (layer, cells) in self.layers.iter().enumerate() {
-            if layer > 0 && self.keep < 1.0 && x.tape().training() {
-                x = x.dropout(self.keep).named(&called("dropout"));
+            if layer > 0 && self.dropout > 0.0 && x.tape().training() {
+                x = x.dropout(self.dropout).named(&called("dropout"));
             }
             let mut sides = Vec::new();
             for (side, cell) in cells.iter().enumerate() {

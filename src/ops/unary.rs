@@ -105,16 +105,16 @@ impl<'t> Var<'t> {
         self.then(kind, op, function, &[], self.shape())
     }
 
-    /// x / keep with probability `keep`, else 0, while training; x in evaluation. Which elements are kept is counted
-    /// out from the step's seed, so a step that is repeated draws anew.
+    /// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; returns x in evaluation.
+    /// The mask depends on the step's seed, so a repeated step draws another one.
     ///
     /// # Errors
-    /// Unless 2^-24 ≤ `keep` ≤ 1.
-    pub fn dropout(self, keep: f32) -> Self {
+    /// Unless 0 ≤ `p` ≤ 1 − 2^-24.
+    pub fn dropout(self, p: f32) -> Self {
         self.traced(|| {
             // The number that this node will have: two dropouts of one value draw each for themselves.
             let stream = size("dropout", self.tape().len())?;
-            let function = Unary::dropout(keep, stream).map_err(|error| TraceError::new("dropout", error))?;
+            let function = Unary::dropout(1.0 - p, stream).map_err(|error| TraceError::new("dropout", error))?;
             Ok(if self.tape().training() { self.unary(function) } else { self })
         })
     }

@@ -65,7 +65,7 @@ pub(crate) enum Rule {
 ///
 /// ```
 /// use gradscale::optim::{Optimizer, Schedule, Sgd};
-/// let optimizer = Optimizer::from(Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.1) })
+/// let optimizer = Optimizer::from(Sgd { momentum: 0.9, weight_decay: 5e-4, ..Sgd::new(0.1) })
 ///     .clip_norm(1.0)
 ///     .schedule(Schedule::Cosine { steps: 1000 })
 ///     .group("head", 0.01, 0.0)
@@ -130,6 +130,7 @@ impl Optimizer {
 
     /// All gradients together are scaled down to this norm where they exceed it.
     #[must_use]
+    #[doc(alias = "clip_grad_norm")]
     pub const fn clip_norm(mut self, most: f32) -> Self {
         self.max_norm = Some(most);
         self
@@ -137,6 +138,7 @@ impl Optimizer {
 
     /// Every gradient is cut to ±`most`.
     #[must_use]
+    #[doc(alias = "clip_grad_value")]
     pub const fn clip_value(mut self, most: f32) -> Self {
         self.max_value = Some(most);
         self
@@ -238,9 +240,9 @@ impl Optimizer {
     pub(crate) fn rates(&self, group: usize) -> (f64, f32) {
         let (lr, decay) = match (self.groups.get(group), &self.rule) {
             (Some(group), _) => (group.lr, group.decay),
-            (None, Rule::Sgd(Sgd { lr, decay, .. }))
-            | (None, Rule::Adam(Adam { lr, decay, .. }))
-            | (None, Rule::AdamW(AdamW { lr, decay, .. })) => (*lr, *decay),
+            (None, Rule::Sgd(Sgd { lr, weight_decay: decay, .. }))
+            | (None, Rule::Adam(Adam { lr, weight_decay: decay, .. }))
+            | (None, Rule::AdamW(AdamW { lr, weight_decay: decay, .. })) => (*lr, *decay),
             (None, Rule::Own(rule)) => (rule.lr(), rule.decay()),
         };
         (self.set_rates.as_ref().map_or(lr, |rates| rates[group]), decay)

@@ -6,7 +6,7 @@
 /// use gradscale::optim::Sgd;
 /// let plain = Sgd::new(0.1);
 /// let heavy = Sgd { momentum: 0.9, nesterov: true, ..plain };
-/// assert_eq!((heavy.lr, heavy.decay), (0.1, 0.0));
+/// assert_eq!((heavy.lr, heavy.weight_decay), (0.1, 0.0));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
@@ -17,14 +17,14 @@ pub struct Sgd {
     /// Whether to look ahead: w ← w − lr·(g + momentum·v).
     pub nesterov: bool,
     /// Weight decay, added to the gradient.
-    pub decay: f32,
+    pub weight_decay: f32,
 }
 
 impl Sgd {
     /// Without momentum or decay.
     #[must_use]
     pub const fn new(lr: f64) -> Self {
-        Self { lr, momentum: 0.0, nesterov: false, decay: 0.0 }
+        Self { lr, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
 }
 
@@ -45,14 +45,14 @@ pub struct Adam {
     /// At least 10^-17: where devices flush f32 subnormals, v vanishes, and a smaller one lets the update explode.
     pub eps: f32,
     /// Weight decay, added to the gradient.
-    pub decay: f32,
+    pub weight_decay: f32,
 }
 
 impl Adam {
     /// β 0.9 and 0.999, eps 1e-8, without decay.
     #[must_use]
     pub const fn new(lr: f64) -> Self {
-        Self { lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.0 }
+        Self { lr, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0 }
     }
 }
 
@@ -73,14 +73,14 @@ pub struct AdamW {
     /// At least 10^-17, as [`Adam`]'s.
     pub eps: f32,
     /// Weight decay of the weights.
-    pub decay: f32,
+    pub weight_decay: f32,
 }
 
 impl AdamW {
     /// β 0.9 and 0.999, eps 1e-8, decay 0.01.
     #[must_use]
     pub const fn new(lr: f64) -> Self {
-        Self { lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.01 }
+        Self { lr, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.01 }
     }
 }
 

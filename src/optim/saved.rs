@@ -37,16 +37,16 @@ fn rule(all: &mut Configuration, rule: &Rule) {
         all.set_single("decay", decay);
     };
     match *rule {
-        Rule::Sgd(Sgd { lr, momentum, nesterov, decay }) => {
+        Rule::Sgd(Sgd { lr, momentum, nesterov, weight_decay: decay }) => {
             common("Sgd", lr, decay);
             all.set_single("momentum", momentum);
             all.set("nesterov", nesterov);
         }
-        Rule::Adam(Adam { lr, betas, eps, decay }) => {
+        Rule::Adam(Adam { lr, betas, eps, weight_decay: decay }) => {
             common("Adam", lr, decay);
             adam(all, betas, eps);
         }
-        Rule::AdamW(AdamW { lr, betas, eps, decay }) => {
+        Rule::AdamW(AdamW { lr, betas, eps, weight_decay: decay }) => {
             common("AdamW", lr, decay);
             adam(all, betas, eps);
         }

@@ -157,7 +157,7 @@ const fn narrow(width: usize) -> Scale {
 /// The size of bigLSTM.
 const fn biglstm_size(small: bool) -> BigLstmSize {
     if small {
-        BigLstmSize { width: 16, hidden: 32, projection: 16, layers: 2, keep: 0.75 }
+        BigLstmSize { width: 16, hidden: 32, projection: 16, layers: 2, dropout: 0.25 }
     } else {
         BigLstmSize::PAPER
     }
@@ -193,7 +193,7 @@ impl Built {
                 Net::Ssd300(Ssd::new(scope, SsdSize::Ssd300, scale, words - 1))
             }
             Network::Decoder => {
-                let small_size = DecoderSize { context: 16, width: 32, heads: 4, layers: 2, keep: 0.9 };
+                let small_size = DecoderSize { context: 16, width: 32, heads: 4, layers: 2, dropout: 0.1 };
                 Net::Decoder(Decoder::new(scope, words, if small { small_size } else { DecoderSize::PAPER }))
             }
             Network::Seq2Seq => {

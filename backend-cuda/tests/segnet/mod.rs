@@ -49,7 +49,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, sh
     let small = 2f32.powi(-shift);
     let mut parameters = Parameters::seeded(3);
     let net = SegNet::new(&mut parameters.at("net"), 3, 8, 4);
-    let optimizer = Sgd { momentum: 0.9, decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) };
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) };
     let method: Method = method.parse().expect("a method");
     let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_recording(recorded);
     let (images, labels) = (noise(2 * SIDE * SIDE * 3, 256), noise(2 * SIDE * SIDE, 4));

@@ -80,7 +80,7 @@ impl Updates {
         let rule = self.optimizer.unwrap_or_default();
         let (usual_lr, usual_decay) = match rule {
             Rule::Sgd { .. } => (lr, DECAY),
-            Rule::Adam(_) => (Adam::default().lr, f64::from(Adam::default().decay)),
+            Rule::Adam(_) => (Adam::default().lr, f64::from(Adam::default().weight_decay)),
             // As PyTorch; 0.01 in f32 is another number.
             Rule::AdamW(_) => (AdamW::default().lr, 0.01),
         };
@@ -127,13 +127,13 @@ impl Recipe {
         };
         let optimizer: Optimizer = match self.rule {
             Rule::Sgd { momentum, nesterov } => {
-                Sgd { lr: self.lr * ratio, momentum, nesterov, decay: self.decay(ratio) }.into()
+                Sgd { lr: self.lr * ratio, momentum, nesterov, weight_decay: self.decay(ratio) }.into()
             }
             Rule::Adam(Moments { betas, eps: usual }) => {
-                Adam { lr: self.lr, betas, eps: eps(usual)?, decay: self.decay(ratio) }.into()
+                Adam { lr: self.lr, betas, eps: eps(usual)?, weight_decay: self.decay(ratio) }.into()
             }
             Rule::AdamW(Moments { betas, eps: usual }) => {
-                AdamW { lr: self.lr, betas, eps: eps(usual)?, decay: single(self.decay) }.into()
+                AdamW { lr: self.lr, betas, eps: eps(usual)?, weight_decay: single(self.decay) }.into()
             }
         };
         let optimizer = optimizer.schedule(self.schedule.engine());

@@ -154,10 +154,10 @@ fn main() -> Result<(), Failure> {
     let (case, net) = Case::new(out, "seq2seq", |scope| Seq2Seq::new(scope, [11, 11], 8, 2));
     let batch = [Given::u32([2, 6], &tokens[..12]), Given::u32([2], &[6, 4]), Given::u32([2, 5], &tokens[12..22])];
     case.write(batch, |[source, lengths, target]| net.logits(source, lengths, target))?;
-    let size = BigLstmSize { width: 8, hidden: 12, projection: 8, layers: 2, keep: 1.0 };
+    let size = BigLstmSize { width: 8, hidden: 12, projection: 8, layers: 2, dropout: 0.0 };
     let (case, net) = Case::new(out, "biglstm", |scope| BigLstm::new(scope, 11, size));
     case.write([Given::u32([2, 6], &tokens[..12])], |[tokens]| net.logits(net.features(tokens, None).0))?;
-    let size = DecoderSize { context: 10, width: 16, heads: 2, layers: 2, keep: 1.0 };
+    let size = DecoderSize { context: 10, width: 16, heads: 2, layers: 2, dropout: 0.0 };
     let (case, net) = Case::new(out, "decoder", |scope| Decoder::new(scope, 11, size));
     case.write([Given::u32([2, 9], &tokens[..18])], |[tokens]| net.logits(tokens))?;
     let (case, net) = Case::new(out, "decoder-rotary", |scope| Decoder::rotary(scope, 11, size));

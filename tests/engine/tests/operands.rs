@@ -35,7 +35,7 @@ impl Training {
         // One step that no half can hold.
         let factor = if i == 4 { 1e30 } else { 1e-4 };
         let loss =
-            self.trainer.backward(batch, |[x, y]| self.net.forward(x).dropout(0.9).cross_entropy(y).scale(factor));
+            self.trainer.backward(batch, |[x, y]| self.net.forward(x).dropout(0.1).cross_entropy(y).scale(factor));
         loss.expect("gradients")
     }
 

@@ -23,7 +23,7 @@ impl Net {
         let x = self.norm.forward(self.one.forward(x)).tanh();
         // A softmax over the places before each, and this one: its mask is a constant of the length.
         let mixed = x.matmul_transposed(x).causal_softmax().matmul(x) + x;
-        self.two.forward(mixed.dropout(0.9).output("mixed"))
+        self.two.forward(mixed.dropout(0.1).output("mixed"))
     }
 
     fn loss<'t>(&self, [x, labels, factor]: [Var<'t>; 3]) -> Var<'t> {

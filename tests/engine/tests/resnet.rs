@@ -8,7 +8,7 @@ fn train(method: &str) -> (f32, f32, Vec<(String, f64)>) {
     let mut parameters = Parameters::seeded(2);
     let net = ResNet::new(&mut parameters.at("net"), 3, 4, 1, 3);
     let device = Cpu::new(0).expect("threads");
-    let optimizer = Sgd { momentum: 0.9, decay: 1e-4, ..Sgd::new(0.05) };
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, ..Sgd::new(0.05) };
     let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer");
     // Stripes of three widths.
     let pixel = |image: usize, x: usize| if ((x + image) >> (image % 3)).is_multiple_of(2) { 200 } else { 30 };

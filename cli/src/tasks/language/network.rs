@@ -28,16 +28,16 @@ pub enum Model {
 /// How large a network of layers over time is.
 pub fn biglstm(Network { width, small, .. }: Network) -> BigLstmSize {
     // Small ones see too little text to need dropout.
-    let size = BigLstmSize { width: 4 * width, hidden: 32 * width, projection: 4 * width, layers: 2, keep: 1.0 };
-    if small { size } else { BigLstmSize { keep: BigLstmSize::PAPER.keep, ..size } }
+    let size = BigLstmSize { width: 4 * width, hidden: 32 * width, projection: 4 * width, layers: 2, dropout: 0.0 };
+    if small { size } else { BigLstmSize { dropout: BigLstmSize::PAPER.dropout, ..size } }
 }
 
 /// How large a decoder is that looks back over so many tokens.
 pub fn decoder(Network { width, small, .. }: Network, context: usize) -> DecoderSize {
     let [layers, heads] = SMALL_DECODER_LAYERS_HEADS;
-    let size = DecoderSize { context, width: 8 * width, heads, layers, keep: 1.0 };
-    let DecoderSize { heads, layers, keep, .. } = DecoderSize::PAPER;
-    if small { size } else { DecoderSize { heads, layers, keep, ..size } }
+    let size = DecoderSize { context, width: 8 * width, heads, layers, dropout: 0.0 };
+    let DecoderSize { heads, layers, dropout, .. } = DecoderSize::PAPER;
+    if small { size } else { DecoderSize { heads, layers, dropout, ..size } }
 }
 
 /// A network with its parameters, first values by `seed`, for so many tokens and windows.

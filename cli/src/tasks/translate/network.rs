@@ -6,8 +6,8 @@ use crate::{
 };
 use gradscale::{CrossEntropy, Input, Parameters, Var, core::ops::Divisor, models::Seq2Seq};
 
-/// Share that is kept while training, in small networks and in large ones.
-const KEEP: f32 = 0.8;
+/// Dropout probability of networks of every size.
+const DROPOUT: f32 = 0.2;
 /// Places of a batch are a multiple of this: few programs for a device, and the same results.
 const PLACES: usize = 8;
 
@@ -22,7 +22,7 @@ pub fn sizes(network: Network) -> [usize; 2] {
 pub fn network(seed: u64, pieces: [usize; 2], network: Network) -> (Parameters, Seq2Seq) {
     let mut parameters = Parameters::seeded(seed);
     let [units, layers] = sizes(network);
-    let net = Seq2Seq::new(&mut parameters.at("seq2seq"), pieces, units, layers).dropout(KEEP);
+    let net = Seq2Seq::new(&mut parameters.at("seq2seq"), pieces, units, layers).dropout(DROPOUT);
     (parameters, net)
 }
 

@@ -184,7 +184,7 @@ impl<B: Backend<Error: 'static>> Training<B> {
     fn new(device: B, method: &Method) -> Self {
         let mut parameters = Parameters::seeded(4);
         let net = SegNet::new(&mut parameters.at("net"), 3, 8, 5);
-        let optimizer = Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.05) };
+        let optimizer = Sgd { momentum: 0.9, weight_decay: 5e-4, ..Sgd::new(0.05) };
         let trainer = Trainer::new(device, parameters, optimizer, method.clone()).expect("a trainer");
         Self { trainer: trainer.with_all_kept(), net }
     }

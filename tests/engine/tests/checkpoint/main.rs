@@ -44,7 +44,7 @@ impl Training {
             let net = &self.net;
             let gradients = self
                 .trainer
-                .backward(batch, |[x, labels]| net.forward(x).dropout(0.9).cross_entropy(labels).scale(factor));
+                .backward(batch, |[x, labels]| net.forward(x).dropout(0.1).cross_entropy(labels).scale(factor));
             let outcome = self.trainer.step(gradients.expect("gradients")).expect("a step");
             (outcome.loss.to_bits(), outcome.skipped.is_some(), !outcome.repeated.is_empty())
         };

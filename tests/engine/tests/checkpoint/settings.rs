@@ -64,7 +64,7 @@ fn another_optimizer_is_named() {
             Sgd { lr: 0.3, nesterov: true, ..sgd() }.into(),
             "lr 0.1 there, 0.3 here, nesterov false there, true here",
         ),
-        (Sgd { decay: 5e-4, ..sgd() }.into(), plain(), "decay 0.0005 there, 0.0 here"),
+        (Sgd { weight_decay: 5e-4, ..sgd() }.into(), plain(), "decay 0.0005 there, 0.0 here"),
         (plain(), Adam::new(0.1).into(), "rule Sgd there, Adam here"),
         (Adam::new(0.1).into(), Adam { betas: [0.9, 0.99], ..Adam::new(0.1) }.into(), "beta 2 0.999 there, 0.99 here"),
         (AdamW::new(0.1).into(), AdamW { eps: 1e-6, ..AdamW::new(0.1) }.into(), "eps 1e-8 there, 1e-6 here"),

@@ -46,7 +46,7 @@ impl Iterator for Drawn {
 fn lines(run: &Run) -> Vec<Value> {
     let mut parameters = Parameters::seeded(0);
     let net = SegNet::new(&mut parameters.at("net"), 3, CHANNELS, CLASSES);
-    let optimizer = Sgd { momentum: 0.9, decay: 5e-4, ..Sgd::new(0.01) };
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 5e-4, ..Sgd::new(0.01) };
     let method: Method = run.method.parse().expect("a method");
     // The definition of all kernels: a matrix unit adds in another order, and soon decides otherwise, as f64 would too.
     let device = Cpu::with_isa(1, Isa::Portable).expect("a thread");

@@ -151,7 +151,7 @@ fn dropout() {
         for _ in 0..3 {
             let gradients = trainer.backward([Input::f32([1], &[0.0])], |[any]| {
                 let [x, w] = [&x, &w].map(|one| any.tape().parameter(one));
-                (x.dropout(keep) * w).sum()
+                (x.dropout(1.0 - keep) * w).sum()
             });
             let gradients = gradients.unwrap();
             let [dx, dw] = ["x.p", "w.p"].map(|name| trainer.gradient(&gradients, name).unwrap().unwrap().data);
@@ -162,7 +162,7 @@ fn dropout() {
             masks.push(dw);
             trainer.step(gradients.clip_norm(1e-30)).unwrap();
         }
-        let y = trainer.evaluate([Input::f32([1], &[2.0])], |[x]| x.dropout(keep)).unwrap();
+        let y = trainer.evaluate([Input::f32([1], &[2.0])], |[x]| x.dropout(1.0 - keep)).unwrap();
         assert_eq!(y.data, [2.0]);
     }
     assert!(masks[0] != masks[1] && masks[1] != masks[2]);

@@ -125,7 +125,7 @@ fn lstm_with_projection() {
 
 fn biglstm() -> (Parameters, BigLstm) {
     let mut parameters = Parameters::seeded(1);
-    let size = BigLstmSize { width: 4, hidden: 6, projection: 3, layers: 2, keep: 1.0 };
+    let size = BigLstmSize { width: 4, hidden: 6, projection: 3, layers: 2, dropout: 0.0 };
     let net = BigLstm::new(&mut parameters.at("net"), 17, size);
     (parameters, net)
 }
@@ -189,7 +189,7 @@ fn biglstm_with_sampled_softmax() {
 fn decoder_with_a_tied_table() {
     let case = Case::of("decoder");
     let mut parameters = Parameters::seeded(1);
-    let size = DecoderSize { context: 6, width: 4, heads: 2, layers: 2, keep: 1.0 };
+    let size = DecoderSize { context: 6, width: 4, heads: 2, layers: 2, dropout: 0.0 };
     let net = Decoder::new(&mut parameters.at("net"), 11, size);
     let mut trainer = case.trainer(parameters, "fp32");
     let [tokens, targets] = ["tokens", "targets"].map(|key| case.words(key));
@@ -210,7 +210,7 @@ fn decoder_with_a_tied_table() {
 fn decoder_with_rotary_positions() {
     let case = Case::of("rotary");
     let mut parameters = Parameters::seeded(1);
-    let size = DecoderSize { context: 9, width: 4, heads: 1, layers: 1, keep: 1.0 };
+    let size = DecoderSize { context: 9, width: 4, heads: 1, layers: 1, dropout: 0.0 };
     let net = Decoder::rotary(&mut parameters.at("net"), 7, size);
     assert_eq!(parameters.names().filter(|name| name.contains("places")).count(), 0);
     let mut trainer = case.trainer(parameters, "fp32");
@@ -237,7 +237,7 @@ fn a_cache_changes_nothing() {
         [(learned, "fp32", 1e-6), (learned, "gs", 2e-3), (Decoder::rotary, "fp32", 2e-6), (Decoder::rotary, "gs", 4e-3)]
     {
         let mut parameters = Parameters::seeded(3);
-        let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 3, keep: 0.5 };
+        let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 3, dropout: 0.5 };
         let net = build(&mut parameters.at("net"), 11, size);
         let mut trainer = trainer(parameters, method);
         // Weights of a size that makes attention attend.

@@ -19,12 +19,12 @@ fn cpu() -> Cpu {
 }
 
 fn adam() -> Optimizer {
-    let adam = Adam { betas: [0.5, 0.999], decay: 0.01, ..Adam::new(2e-3) };
+    let adam = Adam { betas: [0.5, 0.999], weight_decay: 0.01, ..Adam::new(2e-3) };
     Optimizer::from(adam).group("generator", 2e-3, 0.01).group("discriminator", 2e-3, 0.01)
 }
 
 fn momentum() -> Optimizer {
-    let sgd = Sgd { momentum: 0.9, decay: 0.1, ..Sgd::new(0.05) };
+    let sgd = Sgd { momentum: 0.9, weight_decay: 0.1, ..Sgd::new(0.05) };
     Optimizer::from(sgd).group("generator", 0.05, 0.1).group("discriminator", 0.05, 0.1)
 }
 

@@ -71,7 +71,7 @@ impl Training {
         let (net, optimizer): (_, Optimizer) = match told.net {
             Net::Segnet => (Built::Segnet(SegNet::new(scope, 3, 4, 4)), Sgd { momentum: 0.9, ..Sgd::new(0.05) }.into()),
             Net::Transformer => {
-                let size = DecoderSize { context: 8, width: 16, heads: 2, layers: 1, keep: 0.9 };
+                let size = DecoderSize { context: 8, width: 16, heads: 2, layers: 1, dropout: 0.1 };
                 (Built::Transformer(Decoder::new(scope, 11, size)), Adam::new(0.003).into())
             }
         };
@@ -103,7 +103,7 @@ fn backward(net: &Built, trainer: &mut Trainer<Cpu>, seed: u32, factor: f32) -> 
             let images: Vec<u8> = (0..16 * 16 * 3).map(|k| (number(k) % 251) as u8).collect();
             let labels: Vec<u8> = (0..16 * 16).map(|k: u32| ((k / 50 + seed) % 4) as u8).collect();
             let batch = [Input::u8([1, 16, 16, 3], &images), Input::u8([1, 16, 16, 1], &labels)];
-            trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.9).cross_entropy(labels).scale(factor))
+            trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.1).cross_entropy(labels).scale(factor))
         }
         Built::Transformer(net) => {
             let tokens: Vec<u32> = (0..2 * 9).map(|k| number(k) % 11).collect();
@@ -289,10 +289,10 @@ fn the_mean_is_that_of_the_parts() {
             let factor = 1.0 / PARTS as f32;
             all = Some(match all.take() {
                 None => {
-                    trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.9).cross_entropy(labels) * factor)
+                    trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.1).cross_entropy(labels) * factor)
                 }
                 Some(all) => trainer.backward_more(all, batch, |[x, labels]| {
-                    net.forward(x).dropout(0.9).cross_entropy(labels) * factor
+                    net.forward(x).dropout(0.1).cross_entropy(labels) * factor
                 }),
             }?);
         }

@@ -16,7 +16,7 @@ fn tokens(count: u32, most: u32, factor: u32) -> Vec<u32> {
 /// Layers over time with projection, and a softmax that is sampled, with some of the labels among what is drawn.
 pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(7);
-    let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, keep: 0.75 };
+    let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, dropout: 0.25 };
     let net = BigLstm::new(&mut parameters.at("net"), 40, size);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
@@ -46,7 +46,7 @@ pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
 /// Attention, and a table whose gradients of two uses meet.
 pub fn decoder<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(8);
-    let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, keep: 0.75 };
+    let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, dropout: 0.25 };
     let net = Decoder::new(&mut parameters.at("net"), 20, size);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);

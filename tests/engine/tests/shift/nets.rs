@@ -40,8 +40,13 @@ impl Trained {
 
 pub fn optimizer(setting: Setting) -> Optimizer {
     let small = 2f32.powi(-setting.shift);
-    Optimizer::from(Sgd { momentum: 0.9, nesterov: true, decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) })
-        .clip_norm(2.0 * small)
+    Optimizer::from(Sgd {
+        momentum: 0.9,
+        nesterov: true,
+        weight_decay: 5e-4 * small,
+        ..Sgd::new(0.05 / f64::from(small))
+    })
+    .clip_norm(2.0 * small)
 }
 
 pub fn noise(count: usize, seed: u32) -> Vec<f32> {
@@ -122,7 +127,7 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
     let (lstm, gru) = (LstmCell::new(&mut scope.at("lstm"), 6, 8), GruCell::new(&mut scope.at("gru"), 8, 8));
     let over = Gru::bidirectional(&mut scope.at("over"), 8, 4, 1);
     let head = Linear::new(&mut scope.at("head"), 8, 4);
-    let dropout = Dropout { keep: 0.75 };
+    let dropout = Dropout { p: 0.25 };
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let indices: Vec<u32> = (0..24).map(|i| i * 7 % 13).collect();

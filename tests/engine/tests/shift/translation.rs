@@ -11,7 +11,7 @@ use gradscale::{
 /// see what is behind an end, labels that do not count.
 pub fn translation<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(8);
-    let net = Seq2Seq::new(&mut parameters.at("net"), [9, 7], 6, 2).dropout(0.75);
+    let net = Seq2Seq::new(&mut parameters.at("net"), [9, 7], 6, 2).dropout(0.25);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let source = [5, 6, 7, 2, 3, 8, 2, 0, 4, 2, 0, 0];

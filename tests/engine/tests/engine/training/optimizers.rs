@@ -88,7 +88,7 @@ fn rules() {
         assert_eq!(rig.read("a.w"), rig.read("b.w"));
     };
     check(Sgd::new(0.1).into(), five(|w, g, _, _| w - 0.1 * g));
-    check(Sgd { decay: 0.05, ..Sgd::new(0.1) }.into(), five(|w, g, _, _| w - 0.1 * (g + 0.05 * w)));
+    check(Sgd { weight_decay: 0.05, ..Sgd::new(0.1) }.into(), five(|w, g, _, _| w - 0.1 * (g + 0.05 * w)));
     let momentum = |nesterov: bool| {
         five(|w, g, state, _| {
             let g = g + 0.01 * w;
@@ -96,8 +96,8 @@ fn rules() {
             w - 0.1 * if nesterov { g + 0.9 * state[0] } else { state[0] }
         })
     };
-    check(Sgd { momentum: 0.9, decay: 0.01, ..Sgd::new(0.1) }.into(), momentum(false));
-    check(Sgd { momentum: 0.9, decay: 0.01, nesterov: true, ..Sgd::new(0.1) }.into(), momentum(true));
+    check(Sgd { momentum: 0.9, weight_decay: 0.01, ..Sgd::new(0.1) }.into(), momentum(false));
+    check(Sgd { momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::new(0.1) }.into(), momentum(true));
     let adam = |decay: f64, decoupled: bool| {
         five(|w, g, [m, v], t| {
             let (w, g) = if decoupled { (w - 0.02 * decay * w, g) } else { (w, g + decay * w) };
@@ -107,7 +107,7 @@ fn rules() {
             w - 0.02 * m / (v.sqrt() + 1e-3)
         })
     };
-    check(Adam { betas: [0.8, 0.95], eps: 1e-3, decay: 0.1, ..Adam::new(0.02) }.into(), adam(0.1, false));
+    check(Adam { betas: [0.8, 0.95], eps: 1e-3, weight_decay: 0.1, ..Adam::new(0.02) }.into(), adam(0.1, false));
     check(Adam { betas: [0.8, 0.95], eps: 1e-3, ..Adam::new(0.02) }.into(), adam(0.0, false));
     check(AdamW { betas: [0.8, 0.95], eps: 1e-3, ..AdamW::new(0.02) }.into(), adam(0.01, true));
 }
@@ -176,7 +176,7 @@ fn clipping_of_the_very_small_and_the_very_large() {
 #[test]
 fn groups() {
     let optimizer =
-        Optimizer::from(Sgd { decay: 0.25, ..Sgd::new(0.5) }).group("a", 2.0, 0.5).group("a.w", 100.0, 100.0);
+        Optimizer::from(Sgd { weight_decay: 0.25, ..Sgd::new(0.5) }).group("a", 2.0, 0.5).group("a.w", 100.0, 100.0);
     let mut rig = Rig::new(optimizer, &[1.0; 2]);
     rig.step(&[1.0, -1.0], &[1.0, -1.0]);
     // a: 1 − 2·(±1 + 0.5·1); b: 1 − 0.5·(±1 + 0.25·1).
@@ -224,7 +224,7 @@ fn numbers_that_make_no_sense() {
     assert_eq!(refused(Adam { eps: 1e-17, ..Adam::new(0.1) }.into()), None);
     assert_eq!(refused(AdamW { eps: 0.0, ..AdamW::new(0.1) }.into()), Some(0.0));
     assert_eq!(refused(Sgd { momentum: 1.0, ..Sgd::new(0.1) }.into()), Some(1.0));
-    assert_eq!(refused(Sgd { decay: -1.0, ..Sgd::new(0.1) }.into()), Some(-1.0));
+    assert_eq!(refused(Sgd { weight_decay: -1.0, ..Sgd::new(0.1) }.into()), Some(-1.0));
     assert_eq!(refused(Optimizer::from(Sgd::new(0.1)).clip_norm(0.0)), Some(0.0));
     assert_eq!(refused(Optimizer::from(Sgd::new(0.1)).clip_value(-1.0)), Some(-1.0));
     assert_eq!(refused(Optimizer::from(Sgd::new(0.1)).group("a", 0.1, f32::INFINITY)), Some(f32::INFINITY));

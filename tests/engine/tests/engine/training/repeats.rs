@@ -27,7 +27,7 @@ struct Training<B: Backend> {
 
 impl Net {
     fn loss<'t>(&self, [x, target, factor]: [Var<'t>; 3]) -> Var<'t> {
-        let y = self.norm.forward(self.first.forward(x)).relu().dropout(0.7);
+        let y = self.norm.forward(self.first.forward(x)).relu().dropout(0.3);
         self.second.forward(y).mse_loss(target) * factor
     }
 }

@@ -37,8 +37,9 @@ fn bad() -> [(Data, &'static str, Kind, i32); 3] {
 fn a_skipped_step_leaves_no_trace() {
     let schedule = Schedule::WarmupCosine { warmup: 3, steps: 9 };
     let optimizers = [
-        Optimizer::from(Sgd { momentum: 0.9, nesterov: true, decay: 0.01, ..Sgd::new(0.1) }).schedule(schedule.clone()),
-        Optimizer::from(Adam { decay: 0.01, ..Adam::new(0.01) }).schedule(schedule),
+        Optimizer::from(Sgd { momentum: 0.9, nesterov: true, weight_decay: 0.01, ..Sgd::new(0.1) })
+            .schedule(schedule.clone()),
+        Optimizer::from(Adam { weight_decay: 0.01, ..Adam::new(0.01) }).schedule(schedule),
         Optimizer::from(AdamW::new(0.01)).clip_norm(0.5).schedule(Schedule::Step { every: 2, factor: 0.5 }),
     ];
     let good = batches(6);
