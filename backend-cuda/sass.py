@@ -4,7 +4,7 @@
 usage: backend-cuda/sass.py PROGRAM [--before COMMIT] [--show CASE]
 
 PROGRAM is gradscale-cuda, whose kernels are counted: their text is compiled by NVIDIA's run-time compiler and disassembled
-by nvdisasm (scripts/nvidia.py finds both). `sass.csv` gets the counts, which the bench's model reads, and README.md a
+by nvdisasm (scripts/nvidia.py finds both). `sass.csv` gets the counts, which the bench's model reads, and docs/gpu-notes.md a
 table of them, beside those of the kernels' files of another commit, which stay as they were counted unless --before asks
 for them afresh.
 
@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent / "scripts"))
 import nvidia
 
 TABLE = HERE / "sass.csv"
-README = HERE / "README.md"
+NOTES = HERE.parent / "docs/gpu-notes.md"
 MARKS = ["<!-- instructions: written by sass.py -->", "<!-- end of instructions -->"]
 ARCHITECTURES = [75, 80, 90]
 # The commit that the table compares with.
@@ -352,9 +352,9 @@ def write(rows, products, commit, old):
     lines += [f"| {what.removeprefix(COPIES)} | {now} |" for what, _, now, _ in rows if what.startswith(COPIES)]
     lines += ["", "| product | inner loop | of them multiply | most others between two |", "|---|---|---|---|"]
     lines += [f"| {module}, sm_{arch} | {loop} | {count} | {most} |" for module, arch, loop, count, most in products]
-    text = README.read_text()
+    text = NOTES.read_text()
     (first, rest), end = text.split(MARKS[0]), MARKS[1]
-    README.write_text(first + MARKS[0] + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+    NOTES.write_text(first + MARKS[0] + "\n" + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
 def main():

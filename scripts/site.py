@@ -45,6 +45,7 @@ CHAPTERS = {
         ("CPU", "backend-cpu/README.md"),
         ("wgpu", "backend-wgpu/README.md"),
         ("CUDA", "backend-cuda/README.md"),
+        ("CUDA: notes", "docs/gpu-notes.md"),
         ("Your own: the suite", "tests/README.md"),
     ],
     "Other frameworks of Rust": [
