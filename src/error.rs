@@ -3,7 +3,7 @@
 //! `Debug` of an error is its sentence too: a `main` that returns one prints what people read. What an error holds is in
 //! its public fields.
 
-use crate::{CheckpointError, Shape, parallel::ParallelError};
+use crate::{CheckpointError, Shape, distributed::ParallelError};
 use gradscale_core::{
     amp::PlanError,
     backend::DType,

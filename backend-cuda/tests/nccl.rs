@@ -7,9 +7,9 @@ use emulated::Emulated;
 use gradscale::{
     Method, Parameters, Trainer,
     core::backend::Backend,
+    distributed::{Group, Route, Threads},
     nn::Linear,
     optim::Sgd,
-    parallel::{Group, Route, Threads},
 };
 use gradscale_cuda::Cuda;
 use std::thread;

@@ -1,7 +1,7 @@
 //! The ranks that a training was started with: one alone, or those of `mpirun`.
 
 use crate::{Failure, output};
-use gradscale::parallel::Group;
+use gradscale::distributed::Group;
 use std::{env, fs, io::Read, path::Path, process::ExitCode, thread::sleep, time::Duration};
 
 /// Bytes that are read at a time.
@@ -47,8 +47,8 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
     let Some(size) = launched() else { return Ok(Group::alone()) };
     #[cfg(feature = "mpi")]
     if size > 1 {
-        let world = gradscale::parallel::Mpi::world().map_err(|error| Failure::at("MPI", error))?;
-        let found = gradscale::parallel::Communicator::size(&world);
+        let world = gradscale::distributed::Mpi::world().map_err(|error| Failure::at("MPI", error))?;
+        let found = gradscale::distributed::Communicator::size(&world);
         if found != size {
             let cause = format!("{size} ranks were started, and MPI finds {found}; is it that of the launcher?");
             return Err(Failure::at("MPI", cause));

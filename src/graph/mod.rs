@@ -8,11 +8,10 @@ mod compile;
 mod context;
 mod forward;
 mod launch;
-mod meet;
 mod memory;
 mod operator;
 mod plan;
-mod stops;
+mod sync_points;
 mod tape;
 
 use compile::Compiler;
@@ -21,10 +20,9 @@ pub(crate) use context::Context;
 pub(crate) use launch::{
     Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, STATES, Target, Updated, Value, cast, unary,
 };
-pub(crate) use meet::{Count, Known, Meet};
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;
 pub(crate) use plan::plan;
-pub(crate) use stops::{Bucket, Joint, Stop, Why};
+pub(crate) use sync_points::{Bucket, Count, Joint, Known, Meet, Stop, Why};
 pub(crate) use tape::{Node, Trace, Work, input, mismatch, size, sizes};
 pub use tape::{Tape, Var};

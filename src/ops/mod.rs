@@ -15,7 +15,6 @@ mod matmul;
 mod multibox;
 mod norm;
 mod norm_frames;
-mod norm_world;
 mod one_hot;
 mod permute;
 mod pool;
@@ -29,6 +28,7 @@ mod sequence;
 mod slice;
 mod smooth;
 mod softmax;
+mod sync_batch_norm;
 mod unary;
 
 pub use cross_entropy::CrossEntropy;

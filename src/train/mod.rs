@@ -1,65 +1,38 @@
 //! Training: one device, all parameters, their optimizer and their sites.
 
-mod ahead;
-mod awaited;
-mod checkpoint;
-mod compiled;
-mod decide;
-mod evaluate;
-mod export;
-mod gradients;
-mod inspect;
-mod launches;
-mod meet;
-mod operands;
-mod outcome;
-mod own;
-mod parameters;
-mod parts;
-mod prefetch;
-mod programs;
-mod ranks;
-mod read;
-mod repeat;
-mod seen;
-mod shard;
+mod async_api;
+mod distributed;
+mod execute;
+mod state;
 mod step;
-mod times;
-mod update;
-mod window;
-mod wire;
 
-pub use compiled::Program;
-pub use gradients::Gradients;
-pub use inspect::Named;
-pub use operands::{Operands, Source};
-pub use outcome::{ExponentsAfter, Repeated, Skipped, StepOutcome, UnusableLoss};
-pub use prefetch::{Inputs, Prefetched};
-pub use repeat::Attempt;
+pub use execute::{Operands, Program, Source};
+pub use state::{Inputs, Named, Prefetched};
+pub use step::{Attempt, ExponentsAfter, Gradients, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{
     Difference, Error, Layers, Method, Parameters, Scaling,
+    distributed::BatchStatistics,
     exec::Executor,
     graph::{Fixed, Operation, Part, STATES, Target, Value, cast},
     optim::Optimizer,
-    parallel::BatchStatistics,
     parameters::Role,
     sites::Sites,
 };
+use distributed::Ranks;
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     backend::{Backend, Control, DType, Data, Slot},
     stats::{Detail, Stats},
     step::SkipLimit,
 };
-use parameters::ParameterSet;
-use ranks::Ranks;
+use state::ParameterSet;
 use std::{
     fmt,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
 };
-use update::Update;
+use step::Update;
 
 /// Skips in a row that end a training unless told.
 const SKIPS: u32 = 100;
@@ -148,7 +121,7 @@ struct Settings {
     layers: Layers,
     weight_gradients: Precision,
     /// How gradients are stored while a window is measured.
-    probed: Option<window::Stores>,
+    probed: Option<execute::Stores>,
     /// Whether every buffer of a step stays to its end.
     keep: bool,
     /// Share of running statistics that stays.

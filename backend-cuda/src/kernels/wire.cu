@@ -1,5 +1,5 @@
 // Gradients between ranks. Every finite half is a whole multiple of 2^-24: sums of halves are sums of integers, whose order
-// does not matter, and their mean is rounded once (`parallel::wire` of the engine).
+// does not matter, and their mean is rounded once (`distributed::half_codec` of the engine).
 
 struct WireParams {
     const void* from;

@@ -9,9 +9,9 @@ use gradscale::{
         backend::{Backend, DType, Data, DataMut, Wire},
         cast::{Round, f16_from_f64},
     },
+    distributed::{Exchange, Group, Route, Threads},
     nn::{Linear, Module},
     optim::Sgd,
-    parallel::{Exchange, Group, Route, Threads},
 };
 use gradscale_cuda::Cuda;
 use half::f16;

@@ -3,9 +3,9 @@
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     core::backend::Backend,
+    distributed::{BatchStatistics, Group, Threads},
     nn::{BatchNorm, Linear, Module},
     optim::Adam,
-    parallel::{BatchStatistics, Group, Threads},
 };
 use gradscale_wgpu::Wgpu;
 use std::{collections::BTreeMap, fmt::Debug, thread};

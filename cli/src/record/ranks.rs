@@ -1,6 +1,6 @@
 //! What travelled between ranks.
 
-use gradscale::parallel::{Group, Traffic};
+use gradscale::distributed::{Group, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// What a step sent between ranks.

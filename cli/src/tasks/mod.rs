@@ -40,8 +40,8 @@ use crate::{
 use clap::ValueEnum;
 use gradscale::{
     Method, PlanRow,
+    distributed::{BatchStatistics, Exchange, Group, Overlap},
     optim::Optimizer,
-    parallel::{BatchStatistics, Exchange, Group, Overlap},
 };
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};

@@ -14,8 +14,8 @@ use gradscale::{
     Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters,
     Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
+    distributed::{Measured, Route, Traffic},
     optim::Optimizer,
-    parallel::{Measured, Route, Traffic},
     sites::LossScaleWarning,
 };
 use serde::{Deserialize, Serialize};

@@ -6,10 +6,10 @@
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     core::backend::Backend,
+    distributed::{BatchStatistics, Exchange, Group, Threads},
     models::SegNet,
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
-    parallel::{BatchStatistics, Exchange, Group, Threads},
 };
 use gradscale_conformance::Recorder;
 use std::{collections::BTreeMap, ops::Range, thread};

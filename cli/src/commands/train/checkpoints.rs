@@ -7,7 +7,7 @@ use crate::{
     output,
     tasks::{Classes, TrainingRun},
 };
-use gradscale::parallel::Group;
+use gradscale::distributed::Group;
 use std::{
     collections::BTreeMap,
     fs,

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::{Failure, output, tasks::TrainingRun};
-use gradscale::parallel::{Group, Measured, Route};
+use gradscale::distributed::{Group, Measured, Route};
 
 /// Says how gradients get from rank to rank, where there is more than one way.
 pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure> {

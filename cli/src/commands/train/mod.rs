@@ -28,7 +28,7 @@ use gradient_transport::{measured, route};
 use gradscale::{
     Difference, MemoryReport,
     core::stats::Detail,
-    parallel::{Group, Traffic},
+    distributed::{Group, Traffic},
 };
 use history::History;
 use indicatif::ProgressBar;

@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Method,
-    parallel::{BatchStatistics, Exchange, Group, MOST_PARTS, Overlap},
+    distributed::{BatchStatistics, Exchange, Group, MOST_PARTS, Overlap},
 };
 use serde::{Deserialize, Serialize};
 use std::{

@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: the step is finished and saved; a second one ends at once.
 
 use crate::{Failure, output};
-use gradscale::parallel::Group;
+use gradscale::distributed::Group;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     flag,

@@ -2,7 +2,7 @@
 
 use super::{super::DistributedOptions, steps::MicroBatching};
 use crate::Failure;
-use gradscale::{Trainer, core::backend::Backend, parallel::Measured};
+use gradscale::{Trainer, core::backend::Backend, distributed::Measured};
 
 /// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
 pub(super) fn joined<B: Backend<Error: 'static>>(

@@ -3,9 +3,9 @@
 use super::{Net, Told, Training, USUAL, backward, refused, run, same, world};
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
+    distributed::{BatchStatistics, Communicator, Exchange, Group, Overlap, ParallelError, Threads, Traffic},
     nn::{Linear, Module},
     optim::Sgd,
-    parallel::{BatchStatistics, Communicator, Exchange, Group, Overlap, ParallelError, Threads, Traffic},
 };
 use gradscale_conformance::Counting;
 use std::{

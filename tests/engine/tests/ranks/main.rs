@@ -4,10 +4,10 @@ mod ahead;
 
 use gradscale::{
     Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer,
+    distributed::{BatchStatistics, Exchange, Group, Overlap, Threads},
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
     optim::{Adam, Optimizer, Sgd},
-    parallel::{BatchStatistics, Exchange, Group, Overlap, Threads},
 };
 use std::{collections::BTreeMap, hash, hash::BuildHasher, thread};
 

@@ -1,0 +1,129 @@
+//! Deciding at once: inside the step, before the store.
+//!
+//! The operator runs into f32 scratch at the exponent it came with, observed into PROBE; the host reads that row and
+//! decides; the scratch is stored at the new exponent. The same kernels, and the same bits as the fused store.
+
+use crate::{
+    Preset, Scaling,
+    graph::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
+    train::Trainer,
+};
+use gradscale_core::{
+    backend::{Backend, Slot},
+    scaled::Scaled,
+    solve::{NoDecision, Operand},
+    stats::{Convention, Detail, Stats},
+};
+
+const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
+
+impl<B: Backend> Trainer<B> {
+    /// Runs a launch whose first target is a site that decides now.
+    pub(in crate::train) async fn run_deciding(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
+        let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.exec.run(&launch.operation) };
+        let preset = scaling.preset;
+        let incoming = self.incoming(launch, target);
+        match (preset, launch.rule) {
+            (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
+                let (seen, weights) = self.observe_product(dy, w).await?;
+                let verdict = Operand::of(&seen).and_then(|seen| {
+                    let weights = Operand::of(&weights)?;
+                    match preset {
+                        Preset::Paper(paper) => paper.product(&seen, &weights, terms),
+                        Preset::Authors(authors) => authors.product(&seen, &weights, terms, incoming),
+                        Preset::Exact | Preset::Amax => Err(NoDecision::Detail),
+                    }
+                });
+                self.sites.decide(target.to, verdict, incoming, incoming);
+                self.send(0..0)?;
+                self.exec.run(&launch.operation)
+            }
+            _ => self.run_probing(launch, preset, target, incoming).await,
+        }
+    }
+
+    /// The exponent of what comes in; of several parts, the largest.
+    fn incoming(&self, launch: &Launch, target: Target) -> i32 {
+        match &launch.operation {
+            Operation::Sum { terms, .. } => terms.iter().map(|term| self.sites.exponent(term.alpha)).max().unwrap_or(0),
+            _ => self.sites.exponent(target.from),
+        }
+    }
+
+    async fn run_probing(
+        &mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32,
+    ) -> Result<(), B::Error> {
+        let parts = if preset.decides_from_rows() { Vec::new() } else { self.observe_parts(launch).await? };
+        let (mut scratch, mut row) = self.probe_launch(launch, target, incoming).await?;
+        if let (Operation::Sum { terms, .. }, true) = (&launch.operation, preset.decides_from_rows())
+            && row.counts().non_finite() != 0
+        {
+            // Parts of very unlike exponents: at the largest, those with the least may be beyond f32. At the least they
+            // all fit, and what is lost of the others is nothing beside these.
+            let least = terms.iter().map(|term| self.sites.exponent(term.alpha)).min().unwrap_or(incoming);
+            (scratch, row) = self.probe_launch(launch, target, least).await?;
+        }
+        let verdict = match (preset, launch.rule) {
+            (Preset::Exact | Preset::Amax, _) => {
+                self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row))
+            }
+            (Preset::Paper(paper), Rule::Softmax) => paper.softmax_cast(&row),
+            (Preset::Authors(authors), Rule::Softmax) => authors.softmax_cast(&row),
+            (Preset::Paper(paper), Rule::Branch | Rule::Split) => paper.branch(&parts, &row),
+            (Preset::Authors(authors), Rule::Branch) => authors.branch(&parts, &row),
+            (Preset::Authors(authors), Rule::Split) => authors.split(&parts, &row),
+            (Preset::Paper(paper), Rule::None | Rule::Cast | Rule::Product { .. }) => paper.other_cast(&row),
+            (Preset::Authors(authors), Rule::None | Rule::Cast | Rule::Product { .. }) => authors.other_cast(&row),
+        };
+        self.sites.decide(target.to, verdict, row.exponent(), incoming);
+        self.send(0..0)?;
+        let store = Target { from: Slot::PROBE, ..target };
+        self.exec.run(&cast(scratch, store))
+    }
+
+    /// Runs a launch with its first target in f32 scratch, at the exponent that came in: the scratch, and its row.
+    pub(in crate::train) async fn probe_launch(
+        &mut self, launch: &Launch, target: Target, incoming: i32,
+    ) -> Result<(Buf, Stats), B::Error> {
+        let scratch = Value::single(self.exec.scratch(target.y.len)?, target.y.len);
+        self.sites.set_probe(incoming);
+        self.send(PROBE)?;
+        let probing = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
+        self.exec.run(&launch.stored_at(probing).operation)?;
+        Ok((scratch.buf, self.probe().await?))
+    }
+
+    /// The rows of both operands of a product.
+    pub(in crate::train) async fn observe_product(
+        &mut self, dy: Gradient, w: Value,
+    ) -> Result<(Stats, Stats), B::Error> {
+        Ok((self.observe(dy.value, dy.slot).await?, self.observe(w, Slot::ONE).await?))
+    }
+
+    /// The largest magnitude of each part of a sum, with its exponent.
+    pub(in crate::train) async fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
+        let Operation::Sum { terms, y, .. } = &launch.operation else { return Ok(Vec::new()) };
+        let mut parts = Vec::new();
+        for &Scaled { data: buf, alpha: slot } in terms {
+            let row = self.observe(Value { buf, ..y.y }, slot).await?;
+            parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
+        }
+        Ok(parts)
+    }
+
+    /// The row of a buffer's values as they lie there.
+    async fn observe(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
+        self.sites.set_probe(self.sites.exponent(slot));
+        self.send(PROBE)?;
+        let scratch = Value::single(self.exec.scratch(value.len)?, value.len);
+        let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
+        self.exec.run(&cast(value.buf, target))?;
+        self.probe().await
+    }
+
+    async fn probe(&mut self) -> Result<Stats, B::Error> {
+        let mut row = [Stats::new(Convention::FP16, 0, Detail::None)];
+        self.exec.collect(PROBE, &mut row, &[], &mut []).await?;
+        Ok(row[0])
+    }
+}

@@ -1,0 +1,90 @@
+//! Forward passes: evaluation, and statistics of batch norm.
+
+use crate::{
+    Error, Inputs, Tensor, Var,
+    graph::{Purpose, Trace},
+    train::{Trainer, state::Left},
+};
+use gradscale_core::{
+    backend::{Backend, Slot},
+    stats::Detail,
+};
+use pollster::block_on;
+use std::sync::Arc;
+
+impl<B: Backend> Trainer<B> {
+    /// Runs a network in evaluation mode and reads what it returns: f32, also of halves.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch or returns integers, a batch that is not ahead any more, or the device's.
+    pub fn evaluate<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Tensor, Error<B::Error>> {
+        block_on(self.evaluate_async(batch, net))
+    }
+
+    /// As [`Trainer::evaluate`], where the network returns integers: the classes of [`Var::argmax`].
+    ///
+    /// ```
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(0), Sgd::new(0.5), Method::mixed())?;
+    /// let scores = [0.1, 0.7, 0.2, 0.5, 0.4, 0.1];
+    /// let classes = trainer.evaluate_integers([Input::f32([2, 3], &scores)], |[x]| x.argmax())?;
+    /// assert_eq!(classes.data, [1, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A network that does not fit the batch or returns f32 or halves, a batch that is not ahead any more, or the
+    /// device's.
+    pub fn evaluate_integers<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Tensor<u32>, Error<B::Error>> {
+        block_on(self.evaluate_integers_async(batch, net))
+    }
+
+    /// The evaluation of a trace.
+    pub(in crate::train) async fn evaluate_of<const N: usize>(
+        &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<Left, Error<B::Error>> {
+        let output = &trace.nodes[trace.output];
+        let program = self.program(trace, Purpose::Evaluate, "")?;
+        self.run_program(program, batch, 0..0).await?;
+        Ok(Left { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
+    }
+
+    /// Runs a network in training mode for the sake of its running statistics alone: they keep the share `keep` and
+    /// take the rest from this batch. With keep = i / (i + 1) for i = 0, 1, 2 … they become the mean over all batches:
+    /// do that before an evaluation whose weights have moved quickly.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
+    pub fn update_statistics<'a, const N: usize>(
+        &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<(), Error<B::Error>> {
+        block_on(self.update_statistics_async(keep, batch, net))
+    }
+
+    /// Running statistics after a trace.
+    pub(in crate::train) async fn statistics_of<const N: usize>(
+        &mut self, keep: f32, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<(), Error<B::Error>> {
+        let program = self.program(trace, Purpose::Statistics, "")?;
+        let (hyperparameters, detail) = (self.optimizer.hyperparameters(&self.steps, keep), Detail::None);
+        let (hyperparameters, detail) = (
+            std::mem::replace(&mut self.hyperparameters, hyperparameters),
+            std::mem::replace(&mut self.detail, detail),
+        );
+        let statistics = self.exec.program(program).statistics.clone();
+        let waiting = Purpose::Statistics.statistics();
+        let ran = self.run_program(program, batch, 0..0).await;
+        let none = Slot::FIRST.0..Slot::FIRST.0;
+        let updated = ran.and_then(|()| {
+            let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;
+            operations.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)
+        });
+        // A step in progress finds its hyperparameters as it left them.
+        (self.hyperparameters, self.detail) = (hyperparameters, detail);
+        updated.and_then(|()| self.send(0..0).map_err(Error::Device))
+    }
+}

@@ -1,0 +1,15 @@
+//! Programs of a training: look-up, execution, decisions inside a step.
+
+mod compiled;
+mod decide_in_step;
+mod evaluate;
+mod operand_stats;
+mod program_lookup;
+mod run;
+mod scale_window;
+mod times;
+
+pub use compiled::Program;
+pub use operand_stats::{Operands, Source};
+
+pub(super) use scale_window::Stores;

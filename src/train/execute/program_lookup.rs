@@ -1,0 +1,100 @@
+//! Compiled programs, and what a training keeps for them: rows of the table, half copies, statistics that wait.
+
+use crate::{
+    Error,
+    graph::{Fixed, Part, Program, Purpose, Shared, Trace, compile},
+    parameters::Role,
+    train::{Trainer, execute::Stores},
+};
+use gradscale_core::{amp::Level, backend::Backend};
+use std::sync::Arc;
+
+impl<B: Backend> Trainer<B> {
+    /// The compiled program of a trace.
+    pub(in crate::train) fn program(
+        &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str,
+    ) -> Result<usize, Error<B::Error>> {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
+        let stores = self.settings.probed;
+        let prefix = stores.map_or(prefix.clone(), |stores| format!("{}{prefix}", stores.prefix()));
+        let joint = self.joint();
+        if let Some(index) = self.exec.find(trace, purpose, &prefix, joint) {
+            return Ok(index);
+        }
+        let mut shared = Shared {
+            policy: &self.settings.policy,
+            layers: &self.settings.layers,
+            weight_gradients: stores.map_or(self.settings.weight_gradients, Stores::weight_gradients),
+            single_gradients: stores == Some(Stores::Single),
+            parameters: &self.parameters.infos,
+            sites: &mut self.sites,
+            constants: &mut self.exec.constants,
+            prefix: &prefix,
+            keep: self.settings.keep,
+            each_call: self.settings.each_call.then_some(self.settings.momentum),
+            joint,
+            given: &[],
+        };
+        let program = compile(trace, purpose, &mut shared);
+        // Also for one that does not fit: it may have named sites before that was found.
+        self.fit_table().map_err(Error::Device)?;
+        let program = program?;
+        self.prepare(&program).map_err(Error::Device)?;
+        // Its memory may be that of outputs which could be read so far.
+        self.ran = None;
+        if let Purpose::Train { .. } = purpose {
+            self.stands = None;
+        }
+        self.exec.insert(program).map_err(Error::Device)
+    }
+
+    /// Buffers of parameters that a new program reads or writes.
+    fn prepare(&mut self, program: &Program) -> Result<(), B::Error> {
+        self.allocate_missing(program.purpose.statistics(), program.statistics.iter().map(|&(id, _)| id))?;
+        // O3 has no masters: what the optimizer updates is rounded to half each time.
+        let rounds = self.level() == Level::O3;
+        let mut halves = program.halves.clone();
+        if rounds {
+            let weights = self.parameters.infos.iter().enumerate().filter(|(_, one)| one.role == Role::Weight);
+            halves.extend(weights.map(|(id, _)| id));
+        }
+        if halves.iter().all(|&id| self.exec.has(Fixed::part(id, Part::Half))) {
+            return Ok(());
+        }
+        // Those that are there come along, so that one launch of an update writes all.
+        halves.extend((0..self.parameters.all.len()).filter(|&id| self.exec.has(Fixed::part(id, Part::Half))));
+        halves.sort_unstable();
+        halves.dedup();
+        self.allocate_parts(Part::Half, &halves)?;
+        self.forget_updates();
+        self.refresh_halves()
+    }
+
+    /// Memory for a part of those of these parameters that have none.
+    pub(in crate::train) fn allocate_missing(
+        &mut self, part: Part, ids: impl Iterator<Item = usize>,
+    ) -> Result<(), B::Error> {
+        let missing: Vec<usize> = ids.filter(|&id| !self.exec.has(Fixed::part(id, part))).collect();
+        self.allocate_parts(part, &missing)
+    }
+
+    /// A table for all sites.
+    pub(in crate::train) fn fit_table(&mut self) -> Result<(), B::Error> {
+        self.exec.fit_table(self.sites.len(), self.hyperparameters.len())
+    }
+
+    /// Half copies after masters were written. Where the device fails at one, the next program tries again.
+    pub(in crate::train) fn refresh_halves(&mut self) -> Result<(), B::Error> {
+        self.halves_are_behind = true;
+        for id in 0..self.parameters.all.len() {
+            if self.exec.has(Fixed::part(id, Part::Half)) {
+                self.convert(id, Part::Master, Part::Half)?;
+                if self.level() == Level::O3 {
+                    self.convert(id, Part::Half, Part::Master)?;
+                }
+            }
+        }
+        self.halves_are_behind = false;
+        Ok(())
+    }
+}

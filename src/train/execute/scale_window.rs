@@ -1,0 +1,149 @@
+//! Measurement of the window of a single loss scale, see [`crate::window`].
+
+use crate::{
+    Error, GradientScaling, Scaling, SharedLayers,
+    sites::SlotKind,
+    train::{Gradients, Trainer},
+    window::{NamedGradient, Probe, Reference, ScaleWindows},
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::Backend,
+    loss_scale::{Fixed, LossScale},
+    solve::Amax,
+    stats::{Detail, Stats},
+};
+use pollster::block_on;
+
+/// How a measurement stores gradients. Each has programs and sites of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::train) enum Stores {
+    /// All in f32: the reference.
+    Single,
+    /// Half behind half values, each at its own scale; f32 for weights.
+    PerTensor,
+    /// Half behind half values, all at one scale; f32 for weights.
+    OneScale,
+    /// The same, half for weights too.
+    OneScaleHalfWeights,
+}
+
+impl Stores {
+    /// Begins the names of sites, and tells programs apart. No layer has it in its name.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Single => "window-f32:",
+            Self::PerTensor => "window-tensors:",
+            Self::OneScale => "window-scale:",
+            Self::OneScaleHalfWeights => "window-scale-half:",
+        }
+    }
+
+    /// What weight gradients are stored as.
+    pub const fn weight_gradients(self) -> Precision {
+        match self {
+            Self::Single | Self::PerTensor | Self::OneScale => Precision::Single,
+            Self::OneScaleHalfWeights => Precision::Half,
+        }
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Measures at which loss scales every parameter gradient of a batch is as accurate as with per-tensor scales: see
+    /// [`crate::window`]. `attempt` runs the backward pass of that batch; it is called some fifty times and must do the
+    /// same each time, as for [`Trainer::step_with`]. None if the gradients are not finite in f32 either.
+    ///
+    /// Parameters, optimizer, scales and the seed of dropout are afterwards as before. Gradients that no step has taken yet
+    /// are not valid any more.
+    ///
+    /// ```
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd, window::Place};
+    /// # let mut parameters = Parameters::seeded(0);
+    /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
+    /// let batch = [Input::f32([2, 2], &[1.0, 0.0, 0.0, 1.0]), Input::u8([2], &[0, 1])];
+    /// let window = trainer.window(|trainer| trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)))?;
+    /// let window = window.expect("finite gradients");
+    /// // Gradients near 1/4 overflow at 2^18 and have all their digits far down.
+    /// assert!(matches!(window.half.place(7), Place::Inside { .. }));
+    /// # Ok::<(), gradscale::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `attempt`, gradients of another trainer or of several losses, or the device's.
+    pub fn window<F: From<Error<B::Error>>>(
+        &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, F>,
+    ) -> Result<Option<ScaleWindows>, F> {
+        let (sites, observed, least) = (self.sites.clone(), self.observed.take(), self.settings.least);
+        let seed = self.counters.seed;
+        self.settings.least = Detail::Counts;
+        let window = self.measure_window(&mut attempt, seed);
+        self.settings.probed = None;
+        (self.sites, self.observed, self.settings.least, self.counters.seed) = (sites, observed, least, seed);
+        // Their outputs and gradients have been overwritten, and they may have been evicted.
+        (self.last, self.stands, self.ran) = (None, None, None);
+        self.tickets.serial += 1;
+        let prefixes = [Stores::Single, Stores::PerTensor, Stores::OneScale, Stores::OneScaleHalfWeights];
+        self.exec.remove_programs(|program| prefixes.iter().any(|stores| program.prefix.starts_with(stores.prefix())));
+        // Slots of the measurement are gone.
+        self.exec.resize_table(self.sites.len(), self.hyperparameters.len()).map_err(Error::Device)?;
+        window
+    }
+
+    fn measure_window<F: From<Error<B::Error>>>(
+        &mut self, attempt: &mut impl FnMut(&mut Self) -> Result<Gradients, F>, seed: u64,
+    ) -> Result<Option<ScaleWindows>, F> {
+        let failed = |error| F::from(Error::Rule(error));
+        let unscaled = Scaling::Loss(LossScale::None);
+        self.sites = self.sites.with_scaling(unscaled.clone()).map_err(failed)?;
+        let exact = self.probe_stores(Stores::Single, attempt, seed)?.gradients;
+        if exact.iter().any(|(_, gradient)| gradient.iter().any(|x| !x.is_finite())) {
+            return Ok(None);
+        }
+        let amax = GradientScaling::amax(Amax::new(0, 0).map_err(failed)?).with_calls(SharedLayers::Each);
+        self.sites = self.sites.with_scaling(Scaling::Gradient(amax)).map_err(failed)?;
+        let tensors = self.probe_stores(Stores::PerTensor, attempt, seed)?.gradients;
+        let Some(reference) = Reference::new(exact, &tensors) else { return Ok(None) };
+        drop(tensors);
+        self.sites = self.sites.with_scaling(unscaled).map_err(failed)?;
+        let mut windows = |stores: Stores| {
+            reference.window(stores.weight_gradients(), |exponent| {
+                if let Some(fixed) = Fixed::new(exponent) {
+                    self.sites.fix_loss_scale(fixed);
+                }
+                self.probe_stores(stores, attempt, seed)
+            })
+        };
+        let (single, half) = (windows(Stores::OneScale)?, windows(Stores::OneScaleHalfWeights)?);
+        let (compared, left_out) = (reference.compared(), reference.left_out);
+        Ok(Some(ScaleWindows { compared, left_out, per_tensor: reference.per_tensor, single, half }))
+    }
+
+    /// Runs a backward pass, and reads the gradients of all parameters with the first site at which a value overflowed.
+    fn probe_stores<F: From<Error<B::Error>>>(
+        &mut self, stores: Stores, attempt: &mut impl FnMut(&mut Self) -> Result<Gradients, F>, seed: u64,
+    ) -> Result<Probe, F> {
+        self.settings.probed = Some(stores);
+        self.counters.seed = seed;
+        let gradients = attempt(self)?;
+        self.check_gradients(&gradients)?;
+        let (rows, _) = block_on(self.collect(false))?;
+        let overflows = |row: &Stats| row.counts().overflowed != 0 || row.counts().non_finite() != 0;
+        let first = gradients
+            .order
+            .iter()
+            .find(|&&slot| self.sites.kind(slot) == SlotKind::Site && overflows(&rows[usize::from(slot.0)]));
+        let overflowed = first.map(|&slot| self.sites.name(slot).trim_start_matches(stores.prefix()).to_owned());
+        self.rows = rows;
+        let names: Vec<String> = gradients.contributes.iter().map(|&id| self.parameters.all[id].name.clone()).collect();
+        let mut all: Vec<NamedGradient> = Vec::with_capacity(names.len());
+        for name in names {
+            let gradient = self.gradient(&gradients, &name)?;
+            all.extend(gradient.map(|tensor| (name, tensor.data)));
+        }
+        // A sum of a weight's gradient that is too large for f32 overflows too.
+        let infinite = all.iter().find(|(_, gradient)| gradient.iter().any(|x| !x.is_finite()));
+        let overflowed = overflowed.or_else(|| infinite.map(|(name, _)| name.clone()));
+        Ok(Probe { overflowed, gradients: all })
+    }
+}

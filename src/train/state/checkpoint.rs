@@ -1,0 +1,343 @@
+//! Everything that a training needs to go on as if it had never stopped, as a checkpoint.
+//!
+//! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME`, `state1.NAME` … for what the
+//! optimizer keeps. The rest (steps, seed, schedule, sites) is JSON.
+
+use crate::{
+    Error, Method, Scaling,
+    checkpoint::{self, CheckpointError, Contents, Difference, MASTER},
+    configuration::Configuration,
+    distributed::BatchStatistics,
+    graph::{Fixed, Part, STATES},
+    method::saved as method,
+    parameters::Role,
+    sites::SavedSite,
+    train::Trainer,
+};
+use gradscale_core::{
+    amp::Precision,
+    backend::{Backend, Data, EngineAvailability},
+    loss_scale::LossScale,
+};
+use safetensors::Dtype;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    taken: u64,
+    seed: u64,
+    in_a_row: u32,
+    /// Attempts at the coming step that failed already.
+    #[serde(default)]
+    failed: u32,
+    /// Steps of each group of the optimizer, where they differ: in a step that trains one of several networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<u64>,
+    /// Learning rates that were set since, bits of f64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rates: Vec<u64>,
+    /// What the training was told; none before format 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<Settings>,
+    /// The state of a loss scale, with its numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<Vec<i64>>,
+    /// At which exponents gradients travel between ranks in the coming step, where a step has parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    wire: Vec<Option<i32>>,
+    /// Engine of products, of a device that has several ([`Backend::product_engine`]). `None` in checkpoints of other
+    /// devices and of earlier versions: the device that loads them keeps its own choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    product_engine: Option<String>,
+    /// Formats 1 and 2, which said no more of settings.
+    #[serde(skip_serializing)]
+    scaling: Option<ScalingBefore>,
+    /// Likewise: whether weight gradients are half before they are f32.
+    #[serde(default, skip_serializing)]
+    half_weight_gradients: bool,
+    sites: Vec<SavedSite>,
+}
+
+/// What a training was told, to be compared alone.
+#[derive(Serialize, Deserialize)]
+struct Settings {
+    method: Configuration,
+    optimizer: Configuration,
+    trainer: Configuration,
+}
+
+/// How gradients were scaled, before format 3.
+#[derive(Serialize, Deserialize)]
+enum ScalingBefore {
+    /// A schedule with all its state.
+    Loss(Vec<i64>),
+    /// The rule in words.
+    Gradient(String),
+}
+
+/// Effect of a checkpoint on the engine of products.
+#[derive(Default)]
+struct Engine {
+    /// Name of the engine to select.
+    selected: Option<String>,
+    /// Engine of the checkpoint, and the pinned one that stays.
+    replaced: Option<Difference>,
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Everything as the bytes of a safetensors file with checksums, with metadata of your own (the data's position,
+    /// for instance). Equal states are equal bytes. Save between steps: gradients that have not been stepped with are
+    /// not in it.
+    ///
+    /// What the trainer was told is in it, to be compared: the method with all numbers, level, lists and layers; the
+    /// optimizer with rule, numbers, groups, schedule and what is frozen; the share of running statistics that is kept.
+    ///
+    /// ```
+    /// # use gradscale::{Input, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// # use std::collections::BTreeMap;
+    /// # let mut parameters = Parameters::seeded(0);
+    /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
+    /// let mut bytes = trainer.save(&BTreeMap::from([("epoch".to_owned(), "3".to_owned())]))?;
+    /// assert_eq!(trainer.load(&bytes)?["epoch"], "3");
+    /// // Any damage is found, and says where it is.
+    /// let last_weight = bytes.len() - 5;
+    /// bytes[last_weight] ^= 1;
+    /// let Err(Error::Checkpoint(CheckpointError::Damaged(part))) = trainer.load(&bytes) else { panic!() };
+    /// assert_eq!(part, "tensor master.net.weight");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Ranks that train together ([`Trainer::distributed`]) save together: the parts of an optimizer that is divided come
+    /// from their owners, and that all have come to the same is looked at. Metadata may differ.
+    ///
+    /// # Errors
+    /// The device's, more than a file's header holds (100 MB of metadata), or ranks that have drifted apart.
+    pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Error<B::Error>> {
+        let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+        for (id, definition) in self.parameters.all.iter().enumerate() {
+            for (part, name) in self.saved_parts(id) {
+                let values = self.saved_values(id, part)?;
+                let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                tensors.push((name, definition.shape.sizes().to_vec(), bytes));
+            }
+        }
+        let together = self.steps.iter().all(|&steps| steps == self.counters.taken);
+        let saved = Saved {
+            taken: self.counters.taken,
+            seed: self.counters.seed,
+            in_a_row: self.counters.skips.in_a_row(),
+            failed: self.counters.failed,
+            groups: if together { Vec::new() } else { self.steps.clone() },
+            rates: self.optimizer.saved_rates(),
+            settings: Some(self.configured()),
+            loss_scale: match self.sites.scaling() {
+                Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
+                Scaling::Gradient(_) => None,
+            },
+            wire: if self.ranks.exponents.iter().all(Option::is_none) {
+                Vec::new()
+            } else {
+                self.ranks.exponents.clone()
+            },
+            // Devices of several kinds have no engine in common.
+            product_engine: self.exec.device().product_engine().filter(|_| !self.ranks.mixed).map(str::to_owned),
+            scaling: None,
+            half_weight_gradients: false,
+            sites: self.sites.save(),
+        };
+        self.agree_on(&tensors, &saved)?;
+        checkpoint::write(&tensors, metadata, together, saved).map_err(Error::Checkpoint)
+    }
+
+    /// That all ranks would save the same.
+    fn agree_on(&self, tensors: &[(String, Vec<usize>, Vec<u8>)], saved: &Saved) -> Result<(), Error<B::Error>> {
+        if self.ranks.group.size() == 1 {
+            return Ok(());
+        }
+        let saved = serde_json::to_vec(saved).unwrap_or_default();
+        let all = tensors.iter().fold(crc32c::crc32c(&saved), |sum, (_, _, bytes)| crc32c::crc32c_append(sum, bytes));
+        Ok(self.ranks.group.agree("state", &format!("{all:08x}"))?)
+    }
+
+    /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
+    /// the same parameters, optimizer and method; if it has not, nothing is changed, and the error names what differs
+    /// ([`CheckpointError::Settings`]). Learning rates that were set since ([`Trainer::set_lr`]) come back. Of a
+    /// schedule of one's own it is known only that there was one, of a rule of one's own what `Debug` writes of it;
+    /// a checkpoint of an earlier version says nothing of optimizers' numbers, levels and layers. For the weights alone
+    /// there is [`Parameters::load`](crate::Parameters::load).
+    ///
+    /// A device that has several engines of products, which sum in different orders, selects the engine of the
+    /// checkpoint. A device that lacks it is an error. If the user has pinned another engine, that one stays, and
+    /// [`Trainer::replaced_engine`] names both.
+    ///
+    /// # Errors
+    /// Bytes that are no checkpoint, damaged, or of another network, optimizer or method; the device's.
+    pub fn load(&mut self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error<B::Error>> {
+        let Contents { tensors, metadata, training: saved } =
+            checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
+        let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
+        let loss_scale = self.check_settings(&saved)?;
+        let groups = self.optimizer.group_count();
+        if [saved.rates.len(), saved.groups.len()].iter().any(|&len| len != 0 && len != groups) {
+            return Err(wrong("made by another optimizer: its groups are others".to_owned()));
+        }
+        // All is read and checked before anything is written.
+        let (mut values, mut expected) = (Vec::new(), 0);
+        for id in 0..self.parameters.all.len() {
+            for (part, name) in self.saved_parts(id) {
+                let buf = Fixed::part(id, part);
+                let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
+                let shape = self.parameters.shape(id);
+                if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
+                    return Err(wrong(format!("{name} is {:?} there, and {shape} here", tensor.shape())));
+                }
+                expected += 1;
+                // Of an optimizer that is divided among ranks, what is another's is not here.
+                if self.exec.has(buf) {
+                    values.push((buf, checkpoint::floats(tensor)));
+                }
+            }
+        }
+        if tensors.len() != expected {
+            return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
+        }
+        let engine = self.check_engine(saved.product_engine.as_deref())?;
+        self.sites.restore(loss_scale, &saved.sites).map_err(wrong)?;
+        self.replaced_engine = engine.replaced;
+        if let Some(name) = engine.selected {
+            self.exec.select_product_engine(&name).map_err(Error::Device)?;
+        }
+        self.optimizer.restore_rates(&saved.rates);
+        self.fit_table().map_err(Error::Device)?;
+        for (buf, values) in values {
+            self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
+        }
+        self.refresh_halves().map_err(Error::Device)?;
+        (self.counters.taken, self.counters.seed) = (saved.taken, saved.seed);
+        self.steps = if saved.groups.is_empty() { vec![saved.taken; groups] } else { saved.groups };
+        self.counters.skips.restore(saved.in_a_row);
+        self.counters.failed = saved.failed;
+        self.ranks.exponents = saved.wire;
+        self.ranks.exponents.resize(self.parameters.all.len(), None);
+        // Gradients from before are those of other weights.
+        self.tickets.serial += 1;
+        Ok(metadata)
+    }
+
+    /// The engine of products that the last [`Trainer::load`] did not select, because the user has pinned another one.
+    /// Products then have other bits than before the checkpoint.
+    pub const fn replaced_engine(&self) -> Option<&Difference> {
+        self.replaced_engine.as_ref()
+    }
+
+    /// Compares the engine of products that a checkpoint records with the device's.
+    fn check_engine(&self, recorded: Option<&str>) -> Result<Engine, Error<B::Error>> {
+        let device = self.exec.device();
+        // Another kind of device was chosen by the user, and an older checkpoint does not say.
+        let (Some(there), Some(here)) = (recorded, device.product_engine()) else { return Ok(Engine::default()) };
+        if there == here {
+            return Ok(Engine::default());
+        }
+        let difference = || Difference { name: "products".into(), there: there.into(), here: here.into() };
+        match device.product_engine_availability(there) {
+            EngineAvailability::Available => Ok(Engine { selected: Some(there.to_owned()), replaced: None }),
+            EngineAvailability::Pinned => Ok(Engine { selected: None, replaced: Some(difference()) }),
+            EngineAvailability::Missing => {
+                let differences = vec![difference()];
+                Err(Error::Checkpoint(CheckpointError::Settings {
+                    of: CheckpointError::DEVICE.to_owned(),
+                    differences,
+                }))
+            }
+        }
+    }
+
+    /// What is saved of a parameter, with its names.
+    pub(in crate::train) fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
+        let definition = &self.parameters.all[id];
+        let states = match (definition.role, self.parameters.infos[id].role) {
+            (Role::Constant, _) => return Vec::new(),
+            (_, Role::Weight) => self.optimizer.states(),
+            // Running statistics, and weights that are frozen.
+            (_, Role::Statistics | Role::Constant) => 0,
+        };
+        let kept = STATES.into_iter().take(states).enumerate();
+        let kept = kept.map(|(i, part)| (part, format!("state{i}.{}", definition.name)));
+        [(Part::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
+    }
+
+    /// What this training was told.
+    fn configured(&self) -> Settings {
+        let crate::train::Settings { policy, layers, weight_gradients, momentum, each_call, batch_statistics, .. } =
+            &self.settings;
+        let method = Method {
+            amp: policy.clone(),
+            layers: layers.clone(),
+            scaling: self.sites.scaling().clone(),
+            weight_gradients: *weight_gradients,
+        };
+        let mut trainer = Configuration::default();
+        trainer.set_single("statistics kept", *momentum);
+        if *each_call {
+            trainer.set("statistics of", "each call");
+        }
+        if *batch_statistics != BatchStatistics::Rank {
+            trainer.set("batch norm over the", batch_statistics.to_string());
+        }
+        Settings { method: method::configuration(&method), optimizer: self.optimizer.configuration(), trainer }
+    }
+
+    /// What this training was told, as text, by what it is about.
+    pub(in crate::train) fn told(&self) -> [(&'static str, String); 3] {
+        let Settings { method, optimizer, trainer } = self.configured();
+        [("method", method), ("optimizer", optimizer), ("trainer", trainer)]
+            .map(|(what, told)| (what, serde_json::to_string(&told).unwrap_or_default()))
+    }
+
+    /// That a checkpoint is of a training that was told the same, as far as it says; the state of its loss scale.
+    fn check_settings(&self, saved: &Saved) -> Result<Option<LossScale>, Error<B::Error>> {
+        let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
+        if let Some(there) = &saved.settings {
+            let here = self.configured();
+            compared("method", &there.method, &here.method)?;
+            compared("optimizer", &there.optimizer, &here.optimizer)?;
+            compared("trainer", &there.trainer, &here.trainer)?;
+        }
+        let own = self.sites.scaling();
+        let words = match (&saved.loss_scale, &saved.scaling) {
+            (Some(words), _) | (None, Some(ScalingBefore::Loss(words))) => words,
+            (None, None) if saved.settings.is_some() && matches!(own, Scaling::Gradient(_)) => return Ok(None),
+            (None, None) => return Err(wrong("it does not say how gradients were scaled".to_owned())),
+            (None, Some(ScalingBefore::Gradient(rule))) => {
+                return match own {
+                    Scaling::Gradient(own) if *rule == method::before(own) => Ok(None),
+                    Scaling::Gradient(own) => Err(match method::other_memory(own, rule) {
+                        Some(options) => wrong(format!("made by another method: the same rule with {options}")),
+                        None => wrong(format!("made by another method: {rule}")),
+                    }),
+                    Scaling::Loss(_) => Err(wrong("made by another method: with gradient scaling".to_owned())),
+                };
+            }
+        };
+        let schedule = LossScale::from_words(words).map_err(|error| wrong(error.to_string()))?;
+        let mut there = method::scaling(&Scaling::Loss(schedule.clone()));
+        let mut here = method::scaling(own);
+        if saved.settings.is_none() {
+            let half = if saved.half_weight_gradients { Precision::Half } else { Precision::Single };
+            there.set("wgrad", half.to_string());
+            here.set("wgrad", self.settings.weight_gradients.to_string());
+        }
+        compared("method", &there, &here)?;
+        Ok(Some(schedule))
+    }
+}
+
+fn compared<E>(of: &str, there: &Configuration, here: &Configuration) -> Result<(), Error<E>> {
+    let differences = there.differences(here);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Checkpoint(CheckpointError::Settings { of: of.to_owned(), differences }))
+}

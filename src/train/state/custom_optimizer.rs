@@ -1,0 +1,139 @@
+//! Updates by a rule of one's own: traced once for each weight, compiled like a network, in f32.
+
+use crate::{
+    Error, Layers, TraceError,
+    error::TraceErrorKind,
+    graph::{
+        Buf, Fixed, Joint, Operation, Part, Program, Purpose, STATES, Shared, Tape, Target, Trace, Updated, Value,
+        compile,
+    },
+    optim::{Given, Next, Optimizer, Own},
+    train::{Trainer, elements},
+};
+use gradscale_core::{
+    amp::{AmpPolicy, Level, Precision},
+    backend::{Backend, DType, Data, Slot},
+    ops::{Dim, Optimizer as Descriptor, Strided},
+};
+use std::sync::Arc;
+
+impl<B: Backend> Trainer<B> {
+    /// The update of one weight. Its results are put in the places of weight and states at the end, where the guard is
+    /// asked.
+    pub(in crate::train) fn own_update(
+        &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<Buf>,
+    ) -> Result<Vec<Operation>, Error<B::Error>> {
+        let Some(rule) = self.optimizer.own_rule().cloned() else { return Ok(Vec::new()) };
+        let (group, len, states) = (self.parameters.groups[id], self.parameters.len(id), rule.states());
+        let numbers = rule.numbers(self.steps[group]).len();
+        let trace = self.own_trace(&*rule, id, numbers)?;
+        // The inputs, in the order in which they are traced.
+        let gradient = clipping.is_none().then_some(Fixed::part(id, Part::Gradient));
+        let mut given = vec![Some(Fixed::part(id, Part::Master)), gradient];
+        given.extend(STATES.into_iter().take(states).map(|part| Some(Fixed::part(id, part))));
+        // The rates of all groups, then the first number of all, then the second.
+        let groups = self.optimizer.group_count();
+        given.extend((0..=numbers).map(|number| Some(Buf::Number(number * groups + group))));
+        let program = self.own_program(&trace, &given)?;
+
+        let mut operations = Vec::new();
+        let guard = self.parameters.guard();
+        if let (Some(p), Some(&clipped)) = (clipping, program.inputs.get(1)) {
+            let zeros = Strided::new(&[Dim { len: elements(len), x: 0, y: 1 }], 0, 0).map_err(Error::Optimizer)?;
+            let y = Target::keep(Value::single(clipped, len), Slot::ONE);
+            operations.push(Operation::Copy { p: zeros, x: self.parameters.fixed().zero(), y });
+            let parameters = vec![replaced(elements(len), clipped, Fixed::part(id, Part::Gradient))];
+            operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
+        }
+        operations.extend(program.launches.iter().map(|launch| launch.operation.clone()));
+        let places = [Part::Master].into_iter().chain(STATES).map(|part| Fixed::part(id, part));
+        let mut parameters: Vec<Updated> =
+            places.zip(&program.beside).map(|(place, new)| replaced(elements(len), place, new.value.buf)).collect();
+        let half = Fixed::part(id, Part::Half);
+        parameters[0].half = Some(half).filter(|&half| self.exec.has(half));
+        let p = Optimizer::replacing();
+        operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
+        Ok(operations)
+    }
+
+    /// What the rule makes of a weight: its results are beside the output, the weight first.
+    fn own_trace(&self, rule: &dyn Own, id: usize, numbers: usize) -> Result<Arc<Trace>, TraceError> {
+        // No parameter can be used but the one that is given.
+        let tape = Tape::new(false, self.parameters.owner, 0);
+        let shape = self.parameters.shape(id);
+        let mut inputs = 0;
+        let mut input = |shape| {
+            inputs += 1;
+            tape.input(inputs - 1, shape, DType::F32)
+        };
+        let (weight, gradient) = (input(shape), input(shape));
+        let states: Vec<_> = (0..rule.states()).map(|_| input(shape)).collect();
+        let lr = input([1].into());
+        let numbers = (0..numbers).map(|_| input([1].into())).collect();
+        let (_, decay) = self.optimizer.rates(self.parameters.groups[id]);
+        let Next { weight: new, states: kept } = rule.update(Given { weight, gradient, states, lr, numbers, decay });
+        let name = &self.parameters.all[id].name;
+        let refused = |words: String| TraceError::new(name, TraceErrorKind::Range(format!("its update {words}")));
+        if kept.len() != rule.states() {
+            return Err(refused(format!("keeps {} tensors, and the rule says {}", kept.len(), rule.states())));
+        }
+        let output = new.id();
+        for (i, var) in [new].into_iter().chain(kept).enumerate() {
+            if var.shape() != shape {
+                return Err(tape.error().unwrap_or_else(|| refused(format!("is {}, and it is {shape}", var.shape()))));
+            }
+            let _ = var.output(&i.to_string());
+        }
+        tape.finish(output).map(Arc::new)
+    }
+
+    /// Compiled in f32, with memory.
+    fn own_program(&mut self, trace: &Arc<Trace>, given: &[Option<Buf>]) -> Result<Program, Error<B::Error>> {
+        let mut shared = Shared {
+            policy: &AmpPolicy::new(Level::O0),
+            layers: &Layers::default(),
+            weight_gradients: Precision::Single,
+            single_gradients: false,
+            parameters: &self.parameters.infos,
+            sites: &mut self.sites,
+            constants: &mut self.exec.constants,
+            prefix: "",
+            keep: false,
+            each_call: None,
+            joint: Joint::default(),
+            given,
+        };
+        let mut program = compile(trace, Purpose::Update, &mut shared)?;
+        self.exec.link(&mut program).map_err(Error::Device)?;
+        Ok(program)
+    }
+
+    /// The learning rates and numbers of the coming step, for a rule of one's own.
+    pub(in crate::train) fn write_numbers(&mut self) -> Result<(), Error<B::Error>> {
+        let Some(rule) = self.optimizer.own_rule() else { return Ok(()) };
+        let of_groups: Vec<Vec<f32>> = self.steps.iter().map(|&steps| rule.numbers(steps)).collect();
+        let least = of_groups.iter().map(Vec::len).min().unwrap_or(0);
+        let rates = self.optimizer.rates_of(&self.hyperparameters).iter().copied();
+        let numbers: Vec<f32> =
+            rates.chain((0..least).flat_map(|i| of_groups.iter().map(move |numbers| numbers[i]))).collect();
+        if self.numbers.len() > numbers.len() {
+            let (before, now) = (self.numbers.len(), numbers.len());
+            let words = format!("the rule gives fewer numbers than before: {now}, not {before}, rates counted");
+            return Err(TraceError::new("optimizer", TraceErrorKind::Range(words)).into());
+        }
+        for (i, &number) in numbers.iter().enumerate() {
+            // Most stay as they are from step to step.
+            if self.numbers.get(i).map(|known| known.to_bits()) != Some(number.to_bits()) {
+                self.exec.allocate(Buf::Number(i), DType::F32, 1).map_err(Error::Device)?;
+                self.exec.write(Buf::Number(i), Data::F32(&[number])).map_err(Error::Device)?;
+            }
+        }
+        self.numbers = numbers;
+        Ok(())
+    }
+}
+
+/// What a launch that replaces or clips writes, and what it reads.
+const fn replaced(len: u32, master: Buf, grad: Buf) -> Updated {
+    Updated { len, master, grad, state: [None; 2], half: None }
+}

@@ -1,0 +1,173 @@
+//! Looking in: parameters, gradients, sites, plan, memory.
+
+use crate::{
+    Error, Input, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Beside, Fixed, Part, Traced, plan},
+    train::{Gradients, Trainer, state::Left},
+};
+use gradscale_core::{
+    backend::{Backend, Data},
+    scaled::Scaled,
+};
+use pollster::block_on;
+
+/// The gradient of an intermediate value, under the name of the operator that made the value.
+pub type Named = (String, Scaled<Tensor>);
+
+impl<B: Backend> Trainer<B> {
+    /// The device.
+    pub const fn device(&self) -> &B {
+        self.exec.device()
+    }
+
+    /// Steps taken; skipped ones do not count.
+    pub const fn steps(&self) -> u64 {
+        self.counters.taken
+    }
+
+    /// The exponent of the loss scale in force; 0 under gradient scaling.
+    pub fn loss_scale(&self) -> i32 {
+        self.sites.loss_scale()
+    }
+
+    /// Warning about a dynamic loss scale after the last step: that it has collapsed, or flushes gradients.
+    pub fn loss_scale_warning(&self) -> Option<crate::sites::LossScaleWarning> {
+        self.sites.loss_scale_warning()
+    }
+
+    /// All cast sites that have been used, as they stood after the last step.
+    pub fn sites(&self) -> impl Iterator<Item = SiteReport<'_>> {
+        self.sites.reports()
+    }
+
+    /// Memory in use.
+    pub fn memory(&self) -> MemoryReport {
+        self.exec.memory()
+    }
+
+    /// Names and values of all trainable parameters and running statistics.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
+        block_on(self.parameters_async())
+    }
+
+    /// A parameter's master.
+    ///
+    /// # Errors
+    /// No parameter of that name, or the device's.
+    pub fn parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        block_on(self.parameter_async(name))
+    }
+
+    /// Writes a parameter.
+    ///
+    /// # Errors
+    /// No parameter of that name and length, or the device's.
+    pub fn set_parameter(&mut self, name: &str, values: &[f32]) -> Result<(), Error<B::Error>> {
+        let id = self.parameters.find(name)?;
+        self.parameters.check_len(id, values.len())?;
+        self.exec.write(Fixed::part(id, Part::Master), Data::F32(values)).map_err(Error::Device)?;
+        self.refresh_halves().map_err(Error::Device)
+    }
+
+    /// The gradient of a parameter: f32, unscaled. None if the loss does not depend on it.
+    ///
+    /// # Errors
+    /// No parameter of that name, gradients of another step, or the device's.
+    pub fn gradient(&self, gradients: &Gradients, name: &str) -> Result<Option<Tensor>, Error<B::Error>> {
+        block_on(self.gradient_async(gradients, name))
+    }
+
+    /// What the last pass made readable ([`Var::output`](crate::Var::output)), as f32: of a training step until the next
+    /// one begins, of an evaluation until anything else runs.
+    ///
+    /// ```
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{GruCell, Linear, Module}, optim::Sgd};
+    /// let mut parameters = Parameters::seeded(1);
+    /// let cell = GruCell::new(&mut parameters.at("cell"), 2, 3);
+    /// let head = Linear::new(&mut parameters.at("head"), 3, 2);
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+    /// // Truncated backpropagation: each step begins with the hidden state that the last one ended with.
+    /// let mut state = vec![0.0; 3];
+    /// for _ in 0..3 {
+    ///     let batch = [Input::f32([1, 2], &[1.0, -1.0]), Input::f32([1, 3], &state), Input::u8([1], &[1])];
+    ///     let gradients = trainer.backward(batch, |[x, state, label]| {
+    ///         head.forward(cell.forward(x, state).output("state")).cross_entropy(label)
+    ///     })?;
+    ///     trainer.step(gradients)?;
+    ///     state = trainer.output("state")?.data;
+    /// }
+    /// assert!(state.iter().all(|value| *value != 0.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No value of that name, integers, or the device's.
+    pub fn output(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        block_on(self.output_async(name))
+    }
+
+    /// As [`Trainer::output`], of integers.
+    ///
+    /// # Errors
+    /// No value of that name, f32 or halves, or the device's.
+    pub fn output_integers(&self, name: &str) -> Result<Tensor<u32>, Error<B::Error>> {
+        block_on(self.output_integers_async(name))
+    }
+
+    /// A value beside the output of the last pass.
+    pub(in crate::train) fn left(&self, name: &str) -> Result<Left, TraceError> {
+        // What ran last, or the last training step, whose values nothing else overwrites that runs.
+        let programs = self.ran.into_iter().chain(self.stands);
+        let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
+        let Some(found) = all.find(|beside| beside.name == name) else {
+            let kind = TraceErrorKind::Range("is no output of the last pass".to_owned());
+            return Err(TraceError::new(name, kind));
+        };
+        let Beside { name, value, shape } = found.clone();
+        Ok(Left { name, value, shape })
+    }
+
+    /// The gradient of every intermediate value as it is stored, with its exponent, in backward order:
+    /// `true = data · 2^-alpha`. Needs [`Trainer::with_all_kept`]: without it, memory has been used again.
+    ///
+    /// # Errors
+    /// Gradients of another step, or the device's.
+    pub fn scaled_gradients(&self, gradients: &Gradients) -> Result<Vec<Named>, Error<B::Error>> {
+        self.check_gradients(gradients)?;
+        if !self.settings.keep {
+            return Ok(Vec::new());
+        }
+        let traced = self.exec.program(gradients.program).gradients.iter();
+        let read = |traced: &Traced| {
+            let Traced { name, gradient, shape } = traced.clone();
+            let tensor = block_on(self.numbers(&Left { name: name.clone(), value: gradient.value, shape }))?;
+            Ok((name, Scaled::new(tensor, self.sites.exponent(gradient.slot))))
+        };
+        traced.map(read).collect()
+    }
+
+    /// What the policy makes of a network, without running it.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch.
+    pub fn plan<const N: usize>(
+        &self, batch: [Input<'_>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Vec<PlanRow>, Error<B::Error>> {
+        crate::train::state::check(&batch)?;
+        let trace = self.trace(batch.map(Into::into), true, net)?;
+        Ok(plan(&self.settings.policy, &self.settings.layers, &trace)?.0)
+    }
+
+    /// The operators that the last backward pass ran, with the types of their results.
+    ///
+    /// # Errors
+    /// Gradients of another step.
+    pub fn ran(&self, gradients: &Gradients) -> Result<&[PlanRow], Error<B::Error>> {
+        self.check_gradients(gradients)?;
+        Ok(&self.exec.program(gradients.program).plan)
+    }
+}

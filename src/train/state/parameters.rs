@@ -1,0 +1,105 @@
+//! The parameters of a training: what they are, whose they are, and which group of the optimizer each is in.
+
+use crate::{
+    Error, Parameters, Shape,
+    graph::{Fixed, ParameterInfo},
+    optim::Optimizer,
+    parameters::{Definition, Owner, Role},
+    sites::{Sites, SlotKind},
+};
+use gradscale_core::backend::Slot;
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
+
+/// All parameters, by number.
+#[derive(Debug)]
+pub(in crate::train) struct ParameterSet {
+    /// Whose these are.
+    pub owner: Owner,
+    pub all: Vec<Definition>,
+    /// What a compiler needs to know of each; one that is frozen is a constant to it.
+    pub infos: Vec<ParameterInfo>,
+    /// The optimizer's group of each.
+    pub groups: Vec<usize>,
+}
+
+impl ParameterSet {
+    /// # Errors
+    /// Two parameters of one name, values of another number than the shape says, a group of the optimizer that no
+    /// parameter belongs to, more parameters than a table has slots.
+    pub fn new<E>(parameters: Parameters, optimizer: &Optimizer, sites: &mut Sites) -> Result<Self, Error<E>> {
+        let mut names = HashSet::new();
+        if let Some(twice) = parameters.all.iter().find(|one| !names.insert(one.name.as_str())) {
+            return Err(Error::Duplicate(twice.name.clone()));
+        }
+        if let Some(wrong) = parameters.all.iter().find(|one| one.values.len() != one.shape.len()) {
+            return Err(other_length(wrong, wrong.values.len()));
+        }
+        if let Some(large) = parameters.all.iter().find(|one| u32::try_from(one.shape.len()).is_err()) {
+            return Err(Error::Parameter(format!(
+                "parameter {} is {}: at most 2^32 − 1 values",
+                large.name, large.shape
+            )));
+        }
+        let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());
+        if let Some(prefix) = optimizer.idle_prefix(weights.clone()) {
+            // The first words of all names are the parts that could have been meant.
+            let parts: BTreeSet<&str> =
+                weights.map(|name| name.split_once('.').map_or(name, |(part, _)| part)).collect();
+            let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Error::Group { prefix: prefix.to_owned(), parts });
+        }
+        let mut infos = Vec::new();
+        for definition in &parameters.all {
+            let slot = sites.slot(&definition.name, SlotKind::Parameter)?;
+            let frozen = definition.role == Role::Weight && optimizer.freezes(&definition.name);
+            let role = if frozen { Role::Constant } else { definition.role };
+            infos.push(ParameterInfo { role, slot, len: definition.shape.len() });
+        }
+        let groups = parameters.all.iter().map(|one| optimizer.group_of(&one.name)).collect();
+        Ok(Self { owner: parameters.owner, all: parameters.all, infos, groups })
+    }
+
+    /// Those that are trained.
+    pub fn weights(&self) -> impl Iterator<Item = usize> {
+        let weight = |(id, info): (usize, &ParameterInfo)| (info.role == Role::Weight).then_some(id);
+        self.infos.iter().enumerate().filter_map(weight)
+    }
+
+    /// The number of a parameter.
+    pub fn find<E>(&self, name: &str) -> Result<usize, Error<E>> {
+        let found = self.all.iter().position(|one| one.name == name);
+        found.ok_or_else(|| Error::Parameter(format!("there is no parameter {name}")))
+    }
+
+    pub fn shape(&self, id: usize) -> Shape {
+        self.all[id].shape
+    }
+
+    pub fn len(&self, id: usize) -> usize {
+        self.all[id].shape.len()
+    }
+
+    /// The buffers that outlive steps.
+    pub fn fixed(&self) -> Fixed {
+        Fixed { parameters: self.all.len() }
+    }
+
+    /// Slots of all parameters: the rows that an update looks at.
+    pub fn guard(&self) -> Range<u16> {
+        let first = Slot::FIRST.0;
+        first..first + u16::try_from(self.infos.len()).unwrap_or(u16::MAX - first)
+    }
+
+    /// That so many values are a parameter's.
+    pub fn check_len<E>(&self, id: usize, len: usize) -> Result<(), Error<E>> {
+        if len == self.len(id) { Ok(()) } else { Err(other_length(&self.all[id], len)) }
+    }
+}
+
+fn other_length<E>(definition: &Definition, values: usize) -> Error<E> {
+    let Definition { name, shape, .. } = definition;
+    Error::Parameter(format!("parameter {name} is {shape}, and was given {values} values"))
+}

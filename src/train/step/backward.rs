@@ -1,0 +1,235 @@
+//! Forward and backward pass: from a batch to gradients.
+
+use crate::{
+    Error, InputType, Inputs, TraceError, Var,
+    error::TraceErrorKind,
+    graph::{Fixed, Part, Purpose, Tape, Trace, Work},
+    train::{Trainer, distributed::Turn},
+};
+use gradscale_core::{
+    backend::{Backend, Slot},
+    ops::ShapeError,
+    stats::Detail,
+};
+use pollster::block_on;
+use std::sync::Arc;
+
+/// Gradients of all parameters that the last loss depends on: f32, unscaled, on the device. [`Trainer::step`] uses
+/// them up.
+#[derive(Debug)]
+#[must_use = "gradients do nothing until Trainer::step takes them"]
+pub struct Gradients {
+    pub(in crate::train) trainer: u64,
+    pub(in crate::train) serial: u64,
+    pub(in crate::train) program: usize,
+    pub(in crate::train) micro: u32,
+    /// Weights that got one.
+    pub(in crate::train) contributes: Vec<usize>,
+    /// Running statistics that got new ones, and from how many calls.
+    pub(in crate::train) statistics: Vec<(usize, u32)>,
+    /// Name of the loss.
+    pub(in crate::train) loss: String,
+    /// Rows in the order of their stores.
+    pub(in crate::train) order: Vec<Slot>,
+    pub(in crate::train) clip: Option<f32>,
+}
+
+impl Gradients {
+    /// Scales all down together to this norm in the coming step, where they exceed it; instead of the optimizer's own
+    /// limit.
+    ///
+    /// `most` must be positive, else the step ends with an error.
+    pub fn clip_norm(self, most: f32) -> Self {
+        Self { clip: Some(most), ..self }
+    }
+
+    /// Micro-batches that have added up here.
+    #[must_use]
+    pub const fn micro_batches(&self) -> u32 {
+        self.micro
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Runs a network forward and backward over a batch. The closure says what the network does; it is traced each
+    /// time and compiled when its trace is new.
+    ///
+    /// # Errors
+    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
+    pub fn backward<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        block_on(self.backward_async(batch, net))
+    }
+
+    /// As [`Trainer::backward`], for one of several losses: each has scales of its own, under its name.
+    ///
+    /// # Errors
+    /// As [`Trainer::backward`].
+    pub fn backward_of<'a, const N: usize>(
+        &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        block_on(self.backward_of_async(loss, batch, net))
+    }
+
+    /// The backward pass that begins a step.
+    pub(in crate::train) async fn first_of<const N: usize>(
+        &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>, loss: &str,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let slots = self.sites.len();
+        let program = self.program(trace, Purpose::Train { later: false }, loss)?;
+        if self.ranks.turn == Turn::Later && self.sites.len() != slots {
+            return Err(TraceError::new("step_parts", TraceErrorKind::NewSites).into());
+        }
+        self.exec.begin(program);
+        self.last = Some((program, loss.to_owned()));
+        self.first(program, batch, loss).await
+    }
+
+    /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
+    ///
+    /// # Errors
+    /// Shapes or types that differ, no backward pass yet, a batch that is not ahead any more, or the device's.
+    pub fn repeat<'a, const N: usize>(
+        &mut self, batch: impl Into<Inputs<'a, N>>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        block_on(self.repeat_async(batch))
+    }
+
+    pub(in crate::train) async fn first<const N: usize>(
+        &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
+    ) -> Result<Gradients, Error<B::Error>> {
+        self.tickets.serial += 1;
+        self.run_first(program, batch).await?;
+        self.stands = Some(program);
+        let order = self.exec.program(program).order.clone();
+        let contributes = self.exec.program(program).contributes.clone();
+        let statistics = self.exec.program(program).statistics.clone();
+        let (trainer, serial, loss) = (self.tickets.id, self.tickets.serial, loss.to_owned());
+        Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
+    }
+
+    /// Runs the first micro-batch of a step, or a part of it.
+    async fn run_first<const N: usize>(
+        &mut self, program: usize, batch: &Inputs<'_, N>,
+    ) -> Result<(), Error<B::Error>> {
+        if self.ranks.turn == Turn::Later {
+            return self.run_program(program, batch, 0..0).await;
+        }
+        self.begin(program)?;
+        let all = self.exec.rows();
+        self.run_program(program, batch, all).await
+    }
+
+    /// What a step, or a repeat of it, observes and is told.
+    pub(in crate::train) fn begin(&mut self, program: usize) -> Result<(), Error<B::Error>> {
+        let order = &self.exec.program(program).order;
+        let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
+        self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
+        let hyperparameters = self.optimizer.hyperparameters(&self.steps, self.settings.momentum);
+        if let Some(&wrong) =
+            self.optimizer.rates_of(&hyperparameters).iter().find(|rate| !(**rate >= 0.0 && rate.is_finite()))
+        {
+            return Err(Error::Optimizer(ShapeError::Value(wrong)));
+        }
+        self.hyperparameters = hyperparameters;
+        Ok(())
+    }
+
+    /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,
+    /// so divide each by the number of micro-batches.
+    ///
+    /// # Errors
+    /// As [`Trainer::backward`], and gradients that are not this trainer's latest.
+    pub fn backward_more<'a, const N: usize>(
+        &mut self, gradients: Gradients, batch: impl Into<Inputs<'a, N>>,
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        block_on(self.backward_more_async(gradients, batch, net))
+    }
+
+    /// Another micro-batch of a step.
+    pub(in crate::train) async fn more_of<const N: usize>(
+        &mut self, mut gradients: Gradients, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let slots = self.sites.len();
+        let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
+        if self.sites.len() != slots {
+            // A table cannot grow inside a step.
+            return Err(TraceError::new("backward_more", TraceErrorKind::NewSites).into());
+        }
+        // What gets its first gradient now adds to zeros.
+        for id in self.exec.program(program).contributes.clone() {
+            if !gradients.contributes.contains(&id) {
+                self.clear_gradient(id).map_err(Error::Device)?;
+                gradients.contributes.push(id);
+            }
+        }
+        for (id, calls) in self.exec.program(program).statistics.clone() {
+            match gradients.statistics.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, all)) => *all += calls,
+                None => {
+                    // What each call follows is there from the first; what is added up begins with zeros.
+                    let begun = if self.settings.each_call {
+                        self.convert(id, Part::Master, Part::Gradient)
+                    } else {
+                        self.clear_gradient(id)
+                    };
+                    begun.map_err(Error::Device)?;
+                    gradients.statistics.push((id, calls));
+                }
+            }
+        }
+        for slot in self.exec.program(program).order.clone() {
+            if !gradients.order.contains(&slot) {
+                gradients.order.push(slot);
+            }
+        }
+        self.run_program(program, batch, 0..0).await?;
+        gradients.micro += 1;
+        gradients.program = program;
+        Ok(gradients)
+    }
+
+    fn clear_gradient(&mut self, id: usize) -> Result<(), B::Error> {
+        self.exec.clear(Fixed::part(id, Part::Gradient), self.parameters.len(id))
+    }
+
+    pub(in crate::train) fn check_gradients(&self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
+        let fits = gradients.trainer == self.tickets.id && gradients.serial == self.tickets.serial;
+        if fits { Ok(()) } else { Err(Error::Gradients) }
+    }
+
+    /// Traces a network over inputs of these types.
+    pub(in crate::train) fn trace<const N: usize>(
+        &self, inputs: [InputType; N], training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Arc<Trace>, TraceError> {
+        let tape = Tape::new(training, self.parameters.owner, self.parameters.all.len());
+        let mut index = 0;
+        let inputs = inputs.map(|InputType { shape, dtype }| {
+            index += 1;
+            tape.input(index - 1, shape, dtype)
+        });
+        let output = net(inputs).id();
+        tape.finish(output).map(Arc::new)
+    }
+}
+
+/// That a batch is as the one that was traced.
+pub(in crate::train) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N]) -> Result<(), TraceError> {
+    let inputs = trace.nodes.iter().take_while(|node| matches!(node.work, Work::Input(_)));
+    for (i, (InputType { shape, dtype }, node)) in batch.into_iter().zip(inputs.clone()).enumerate() {
+        let wrong = |kind: TraceErrorKind| Err(TraceError::new(&format!("input{i}"), kind));
+        if shape != node.shape {
+            return wrong(TraceErrorKind::Mismatch { got: shape, with: node.shape });
+        }
+        if let Work::Input(takes) = &node.work
+            && *takes != dtype
+        {
+            let (what, takes) = ("the batch, as the step was compiled,", vec![*takes]);
+            return wrong(TraceErrorKind::Type { what, takes, got: dtype });
+        }
+    }
+    let inputs = inputs.count();
+    if inputs == N { Ok(()) } else { Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs })) }
+}

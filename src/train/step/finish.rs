@@ -1,0 +1,122 @@
+//! The end of a step: what the rows say, and the outcome.
+
+use crate::{
+    Error,
+    sites::{Attempt, Cause, Finished},
+    train::{ExponentsAfter, Gradients, Skipped, StepOutcome, Trainer, UnusableLoss},
+};
+use gradscale_core::{
+    backend::Backend,
+    stats::{Convention, Detail, Stats},
+    step::{Outcome, found_inf},
+};
+
+/// Numbers that come with the rows of an attempt.
+#[derive(Clone, Debug)]
+pub(in crate::train) struct Read {
+    loss: f32,
+    norm: Option<f32>,
+    below_eps: Vec<String>,
+}
+
+/// All rows of an attempt; its loss and the norm of its gradients.
+type Collected = (Vec<Stats>, [f32; 2]);
+
+impl<B: Backend> Trainer<B> {
+    /// Reads the rows and decides what comes next: another attempt or another step.
+    pub(in crate::train) async fn finish(
+        &mut self, gradients: &Gradients, clips: bool, before: (u32, bool),
+    ) -> Result<(Finished, Read), Error<B::Error>> {
+        let (rows, [loss, norm]) = self.collect(clips).await?;
+        let ended = self.judge(gradients, &rows, (loss, clips.then_some(norm)), before);
+        self.rows = rows;
+        Ok(ended)
+    }
+
+    /// All rows, the loss, and the norm of all gradients if there is one.
+    pub(in crate::train) async fn collect(&mut self, norm: bool) -> Result<Collected, Error<B::Error>> {
+        let all = self.exec.rows();
+        // All are read into; a new list in each step would be a megabyte of pages.
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.resize(all.len(), Stats::new(Convention::FP16, 0, Detail::None));
+        let (fixed, mut values) = (self.parameters.fixed(), [0.0; 2]);
+        let count = if norm { 2 } else { 1 };
+        let scalars = &[fixed.loss(), fixed.norm()][..count];
+        self.exec.collect(all, &mut rows, scalars, &mut values[..count]).await.map_err(Error::Device)?;
+        Ok((rows, values))
+    }
+
+    /// Whether some gradient of a parameter is not finite.
+    pub(in crate::train) fn found_inf(&self, rows: &[Stats]) -> bool {
+        let guard = self.parameters.guard();
+        found_inf(rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts))
+    }
+
+    /// What the rows of an attempt say.
+    pub(in crate::train) fn judge(
+        &mut self, gradients: &Gradients, rows: &[Stats], (loss, norm): (f32, Option<f32>),
+        (failed, repeatable): (u32, bool),
+    ) -> (Finished, Read) {
+        let eps = self.optimizer.eps_in_force();
+        let small = |id: &&usize| {
+            let counts = rows[usize::from(self.parameters.infos[**id].slot.0)].counts();
+            counts.nonzero() != 0 && counts.amax < eps
+        };
+        let below_eps =
+            gradients.contributes.iter().filter(small).map(|&id| self.parameters.all[id].name.clone()).collect();
+        let attempt = Attempt { found_inf: self.found_inf(rows), failed, repeatable, micro: gradients.micro };
+        (self.sites.finish(rows, &gradients.order, attempt), Read { loss, norm, below_eps })
+    }
+
+    /// A loss that is infinite or NaN, after the sites have taken the batch's rows.
+    fn unusable(&self, value: f32) -> UnusableLoss {
+        let (before, after) = (self.sites.loss_scale_before(), self.sites.loss_scale());
+        let exponents = if before != after {
+            ExponentsAfter::LossScale { before, after }
+        } else if self.sites.moved() {
+            ExponentsAfter::Sites
+        } else {
+            ExponentsAfter::Kept
+        };
+        UnusableLoss { value, exponents, sample: None }
+    }
+
+    /// What an attempt came to that was the last.
+    pub(in crate::train) fn outcome(
+        &mut self, gradients: &Gradients, finished: Finished, read: Read,
+    ) -> Result<StepOutcome, Error<B::Error>> {
+        let skipped = match finished {
+            Finished::Stepped | Finished::Repeat(_) => {
+                self.counters.taken += 1;
+                for (group, steps) in self.steps.iter_mut().enumerate() {
+                    // A group without a weight has nothing to count by, and goes with the others.
+                    let steps_now = |id: usize| self.parameters.groups[id] == group;
+                    let takes_part = gradients.contributes.iter().any(|&id| steps_now(id));
+                    *steps += u64::from(takes_part || !self.parameters.weights().any(steps_now));
+                }
+                None
+            }
+            Finished::Skipped(blame, cause) => {
+                let site = blame.map(|blame| (self.sites.name(gradients.order[blame.site]).to_owned(), blame.kind));
+                let loss = (!read.loss.is_finite()).then(|| self.unusable(read.loss));
+                Some(Skipped { site, exponent: blame.map_or(0, |blame| blame.exponent), cause, loss })
+            }
+        };
+        self.counters.failed = if let Finished::Skipped(_, Cause::Again) = finished {
+            // What comes again has the same seed.
+            self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
+            self.counters.failed + 1
+        } else {
+            0
+        };
+        let outcome = match finished {
+            Finished::Stepped | Finished::Repeat(_) => Outcome::Stepped,
+            Finished::Skipped(blame, _) => Outcome::Skipped(blame),
+        };
+        if let (Err(limit), Some(skipped)) = (self.counters.skips.update(outcome), &skipped) {
+            return Err(Error::Skips { in_a_row: limit.in_a_row, last: skipped.to_string() });
+        }
+        let Read { loss, norm, below_eps } = read;
+        Ok(StepOutcome { loss, skipped, repeated: Vec::new(), gradient_norm: norm, below_eps })
+    }
+}

@@ -1,0 +1,15 @@
+//! A step: backward pass, retry after an overflow, update, outcome.
+
+mod backward;
+mod finish;
+mod outcome;
+mod retry;
+mod update;
+
+pub use backward::Gradients;
+pub use outcome::{ExponentsAfter, Repeated, Skipped, StepOutcome, UnusableLoss};
+pub use retry::Attempt;
+
+pub(super) use backward::fits;
+pub(super) use retry::Failed;
+pub(super) use update::Update;

@@ -1,0 +1,178 @@
+//! The update as a list of operations, which is recorded and repeated as programs are.
+
+use crate::{
+    Error,
+    graph::{Fixed, Operation, Part, STATES, Target, Updated, Value, unary},
+    optim::Optimizer,
+    train::{Gradients, Trainer, converted, elements},
+};
+use gradscale_core::{
+    amp::Level,
+    backend::{Backend, Slot},
+    ops::{Optimizer as Descriptor, Unary},
+};
+use std::ops::Range;
+
+/// Kinds of updates that are kept: one for each set of parameters that a loss depends on.
+const MOST: usize = 64;
+
+/// What an update updates.
+#[derive(Debug)]
+pub(in crate::train) struct Update {
+    /// Weights, in the order in which they got their gradients.
+    contributes: Vec<usize>,
+    /// Running statistics, and from how many calls.
+    statistics: Vec<(usize, u32)>,
+    /// The norm to which these gradients are scaled down, if they say one.
+    clip: Option<f32>,
+}
+
+impl Update {
+    fn of(gradients: &Gradients) -> Self {
+        let Gradients { contributes, statistics, clip, .. } = gradients;
+        Self { contributes: contributes.clone(), statistics: statistics.clone(), clip: *clip }
+    }
+
+    /// Asked in every step, so that nothing is copied or sorted in those that follow the first.
+    fn is_of(&self, gradients: &Gradients) -> bool {
+        let bits = |clip: Option<f32>| clip.map(f32::to_bits);
+        self.contributes == gradients.contributes
+            && self.statistics == gradients.statistics
+            && bits(self.clip) == bits(gradients.clip)
+    }
+
+    /// In the order of their numbers.
+    fn weights(&self) -> Vec<usize> {
+        let mut weights = self.contributes.clone();
+        weights.sort_unstable();
+        weights
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Launches the update, which does nothing on the device if a gradient is not finite; whether there is a norm.
+    pub(in crate::train) fn update(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
+        let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
+        let list = match self.updates.iter().find(|(update, _)| update.is_of(gradients)) {
+            Some((_, list)) => *list,
+            None => {
+                let update = Update::of(gradients);
+                let operations = self.operations(&update, clips)?;
+                if self.updates.len() == MOST {
+                    self.forget_updates();
+                }
+                let list = self.exec.insert_list(operations);
+                self.updates.push((update, list));
+                list
+            }
+        };
+        self.write_numbers()?;
+        self.exec.run_kept_list(list).map_err(Error::Device)?;
+        Ok(clips)
+    }
+
+    /// What buffers a parameter has is known when an update is made: another buffer is another update.
+    pub(in crate::train) fn forget_updates(&mut self) {
+        self.updates.clear();
+        self.exec.clear_lists();
+    }
+
+    fn operations(&mut self, update: &Update, clips: bool) -> Result<Vec<Operation>, Error<B::Error>> {
+        let (guard, weights) = (self.parameters.guard(), update.weights());
+        // The norm is that of all, also where others update some.
+        let norm = clips.then(|| self.parameters.fixed().norm());
+        let mut operations = Vec::new();
+        if let Some(norm) = norm {
+            let gradients = weights.iter().map(|&id| Fixed::part(id, Part::Gradient)).collect();
+            operations.push(Operation::GlobalNorm { gradients, norm });
+        }
+        for group in 0..self.optimizer.group_count() {
+            let here = |&id: &usize| self.parameters.groups[id] == group && self.updates(id);
+            let members = weights.iter().copied().filter(here);
+            let members: Vec<usize> = members.collect();
+            let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {
+                let clipping = self.clipping(update)?;
+                for id in members {
+                    operations.extend(self.own_update(id, clipping, norm)?);
+                }
+                continue;
+            };
+            let p = with_limit(p, update)?;
+            let parameters: Vec<Updated> =
+                members.into_iter().map(|id| self.updated(id, Part::Gradient, p.states())).collect();
+            if !parameters.is_empty() {
+                operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
+            }
+        }
+        if self.settings.each_call {
+            let p = Optimizer::replacing();
+            let of = |&(id, _): &(usize, u32)| self.updated(id, Part::Gradient, p.states());
+            let parameters: Vec<Updated> = update.statistics.iter().map(of).collect();
+            if !parameters.is_empty() {
+                operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
+            }
+        } else {
+            operations.extend(self.statistics(&update.statistics, Part::Gradient, guard).map_err(Error::Device)?);
+        }
+        if self.level() == Level::O3 {
+            let round = |&id: &usize| converted(id, self.parameters.len(id), Part::Half, Part::Master);
+            operations.extend(weights.iter().map(round));
+        }
+        Ok(operations)
+    }
+
+    /// How gradients are clipped for a rule of one's own, if they are.
+    fn clipping(&self, update: &Update) -> Result<Option<Descriptor>, Error<B::Error>> {
+        if !(self.optimizer.clips_norm() || self.optimizer.clips_values() || update.clip.is_some()) {
+            return Ok(None);
+        }
+        with_limit(self.optimizer.clipping().map_err(Error::Optimizer)?, update).map(Some)
+    }
+
+    /// New running statistics from those that wait in `source`: the mean over calls and micro-batches.
+    pub(in crate::train) fn statistics(
+        &mut self, statistics: &[(usize, u32)], source: Part, guard: Range<u16>,
+    ) -> Result<Vec<Operation>, B::Error> {
+        let mut operations = Vec::new();
+        // Those with one call come as they are; others are divided first.
+        let (single, several): (Vec<_>, Vec<_>) = statistics.iter().partition(|(_, calls)| *calls == 1);
+        self.allocate_missing(Part::State0, several.iter().map(|&(id, _)| id))?;
+        for &(id, calls) in &several {
+            let (mean, len) = (Fixed::part(id, Part::State0), self.parameters.len(id));
+            #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+            let a = (1.0 / f64::from(calls)) as f32;
+            let y = Target::keep(Value::single(mean, len), Slot::ONE);
+            operations.push(unary(Unary::Affine { a, b: 0.0 }, Fixed::part(id, source), y));
+        }
+        let p = Optimizer::statistics();
+        for (members, source) in [(single, source), (several, Part::State0)] {
+            let parameters: Vec<Updated> =
+                members.iter().map(|&(id, _)| self.updated(id, source, p.states())).collect();
+            if !parameters.is_empty() {
+                let guard = guard.clone();
+                operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
+            }
+        }
+        Ok(operations)
+    }
+
+    /// A parameter in an update whose rule keeps so many states.
+    fn updated(&self, id: usize, source: Part, states: usize) -> Updated {
+        let there = |part: Part| Some(Fixed::part(id, part)).filter(|&buf| self.exec.has(buf));
+        Updated {
+            len: elements(self.parameters.len(id)),
+            master: Fixed::part(id, Part::Master),
+            grad: Fixed::part(id, source),
+            state: [0, 1].map(|i| there(STATES[i]).filter(|_| i < states)),
+            half: there(Part::Half),
+        }
+    }
+}
+
+/// An update with the norm that the gradients of this step are scaled down to, if they say one.
+fn with_limit<E>(p: Descriptor, update: &Update) -> Result<Descriptor, Error<E>> {
+    match update.clip {
+        Some(most) => p.max_norm(most).map_err(Error::Optimizer),
+        None => Ok(p),
+    }
+}
