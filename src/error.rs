@@ -3,7 +3,7 @@
 //! `Debug` of an error is its sentence too: a `main` that returns one prints what people read. What an error holds is in
 //! its public fields.
 
-use crate::{CheckpointError, Shape, distributed::ParallelError};
+use crate::{CheckpointError, Shape, distributed::DistributedError};
 use gradscale_core::{
     amp::PlanError,
     backend::DType,
@@ -261,7 +261,7 @@ pub enum Error<E = crate::device::Usual> {
     /// A [`crate::Program`] that cannot run here: what it is.
     Program(&'static str),
     /// Ranks that cannot train together, or not any more.
-    Parallel(ParallelError),
+    Distributed(DistributedError),
 }
 
 impl<E: fmt::Display> fmt::Display for Error<E> {
@@ -305,7 +305,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::NoClock { device } => {
                 write!(f, "{device} has no clock for launches; where it is a GPU, its driver offers no timestamps")
             }
-            Self::Parallel(error) => write!(f, "{error}"),
+            Self::Distributed(error) => write!(f, "{error}"),
         }
     }
 }
@@ -322,7 +322,7 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             Self::Trace(error) => Some(error),
             Self::Device(error) | Self::Operator { error, .. } => Some(error),
             Self::Checkpoint(error) => Some(error),
-            Self::Parallel(error) => Some(error),
+            Self::Distributed(error) => Some(error),
             Self::Optimizer(error) => Some(error),
             Self::Rule(error) => Some(error),
             Self::LossScale(error) => Some(error),
@@ -351,8 +351,8 @@ impl<E> From<ConfigError> for Error<E> {
     }
 }
 
-impl<E> From<ParallelError> for Error<E> {
-    fn from(error: ParallelError) -> Self {
-        Self::Parallel(error)
+impl<E> From<DistributedError> for Error<E> {
+    fn from(error: DistributedError) -> Self {
+        Self::Distributed(error)
     }
 }

@@ -7,7 +7,7 @@ use emulated::Emulated;
 use gradscale::{
     Method, Parameters, Trainer,
     core::backend::Backend,
-    distributed::{Group, Route, Threads},
+    distributed::{GradTransport, Group, Threads},
     nn::Linear,
     optim::Sgd,
 };
@@ -59,14 +59,14 @@ fn two_ranks_of_one_gpu_go_through_the_host() {
         let mut parameters = Parameters::seeded(0);
         Linear::new(&mut parameters.at("net"), 2, 2);
         let trainer = Trainer::new(devices[0](), parameters, Sgd::new(0.5), Method::mixed()).expect("a trainer");
-        trainer.distributed(Group::new(threads)).expect("ranks").route().clone()
+        trainer.join_group(Group::new(threads)).expect("ranks").grad_transport().clone()
     };
-    let routes: Vec<Route> = thread::scope(|scope| {
+    let routes: Vec<GradTransport> = thread::scope(|scope| {
         let all: Vec<_> = Threads::world(2).into_iter().map(|threads| scope.spawn(|| rank(threads))).collect();
         all.into_iter().map(|one| one.join().expect("a rank")).collect()
     });
     for route in routes {
-        let Route::Host(Some(why)) = route else { panic!("{route:?}") };
+        let GradTransport::Host(Some(why)) = route else { panic!("{route:?}") };
         assert_eq!(why, "rank 0: NCCL, asked to join other GPUs: invalid usage: Duplicate GPU detected");
     }
     assert_eq!(devices[0]().without_nccl().reaches_by(), None);

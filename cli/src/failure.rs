@@ -45,8 +45,8 @@ impl From<gradscale::metrics::MetricError> for Failure {
     }
 }
 
-impl From<gradscale::distributed::ParallelError> for Failure {
-    fn from(error: gradscale::distributed::ParallelError) -> Self {
+impl From<gradscale::distributed::DistributedError> for Failure {
+    fn from(error: gradscale::distributed::DistributedError) -> Self {
         Self(error.to_string())
     }
 }

@@ -44,7 +44,7 @@ const fn in_turn(named: usize, local: usize, count: usize) -> usize {
 /// # Errors
 /// MPI cannot be begun, or this program was built without it.
 pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
-    let Some(size) = launched() else { return Ok(Group::alone()) };
+    let Some(size) = launched() else { return Ok(Group::single_rank()) };
     #[cfg(feature = "mpi")]
     if size > 1 {
         let world = gradscale::distributed::Mpi::world().map_err(|error| Failure::at("MPI", error))?;
@@ -53,7 +53,7 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
             let cause = format!("{size} ranks were started, and MPI finds {found}; is it that of the launcher?");
             return Err(Failure::at("MPI", cause));
         }
-        let world = world.with_limit(Duration::from_secs(limit));
+        let world = world.with_timeout(Duration::from_secs(limit));
         return Ok(Group::new(world));
     }
     #[cfg(not(feature = "mpi"))]
@@ -62,7 +62,7 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
         let cause = format!("{size} ranks, and this program was built without it: cargo build --features mpi");
         return Err(Failure::at("MPI", cause));
     }
-    Ok(Group::alone())
+    Ok(Group::single_rank())
 }
 
 /// The end of all ranks: a failure is one line, of the first rank if that is within reach.
@@ -75,12 +75,12 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
         Err(error) => Err(error),
     };
     let Err(error) = done else { return done };
-    if group.speaker().is_some_and(|speaker| speaker != group.rank()) {
+    if group.error_reporter_rank().is_some_and(|speaker| speaker != group.rank()) {
         // All that wait have found at the same time that others are silent, and one says it.
         sleep(MESSAGE_TIMEOUT);
         return Ok(ExitCode::from(2));
     }
-    if !group.fail(&error.to_string()) {
+    if !group.abort(&error.to_string()) {
         return Err(error);
     }
     if group.rank() == 0 {

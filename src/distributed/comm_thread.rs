@@ -1,9 +1,9 @@
-//! The line to other ranks, and the thread that speaks on it.
+//! Communication channel to the other ranks, and the thread that owns it.
 //!
-//! One thread of a rank says all that is said, in the order in which it is asked to, whoever asks: so all ranks that ask
-//! for the same exchanges make them in the same order, also where whoever asked goes on meanwhile.
+//! One thread of a rank issues all collectives, in the order in which they are submitted. Ranks that submit the same
+//! collectives therefore run them in the same order, even while the submitting thread continues with other work.
 
-use super::{Communicator, Kind, ParallelError, Traffic};
+use super::{Communicator, DistributedError, MessageTag, Traffic};
 use std::{
     fmt,
     sync::{
@@ -14,246 +14,257 @@ use std::{
     time::Instant,
 };
 
-/// How ranks came apart, if they did.
+/// State of the connection to the other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Health {
     #[default]
-    None,
-    /// One cannot go on, and has said so to all.
-    Known,
-    /// Some cannot be reached, or are elsewhere.
-    Broken,
+    Ok,
+    /// A rank cannot continue, and all ranks have received its reason.
+    PeerFailed,
+    /// Some ranks cannot be reached, or run another program.
+    Disconnected,
 }
 
-/// What reaches the others, and what is known of them.
+/// Communicator with its traffic counters and its state.
 #[derive(Default)]
-pub(super) struct Line {
-    /// None of one rank alone.
+pub(super) struct CommChannel {
+    /// `None` for a single rank.
     pub communicator: Option<Box<dyn Communicator>>,
     pub rank: usize,
-    /// Ranks besides this one.
-    pub others: usize,
+    /// Number of ranks besides this one.
+    pub other_ranks: usize,
     pub traffic: Traffic,
-    pub end: End,
-    /// Who was found to be silent.
-    pub silent: Vec<usize>,
-    /// What became of exchanges that nobody has asked after yet: until then nothing else is said.
-    pub failed: Option<ParallelError>,
-    pub still: Still,
+    pub health: Health,
+    /// Ranks that were found to be unresponsive.
+    pub unresponsive_ranks: Vec<usize>,
+    /// Error of a collective that has not been awaited. While it is set, no further collective is issued.
+    pub deferred_error: Option<DistributedError>,
+    pub wait_timer: WaitTimer,
 }
 
-/// Since when somebody stands still until an answer comes.
+/// Start of the current blocking wait, if there is one, for the time of exposed communication.
 #[derive(Clone, Default)]
-pub(super) struct Still(Arc<Mutex<Option<Instant>>>);
+pub(super) struct WaitTimer(Arc<Mutex<Option<Instant>>>);
 
-impl Still {
+impl WaitTimer {
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// While this runs.
-    fn during<T>(&self, wait: impl FnOnce() -> T) -> T {
+    /// Runs `wait` as a blocking wait.
+    fn time<T>(&self, wait: impl FnOnce() -> T) -> T {
         *self.lock() = Some(Instant::now());
-        let answer = wait();
+        let result = wait();
         *self.lock() = None;
-        answer
+        result
     }
 }
 
-impl Line {
-    /// An exchange that failed.
-    fn broken(&mut self, error: &ParallelError) {
-        self.end = End::Broken;
-        if let ParallelError::Silent { ranks, .. } = error {
-            self.silent.clone_from(ranks);
+impl CommChannel {
+    /// Records a collective that failed in transport.
+    fn record_disconnect(&mut self, error: &DistributedError) {
+        self.health = Health::Disconnected;
+        if let DistributedError::Timeout { ranks, .. } = error {
+            self.unresponsive_ranks.clone_from(ranks);
         }
     }
 
-    /// What all ranks say, by rank.
-    pub fn gather(&mut self, kind: Kind, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let Some(communicator) = &mut self.communicator else { return Ok(vec![mine.to_vec()]) };
+    /// Returns the messages of all ranks, in the order of the ranks, after comparing their tags.
+    pub fn all_gather(&mut self, tag: MessageTag, local: &[u8]) -> Result<Vec<Vec<u8>>, DistributedError> {
+        let Some(communicator) = &mut self.communicator else { return Ok(vec![local.to_vec()]) };
         let start = Instant::now();
-        let mut message = Vec::with_capacity(mine.len() + 1);
-        message.push(kind as u8);
-        message.extend_from_slice(mine);
-        let all = communicator.all_gather(&message);
-        let all = all.inspect_err(|error| self.broken(error))?;
-        self.traffic.sent += (message.len() * self.others) as u64;
-        self.traffic.received += all.iter().map(|one| one.len() as u64).sum::<u64>() - message.len() as u64;
-        self.took(start);
-        let of = |one: &[u8]| one.first().copied();
-        let failed = all.iter().position(|one| of(one) == Some(Kind::Failed as u8));
+        let mut message = Vec::with_capacity(local.len() + 1);
+        message.push(tag as u8);
+        message.extend_from_slice(local);
+        let messages = communicator.all_gather(&message);
+        let messages = messages.inspect_err(|error| self.record_disconnect(error))?;
+        self.traffic.sent_bytes += (message.len() * self.other_ranks) as u64;
+        let gathered: u64 = messages.iter().map(|message| message.len() as u64).sum();
+        self.traffic.received_bytes += gathered - message.len() as u64;
+        self.record_time(start);
+        let tag_of = |message: &[u8]| message.first().copied();
+        let failed = messages.iter().position(|message| tag_of(message) == Some(MessageTag::Failed as u8));
         if let Some(rank) = failed {
-            self.end = End::Known;
-            return Err(ParallelError::Failed { rank, why: String::from_utf8_lossy(&all[rank][1..]).into_owned() });
+            self.health = Health::PeerFailed;
+            let reason = String::from_utf8_lossy(&messages[rank][1..]).into_owned();
+            return Err(DistributedError::RankFailed { rank, reason });
         }
-        if let Some(rank) = all.iter().position(|one| of(one) != Some(kind as u8)) {
-            self.end = End::Broken;
-            return Err(ParallelError::Apart(rank));
+        if let Some(rank) = messages.iter().position(|message| tag_of(message) != Some(tag as u8)) {
+            self.health = Health::Disconnected;
+            return Err(DistributedError::CollectiveMismatch(rank));
         }
-        Ok(all.into_iter().map(|mut one| one.split_off(1)).collect())
+        Ok(messages.into_iter().map(|mut message| message.split_off(1)).collect())
     }
 
-    /// The sums of what all ranks give. Only where all ranks have just gathered something, so that none is elsewhere. What
-    /// travels is the engine's affair; counted is the least that such a sum needs.
-    pub fn reduce(&mut self, values: &mut Vec<f32>) -> Result<(), ParallelError> {
+    /// Sums the values of all ranks in place. Call it only directly after a gather of all ranks, because this collective
+    /// has no tag. The counted traffic is the minimum for such a sum, because the transport chooses its own algorithm.
+    pub fn all_reduce(&mut self, values: &mut Vec<f32>) -> Result<(), DistributedError> {
         let Some(communicator) = &mut self.communicator else { return Ok(()) };
         let start = Instant::now();
         let summed = communicator.all_reduce(values);
-        summed.inspect_err(|error| self.broken(error))?;
-        let bytes = (2 * size_of::<f32>() * values.len() * self.others / (self.others + 1)) as u64;
-        self.traffic.sent += bytes;
-        self.traffic.received += bytes;
-        self.took(start);
+        summed.inspect_err(|error| self.record_disconnect(error))?;
+        let bytes = (2 * size_of::<f32>() * values.len() * self.other_ranks / (self.other_ranks + 1)) as u64;
+        self.traffic.sent_bytes += bytes;
+        self.traffic.received_bytes += bytes;
+        self.record_time(start);
         Ok(())
     }
 
-    /// Sends each rank its part. Only where all ranks have just gathered something, so that none is elsewhere.
-    pub fn exchange(&mut self, to: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let Some(communicator) = &mut self.communicator else { return Ok(to) };
+    /// Sends each rank its message. Call it only directly after a gather of all ranks, because this collective has no tag.
+    pub fn all_to_all(&mut self, messages: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, DistributedError> {
+        let Some(communicator) = &mut self.communicator else { return Ok(messages) };
         let start = Instant::now();
-        let from = communicator.all_to_all(&to);
-        let from = from.inspect_err(|error| self.broken(error))?;
-        let others = |all: &[Vec<u8>]| {
-            let lens = all.iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(|(_, one)| one.len() as u64);
-            lens.sum::<u64>()
+        let received = communicator.all_to_all(&messages);
+        let received = received.inspect_err(|error| self.record_disconnect(error))?;
+        let remote_bytes = |messages: &[Vec<u8>]| {
+            let remote = messages.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
+            remote.map(|(_, message)| message.len() as u64).sum::<u64>()
         };
-        let (sent, received) = (others(&to), others(&from));
-        self.traffic.sent += sent;
-        self.traffic.received += received;
-        self.took(start);
-        Ok(from)
+        let sent_bytes = remote_bytes(&messages);
+        let received_bytes = remote_bytes(&received);
+        self.traffic.sent_bytes += sent_bytes;
+        self.traffic.received_bytes += received_bytes;
+        self.record_time(start);
+        Ok(received)
     }
 
-    /// Counts the time of an exchange, and how much of it somebody has stood still.
-    fn took(&mut self, start: Instant) {
+    /// Adds the time of a collective since `start`, and the share of it during which a caller was blocked.
+    fn record_time(&mut self, start: Instant) {
         let end = Instant::now();
-        self.traffic.time += end - start;
-        if let Some(since) = *self.still.lock() {
-            self.traffic.waited += end.saturating_duration_since(since.max(start));
+        self.traffic.comm_time += end - start;
+        if let Some(wait_start) = *self.wait_timer.lock() {
+            self.traffic.exposed_time += end.saturating_duration_since(wait_start.max(start));
         }
     }
 
-    /// Counts what went another way since `start`, while nothing was said here: so many bytes each way.
-    pub fn carried(&mut self, bytes: u64, start: Instant) {
-        self.traffic.sent += bytes;
-        self.traffic.received += bytes;
-        self.traffic.time += start.elapsed();
-        self.traffic.waited += start.elapsed();
+    /// Adds traffic between devices since `start`, `bytes` in each direction. The channel was idle meanwhile.
+    pub fn add_device_traffic(&mut self, bytes: u64, start: Instant) {
+        self.traffic.sent_bytes += bytes;
+        self.traffic.received_bytes += bytes;
+        self.traffic.comm_time += start.elapsed();
+        self.traffic.exposed_time += start.elapsed();
     }
 
-    /// Says something that somebody waits for. What failed before, and nobody has heard of, is the answer then.
-    fn answer<T>(&mut self, say: impl FnOnce(&mut Self) -> Result<T, ParallelError>) -> Result<T, ParallelError> {
-        match self.failed.take() {
+    /// Runs a collective whose caller waits. A deferred error is returned instead of its result.
+    fn run_awaited<T>(
+        &mut self, collective: impl FnOnce(&mut Self) -> Result<T, DistributedError>,
+    ) -> Result<T, DistributedError> {
+        match self.deferred_error.take() {
             Some(error) => Err(error),
-            None => say(self),
+            None => collective(self),
         }
     }
 
-    /// Says something that is asked after later. Others are elsewhere once something has failed.
-    fn ahead<T>(&mut self, say: impl FnOnce(&mut Self) -> Result<T, ParallelError>) -> Result<T, ParallelError> {
-        match &self.failed {
+    /// Runs a collective whose result is read later, unless one before it has failed: the other ranks do not join it then.
+    fn run_deferred<T>(
+        &mut self, collective: impl FnOnce(&mut Self) -> Result<T, DistributedError>,
+    ) -> Result<T, DistributedError> {
+        match &self.deferred_error {
             Some(error) => Err(error.clone()),
-            None => say(self).inspect_err(|error| self.failed = Some(error.clone())),
+            None => collective(self).inspect_err(|error| self.deferred_error = Some(error.clone())),
         }
     }
 }
 
-type Job = Box<dyn FnOnce(&mut Line) + Send>;
+type Job = Box<dyn FnOnce(&mut CommChannel) + Send>;
 
-/// The thread that has the line.
-pub(super) struct Speaker {
-    /// Closed by the end of this.
+/// Handle of the thread that owns the channel.
+pub(super) struct CommThread {
+    /// Closed when the handle is dropped, which ends the thread.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    still: Still,
+    wait_timer: WaitTimer,
 }
 
-impl Speaker {
-    pub fn new(mut line: Line) -> Self {
-        let ((jobs, asked), still) = (channel::<Job>(), line.still.clone());
-        let thread = thread::spawn(move || asked.iter().for_each(|job| job(&mut line)));
-        Self { jobs: Some(jobs), thread: Some(thread), still }
+impl CommThread {
+    pub fn new(mut channel_state: CommChannel) -> Self {
+        let (jobs, submitted) = channel::<Job>();
+        let wait_timer = channel_state.wait_timer.clone();
+        let thread = thread::spawn(move || submitted.iter().for_each(|job| job(&mut channel_state)));
+        Self { jobs: Some(jobs), thread: Some(thread), wait_timer }
     }
 
-    /// Looks at the line once all is said that was asked for; none if the thread has died.
-    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Line) -> T + Send + 'static) -> Option<T> {
-        self.begin(look).recv().ok()
+    /// Runs `inspect` on the channel after all submitted collectives. `None` if the thread has died.
+    pub fn inspect<T: Send + 'static>(
+        &self, inspect: impl FnOnce(&mut CommChannel) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.submit(inspect).recv().ok()
     }
 
-    /// Says something, and waits.
-    pub fn say<T: Send + 'static>(
-        &self, say: impl FnOnce(&mut Line) -> Result<T, ParallelError> + Send + 'static,
-    ) -> Result<T, ParallelError> {
-        self.still.during(|| answer_of(&self.begin(|line| line.answer(say))))
+    /// Runs a collective and waits for its result.
+    pub fn run_blocking<T: Send + 'static>(
+        &self, collective: impl FnOnce(&mut CommChannel) -> Result<T, DistributedError> + Send + 'static,
+    ) -> Result<T, DistributedError> {
+        self.wait_timer.time(|| receive_reply(&self.submit(|channel| channel.run_awaited(collective))))
     }
 
-    fn begin<T: Send + 'static>(&self, job: impl FnOnce(&mut Line) -> T + Send + 'static) -> Receiver<T> {
-        let (answer, answers) = channel();
-        let job = move |line: &mut Line| {
-            // Nobody may want to know it any more.
-            answer.send(job(line)).ok();
+    fn submit<T: Send + 'static>(&self, job: impl FnOnce(&mut CommChannel) -> T + Send + 'static) -> Receiver<T> {
+        let (reply, replies) = channel();
+        let job = move |channel: &mut CommChannel| {
+            // The receiver may have been dropped.
+            reply.send(job(channel)).ok();
         };
         if let Some(jobs) = &self.jobs {
             jobs.send(Box::new(job)).ok();
         }
-        answers
+        replies
     }
 
-    /// What has travelled.
+    /// Returns the traffic so far.
     pub fn traffic(&self) -> Traffic {
-        self.look(|line| line.traffic).unwrap_or_default()
+        self.inspect(|channel| channel.traffic).unwrap_or_default()
     }
 }
 
-impl Drop for Speaker {
+impl Drop for CommThread {
     fn drop(&mut self) {
         self.jobs = None;
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// An exchange that is under way, or will be when those before it are over.
-pub(crate) struct Pending<T> {
-    /// None of one rank alone, where all is done at once.
-    speaker: Option<Arc<Speaker>>,
-    answers: Receiver<Result<T, ParallelError>>,
+/// Handle of a collective that was submitted and has not been awaited (`Work` in `torch.distributed`).
+pub(crate) struct PendingCollective<T> {
+    /// `None` for a single rank, where collectives complete at once.
+    thread: Option<Arc<CommThread>>,
+    replies: Receiver<Result<T, DistributedError>>,
 }
 
-impl<T> fmt::Debug for Pending<T> {
+impl<T> fmt::Debug for PendingCollective<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").finish_non_exhaustive()
+        f.debug_struct("PendingCollective").finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static> Pending<T> {
-    /// Asks for an exchange that comes behind all that were asked for before.
-    pub(super) fn begun(
-        speaker: Option<Arc<Speaker>>, say: impl FnOnce(&mut Line) -> Result<T, ParallelError> + Send + 'static,
+impl<T: Send + 'static> PendingCollective<T> {
+    /// Submits a collective, which runs after all that were submitted before.
+    pub(super) fn start(
+        thread: Option<Arc<CommThread>>,
+        collective: impl FnOnce(&mut CommChannel) -> Result<T, DistributedError> + Send + 'static,
     ) -> Self {
-        let ahead = |line: &mut Line| line.ahead(say);
-        let answers = match &speaker {
-            Some(speaker) => speaker.begin(ahead),
+        let job = |channel: &mut CommChannel| channel.run_deferred(collective);
+        let replies = match &thread {
+            Some(thread) => thread.submit(job),
             None => {
-                let (answer, answers) = channel();
-                answer.send(ahead(&mut Line::default())).ok();
-                answers
+                let (reply, replies) = channel();
+                reply.send(job(&mut CommChannel::default())).ok();
+                replies
             }
         };
-        Self { speaker, answers }
+        Self { thread, replies }
     }
 
-    /// What came of it.
+    /// Waits for the result.
     ///
     /// # Errors
-    /// A rank that is gone, has failed, or is elsewhere.
-    pub fn wait(self) -> Result<T, ParallelError> {
-        let answer = || answer_of(&self.answers);
-        self.speaker.as_ref().map_or_else(answer, |speaker| speaker.still.during(answer))
+    /// A rank that is lost, has failed, or runs another collective.
+    pub fn wait(self) -> Result<T, DistributedError> {
+        let receive = || receive_reply(&self.replies);
+        self.thread.as_ref().map_or_else(receive, |thread| thread.wait_timer.time(receive))
     }
 }
 
-fn answer_of<T>(answers: &Receiver<Result<T, ParallelError>>) -> Result<T, ParallelError> {
-    let died = || ParallelError::Transport("the thread that speaks with other ranks has died".to_owned());
-    answers.recv().map_err(|_| died())?
+fn receive_reply<T>(replies: &Receiver<Result<T, DistributedError>>) -> Result<T, DistributedError> {
+    let died = || DistributedError::Transport("the thread that speaks with other ranks has died".to_owned());
+    replies.recv().map_err(|_| died())?
 }

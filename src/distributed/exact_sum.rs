@@ -1,183 +1,193 @@
-//! The mean of all parts' gradients: exact sums of halves, rounded once; or sums in f32.
+//! Mean gradients over all micro-batches: exact fixed-point sums of FP16 values, rounded once, or sums in f32.
 
-use super::{Exchange, Kind, ParallelError, comm_thread::Line, half_codec as wire};
+use super::{DistributedError, MessageTag, ReduceMode, comm_thread::CommChannel, half_codec};
 use std::ops::Range;
 
-/// Values that travel at a time: no message is longer than a count of MPI's.
-const BUCKET: usize = 1 << 22;
-/// Bytes of a sum that travels whole.
-const WHOLE: usize = 7;
+/// Values of one message: with at most 11 bytes each, the message is shorter than 2^31 − 1 bytes, the limit of MPI.
+const MAX_VALUES_PER_MESSAGE: usize = 1 << 22;
+/// Bytes of a sum outside the compact encoding: 2^12 micro-batches of values below 2^40 need 53 bits.
+const FULL_SUM_BYTES: usize = 7;
 
-/// The gradients of one rank's parts, side by side.
+/// Sums of gradients over the micro-batches of one rank, one parameter after the other.
 #[derive(Debug)]
-pub(crate) enum Sums {
-    Exact(Halves),
-    /// Sums of parts of the mean: each was divided by the number of all, so that none becomes ±∞.
-    Fast {
+pub(crate) enum GradSums {
+    ExactF16(ExactAccumulator),
+    /// Sums of the quotients gradient / number of micro-batches, because a sum of gradients could overflow.
+    NativeF32 {
         sums: Vec<f32>,
-        parts: f32,
+        micro_batches: f32,
     },
 }
 
-impl Sums {
-    /// Of nothing.
-    pub const fn none() -> Self {
-        Self::Fast { sums: Vec::new(), parts: 1.0 }
+impl GradSums {
+    /// Creates sums of no values, a placeholder.
+    pub const fn empty() -> Self {
+        Self::NativeF32 { sums: Vec::new(), micro_batches: 1.0 }
     }
 
-    /// For the parts that this rank has of so many, each of so many values.
+    /// Creates zero sums of `len` values for the micro-batches that this rank has.
     #[expect(clippy::cast_precision_loss, reason = "at most 4096")]
-    pub fn new(exchange: Exchange, len: usize, (parts, rank, size): (u32, usize, usize)) -> Self {
-        match exchange {
-            Exchange::Exact => Self::Exact(Halves::new(len, share(parts, rank, size))),
-            Exchange::Fast => Self::Fast { sums: vec![0.0; len], parts: parts as f32 },
+    pub fn new(mode: ReduceMode, len: usize, (micro_batches, rank, size): (u32, usize, usize)) -> Self {
+        match mode {
+            ReduceMode::ExactF16 => {
+                Self::ExactF16(ExactAccumulator::new(len, local_micro_batches(micro_batches, rank, size)))
+            }
+            ReduceMode::NativeF32 => Self::NativeF32 { sums: vec![0.0; len], micro_batches: micro_batches as f32 },
         }
     }
 
-    /// Adds one parameter's gradient of the part in progress, whose first value has this place.
-    pub fn add(&mut self, at: usize, values: &[f32], exponent: Option<i32>) {
+    /// Adds the gradient of one parameter, whose first value has index `start`.
+    pub fn accumulate(&mut self, start: usize, values: &[f32], exponent: Option<i32>) {
         match self {
-            Self::Exact(halves) => halves.add(at, values, exponent),
-            Self::Fast { sums, parts } => {
-                sums[at..].iter_mut().zip(values).for_each(|(sum, value)| *sum += value / *parts);
+            Self::ExactF16(accumulator) => accumulator.accumulate(start, values, exponent),
+            Self::NativeF32 { sums, micro_batches } => {
+                sums[start..].iter_mut().zip(values).for_each(|(sum, value)| *sum += value / *micro_batches);
             }
         }
     }
 }
 
-/// The means of all parts, one behind the other.
+/// Means over all micro-batches, one parameter after the other.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Means {
-    /// Each parameter's at its exponent.
-    Halves(Vec<u16>),
-    Singles(Vec<f32>),
+pub(crate) enum ReducedGrads {
+    /// FP16 values, those of each parameter at its exponent.
+    F16(Vec<u16>),
+    F32(Vec<f32>),
 }
 
-impl Means {
-    /// Those of a parameter.
-    pub fn of(&self, range: Range<usize>, exponent: i32) -> Vec<f32> {
+impl ReducedGrads {
+    /// Returns the means of one parameter as f32.
+    pub fn decode_range(&self, range: Range<usize>, exponent: i32) -> Vec<f32> {
         match self {
-            Self::Halves(halves) => halves[range].iter().map(|&half| wire::value(half, exponent)).collect(),
-            Self::Singles(singles) => singles[range].to_vec(),
+            Self::F16(halves) => halves[range].iter().map(|&half| half_codec::decode_f16(half, exponent)).collect(),
+            Self::F32(means) => means[range].to_vec(),
         }
     }
 }
 
-/// Gradients of a rank's parts: halves of one part, exact sums of more.
+/// Accumulator of FP16 gradients: the values of a single micro-batch, exact fixed-point sums of several.
 #[derive(Debug)]
-pub(crate) struct Halves {
-    /// Parts of this rank.
-    parts: u32,
-    /// One part, or that in progress.
+pub(crate) struct ExactAccumulator {
+    /// Micro-batches of this rank.
+    micro_batches: u32,
+    /// FP16 values of the last micro-batch.
     halves: Vec<u16>,
     sums: Vec<i64>,
 }
 
-impl Halves {
-    fn new(len: usize, parts: u32) -> Self {
-        Self { parts, halves: vec![0; len], sums: vec![0; if parts > 1 { len } else { 0 }] }
+impl ExactAccumulator {
+    fn new(len: usize, micro_batches: u32) -> Self {
+        Self { micro_batches, halves: vec![0; len], sums: vec![0; if micro_batches > 1 { len } else { 0 }] }
     }
 
-    fn add(&mut self, at: usize, values: &[f32], exponent: Option<i32>) {
-        let halves = &mut self.halves[at..at + values.len()];
-        wire::halves(values, exponent, halves);
+    fn accumulate(&mut self, start: usize, values: &[f32], exponent: Option<i32>) {
+        let halves = &mut self.halves[start..start + values.len()];
+        half_codec::encode_f16(values, exponent, halves);
         if !self.sums.is_empty() {
-            let sums = &mut self.sums[at..at + values.len()];
-            sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum += wire::units(*half));
+            let sums = &mut self.sums[start..start + values.len()];
+            sums.iter_mut().zip(halves).for_each(|(sum, half)| *sum += half_codec::to_fixed_point(*half));
         }
     }
 
-    /// What travels of these values. Most sums have few digits between their first and their last, and are short; behind
-    /// them come those that have more, whole.
+    /// Encodes a range for another rank: compact codes, then the sums that do not fit them. Most sums have few significand
+    /// bits and fit.
     fn encode(&self, range: Range<usize>) -> Vec<u8> {
         if self.sums.is_empty() {
             return self.halves[range].iter().flat_map(|half| half.to_le_bytes()).collect();
         }
-        let (digits, mut long) = (digits(self.parts), Vec::new());
-        let mut bytes = Vec::with_capacity(range.len() * width(self.parts));
+        let (significand_bits, mut full_sums) = (significand_bits(self.micro_batches), Vec::new());
+        let mut bytes = Vec::with_capacity(range.len() * code_bytes(self.micro_batches));
         for &sum in &self.sums[range] {
-            let code = wire::short(sum, digits).unwrap_or_else(|| {
-                long.extend_from_slice(&sum.to_le_bytes()[..WHOLE]);
-                wire::LONG << digits
+            let code = half_codec::encode_compact(sum, significand_bits).unwrap_or_else(|| {
+                full_sums.extend_from_slice(&sum.to_le_bytes()[..FULL_SUM_BYTES]);
+                half_codec::ESCAPE_CODE << significand_bits
             });
-            bytes.extend_from_slice(&code.to_le_bytes()[..width(self.parts)]);
+            bytes.extend_from_slice(&code.to_le_bytes()[..code_bytes(self.micro_batches)]);
         }
-        bytes.append(&mut long);
+        bytes.append(&mut full_sums);
         bytes
     }
 }
 
-/// Digits of a short sum of so many halves: of two or three, that is nearly all; of more, their sums spread further.
-const fn digits(parts: u32) -> u32 {
-    if parts <= 3 { 17 } else { 25 }
+/// Returns the significand bits of a compact code. 17 hold nearly all sums of up to three values; sums of more values span
+/// more bits.
+const fn significand_bits(micro_batches: u32) -> u32 {
+    if micro_batches <= 3 { 17 } else { 25 }
 }
 
-/// Bytes of one: digits, sign, and where they lie.
-const fn width(parts: u32) -> usize {
-    if digits(parts) == 17 { 3 } else { 4 }
+/// Returns the bytes of a compact code: significand, sign and exponent.
+const fn code_bytes(micro_batches: u32) -> usize {
+    if significand_bits(micro_batches) == 17 { 3 } else { 4 }
 }
 
-/// Adds what a rank with so many parts has sent.
-fn decode(bytes: &[u8], parts: u32, totals: &mut [i64]) -> bool {
-    if parts == 1 {
+/// Decodes the message of a rank with so many micro-batches and adds it to `totals`; `false` if it is malformed.
+fn accumulate_encoded(bytes: &[u8], micro_batches: u32, totals: &mut [i64]) -> bool {
+    if micro_batches == 1 {
         for (total, half) in totals.iter_mut().zip(bytes.chunks_exact(2)) {
-            *total += wire::units(u16::from_le_bytes([half[0], half[1]]));
+            *total += half_codec::to_fixed_point(u16::from_le_bytes([half[0], half[1]]));
         }
         return bytes.len() == totals.len() * 2;
     }
-    let (width, digits) = (width(parts), digits(parts));
-    let Some((short, long)) = bytes.split_at_checked(totals.len() * width) else { return false };
-    let mut long = long.chunks_exact(WHOLE);
-    for (total, code) in totals.iter_mut().zip(short.chunks_exact(width)) {
+    let (code_bytes, significand_bits) = (code_bytes(micro_batches), significand_bits(micro_batches));
+    let Some((compact, full_sums)) = bytes.split_at_checked(totals.len() * code_bytes) else { return false };
+    let mut full_sums = full_sums.chunks_exact(FULL_SUM_BYTES);
+    for (total, code) in totals.iter_mut().zip(compact.chunks_exact(code_bytes)) {
         let mut word = [0; 4];
-        word[..width].copy_from_slice(code);
-        let sum = wire::sum(u32::from_le_bytes(word), digits).or_else(|| {
+        word[..code_bytes].copy_from_slice(code);
+        let sum = half_codec::decode_compact(u32::from_le_bytes(word), significand_bits).or_else(|| {
             let mut word = [0; 8];
-            word[8 - WHOLE..].copy_from_slice(long.next()?);
-            Some(i64::from_le_bytes(word) >> (8 * (8 - WHOLE)))
+            word[8 - FULL_SUM_BYTES..].copy_from_slice(full_sums.next()?);
+            Some(i64::from_le_bytes(word) >> (8 * (8 - FULL_SUM_BYTES)))
         });
         let Some(sum) = sum else { return false };
         *total += sum;
     }
-    long.next().is_none() && long.remainder().is_empty()
+    full_sums.next().is_none() && full_sums.remainder().is_empty()
 }
 
-/// How many of the parts of a step are a rank's: part p is that of rank p modulo their number.
-pub(crate) fn share(parts: u32, rank: usize, size: usize) -> u32 {
-    let count = (parts as usize).saturating_sub(rank).div_ceil(size);
+/// Returns the number of micro-batches of a rank: micro-batch i belongs to rank i modulo the number of ranks.
+pub(crate) fn local_micro_batches(micro_batches: u32, rank: usize, size: usize) -> u32 {
+    let count = (micro_batches as usize).saturating_sub(rank).div_ceil(size);
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The mean over all parts of all ranks.
-pub(super) fn mean(line: &mut Line, sums: Sums, parts: u32) -> Result<Means, ParallelError> {
+/// Returns the mean over all micro-batches of all ranks.
+pub(super) fn all_reduce_mean(
+    channel: &mut CommChannel, sums: GradSums, micro_batches: u32,
+) -> Result<ReducedGrads, DistributedError> {
     match sums {
-        Sums::Exact(halves) => exact(line, &halves, parts).map(Means::Halves),
-        Sums::Fast { mut sums, .. } => {
-            line.reduce(&mut sums)?;
-            Ok(Means::Singles(sums))
+        GradSums::ExactF16(accumulator) => {
+            all_reduce_exact(channel, &accumulator, micro_batches).map(ReducedGrads::F16)
+        }
+        GradSums::NativeF32 { mut sums, .. } => {
+            channel.all_reduce(&mut sums)?;
+            Ok(ReducedGrads::F32(sums))
         }
     }
 }
 
-/// As halves: each rank adds up its share of the values, and all gather the means.
-fn exact(line: &mut Line, sums: &Halves, parts: u32) -> Result<Vec<u16>, ParallelError> {
-    let (rank, size) = (line.rank, line.others + 1);
+/// Reduce-scatter of exact sums, then all-gather of their rounded means.
+fn all_reduce_exact(
+    channel: &mut CommChannel, sums: &ExactAccumulator, micro_batches: u32,
+) -> Result<Vec<u16>, DistributedError> {
+    let (rank, size) = (channel.rank, channel.other_ranks + 1);
     let len = sums.halves.len();
     let mut means = Vec::with_capacity(len);
-    for first in (0..len).step_by(BUCKET) {
-        let count = BUCKET.min(len - first);
-        let of = |rank: usize| first + count * rank / size..first + count * (rank + 1) / size;
-        let from = line.exchange((0..size).map(|rank| sums.encode(of(rank))).collect())?;
-        let mut totals = vec![0; of(rank).len()];
-        for (sender, bytes) in from.iter().enumerate() {
-            if !decode(bytes, share(parts, sender, size), &mut totals) {
-                return Err(ParallelError::Apart(sender));
+    for first in (0..len).step_by(MAX_VALUES_PER_MESSAGE) {
+        let count = MAX_VALUES_PER_MESSAGE.min(len - first);
+        let range_of = |rank: usize| first + count * rank / size..first + count * (rank + 1) / size;
+        let received = channel.all_to_all((0..size).map(|rank| sums.encode(range_of(rank))).collect())?;
+        let mut totals = vec![0; range_of(rank).len()];
+        for (sender, bytes) in received.iter().enumerate() {
+            if !accumulate_encoded(bytes, local_micro_batches(micro_batches, sender, size), &mut totals) {
+                return Err(DistributedError::CollectiveMismatch(sender));
             }
         }
-        let mine: Vec<u8> = totals.iter().flat_map(|&sum| wire::rounded_mean(sum, parts).to_le_bytes()).collect();
-        for (sender, bytes) in line.gather(Kind::Means, &mine)?.iter().enumerate() {
-            if bytes.len() != 2 * of(sender).len() {
-                return Err(ParallelError::Apart(sender));
+        let local: Vec<u8> =
+            totals.iter().flat_map(|&sum| half_codec::round_mean(sum, micro_batches).to_le_bytes()).collect();
+        for (sender, bytes) in channel.all_gather(MessageTag::GradMean, &local)?.iter().enumerate() {
+            if bytes.len() != 2 * range_of(sender).len() {
+                return Err(DistributedError::CollectiveMismatch(sender));
             }
             means.extend(bytes.chunks_exact(2).map(|half| u16::from_le_bytes([half[0], half[1]])));
         }
@@ -193,7 +203,7 @@ mod tests {
     };
     use std::thread;
 
-    /// Some parts of 1000 values, most of them small, some of either sign and any size.
+    /// Some micro_batches of 1000 values, most of them small, some of either sign and any size.
     fn part(number: u32) -> Vec<f32> {
         let mut state = u64::from(number) + 1;
         let mut next = || {
@@ -203,81 +213,89 @@ mod tests {
         (0..1000).map(|_| (next() % 2047) as f32 * 2f32.powi(next() % 28 - 22)).collect()
     }
 
-    fn means(exchange: Exchange, group: &Group, parts: u32) -> Means {
-        let mut sums = Sums::new(exchange, 1000, (parts, group.rank(), group.size()));
-        for number in (0..parts).skip(group.rank()).step_by(group.size()) {
+    fn means(mode: ReduceMode, group: &Group, micro_batches: u32) -> ReducedGrads {
+        let mut sums = GradSums::new(mode, 1000, (micro_batches, group.rank(), group.size()));
+        for number in (0..micro_batches).skip(group.rank()).step_by(group.size()) {
             let values = part(number);
-            sums.add(0, &values[..300], Some(0));
-            sums.add(300, &values[300..], Some(0));
+            sums.accumulate(0, &values[..300], Some(0));
+            sums.accumulate(300, &values[300..], Some(0));
         }
-        group.mean(sums, parts).expect("the mean")
+        group.all_reduce_mean(sums, micro_batches).expect("the mean")
     }
 
     #[test]
     fn any_number_of_ranks_has_one_mean() {
-        for parts in [1, 7, 70] {
-            let alone = means(Exchange::Exact, &Group::alone(), parts);
-            let Means::Halves(halves) = &alone else { unreachable!() };
+        for micro_batches in [1, 7, 70] {
+            let alone = means(ReduceMode::ExactF16, &Group::single_rank(), micro_batches);
+            let ReducedGrads::F16(halves) = &alone else { unreachable!() };
             let naive = |i: usize| {
-                let all = (0..parts).map(|number| f64::from(half::f16::from_f32(part(number)[i])));
+                let all = (0..micro_batches).map(|number| f64::from(half::f16::from_f32(part(number)[i])));
                 gradscale_core::cast::f16_from_f64(
-                    all.sum::<f64>() / f64::from(parts),
+                    all.sum::<f64>() / f64::from(micro_batches),
                     gradscale_core::cast::Round::NearestEven,
                 )
             };
             for (i, &mean) in halves.iter().enumerate() {
-                assert_eq!(half::f16::from_bits(mean), naive(i), "{parts} parts, value {i}");
+                assert_eq!(half::f16::from_bits(mean), naive(i), "{micro_batches} micro_batches, value {i}");
             }
-            for size in 2..=parts.min(7) as usize {
-                for rank in world(Exchange::Exact, size, parts) {
-                    assert!(rank == alone, "{parts} parts on {size}");
+            for size in 2..=micro_batches.min(7) as usize {
+                for rank in world(ReduceMode::ExactF16, size, micro_batches) {
+                    assert!(rank == alone, "{micro_batches} micro_batches on {size}");
                 }
             }
         }
     }
 
-    /// A sum is short if its digits are few, wherever they lie; what is long costs more bytes and no bits.
+    /// A sum is short if its significand_bits are few, wherever they lie; what is full_sums costs more bytes and no bits.
     #[test]
     fn sums_of_parts_travel_whole() {
-        for parts in [2, 3, 4, 12, 4096] {
-            let mut halves = Halves::new(1000, parts);
-            for number in 0..parts.min(12) {
-                halves.add(0, &part(number), Some(0));
+        for micro_batches in [2, 3, 4, 12, 4096] {
+            let mut halves = ExactAccumulator::new(1000, micro_batches);
+            for number in 0..micro_batches.min(12) {
+                halves.accumulate(0, &part(number), Some(0));
             }
-            halves.sums[7] = -(1 << 40) * i64::from(parts) + 1;
+            halves.sums[7] = -(1 << 40) * i64::from(micro_batches) + 1;
             let bytes = halves.encode(3..903);
             let mut totals = vec![5; 900];
-            assert!(decode(&bytes, parts, &mut totals), "{parts}");
-            assert!(totals.iter().zip(&halves.sums[3..903]).all(|(total, sum)| *total == sum + 5), "{parts}");
-            assert!(bytes.len() > 900 * width(parts) && bytes.len() < 900 * (width(parts) + WHOLE), "{parts}");
-            for damaged in [&bytes[..100], &bytes[..bytes.len() - 1], &[&bytes[..], &[0; WHOLE]].concat()[..]] {
-                assert!(!decode(damaged, parts, &mut totals), "{parts}");
+            assert!(accumulate_encoded(&bytes, micro_batches, &mut totals), "{micro_batches}");
+            assert!(totals.iter().zip(&halves.sums[3..903]).all(|(total, sum)| *total == sum + 5), "{micro_batches}");
+            assert!(
+                bytes.len() > 900 * code_bytes(micro_batches)
+                    && bytes.len() < 900 * (code_bytes(micro_batches) + FULL_SUM_BYTES),
+                "{micro_batches}"
+            );
+            for damaged in [&bytes[..100], &bytes[..bytes.len() - 1], &[&bytes[..], &[0; FULL_SUM_BYTES]].concat()[..]]
+            {
+                assert!(!accumulate_encoded(damaged, micro_batches, &mut totals), "{micro_batches}");
             }
         }
         // Of values that are about as large as each other most are short.
-        let mut halves = Halves::new(1000, 2);
+        let mut halves = ExactAccumulator::new(1000, 2);
         for number in 0..2 {
             let values: Vec<f32> = part(number).iter().map(|value| value.signum() + value.abs().fract()).collect();
-            halves.add(0, &values, Some(0));
+            halves.accumulate(0, &values, Some(0));
         }
         assert!(halves.encode(0..1000).len() < 3200);
     }
 
-    fn world(exchange: Exchange, size: usize, parts: u32) -> Vec<Means> {
-        let rank = |rank| thread::spawn(move || means(exchange, &Group::new(rank), parts));
+    fn world(mode: ReduceMode, size: usize, micro_batches: u32) -> Vec<ReducedGrads> {
+        let rank = |rank| thread::spawn(move || means(mode, &Group::new(rank), micro_batches));
         let ranks: Vec<_> = Threads::world(size).into_iter().map(rank).collect();
         ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
     }
 
     #[test]
     fn the_fast_mean_is_that_of_f32_on_all_ranks() {
-        for (size, parts) in [(1, 7), (2, 7), (3, 3)] {
-            let all = world(Exchange::Fast, size, parts);
-            let Means::Singles(singles) = &all[0] else { unreachable!() };
-            assert!(all.iter().all(|other| *other == all[0]), "{parts} parts on {size}");
+        for (size, micro_batches) in [(1, 7), (2, 7), (3, 3)] {
+            let all = world(ReduceMode::NativeF32, size, micro_batches);
+            let ReducedGrads::F32(singles) = &all[0] else { unreachable!() };
+            assert!(all.iter().all(|other| *other == all[0]), "{micro_batches} micro_batches on {size}");
             for (i, &mean) in singles.iter().enumerate() {
-                let parts: Vec<f64> = (0..parts).map(|number| f64::from(part(number)[i])).collect();
-                let (want, most) = (parts.iter().sum::<f64>() / parts.len() as f64, parts.iter().map(|x| x.abs()));
+                let micro_batches: Vec<f64> = (0..micro_batches).map(|number| f64::from(part(number)[i])).collect();
+                let (want, most) = (
+                    micro_batches.iter().sum::<f64>() / micro_batches.len() as f64,
+                    micro_batches.iter().map(|x| x.abs()),
+                );
                 assert!((f64::from(mean) - want).abs() <= 1e-6 * most.sum::<f64>(), "value {i}: {mean}, not {want}");
             }
         }

@@ -1,9 +1,9 @@
-//! Ranks that work together: what each says, to whom, and that all say the same kind of thing at a time.
+//! Group of ranks: collectives that check whether all ranks run the same one.
 
 use super::{
-    Communicator, Means, ParallelError, Sums,
-    comm_thread::{End, Line, Pending, Speaker},
-    exact_sum as reduce,
+    Communicator, DistributedError, GradSums, ReducedGrads,
+    comm_thread::{CommChannel, CommThread, Health, PendingCollective},
+    exact_sum,
 };
 use std::{
     fmt,
@@ -11,58 +11,59 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that are shared at a time.
-const SHARED: usize = 1 << 28;
+/// Maximum number of bytes of one message of a broadcast: far below 2^31 − 1, the largest count of MPI.
+const BROADCAST_CHUNK_BYTES: usize = 1 << 28;
 
-/// What a message is; its first byte. A rank that is elsewhere in the program is found by it.
+/// Type of a message: its first byte. A rank that runs another part of the program is detected by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Why the sender cannot go on.
+pub(crate) enum MessageTag {
+    /// Reason why the sender cannot continue.
     Failed = 0,
-    /// Something that all were told.
-    Told = 1,
+    /// Settings, and other values that are compared.
+    Config = 1,
     /// First values of parameters.
-    Values = 2,
+    ParamInit = 2,
     /// Exponents that were decided inside the step.
-    Decisions = 3,
-    /// What an attempt at a step saw.
-    Seen = 4,
+    ScaleDecisions = 3,
+    /// Statistics of an attempt at a step.
+    StepReport = 4,
     /// Mean gradients.
-    Means = 5,
-    /// The end of a training.
-    Done = 6,
-    /// What a batch norm has seen of its batch.
-    Moments = 7,
-    /// Which gradients come next, before it is known of what step.
-    Ahead = 8,
+    GradMean = 5,
+    /// End of a training.
+    Finish = 6,
+    /// Batch statistics of a batch norm.
+    BatchStats = 7,
+    /// Identity of the next bucket of gradients.
+    BucketHeader = 8,
 }
 
-/// What this rank has sent and received so far, and how long it waited for it.
+/// Bytes and time of communication of this rank so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes to other ranks.
-    pub sent: u64,
+    pub sent_bytes: u64,
     /// Bytes from other ranks.
-    pub received: u64,
-    /// Time in exchanges, waiting for slower ranks included.
-    pub time: Duration,
-    /// How much of it this rank has stood still for; the rest was hidden behind its own work.
-    pub waited: Duration,
+    pub received_bytes: u64,
+    /// Time in collectives, including the wait for slower ranks.
+    pub comm_time: Duration,
+    /// Exposed communication: the part of it during which this rank was blocked. The rest overlapped with computation.
+    pub exposed_time: Duration,
 }
 
 impl Traffic {
-    /// Time in exchanges that were hidden behind this rank's own work.
+    /// Returns the time in collectives that overlapped with this rank's own computation.
     #[must_use]
-    pub const fn hidden(&self) -> Duration {
-        self.time.saturating_sub(self.waited)
+    pub const fn overlapped_time(&self) -> Duration {
+        self.comm_time.saturating_sub(self.exposed_time)
     }
 }
 
-/// The ranks of a training, as one of them sees them. Clones are the same rank.
+/// Ranks of a training, as one of them sees them (a *process group* in `torch.distributed`). Clones are the same rank.
+#[doc(alias = "ProcessGroup")]
 #[derive(Clone)]
 pub struct Group {
-    /// None for one rank alone.
-    speaker: Option<Arc<Speaker>>,
+    /// `None` for a single rank.
+    thread: Option<Arc<CommThread>>,
     rank: usize,
     size: usize,
 }
@@ -74,161 +75,177 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    /// One rank.
+    /// Creates a group of one rank.
     #[must_use]
-    pub const fn alone() -> Self {
-        Self { speaker: None, rank: 0, size: 1 }
+    pub const fn single_rank() -> Self {
+        Self { thread: None, rank: 0, size: 1 }
     }
 
-    /// The ranks that this communicator reaches.
+    /// Creates the group of the ranks that this communicator connects.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         let (rank, size) = (communicator.rank(), communicator.size());
-        let line = Line { communicator: Some(Box::new(communicator)), rank, others: size - 1, ..Line::default() };
-        Self { speaker: Some(Arc::new(Speaker::new(line))), rank, size }
+        let channel = CommChannel {
+            communicator: Some(Box::new(communicator)),
+            rank,
+            other_ranks: size - 1,
+            ..CommChannel::default()
+        };
+        Self { thread: Some(Arc::new(CommThread::new(channel))), rank, size }
     }
 
-    /// Whether there is nobody to reach, not even by a world of one.
-    pub(crate) const fn is_alone(&self) -> bool {
-        self.speaker.is_none()
+    /// Returns `true` if there is no communicator, not even one of a world of size 1.
+    pub(crate) const fn has_no_communicator(&self) -> bool {
+        self.thread.is_none()
     }
 
-    /// This rank's number, from 0.
+    /// Returns the index of this rank, from 0.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     #[must_use]
+    #[doc(alias = "world_size")]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// What has travelled so far.
+    /// Returns the traffic so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        self.speaker.as_ref().map_or_else(Traffic::default, |speaker| speaker.traffic())
+        self.thread.as_ref().map_or_else(Traffic::default, |thread| thread.traffic())
     }
 
-    /// That all ranks were told the same.
+    /// Checks that a setting is equal on all ranks. `name` is what the error calls it.
     ///
     /// # Errors
-    /// The first rank to which something else was said than to rank 0; all ranks get the same error.
-    pub fn agree(&self, what: &str, mine: &str) -> Result<(), ParallelError> {
-        let all = self.gather(Kind::Told, mine.as_bytes())?;
-        let Some((first, others)) = all.split_first() else { return Ok(()) };
+    /// [`DistributedError::ConfigMismatch`] with the first rank whose value differs from that of rank 0; all ranks return
+    /// the same error.
+    pub fn check_equal(&self, name: &str, local: &str) -> Result<(), DistributedError> {
+        let values = self.all_gather(MessageTag::Config, local.as_bytes())?;
+        let Some((first, others)) = values.split_first() else { return Ok(()) };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match others.iter().position(|other| other != first) {
             None => Ok(()),
-            Some(at) => Err(ParallelError::Other {
-                rank: at + 1,
-                what: what.to_owned(),
-                there: text(&others[at]),
-                first: text(first),
+            Some(index) => Err(DistributedError::ConfigMismatch {
+                rank: index + 1,
+                name: name.to_owned(),
+                value: text(&others[index]),
+                expected: text(first),
             }),
         }
     }
 
-    /// Tells the others that this rank cannot go on: their next exchange ends with its words. Nothing is said if they know
-    /// already. Whether all know.
-    pub fn fail(&self, why: &str) -> bool {
-        // Whoever fails does not ask any more what became of exchanges that are under way.
-        let end = self.speaker.as_ref().and_then(|speaker| {
-            speaker.look(|line| {
-                line.failed = None;
-                line.end
+    /// Sends the other ranks the reason why this one cannot continue: their next collective returns it as an error. Sends
+    /// nothing if they have received a failure before. Returns whether all ranks have received it.
+    pub fn abort(&self, reason: &str) -> bool {
+        // Nobody awaits the pending collectives any more.
+        let health = self.thread.as_ref().and_then(|thread| {
+            thread.inspect(|channel| {
+                channel.deferred_error = None;
+                channel.health
             })
         });
-        match end {
-            Some(End::None) => matches!(self.gather(Kind::Failed, why.as_bytes()), Err(ParallelError::Failed { .. })),
-            Some(End::Known) => true,
-            Some(End::Broken) | None => false,
+        match health {
+            Some(Health::Ok) => {
+                let sent = self.all_gather(MessageTag::Failed, reason.as_bytes());
+                matches!(sent, Err(DistributedError::RankFailed { .. }))
+            }
+            Some(Health::PeerFailed) => true,
+            Some(Health::Disconnected) | None => false,
         }
     }
 
-    /// The first of the ranks that still answer, if some were found silent ([`ParallelError::Silent`]): who is to say so,
-    /// since all of these know it.
+    /// Returns the first responsive rank if others were found to be unresponsive ([`DistributedError::Timeout`]). It is the
+    /// one that should report the error, because all responsive ranks have detected it.
     #[must_use]
-    pub fn speaker(&self) -> Option<usize> {
-        let silent = self.speaker.as_ref()?.look(|line| line.silent.clone())?;
-        (0..self.size).find(|rank| !silent.contains(rank)).filter(|_| !silent.is_empty())
+    pub fn error_reporter_rank(&self) -> Option<usize> {
+        let unresponsive = self.thread.as_ref()?.inspect(|channel| channel.unresponsive_ranks.clone())?;
+        (0..self.size).find(|rank| !unresponsive.contains(rank)).filter(|_| !unresponsive.is_empty())
     }
 
-    /// Waits until all ranks have come to the end: whoever failed on the way is heard.
+    /// Waits until all ranks have reached the end of the training.
     ///
     /// # Errors
-    /// A rank that did not come to the end.
-    pub fn finish(&self) -> Result<(), ParallelError> {
-        self.gather(Kind::Done, &[]).map(drop)
+    /// A rank that failed or was lost before the end.
+    pub fn finish(&self) -> Result<(), DistributedError> {
+        self.all_gather(MessageTag::Finish, &[]).map(drop)
     }
 
-    /// A number of each rank, by rank.
+    /// Returns the integers of all ranks, in the order of the ranks.
     ///
     /// # Errors
-    /// A rank that is gone or has failed.
-    pub fn numbers(&self, mine: u64) -> Result<Vec<u64>, ParallelError> {
-        let all = self.gather(Kind::Told, &mine.to_le_bytes())?;
-        let number = |(rank, bytes): (usize, Vec<u8>)| {
-            bytes.try_into().map(u64::from_le_bytes).map_err(|_| ParallelError::Apart(rank))
+    /// A rank that is lost or has failed.
+    pub fn all_gather_u64(&self, local: u64) -> Result<Vec<u64>, DistributedError> {
+        let messages = self.all_gather(MessageTag::Config, &local.to_le_bytes())?;
+        let decode = |(rank, bytes): (usize, Vec<u8>)| {
+            bytes.try_into().map(u64::from_le_bytes).map_err(|_| DistributedError::CollectiveMismatch(rank))
         };
-        all.into_iter().enumerate().map(number).collect()
+        messages.into_iter().enumerate().map(decode).collect()
     }
 
-    /// What rank 0 has, on all ranks; what others give is not looked at.
+    /// Returns the bytes of rank 0 on all ranks. The argument of other ranks is ignored.
     ///
     /// # Errors
-    /// A rank that is gone or has failed.
-    pub fn share(&self, mine: &[u8]) -> Result<Vec<u8>, ParallelError> {
-        let mine = if self.rank == 0 { mine } else { &[] };
-        let (mut parts, mut all) = (mine.chunks(SHARED), Vec::new());
+    /// A rank that is lost or has failed.
+    pub fn broadcast_from_rank0(&self, local: &[u8]) -> Result<Vec<u8>, DistributedError> {
+        let local = if self.rank == 0 { local } else { &[] };
+        let mut chunks = local.chunks(BROADCAST_CHUNK_BYTES);
+        let mut received = Vec::new();
         loop {
-            let first = self.gather(Kind::Told, parts.next().unwrap_or_default())?.into_iter().next();
-            let first = first.unwrap_or_default();
-            all.extend_from_slice(&first);
-            if first.len() < SHARED {
-                return Ok(all);
+            let chunk = chunks.next().unwrap_or_default();
+            let chunk = self.all_gather(MessageTag::Config, chunk)?.into_iter().next().unwrap_or_default();
+            received.extend_from_slice(&chunk);
+            if chunk.len() < BROADCAST_CHUNK_BYTES {
+                return Ok(received);
             }
         }
     }
 
-    /// What all ranks say, by rank.
+    /// Returns the messages of all ranks, in the order of the ranks.
     ///
     /// # Errors
-    /// A rank that is gone, has failed, or says something of another kind.
-    pub(crate) fn gather(&self, kind: Kind, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let Some(speaker) = &self.speaker else { return Ok(vec![mine.to_vec()]) };
-        let mine = mine.to_vec();
-        speaker.say(move |line| line.gather(kind, &mine))
+    /// A rank that is lost, has failed, or sends a message with another tag.
+    pub(crate) fn all_gather(&self, tag: MessageTag, local: &[u8]) -> Result<Vec<Vec<u8>>, DistributedError> {
+        let Some(thread) = &self.thread else { return Ok(vec![local.to_vec()]) };
+        let local = local.to_vec();
+        thread.run_blocking(move |channel| channel.all_gather(tag, &local))
     }
 
-    /// The mean over all parts of all ranks. Only where all ranks have just gathered something, so that none is elsewhere.
+    /// Returns the mean over all micro-batches of all ranks. Call it only directly after a gather, because its first
+    /// message has no tag.
     ///
     /// # Errors
-    /// A rank that is gone.
-    pub(crate) fn mean(&self, sums: Sums, parts: u32) -> Result<Means, ParallelError> {
-        match &self.speaker {
-            Some(speaker) => speaker.say(move |line| reduce::mean(line, sums, parts)),
-            None => reduce::mean(&mut Line::default(), sums, parts),
+    /// A rank that is lost.
+    pub(crate) fn all_reduce_mean(&self, sums: GradSums, micro_batches: u32) -> Result<ReducedGrads, DistributedError> {
+        match &self.thread {
+            Some(thread) => {
+                thread.run_blocking(move |channel| exact_sum::all_reduce_mean(channel, sums, micro_batches))
+            }
+            None => exact_sum::all_reduce_mean(&mut CommChannel::default(), sums, micro_batches),
         }
     }
 
-    /// The same, while this rank goes on. All ranks say first that they come to these gradients, by the same number: so
-    /// one that has failed is heard, and one that is elsewhere is found.
-    pub(crate) fn begin_mean(&self, number: u32, sums: Sums, parts: u32) -> Pending<Means> {
-        Pending::begun(self.speaker.clone(), move |line| {
-            let mine = number.to_le_bytes();
-            let all = line.gather(Kind::Ahead, &mine)?;
-            match all.iter().position(|other| *other != mine) {
-                Some(rank) => Err(ParallelError::Apart(rank)),
-                None => reduce::mean(line, sums, parts),
+    /// Starts [`Group::all_reduce_mean`] without waiting for it. A header with the digest of the bucket comes first, so
+    /// that a failed rank is reported and mismatched buckets are detected.
+    pub(crate) fn start_all_reduce_mean(
+        &self, bucket_digest: u32, sums: GradSums, micro_batches: u32,
+    ) -> PendingCollective<ReducedGrads> {
+        PendingCollective::start(self.thread.clone(), move |channel| {
+            let local = bucket_digest.to_le_bytes();
+            let headers = channel.all_gather(MessageTag::BucketHeader, &local)?;
+            match headers.iter().position(|header| *header != local) {
+                Some(rank) => Err(DistributedError::CollectiveMismatch(rank)),
+                None => exact_sum::all_reduce_mean(channel, sums, micro_batches),
             }
         })
     }
 
-    /// Counts so many bytes each way that devices have exchanged by themselves since `start`.
-    pub(crate) fn carried(&self, bytes: u64, start: Instant) {
-        if let Some(speaker) = &self.speaker {
-            speaker.look(move |line| line.carried(bytes, start));
+    /// Adds traffic between devices since `start`, `bytes` in each direction.
+    pub(crate) fn add_device_traffic(&self, bytes: u64, start: Instant) {
+        if let Some(thread) = &self.thread {
+            thread.inspect(move |channel| channel.add_device_traffic(bytes, start));
         }
     }
 }

@@ -1,13 +1,14 @@
-//! Several machines, or several devices of one: each *rank* trains the same network on its share of every step.
+//! Distributed data-parallel training: each *rank* trains the same network on its share of every step.
 //!
-//! A step is cut into the same parts whatever the number of ranks ([`crate::Trainer::step_parts`]). The weight gradients
-//! of a part travel as halves, each parameter's at an exponent of its own; every finite half is a whole multiple of
-//! 2^-24, so their sums are exact in integers and do not depend on any order. So the weights do not depend on the number
-//! of ranks: not in a single bit. That is [`Exchange::Exact`]; [`Exchange::Fast`] adds in f32, as others do.
+//! A step is split into the same micro-batches for any number of ranks ([`crate::Trainer::step_micro_batches`]). Weight
+//! gradients of a micro-batch are sent in FP16, those of each parameter at its own exponent. Every finite FP16 value is an
+//! integer multiple of 2^-24, so sums are exact in integers and do not depend on the order. Therefore the bits of the
+//! weights do not depend on the number of ranks. That is [`ReduceMode::ExactF16`]; [`ReduceMode::NativeF32`] sums in f32,
+//! as other frameworks do.
 //!
-//! Transport is not ours: a [`Communicator`] is MPI (feature `mpi`) or, for tests and several devices in one process,
-//! [`Threads`]. Where the devices of all ranks reach one another, as GPUs do by NCCL, gradients go from device to device
-//! ([`Route`]), and all else by the communicator.
+//! Transport is pluggable: a [`Communicator`] is MPI (feature `mpi`), or [`Threads`] for tests and several devices in one
+//! process. If the devices of all ranks reach one another, as GPUs do by NCCL, gradients are sent from device to device
+//! ([`GradTransport`]), and everything else by the communicator.
 //!
 //! ```
 //! use gradscale::{Cpu, Input, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd, distributed::{Group, Threads}};
@@ -15,20 +16,20 @@
 //! let train = |group: Group| {
 //!     let mut parameters = Parameters::seeded(0);
 //!     let net = Linear::new(&mut parameters.at("net"), 2, 2);
-//!     let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?.distributed(group)?;
+//!     let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?.join_group(group)?;
 //!     for _ in 0..5 {
-//!         trainer.step_parts(4, |trainer, part| {
-//!             let (x, label) = ([part as f32, 1.0], [u8::from(part > 1)]);
+//!         trainer.step_micro_batches(4, |trainer, index| {
+//!             let (x, label) = ([index as f32, 1.0], [u8::from(index > 1)]);
 //!             trainer.backward([Input::f32([1, 2], &x), Input::u8([1], &label)], |[x, label]| net.forward(x).cross_entropy(label))
 //!         })?;
 //!     }
 //!     Ok::<_, gradscale::Error>(trainer.parameter("net.weight")?.data)
 //! };
-//! let alone = train(Group::alone())?;
+//! let single = train(Group::single_rank())?;
 //! let [first, second] = Threads::world(2).try_into().expect("two");
 //! let second = std::thread::spawn(move || train(Group::new(second)));
-//! assert_eq!(train(Group::new(first))?, alone);
-//! assert_eq!(second.join().expect("a rank")?, alone);
+//! assert_eq!(train(Group::new(first))?, single);
+//! assert_eq!(second.join().expect("a rank")?, single);
 //! # Ok::<(), gradscale::Error>(())
 //! ```
 
@@ -41,134 +42,132 @@ mod moments;
 mod transport;
 
 pub use group::{Group, Traffic};
-pub use mode::{Exchange, Measured, Overlap};
-pub use moments::BatchStatistics;
+pub use mode::{Overlap, ReduceMode, ReduceTimings};
+pub use moments::BatchNormScope;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;
 pub use transport::Threads;
 
-pub(crate) use comm_thread::Pending;
-pub(crate) use exact_sum::{Means, Sums, share};
-pub(crate) use group::Kind;
-pub(crate) use half_codec::{exponent, fits};
-pub(crate) use moments::{Share, less_means, moments, shares, unbiased};
+pub(crate) use comm_thread::PendingCollective;
+pub(crate) use exact_sum::{GradSums, ReducedGrads, local_micro_batches};
+pub(crate) use group::MessageTag;
+pub(crate) use half_codec::{choose_exponent, fits_f16};
+pub(crate) use moments::{LocalStats, combine_moments, gather_stats, negated_means, with_unbiased_variance};
 
 use std::fmt;
 
-/// Parts of a step, at most: their sums are exact.
-pub const MOST_PARTS: u32 = 4096;
+/// Maximum number of micro-batches of a step: the exact sums of so many FP16 values fit 53 bits.
+pub const MAX_MICRO_BATCHES: u32 = 4096;
 
-/// How ranks reach one another: the exchanges that a training needs. All ranks call the same ones in the same order;
-/// [`Group`] sees to that.
+/// Collectives that a training needs. All ranks call the same ones in the same order; [`Group`] ensures that.
 pub trait Communicator: Send {
-    /// This one's number, from 0.
+    /// Returns the index of this rank, from 0.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// What every rank gave, by rank; lengths may differ.
+    /// Returns the messages of all ranks, in the order of the ranks; lengths may differ.
     ///
     /// # Errors
     /// A rank that cannot be reached.
-    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
+    fn all_gather(&mut self, local: &[u8]) -> Result<Vec<Vec<u8>>, DistributedError>;
 
-    /// Sends to each rank what stands at its number, and returns what each rank sent to this one; lengths may differ.
+    /// Sends each rank the message at its index, and returns what each rank sent to this one; lengths may differ.
     ///
     /// # Errors
     /// A rank that cannot be reached.
-    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ParallelError>;
+    fn all_to_all(&mut self, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, DistributedError>;
 
-    /// Adds up what all ranks gave, as many values each: all get the same sums. In the order of the ranks, unless there is
-    /// something faster; needed by [`Exchange::Fast`] alone.
+    /// Sums the values of all ranks in place; each rank has as many, and all get the same sums. The default adds in the
+    /// order of the ranks. Only [`ReduceMode::NativeF32`] needs it.
     ///
     /// # Errors
-    /// A rank that cannot be reached, or has given another number of values.
-    fn all_reduce(&mut self, values: &mut Vec<f32>) -> Result<(), ParallelError> {
-        let mine: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let all = self.all_gather(&mine)?;
+    /// A rank that cannot be reached, or has another number of values.
+    fn all_reduce(&mut self, values: &mut Vec<f32>) -> Result<(), DistributedError> {
+        let local: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let messages = self.all_gather(&local)?;
         values.fill(0.0);
-        for (rank, bytes) in all.iter().enumerate() {
-            if bytes.len() != mine.len() {
-                return Err(ParallelError::Apart(rank));
+        for (rank, bytes) in messages.iter().enumerate() {
+            if bytes.len() != local.len() {
+                return Err(DistributedError::CollectiveMismatch(rank));
             }
-            for (sum, four) in values.iter_mut().zip(bytes.chunks_exact(4)) {
-                *sum += f32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+            for (sum, word) in values.iter_mut().zip(bytes.chunks_exact(4)) {
+                *sum += f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
             }
         }
         Ok(())
     }
 }
 
-/// How gradients get from rank to rank.
+/// Transport of gradients between ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Through the memory of the hosts, by the [`Communicator`]; why not from device to device, if that was tried: in the
-    /// words of the first rank where it failed.
+pub enum GradTransport {
+    /// Through host memory, by the [`Communicator`]. If device transport was tried, the reason why the first rank failed.
     Host(Option<String>),
-    /// From device to device, by what has this name. Everything else goes by the [`Communicator`].
-    Devices(&'static str),
+    /// From device to device, by the library of this name. Everything else uses the [`Communicator`].
+    Device(&'static str),
 }
 
-/// Why ranks cannot train together, or not any more.
+/// Failure of a training of several ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ParallelError {
-    /// A rank is gone, without a word.
-    Gone(usize),
-    /// Ranks that did not come for as long as they are waited for: they are dead, hang, or are busy elsewhere. None where
-    /// all are there, and wait for one another.
-    Silent {
-        /// Which ones.
+pub enum DistributedError {
+    /// A rank has ended without a message.
+    PeerLost(usize),
+    /// Ranks did not respond within the time-out: they are dead, hang, or are busy. Empty if all ranks respond and wait for
+    /// one another.
+    Timeout {
+        /// Unresponsive ranks.
         ranks: Vec<usize>,
-        /// How long they were waited for.
+        /// Time-out in seconds.
         seconds: u64,
     },
-    /// A rank cannot go on.
-    Failed {
-        /// Which one.
+    /// A rank cannot continue.
+    RankFailed {
+        /// Index of the rank.
         rank: usize,
-        /// Why, in its words.
-        why: String,
+        /// Its error message.
+        reason: String,
     },
-    /// A rank was told something else than rank 0.
-    Other {
-        /// Which one.
+    /// A setting of a rank differs from that of rank 0.
+    ConfigMismatch {
+        /// Index of the rank.
         rank: usize,
-        /// What differs.
-        what: String,
-        /// What it is there.
-        there: String,
-        /// What it is on rank 0.
-        first: String,
+        /// Name of the setting.
+        name: String,
+        /// Value on that rank.
+        value: String,
+        /// Value on rank 0.
+        expected: String,
     },
-    /// A rank is elsewhere in the program: its networks, or its steps, are not those of this one.
-    Apart(usize),
-    /// Fewer parts than ranks, or more than their sums are exact for.
-    Parts {
-        /// Parts of a step.
-        parts: u32,
-        /// Ranks.
+    /// A rank runs another collective: its networks or steps differ from those of this rank.
+    CollectiveMismatch(usize),
+    /// Fewer micro-batches than ranks, or more than [`MAX_MICRO_BATCHES`].
+    MicroBatchCount {
+        /// Micro-batches of a step.
+        micro_batches: u32,
+        /// Number of ranks.
         ranks: usize,
     },
-    /// Batch norm is over the batches of all ranks, and there is not one part for each.
-    BatchStatistics {
-        /// Parts of a step.
-        parts: u32,
-        /// Ranks.
+    /// Batch norm over all ranks with another number of micro-batches than one per rank.
+    SyncBatchNormMicroBatches {
+        /// Micro-batches of a step.
+        micro_batches: u32,
+        /// Number of ranks.
         ranks: usize,
     },
-    /// What a part of a step cannot be, in words.
-    Part(&'static str),
-    /// The transport's own words.
+    /// A micro-batch that the step cannot use, with the reason.
+    InvalidMicroBatch(&'static str),
+    /// Error message of the transport.
     Transport(String),
 }
 
-impl fmt::Display for ParallelError {
+impl fmt::Display for DistributedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(rank) => write!(f, "rank {rank} is gone"),
-            Self::Silent { ranks, seconds } => {
+            Self::PeerLost(rank) => write!(f, "rank {rank} is gone"),
+            Self::Timeout { ranks, seconds } => {
                 let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
                 match &ranks[..] {
                     [] => write!(f, "all ranks have waited for one another for {seconds} s"),
@@ -176,22 +175,31 @@ impl fmt::Display for ParallelError {
                     ranks => write!(f, "ranks {} have not answered for {seconds} s", ranks.join(", ")),
                 }
             }
-            Self::Failed { rank, why } => write!(f, "rank {rank}: {why}"),
-            Self::Other { rank, what, there, first } => {
-                write!(f, "rank {rank} has another {what} than rank 0: {there}, not {first}")
+            Self::RankFailed { rank, reason } => write!(f, "rank {rank}: {reason}"),
+            Self::ConfigMismatch { rank, name, value, expected } => {
+                write!(f, "rank {rank} has another {name} than rank 0: {value}, not {expected}")
             }
-            Self::Apart(rank) => write!(f, "rank {rank} and this one run different steps, or different networks"),
-            Self::Parts { parts, ranks } if usize::try_from(*parts).is_ok_and(|parts| parts < *ranks) => {
-                write!(f, "{parts} micro-batches for {ranks} ranks: each rank takes at least one")
+            Self::CollectiveMismatch(rank) => {
+                write!(f, "rank {rank} and this one run different steps, or different networks")
             }
-            Self::Parts { parts, .. } => write!(f, "{parts} micro-batches: 1 to {MOST_PARTS} can be added exactly"),
-            Self::BatchStatistics { parts, ranks } => {
-                write!(f, "{parts} micro-batches: batch norm over all ranks takes as many as there are ranks, {ranks}")
+            Self::MicroBatchCount { micro_batches, ranks }
+                if usize::try_from(*micro_batches).is_ok_and(|count| count < *ranks) =>
+            {
+                write!(f, "{micro_batches} micro-batches for {ranks} ranks: each rank takes at least one")
             }
-            Self::Part(words) => write!(f, "a part of a step {words}"),
-            Self::Transport(words) => f.write_str(words),
+            Self::MicroBatchCount { micro_batches, .. } => {
+                write!(f, "{micro_batches} micro-batches: 1 to {MAX_MICRO_BATCHES} can be added exactly")
+            }
+            Self::SyncBatchNormMicroBatches { micro_batches, ranks } => {
+                write!(
+                    f,
+                    "{micro_batches} micro-batches: batch norm over all ranks takes as many as there are ranks, {ranks}"
+                )
+            }
+            Self::InvalidMicroBatch(reason) => write!(f, "a part of a step {reason}"),
+            Self::Transport(message) => f.write_str(message),
         }
     }
 }
 
-impl std::error::Error for ParallelError {}
+impl std::error::Error for DistributedError {}

@@ -1,75 +1,75 @@
-//! How gradients travel, and which way is the faster one here.
+//! How and when gradients are reduced, and which reduction is faster on the ranks of a group.
 
-use super::{Group, ParallelError, Sums, share};
+use super::{DistributedError, GradSums, Group, local_micro_batches};
 use std::{
     fmt,
     str::FromStr,
     time::{Duration, Instant},
 };
 
-/// Values that are sent to try, at most.
-const TRIED: usize = 1 << 20;
-/// How often; the fastest counts.
-const TRIALS: usize = 3;
+/// Maximum number of gradient values that a benchmark sends: 4 MiB in f32, at which messages are limited by bandwidth.
+const BENCH_ELEMENTS: usize = 1 << 20;
+/// Repetitions of a benchmark; the minimum counts, because disturbances only ever add time.
+const BENCH_ITERS: usize = 3;
 
-/// How the gradients of ranks are added.
+/// Arithmetic of the sum over the gradients of all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exchange {
-    /// As halves, exactly, and rounded once: the same bits for any number of ranks, with half the bytes where each rank
-    /// has one part.
+pub enum ReduceMode {
+    /// In FP16 with exact sums that are rounded once: the bits are the same for any number of ranks. Each rank sends half
+    /// the bytes of f32 if it has one micro-batch.
     #[default]
-    Exact,
-    /// In f32, by the engine's own all-reduce: bits depend on the number of ranks, and on the engine.
-    Fast,
+    ExactF16,
+    /// In f32, by the all-reduce of the transport: bits depend on the number of ranks and on the transport.
+    NativeF32,
 }
 
-impl Exchange {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Exact, Self::Fast];
+impl ReduceMode {
+    /// All modes.
+    pub const ALL: [Self; 2] = [Self::ExactF16, Self::NativeF32];
 }
 
-impl fmt::Display for Exchange {
+impl fmt::Display for ReduceMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Exact => "exact",
-            Self::Fast => "fast",
+            Self::ExactF16 => "exact",
+            Self::NativeF32 => "fast",
         })
     }
 }
 
-impl FromStr for Exchange {
+impl FromStr for ReduceMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|one| one.to_string() == text);
+        let found = Self::ALL.into_iter().find(|mode| mode.to_string() == text);
         found.ok_or_else(|| format!("there is no exchange {text}: exact or fast"))
     }
 }
 
-/// Weights that travel together, at least and as a share of all: few enough that most are on their way before the backward
-/// pass is over, enough that messages are not what takes the time.
-const LEAST: usize = 1 << 16;
-const SHARE: usize = 16;
+/// Minimum number of weights of a bucket: with fewer, the cost of a message exceeds that of its bytes.
+const MIN_BUCKET_SIZE: usize = 1 << 16;
+/// Number of buckets of a large network: few messages, and 15 of 16 buckets can be sent before the backward pass ends.
+const BUCKETS: usize = 16;
 
-/// When gradients travel: bits are the same.
+/// Overlap of gradient communication with the backward pass. Bits do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// While the backward pass of a rank's last part goes on, as soon as they are there: 65536 together or a sixteenth of
-    /// all, whichever is more.
+    /// Sends buckets during the backward pass of the rank's last micro-batch, as soon as their gradients are complete. A
+    /// bucket has 65,536 weights or a sixteenth of all weights, whichever is more.
     #[default]
-    On,
-    /// The same, so many or more together: the gradient of a parameter is not divided.
-    Of(usize),
-    /// When the backward pass is over.
+    Auto,
+    /// The same with buckets of at least this many weights; the gradient of one parameter is never split.
+    BucketSize(usize),
+    /// Sends gradients after the backward pass.
     Off,
 }
 
 impl Overlap {
-    /// How many of so many weights travel together; none where all do.
-    pub(crate) fn together(self, weights: usize) -> Option<usize> {
+    /// Returns the minimum bucket size for a network of so many weights; `None` without overlap.
+    pub(crate) fn bucket_size(self, weights: usize) -> Option<usize> {
         match self {
-            Self::On => Some((weights / SHARE).max(LEAST)),
-            Self::Of(count) => Some(count),
+            Self::Auto => Some((weights / BUCKETS).max(MIN_BUCKET_SIZE)),
+            Self::BucketSize(size) => Some(size),
             Self::Off => None,
         }
     }
@@ -78,8 +78,8 @@ impl Overlap {
 impl fmt::Display for Overlap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::On => f.write_str("on"),
-            Self::Of(count) => write!(f, "{count}"),
+            Self::Auto => f.write_str("on"),
+            Self::BucketSize(size) => write!(f, "{size}"),
             Self::Off => f.write_str("off"),
         }
     }
@@ -90,69 +90,69 @@ impl FromStr for Overlap {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match (text, text.parse()) {
-            ("on", _) => Ok(Self::On),
+            ("on", _) => Ok(Self::Auto),
             ("off", _) => Ok(Self::Off),
-            (_, Ok(count)) if count > 0 => Ok(Self::Of(count)),
+            (_, Ok(size)) if size > 0 => Ok(Self::BucketSize(size)),
             _ => Err(format!("there is no overlap {text}: on, off, or how many weights travel together")),
         }
     }
 }
 
-/// What the ways of a group's gradients take, for one step: that of the slowest rank.
+/// Measured time per step of each reduce mode, on the slowest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
-    /// [`Exchange::Exact`].
-    pub exact: Duration,
-    /// [`Exchange::Fast`].
-    pub fast: Duration,
+pub struct ReduceTimings {
+    /// Time of [`ReduceMode::ExactF16`].
+    pub exact_f16: Duration,
+    /// Time of [`ReduceMode::NativeF32`].
+    pub native_f32: Duration,
 }
 
-impl Measured {
-    /// The faster one.
+impl ReduceTimings {
+    /// Returns the faster mode.
     #[must_use]
-    pub fn fastest(&self) -> Exchange {
-        if self.fast < self.exact { Exchange::Fast } else { Exchange::Exact }
+    pub fn fastest_mode(&self) -> ReduceMode {
+        if self.native_f32 < self.exact_f16 { ReduceMode::NativeF32 } else { ReduceMode::ExactF16 }
     }
 }
 
 impl Group {
-    /// How long the gradients of so many weights, in so many parts, are on their way, by trying; all ranks get the same
-    /// answer. Of many weights some are sent, and their time is taken for a share of the whole.
+    /// Measures how long the gradients of so many weights take in each mode, in a step of so many micro-batches. All ranks
+    /// get the same result. Of large networks a part is sent, and its time is scaled up to all weights.
     ///
     /// # Errors
-    /// A rank that is gone or has failed.
-    pub fn measure(&self, weights: usize, parts: u32) -> Result<Measured, ParallelError> {
-        let tried = weights.clamp(1, TRIED);
-        let Measured { exact, fast } = self.race(|exchange| {
-            let mut sums = Sums::new(exchange, tried, (parts, self.rank(), self.size()));
-            for _ in 0..share(parts, self.rank(), self.size()) {
-                sums.add(0, &vec![1.0; tried], Some(0));
+    /// A rank that is lost or has failed.
+    pub fn measure_reduce_modes(&self, weights: usize, micro_batches: u32) -> Result<ReduceTimings, DistributedError> {
+        let elements = weights.clamp(1, BENCH_ELEMENTS);
+        let ReduceTimings { exact_f16, native_f32 } = self.benchmark(|mode| {
+            let mut sums = GradSums::new(mode, elements, (micro_batches, self.rank(), self.size()));
+            for _ in 0..local_micro_batches(micro_batches, self.rank(), self.size()) {
+                sums.accumulate(0, &vec![1.0; elements], Some(0));
             }
-            self.mean(sums, parts).map(drop)
+            self.all_reduce_mean(sums, micro_batches).map(drop)
         })?;
-        let whole = |time: Duration| time.mul_f64(weights as f64 / tried as f64);
-        Ok(Measured { exact: whole(exact), fast: whole(fast) })
+        let scale_up = |time: Duration| time.mul_f64(weights as f64 / elements as f64);
+        Ok(ReduceTimings { exact_f16: scale_up(exact_f16), native_f32: scale_up(native_f32) })
     }
 
-    /// The least that each way takes, on the slowest rank.
-    pub(crate) fn race<E: From<ParallelError>>(
-        &self, mut once: impl FnMut(Exchange) -> Result<(), E>,
-    ) -> Result<Measured, E> {
+    /// Returns the minimum time of each mode, on the slowest rank.
+    pub(crate) fn benchmark<E: From<DistributedError>>(
+        &self, mut reduce: impl FnMut(ReduceMode) -> Result<(), E>,
+    ) -> Result<ReduceTimings, E> {
         let mut times = [Duration::ZERO; 2];
-        for (time, exchange) in times.iter_mut().zip(Exchange::ALL) {
-            let mut least = Duration::MAX;
-            for _ in 0..TRIALS {
-                // All begin together.
-                self.numbers(0)?;
+        for (time, mode) in times.iter_mut().zip(ReduceMode::ALL) {
+            let mut fastest = Duration::MAX;
+            for _ in 0..BENCH_ITERS {
+                // A barrier, so that waiting for slower ranks is not measured.
+                self.all_gather_u64(0)?;
                 let start = Instant::now();
-                once(exchange)?;
-                least = least.min(start.elapsed());
+                reduce(mode)?;
+                fastest = fastest.min(start.elapsed());
             }
-            let nanoseconds = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
-            let slowest = self.numbers(nanoseconds)?.into_iter().max().unwrap_or(nanoseconds);
+            let nanoseconds = u64::try_from(fastest.as_nanos()).unwrap_or(u64::MAX);
+            let slowest = self.all_gather_u64(nanoseconds)?.into_iter().max().unwrap_or(nanoseconds);
             *time = Duration::from_nanos(slowest);
         }
-        let [exact, fast] = times;
-        Ok(Measured { exact, fast })
+        let [exact_f16, native_f32] = times;
+        Ok(ReduceTimings { exact_f16, native_f32 })
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Constants, Executor,
     record::{Failed, Recorded},
 };
-use crate::graph::{Joint, Launch, Operation, Program, Purpose, Trace};
+use crate::graph::{DistributedPlan, Launch, Operation, Program, Purpose, Trace};
 use gradscale_core::backend::{Backend, DType, Data};
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = 1 << 28;
 /// A program and how far it is from being repeated as one.
 struct Stored<R> {
     program: Program,
-    /// Of each stretch between stops.
+    /// Recording of each segment between synchronisation points.
     recorded: Vec<Recorded<R>>,
     /// When it was last asked for.
     used: u64,
@@ -110,12 +110,14 @@ impl<B: Backend> Executor<B> {
     }
 
     /// The program of a trace, if it is known.
-    pub fn find(&mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, joint: Joint) -> Option<usize> {
+    pub fn find(
+        &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, distributed: DistributedPlan,
+    ) -> Option<usize> {
         let programs = &mut self.programs;
         programs.clock += 1;
         let same = |one: &Program| {
             let known = Arc::ptr_eq(&one.trace, trace) || *one.trace == **trace;
-            one.purpose == purpose && one.prefix == prefix && one.joint == joint && known
+            one.purpose == purpose && one.prefix == prefix && one.distributed == distributed && known
         };
         let numbers = programs.by_hash.get(&trace.hash)?;
         let index = numbers.iter().copied().find(|&index| same(&programs.get(index).program))?;
@@ -149,7 +151,7 @@ impl<B: Backend> Executor<B> {
         while self.constants.bytes() > self.programs.most_bytes
             && self.evict(|constants, program| constants.alone(&program.constants) > 0)
         {}
-        let recorded = (0..program.stretches()).map(|_| Recorded::Cold).collect();
+        let recorded = (0..program.segment_count()).map(|_| Recorded::Cold).collect();
         Ok(self.programs.put(Stored { program, recorded, used: self.programs.clock }))
     }
 
@@ -186,15 +188,15 @@ impl<B: Backend> Executor<B> {
         self.programs.since = self.programs.get(index).used;
     }
 
-    /// Runs the launches of a stretch of a program in one go.
-    pub fn run_stretch(&mut self, index: usize, stretch: usize) -> Result<(), Failed<B::Error>> {
+    /// Runs the launches of a segment of a program in one go.
+    pub fn run_segment(&mut self, index: usize, segment: usize) -> Result<(), Failed<B::Error>> {
         let stored = self.programs.get_mut(index);
-        let range = stored.program.stretch(stretch);
+        let range = stored.program.segment(segment);
         let launches = std::mem::take(&mut stored.program.launches);
-        let mut recorded = std::mem::take(&mut stored.recorded[stretch]);
+        let mut recorded = std::mem::take(&mut stored.recorded[segment]);
         let ran = self.run_list(launches[range.clone()].iter().map(|launch| &launch.operation), &mut recorded);
         let stored = self.programs.get_mut(index);
-        (stored.program.launches, stored.recorded[stretch]) = (launches, recorded);
+        (stored.program.launches, stored.recorded[segment]) = (launches, recorded);
         ran.map_err(|(at, error)| (at.map(|at| range.start + at), error))
     }
 
@@ -204,14 +206,14 @@ impl<B: Backend> Executor<B> {
         std::mem::take(&mut self.programs.get_mut(index).program.launches)
     }
 
-    /// What [`Executor::launches`] lent. Where all of a stretch have run, the device has compiled and allocated what they
+    /// What [`Executor::launches`] lent. Where all of a segment have run, the device has compiled and allocated what they
     /// need.
-    pub fn ran_one_by_one(&mut self, index: usize, stretch: usize, launches: Vec<Launch>, all: bool) {
+    pub fn ran_one_by_one(&mut self, index: usize, segment: usize, launches: Vec<Launch>, all: bool) {
         let stored = self.programs.get_mut(index);
         stored.program.launches = launches;
         // What has been recorded names the same places and the same table.
-        if let (Recorded::Cold, true) = (&stored.recorded[stretch], all) {
-            stored.recorded[stretch] = Recorded::Warm;
+        if let (Recorded::Cold, true) = (&stored.recorded[segment], all) {
+            stored.recorded[segment] = Recorded::Warm;
         }
     }
 

@@ -62,23 +62,25 @@ impl<B: Backend> Executor<B> {
         Ok(data)
     }
 
-    /// Makes room for the gradients of so many parts of all ranks, on devices that reach one another.
-    pub fn wire_begin(&mut self, len: usize, parts: u32, exact: bool) -> Result<(), B::Error> {
-        self.device.wire(Wire::Begin { len, parts, exact })
+    /// Initialises the device-side reduction of gradients: `len` values of so many micro-batches.
+    pub fn init_grad_reduce(&mut self, len: usize, micro_batches: u32, exact: bool) -> Result<(), B::Error> {
+        self.device.wire(Wire::Begin { len, parts: micro_batches, exact })
     }
 
-    /// Adds a parameter's.
-    pub fn wire_add(&mut self, (at, len): (usize, usize), buf: Buf, exponent: Option<i32>) -> Result<(), B::Error> {
+    /// Adds the gradient of a parameter, whose first value has index `at`.
+    pub fn accumulate_grad_reduce(
+        &mut self, (at, len): (usize, usize), buf: Buf, exponent: Option<i32>,
+    ) -> Result<(), B::Error> {
         self.device.wire(Wire::Add { at, len, values: self.memory.get(buf), exponent })
     }
 
-    /// The mean over all parts. Waits.
-    pub fn wire_mean(&mut self) -> Result<(), B::Error> {
+    /// Computes the mean over all micro-batches of all ranks, and waits for it.
+    pub fn reduce_grad_mean(&mut self) -> Result<(), B::Error> {
         self.device.wire(Wire::Mean)
     }
 
-    /// Writes a parameter's.
-    pub fn wire_take(&mut self, (at, len): (usize, usize), buf: Buf, exponent: i32) -> Result<(), B::Error> {
+    /// Writes the mean gradient of a parameter to its buffer.
+    pub fn read_grad_reduce(&mut self, (at, len): (usize, usize), buf: Buf, exponent: i32) -> Result<(), B::Error> {
         let mut values = self.memory.take(buf);
         let taken = self.device.wire(Wire::Take { at, len, values: &mut values, exponent });
         self.memory.put(buf, values);

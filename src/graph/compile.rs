@@ -3,8 +3,8 @@
 //! A compiled [`Program`] depends on shapes and policy only; exponents, learning rates and data are not in it.
 
 use super::{
-    Bucket, Buf, Fixed, Gradient, Joint, Launch, Meet, Operator, Part, PlanRow, Stop, Target, Trace, Value, Work, cast,
-    memory, plan::plan,
+    BucketPlan, Buf, DistributedPlan, Fixed, Gradient, Launch, Operator, Part, PlanRow, StatsSync, SyncPoint, Target,
+    Trace, Value, Work, cast, memory, plan::plan,
 };
 use crate::{
     Layers, Shape, TraceError,
@@ -71,7 +71,7 @@ pub(crate) struct Shared<'a> {
     pub keep: bool,
     /// The share that running statistics keep, where each call of a layer counts by itself.
     pub each_call: Option<f32>,
-    pub joint: Joint,
+    pub distributed: DistributedPlan,
     /// Where the first inputs lie, if not in buffers of the program.
     pub given: &'a [Option<Buf>],
 }
@@ -98,19 +98,19 @@ pub(crate) struct Program {
     pub trace: Arc<Trace>,
     pub purpose: Purpose,
     pub prefix: String,
-    pub joint: Joint,
+    pub distributed: DistributedPlan,
     /// Numbers of the constants that it reads.
     pub constants: Vec<usize>,
     /// Whether it may run again over the same inputs.
     pub repeats: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
-    /// Where ranks meet, in the order of launches.
-    pub meets: Vec<Meet>,
-    /// Gradients that travel together.
-    pub buckets: Vec<Bucket>,
-    /// Where it stops for either, in the order of launches.
-    pub stops: Vec<Stop>,
+    /// Layers at which ranks combine batch statistics, in the order of launches.
+    pub stats_syncs: Vec<StatsSync>,
+    /// Buckets of gradients that are reduced together.
+    pub buckets: Vec<BucketPlan>,
+    /// Points at which ranks synchronise, in the order of launches.
+    pub sync_points: Vec<SyncPoint>,
     /// The node that each launch is of, and whether it is of the backward pass.
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
@@ -146,7 +146,7 @@ impl Program {
             Buf::Fixed(_) | Buf::Ahead(_) | Buf::Number(_) => buf,
         };
         self.launches.iter_mut().for_each(|launch| launch.rename(name));
-        self.meets.iter_mut().flat_map(Meet::buffers).for_each(|buf| *buf = name(*buf));
+        self.stats_syncs.iter_mut().flat_map(StatsSync::buffers).for_each(|buf| *buf = name(*buf));
         let gradients = self.gradients.iter_mut().map(|traced| &mut traced.gradient.value.buf);
         let beside = self.beside.iter_mut().map(|beside| &mut beside.value.buf);
         let read = beside.chain([&mut self.output.buf]).chain(gradients);
@@ -163,7 +163,7 @@ pub(super) struct Compiler<'a, 's> {
     /// Virtual buffers.
     pub buffers: Vec<(DType, usize)>,
     pub launches: Vec<Launch>,
-    pub meets: Vec<Meet>,
+    pub stats_syncs: Vec<StatsSync>,
     pub origins: Vec<(usize, bool)>,
     /// Precision in which each node runs; none for integers.
     pub precision: Vec<Option<Precision>>,
@@ -206,7 +206,7 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         fixed,
         buffers: Vec::new(),
         launches: Vec::new(),
-        meets: Vec::new(),
+        stats_syncs: Vec::new(),
         origins: Vec::new(),
         precision,
         values: vec![None; count],
@@ -239,20 +239,20 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
-    let Compiler { values, constants, meets, shared, .. } = compiler;
+    let Compiler { values, constants, stats_syncs, shared, .. } = compiler;
     let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
     let mut program = Program {
         trace: trace.clone(),
         purpose,
         prefix,
-        joint: shared.joint,
+        distributed: shared.distributed,
         constants,
         repeats: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
         launches,
-        meets,
+        stats_syncs,
         buckets: Vec::new(),
-        stops: Vec::new(),
+        sync_points: Vec::new(),
         origins,
         output,
         beside,
@@ -265,7 +265,7 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         plan,
     };
     memory::assign(&mut program, &buffers, shared.keep);
-    program.place_stops(|id| shared.parameters[id].len);
+    program.insert_sync_points(|id| shared.parameters[id].len);
     Ok(program)
 }
 

@@ -1,8 +1,8 @@
 //! What an operator sees while a trace is compiled: its node, what it reads, and what it may emit.
 
 use super::{
-    Buf, Compiler, Count, Fixed, Gradient, Known, Launch, Meet, Node, Operation, Part, Purpose, Rule, Target, Value,
-    cast, unary,
+    Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, StatsSync, SyncPayload, Target,
+    Value, ValueCount, cast, unary,
 };
 use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
@@ -164,15 +164,15 @@ impl Context<'_, '_, '_> {
         self.compiler.launches.push(Launch { rule, operation });
     }
 
-    /// Whether ranks meet at batch norms.
-    pub fn has_world(&self) -> bool {
-        self.compiler.shared.joint.world && matches!(self.compiler.purpose, Purpose::Train { .. })
+    /// Returns `true` if batch norm synchronises its statistics across ranks (`SyncBatchNorm`).
+    pub fn syncs_batch_norm(&self) -> bool {
+        self.compiler.shared.distributed.sync_batch_norm && matches!(self.compiler.purpose, Purpose::Train { .. })
     }
 
-    /// Before the next launch ranks put together what each knows.
-    pub fn meet(&mut self, channels: usize, count: Count, known: Known) {
+    /// Inserts a synchronisation of batch statistics before the next launch.
+    pub fn sync_batch_stats(&mut self, channels: usize, count: ValueCount, payload: SyncPayload) {
         let before = self.compiler.launches.len();
-        self.compiler.meets.push(Meet { before, node: self.id, channels, count, known });
+        self.compiler.stats_syncs.push(StatsSync { before, node: self.id, channels, count, payload });
     }
 
     /// Emits f32 values between two launches of one operator, at the exponent of `at`.

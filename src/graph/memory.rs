@@ -55,8 +55,8 @@ fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusiv
         launch.buffers().into_iter().for_each(|buf| see(buf, at, end.max(at)));
     }
     // The host writes before the launch, and nobody else may have the place then.
-    for meet in &program.meets {
-        meet.clone().buffers().for_each(|buf| see(*buf, meet.before, end.max(meet.before)));
+    for sync in &program.stats_syncs {
+        sync.clone().buffers().for_each(|buf| see(*buf, sync.before, end.max(sync.before)));
     }
     for beside in &program.beside {
         see(beside.value.buf, program.launches.len(), usize::MAX);

@@ -23,6 +23,6 @@ pub(crate) use launch::{
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;
 pub(crate) use plan::plan;
-pub(crate) use sync_points::{Bucket, Count, Joint, Known, Meet, Stop, Why};
+pub(crate) use sync_points::{BucketPlan, DistributedPlan, StatsSync, SyncPayload, SyncPoint, SyncReason, ValueCount};
 pub(crate) use tape::{Node, Trace, Work, input, mismatch, size, sizes};
 pub use tape::{Tape, Var};

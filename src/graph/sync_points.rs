@@ -3,142 +3,144 @@
 use super::{Buf, Fixed, Part, Program, Purpose};
 use std::{collections::HashMap, ops::Range};
 
-/// What of a program is for other ranks.
+/// Settings of a training of several ranks that change a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Joint {
-    /// Whether batch norm is over the batches of all of them.
-    pub world: bool,
-    /// How many weights, at least, travel together while the backward pass goes on; none where all do behind it.
-    pub together: Option<usize>,
+pub(crate) struct DistributedPlan {
+    /// Batch norm computes its statistics over the batches of all ranks (`SyncBatchNorm`).
+    pub sync_batch_norm: bool,
+    /// Minimum number of weights of a gradient bucket; `None` if gradients are sent after the backward pass.
+    pub bucket_size: Option<usize>,
 }
 
-/// Why a program stops.
+/// Reason for a synchronisation point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// The gradients of this bucket are there.
+pub(crate) enum SyncReason {
+    /// The gradients of this bucket are complete.
     Bucket(usize),
-    /// Ranks meet, at this one of the program's.
-    Meet(usize),
+    /// Ranks combine batch statistics; index of the program's [`StatsSync`].
+    BatchStats(usize),
 }
 
-/// A place between launches.
+/// Position between two launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
-    /// The launch before which it is.
+pub(crate) struct SyncPoint {
+    /// Index of the launch after it.
     pub before: usize,
-    pub why: Why,
+    pub reason: SyncReason,
 }
 
-/// Weights whose gradients travel together, in the order in which they are there, and the launch before which they are.
+/// Weights whose gradients are reduced together, in the order in which they are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct BucketPlan {
+    /// Index of the first launch that runs after all of them are complete.
     pub before: usize,
     pub weights: Vec<usize>,
 }
 
-/// Ranks meet at a layer.
+/// Synchronisation of batch statistics at a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Meet {
-    /// The launch before which they do.
+pub(crate) struct StatsSync {
+    /// Index of the launch after it.
     pub before: usize,
-    /// The node that it is of.
+    /// Index of the layer's node.
     pub node: usize,
     pub channels: usize,
-    /// Values of each channel in the batch of this rank.
-    pub count: Count,
-    pub known: Known,
+    /// Values per channel in the batch of this rank.
+    pub count: ValueCount,
+    pub payload: SyncPayload,
 }
 
-/// A number of values.
+/// Number of values of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Count {
-    Of(u32),
-    /// As f32 on the device: it depends on the batch.
-    At(Buf),
+pub(crate) enum ValueCount {
+    Static(u32),
+    /// Stored as f32 on the device, because it depends on the batch.
+    OnDevice(Buf),
 }
 
-/// What each rank knows, and what comes of it. f32.
+/// Buffers with the statistics of a rank, which those of all ranks replace. f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Known {
-    /// Means and biased variances, `[2, channels]`: those over all ranks take their place; and another place takes them
-    /// with unbiased variances.
+pub(crate) enum SyncPayload {
+    /// Means and biased variances, `[2, channels]`; `unbiased` receives means and unbiased variances.
     Moments { biased: Buf, unbiased: Option<Buf> },
-    /// Two sums of each channel: minus their means over the values of all ranks take their place.
+    /// Two sums per channel, which the negated means over the values of all ranks replace.
     Sums([Buf; 2]),
 }
 
-impl Meet {
-    /// All buffers that are read or written.
+impl StatsSync {
+    /// Returns all buffers that are read or written.
     pub fn buffers(&mut self) -> impl Iterator<Item = &mut Buf> {
         let count = match &mut self.count {
-            Count::Of(_) => None,
-            Count::At(buf) => Some(buf),
+            ValueCount::Static(_) => None,
+            ValueCount::OnDevice(buf) => Some(buf),
         };
-        let known = match &mut self.known {
-            Known::Moments { biased, unbiased } => [Some(biased), unbiased.as_mut()],
-            Known::Sums([first, second]) => [Some(first), Some(second)],
+        let payload = match &mut self.payload {
+            SyncPayload::Moments { biased, unbiased } => [Some(biased), unbiased.as_mut()],
+            SyncPayload::Sums([first, second]) => [Some(first), Some(second)],
         };
-        count.into_iter().chain(known.into_iter().flatten())
+        count.into_iter().chain(payload.into_iter().flatten())
     }
 }
 
 impl Program {
-    /// How many stretches of launches there are: one more than stops.
-    pub const fn stretches(&self) -> usize {
-        self.stops.len() + 1
+    /// Returns the number of segments: launches between synchronisation points.
+    pub const fn segment_count(&self) -> usize {
+        self.sync_points.len() + 1
     }
 
-    /// The launches of a stretch.
-    pub fn stretch(&self, stretch: usize) -> Range<usize> {
-        let before = |stop: &Stop| stop.before;
-        let start = stretch.checked_sub(1).and_then(|last| self.stops.get(last)).map_or(0, before);
-        start..self.stops.get(stretch).map_or(self.launches.len(), before)
+    /// Returns the launches of a segment.
+    pub fn segment(&self, segment: usize) -> Range<usize> {
+        let before = |point: &SyncPoint| point.before;
+        let start = segment.checked_sub(1).and_then(|last| self.sync_points.get(last)).map_or(0, before);
+        start..self.sync_points.get(segment).map_or(self.launches.len(), before)
     }
 
-    /// Divides gradients into buckets of at least so many values, if they are to travel so, and says where to stop.
-    pub(super) fn place_stops(&mut self, len: impl Fn(usize) -> usize) {
-        if let (Some(least), Purpose::Train { later: false }) = (self.joint.together, self.purpose) {
-            self.buckets = buckets(self.complete(), least, len);
+    /// Assigns gradients to buckets, if they are sent during the backward pass, and inserts all synchronisation points.
+    pub(super) fn insert_sync_points(&mut self, len: impl Fn(usize) -> usize) {
+        if let (Some(min_size), Purpose::Train { later: false }) = (self.distributed.bucket_size, self.purpose) {
+            self.buckets = assign_buckets(self.gradient_ready_order(), min_size, len);
         }
-        // The last ones are there when the program is over.
-        let ahead = self.buckets.iter().take(self.buckets.len().saturating_sub(1));
-        let buckets = ahead.enumerate().map(|(i, bucket)| Stop { before: bucket.before, why: Why::Bucket(i) });
-        let meets = self.meets.iter().enumerate().map(|(i, meet)| Stop { before: meet.before, why: Why::Meet(i) });
-        self.stops = buckets.chain(meets).collect();
-        self.stops.sort_by_key(|stop| stop.before);
+        // The last bucket is complete when the program ends, so it needs no point of its own.
+        let early = self.buckets.iter().take(self.buckets.len().saturating_sub(1)).enumerate();
+        let buckets = early.map(|(i, bucket)| SyncPoint { before: bucket.before, reason: SyncReason::Bucket(i) });
+        let stats = self.stats_syncs.iter().enumerate();
+        let stats = stats.map(|(i, sync)| SyncPoint { before: sync.before, reason: SyncReason::BatchStats(i) });
+        self.sync_points = buckets.chain(stats).collect();
+        self.sync_points.sort_by_key(|point| point.before);
     }
 
-    /// Behind which launch the gradient of each weight is complete, in that order.
-    fn complete(&self) -> Vec<(usize, usize)> {
+    /// Returns the weights in the order in which their gradients are complete, each with the last launch that adds to it.
+    fn gradient_ready_order(&self) -> Vec<(usize, usize)> {
         let gradient = |&id: &usize| (Fixed::part(id, Part::Gradient), id);
         let weights: HashMap<Buf, usize> = self.contributes.iter().map(gradient).collect();
-        let mut last: HashMap<usize, usize> = HashMap::new();
-        for (at, launch) in self.launches.iter().enumerate() {
-            last.extend(launch.buffers().iter().filter_map(|buf| weights.get(buf)).map(|&id| (id, at)));
+        let mut last_launches: HashMap<usize, usize> = HashMap::new();
+        for (index, launch) in self.launches.iter().enumerate() {
+            last_launches.extend(launch.buffers().iter().filter_map(|buf| weights.get(buf)).map(|&id| (id, index)));
         }
-        let mut complete: Vec<_> = last.into_iter().map(|(id, at)| (at, id)).collect();
-        complete.sort_unstable();
-        complete
+        let mut order: Vec<_> = last_launches.into_iter().map(|(id, index)| (index, id)).collect();
+        order.sort_unstable();
+        order
     }
 }
 
-fn buckets(complete: Vec<(usize, usize)>, least: usize, len: impl Fn(usize) -> usize) -> Vec<Bucket> {
-    let mut all: Vec<Bucket> = Vec::new();
-    let mut room = 0;
-    for (at, id) in complete {
-        match all.last_mut().filter(|_| room > 0) {
+/// Fills buckets in the given order until each has at least `min_size` values; the last one may have fewer.
+fn assign_buckets(ready_order: Vec<(usize, usize)>, min_size: usize, len: impl Fn(usize) -> usize) -> Vec<BucketPlan> {
+    let mut buckets: Vec<BucketPlan> = Vec::new();
+    let mut missing = 0;
+    for (launch, id) in ready_order {
+        match buckets.last_mut().filter(|_| missing > 0) {
             Some(bucket) => {
                 bucket.weights.push(id);
-                bucket.before = at + 1;
+                bucket.before = launch + 1;
             }
             None => {
-                room = least;
-                all.push(Bucket { before: at + 1, weights: vec![id] });
+                missing = min_size;
+                buckets.push(BucketPlan { before: launch + 1, weights: vec![id] });
             }
         }
-        room = room.saturating_sub(len(id));
+        missing = missing.saturating_sub(len(id));
     }
-    all
+    buckets
 }
 
 #[cfg(test)]
@@ -148,14 +150,14 @@ mod tests {
     #[test]
     fn buckets_are_full_and_in_order() {
         let complete = vec![(3, 7), (3, 9), (5, 2), (8, 1), (8, 4)];
-        let of = |least| {
-            let all = buckets(complete.clone(), least, |id| if id == 2 { 100 } else { 10 });
+        let assigned = |min_size| {
+            let all = assign_buckets(complete.clone(), min_size, |id| if id == 2 { 100 } else { 10 });
             all.into_iter().map(|bucket| (bucket.before, bucket.weights)).collect::<Vec<_>>()
         };
-        assert_eq!(of(20), [(4, vec![7, 9]), (6, vec![2]), (9, vec![1, 4])]);
-        assert_eq!(of(21), [(6, vec![7, 9, 2]), (9, vec![1, 4])]);
-        assert_eq!(of(1), [(4, vec![7]), (4, vec![9]), (6, vec![2]), (9, vec![1]), (9, vec![4])]);
-        assert_eq!(of(1000), [(9, vec![7, 9, 2, 1, 4])]);
-        assert!(buckets(Vec::new(), 5, |_| 1).is_empty());
+        assert_eq!(assigned(20), [(4, vec![7, 9]), (6, vec![2]), (9, vec![1, 4])]);
+        assert_eq!(assigned(21), [(6, vec![7, 9, 2]), (9, vec![1, 4])]);
+        assert_eq!(assigned(1), [(4, vec![7]), (4, vec![9]), (6, vec![2]), (9, vec![1]), (9, vec![4])]);
+        assert_eq!(assigned(1000), [(9, vec![7, 9, 2, 1, 4])]);
+        assert!(assign_buckets(Vec::new(), 5, |_| 1).is_empty());
     }
 }

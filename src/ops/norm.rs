@@ -107,8 +107,8 @@ impl Operator for Normalise {
             Some(_) => at.read_in(2, Some(Precision::Single))?.buf,
             None => at.constant(vec![0.0; node.shape.channels()]),
         };
-        if at.has_world() && p.over() == NormOver::Batch && !p.is_given() {
-            return self.forward_in_world(at, [x, scale, shift]);
+        if at.syncs_batch_norm() && p.over() == NormOver::Batch && !p.is_given() {
+            return self.forward_synced(at, [x, scale, shift]);
         }
         let groups = p.groups() as usize;
         let saved = match self.running {
@@ -172,8 +172,8 @@ impl Operator for Normalise {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(saved) = at.saved() else { return Ok(()) };
         let (p, node, x, weight) = (self.p, at.node, at.operand(0), at.operand(1).buf);
-        if at.has_world() && p.over() == NormOver::Batch && !p.is_given() {
-            return self.vjp_in_world(at, dy, saved.buf);
+        if at.syncs_batch_norm() && p.over() == NormOver::Batch && !p.is_given() {
+            return self.vjp_synced(at, dy, saved.buf);
         }
         let (dx, rule) = if at.wants(0) {
             at.destination(0, dy, at.flow(), Rule::Cast)?

@@ -3,7 +3,9 @@
 use super::{binary::like, sequence::places_left};
 use crate::{
     Parameter, TraceError, Var,
-    graph::{Buf, Context, Count, Gradient, Known, Operation, Operator, Rule, Target, input, mismatch, unary},
+    graph::{
+        Buf, Context, Gradient, Operation, Operator, Rule, SyncPayload, Target, ValueCount, input, mismatch, unary,
+    },
 };
 use gradscale_core::{
     amp::Precision,
@@ -126,10 +128,10 @@ impl Operator for NormFrames {
         let saved = self.both(at, [mean, variance])?;
         at.save(saved);
         let running = self.running.filter(|_| at.purpose().is_training());
-        let world = at.has_world().then(|| at.new_buffer(DType::F32, saved.len));
+        let world = at.syncs_batch_norm().then(|| at.new_buffer(DType::F32, saved.len));
         if let Some(unbiased) = world {
-            let known = Known::Moments { biased: saved.buf, unbiased: running.map(|_| unbiased.buf) };
-            at.meet(p.x()[3] as usize, Count::At(frames.count), known);
+            let payload = SyncPayload::Moments { biased: saved.buf, unbiased: running.map(|_| unbiased.buf) };
+            at.sync_batch_stats(p.x()[3] as usize, ValueCount::OnDevice(frames.count), payload);
         }
         at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
         if let (Some(running), Some(unbiased)) = (running, world) {
@@ -176,10 +178,10 @@ impl Operator for NormFrames {
         let all = like(at.node, BinaryOp::Mul, Broadcast::All)?;
         let weighted = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: plain.buf, b: normal, y });
         // Of all ranks come minus the means.
-        let (means, less) = if at.has_world() {
+        let (means, less) = if at.syncs_batch_norm() {
             let first = self.sum(at, ReduceOp::Sum, plain.buf, slot)?;
             let sums = [first, self.sum(at, ReduceOp::Sum, weighted, slot)?];
-            at.meet(p.x()[3] as usize, Count::At(frames.count), Known::Sums(sums));
+            at.sync_batch_stats(p.x()[3] as usize, ValueCount::OnDevice(frames.count), SyncPayload::Sums(sums));
             (sums, BinaryOp::Add)
         } else {
             let mean = self.mean(at, ReduceOp::Sum, plain.buf, frames.count, slot)?;

@@ -1,10 +1,12 @@
-//! Batch normalisation over the batches of all ranks. Each takes mean and variance of its own batch, and all put these
-//! together; then each normalises by what it is given, as in evaluation. So with the two sums of the backward pass.
+//! Synchronised batch normalisation (`SyncBatchNorm` in PyTorch): statistics are those of the batches of all ranks.
+//!
+//! Each rank computes mean and variance of its own batch, and the ranks combine them. Then each normalises by the combined
+//! statistics, as in evaluation. The two sums of the backward pass are combined in the same way.
 
 use super::norm::Normalise;
 use crate::{
     TraceError,
-    graph::{Buf, Context, Count, Gradient, Known, Operation, Rule, Target, Value, cast, unary},
+    graph::{Buf, Context, Gradient, Operation, Rule, SyncPayload, Target, Value, ValueCount, cast, unary},
 };
 use gradscale_core::{
     amp::Precision,
@@ -13,7 +15,7 @@ use gradscale_core::{
 };
 
 impl Normalise {
-    pub(super) fn forward_in_world(
+    pub(super) fn forward_synced(
         &self, at: &mut Context<'_, '_, '_>, [x, scale, shift]: [Buf; 3],
     ) -> Result<(), TraceError> {
         let (p, channels, len) = (self.p, at.node.shape.channels(), at.node.shape.len());
@@ -25,7 +27,11 @@ impl Normalise {
         at.emit(Operation::Norm { p, x, affine: None, saved: biased.buf, y: unused });
         let running = self.running.map(|running| (running, at.new_buffer(DType::F32, 2 * channels)));
         let unbiased = running.map(|(_, unbiased)| unbiased.buf);
-        at.meet(channels, Count::Of(p.size()), Known::Moments { biased: biased.buf, unbiased });
+        at.sync_batch_stats(
+            channels,
+            ValueCount::Static(p.size()),
+            SyncPayload::Moments { biased: biased.buf, unbiased },
+        );
         at.save(biased);
         let p = p.given();
         at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: biased.buf, y })?;
@@ -36,9 +42,7 @@ impl Normalise {
     }
 
     /// With m the means over all values, dx is what it is by given statistics of dy − m(dy) − x̂ · m(dy · x̂).
-    pub(super) fn vjp_in_world(
-        &self, at: &mut Context<'_, '_, '_>, dy: Gradient, saved: Buf,
-    ) -> Result<(), TraceError> {
+    pub(super) fn vjp_synced(&self, at: &mut Context<'_, '_, '_>, dy: Gradient, saved: Buf) -> Result<(), TraceError> {
         let (p, channels, len) = (self.p.given(), at.node.shape.channels(), at.node.shape.len());
         let (x, weight) = (at.operand(0), at.operand(1).buf);
         let by = NormSaved { x: x.buf, saved, weight: Some(weight) };
@@ -55,7 +59,7 @@ impl Normalise {
             return Ok(());
         }
         let sums = sums.map(|sum| sum.buf);
-        at.meet(channels, Count::Of(p.size()), Known::Sums(sums));
+        at.sync_batch_stats(channels, ValueCount::Static(p.size()), SyncPayload::Sums(sums));
         let rest = at.emit_temporary(len, dy.slot, |y| cast(dy.value.buf, y));
         let less = Target { add: true, ..Target::keep(Value::single(rest, len), dy.slot) };
         at.emit(Operation::Norm { p, x: x.buf, affine: Some(sums), saved, y: less });

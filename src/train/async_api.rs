@@ -2,7 +2,7 @@
 //! the program has returned to it. Every method here does what its namesake does, which blocks on it.
 //!
 //! On the CPU and on CUDA these futures are ready at their first poll. One that is dropped before its end leaves a step half
-//! done: go on from a checkpoint then. Training on several ranks ([`Trainer::step_parts`]) and checkpoints block.
+//! done: go on from a checkpoint then. Training on several ranks ([`Trainer::step_micro_batches`]) and checkpoints block.
 
 use crate::{
     Error, Tensor, Var,

@@ -12,7 +12,7 @@ pub use step::{Attempt, ExponentsAfter, Gradients, Repeated, Skipped, StepOutcom
 
 use crate::{
     Difference, Error, Layers, Method, Parameters, Scaling,
-    distributed::BatchStatistics,
+    distributed::BatchNormScope,
     exec::Executor,
     graph::{Fixed, Operation, Part, STATES, Target, Value, cast},
     optim::Optimizer,
@@ -128,8 +128,8 @@ struct Settings {
     momentum: f32,
     /// Whether they follow each call of a layer by itself.
     each_call: bool,
-    /// Of which batch batch norm takes mean and variance.
-    batch_statistics: BatchStatistics,
+    /// Samples over which batch norm computes its statistics.
+    batch_norm_scope: BatchNormScope,
     /// The least that every step observes.
     least: Detail,
 }
@@ -190,14 +190,14 @@ impl<B: Backend> Trainer<B> {
             keep: false,
             momentum: 0.9,
             each_call: false,
-            batch_statistics: BatchStatistics::Rank,
+            batch_norm_scope: BatchNormScope::Rank,
             least: Detail::Counts,
         };
         let steps = vec![0; optimizer.group_count()];
         let hyperparameters = optimizer.hyperparameters(&steps, settings.momentum);
         let exec =
             Executor::new(device, parameters.fixed(), sites.len(), hyperparameters.len()).map_err(Error::Device)?;
-        let ranks = Ranks::alone(parameters.all.len());
+        let ranks = Ranks::single(parameters.all.len());
         let mut trainer = Self {
             exec,
             settings,

@@ -9,7 +9,7 @@ use gradscale::{
         backend::{Backend, DType, Data, DataMut, Wire},
         cast::{Round, f16_from_f64},
     },
-    distributed::{Exchange, Group, Route, Threads},
+    distributed::{GradTransport, Group, ReduceMode, Threads},
     nn::{Linear, Module},
     optim::Sgd,
 };
@@ -122,16 +122,16 @@ pub fn sums_are_exact(devices: &[impl Fn() -> Cuda + Sync]) {
 }
 
 /// What some steps leave, and how gradients went.
-fn train(device: Cuda, group: Group, exchange: Exchange) -> (Vec<u8>, Route) {
+fn train(device: Cuda, group: Group, exchange: ReduceMode) -> (Vec<u8>, GradTransport) {
     let mut parameters = Parameters::seeded(7);
     let scope = &mut parameters.at("net");
     let (first, second) = (Linear::new(&mut scope.at("first"), 8, 16), Linear::new(&mut scope.at("second"), 16, 4));
     let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.1) };
     let trainer = Trainer::new(device, parameters, optimizer, Method::mixed()).expect("a trainer");
-    let mut trainer = trainer.with_exchange(exchange).distributed(group).expect("ranks");
-    trainer.measure_exchange(12).expect("an answer");
+    let mut trainer = trainer.with_reduce_mode(exchange).join_group(group).expect("ranks");
+    trainer.measure_reduce_modes(12).expect("an answer");
     for step in 0..4 {
-        let taken = trainer.step_parts(12, |trainer, number| {
+        let taken = trainer.step_micro_batches(12, |trainer, number| {
             let x: Vec<f32> = part(12 * step + number, 16).iter().map(|x| x.clamp(-2.0, 2.0)).collect();
             let labels = [(number % 4) as u8, (step % 4) as u8];
             let batch = [Input::f32([2, 8], &x), Input::u8([2], &labels)];
@@ -139,22 +139,22 @@ fn train(device: Cuda, group: Group, exchange: Exchange) -> (Vec<u8>, Route) {
         });
         assert!(taken.expect("a step").skipped.is_none());
     }
-    let route = trainer.route().clone();
+    let route = trainer.grad_transport().clone();
     (trainer.save(&BTreeMap::new()).expect("a checkpoint"), route)
 }
 
 /// A training of each of these worlds, whose gradients go from GPU to GPU, beside one rank whose do not.
 pub fn trainings_are_the_same(devices: &[impl Fn() -> Cuda + Sync], worlds: &[usize]) {
-    let (alone, route) = train(devices[0]().without_nccl(), Group::alone(), Exchange::Exact);
-    assert_eq!(route, Route::Host(None));
+    let (alone, route) = train(devices[0]().without_nccl(), Group::single_rank(), ReduceMode::ExactF16);
+    assert_eq!(route, GradTransport::Host(None));
     for &ranks in worlds {
-        for exchange in Exchange::ALL {
+        for exchange in ReduceMode::ALL {
             let all = world(ranks, |rank, threads| train(devices[rank](), Group::new(threads), exchange));
             for (rank, (checkpoint, route)) in all.iter().enumerate() {
-                assert_eq!(*route, Route::Devices("NCCL"), "rank {rank} of {ranks}");
+                assert_eq!(*route, GradTransport::Device("NCCL"), "rank {rank} of {ranks}");
                 match exchange {
-                    Exchange::Exact => assert!(*checkpoint == alone, "rank {rank} of {ranks}: another checkpoint"),
-                    Exchange::Fast => assert!(*checkpoint == all[0].0, "rank {rank} of {ranks}: not as rank 0"),
+                    ReduceMode::ExactF16 => assert!(*checkpoint == alone, "rank {rank} of {ranks}: another checkpoint"),
+                    ReduceMode::NativeF32 => assert!(*checkpoint == all[0].0, "rank {rank} of {ranks}: not as rank 0"),
                 }
             }
             println!("{ranks} ranks by NCCL, {exchange}: the same checkpoint");

@@ -3,7 +3,7 @@
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     core::backend::Backend,
-    distributed::{BatchStatistics, Group, Threads},
+    distributed::{BatchNormScope, Group, Threads},
     nn::{BatchNorm, Linear, Module},
     optim::Adam,
 };
@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fmt::Debug, thread};
 type Trained = (Vec<Vec<i32>>, Vec<u8>);
 
 fn train<B: Backend<Error: Debug + 'static>>(
-    device: B, group: Group, (divided, of): (bool, BatchStatistics),
+    device: B, group: Group, (divided, of): (bool, BatchNormScope),
 ) -> Result<Trained, Error<B::Error>> {
     let mut parameters = Parameters::seeded(5);
     let scope = &mut parameters.at("net");
@@ -24,11 +24,11 @@ fn train<B: Backend<Error: Debug + 'static>>(
     let method: Method = "gs:exact,interval=1".parse().expect("a method");
     let trainer = Trainer::new(device, parameters, Adam::new(0.01), method)?;
     let trainer = if divided { trainer.with_sharded_optimizer() } else { trainer };
-    let parts = if of == BatchStatistics::World { 2 } else { 4 };
-    let mut trainer = trainer.with_batch_statistics(of).distributed(group)?;
+    let parts = if of == BatchNormScope::World { 2 } else { 4 };
+    let mut trainer = trainer.with_batch_norm_scope(of).join_group(group)?;
     let mut exponents = Vec::new();
     for step in 0..6 {
-        let outcome = trainer.step_parts(parts, |trainer, part| {
+        let outcome = trainer.step_micro_batches(parts, |trainer, part| {
             let number = |k: u32| (k + 64 * (part + 4 * step)).wrapping_mul(2_654_435_761) >> 16;
             let x: Vec<f32> = (0..64).map(|k| number(k) as f32 / 32768.0 - 1.0).collect();
             let labels: Vec<u8> = (0..8).map(|k| (number(k + 99) % 4) as u8).collect();
@@ -45,7 +45,7 @@ fn train<B: Backend<Error: Debug + 'static>>(
 }
 
 fn both<T: Send>(
-    gpu: impl Fn() -> Wgpu + Sync, told: (bool, BatchStatistics), end: impl Fn(Result<Trained, String>) -> T + Sync,
+    gpu: impl Fn() -> Wgpu + Sync, told: (bool, BatchNormScope), end: impl Fn(Result<Trained, String>) -> T + Sync,
 ) -> [T; 2] {
     let [first, second] = Threads::world(2).try_into().expect("two");
     thread::scope(|scope| {
@@ -61,11 +61,11 @@ fn both<T: Send>(
 /// They decide from the same rows, and each weight is updated by one of them for both, so nothing drifts apart. Where each
 /// updates all, they are refused: drivers on a processor may round as the CPU does, but none promises it.
 pub fn a_cpu_and_a_gpu(gpu: impl Fn() -> Wgpu + Sync) {
-    for of in BatchStatistics::ALL {
+    for of in BatchNormScope::ALL {
         let [here, there] = both(&gpu, (true, of), |trained| trained.expect("a training"));
         assert!(here == there, "ranks have drifted apart: {:?} and {:?}", here.0, there.0);
         assert!(here.0.iter().all(|exponents| exponents.len() == 3), "{:?}", here.0);
     }
-    let words = both(&gpu, (false, BatchStatistics::Rank), |trained| trained.expect_err("two kinds"));
+    let words = both(&gpu, (false, BatchNormScope::Rank), |trained| trained.expect_err("two kinds"));
     assert!(words[0] == words[1] && words[0].starts_with("rank 1 has another device than rank 0: "), "{words:?}");
 }

@@ -24,10 +24,10 @@ impl GradientTraffic {
     pub fn between(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
         (group.size() > 1).then(|| Self {
             ranks: group.size(),
-            sent: after.sent - before.sent,
-            received: after.received - before.received,
-            seconds: (after.time - before.time).as_secs_f64(),
-            hidden: (after.hidden().saturating_sub(before.hidden())).as_secs_f64(),
+            sent: after.sent_bytes - before.sent_bytes,
+            received: after.received_bytes - before.received_bytes,
+            seconds: (after.comm_time - before.comm_time).as_secs_f64(),
+            hidden: (after.overlapped_time().saturating_sub(before.overlapped_time())).as_secs_f64(),
         })
     }
 }

@@ -40,7 +40,7 @@ use crate::{
 use clap::ValueEnum;
 use gradscale::{
     Method, PlanRow,
-    distributed::{BatchStatistics, Exchange, Group, Overlap},
+    distributed::{BatchNormScope, Group, Overlap, ReduceMode},
     optim::Optimizer,
 };
 use safetensors::SafeTensors;
@@ -266,21 +266,21 @@ pub struct DistributedOptions {
     /// The ranks.
     pub group: Group,
     /// Reduce mode of gradients. `None` measures the modes and takes the fastest.
-    pub exchange: Option<Exchange>,
+    pub exchange: Option<ReduceMode>,
     /// Overlap of communication and backward pass.
     pub overlap: Overlap,
     /// Whether optimizer state is sharded over the ranks (`ZeRO` stage 1).
     pub sharded: bool,
     /// Batch over which batch norm computes mean and variance.
-    pub batch_statistics: BatchStatistics,
+    pub batch_statistics: BatchNormScope,
 }
 
 impl DistributedOptions {
     /// One rank.
     #[must_use]
     pub const fn alone() -> Self {
-        let (exchange, batch_statistics) = (Some(Exchange::Exact), BatchStatistics::Rank);
-        Self { group: Group::alone(), exchange, overlap: Overlap::Off, sharded: false, batch_statistics }
+        let (exchange, batch_statistics) = (Some(ReduceMode::ExactF16), BatchNormScope::Rank);
+        Self { group: Group::single_rank(), exchange, overlap: Overlap::Off, sharded: false, batch_statistics }
     }
 }
 

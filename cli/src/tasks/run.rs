@@ -14,7 +14,7 @@ use gradscale::{
     Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters,
     Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
     core::{backend::Backend, stats::Detail},
-    distributed::{Measured, Route, Traffic},
+    distributed::{GradTransport, ReduceTimings, Traffic},
     optim::Optimizer,
     sites::LossScaleWarning,
 };
@@ -206,10 +206,10 @@ pub trait TrainingRun {
     fn traffic(&self) -> Traffic;
 
     /// Measured time of each gradient transport, if none was chosen by the user.
-    fn measured(&self) -> Option<Measured>;
+    fn measured(&self) -> Option<ReduceTimings>;
 
     /// Transport of gradients between ranks.
-    fn route(&self) -> &Route;
+    fn route(&self) -> &GradTransport;
 
     /// Memory on the device, in bytes.
     fn memory(&self) -> MemoryReport;
@@ -282,7 +282,7 @@ struct Training<B: Backend, T: TrainingTask> {
     trainer: Trainer<B>,
     cut: Option<MicroBatching>,
     /// What the ways of gradients were found to take, if that was asked.
-    measured: Option<Measured>,
+    measured: Option<ReduceTimings>,
     /// The next step's batch.
     ahead: Option<T::Batch>,
     /// What taking it took.
@@ -403,12 +403,12 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
         self.trainer.traffic()
     }
 
-    fn measured(&self) -> Option<Measured> {
+    fn measured(&self) -> Option<ReduceTimings> {
         self.measured
     }
 
-    fn route(&self) -> &Route {
-        self.trainer.route()
+    fn route(&self) -> &GradTransport {
+        self.trainer.grad_transport()
     }
 
     fn memory(&self) -> MemoryReport {

@@ -1,11 +1,11 @@
 //! Ranks of MPI: processes that `mpirun`, `srun` or a batch system has started, on one machine or several.
 //!
-//! MPI wants to be called by the thread that began it, and handles of its communicators stay there; so it has a thread of
-//! its own, which lives as long as this does.
+//! MPI is called by the thread that initialized it, and handles of its communicators stay on that thread. Therefore it has
+//! a dedicated thread, which lives as long as [`Mpi`].
 
 mod timeout;
 
-use crate::distributed::{Communicator, ParallelError};
+use crate::distributed::{Communicator, DistributedError};
 use ::mpi::{
     Count, Threading,
     collective::{CommunicatorCollectives, SystemOperation},
@@ -18,99 +18,99 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use timeout::Patience;
+use timeout::TimeoutMonitor;
 
-/// What the thread is asked.
-enum Asked {
-    /// One message is for all.
-    Same(Vec<u8>),
-    /// Each rank gets its own.
-    Each(Vec<Vec<u8>>),
-    /// To be added.
+/// Collective that the MPI thread is to run.
+enum Request {
+    /// All-gather: one message for all ranks.
+    Gather(Vec<u8>),
+    /// All-to-all: one message for each rank.
+    Exchange(Vec<Vec<u8>>),
+    /// All-reduce: values to be summed over all ranks.
     Sum(Vec<f32>),
 }
 
-/// What it answers.
-enum Answer {
+/// Result of a collective.
+enum Reply {
     Bytes(Vec<Vec<u8>>),
     Sum(Vec<f32>),
 }
 
-/// All ranks of the world that this process was started in.
+/// Communicator over all ranks that the launcher of this process has started.
 #[derive(Debug)]
 pub struct Mpi {
     rank: usize,
     size: usize,
-    /// How long others are waited for.
-    limit: Duration,
-    /// Closed by the end of this.
-    ask: Option<Sender<(Asked, Duration)>>,
-    answers: Receiver<Result<Answer, ParallelError>>,
+    /// Maximum time to wait for other ranks.
+    timeout: Duration,
+    /// Closed when this is dropped, which ends the thread.
+    requests: Option<Sender<(Request, Duration)>>,
+    replies: Receiver<Result<Reply, DistributedError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Mpi {
-    /// How long a rank is waited for, unless told: what PyTorch gives NCCL.
-    pub const LIMIT: Duration = Duration::from_secs(600);
+    /// Default time-out for a rank: that of PyTorch for NCCL, 10 minutes.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// Joins the world; alone, if the process was not started by `mpirun` or its kin. Once in a process. All ranks must
-    /// drop it in the end: a process that ends without that takes the others with it.
+    /// Connects to the ranks of the launcher; a process without launcher is a world of one rank. Call it once per process.
+    /// All ranks must drop the result in the end, because a process that exits without it ends the others too.
     ///
     /// # Errors
     /// MPI has been begun in this process before.
-    pub fn world() -> Result<Self, ParallelError> {
-        let (ask, asked) = channel::<(Asked, Duration)>();
-        let (answer, answers) = channel();
-        let (place, places) = channel();
+    pub fn world() -> Result<Self, DistributedError> {
+        let (requests, request) = channel::<(Request, Duration)>();
+        let (reply, replies) = channel();
+        let (world_info, buffers) = channel();
         let thread = thread::spawn(move || {
             let Some((universe, _)) = ::mpi::initialize_with_threading(Threading::Funneled) else { return };
             let world = universe.world();
-            place.send((world.rank(), world.size())).ok();
-            while let Ok((asked, limit)) = asked.recv() {
-                let patience = Patience::new(&world, limit, |silent| {
-                    answer.send(Err(silent)).ok();
+            world_info.send((world.rank(), world.size())).ok();
+            while let Ok((request, timeout)) = request.recv() {
+                let monitor = TimeoutMonitor::new(&world, timeout, |error| {
+                    reply.send(Err(error)).ok();
                 });
-                if answer.send(exchange(&world, asked, &patience)).is_err() {
+                if reply.send(run_collective(&world, request, &monitor)).is_err() {
                     break;
                 }
             }
         });
-        let begun = || ParallelError::Transport("MPI was begun in this process before".to_owned());
-        let (rank, size) = places.recv().map_err(|_| begun())?;
-        let (rank, size) = (number(rank), number(size));
-        Ok(Self { rank, size, limit: Self::LIMIT, ask: Some(ask), answers, thread: Some(thread) })
+        let begun = || DistributedError::Transport("MPI was begun in this process before".to_owned());
+        let (rank, size) = buffers.recv().map_err(|_| begun())?;
+        let (rank, size) = (to_usize(rank), to_usize(size));
+        Ok(Self { rank, size, timeout: Self::DEFAULT_TIMEOUT, requests: Some(requests), replies, thread: Some(thread) })
     }
 
-    /// Waits so long for other ranks and no longer, a second at least: whoever has not come by then is said to be silent
-    /// ([`ParallelError::Silent`]), and nothing can be exchanged any more. [`Mpi::LIMIT`] unless told.
+    /// Sets the time-out, at least one second; the default is [`Mpi::DEFAULT_TIMEOUT`]. Ranks that do not respond within it
+    /// are reported ([`DistributedError::Timeout`]), and no further collective is possible.
     #[must_use]
-    pub fn with_limit(mut self, limit: Duration) -> Self {
-        self.limit = limit.max(Duration::from_secs(1));
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.max(Duration::from_secs(1));
         self
     }
 
-    fn asked(&mut self, what: Asked) -> Result<Answer, ParallelError> {
-        let over = || ParallelError::Transport("MPI has ended".to_owned());
-        self.ask.as_ref().ok_or_else(over)?.send((what, self.limit)).map_err(|_| over())?;
-        let answer = self.answers.recv().map_err(|_| over())?;
-        if let Err(ParallelError::Silent { .. }) = answer {
+    fn submit(&mut self, request: Request) -> Result<Reply, DistributedError> {
+        let over = || DistributedError::Transport("MPI has ended".to_owned());
+        self.requests.as_ref().ok_or_else(over)?.send((request, self.timeout)).map_err(|_| over())?;
+        let reply = self.replies.recv().map_err(|_| over())?;
+        if let Err(DistributedError::Timeout { .. }) = reply {
             // The thread goes on waiting: what was begun cannot be taken back.
-            (self.ask, self.thread) = (None, None);
+            (self.requests, self.thread) = (None, None);
         }
-        answer
+        reply
     }
 
-    fn bytes(&mut self, what: Asked) -> Result<Vec<Vec<u8>>, ParallelError> {
-        match self.asked(what)? {
-            Answer::Bytes(bytes) => Ok(bytes),
-            Answer::Sum(_) => Ok(Vec::new()),
+    fn submit_for_messages(&mut self, request: Request) -> Result<Vec<Vec<u8>>, DistributedError> {
+        match self.submit(request)? {
+            Reply::Bytes(bytes) => Ok(bytes),
+            Reply::Sum(_) => Ok(Vec::new()),
         }
     }
 }
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        self.ask = None;
+        self.requests = None;
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -124,28 +124,28 @@ impl Communicator for Mpi {
         self.size
     }
 
-    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        self.bytes(Asked::Same(mine.to_vec()))
+    fn all_gather(&mut self, local: &[u8]) -> Result<Vec<Vec<u8>>, DistributedError> {
+        self.submit_for_messages(Request::Gather(local.to_vec()))
     }
 
-    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        self.bytes(Asked::Each(to.to_vec()))
+    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, DistributedError> {
+        self.submit_for_messages(Request::Exchange(to.to_vec()))
     }
 
-    fn all_reduce(&mut self, values: &mut Vec<f32>) -> Result<(), ParallelError> {
-        if let Answer::Sum(sum) = self.asked(Asked::Sum(std::mem::take(values)))? {
+    fn all_reduce(&mut self, values: &mut Vec<f32>) -> Result<(), DistributedError> {
+        if let Reply::Sum(sum) = self.submit(Request::Sum(std::mem::take(values)))? {
             *values = sum;
         }
         Ok(())
     }
 }
 
-fn number(count: Count) -> usize {
+fn to_usize(count: Count) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Where messages of these lengths begin, side by side, and where the last ends.
-fn starts(counts: &[Count]) -> Result<(Vec<Count>, usize), ParallelError> {
+/// Returns the displacements of contiguous messages of these lengths, and the end of the last one.
+fn displacements(counts: &[Count]) -> Result<(Vec<Count>, usize), DistributedError> {
     let mut end: Count = 0;
     let all = counts.iter().map(|count| {
         let start = end;
@@ -153,55 +153,55 @@ fn starts(counts: &[Count]) -> Result<(Vec<Count>, usize), ParallelError> {
         Some(start)
     });
     let all: Option<Vec<Count>> = all.collect();
-    all.map(|all| (all, number(end))).ok_or_else(long)
+    all.map(|all| (all, to_usize(end))).ok_or_else(message_too_long)
 }
 
-fn long() -> ParallelError {
-    ParallelError::Transport("a message of more than 2^31 − 1 bytes".to_owned())
+fn message_too_long() -> DistributedError {
+    DistributedError::Transport("a message of more than 2^31 − 1 bytes".to_owned())
 }
 
-/// Lengths first, then bytes.
-fn exchange(
-    world: &impl CommunicatorCollectives, asked: Asked, patience: &Patience<'_>,
-) -> Result<Answer, ParallelError> {
-    let length = |one: &Vec<u8>| Count::try_from(one.len()).map_err(|_| long());
-    let mut counts: Vec<Count> = vec![0; number(world.size())];
-    let received = match asked {
-        Asked::Same(mine) => {
-            let count = length(&mine)?;
-            scope(|scope| patience.wait(world.immediate_all_gather_into(scope, &count, &mut counts[..])));
-            let (starts, end) = starts(&counts)?;
+/// Runs a collective: lengths are exchanged first, then bytes.
+fn run_collective(
+    world: &impl CommunicatorCollectives, request: Request, monitor: &TimeoutMonitor<'_>,
+) -> Result<Reply, DistributedError> {
+    let length = |one: &Vec<u8>| Count::try_from(one.len()).map_err(|_| message_too_long());
+    let mut counts: Vec<Count> = vec![0; to_usize(world.size())];
+    let received = match request {
+        Request::Gather(local) => {
+            let count = length(&local)?;
+            scope(|scope| monitor.wait(world.immediate_all_gather_into(scope, &count, &mut counts[..])));
+            let (starts, end) = displacements(&counts)?;
             let mut received = vec![0; end];
-            let mut places = PartitionMut::new(&mut received[..], &counts[..], &starts[..]);
+            let mut buffers = PartitionMut::new(&mut received[..], &counts[..], &starts[..]);
             scope(|scope| {
-                patience.wait(world.immediate_all_gather_varcount_into(scope, &mine[..], &mut places));
+                monitor.wait(world.immediate_all_gather_varcount_into(scope, &local[..], &mut buffers));
             });
             received
         }
-        Asked::Each(to) => {
-            let mine = to.iter().map(length).collect::<Result<Vec<_>, _>>()?;
-            scope(|scope| patience.wait(world.immediate_all_to_all_into(scope, &mine[..], &mut counts[..])));
-            let ((from, _), (starts, end)) = (starts(&mine)?, starts(&counts)?);
+        Request::Exchange(to) => {
+            let local = to.iter().map(length).collect::<Result<Vec<_>, _>>()?;
+            scope(|scope| monitor.wait(world.immediate_all_to_all_into(scope, &local[..], &mut counts[..])));
+            let ((from, _), (starts, end)) = (displacements(&local)?, displacements(&counts)?);
             let (bytes, mut received) = (to.concat(), vec![0; end]);
-            let sent = Partition::new(&bytes[..], &mine[..], &from[..]);
-            let mut places = PartitionMut::new(&mut received[..], &counts[..], &starts[..]);
+            let sent = Partition::new(&bytes[..], &local[..], &from[..]);
+            let mut buffers = PartitionMut::new(&mut received[..], &counts[..], &starts[..]);
             scope(|scope| {
-                patience.wait(world.immediate_all_to_all_varcount_into(scope, &sent, &mut places));
+                monitor.wait(world.immediate_all_to_all_varcount_into(scope, &sent, &mut buffers));
             });
             received
         }
-        Asked::Sum(mine) => {
-            let mut sum = vec![0f32; mine.len()];
+        Request::Sum(local) => {
+            let mut sum = vec![0f32; local.len()];
             let add = SystemOperation::sum();
-            scope(|scope| patience.wait(world.immediate_all_reduce_into(scope, &mine[..], &mut sum[..], add)));
-            return Ok(Answer::Sum(sum));
+            scope(|scope| monitor.wait(world.immediate_all_reduce_into(scope, &local[..], &mut sum[..], add)));
+            return Ok(Reply::Sum(sum));
         }
     };
     let mut rest = &received[..];
     let split = |count: &Count| {
-        let (one, behind) = rest.split_at(number(*count));
+        let (one, behind) = rest.split_at(to_usize(*count));
         rest = behind;
         one.to_vec()
     };
-    Ok(Answer::Bytes(counts.iter().map(split).collect()))
+    Ok(Reply::Bytes(counts.iter().map(split).collect()))
 }

@@ -1,34 +1,34 @@
-//! Ranks that are threads of one process.
+//! Transport between threads of one process, each of which is a rank.
 
-use crate::distributed::{Communicator, ParallelError};
+use crate::distributed::{Communicator, DistributedError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What each rank sends to each, by sender.
-type Sent = Arc<Vec<Vec<Vec<u8>>>>;
+/// Messages from each rank to each rank, by sender.
+type Messages = Arc<Vec<Vec<Vec<u8>>>>;
 
 #[derive(Default)]
 struct State {
     round: u64,
     waiting: Vec<Option<Vec<Vec<u8>>>>,
-    /// Of the round before.
-    done: Sent,
-    gone: Option<usize>,
+    /// Messages of the last complete round.
+    done: Messages,
+    lost: Option<usize>,
 }
 
-struct Meeting {
+struct SharedRound {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Meeting {
-    fn locked(&self) -> MutexGuard<'_, State> {
+impl SharedRound {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A rank that is a thread. When it is dropped, whoever waits for it gets an error.
+/// Communicator of one thread. When it is dropped, ranks that wait for it get an error.
 pub struct Threads {
-    meeting: Arc<Meeting>,
+    shared: Arc<SharedRound>,
     rank: usize,
     size: usize,
 }
@@ -40,30 +40,30 @@ impl std::fmt::Debug for Threads {
 }
 
 impl Threads {
-    /// So many ranks, by number: one for each thread.
+    /// Returns `size` connected ranks in order, one for each thread.
     #[must_use]
     pub fn world(size: usize) -> Vec<Self> {
         let state = State { waiting: vec![None; size], ..State::default() };
-        let meeting = Arc::new(Meeting { state: Mutex::new(state), changed: Condvar::new() });
-        (0..size).map(|rank| Self { meeting: meeting.clone(), rank, size }).collect()
+        let shared = Arc::new(SharedRound { state: Mutex::new(state), changed: Condvar::new() });
+        (0..size).map(|rank| Self { shared: shared.clone(), rank, size }).collect()
     }
 
-    /// Waits for all, and returns what they sent.
-    fn meet(&self, mine: Vec<Vec<u8>>) -> Result<Sent, ParallelError> {
-        let mut state = self.meeting.locked();
+    /// Waits for the messages of all ranks and returns them.
+    fn exchange_messages(&self, local: Vec<Vec<u8>>) -> Result<Messages, DistributedError> {
+        let mut state = self.shared.lock();
         let round = state.round;
-        state.waiting[self.rank] = Some(mine);
+        state.waiting[self.rank] = Some(local);
         if state.waiting.iter().all(Option::is_some) {
             state.done = Arc::new(state.waiting.iter_mut().filter_map(Option::take).collect());
             state.round += 1;
-            self.meeting.changed.notify_all();
+            self.shared.changed.notify_all();
             return Ok(state.done.clone());
         }
         while state.round == round {
-            if let Some(rank) = state.gone {
-                return Err(ParallelError::Gone(rank));
+            if let Some(rank) = state.lost {
+                return Err(DistributedError::PeerLost(rank));
             }
-            state = self.meeting.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(state.done.clone())
     }
@@ -71,8 +71,8 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.meeting.locked().gone.get_or_insert(self.rank);
-        self.meeting.changed.notify_all();
+        self.shared.lock().lost.get_or_insert(self.rank);
+        self.shared.changed.notify_all();
     }
 }
 
@@ -85,13 +85,13 @@ impl Communicator for Threads {
         self.size
     }
 
-    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let all = self.meet(vec![mine.to_vec()])?;
-        Ok(all.iter().map(|of| of.first().cloned().unwrap_or_default()).collect())
+    fn all_gather(&mut self, local: &[u8]) -> Result<Vec<Vec<u8>>, DistributedError> {
+        let all = self.exchange_messages(vec![local.to_vec()])?;
+        Ok(all.iter().map(|messages| messages.first().cloned().unwrap_or_default()).collect())
     }
 
-    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        let all = self.meet(to.to_vec())?;
-        Ok(all.iter().map(|of| of.get(self.rank).cloned().unwrap_or_default()).collect())
+    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, DistributedError> {
+        let all = self.exchange_messages(to.to_vec())?;
+        Ok(all.iter().map(|messages| messages.get(self.rank).cloned().unwrap_or_default()).collect())
     }
 }

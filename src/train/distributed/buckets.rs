@@ -1,116 +1,115 @@
-//! Gradients that travel while the backward pass goes on.
+//! Gradient buckets, whose all-reduce overlaps with the backward pass (as in PyTorch's DDP).
 //!
-//! The last part of a rank stops where the gradients of a bucket are there, adds them to those of its other parts, and
-//! sends them ahead: at their exponents, though only the end of the step says whether these fit and whether there is a step
-//! at all. If not, they are thrown away. All that is sent ahead is sent before rows are compared, in the order of the
-//! buckets, on every rank; what cannot be, since it has no exponent yet, is sent behind.
+//! The last micro-batch of a rank pauses when the gradients of a bucket are complete, adds them to those of its other
+//! micro-batches, and starts their all-reduce at the exponents of the last step. Only the end of the step decides whether
+//! these exponents fit, and whether the step is taken at all. If not, the reduced gradients are discarded.
+//!
+//! All ranks start buckets in the same order and before they compare statistics. A bucket without exponents, as in the first
+//! step, is reduced after the backward pass.
 
 use crate::{
     Error,
-    distributed::{BatchStatistics, Exchange, ParallelError, Route, Sums},
-    graph::{Joint, Purpose},
+    distributed::{BatchNormScope, DistributedError, GradSums, GradTransport, ReduceMode},
+    graph::{DistributedPlan, Purpose},
     train::{
         Gradients, Trainer,
         distributed::{
-            Turn,
-            grad_reduce::{Added, Parcel, Travels},
+            MicroBatch,
+            grad_reduce::{Bucket, BucketState, GradAccumulator},
         },
     },
 };
 use gradscale_core::backend::Backend;
 use pollster::block_on;
 
-/// The parts of a step, on this rank.
-#[derive(Debug, Default)]
-pub(in crate::train) struct Parts {
-    /// Of all ranks.
-    pub count: u32,
-    /// Whether this rank's last is in progress.
-    pub last: bool,
-    /// Their gradients, once there are some.
-    pub added: Option<Added>,
-}
-
 impl<B: Backend> Trainer<B> {
-    /// What of a program is for other ranks.
-    pub(in crate::train) fn joint(&self) -> Joint {
+    /// Returns the settings of distributed training that change a program.
+    pub(in crate::train) fn distributed_plan(&self) -> DistributedPlan {
         if self.ranks.group.size() == 1 {
-            return Joint::default();
+            return DistributedPlan::default();
         }
         let weights = self.parameters.weights().map(|id| self.parameters.len(id)).sum();
-        let together = match self.ranks.route {
-            Route::Host(_) => self.ranks.overlap.together(weights),
-            Route::Devices(_) => None,
+        let bucket_size = match self.ranks.grad_transport {
+            GradTransport::Host(_) => self.ranks.overlap.bucket_size(weights),
+            GradTransport::Device(_) => None,
         };
-        Joint { world: self.settings.batch_statistics == BatchStatistics::World, together }
+        DistributedPlan { sync_batch_norm: self.settings.batch_norm_scope == BatchNormScope::World, bucket_size }
     }
 
-    /// What was sent ahead is the gradients of one pass.
-    pub(in crate::train) fn check_one_pass(&self, program: usize) -> Result<(), Error<B::Error>> {
-        let Some(Added::Host(parcels)) = &self.ranks.parts.added else { return Ok(()) };
+    /// Checks that a micro-batch is a single backward pass if its buckets were reduced during that pass.
+    pub(in crate::train) fn check_single_pass(&self, program: usize) -> Result<(), Error<B::Error>> {
+        let Some(GradAccumulator::Host(buckets)) = &self.ranks.micro_batches.accumulator else { return Ok(()) };
         let trains = matches!(self.exec.program(program).purpose, Purpose::Train { .. });
-        if trains && parcels.iter().any(|parcel| matches!(parcel.travels, Travels::Ahead(_))) {
-            return Err(ParallelError::Part("is one pass: cut the step into more parts").into());
+        if trains && buckets.iter().any(|bucket| matches!(bucket.state, BucketState::InFlight(_))) {
+            return Err(DistributedError::InvalidMicroBatch("is one pass: cut the step into more parts").into());
         }
         Ok(())
     }
 
-    /// Sends a bucket's gradients, which are there, if those of no other part are to be added.
-    pub(in crate::train) async fn send_ahead(&mut self, program: usize, bucket: usize) -> Result<(), Error<B::Error>> {
-        if self.ranks.turn == Turn::Whole || !self.ranks.parts.last {
+    /// Starts the all-reduce of a complete bucket, if this is the last micro-batch of the rank.
+    pub(in crate::train) async fn launch_bucket(
+        &mut self, program: usize, bucket: usize,
+    ) -> Result<(), Error<B::Error>> {
+        if self.ranks.micro_batch == MicroBatch::Single || !self.ranks.micro_batches.is_last {
             return Ok(());
         }
-        let mut added = match self.ranks.parts.added.take() {
-            Some(added) => added,
-            None => self.begin_sums(program)?,
+        let mut accumulator = match self.ranks.micro_batches.accumulator.take() {
+            Some(accumulator) => accumulator,
+            None => self.new_accumulator(program)?,
         };
-        if let Added::Host(parcels) = &mut added {
-            // Parts of other shapes may come to their gradients in another order: then all are sent in the end.
-            let buckets = &self.exec.program(program).buckets;
-            let alike = parcels.iter().map(|parcel| &parcel.weights).eq(buckets.iter().map(|bucket| &bucket.weights));
-            if alike && self.may_travel(&parcels[bucket].weights) {
-                self.add_parcel(&mut parcels[bucket]).await?;
-                self.begin_mean(&mut parcels[bucket]);
+        if let GradAccumulator::Host(buckets) = &mut accumulator {
+            // Micro-batches of other shapes may have another order of gradients. Then all buckets are sent at the end.
+            let planned = self.exec.program(program).buckets.iter().map(|bucket| &bucket.weights);
+            let has_same_order = buckets.iter().map(|bucket| &bucket.weights).eq(planned);
+            if has_same_order && self.is_sendable(&buckets[bucket].weights) {
+                self.accumulate_bucket(&mut buckets[bucket]).await?;
+                self.start_all_reduce(&mut buckets[bucket]);
             }
         }
-        self.ranks.parts.added = Some(added);
+        self.ranks.micro_batches.accumulator = Some(accumulator);
         Ok(())
     }
 
-    /// Sends what can be sent ahead and was not yet.
-    pub(in crate::train) fn send_rest(&self, added: &mut Added) {
-        let Added::Host(parcels) = added else { return };
-        if self.joint().together.is_some() {
-            let rest = parcels.iter_mut().filter(|parcel| self.may_travel(&parcel.weights));
-            rest.for_each(|parcel| self.begin_mean(parcel));
+    /// Starts the all-reduce of all buckets that can be sent and were not.
+    pub(in crate::train) fn launch_remaining(&self, accumulator: &mut GradAccumulator) {
+        let GradAccumulator::Host(buckets) = accumulator else { return };
+        if self.distributed_plan().bucket_size.is_some() {
+            let rest = buckets.iter_mut().filter(|bucket| self.is_sendable(&bucket.weights));
+            rest.for_each(|bucket| self.start_all_reduce(bucket));
         }
     }
 
-    /// Adds the gradients of a part that has run, but for those that have been sent.
-    pub(in crate::train) fn add_gradients(&mut self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
-        let mut added = match self.ranks.parts.added.take() {
-            Some(added) => added,
-            None => self.begin_sums(gradients.program)?,
+    /// Adds the gradients of a completed micro-batch, except for buckets in flight.
+    pub(in crate::train) fn accumulate_gradients(&mut self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
+        let mut accumulator = match self.ranks.micro_batches.accumulator.take() {
+            Some(accumulator) => accumulator,
+            None => self.new_accumulator(gradients.program)?,
         };
-        match &mut added {
-            Added::Host(parcels) => parcels.iter_mut().try_for_each(|parcel| block_on(self.add_parcel(parcel)))?,
-            Added::Devices => self.add_on_devices(&gradients.contributes)?,
+        match &mut accumulator {
+            GradAccumulator::Host(buckets) => {
+                buckets.iter_mut().try_for_each(|bucket| block_on(self.accumulate_bucket(bucket)))?
+            }
+            GradAccumulator::Device => self.accumulate_on_devices(&gradients.contributes)?,
         }
-        self.ranks.parts.added = Some(added);
+        self.ranks.micro_batches.accumulator = Some(accumulator);
         Ok(())
     }
 
-    /// Whether these gradients have exponents to travel at, where they need some: on all ranks, or on none.
-    fn may_travel(&self, weights: &[usize]) -> bool {
-        self.ranks.exchange == Exchange::Fast || weights.iter().all(|&id| self.ranks.exponents[id].is_some())
+    /// Returns `true` if these gradients can be encoded: their exponents are known, or none is needed. The result is the
+    /// same on all ranks.
+    fn is_sendable(&self, weights: &[usize]) -> bool {
+        self.ranks.reduce_mode == ReduceMode::NativeF32
+            || weights.iter().all(|&id| self.ranks.grad_exponents[id].is_some())
     }
 
-    fn begin_mean(&self, parcel: &mut Parcel) {
-        if let Travels::Behind(sums) = &mut parcel.travels {
-            let weights: Vec<u8> = parcel.weights.iter().flat_map(|id| id.to_le_bytes()).collect();
-            let sums = std::mem::replace(sums, Sums::none());
-            let pending = self.ranks.group.begin_mean(crc32c::crc32c(&weights), sums, self.ranks.parts.count);
-            parcel.travels = Travels::Ahead(pending);
+    /// Starts the all-reduce of a bucket.
+    fn start_all_reduce(&self, bucket: &mut Bucket) {
+        if let BucketState::Local(sums) = &mut bucket.state {
+            let weights: Vec<u8> = bucket.weights.iter().flat_map(|id| id.to_le_bytes()).collect();
+            let sums = std::mem::replace(sums, GradSums::empty());
+            let pending =
+                self.ranks.group.start_all_reduce_mean(crc32c::crc32c(&weights), sums, self.ranks.micro_batches.count);
+            bucket.state = BucketState::InFlight(pending);
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Where the gradients of parts are added up: by the devices of all ranks, where these reach one another, or by the hosts.
+//! GradSums of gradients over micro-batches and ranks: on the devices, if those of all ranks reach one another, or on the hosts.
 
 use crate::{
     Error,
-    distributed::{self, Exchange, Group, Kind, Means, Measured, Pending, Route, Sums},
+    distributed::{
+        self, GradSums, GradTransport, Group, MessageTag, PendingCollective, ReduceMode, ReduceTimings, ReducedGrads,
+    },
     graph::{Fixed, Part},
     train::Trainer,
 };
@@ -12,160 +14,172 @@ use gradscale_core::{
 };
 use std::time::Instant;
 
-/// The gradients of this rank's parts.
+/// Sums of the gradients of this rank's micro-batches.
 #[derive(Debug)]
-pub(in crate::train) enum Added {
-    /// In the order in which they travel.
-    Host(Vec<Parcel>),
-    /// In the devices' own memory.
-    Devices,
+pub(in crate::train) enum GradAccumulator {
+    /// Buckets in host memory, in the order in which they are sent.
+    Host(Vec<Bucket>),
+    /// Sums in device memory.
+    Device,
 }
 
-/// Gradients that travel together.
+/// Gradients that are reduced in one all-reduce.
 #[derive(Debug)]
-pub(in crate::train) struct Parcel {
+pub(in crate::train) struct Bucket {
     pub weights: Vec<usize>,
-    pub travels: Travels,
+    pub state: BucketState,
 }
 
-/// When they do.
+/// State of a bucket in the current step.
 #[derive(Debug)]
-pub(in crate::train) enum Travels {
-    /// When it is known that they fit.
-    Behind(Sums),
-    /// They are on their way.
-    Ahead(Pending<Means>),
+pub(in crate::train) enum BucketState {
+    /// Sums of this rank, whose all-reduce has not started.
+    Local(GradSums),
+    /// Running all-reduce.
+    InFlight(PendingCollective<ReducedGrads>),
 }
 
 impl<B: Backend> Trainer<B> {
-    /// How gradients get from rank to rank.
+    /// Returns the transport of gradients between ranks.
     #[must_use]
-    pub const fn route(&self) -> &Route {
-        &self.ranks.route
+    pub const fn grad_transport(&self) -> &GradTransport {
+        &self.ranks.grad_transport
     }
 
-    /// How long gradients are on their way in a step of so many parts, either way, by trying: see [`Group::measure`].
+    /// Measures how long gradients take in each reduce mode, in a step of so many micro-batches: see
+    /// [`Group::measure_reduce_modes`].
     ///
     /// # Errors
-    /// A rank that is gone or has failed, and the device's.
-    pub fn measure_exchange(&mut self, parts: u32) -> Result<Measured, Error<B::Error>> {
+    /// A rank that is lost or has failed; the device's.
+    pub fn measure_reduce_modes(&mut self, micro_batches: u32) -> Result<ReduceTimings, Error<B::Error>> {
         let weights: Vec<usize> = self.parameters.weights().collect();
         let group = self.ranks.group.clone();
-        let Route::Devices(_) = self.ranks.route else {
+        let GradTransport::Device(_) = self.ranks.grad_transport else {
             let weights = weights.iter().map(|&id| self.parameters.len(id)).sum();
-            return Ok(group.measure(weights, parts)?);
+            return Ok(group.measure_reduce_modes(weights, micro_batches)?);
         };
-        group.race(|exchange| {
-            self.begin_on_devices(&weights, parts, exchange)?;
-            for _ in 0..distributed::share(parts, group.rank(), group.size()) {
-                self.add_on_devices(&weights)?;
+        group.benchmark(|mode| {
+            self.init_device_sums(&weights, micro_batches, mode)?;
+            for _ in 0..distributed::local_micro_batches(micro_batches, group.rank(), group.size()) {
+                self.accumulate_on_devices(&weights)?;
             }
-            self.exec.wire_mean().map_err(Error::Device)
+            self.exec.reduce_grad_mean().map_err(Error::Device)
         })
     }
 
-    /// Lets the devices of all ranks reach one another, where they can.
-    pub(in crate::train) fn connect(&mut self, group: &Group) -> Result<Route, Error<B::Error>> {
-        if group.is_alone() {
-            return Ok(Route::Host(None));
+    /// Initialises collectives between the devices of all ranks, if their backend has them (NCCL, for example).
+    pub(in crate::train) fn init_device_collectives(
+        &mut self, group: &Group,
+    ) -> Result<GradTransport, Error<B::Error>> {
+        if group.has_no_communicator() {
+            return Ok(GradTransport::Host(None));
         }
-        let by = self.exec.device().reaches_by();
-        let can = group.numbers(by.is_some().into())?;
-        let Some(by) = by.filter(|_| !can.contains(&0)) else { return Ok(Route::Host(None)) };
-        let invited = if group.rank() == 0 { self.exec.device().invite().map(Some) } else { Ok(None) };
-        let mine = invited.as_ref().ok().copied().flatten();
-        let invitation = group.share(mine.as_ref().map_or(&[], Invitation::as_slice))?;
-        let joined = match (invited, <&Invitation>::try_from(&invitation[..])) {
+        let backend_name = self.exec.device().reaches_by();
+        let supported = group.all_gather_u64(backend_name.is_some().into())?;
+        let Some(backend_name) = backend_name.filter(|_| !supported.contains(&0)) else {
+            return Ok(GradTransport::Host(None));
+        };
+        let created = if group.rank() == 0 { self.exec.device().invite().map(Some) } else { Ok(None) };
+        let local = created.as_ref().ok().copied().flatten();
+        let unique_id = group.broadcast_from_rank0(local.as_ref().map_or(&[], Invitation::as_slice))?;
+        let joined = match (created, <&Invitation>::try_from(&unique_id[..])) {
             (Err(error), _) => Err(error.to_string()),
-            (Ok(_), Ok(invitation)) => {
-                let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-                let (rank, size) = (number(group.rank()), number(group.size()));
-                self.exec.device_mut().join(invitation, rank, size).map_err(|error| error.to_string())
+            (Ok(_), Ok(unique_id)) => {
+                let to_u32 = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+                let (rank, size) = (to_u32(group.rank()), to_u32(group.size()));
+                self.exec.device_mut().join(unique_id, rank, size).map_err(|error| error.to_string())
             }
-            // Rank 0 says why.
+            // Rank 0 reports the error.
             (Ok(_), Err(_)) => Ok(()),
         };
-        let why = joined.err().unwrap_or_default();
-        let all = group.gather(Kind::Told, why.as_bytes())?;
-        let refused = all.iter().enumerate().find(|(_, why)| !why.is_empty());
-        Ok(match refused {
-            Some((rank, why)) => Route::Host(Some(format!("rank {rank}: {}", String::from_utf8_lossy(why)))),
-            None => Route::Devices(by),
+        let error = joined.err().unwrap_or_default();
+        let errors = group.all_gather(MessageTag::Config, error.as_bytes())?;
+        let first_error = errors.iter().enumerate().find(|(_, error)| !error.is_empty());
+        Ok(match first_error {
+            Some((rank, error)) => {
+                GradTransport::Host(Some(format!("rank {rank}: {}", String::from_utf8_lossy(error))))
+            }
+            None => GradTransport::Device(backend_name),
         })
     }
 
-    /// Room for the gradients of a step's parts, of which this program is one.
-    pub(in crate::train) fn begin_sums(&mut self, program: usize) -> Result<Added, Error<B::Error>> {
+    /// Creates zero sums for the gradients of a step with this program.
+    pub(in crate::train) fn new_accumulator(&mut self, program: usize) -> Result<GradAccumulator, Error<B::Error>> {
         let program = self.exec.program(program);
         let mut weights = program.contributes.clone();
         weights.sort_unstable();
-        if let Route::Devices(_) = self.ranks.route {
-            self.begin_on_devices(&weights, self.ranks.parts.count, self.ranks.exchange)?;
-            return Ok(Added::Devices);
+        if let GradTransport::Device(_) = self.ranks.grad_transport {
+            self.init_device_sums(&weights, self.ranks.micro_batches.count, self.ranks.reduce_mode)?;
+            return Ok(GradAccumulator::Device);
         }
-        let mut all: Vec<Vec<usize>> = program.buckets.iter().map(|bucket| bucket.weights.clone()).collect();
-        if all.is_empty() {
-            all.push(weights);
+        let mut buckets: Vec<Vec<usize>> = program.buckets.iter().map(|bucket| bucket.weights.clone()).collect();
+        if buckets.is_empty() {
+            buckets.push(weights);
         }
-        let place = (self.ranks.parts.count, self.ranks.group.rank(), self.ranks.group.size());
-        let parcel = |weights: Vec<usize>| {
+        let counts = (self.ranks.micro_batches.count, self.ranks.group.rank(), self.ranks.group.size());
+        let new_bucket = |weights: Vec<usize>| {
             let len = weights.iter().map(|&id| self.parameters.len(id)).sum();
-            Parcel { weights, travels: Travels::Behind(Sums::new(self.ranks.exchange, len, place)) }
+            Bucket { weights, state: BucketState::Local(GradSums::new(self.ranks.reduce_mode, len, counts)) }
         };
-        Ok(Added::Host(all.into_iter().map(parcel).collect()))
+        Ok(GradAccumulator::Host(buckets.into_iter().map(new_bucket).collect()))
     }
 
-    fn begin_on_devices(&mut self, weights: &[usize], parts: u32, exchange: Exchange) -> Result<(), Error<B::Error>> {
+    /// Initialises the sums in device memory.
+    fn init_device_sums(
+        &mut self, weights: &[usize], micro_batches: u32, mode: ReduceMode,
+    ) -> Result<(), Error<B::Error>> {
         let len = weights.iter().map(|&id| self.parameters.len(id)).sum();
-        self.exec.wire_begin(len, parts, exchange == Exchange::Exact).map_err(Error::Device)
+        self.exec.init_grad_reduce(len, micro_batches, mode == ReduceMode::ExactF16).map_err(Error::Device)
     }
 
-    /// Adds the gradients of the part that has just run, in the devices' own memory.
-    pub(in crate::train) fn add_on_devices(&mut self, weights: &[usize]) -> Result<(), Error<B::Error>> {
+    /// Adds the gradients of the last backward pass to the sums in device memory.
+    pub(in crate::train) fn accumulate_on_devices(&mut self, weights: &[usize]) -> Result<(), Error<B::Error>> {
         let mut at = 0;
         for &id in weights {
             let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
-            self.exec.wire_add((at, len), buf, self.ranks.exponents[id]).map_err(Error::Device)?;
+            self.exec.accumulate_grad_reduce((at, len), buf, self.ranks.grad_exponents[id]).map_err(Error::Device)?;
             at += len;
         }
         Ok(())
     }
 
-    /// Adds those of a parcel, unless it has been sent.
-    pub(in crate::train) async fn add_parcel(&self, parcel: &mut Parcel) -> Result<(), Error<B::Error>> {
-        let Travels::Behind(sums) = &mut parcel.travels else { return Ok(()) };
+    /// Adds the gradients of the last backward pass to a bucket, unless it is in flight.
+    pub(in crate::train) async fn accumulate_bucket(&self, bucket: &mut Bucket) -> Result<(), Error<B::Error>> {
+        let BucketState::Local(sums) = &mut bucket.state else { return Ok(()) };
         let mut at = 0;
-        for &id in &parcel.weights {
+        for &id in &bucket.weights {
             let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
             let values = self.exec.read(buf, Precision::Single, len).await.map_err(Error::Device)?;
-            sums.add(at, &values, self.ranks.exponents[id]);
+            sums.accumulate(at, &values, self.ranks.grad_exponents[id]);
             at += len;
         }
         Ok(())
     }
 
-    /// The mean gradients of all parts, in the place of those of this rank's last part.
-    pub(in crate::train) fn take_means(&mut self, contributes: &[usize], added: Added) -> Result<(), Error<B::Error>> {
-        let (group, parts) = (self.ranks.group.clone(), self.ranks.parts.count);
-        match added {
-            Added::Host(parcels) => {
-                for Parcel { weights, travels } in parcels {
-                    let means = match travels {
-                        Travels::Behind(sums) => group.mean(sums, parts)?,
-                        Travels::Ahead(pending) => pending.wait()?,
+    /// Waits for the mean gradients over all micro-batches, and writes them to the gradient buffers.
+    pub(in crate::train) fn write_reduced(
+        &mut self, contributes: &[usize], accumulator: GradAccumulator,
+    ) -> Result<(), Error<B::Error>> {
+        let (group, micro_batches) = (self.ranks.group.clone(), self.ranks.micro_batches.count);
+        match accumulator {
+            GradAccumulator::Host(buckets) => {
+                for Bucket { weights, state } in buckets {
+                    let means = match state {
+                        BucketState::Local(sums) => group.all_reduce_mean(sums, micro_batches)?,
+                        BucketState::InFlight(pending) => pending.wait()?,
                     };
-                    self.write_means(&weights, &means)?;
+                    self.write_bucket(&weights, &means)?;
                 }
             }
-            Added::Devices => {
+            GradAccumulator::Device => {
                 let start = Instant::now();
-                self.exec.wire_mean().map_err(Error::Device)?;
-                group.carried(self.carried(contributes, parts), start);
+                self.exec.reduce_grad_mean().map_err(Error::Device)?;
+                group.add_device_traffic(self.device_traffic_bytes(contributes, micro_batches), start);
                 let mut at = 0;
                 for &id in contributes {
                     let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
-                    let exponent = self.ranks.exponents[id].unwrap_or(0);
-                    self.exec.wire_take((at, len), buf, exponent).map_err(Error::Device)?;
+                    let exponent = self.ranks.grad_exponents[id].unwrap_or(0);
+                    self.exec.read_grad_reduce((at, len), buf, exponent).map_err(Error::Device)?;
                     at += len;
                 }
             }
@@ -173,25 +187,26 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    fn write_means(&mut self, weights: &[usize], means: &Means) -> Result<(), Error<B::Error>> {
+    /// Writes the mean gradients of a bucket.
+    fn write_bucket(&mut self, weights: &[usize], means: &ReducedGrads) -> Result<(), Error<B::Error>> {
         let mut at = 0;
         for &id in weights {
             let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
-            let values = means.of(at..at + len, self.ranks.exponents[id].unwrap_or(0));
+            let values = means.decode_range(at..at + len, self.ranks.grad_exponents[id].unwrap_or(0));
             self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
             at += len;
         }
         Ok(())
     }
 
-    /// Bytes to other ranks, if devices exchange them: of each value a half and the half of the mean; of several parts of a
-    /// rank their sum in eight; f32 both ways.
-    fn carried(&self, contributes: &[usize], parts: u32) -> u64 {
+    /// Returns the bytes to other ranks with device transport. Per value these are an f16 (with several micro-batches per rank
+    /// a sum of 8 bytes) and the f16 mean, or two f32.
+    fn device_traffic_bytes(&self, contributes: &[usize], micro_batches: u32) -> u64 {
         let size = self.ranks.group.size();
-        let bytes = match self.ranks.exchange {
-            Exchange::Exact if parts as usize == size => 2 + 2,
-            Exchange::Exact => 8 + 2,
-            Exchange::Fast => 4 + 4,
+        let bytes = match self.ranks.reduce_mode {
+            ReduceMode::ExactF16 if micro_batches as usize == size => 2 + 2,
+            ReduceMode::ExactF16 => 8 + 2,
+            ReduceMode::NativeF32 => 4 + 4,
         };
         let len: usize = contributes.iter().map(|&id| self.parameters.len(id)).sum();
         (len * bytes * (size - 1) / size) as u64

@@ -1,19 +1,16 @@
-//! A step in parts, some of them on other ranks.
+//! Steps of several micro-batches, which the ranks of a group share.
 //!
-//! Each part is run as if it were the whole step, but at the exponents of its first part, and its rows add up. Its weight
-//! gradients are rounded to halves, added exactly and rounded once, also where there is only one rank: that is why
-//! results do not depend on how many there are. All that decides anything (rows, losses, statistics) is known on all
-//! ranks before anything is decided, and merged in the order of the parts; so all decide alike, and repeat together.
+//! Each micro-batch runs as if it were the whole step, but at the exponents of the first one, and its statistics rows are
+//! added. Weight gradients are rounded to FP16, summed exactly and rounded once, even with a single rank: therefore results
+//! do not depend on the number of ranks. Rows, losses and running statistics of all ranks are exchanged before any decision
+//! and merged in the order of the micro-batches. So all ranks decide alike, and retry together.
 
+use super::{MicroBatch, MicroBatchState, step_report::StepReport};
 use crate::{
     Error,
-    distributed::{self, BatchStatistics, Exchange, Kind, MOST_PARTS, ParallelError},
+    distributed::{self, BatchNormScope, DistributedError, MAX_MICRO_BATCHES, MessageTag, ReduceMode},
     graph::{Buf, Fixed, Part},
-    train::{
-        Gradients, StepOutcome, Trainer,
-        distributed::{Turn, buckets::Parts, step_report},
-        step::Failed,
-    },
+    train::{Gradients, StepOutcome, Trainer, step::Failed},
 };
 use gradscale_core::{
     amp::Precision,
@@ -23,99 +20,113 @@ use gradscale_core::{
 use pollster::block_on;
 use std::fmt;
 
-/// What a rank has of its parts before it hears of the others.
-struct Own {
-    /// Of the last part: what its gradients are.
+/// Results of the micro-batches of this rank.
+struct LocalResult {
+    /// Gradients of the last micro-batch.
     gradients: Gradients,
-    /// Which parameters and slots that is about.
+    /// Digest of the parameters and slots that they concern.
     digest: u32,
-    /// Loss, and statistics that wait, of each part.
+    /// Loss and pending running statistics of each micro-batch.
     values: Vec<f32>,
 }
 
-/// Rows of all ranks; losses and statistics of all parts, in their order.
-type Merged = (Vec<Stats>, Vec<f32>);
+/// Results of all ranks.
+struct MergedReport {
+    /// Statistics rows, summed over all ranks.
+    rows: Vec<Stats>,
+    /// Loss and pending running statistics of each micro-batch, in order.
+    values: Vec<f32>,
+}
 
 impl<B: Backend> Trainer<B> {
-    /// One step over so many parts. `part` runs the forward and backward pass of the part with that number
-    /// ([`Trainer::backward`] or its kin, once) and returns its gradients; with several ranks each calls it for its own
-    /// parts only: number p is that of rank p modulo their number. The step is taken with the mean of the parts' gradients,
-    /// and its loss is the mean of theirs. Weights do not depend on the number of ranks, but on that of parts.
+    /// Takes a step over so many micro-batches, with the mean of their gradients. The loss of the outcome is the mean of
+    /// their losses.
     ///
-    /// `part` is called again, with the same seed of dropout, where a step is repeated, and must then do the same.
-    /// Gradients of the outcome's clipping are those of all parts; running statistics are the mean over all parts.
+    /// `pass` runs the forward and backward pass of the micro-batch with the given index once, for example by
+    /// [`Trainer::backward`], and returns its gradients. Each rank calls it for its own micro-batches only: index i belongs
+    /// to rank i modulo the number of ranks. Weights depend on the number of micro-batches, but not on that of ranks.
+    ///
+    /// If a step is retried, `pass` is called again with the same dropout seed, and must compute the same. Gradient clipping
+    /// uses the gradients of all micro-batches; running statistics are the mean over all of them.
     ///
     /// # Errors
-    /// Those of `part`, here or on another rank; fewer parts than ranks, or more than [`MOST_PARTS`]; parts that run other
-    /// networks, or more than one pass; more parts than ranks where batch norm is over all of them
-    /// ([`Trainer::with_batch_statistics`]); those of [`Trainer::step`].
-    pub fn step_parts<E: From<Error<B::Error>> + fmt::Display>(
-        &mut self, parts: u32, mut part: impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
+    /// Those of `pass` on any rank; fewer micro-batches than ranks, or more than [`MAX_MICRO_BATCHES`]; micro-batches with
+    /// other networks, or of more than one pass; with [`BatchNormScope::World`] another number than one per rank; those of
+    /// [`Trainer::step`].
+    #[doc(alias = "gradient accumulation")]
+    pub fn step_micro_batches<E: From<Error<B::Error>> + fmt::Display>(
+        &mut self, micro_batches: u32, mut pass: impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
     ) -> Result<StepOutcome, E> {
         let ranks = self.ranks.group.size();
-        if usize::try_from(parts).is_ok_and(|parts| parts < ranks) || !(1..=MOST_PARTS).contains(&parts) {
-            return Err(wrong(ParallelError::Parts { parts, ranks }));
+        let has_too_few = usize::try_from(micro_batches).is_ok_and(|count| count < ranks);
+        if has_too_few || !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
+            return Err(distributed_error(DistributedError::MicroBatchCount { micro_batches, ranks }));
         }
-        if self.settings.batch_statistics == BatchStatistics::World && parts as usize != ranks {
-            return Err(wrong(ParallelError::BatchStatistics { parts, ranks }));
+        if self.settings.batch_norm_scope == BatchNormScope::World && micro_batches as usize != ranks {
+            return Err(distributed_error(DistributedError::SyncBatchNormMicroBatches { micro_batches, ranks }));
         }
         if self.settings.each_call {
-            return Err(wrong(ParallelError::Part("has no running statistics of each call")));
+            let reason = "has no running statistics of each call";
+            return Err(distributed_error(DistributedError::InvalidMicroBatch(reason)));
         }
         self.attempts.clear();
-        let (seed, mut failed) = (self.counters.seed, Failed::default());
+        let seed = self.counters.seed;
+        let mut failed = Failed::default();
         loop {
-            let ended = self.attempt_parts(parts, &mut part, &mut failed);
-            self.ranks.turn = Turn::Whole;
-            self.ranks.parts.added = None;
-            match ended {
+            let result = self.attempt_micro_batches(micro_batches, &mut pass, &mut failed);
+            self.ranks.micro_batch = MicroBatch::Single;
+            self.ranks.micro_batches.accumulator = None;
+            match result {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) => self.counters.seed = seed,
                 Err(error) => {
                     self.counters.seed = seed;
-                    self.ranks.group.fail(&error.to_string());
+                    self.ranks.group.abort(&error.to_string());
                     return Err(error);
                 }
             }
         }
     }
 
-    /// The outcome, unless all parts have to be run again.
-    fn attempt_parts<E: From<Error<B::Error>>>(
-        &mut self, parts: u32, part: &mut impl FnMut(&mut Self, u32) -> Result<Gradients, E>, failed: &mut Failed,
+    /// Runs one attempt. Returns `None` if the step must be retried.
+    fn attempt_micro_batches<E: From<Error<B::Error>>>(
+        &mut self, micro_batches: u32, pass: &mut impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
+        failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, E> {
         let seed = self.counters.seed;
-        let own = self.run_parts(parts, part)?;
-        self.counters.seed = seed + u64::from(parts);
-        Ok(self.end_parts(parts, own, failed)?)
+        let local = self.run_local_micro_batches(micro_batches, pass)?;
+        self.counters.seed = seed + u64::from(micro_batches);
+        Ok(self.conclude_micro_batches(micro_batches, local, failed)?)
     }
 
-    /// What all ranks make of their parts.
-    fn end_parts(&mut self, parts: u32, own: Own, failed: &mut Failed) -> Result<Option<StepOutcome>, Error<B::Error>> {
+    /// Merges the results of all ranks, and updates the parameters if all gradients are finite.
+    fn conclude_micro_batches(
+        &mut self, micro_batches: u32, local: LocalResult, failed: &mut Failed,
+    ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         let (rows, _) = block_on(self.collect(false))?;
-        let (rows, values) = self.gather_seen(&own, &rows, parts)?;
-        let Own { mut gradients, .. } = own;
-        let added = self.ranks.parts.added.take().ok_or(Error::Gradients)?;
-        gradients.micro = parts;
+        let MergedReport { rows, values } = self.gather_reports(&local, &rows, micro_batches)?;
+        let LocalResult { mut gradients, .. } = local;
+        let accumulator = self.ranks.micro_batches.accumulator.take().ok_or(Error::Gradients)?;
+        gradients.micro = micro_batches;
         self.tickets.serial += 1;
-        let statistics: usize = gradients.statistics.iter().map(|&(id, _)| self.parameters.len(id)).sum();
-        let losses = values.chunks_exact(statistics + 1).map(|part| f64::from(part[0]));
+        let stats_len: usize = gradients.statistics.iter().map(|&(id, _)| self.parameters.len(id)).sum();
+        let losses = values.chunks_exact(stats_len + 1).map(|values| f64::from(values[0]));
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-        let loss = (losses.sum::<f64>() / f64::from(parts)) as f32;
+        let loss = (losses.sum::<f64>() / f64::from(micro_batches)) as f32;
         let mut norm = None;
         if !self.found_inf(&rows) {
-            let exact = self.ranks.exchange == Exchange::Exact;
-            if exact && !self.fit_exponents(&gradients, &rows) {
+            let is_exact = self.ranks.reduce_mode == ReduceMode::ExactF16;
+            if is_exact && !self.refit_exponents(&gradients, &rows) {
                 return Ok(None);
             }
-            self.take_means(&gradients.contributes, added)?;
-            self.take_statistics(&mut gradients, &values, statistics)?;
+            self.write_reduced(&gradients.contributes, accumulator)?;
+            self.write_statistics(&mut gradients, &values, stats_len)?;
             if self.update(&gradients)? {
-                norm = Some(block_on(self.read_one(self.parameters.fixed().norm()))?);
+                norm = Some(block_on(self.read_scalar(self.parameters.fixed().norm()))?);
             }
-            self.share_updated(&gradients)?;
-            if exact {
-                self.next_exponents(&gradients, &rows);
+            self.broadcast_updated(&gradients)?;
+            if is_exact {
+                self.update_exponents(&gradients, &rows);
             }
         }
         let before = failed.before(self.counters.failed);
@@ -123,131 +134,142 @@ impl<B: Backend> Trainer<B> {
         self.ended(&gradients, finished, read, failed)
     }
 
-    /// Runs the parts of this rank.
-    fn run_parts<E: From<Error<B::Error>>>(
-        &mut self, parts: u32, part: &mut impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
-    ) -> Result<Own, E> {
+    /// Runs the micro-batches of this rank.
+    fn run_local_micro_batches<E: From<Error<B::Error>>>(
+        &mut self, micro_batches: u32, pass: &mut impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
+    ) -> Result<LocalResult, E> {
         let (rank, size, seed) = (self.ranks.group.rank(), self.ranks.group.size(), self.counters.seed);
-        let mut own: Option<Own> = None;
-        self.ranks.parts = Parts { count: parts, ..Parts::default() };
-        for number in (0..parts).skip(rank).step_by(size) {
-            self.ranks.parts.last = number as usize + size >= parts as usize;
-            self.ranks.turn = if own.is_none() { Turn::First } else { Turn::Later };
-            self.counters.seed = seed + u64::from(number);
-            let mut gradients = part(self, number)?;
+        let mut result: Option<LocalResult> = None;
+        self.ranks.micro_batches = MicroBatchState { count: micro_batches, ..MicroBatchState::default() };
+        for index in (0..micro_batches).skip(rank).step_by(size) {
+            self.ranks.micro_batches.is_last = index as usize + size >= micro_batches as usize;
+            self.ranks.micro_batch = if result.is_none() { MicroBatch::First } else { MicroBatch::Subsequent };
+            self.counters.seed = seed + u64::from(index);
+            let mut gradients = pass(self, index)?;
             self.check_gradients(&gradients)?;
             if gradients.micro != 1 {
-                return Err(wrong(ParallelError::Part("is one pass: cut the step into more parts")));
+                let reason = "is one pass: cut the step into more parts";
+                return Err(distributed_error(DistributedError::InvalidMicroBatch(reason)));
             }
             gradients.contributes.sort_unstable();
             gradients.statistics.sort_unstable();
-            let own = match &mut own {
-                Some(own) if own.digest != digest(&gradients) => {
-                    return Err(wrong(ParallelError::Part("runs the same network as the others")));
+            let result = match &mut result {
+                Some(result) if result.digest != digest_gradients(&gradients) => {
+                    let reason = "runs the same network as the others";
+                    return Err(distributed_error(DistributedError::InvalidMicroBatch(reason)));
                 }
-                Some(own) => {
-                    own.gradients = gradients;
-                    own
+                Some(result) => {
+                    result.gradients = gradients;
+                    result
                 }
-                None => own.insert(Own { digest: digest(&gradients), gradients, values: Vec::new() }),
+                None => {
+                    let digest = digest_gradients(&gradients);
+                    result.insert(LocalResult { digest, gradients, values: Vec::new() })
+                }
             };
-            self.add_part(own)?;
+            self.accumulate_result(result)?;
         }
-        if let Some(mut added) = self.ranks.parts.added.take() {
-            self.send_rest(&mut added);
-            self.ranks.parts.added = Some(added);
+        if let Some(mut accumulator) = self.ranks.micro_batches.accumulator.take() {
+            self.launch_remaining(&mut accumulator);
+            self.ranks.micro_batches.accumulator = Some(accumulator);
         }
-        own.ok_or_else(|| wrong(ParallelError::Parts { parts, ranks: size }))
+        result.ok_or_else(|| distributed_error(DistributedError::MicroBatchCount { micro_batches, ranks: size }))
     }
 
-    /// Takes a part's gradients, loss and statistics from the device.
-    fn add_part(&mut self, own: &mut Own) -> Result<(), Error<B::Error>> {
-        self.add_gradients(&own.gradients)?;
-        own.values.push(block_on(self.read_one(self.parameters.fixed().loss()))?);
-        for &(id, _) in &own.gradients.statistics {
-            own.values.extend(self.gradient_of(id)?);
+    /// Accumulates gradients of a micro-batch, and reads its loss and statistics from the device.
+    fn accumulate_result(&mut self, result: &mut LocalResult) -> Result<(), Error<B::Error>> {
+        self.accumulate_gradients(&result.gradients)?;
+        result.values.push(block_on(self.read_scalar(self.parameters.fixed().loss()))?);
+        for &(id, _) in &result.gradients.statistics {
+            result.values.extend(self.read_gradient(id)?);
         }
         Ok(())
     }
 
-    /// Whether the gradients of all parts could travel at their exponents. If not, they have others now, and all parts are
-    /// to be run again: so it is in the first step, and where gradients have jumped.
-    fn fit_exponents(&mut self, gradients: &Gradients, rows: &[Stats]) -> bool {
-        let mut fit = true;
+    /// Returns `true` if all gradients fit FP16 at their exponents. Otherwise sets new exponents, and the step must be
+    /// retried; this happens in the first step, and when gradients grow suddenly.
+    fn refit_exponents(&mut self, gradients: &Gradients, rows: &[Stats]) -> bool {
+        let mut all_fit = true;
         for &id in &gradients.contributes {
             let amax = rows[usize::from(self.parameters.infos[id].slot.0)].counts().amax;
-            let exponent = &mut self.ranks.exponents[id];
-            if !distributed::fits(amax, *exponent) {
-                *exponent = distributed::exponent(amax);
-                fit = false;
+            let exponent = &mut self.ranks.grad_exponents[id];
+            if !distributed::fits_f16(amax, *exponent) {
+                *exponent = distributed::choose_exponent(amax);
+                all_fit = false;
             }
         }
-        fit
+        all_fit
     }
 
-    /// Those of the next step; what is all zeros keeps its own.
-    fn next_exponents(&mut self, gradients: &Gradients, rows: &[Stats]) {
+    /// Sets the exponents of the next step; parameters whose gradients are all zero keep theirs.
+    fn update_exponents(&mut self, gradients: &Gradients, rows: &[Stats]) {
         for &id in &gradients.contributes {
             let amax = rows[usize::from(self.parameters.infos[id].slot.0)].counts().amax;
-            let exponent = &mut self.ranks.exponents[id];
-            *exponent = distributed::exponent(amax).or(*exponent);
+            let exponent = &mut self.ranks.grad_exponents[id];
+            *exponent = distributed::choose_exponent(amax).or(*exponent);
         }
     }
 
-    /// The statistics that wait, of all parts, added in their order; each part's are so many values behind its loss.
-    fn take_statistics(
-        &mut self, gradients: &mut Gradients, values: &[f32], statistics: usize,
+    /// Writes the sums of the pending running statistics, in the order of the micro-batches. `values` has for each
+    /// micro-batch its loss and then `stats_len` statistics.
+    fn write_statistics(
+        &mut self, gradients: &mut Gradients, values: &[f32], stats_len: usize,
     ) -> Result<(), Error<B::Error>> {
-        let mut at = 1;
+        let mut start = 1;
         for (id, calls) in &mut gradients.statistics {
             let mut sum = vec![0f32; self.parameters.len(*id)];
-            for part in values.chunks_exact(statistics + 1) {
-                sum.iter_mut().zip(&part[at..]).for_each(|(sum, value)| *sum += value);
+            for values in values.chunks_exact(stats_len + 1) {
+                sum.iter_mut().zip(&values[start..]).for_each(|(sum, value)| *sum += value);
             }
-            at += sum.len();
+            start += sum.len();
             *calls *= gradients.micro;
             self.exec.write(Fixed::part(*id, Part::Gradient), Data::F32(&sum)).map_err(Error::Device)?;
         }
         Ok(())
     }
 
-    fn gradient_of(&self, id: usize) -> Result<Vec<f32>, Error<B::Error>> {
+    fn read_gradient(&self, id: usize) -> Result<Vec<f32>, Error<B::Error>> {
         let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
         block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)
     }
 
-    pub(in crate::train) async fn read_one(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
-        let one = self.exec.read(buf, Precision::Single, 1).await.map_err(Error::Device)?;
-        Ok(one.first().copied().unwrap_or(f32::NAN))
+    /// Reads the first value of a buffer.
+    pub(in crate::train) async fn read_scalar(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
+        let value = self.exec.read(buf, Precision::Single, 1).await.map_err(Error::Device)?;
+        Ok(value.first().copied().unwrap_or(f32::NAN))
     }
 
-    /// The rows of all ranks, merged; losses and statistics of all parts, in their order.
-    fn gather_seen(&self, own: &Own, rows: &[Stats], parts: u32) -> Result<Merged, Error<B::Error>> {
+    /// Exchanges the reports of all ranks, and merges them.
+    fn gather_reports(
+        &self, local: &LocalResult, rows: &[Stats], micro_batches: u32,
+    ) -> Result<MergedReport, Error<B::Error>> {
         let group = &self.ranks.group;
         let convention = rows.first().map(|row| format!("{:?}", row.convention())).unwrap_or_default();
-        let convention = format!("{convention} {}", self.ranks.exchange);
-        let digest = crc32c::crc32c_append(own.digest ^ self.sites.fingerprint(), convention.as_bytes());
-        let all = group.gather(Kind::Seen, &step_report::write(digest, &own.values, rows))?;
-        let share = |rank| distributed::share(parts, rank, group.size()) as usize;
-        let of_part = own.values.len() / share(group.rank()).max(1);
-        let read = |(rank, bytes): (usize, &Vec<u8>)| {
-            step_report::read(bytes, digest, share(rank) * of_part, rows).ok_or(ParallelError::Apart(rank))
+        let convention = format!("{convention} {}", self.ranks.reduce_mode);
+        let digest = crc32c::crc32c_append(local.digest ^ self.sites.fingerprint(), convention.as_bytes());
+        let messages = group.all_gather(MessageTag::StepReport, &StepReport::encode(digest, &local.values, rows))?;
+        let count_of = |rank| distributed::local_micro_batches(micro_batches, rank, group.size()) as usize;
+        let values_each = local.values.len() / count_of(group.rank()).max(1);
+        let decode = |(rank, bytes): (usize, &Vec<u8>)| {
+            StepReport::decode(bytes, digest, count_of(rank) * values_each, rows)
+                .ok_or(DistributedError::CollectiveMismatch(rank))
         };
-        let seen = all.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-        let merged = step_report::merge(&seen, rows).ok_or(ParallelError::Apart(group.rank()))?;
-        // Part p is of rank p modulo their number.
-        let part = |part: usize| seen[part % group.size()].values.chunks_exact(of_part).nth(part / group.size());
-        let values = (0..parts as usize).filter_map(part).flatten().copied().collect();
-        Ok((merged, values))
+        let reports = messages.iter().enumerate().map(decode).collect::<Result<Vec<_>, _>>()?;
+        let rows = StepReport::merge(&reports, rows).ok_or(DistributedError::CollectiveMismatch(group.rank()))?;
+        // Micro-batch i belongs to rank i modulo the number of ranks.
+        let values_of =
+            |index: usize| reports[index % group.size()].values.chunks_exact(values_each).nth(index / group.size());
+        let values = (0..micro_batches as usize).filter_map(values_of).flatten().copied().collect();
+        Ok(MergedReport { rows, values })
     }
 }
 
-fn wrong<E, F: From<Error<E>>>(error: ParallelError) -> F {
-    Error::Parallel(error).into()
+fn distributed_error<E, F: From<Error<E>>>(error: DistributedError) -> F {
+    Error::Distributed(error).into()
 }
 
-/// A number that is the same where the same parameters got gradients, and the same slots rows.
-fn digest(gradients: &Gradients) -> u32 {
+/// Returns a digest that is equal if the same parameters have gradients, and the same slots have rows.
+fn digest_gradients(gradients: &Gradients) -> u32 {
     let Gradients { contributes, statistics, order, clip, loss, .. } = gradients;
     let clip = clip.map(f32::to_bits);
     crc32c::crc32c(format!("{contributes:?} {statistics:?} {order:?} {clip:?} {loss}").as_bytes())

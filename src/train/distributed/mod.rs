@@ -1,4 +1,4 @@
-//! Ranks that train together: how a trainer joins them, and what they decide alike.
+//! Distributed training: joining a group of ranks, and the state that a trainer keeps for it.
 
 mod buckets;
 mod grad_reduce;
@@ -9,13 +9,13 @@ mod sync_batch_norm;
 
 use crate::{
     Error,
-    distributed::{BatchStatistics, Exchange, Group, Kind, Overlap, ParallelError, Route, Traffic},
+    distributed::{BatchNormScope, DistributedError, GradTransport, Group, MessageTag, Overlap, ReduceMode, Traffic},
     graph::{Fixed, Part},
     parameters::Role,
     sites::Decided,
     train::Trainer,
 };
-use buckets::Parts;
+use grad_reduce::GradAccumulator;
 use gradscale_core::{
     amp::Precision,
     backend::{Backend, Data, EngineAvailability, Slot},
@@ -24,113 +24,157 @@ use gradscale_core::{
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
-/// What a trainer knows of the other ranks.
+/// State of a trainer that concerns the other ranks.
 #[derive(Debug)]
 pub(in crate::train) struct Ranks {
     pub group: Group,
-    /// At which exponent each parameter's gradients travel in the coming step; none before there were any.
-    pub exponents: Vec<Option<i32>>,
-    /// Which part of a step is in progress.
-    pub turn: Turn,
-    /// How gradients are added.
-    pub exchange: Exchange,
-    /// When they travel.
+    /// Exponent at which each parameter's gradients are encoded in the next step; `None` before the first gradients.
+    pub grad_exponents: Vec<Option<i32>>,
+    /// Position of the current micro-batch in its step.
+    pub micro_batch: MicroBatch,
+    pub reduce_mode: ReduceMode,
     pub overlap: Overlap,
-    /// Those of the step in progress.
-    pub parts: Parts,
-    /// How they get there.
-    pub route: Route,
-    /// Whether the optimizer is to be divided among ranks, and who has which weights then.
-    pub sharded: bool,
-    pub owners: sharded_optimizer::Owners,
-    /// Whether their devices are of several kinds, which round sums otherwise.
-    pub mixed: bool,
+    /// Micro-batches of the current step.
+    pub micro_batches: MicroBatchState,
+    pub grad_transport: GradTransport,
+    /// Optimizer states are sharded over the ranks (ZeRO stage 1).
+    pub is_sharded: bool,
+    /// Owner of each weight, if optimizer states are sharded.
+    pub shard_map: sharded_optimizer::ShardMap,
+    /// Devices of the ranks are of several kinds, which round sums differently.
+    pub has_mixed_devices: bool,
 }
 
-/// Which part of a step is in progress.
+/// Position of a micro-batch in its step, on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::train) enum Turn {
-    /// The whole step.
-    Whole,
-    /// This rank's first part. Rank 0's is the first of all, in which sites decide.
+pub(in crate::train) enum MicroBatch {
+    /// The step is not split.
+    Single,
+    /// First micro-batch of this rank. That of rank 0 is the first of the step, in which sites decide.
     First,
-    /// A later one.
-    Later,
+    /// Any other micro-batch.
+    Subsequent,
 }
 
-/// A decision made at once, for other ranks: slot, exponent of the row, exponent that came in, and what was chosen: k, by
-/// what it was bound (its place in [`LimitedBy::ALL`]), bits of the share that flushes; or why nothing was (its place in
-/// [`NoDecision::ALL`]).
-#[derive(Serialize, Deserialize)]
-struct Told(u16, i32, i32, Result<(i32, usize, u64), usize>);
+/// Micro-batches of the current step.
+#[derive(Debug, Default)]
+pub(in crate::train) struct MicroBatchState {
+    /// Number of micro-batches on all ranks.
+    pub count: u32,
+    /// The last micro-batch of this rank is running.
+    pub is_last: bool,
+    /// Sums of their gradients, after the first backward pass.
+    pub accumulator: Option<GradAccumulator>,
+}
 
-impl Told {
-    fn of(&Decided { slot, verdict, measured_at, incoming }: &Decided) -> Self {
-        let place = |found: Option<usize>| found.unwrap_or(usize::MAX);
-        let chosen = |Choice { k, held, gamma }: Choice| {
-            (k, place(LimitedBy::ALL.iter().position(|&bound| bound == held)), gamma.to_bits())
+/// Decision about one site inside the step, as rank 0 sends it to the other ranks.
+#[derive(Serialize, Deserialize)]
+struct DecisionMessage {
+    slot: u16,
+    /// Exponent of the statistics row.
+    row_exponent: i32,
+    /// Exponent of the values that the site received.
+    incoming_exponent: i32,
+    decision: Result<ChoiceMessage, ReasonIndex>,
+}
+
+/// Choice of an exponent, encoded.
+#[derive(Serialize, Deserialize)]
+struct ChoiceMessage {
+    exponent_delta: i32,
+    /// Index in [`LimitedBy::ALL`].
+    limited_by: usize,
+    /// Bits of the predicted share of underflow, because a float in text might be rounded.
+    underflow_bits: u64,
+}
+
+/// Index in [`NoDecision::ALL`].
+type ReasonIndex = usize;
+
+impl DecisionMessage {
+    fn encode(&Decided { slot, verdict, measured_at, incoming }: &Decided) -> Self {
+        let index = |found: Option<usize>| found.unwrap_or(usize::MAX);
+        let choice = |Choice { k, held, gamma }: Choice| ChoiceMessage {
+            exponent_delta: k,
+            limited_by: index(LimitedBy::ALL.iter().position(|&limit| limit == held)),
+            underflow_bits: gamma.to_bits(),
         };
-        let none = |why: NoDecision| place(NoDecision::ALL.iter().position(|&one| one == why));
-        Self(slot.0, measured_at, incoming, verdict.map(chosen).map_err(none))
+        let reason = |reason: NoDecision| index(NoDecision::ALL.iter().position(|&other| other == reason));
+        let decision = verdict.map(choice).map_err(reason);
+        Self { slot: slot.0, row_exponent: measured_at, incoming_exponent: incoming, decision }
     }
 
-    /// None of a reason that this version has not.
-    fn verdict(&self) -> Option<Result<Choice, NoDecision>> {
-        Some(match self.3 {
-            Ok((k, bound, gamma)) => Ok(Choice { k, held: *LimitedBy::ALL.get(bound)?, gamma: f64::from_bits(gamma) }),
-            Err(why) => Err(*NoDecision::ALL.get(why)?),
+    /// Returns the decision; `None` for a limit or reason that this version does not know.
+    fn decode(&self) -> Option<Result<Choice, NoDecision>> {
+        Some(match &self.decision {
+            Ok(ChoiceMessage { exponent_delta, limited_by, underflow_bits }) => Ok(Choice {
+                k: *exponent_delta,
+                held: *LimitedBy::ALL.get(*limited_by)?,
+                gamma: f64::from_bits(*underflow_bits),
+            }),
+            Err(reason) => Err(*NoDecision::ALL.get(*reason)?),
         })
     }
 }
 
 impl Ranks {
-    /// One rank.
-    pub fn alone(parameters: usize) -> Self {
-        let (exponents, turn, exchange) = (vec![None; parameters], Turn::Whole, Exchange::Exact);
-        let (route, sharded, owners) = (Route::Host(None), false, sharded_optimizer::Owners::default());
-        let (group, overlap, parts) = (Group::alone(), Overlap::default(), Parts::default());
-        Self { group, exponents, turn, exchange, overlap, parts, route, sharded, owners, mixed: false }
+    /// Creates the state of a trainer without other ranks.
+    pub fn single(parameters: usize) -> Self {
+        Self {
+            group: Group::single_rank(),
+            grad_exponents: vec![None; parameters],
+            micro_batch: MicroBatch::Single,
+            reduce_mode: ReduceMode::ExactF16,
+            overlap: Overlap::default(),
+            micro_batches: MicroBatchState::default(),
+            grad_transport: GradTransport::Host(None),
+            is_sharded: false,
+            shard_map: sharded_optimizer::ShardMap::default(),
+            has_mixed_devices: false,
+        }
     }
 
-    /// Whether this rank decides what is decided inside a step.
-    pub fn decides(&self) -> bool {
-        self.turn == Turn::Whole || self.group.rank() == 0
+    /// Returns `true` if sites decide on this rank inside a step.
+    pub fn decides_in_step(&self) -> bool {
+        self.micro_batch == MicroBatch::Single || self.group.rank() == 0
     }
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Trains together with other ranks: see [`crate::distributed`]. Parameters and the optimizer's state become those of
-    /// rank 0; steps are then taken by [`Trainer::step_parts`] alone, and a checkpoint is loaded on every rank.
+    /// Joins a group of ranks for distributed training, see [`crate::distributed`]. Parameters and optimizer states become
+    /// those of rank 0. All later steps must be [`Trainer::step_micro_batches`], and a checkpoint is loaded on every rank.
     ///
     /// # Errors
-    /// Ranks with another version, network, method, optimizer, exchange or division of the optimizer; of another kind of
-    /// device, unless the optimizer is divided; a rank that cannot be reached.
-    pub fn distributed(mut self, group: Group) -> Result<Self, Error<B::Error>> {
-        let joined = self.join(&group);
+    /// Ranks that differ in version, network, method, optimizer, reduce mode or sharding; devices of another kind, unless
+    /// the optimizer is sharded; a rank that cannot be reached.
+    pub fn join_group(mut self, group: Group) -> Result<Self, Error<B::Error>> {
+        let joined = self.synchronize_setup(&group);
         if let Err(error) = &joined
-            && !matches!(error, Error::Parallel(_))
+            && !matches!(error, Error::Distributed(_))
         {
-            group.fail(&error.to_string());
+            group.abort(&error.to_string());
         }
         joined?;
         self.ranks.group = group;
-        // What was compiled before may be another program now.
+        // The group changes how networks are compiled.
         self.last = None;
         Ok(self)
     }
 
-    /// How the gradients of parts are added, here or on other ranks; [`Exchange::Exact`] unless told. On all ranks the same,
-    /// before the first step.
+    /// Sets the arithmetic of gradient sums over micro-batches and ranks; the default is [`ReduceMode::ExactF16`]. It must be
+    /// the same on all ranks, and set before the first step.
     #[must_use]
-    pub const fn with_exchange(mut self, exchange: Exchange) -> Self {
-        self.ranks.exchange = exchange;
+    pub const fn with_reduce_mode(mut self, mode: ReduceMode) -> Self {
+        self.ranks.reduce_mode = mode;
         self
     }
 
-    /// When the gradients of parts travel to other ranks; [`Overlap::On`] unless told. On all ranks the same, before
-    /// [`Trainer::distributed`]. Weights are the same: of [`Exchange::Exact`] in any case, of [`Exchange::Fast`] where the
-    /// engine adds each value in one order. Where devices reach one another ([`Trainer::route`]) gradients travel when the
-    /// backward pass is over.
+    /// Sets the overlap of gradient communication with the backward pass; the default is [`Overlap::Auto`]. It must be the
+    /// same on all ranks, and set before [`Trainer::join_group`].
+    ///
+    /// Weights do not depend on it with [`ReduceMode::ExactF16`], nor with [`ReduceMode::NativeF32`] if the transport adds
+    /// each value in a fixed order. Gradients on device transport ([`Trainer::grad_transport`]) are sent after the backward
+    /// pass.
     #[must_use]
     pub fn with_overlap(mut self, overlap: Overlap) -> Self {
         self.ranks.overlap = overlap;
@@ -138,101 +182,105 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Of which batch batch norm takes mean and variance in [`Trainer::step_parts`]; [`BatchStatistics::Rank`] unless told.
-    /// On all ranks the same; a checkpoint says it.
+    /// Sets the samples over which batch norm computes its statistics in [`Trainer::step_micro_batches`]; the default is
+    /// [`BatchNormScope::Rank`]. It must be the same on all ranks, and checkpoints contain it.
     ///
-    /// Over [`BatchStatistics::World`] a step has as many parts as ranks. Means, variances and the two sums of the backward
-    /// pass are then over the values of all parts, however many each has, and running statistics are those of all of them.
-    /// Ranks meet at each layer once on the way forward and once back, in the order of the network, so all must run the same
-    /// layers. What runs outside of such a step ([`Trainer::update_statistics`], say) is normalised by its own batch.
+    /// With [`BatchNormScope::World`] (`SyncBatchNorm` in PyTorch) a step has one micro-batch per rank, and micro-batches may
+    /// differ in size. Means, variances, running statistics and the two sums of the backward pass are then those of all
+    /// micro-batches. Ranks synchronise at each layer once in the forward and once in the backward pass, so all must run the
+    /// same layers. A pass outside such a step, for example [`Trainer::update_statistics`], uses its own batch.
     #[must_use]
-    pub fn with_batch_statistics(mut self, of: BatchStatistics) -> Self {
-        self.settings.batch_statistics = of;
+    #[doc(alias = "SyncBatchNorm")]
+    pub fn with_batch_norm_scope(mut self, scope: BatchNormScope) -> Self {
+        self.settings.batch_norm_scope = scope;
         self.last = None;
         self
     }
 
-    /// Selects the engine of products of rank 0 on all ranks, because each rank may have timed its own device.
-    fn share_engine(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
+    /// Selects the GEMM engine of rank 0 on all ranks, because each rank may have timed its own device.
+    fn select_engine_of_rank0(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
         let name = |device: &B| device.product_engine().map(str::to_owned);
-        // Devices of one kind, so all ranks end here, or none.
-        let Some(mine) = name(self.exec.device()) else { return Ok(()) };
-        let first = group.gather(Kind::Told, mine.as_bytes())?.into_iter().next().unwrap_or_default();
+        // Devices are of one kind, so either all ranks return here or none.
+        let Some(local) = name(self.exec.device()) else { return Ok(()) };
+        let first = group.all_gather(MessageTag::Config, local.as_bytes())?.into_iter().next().unwrap_or_default();
         let first = String::from_utf8_lossy(&first).into_owned();
         let availability = self.exec.device().product_engine_availability(&first);
-        if first != mine && availability == EngineAvailability::Available {
+        if first != local && availability == EngineAvailability::Available {
             self.exec.select_product_engine(&first).map_err(Error::Device)?;
         }
-        // A rank whose device lacks the engine, or that has pinned another one, ends here.
-        Ok(group.agree("engine of products", &name(self.exec.device()).unwrap_or_default())?)
+        // Fails on a rank whose device lacks the engine, or that has pinned another one.
+        Ok(group.check_equal("engine of products", &name(self.exec.device()).unwrap_or_default())?)
     }
 
-    fn join(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
+    fn synchronize_setup(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
         if self.settings.each_call {
-            return Err(ParallelError::Part("has no running statistics of each call").into());
+            return Err(DistributedError::InvalidMicroBatch("has no running statistics of each call").into());
         }
-        group.agree("version", env!("CARGO_PKG_VERSION"))?;
-        let parameters = self.parameters.all.iter().map(|one| format!("{} {}", one.name, one.shape));
-        group.agree("network", &parameters.collect::<Vec<_>>().join(", "))?;
-        match group.agree("device", kind(self.exec.device().caps().name)) {
-            // Then each weight has one owner, whose device updates it for all.
-            Err(ParallelError::Other { .. }) if self.ranks.sharded => self.ranks.mixed = true,
-            alike => alike?,
+        group.check_equal("version", env!("CARGO_PKG_VERSION"))?;
+        let parameters = self.parameters.all.iter().map(|parameter| format!("{} {}", parameter.name, parameter.shape));
+        group.check_equal("network", &parameters.collect::<Vec<_>>().join(", "))?;
+        match group.check_equal("device", device_kind(self.exec.device().caps().name)) {
+            // With sharding each weight has one owner, whose device updates it for all ranks.
+            Err(DistributedError::ConfigMismatch { .. }) if self.ranks.is_sharded => {
+                self.ranks.has_mixed_devices = true
+            }
+            compared => compared?,
         }
-        if !self.ranks.mixed {
-            self.share_engine(group)?;
+        if !self.ranks.has_mixed_devices {
+            self.select_engine_of_rank0(group)?;
         }
-        self.told().iter().try_for_each(|(what, told)| group.agree(what, told))?;
-        group.agree("overlap", &self.ranks.overlap.to_string())?;
-        group.agree("optimizer", if self.ranks.sharded { "divided" } else { "whole" })?;
+        self.settings_as_text().iter().try_for_each(|(name, text)| group.check_equal(name, text))?;
+        group.check_equal("overlap", &self.ranks.overlap.to_string())?;
+        group.check_equal("optimizer", if self.ranks.is_sharded { "divided" } else { "whole" })?;
         for id in 0..self.parameters.all.len() {
             let constant = self.parameters.all[id].role == Role::Constant;
             let saved = self.saved_parts(id).into_iter().map(|(part, _)| part);
             for part in constant.then_some(Part::Master).into_iter().chain(saved) {
                 let (buf, len) = (Fixed::part(id, part), self.parameters.len(id));
-                let mut mine = Vec::new();
+                let mut local = Vec::new();
                 if group.rank() == 0 {
                     let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
-                    mine = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                    local = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 }
-                let all = group.gather(Kind::Values, &mine)?;
-                let values = sharded_optimizer::floats(all.first().map_or(&[], Vec::as_slice));
+                let messages = group.all_gather(MessageTag::ParamInit, &local)?;
+                let values = sharded_optimizer::decode_f32s(messages.first().map_or(&[], Vec::as_slice));
                 self.parameters.check_len(id, values.len())?;
                 self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
             }
         }
         self.refresh_halves().map_err(Error::Device)?;
-        self.ranks.route = self.connect(group)?;
-        self.divide((group.rank(), group.size()))
+        self.ranks.grad_transport = self.init_device_collectives(group)?;
+        self.shard_states((group.rank(), group.size()))
     }
 
-    /// What has travelled between ranks so far.
+    /// Returns the bytes and time of communication between ranks so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.ranks.group.traffic()
     }
 
-    /// Rank 0 tells the others what it has decided inside the step beside the first so many, and they take it.
-    pub(in crate::train) fn share_decisions(&mut self, before: usize) -> Result<(), Error<B::Error>> {
-        let told: Vec<Told> = self.sites.decided().iter().skip(before).map(Told::of).collect();
-        let mine = serde_json::to_vec(&told).unwrap_or_default();
-        let first = self.ranks.group.gather(Kind::Decisions, &mine)?.into_iter().next().unwrap_or_default();
+    /// Sends the decisions inside the step from rank 0 to all ranks, except the first `known` ones, which all have.
+    pub(in crate::train) fn broadcast_decisions(&mut self, known: usize) -> Result<(), Error<B::Error>> {
+        let decided: Vec<_> = self.sites.decided().iter().skip(known).map(DecisionMessage::encode).collect();
+        let local = serde_json::to_vec(&decided).unwrap_or_default();
+        let messages = self.ranks.group.all_gather(MessageTag::ScaleDecisions, &local)?;
+        let message = messages.into_iter().next().unwrap_or_default();
         if self.ranks.group.rank() == 0 {
             return Ok(());
         }
-        let told: Vec<Told> = serde_json::from_slice(&first).map_err(|_| ParallelError::Apart(0))?;
-        for one in told {
-            let Told(slot, measured_at, incoming, _) = one;
-            let verdict = one.verdict().filter(|_| usize::from(slot) < self.sites.len());
-            let verdict = verdict.ok_or_else(|| ParallelError::Apart(self.ranks.group.rank()))?;
-            self.sites.decide(Slot(slot), verdict, measured_at, incoming);
+        let decided: Vec<DecisionMessage> =
+            serde_json::from_slice(&message).map_err(|_| DistributedError::CollectiveMismatch(0))?;
+        for message in decided {
+            let verdict = message.decode().filter(|_| usize::from(message.slot) < self.sites.len());
+            let verdict = verdict.ok_or_else(|| DistributedError::CollectiveMismatch(self.ranks.group.rank()))?;
+            self.sites.decide(Slot(message.slot), verdict, message.row_exponent, message.incoming_exponent);
         }
         Ok(())
     }
 }
 
-/// What of a device's name says how it computes: not how many threads a CPU has, nor which of its kind a GPU is.
-fn kind(name: &str) -> &str {
+/// Returns the part of a device's name that determines its arithmetic: without the threads of a CPU and the index of a GPU.
+fn device_kind(name: &str) -> &str {
     let numbered = name.strip_prefix("CUDA ").and_then(|name| name.split_once(", "));
     let threaded = name.strip_suffix(" threads").and_then(|name| name.rsplit_once(", "));
     numbered.map(|(_, kind)| kind).or(threaded.map(|(kind, _)| kind)).unwrap_or(name)
@@ -244,21 +292,27 @@ mod tests {
 
     #[test]
     fn kinds_of_devices_compute_alike() {
-        assert_eq!(kind("CPU, AVX-512, 12 threads"), "CPU, AVX-512");
-        assert_eq!(kind("CUDA 3, NVIDIA H100, sm_90, 132 multiprocessors"), "NVIDIA H100, sm_90, 132 multiprocessors");
-        assert_eq!(kind("llvmpipe (LLVM 15.0.6, 256 bits)"), "llvmpipe (LLVM 15.0.6, 256 bits)");
+        assert_eq!(device_kind("CPU, AVX-512, 12 threads"), "CPU, AVX-512");
+        assert_eq!(
+            device_kind("CUDA 3, NVIDIA H100, sm_90, 132 multiprocessors"),
+            "NVIDIA H100, sm_90, 132 multiprocessors"
+        );
+        assert_eq!(device_kind("llvmpipe (LLVM 15.0.6, 256 bits)"), "llvmpipe (LLVM 15.0.6, 256 bits)");
     }
 
     #[test]
-    fn decisions_are_told_as_they_are() {
+    fn decisions_are_decoded_as_they_were_encoded() {
         let choice = |held| Ok(Choice { k: -7, held, gamma: 0.125 });
         let verdicts = LimitedBy::ALL.into_iter().map(choice).chain(NoDecision::ALL.into_iter().map(Err));
         for verdict in verdicts {
-            let told = Told::of(&Decided { slot: Slot(3), verdict, measured_at: 5, incoming: -2 });
-            let told = serde_json::to_vec(&told).expect("words");
-            let told: Told = serde_json::from_slice(&told).expect("words");
-            assert_eq!((told.0, told.1, told.2, told.verdict()), (3, 5, -2, Some(verdict)));
+            let message = DecisionMessage::encode(&Decided { slot: Slot(3), verdict, measured_at: 5, incoming: -2 });
+            let message = serde_json::to_vec(&message).expect("JSON");
+            let message: DecisionMessage = serde_json::from_slice(&message).expect("JSON");
+            let DecisionMessage { slot, row_exponent, incoming_exponent, .. } = message;
+            assert_eq!((slot, row_exponent, incoming_exponent, message.decode()), (3, 5, -2, Some(verdict)));
         }
-        assert_eq!(Told(3, 5, -2, Err(NoDecision::ALL.len())).verdict(), None);
+        let decision = Err(NoDecision::ALL.len());
+        let unknown = DecisionMessage { slot: 3, row_exponent: 5, incoming_exponent: -2, decision };
+        assert_eq!(unknown.decode(), None);
     }
 }

@@ -1,10 +1,10 @@
-//! Meetings of ranks inside a pass: batch norm over the batches of all of them.
+//! Synchronised batch norm (`SyncBatchNorm`): batch statistics of all ranks, inside a pass.
 
 use crate::{
     Error,
-    distributed::{Share, less_means, moments, shares, unbiased},
-    graph::{Buf, Count, Known, Meet},
-    train::{Trainer, distributed::Turn},
+    distributed::{LocalStats, combine_moments, gather_stats, negated_means, with_unbiased_variance},
+    graph::{Buf, StatsSync, SyncPayload, ValueCount},
+    train::{Trainer, distributed::MicroBatch},
 };
 use gradscale_core::{
     amp::Precision,
@@ -12,46 +12,48 @@ use gradscale_core::{
 };
 
 impl<B: Backend> Trainer<B> {
-    /// Puts together what all ranks know of their batches at a layer, or, outside of a step in parts, takes what this one
-    /// knows.
-    pub(in crate::train) async fn meet(&mut self, program: usize, meet: Meet) -> Result<(), Error<B::Error>> {
-        let Meet { node, channels, count, known, .. } = meet;
+    /// Combines the batch statistics of all ranks at a layer. Outside a step of micro-batches it takes those of this rank.
+    pub(in crate::train) async fn sync_batch_stats(
+        &mut self, program: usize, sync: StatsSync,
+    ) -> Result<(), Error<B::Error>> {
+        let StatsSync { node, channels, count, payload, .. } = sync;
         let count = match count {
-            Count::Of(count) => f64::from(count),
-            Count::At(buf) => f64::from(self.read_one(buf).await?),
+            ValueCount::Static(count) => f64::from(count),
+            ValueCount::OnDevice(buf) => f64::from(self.read_scalar(buf).await?),
         };
-        let values = match known {
-            Known::Moments { biased, .. } => self.channels(biased, 2 * channels).await?,
-            Known::Sums([first, second]) => {
-                [self.channels(first, channels).await?, self.channels(second, channels).await?].concat()
+        let values = match payload {
+            SyncPayload::Moments { biased, .. } => self.read_channels(biased, 2 * channels).await?,
+            SyncPayload::Sums([first, second]) => {
+                [self.read_channels(first, channels).await?, self.read_channels(second, channels).await?].concat()
             }
         };
-        let mine = Share { count, values };
-        let all = match self.ranks.turn {
-            Turn::Whole => vec![mine],
-            Turn::First | Turn::Later => {
-                shares(&self.ranks.group, &self.exec.program(program).trace.nodes[node].name, &mine)?
+        let local = LocalStats { count, values };
+        let stats = match self.ranks.micro_batch {
+            MicroBatch::Single => vec![local],
+            MicroBatch::First | MicroBatch::Subsequent => {
+                gather_stats(&self.ranks.group, &self.exec.program(program).trace.nodes[node].name, &local)?
             }
         };
-        match known {
-            Known::Moments { biased, unbiased: place } => {
-                let both = moments(&all);
-                self.give(biased, &both)?;
-                place.map_or(Ok(()), |place| self.give(place, &unbiased(&all, &both)))
+        match payload {
+            SyncPayload::Moments { biased, unbiased } => {
+                let both = combine_moments(&stats);
+                self.write_channels(biased, &both)?;
+                unbiased
+                    .map_or(Ok(()), |unbiased| self.write_channels(unbiased, &with_unbiased_variance(&stats, &both)))
             }
-            Known::Sums([first, second]) => {
-                let less = less_means(&all);
-                self.give(first, &less[..channels])?;
-                self.give(second, &less[channels..])
+            SyncPayload::Sums([first, second]) => {
+                let means = negated_means(&stats);
+                self.write_channels(first, &means[..channels])?;
+                self.write_channels(second, &means[channels..])
             }
         }
     }
 
-    async fn channels(&self, buf: Buf, len: usize) -> Result<Vec<f32>, Error<B::Error>> {
+    async fn read_channels(&self, buf: Buf, len: usize) -> Result<Vec<f32>, Error<B::Error>> {
         self.exec.read(buf, Precision::Single, len).await.map_err(Error::Device)
     }
 
-    fn give(&mut self, buf: Buf, values: &[f32]) -> Result<(), Error<B::Error>> {
+    fn write_channels(&mut self, buf: Buf, values: &[f32]) -> Result<(), Error<B::Error>> {
         self.exec.write(buf, Data::F32(values)).map_err(Error::Device)
     }
 }

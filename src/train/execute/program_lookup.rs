@@ -17,8 +17,8 @@ impl<B: Backend> Trainer<B> {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
         let stores = self.settings.probed;
         let prefix = stores.map_or(prefix.clone(), |stores| format!("{}{prefix}", stores.prefix()));
-        let joint = self.joint();
-        if let Some(index) = self.exec.find(trace, purpose, &prefix, joint) {
+        let distributed = self.distributed_plan();
+        if let Some(index) = self.exec.find(trace, purpose, &prefix, distributed) {
             return Ok(index);
         }
         let mut shared = Shared {
@@ -32,7 +32,7 @@ impl<B: Backend> Trainer<B> {
             prefix: &prefix,
             keep: self.settings.keep,
             each_call: self.settings.each_call.then_some(self.settings.momentum),
-            joint,
+            distributed,
             given: &[],
         };
         let program = compile(trace, purpose, &mut shared);

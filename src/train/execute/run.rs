@@ -3,8 +3,8 @@
 use crate::{
     Error, Inputs,
     exec::Failed,
-    graph::{Launch, Purpose, Stop, Target, Why},
-    train::{Trainer, distributed::Turn, state::check_values},
+    graph::{Launch, Purpose, SyncReason, Target},
+    train::{Trainer, distributed::MicroBatch, state::check_values},
 };
 use gradscale_core::backend::{Backend, Slot};
 use std::ops::Range;
@@ -40,15 +40,15 @@ impl<B: Backend> Trainer<B> {
         if self.halves_are_behind {
             self.refresh_halves().map_err(Error::Device)?;
         }
-        self.check_one_pass(program)?;
+        self.check_single_pass(program)?;
         let first = !clear.is_empty();
         self.ran = Some(program);
         self.send(clear).map_err(Error::Device)?;
         // Exponents are fixed within a step: later micro-batches take them as they are.
         let deciding = first && self.exec.program(program).order.iter().any(|&slot| self.sites.at_once(slot));
-        let looks = first && self.ranks.decides() && (deciding || self.observed.is_some());
-        // Of several ranks one decides, and the others wait for it, from meeting to meeting.
-        let told = deciding && self.ranks.turn == Turn::First;
+        let looks = first && self.ranks.decides_in_step() && (deciding || self.observed.is_some());
+        // Of several ranks one decides, and the others wait for it, from one synchronisation of statistics to the next.
+        let told = deciding && self.ranks.micro_batch == MicroBatch::First;
         if looks {
             self.observed.iter_mut().for_each(Vec::clear);
         } else {
@@ -56,33 +56,33 @@ impl<B: Backend> Trainer<B> {
         }
         let (mut stored, mut apart) = (Vec::new(), true);
         let mut decided = self.sites.decided().len();
-        for stretch in 0..self.exec.program(program).stretches() {
+        for segment in 0..self.exec.program(program).segment_count() {
             if told && !looks && apart {
-                self.share_decisions(decided)?;
+                self.broadcast_decisions(decided)?;
                 self.send(0..0).map_err(Error::Device)?;
             }
             let ran = if looks {
-                self.run_one_by_one(program, stretch, &mut stored).await
+                self.run_one_by_one(program, segment, &mut stored).await
             } else {
-                self.exec.run_stretch(program, stretch)
+                self.exec.run_segment(program, segment)
             };
             ran.map_err(|(at, error)| match at {
                 Some(launch) => self.failed(program, launch, error),
                 None => Error::Device(error),
             })?;
-            let stop = self.exec.program(program).stops.get(stretch).map(|&Stop { why, .. }| why);
-            apart = !matches!(stop, Some(Why::Bucket(_)));
+            let stop = self.exec.program(program).sync_points.get(segment).map(|point| point.reason);
+            apart = !matches!(stop, Some(SyncReason::Bucket(_)));
             if told && looks && apart {
-                self.share_decisions(decided)?;
+                self.broadcast_decisions(decided)?;
             }
             match stop {
-                Some(Why::Meet(meet)) => {
-                    let meet = self.exec.program(program).meets[meet];
-                    self.meet(program, meet).await?;
+                Some(SyncReason::BatchStats(index)) => {
+                    let sync = self.exec.program(program).stats_syncs[index];
+                    self.sync_batch_stats(program, sync).await?;
                 }
                 // Where something is decided, ranks with one part would be told between gradients, others before.
-                Some(Why::Bucket(bucket)) if !told => self.send_ahead(program, bucket).await?,
-                Some(Why::Bucket(_)) | None => {}
+                Some(SyncReason::Bucket(bucket)) if !told => self.launch_bucket(program, bucket).await?,
+                Some(SyncReason::Bucket(_)) | None => {}
             }
             if apart {
                 decided = self.sites.decided().len();
@@ -101,9 +101,9 @@ impl<B: Backend> Trainer<B> {
 
     /// Launch by launch, deciding sites and observing operands on the way. `stored` are the sites so far.
     async fn run_one_by_one(
-        &mut self, program: usize, stretch: usize, stored: &mut Vec<Slot>,
+        &mut self, program: usize, segment: usize, stored: &mut Vec<Slot>,
     ) -> Result<(), Failed<B::Error>> {
-        let range = self.exec.program(program).stretch(stretch);
+        let range = self.exec.program(program).segment(segment);
         let launches = self.exec.launches(program);
         let mut ran = Ok(());
         for (at, launch) in range.clone().zip(&launches[range]) {
@@ -116,7 +116,7 @@ impl<B: Backend> Trainer<B> {
                 break;
             }
         }
-        self.exec.ran_one_by_one(program, stretch, launches, ran.is_ok());
+        self.exec.ran_one_by_one(program, segment, launches, ran.is_ok());
         ran
     }
 

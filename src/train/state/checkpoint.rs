@@ -7,7 +7,7 @@ use crate::{
     Error, Method, Scaling,
     checkpoint::{self, CheckpointError, Contents, Difference, MASTER},
     configuration::Configuration,
-    distributed::BatchStatistics,
+    distributed::BatchNormScope,
     graph::{Fixed, Part, STATES},
     method::saved as method,
     parameters::Role,
@@ -109,7 +109,7 @@ impl<B: Backend> Trainer<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Ranks that train together ([`Trainer::distributed`]) save together: the parts of an optimizer that is divided come
+    /// Ranks that train together ([`Trainer::join_group`]) save together: the parts of an optimizer that is divided come
     /// from their owners, and that all have come to the same is looked at. Metadata may differ.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl<B: Backend> Trainer<B> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
         for (id, definition) in self.parameters.all.iter().enumerate() {
             for (part, name) in self.saved_parts(id) {
-                let values = self.saved_values(id, part)?;
+                let values = self.gather_saved_values(id, part)?;
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 tensors.push((name, definition.shape.sizes().to_vec(), bytes));
             }
@@ -136,13 +136,18 @@ impl<B: Backend> Trainer<B> {
                 Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
                 Scaling::Gradient(_) => None,
             },
-            wire: if self.ranks.exponents.iter().all(Option::is_none) {
+            wire: if self.ranks.grad_exponents.iter().all(Option::is_none) {
                 Vec::new()
             } else {
-                self.ranks.exponents.clone()
+                self.ranks.grad_exponents.clone()
             },
             // Devices of several kinds have no engine in common.
-            product_engine: self.exec.device().product_engine().filter(|_| !self.ranks.mixed).map(str::to_owned),
+            product_engine: self
+                .exec
+                .device()
+                .product_engine()
+                .filter(|_| !self.ranks.has_mixed_devices)
+                .map(str::to_owned),
             scaling: None,
             half_weight_gradients: false,
             sites: self.sites.save(),
@@ -158,7 +163,7 @@ impl<B: Backend> Trainer<B> {
         }
         let saved = serde_json::to_vec(saved).unwrap_or_default();
         let all = tensors.iter().fold(crc32c::crc32c(&saved), |sum, (_, _, bytes)| crc32c::crc32c_append(sum, bytes));
-        Ok(self.ranks.group.agree("state", &format!("{all:08x}"))?)
+        Ok(self.ranks.group.check_equal("state", &format!("{all:08x}"))?)
     }
 
     /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
@@ -219,8 +224,8 @@ impl<B: Backend> Trainer<B> {
         self.steps = if saved.groups.is_empty() { vec![saved.taken; groups] } else { saved.groups };
         self.counters.skips.restore(saved.in_a_row);
         self.counters.failed = saved.failed;
-        self.ranks.exponents = saved.wire;
-        self.ranks.exponents.resize(self.parameters.all.len(), None);
+        self.ranks.grad_exponents = saved.wire;
+        self.ranks.grad_exponents.resize(self.parameters.all.len(), None);
         // Gradients from before are those of other weights.
         self.tickets.serial += 1;
         Ok(metadata)
@@ -270,7 +275,7 @@ impl<B: Backend> Trainer<B> {
 
     /// What this training was told.
     fn configured(&self) -> Settings {
-        let crate::train::Settings { policy, layers, weight_gradients, momentum, each_call, batch_statistics, .. } =
+        let crate::train::Settings { policy, layers, weight_gradients, momentum, each_call, batch_norm_scope, .. } =
             &self.settings;
         let method = Method {
             amp: policy.clone(),
@@ -283,17 +288,17 @@ impl<B: Backend> Trainer<B> {
         if *each_call {
             trainer.set("statistics of", "each call");
         }
-        if *batch_statistics != BatchStatistics::Rank {
-            trainer.set("batch norm over the", batch_statistics.to_string());
+        if *batch_norm_scope != BatchNormScope::Rank {
+            trainer.set("batch norm over the", batch_norm_scope.to_string());
         }
         Settings { method: method::configuration(&method), optimizer: self.optimizer.configuration(), trainer }
     }
 
-    /// What this training was told, as text, by what it is about.
-    pub(in crate::train) fn told(&self) -> [(&'static str, String); 3] {
+    /// Returns the settings of this training as text, by subject.
+    pub(in crate::train) fn settings_as_text(&self) -> [(&'static str, String); 3] {
         let Settings { method, optimizer, trainer } = self.configured();
         [("method", method), ("optimizer", optimizer), ("trainer", trainer)]
-            .map(|(what, told)| (what, serde_json::to_string(&told).unwrap_or_default()))
+            .map(|(subject, settings)| (subject, serde_json::to_string(&settings).unwrap_or_default()))
     }
 
     /// That a checkpoint is of a training that was told the same, as far as it says; the state of its loss scale.

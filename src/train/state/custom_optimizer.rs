@@ -4,8 +4,8 @@ use crate::{
     Error, Layers, TraceError,
     error::TraceErrorKind,
     graph::{
-        Buf, Fixed, Joint, Operation, Part, Program, Purpose, STATES, Shared, Tape, Target, Trace, Updated, Value,
-        compile,
+        Buf, DistributedPlan, Fixed, Operation, Part, Program, Purpose, STATES, Shared, Tape, Target, Trace, Updated,
+        Value, compile,
     },
     optim::{Given, Next, Optimizer, Own},
     train::{Trainer, elements},
@@ -100,7 +100,7 @@ impl<B: Backend> Trainer<B> {
             prefix: "",
             keep: false,
             each_call: None,
-            joint: Joint::default(),
+            distributed: DistributedPlan::default(),
             given,
         };
         let mut program = compile(trace, Purpose::Update, &mut shared)?;

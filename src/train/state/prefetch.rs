@@ -95,7 +95,7 @@ fn whole(shape: Shape) -> Strided {
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Sends a batch ahead. Called between [`Trainer::backward`] and [`Trainer::step`], it travels to the device while
+    /// Sends a batch ahead. Called between [`Trainer::backward`] and [`Trainer::step`], it is sent to the device while
     /// that works on the step (CUDA: on a second stream). Results are the same. One batch can be ahead: the
     /// next one takes its place, and its memory if that is large enough and the types are the same. To a checkpoint the
     /// data's position is that of the steps taken, without this batch.

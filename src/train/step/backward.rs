@@ -4,7 +4,7 @@ use crate::{
     Error, InputType, Inputs, TraceError, Var,
     error::TraceErrorKind,
     graph::{Fixed, Part, Purpose, Tape, Trace, Work},
-    train::{Trainer, distributed::Turn},
+    train::{Trainer, distributed::MicroBatch},
 };
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -78,8 +78,8 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Gradients, Error<B::Error>> {
         let slots = self.sites.len();
         let program = self.program(trace, Purpose::Train { later: false }, loss)?;
-        if self.ranks.turn == Turn::Later && self.sites.len() != slots {
-            return Err(TraceError::new("step_parts", TraceErrorKind::NewSites).into());
+        if self.ranks.micro_batch == MicroBatch::Subsequent && self.sites.len() != slots {
+            return Err(TraceError::new("step_micro_batches", TraceErrorKind::NewSites).into());
         }
         self.exec.begin(program);
         self.last = Some((program, loss.to_owned()));
@@ -113,7 +113,7 @@ impl<B: Backend> Trainer<B> {
     async fn run_first<const N: usize>(
         &mut self, program: usize, batch: &Inputs<'_, N>,
     ) -> Result<(), Error<B::Error>> {
-        if self.ranks.turn == Turn::Later {
+        if self.ranks.micro_batch == MicroBatch::Subsequent {
             return self.run_program(program, batch, 0..0).await;
         }
         self.begin(program)?;

@@ -87,7 +87,7 @@ impl<B: Backend> Trainer<B> {
             operations.push(Operation::GlobalNorm { gradients, norm });
         }
         for group in 0..self.optimizer.group_count() {
-            let here = |&id: &usize| self.parameters.groups[id] == group && self.updates(id);
+            let here = |&id: &usize| self.parameters.groups[id] == group && self.is_updated_here(id);
             let members = weights.iter().copied().filter(here);
             let members: Vec<usize> = members.collect();
             let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {

@@ -6,7 +6,7 @@
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     core::backend::Backend,
-    distributed::{BatchStatistics, Exchange, Group, Threads},
+    distributed::{BatchNormScope, Group, ReduceMode, Threads},
     models::SegNet,
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
@@ -68,14 +68,14 @@ struct Step {
     norm: [Vec<f32>; 3],
 }
 
-fn step(of: BatchStatistics, exchange: Exchange, group: Group, name: &str) -> Result<Step, Error> {
+fn step(of: BatchNormScope, exchange: ReduceMode, group: Group, name: &str) -> Result<Step, Error> {
     let (case, mut parameters) = (case(name), Parameters::seeded(0));
     let (size, images) = (group.size(), own(group.size(), group.rank()));
     let first = Linear::new(&mut parameters.at("in"), 3, 3);
     let norm = BatchNorm::new(&mut parameters.at("norm"), 3);
     let trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(1.0), Method::fp32())?.with_all_kept();
-    let trainer = trainer.with_exchange(exchange).with_batch_statistics(of);
-    let mut trainer = trainer.distributed(group)?;
+    let trainer = trainer.with_reduce_mode(exchange).with_batch_norm_scope(of);
+    let mut trainer = trainer.join_group(group)?;
     // What it gives is its input, exactly.
     trainer.set_parameter("in.weight", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0])?;
     trainer.set_parameter("in.bias", &[0.0; 3])?;
@@ -86,7 +86,7 @@ fn step(of: BatchStatistics, exchange: Exchange, group: Group, name: &str) -> Re
     let (x, t, shape) = (part("x"), part("t"), [images.len(), of_image / 6, 2, 3]);
     let lengths = case.get("lengths").map(|all| all[images.clone()].iter().map(|&one| one as u32).collect::<Vec<_>>());
     let mut dx = Vec::new();
-    let outcome = trainer.step_parts(size as u32, |trainer, _| {
+    let outcome = trainer.step_micro_batches(size as u32, |trainer, _| {
         let (x, t) = (Input::f32(shape, &x), Input::f32(shape, &t));
         // The mean over ranks of so many times the sum is the sum.
         let gradients = match &lengths {
@@ -109,7 +109,7 @@ fn step(of: BatchStatistics, exchange: Exchange, group: Group, name: &str) -> Re
 }
 
 /// How far gradients of the inputs and all else are from what PyTorch has for the whole batch; ranks agree to the bit.
-fn apart(of: BatchStatistics, exchange: Exchange, size: usize, name: &'static str) -> [f32; 5] {
+fn apart(of: BatchNormScope, exchange: ReduceMode, size: usize, name: &'static str) -> [f32; 5] {
     let ranks = world(size, move |group| step(of, exchange, group, name).expect("a step"));
     let (case, first) = (case(name), &ranks[0]);
     assert!(ranks.iter().all(|rank| rank.norm == first.norm && rank.loss.to_bits() == first.loss.to_bits()));
@@ -129,15 +129,15 @@ fn apart(of: BatchStatistics, exchange: Exchange, size: usize, name: &'static st
 fn ranks_together_have_what_pytorch_has_of_the_whole_batch() {
     for name in ["pixels", "frames"] {
         for size in [1, 2, 4] {
-            let found = apart(BatchStatistics::World, Exchange::Fast, size, name);
+            let found = apart(BatchNormScope::World, ReduceMode::NativeF32, size, name);
             println!("{name}, {size} ranks: dx, loss, dscale, dshift, running {found:?}");
             assert!(found.iter().all(|&far| far < 1e-5), "{name}, {size} ranks: {found:?}");
             // As halves the gradients of weights have 11 digits.
-            let found = apart(BatchStatistics::World, Exchange::Exact, size, name);
+            let found = apart(BatchNormScope::World, ReduceMode::ExactF16, size, name);
             assert!(found.iter().all(|&far| far < 1e-3) && found[0] < 1e-5, "{name}, {size} ranks: {found:?}");
         }
         // Each by itself is far from that.
-        let found = apart(BatchStatistics::Rank, Exchange::Fast, 2, name);
+        let found = apart(BatchNormScope::Rank, ReduceMode::NativeF32, 2, name);
         assert!(found[0] > 0.1 && found[4] > 0.01, "{name}: {found:?}");
     }
 }
@@ -148,13 +148,13 @@ const BATCH: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 struct Told {
     method: &'static str,
-    exchange: Exchange,
-    of: BatchStatistics,
+    exchange: ReduceMode,
+    of: BatchNormScope,
     /// Whether the loss of one part is multiplied by much in the fourth step.
     large: bool,
 }
 
-const FAST: Told = Told { method: "fp32", exchange: Exchange::Fast, of: BatchStatistics::World, large: false };
+const FAST: Told = Told { method: "fp32", exchange: ReduceMode::NativeF32, of: BatchNormScope::World, large: false };
 
 #[derive(Clone, Debug, PartialEq)]
 struct Ended {
@@ -171,11 +171,11 @@ fn train<B: Backend<Error: Send + 'static>>(
     let net = SegNet::new(&mut parameters.at("net"), 3, 4, 4);
     let method: Method = told.method.parse().expect("a method");
     let trainer = Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.05) }, method)?;
-    let trainer = trainer.with_exchange(told.exchange).with_batch_statistics(told.of);
-    let mut trainer = trainer.distributed(group)?;
+    let trainer = trainer.with_reduce_mode(told.exchange).with_batch_norm_scope(told.of);
+    let mut trainer = trainer.join_group(group)?;
     let (mut losses, mut repeated) = (Vec::new(), Vec::new());
     for step in 0..steps {
-        let outcome = trainer.step_parts(size, |trainer, part| {
+        let outcome = trainer.step_micro_batches(size, |trainer, part| {
             let number = |k: u32| k.wrapping_mul(2_654_435_761).wrapping_add(step.wrapping_mul(0x9E37_79B9)) >> 13;
             let own = part * (BATCH / size)..(part + 1) * (BATCH / size);
             // Images of unlike brightness and labels.
@@ -209,7 +209,7 @@ fn trained(told: Told, size: usize, steps: u32) -> Ended {
     });
     for (ended, repeats) in recorded {
         // Every stretch between two meetings is a recording of its own.
-        assert!(repeats > if size > 1 && told.of == BatchStatistics::World { 16 } else { 0 }, "{repeats} recordings");
+        assert!(repeats > if size > 1 && told.of == BatchNormScope::World { 16 } else { 0 }, "{repeats} recordings");
         assert!(ended == eager[0], "{told:?}, {size} ranks: recorded is not eager");
     }
     assert!(eager.iter().all(|ended| *ended == eager[0]), "{told:?}, {size} ranks");
@@ -233,7 +233,7 @@ fn any_number_of_ranks_trains_as_one_with_the_whole_batch() {
         let found = between(&trained(FAST, size, 4), &alone);
         println!("{size} ranks: losses, weights, running statistics {found:?}");
         assert!(found.iter().all(|&far| far < 1e-4), "{size} ranks: {found:?}");
-        let each = between(&trained(Told { of: BatchStatistics::Rank, ..FAST }, size, 4), &alone);
+        let each = between(&trained(Told { of: BatchNormScope::Rank, ..FAST }, size, 4), &alone);
         println!("{size} ranks, each by itself: {each:?}");
         assert!(each.iter().all(|&far| far > 1e-3), "{size} ranks, each by itself: {each:?}");
     }
@@ -242,13 +242,13 @@ fn any_number_of_ranks_trains_as_one_with_the_whole_batch() {
 #[test]
 fn whatever_the_method_ranks_have_the_same_bits() {
     for method in ["gs", "gs:paper", "dynamic"] {
-        let told = Told { method, exchange: Exchange::Exact, ..FAST };
+        let told = Told { method, exchange: ReduceMode::ExactF16, ..FAST };
         let alone = trained(told, 1, 3);
         let found = between(&trained(told, 2, 3), &alone);
         println!("{method}: losses, weights, running statistics {found:?}");
         assert!(found.iter().all(|&far| far < 2e-2), "{method}: {found:?}");
     }
-    let large = trained(Told { method: "gs", exchange: Exchange::Exact, large: true, ..FAST }, 2, 4);
+    let large = trained(Told { method: "gs", exchange: ReduceMode::ExactF16, large: true, ..FAST }, 2, 4);
     assert!(large.repeated[3] > 0, "{:?}", large.repeated);
 }
 
@@ -259,7 +259,7 @@ fn refused(result: Result<impl Sized, Error>) -> String {
 #[test]
 fn what_cannot_be_is_refused_on_all_ranks() {
     let words = world(2, |group| {
-        let of = if group.rank() == 1 { BatchStatistics::World } else { BatchStatistics::Rank };
+        let of = if group.rank() == 1 { BatchNormScope::World } else { BatchNormScope::Rank };
         refused(train(cpu(), Told { of, ..FAST }, group, 1))
     });
     assert!(words[0] == words[1] && words[0].starts_with("rank 1 has another trainer than rank 0: "), "{words:?}");
@@ -267,15 +267,16 @@ fn what_cannot_be_is_refused_on_all_ranks() {
         let mut parameters = Parameters::seeded(0);
         let net = BatchNorm::new(&mut parameters.at("norm"), 1);
         let trainer = Trainer::new(cpu(), parameters, Sgd::new(0.1), Method::fp32())?;
-        let mut trainer = trainer.with_batch_statistics(BatchStatistics::World).distributed(group)?;
-        trainer
-            .step_parts(4, |trainer, _| trainer.backward([Input::f32([2, 1], &[1.0, 2.0])], |[x]| net.forward(x).sum()))
+        let mut trainer = trainer.with_batch_norm_scope(BatchNormScope::World).join_group(group)?;
+        trainer.step_micro_batches(4, |trainer, _| {
+            trainer.backward([Input::f32([2, 1], &[1.0, 2.0])], |[x]| net.forward(x).sum())
+        })
     };
     let line = "4 micro-batches: batch norm over all ranks takes as many as there are ranks, ";
     assert!(world(2, move |group| refused(parts(group))).iter().all(|words| *words == format!("{line}2")));
-    assert_eq!(refused(parts(Group::alone())), format!("{line}1"));
+    assert_eq!(refused(parts(Group::single_rank())), format!("{line}1"));
     // A checkpoint is of a training that was told the same.
-    let saved = train(cpu(), FAST, Group::alone(), 1).expect("a training").checkpoint;
+    let saved = train(cpu(), FAST, Group::single_rank(), 1).expect("a training").checkpoint;
     let mut parameters = Parameters::seeded(3);
     let _ = SegNet::new(&mut parameters.at("net"), 3, 4, 4);
     let sgd = Sgd { momentum: 0.9, ..Sgd::new(0.05) };

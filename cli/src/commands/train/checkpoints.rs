@@ -113,9 +113,9 @@ impl FoundCheckpoint {
     pub fn shared(here: Option<&Self>, group: &Group) -> Result<Self, Failure> {
         let place = here.map(|here| (here.iteration, here.path.to_string_lossy().into_owned()));
         let json = |error: serde_json::Error| Failure::at("checkpoint", error);
-        let place = group.share(&serde_json::to_vec(&place).map_err(json)?)?;
+        let place = group.broadcast_from_rank0(&serde_json::to_vec(&place).map_err(json)?)?;
         let place: Option<(u64, String)> = serde_json::from_slice(&place).map_err(json)?;
-        let bytes = group.share(here.map_or(&[], |here| &here.bytes))?;
+        let bytes = group.broadcast_from_rank0(here.map_or(&[], |here| &here.bytes))?;
         let (iteration, path) = place.unwrap_or_default();
         Ok(Self { iteration, ..Self::new(Path::new(&path), bytes)? })
     }

@@ -2,15 +2,17 @@
 
 use super::Plan;
 use crate::{Failure, output, tasks::TrainingRun};
-use gradscale::distributed::{Group, Measured, Route};
+use gradscale::distributed::{GradTransport, Group, ReduceTimings};
 
 /// Says how gradients get from rank to rank, where there is more than one way.
 pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure> {
     match run.route() {
         _ if group.rank() != 0 => Ok(()),
-        Route::Host(None) => Ok(()),
-        Route::Host(Some(why)) => output::print(&format!("gradients go through the memory of the hosts: {why}\n")),
-        Route::Devices(by) => output::print(&format!("gradients go from device to device by {by}\n")),
+        GradTransport::Host(None) => Ok(()),
+        GradTransport::Host(Some(why)) => {
+            output::print(&format!("gradients go through the memory of the hosts: {why}\n"))
+        }
+        GradTransport::Device(by) => output::print(&format!("gradients go from device to device by {by}\n")),
     }
 }
 
@@ -18,15 +20,15 @@ pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure>
 pub(super) fn measured(plan: &Plan, run: &dyn TrainingRun, group: &Group) -> Result<Plan, Failure> {
     let measured = run.measured();
     if let Some(measured) = measured.filter(|_| group.rank() == 0) {
-        let Measured { exact, fast } = measured;
+        let ReduceTimings { exact_f16, native_f32 } = measured;
         output::print(&format!(
             "gradients of {} ranks: {:.2} ms a step exact, {:.2} ms fast: --exchange {}; exact gives the same bits for any \
              number of ranks\n",
             group.size(),
-            1e3 * exact.as_secs_f64(),
-            1e3 * fast.as_secs_f64(),
-            measured.fastest()
+            1e3 * exact_f16.as_secs_f64(),
+            1e3 * native_f32.as_secs_f64(),
+            measured.fastest_mode()
         ))?;
     }
-    Ok(plan.clone().with_exchange(measured.map(|measured| measured.fastest())))
+    Ok(plan.clone().with_exchange(measured.map(|measured| measured.fastest_mode())))
 }

@@ -120,10 +120,10 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
 /// The data set, which is the same on all ranks.
 fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
     if group.size() > 1 {
-        group.agree("version", env!("CARGO_PKG_VERSION"))?;
-        plan.told()?.iter().try_for_each(|(what, told)| group.agree(what, &told.to_string()))?;
+        group.check_equal("version", env!("CARGO_PKG_VERSION"))?;
+        plan.told()?.iter().try_for_each(|(what, told)| group.check_equal(what, &told.to_string()))?;
         let digest = plan.setup.data.as_deref().map(ranks::digest).transpose()?;
-        group.agree("data set", &digest.map_or_else(String::new, |digest| format!("{digest:08x}")))?;
+        group.check_equal("data set", &digest.map_or_else(String::new, |digest| format!("{digest:08x}")))?;
     }
     if group.rank() == 0 { plan.setup.load(plan.seed) } else { plan.setup.load_quietly(plan.seed) }
 }
@@ -357,15 +357,15 @@ impl Training<'_> {
 /// How many ranks there were, and what has travelled, in a line; nothing of one alone.
 fn said(group: &Group) -> String {
     let traffic = group.traffic();
-    let Traffic { sent, time, .. } = traffic;
+    let Traffic { sent_bytes, comm_time, .. } = traffic;
     match group.size() {
         1 => String::new(),
         ranks => format!(
             "{ranks} ranks: {:.1} MB sent by rank 0, {:.1} s in exchanges and waiting, {:.1} s of them behind the \
              backward pass\n",
-            sent as f64 / 1e6,
-            time.as_secs_f64(),
-            traffic.hidden().as_secs_f64()
+            sent_bytes as f64 / 1e6,
+            comm_time.as_secs_f64(),
+            traffic.overlapped_time().as_secs_f64()
         ),
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Method,
-    distributed::{BatchStatistics, Exchange, Group, MOST_PARTS, Overlap},
+    distributed::{BatchNormScope, Group, MAX_MICRO_BATCHES, Overlap, ReduceMode},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -46,14 +46,14 @@ pub(crate) struct Plan {
     pub(super) eval_every: u64,
     /// Cuts every step into so many parts of its batch, whose gradients are added as halves, exactly: with so many parts
     /// results do not depend on the number of ranks, `mpirun -n 4 gradscale train` [default: one for each rank]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MICRO_BATCHES)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
     /// How the gradients of ranks are added: exact, as halves, the same bits for any number of ranks; or fast, in f32 by
     /// the sum of MPI or NCCL [default: exact with --micro-batches, else what takes less time when the training begins]
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) exchange: Option<Named<Exchange>>,
+    pub(super) exchange: Option<Named<ReduceMode>>,
     /// When gradients travel between ranks: on, while the backward pass of a rank's last part goes on, as they come; a
     /// number, the same, with so many weights at a time; or off, when it is over. Results are the same.
     #[arg(long, value_name = "on|off|N")]
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     /// rank]
     #[arg(long, value_name = "rank|world")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) batch_norm: Option<Named<BatchStatistics>>,
+    pub(super) batch_norm: Option<Named<BatchNormScope>>,
     /// Divides the optimizer among the ranks (ZeRO, stage 1): each keeps the state of some weights only. Results and
     /// checkpoints are the same, and more bytes travel.
     #[arg(long)]
@@ -140,7 +140,7 @@ impl Plan {
         let mut plan = self.clone();
         if self.micro_batches.is_some() {
             // Whoever says how steps are cut wants results that do not depend on the number of ranks.
-            plan.exchange = Some(self.exchange.unwrap_or(Named(Exchange::Exact)));
+            plan.exchange = Some(self.exchange.unwrap_or(Named(ReduceMode::ExactF16)));
         }
         if group.size() > 1 {
             plan.micro_batches = Some(self.micro_batches.unwrap_or(u32::try_from(group.size()).unwrap_or(u32::MAX)));
@@ -178,7 +178,7 @@ impl Plan {
         if parts < ranks {
             return at(format!("{ranks} ranks, and each takes at least one"));
         }
-        if parts != ranks && self.batch_statistics() == BatchStatistics::World {
+        if parts != ranks && self.batch_statistics() == BatchNormScope::World {
             let cause = format!("{parts} micro-batches, and it takes as many as there are ranks, {ranks}");
             return Err(Failure::at("--batch-norm world", cause));
         }
@@ -188,8 +188,8 @@ impl Plan {
         Ok(())
     }
 
-    fn batch_statistics(&self) -> BatchStatistics {
-        self.batch_norm.map_or_else(BatchStatistics::default, |Named(of)| of)
+    fn batch_statistics(&self) -> BatchNormScope {
+        self.batch_norm.map_or_else(BatchNormScope::default, |Named(of)| of)
     }
 
     /// What all ranks must have been told alike, by name; each may have threads of its own, and another device where the
@@ -292,7 +292,7 @@ impl Plan {
     }
 
     /// With the exchange that was measured to be the faster one, if it was.
-    pub(super) fn with_exchange(self, exchange: Option<Exchange>) -> Self {
+    pub(super) fn with_exchange(self, exchange: Option<ReduceMode>) -> Self {
         Self { exchange: exchange.map(Named).or(self.exchange), ..self }
     }
 

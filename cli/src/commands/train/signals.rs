@@ -58,7 +58,7 @@ impl Signals {
 
     /// The signal that came to some rank, if one did: all are told of the same one.
     pub fn received_by(&self, group: &Group) -> Result<Option<Signal>, Failure> {
-        let signals = group.numbers(self.received.load(Ordering::Relaxed) as u64)?;
+        let signals = group.all_gather_u64(self.received.load(Ordering::Relaxed) as u64)?;
         let signal = signals.into_iter().max().and_then(|signal| usize::try_from(signal).ok());
         Ok(signal.filter(|&signal| signal != 0).map(Signal))
     }

@@ -27,7 +27,7 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> Training<B, T> {
     ) -> Result<StepOutcome, Failure> {
         let Self { task, trainer, position, taken, fetched, .. } = self;
         let (first, mut reading) = (*position, Duration::ZERO);
-        let outcome = trainer.step_parts(parts, |trainer, part| {
+        let outcome = trainer.step_micro_batches(parts, |trainer, part| {
             let start = Instant::now();
             task.seek(first + u64::from(part) * batch);
             let part = task.prefetch(trainer)?;

@@ -1,9 +1,9 @@
-//! Waiting for other ranks, but not for ever.
+//! Time-out of collectives: detection of unresponsive ranks.
 //!
-//! Whoever has waited too long calls all others. Those that wait as well answer at once, by a call of their own; who does
-//! not is dead, hangs, or is busy elsewhere.
+//! A rank that has waited too long pings all others. Ranks that wait as well answer at once with a ping. A rank that does
+//! not is dead, hangs, or is busy with something else.
 
-use super::{ParallelError, number};
+use super::{DistributedError, to_usize};
 use ::mpi::{
     Tag,
     point_to_point::{Destination, Source},
@@ -16,80 +16,86 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of calls alone.
-const CALL: Tag = 0x6773;
-static NOTHING: [u8; 0] = [];
-/// Waiting begins without sleep: most messages come at once.
-const AWAKE: Duration = Duration::from_micros(500);
-/// Then one looks so often whether they have.
-const NAP: Duration = Duration::from_micros(50);
-/// So often one listens for calls, and so long for answers to one's own.
-const LISTEN: Duration = Duration::from_millis(100);
-const ANSWERS: Duration = Duration::from_secs(2);
+/// Tag of pings, which no other message has ("gs" in ASCII).
+const PING_TAG: Tag = 0x6773;
+static EMPTY_MESSAGE: [u8; 0] = [];
+/// Time of busy waiting at first, because most messages arrive within it.
+const SPIN_TIME: Duration = Duration::from_micros(500);
+/// Interval between tests whether a collective is complete, after busy waiting.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// Interval between probes for pings of other ranks.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// Time within which waiting ranks answer a ping: 20 of their probes.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the others are waited for, and who is told when that is over.
-pub(super) struct Patience<'a> {
+/// Time-out for one collective, with a callback for its error.
+pub(super) struct TimeoutMonitor<'a> {
     world: &'a SimpleCommunicator,
-    limit: Duration,
-    over: Box<dyn Fn(ParallelError) + 'a>,
+    timeout: Duration,
+    on_timeout: Box<dyn Fn(DistributedError) + 'a>,
 }
 
-impl<'a> Patience<'a> {
-    pub fn new(world: &'a SimpleCommunicator, limit: Duration, over: impl Fn(ParallelError) + 'a) -> Self {
-        Self { world, limit, over: Box::new(over) }
+impl<'a> TimeoutMonitor<'a> {
+    pub fn new(world: &'a SimpleCommunicator, timeout: Duration, on_timeout: impl Fn(DistributedError) + 'a) -> Self {
+        Self { world, timeout, on_timeout: Box::new(on_timeout) }
     }
 
-    /// Until it is done. If that takes too long, says so once, and goes on waiting: MPI may write into its buffers at any
-    /// time.
+    /// Waits until a request is complete. After the time-out it reports the error once and continues to wait, because MPI may
+    /// write into the buffers at any time.
     pub fn wait<'s, D: ?Sized, S: Scope<'s>>(&self, mut request: Request<'s, D, S>) {
-        let (begun, mut listened, mut said) = (Instant::now(), Instant::now(), false);
+        let (start, mut last_probe, mut has_timed_out) = (Instant::now(), Instant::now(), false);
         loop {
             request = match request.test() {
                 Ok(_) => return,
                 Err(request) => request,
             };
-            let waited = begun.elapsed();
-            if waited < AWAKE {
+            let waited = start.elapsed();
+            if waited < SPIN_TIME {
                 yield_now();
                 continue;
             }
-            sleep(NAP);
-            if !said && listened.elapsed() > LISTEN {
-                listened = Instant::now();
-                let caller = self.called();
-                if waited > self.limit || caller.is_some() {
-                    said = true;
-                    (self.over)(ParallelError::Silent { ranks: self.silent(caller), seconds: self.limit.as_secs() });
+            sleep(POLL_INTERVAL);
+            if !has_timed_out && last_probe.elapsed() > HEARTBEAT_INTERVAL {
+                last_probe = Instant::now();
+                let caller = self.probe_ping();
+                if waited > self.timeout || caller.is_some() {
+                    has_timed_out = true;
+                    (self.on_timeout)(DistributedError::Timeout {
+                        ranks: self.find_unresponsive_ranks(caller),
+                        seconds: self.timeout.as_secs(),
+                    });
                 }
             }
         }
     }
 
-    /// Who has called, if someone has.
-    fn called(&self) -> Option<usize> {
-        let (call, status) = self.world.any_process().immediate_matched_probe_with_tag(CALL)?;
+    /// Receives a ping, if there is one, and returns its sender.
+    fn probe_ping(&self) -> Option<usize> {
+        let (call, status) = self.world.any_process().immediate_matched_probe_with_tag(PING_TAG)?;
         call.matched_receive_into(&mut [0u8; 0][..]);
-        Some(number(status.source_rank()))
+        Some(to_usize(status.source_rank()))
     }
 
-    /// Calls all others; those that say nothing, now or before.
-    fn silent(&self, caller: Option<usize>) -> Vec<usize> {
-        let (here, size) = (number(self.world.rank()), number(self.world.size()));
-        let mut heard = vec![false; size];
-        for rank in (0..self.world.size()).filter(|&rank| number(rank) != here) {
-            let call = self.world.process_at_rank(rank).immediate_send_with_tag(StaticScope, &NOTHING[..], CALL);
-            // Whoever is gone takes it from nobody.
-            mem::forget(call);
+    /// Pings all other ranks and returns those that do not answer.
+    fn find_unresponsive_ranks(&self, caller: Option<usize>) -> Vec<usize> {
+        let (here, size) = (to_usize(self.world.rank()), to_usize(self.world.size()));
+        let mut responsive = vec![false; size];
+        for rank in (0..self.world.size()).filter(|&rank| to_usize(rank) != here) {
+            let ping =
+                self.world.process_at_rank(rank).immediate_send_with_tag(StaticScope, &EMPTY_MESSAGE[..], PING_TAG);
+            // A lost rank never receives it, so its completion is not awaited.
+            mem::forget(ping);
         }
-        let mut hear = |rank: usize| heard.iter_mut().skip(rank).take(1).for_each(|heard| *heard = true);
-        [here].into_iter().chain(caller).for_each(&mut hear);
-        let begun = Instant::now();
-        while begun.elapsed() < ANSWERS {
-            while let Some(rank) = self.called() {
-                hear(rank);
+        let mut mark_responsive =
+            |rank: usize| responsive.iter_mut().skip(rank).take(1).for_each(|responsive| *responsive = true);
+        [here].into_iter().chain(caller).for_each(&mut mark_responsive);
+        let start = Instant::now();
+        while start.elapsed() < REPLY_TIMEOUT {
+            while let Some(rank) = self.probe_ping() {
+                mark_responsive(rank);
             }
-            sleep(LISTEN / 10);
+            sleep(HEARTBEAT_INTERVAL / 10);
         }
-        (0..size).filter(|&rank| !heard[rank]).collect()
+        (0..size).filter(|&rank| !responsive[rank]).collect()
     }
 }

@@ -3,7 +3,7 @@
 use super::{Net, Told, Training, USUAL, backward, refused, run, same, world};
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
-    distributed::{BatchStatistics, Communicator, Exchange, Group, Overlap, ParallelError, Threads, Traffic},
+    distributed::{BatchNormScope, Communicator, DistributedError, Group, Overlap, ReduceMode, Threads, Traffic},
     nn::{Linear, Module},
     optim::Sgd,
 };
@@ -18,7 +18,7 @@ use std::{
 #[test]
 fn when_gradients_travel_changes_nothing() {
     for net in [Net::Segnet, Net::Transformer] {
-        for overlap in [Overlap::Off, Overlap::On, Overlap::Of(1), Overlap::Of(500)] {
+        for overlap in [Overlap::Off, Overlap::Auto, Overlap::BucketSize(1), Overlap::BucketSize(500)] {
             for recorded in [true, false] {
                 same(Told { net, overlap, recorded, parts: 4, ..USUAL }, &[1, 2, 3, 4], 5);
             }
@@ -37,7 +37,7 @@ fn when_gradients_travel_changes_nothing() {
 /// Ranks that meet in each layer send gradients in between; sums in f32 are those of the order of the ranks.
 #[test]
 fn whatever_else_ranks_say_meanwhile() {
-    let both = BatchStatistics::World;
+    let both = BatchNormScope::World;
     let bits = |told: Told, size: usize| {
         let ended = world(size, move |group| run(told, group, 5).expect("a training"));
         assert!(ended.iter().all(|one| *one == ended[0]), "{told:?}");
@@ -47,8 +47,8 @@ fn whatever_else_ranks_say_meanwhile() {
         Told { batch_norm: both, parts: 2, ..USUAL },
         Told { batch_norm: both, parts: 2, recorded: false, ..USUAL },
         Told { batch_norm: both, parts: 2, method: "gs:authors,interval=3", ..USUAL },
-        Told { exchange: Exchange::Fast, ..USUAL },
-        Told { exchange: Exchange::Fast, net: Net::Transformer, ..USUAL },
+        Told { exchange: ReduceMode::NativeF32, ..USUAL },
+        Told { exchange: ReduceMode::NativeF32, net: Net::Transformer, ..USUAL },
     ] {
         assert!(bits(told, 2) == bits(Told { overlap: Overlap::Off, ..told }, 2), "{told:?}");
     }
@@ -61,12 +61,12 @@ fn what_travels_is_half() {
         let mut training = Training::new(Told { net: Net::Transformer, ..USUAL }, group).expect("a training");
         let (net, mut of_steps) = (&training.net, Vec::new());
         for step in 0..8 {
-            let before = training.trainer.traffic().sent;
+            let before = training.trainer.traffic().sent_bytes;
             training
                 .trainer
-                .step_parts(2, |trainer, part| backward(net, trainer, 2 * step + part, 1.0))
+                .step_micro_batches(2, |trainer, part| backward(net, trainer, 2 * step + part, 1.0))
                 .expect("a step");
-            of_steps.push(training.trainer.traffic().sent - before);
+            of_steps.push(training.trainer.traffic().sent_bytes - before);
         }
         let weights =
             training.trainer.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum::<usize>();
@@ -87,7 +87,7 @@ fn what_happens_behind_is_known_to_all() {
         let mut training = Training::new(USUAL, group).expect("a training");
         (0..2).for_each(|step| drop(training.step(step).expect("a step")));
         let net = &training.net;
-        refused(training.trainer.step_parts(3, |trainer, part| {
+        refused(training.trainer.step_micro_batches(3, |trainer, part| {
             let gradients = backward(net, trainer, part, 1.0)?;
             if part == 1 { Err(Error::Parameter("the disk is gone".to_owned())) } else { Ok(gradients) }
         }))
@@ -100,14 +100,14 @@ fn what_happens_behind_is_known_to_all() {
         let mut training = Training::new(USUAL, group).expect("a training");
         (0..2).for_each(|step| drop(training.step(step).expect("a step")));
         let net = &training.net;
-        refused(training.trainer.step_parts(2, |trainer, part| {
+        refused(training.trainer.step_micro_batches(2, |trainer, part| {
             let _gone = backward(net, trainer, part, 1.0)?;
             backward(net, trainer, part, 1.0)
         }))
     });
     assert!(words.iter().all(|words| words.ends_with("a part of a step is one pass: cut the step into more parts")));
     let words = world(2, |group| {
-        let overlap = if group.rank() == 0 { Overlap::On } else { Overlap::Off };
+        let overlap = if group.rank() == 0 { Overlap::Auto } else { Overlap::Off };
         refused(Training::new(Told { overlap, ..USUAL }, group))
     });
     assert_eq!(words, ["rank 1 has another overlap than rank 0: off, not on"; 2]);
@@ -162,10 +162,10 @@ impl Communicator for Slow {
     fn size(&self) -> usize {
         self.0.size()
     }
-    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, DistributedError> {
         self.0.all_gather(mine)
     }
-    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ParallelError> {
+    fn all_to_all(&mut self, to: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, DistributedError> {
         if let Some(held) = self.1.read(|now| now.held) {
             self.1.change(|now| now.exchanging = true);
             self.1.wait("exchange", |now| now.launched > held);
@@ -190,10 +190,10 @@ fn held_up(overlap: Overlap) -> Vec<(Vec<&'static str>, Vec<f32>, Traffic)> {
         let mut parameters = Parameters::seeded(0);
         let net: Vec<Linear> = (0..6).map(|i| Linear::new(&mut parameters.at(&format!("net{i}")), 8, 8)).collect();
         let trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::mixed())?.with_overlap(overlap);
-        let mut trainer = trainer.distributed(Group::new(Slow(threads, events.clone())))?;
+        let mut trainer = trainer.join_group(Group::new(Slow(threads, events.clone())))?;
         let mut begun = 0;
         for step in 0..5u8 {
-            trainer.step_parts(2, |trainer, part| {
+            trainer.step_micro_batches(2, |trainer, part| {
                 let launched = events.read(|now| now.launched);
                 // By the steps before, the last operators of this one are those of the update, whose number is that of
                 // all but those of the pass; the one held up is well before them and behind the first gradients.
@@ -219,10 +219,10 @@ fn held_up(overlap: Overlap) -> Vec<(Vec<&'static str>, Vec<f32>, Traffic)> {
 /// and that exchange does not go on before the operator has run.
 #[test]
 fn gradients_travel_while_the_backward_pass_goes_on() {
-    let ahead = held_up(Overlap::Of(100));
+    let ahead = held_up(Overlap::BucketSize(100));
     for (met, weights, traffic) in &ahead {
         assert_eq!(met, &["operator", "exchange"]);
         assert_eq!(*weights, ahead[0].1);
-        assert!(traffic.waited <= traffic.time);
+        assert!(traffic.exposed_time <= traffic.comm_time);
     }
 }

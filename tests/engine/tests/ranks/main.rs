@@ -4,7 +4,7 @@ mod ahead;
 
 use gradscale::{
     Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer,
-    distributed::{BatchStatistics, Exchange, Group, Overlap, Threads},
+    distributed::{BatchNormScope, Group, Overlap, ReduceMode, Threads},
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
     optim::{Adam, Optimizer, Sgd},
@@ -34,10 +34,10 @@ struct Told {
     recorded: bool,
     /// By what the losses of some steps are multiplied, a part of them alone.
     large: f32,
-    exchange: Exchange,
+    exchange: ReduceMode,
     /// When gradients travel, where there are several ranks.
     overlap: Overlap,
-    batch_norm: BatchStatistics,
+    batch_norm: BatchNormScope,
     parts: u32,
     /// Whether the optimizer is divided.
     sharded: bool,
@@ -49,9 +49,9 @@ const USUAL: Told = Told {
     method: "gs",
     recorded: true,
     large: 1.0,
-    exchange: Exchange::Exact,
-    overlap: Overlap::Of(500),
-    batch_norm: BatchStatistics::Rank,
+    exchange: ReduceMode::ExactF16,
+    overlap: Overlap::BucketSize(500),
+    batch_norm: BatchNormScope::Rank,
     parts: PARTS,
     sharded: false,
 };
@@ -77,15 +77,15 @@ impl Training {
         };
         let method: Method = told.method.parse().expect("a method");
         let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, method)?;
-        let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).with_exchange(told.exchange);
+        let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).with_reduce_mode(told.exchange);
         let trainer = if told.sharded { trainer.with_sharded_optimizer() } else { trainer };
-        let trainer = trainer.with_overlap(told.overlap).with_batch_statistics(told.batch_norm).distributed(group)?;
+        let trainer = trainer.with_overlap(told.overlap).with_batch_norm_scope(told.batch_norm).join_group(group)?;
         Ok(Self { net, trainer, large: told.large, parts: told.parts })
     }
 
     fn step(&mut self, step: u32) -> Result<StepOutcome, Error> {
         let (net, large, parts) = (&self.net, self.large, self.parts);
-        self.trainer.step_parts(parts, |trainer, part| {
+        self.trainer.step_micro_batches(parts, |trainer, part| {
             let factor = if step % 5 == 3 && part == 7 { large } else { 1.0 };
             backward(net, trainer, step * parts + part, factor)
         })
@@ -149,7 +149,7 @@ fn world<T: Send + 'static>(size: usize, rank: impl Fn(Group) -> T + Clone + Sen
 
 /// All these worlds come to what one rank comes to.
 fn same(told: Told, worlds: &[usize], steps: u32) -> Ended {
-    let alone = run(told, Group::alone(), steps).expect("one rank");
+    let alone = run(told, Group::single_rank(), steps).expect("one rank");
     for &size in worlds {
         for (rank, result) in world(size, move |group| run(told, group, steps)).into_iter().enumerate() {
             let result = result.expect("a training");
@@ -198,7 +198,7 @@ fn batches_that_do_not_fit_are_repeated_by_all() {
 
 #[test]
 fn another_number_of_ranks_goes_on() {
-    let whole = run(USUAL, Group::alone(), 12).expect("a training");
+    let whole = run(USUAL, Group::single_rank(), 12).expect("a training");
     let begun = world(3, |group| {
         let mut training = Training::new(USUAL, group)?;
         (0..7).try_for_each(|step| training.step(step).map(drop))?;
@@ -232,7 +232,7 @@ fn an_optimizer_that_is_divided_is_the_same_and_half() {
         Ok::<_, Error>((before, training.saved()))
     });
     let begun: Vec<_> = begun.into_iter().map(|rank| rank.expect("a training")).collect();
-    let undivided = Training::new(whole, Group::alone()).expect("a training").trainer;
+    let undivided = Training::new(whole, Group::single_rank()).expect("a training").trainer;
     let weights: usize = undivided.parameters().expect("parameters").iter().map(|(_, one)| one.data.len()).sum();
     // Adam keeps 8 bytes of each weight; the parts differ by no more than the largest parameter.
     let states = [&begun[0].0, &begun[1].0].map(|half| 8 * weights as u64 - (undivided.memory().parameters - half));
@@ -254,8 +254,8 @@ fn an_optimizer_that_is_divided_is_the_same_and_half() {
 
 #[test]
 fn sums_in_f32_are_those_of_halves_but_for_rounding() {
-    let told = Told { exchange: Exchange::Fast, ..USUAL };
-    let exact = run(USUAL, Group::alone(), 12).expect("a training");
+    let told = Told { exchange: ReduceMode::NativeF32, ..USUAL };
+    let exact = run(USUAL, Group::single_rank(), 12).expect("a training");
     let ranks = world(3, move |group| run(told, group, 12).expect("a training"));
     assert!(ranks.iter().all(|rank| *rank == ranks[0]), "ranks are alike");
     for (fast, exact) in ranks[0].losses.iter().zip(&exact.losses) {
@@ -264,17 +264,17 @@ fn sums_in_f32_are_those_of_halves_but_for_rounding() {
     }
     // No exponents of a wire, so nothing is run twice for them.
     assert!(ranks[0].taken.iter().all(|(_, repeated)| *repeated == 0), "{:?}", ranks[0].taken);
-    let measured = world(2, |group| group.measure(1000, 4).expect("an answer"));
+    let measured = world(2, |group| group.measure_reduce_modes(1000, 4).expect("an answer"));
     assert_eq!(measured[0], measured[1]);
-    assert!(!measured[0].exact.is_zero() && !measured[0].fast.is_zero());
+    assert!(!measured[0].exact_f16.is_zero() && !measured[0].native_f32.is_zero());
 }
 
 /// The step is that of the mean gradient, but for the rounding to halves.
 #[test]
 fn the_mean_is_that_of_the_parts() {
     let told = Told { method: "fp32", ..USUAL };
-    let mut parts = Training::new(told, Group::alone()).expect("a training");
-    let mut whole = Training::new(told, Group::alone()).expect("a training");
+    let mut parts = Training::new(told, Group::single_rank()).expect("a training");
+    let mut whole = Training::new(told, Group::single_rank()).expect("a training");
     let before = parts.trainer.parameters().expect("parameters");
     let outcome = parts.step(0).expect("a step");
     let net = &whole.net;
@@ -356,7 +356,7 @@ fn what_happens_to_one_rank_is_known_to_all() {
         let mut training = Training::new(USUAL, group).expect("a training");
         training.step(0).expect("a step");
         let net = &training.net;
-        refused(training.trainer.step_parts(PARTS, |trainer, part| {
+        refused(training.trainer.step_micro_batches(PARTS, |trainer, part| {
             if part == 7 {
                 return Err(Error::Parameter("the disk is gone".to_owned()));
             }
@@ -378,11 +378,9 @@ fn what_happens_to_one_rank_is_known_to_all() {
         let mut training = Training::new(USUAL, group).expect("a training");
         training.step(0).expect("a step");
         let net = &training.net;
-        refused(
-            training
-                .trainer
-                .step_parts(PARTS + if rank == 0 { 0 } else { 2 }, |trainer, part| backward(net, trainer, part, 1.0)),
-        )
+        refused(training.trainer.step_micro_batches(PARTS + if rank == 0 { 0 } else { 2 }, |trainer, part| {
+            backward(net, trainer, part, 1.0)
+        }))
     });
     assert!(
         words.iter().all(|words| words.ends_with("and this one run different steps, or different networks")),
