@@ -7,7 +7,7 @@
 use crate::{Cpu, Memory, arch::LANES, elementwise::load, parallel::Cost, scratch::Scratch};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
-const NEVER: f32 = Ctc::NEVER;
+const NEVER: f32 = Ctc::LOG_ZERO;
 
 /// A sequence with its target.
 struct Sequence<'a> {
@@ -61,14 +61,14 @@ impl Cpu {
         // Of an invalid sequence all frames are NaN, of an impossible one those before its end, as in PyTorch.
         let (fill, loss, damaged) = if all.is_nan() {
             (f32::NAN, f32::NAN, 0)
-        } else if all >= Ctc::HARDLY {
+        } else if all >= Ctc::LOG_ZERO_LIMIT {
             (0.0, -all, 0)
         } else if p.zero_infinity() {
             (0.0, 0.0, 0)
         } else {
             (0.0, f32::INFINITY, sums.as_ref().map_or(0, |(_, sequence)| sequence.frames * sequence.classes))
         };
-        if all.is_nan() || all < Ctc::HARDLY {
+        if all.is_nan() || all < Ctc::LOG_ZERO_LIMIT {
             sums = None;
         }
         if let Some(gradient) = gradient {
@@ -132,7 +132,7 @@ impl Cpu {
             }
             divided += by;
             let most = row.iter().fold(NEVER, |most, &sum| if sum > most { sum } else { most });
-            by = if most > Ctc::HARDLY { most } else { 0.0 };
+            by = if most > Ctc::LOG_ZERO_LIMIT { most } else { 0.0 };
             if frame + 1 == frames {
                 // It ends with the last blank or the last letter.
                 let [one, other] = [count, count.wrapping_sub(1)].map(|s| if s == 0 { NEVER } else { row[s - 1] });

@@ -45,7 +45,7 @@ impl Cpu {
             move |row, best: &mut [f32]| {
                 let mut at = at[row].lock().unwrap_or_else(PoisonError::into_inner);
                 best.fill(0.0);
-                at[..best.len()].fill(RoiPool::NOWHERE);
+                at[..best.len()].fill(RoiPool::NO_POSITION);
                 let Some(one) = boxes[row / rows].as_ref().filter(|_| channels != 0) else { return };
                 let bins = best.chunks_exact_mut(channels).zip(at.chunks_exact_mut(channels));
                 for ((best, at), along) in bins.zip(&one.places[1]) {
@@ -92,7 +92,7 @@ impl Cpu {
 /// Takes values that are larger, the first NaN and what comes first.
 fn keep_largest(best: &mut [f32], at: &mut [u32], values: &[f32], place: u32) {
     for ((best, at), &value) in best.iter_mut().zip(at).zip(values) {
-        let wins = *at == RoiPool::NOWHERE || value > *best || (value.is_nan() && !best.is_nan());
+        let wins = *at == RoiPool::NO_POSITION || value > *best || (value.is_nan() && !best.is_nan());
         *best = if wins { value } else { *best };
         *at = if wins { place } else { *at };
     }

@@ -147,12 +147,12 @@ impl Cuda {
             Ok::<_, Error>(memory)
         };
         let (a, b, mut y, mut plain) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?, load(y_len, 4)?);
-        let slots = [Slot::FIRST, Slot(Slot::FIRST.0 + 1)];
-        let mut exponents = vec![0; usize::from(Slot::FIRST.0) + 2];
-        exponents[usize::from(Slot::FIRST.0)..].fill(-3);
-        let mut table = self.table(Slot::FIRST.0 + 2, 0)?;
+        let slots = [Slot::FIRST_SITE, Slot(Slot::FIRST_SITE.0 + 1)];
+        let mut exponents = vec![0; usize::from(Slot::FIRST_SITE.0) + 2];
+        exponents[usize::from(Slot::FIRST_SITE.0)..].fill(-3);
+        let mut table = self.table(Slot::FIRST_SITE.0 + 2, 0)?;
         let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
-        self.upload(&control, 0..Slot::FIRST.0 + 2, &mut table)?;
+        self.upload(&control, 0..Slot::FIRST_SITE.0 + 2, &mut table)?;
         let stores =
             [Store::site(Slot::ONE, slots[0], &table, &mut y), Store::site(Slot::ONE, slots[1], &table, &mut plain)];
         self.run_twice(kind, choice, [&a, &b], stores)?;

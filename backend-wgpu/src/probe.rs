@@ -38,7 +38,7 @@ impl Wgpu {
     async fn flush_rule(&self) -> Result<FlushRule, Error> {
         let two = |k: i32| 2f32.powi(k);
         let values = [two(-24), two(-25), two(-14), two(-14) - two(-25), two(-14) - two(-26)];
-        let table = self.new_table(Slot::FIRST.0, 0)?;
+        let table = self.new_table(Slot::FIRST_SITE.0, 0)?;
         let x = self.new_memory(DType::F32, values.len())?;
         self.write_memory(Data::F32(&values), &x)?;
         let store = |x: &Memory, y: &mut Memory| {

@@ -90,7 +90,7 @@ impl Writer {
     ) -> Result<(), Failure> {
         for attempt in attempts {
             let mut operands: BTreeMap<&str, &Operands> = attempt.operands().collect();
-            let seen = attempt.sites().map(|(name, next, row)| Seen::of(name, row, next, operands.remove(name)));
+            let seen = attempt.sites().map(|(name, next, row)| Seen::from_row(name, row, next, operands.remove(name)));
             let sites = seen.collect();
             self.line(Step { iteration, skipped: false, repeated: true, method: None, sites })?;
         }
@@ -106,7 +106,8 @@ impl Writer {
         operands: impl IntoIterator<Item = (&'a str, &'a Operands)>,
     ) -> Result<(), Failure> {
         let mut operands: BTreeMap<&str, &Operands> = operands.into_iter().collect();
-        let seen = sites.into_iter().map(|site| Seen::of(site.name, site.row, site.alpha, operands.remove(site.name)));
+        let seen =
+            sites.into_iter().map(|site| Seen::from_row(site.name, site.row, site.alpha, operands.remove(site.name)));
         let sites = seen.collect();
         self.line(Step { iteration, skipped, repeated: false, method: None, sites })
     }

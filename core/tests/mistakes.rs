@@ -86,7 +86,7 @@ fn mistake_02_growth_takes_exactly_the_interval() {
     let mut grew = Vec::new();
     for t in 1..=6000 {
         let before = scale.exponent();
-        scale.update(&Feedback::CLEAN);
+        scale.update(&Feedback::FINITE);
         grew.extend((scale.exponent() > before).then_some(t));
     }
     assert_eq!((grew, scale.exponent()), (vec![2000, 4000, 6000], 19));
@@ -111,7 +111,7 @@ fn mistake_04_consecutive_is_not_cumulative() {
         let mut scale = dynamic(DynamicConfig { hysteresis, ..DynamicConfig::default() });
         for _ in 0..10 {
             scale.update(&Feedback::FOUND_INF);
-            scale.update(&Feedback::CLEAN);
+            scale.update(&Feedback::FINITE);
         }
         scale.exponent()
     };
@@ -169,13 +169,13 @@ fn mistake_09_a_skipped_step_is_not_taken() {
     let floor = RisingFloor::new(&[(10, 12)]).expect("rises");
     let mut scale = dynamic(DynamicConfig { start: 4, floor, interval: 100, ..DynamicConfig::default() });
     for _ in 0..9 {
-        scale.update(&Feedback::CLEAN);
+        scale.update(&Feedback::FINITE);
     }
     for _ in 0..30 {
         scale.update(&Feedback::FOUND_INF);
         assert!(scale.exponent() < 4, "the minimum rises with the tenth step taken, not before");
     }
-    scale.update(&Feedback::CLEAN);
+    scale.update(&Feedback::FINITE);
     assert_eq!(scale.exponent(), 12);
 
     let mut site = Site::new(SiteConfig::exact()).expect("an interval");

@@ -126,7 +126,7 @@ proptest! {
         literal in any::<bool>(), alpha in -20..40i32,
     ) {
         let terms = Terms { typical, worst: typical * more };
-        let operands = [&dy, &w].map(|values| Operand::of(&sums(values)).expect("finite, not zero"));
+        let operands = [&dy, &w].map(|values| Operand::from_row(&sums(values)).expect("finite, not zero"));
         let quantile = inverse(erf, gamma, 0.0, 6.0);
         let (worst, sigma) = (terms.worst * amax(&dy) * amax(&w), typical.sqrt() * rms(&dy) * rms(&w));
         let beta = |sigma: f64| LAMBDA[0] / (2f64.sqrt() * sigma * quantile);
@@ -336,7 +336,7 @@ fn the_spread_of_masked_products_is_the_predicted_one() {
         }
         dx.push(sum);
     }
-    let operands = [&dy, &w].map(|values| Operand::of(&sums(values)).expect("finite, not zero"));
+    let operands = [&dy, &w].map(|values| Operand::from_row(&sums(values)).expect("finite, not zero"));
     for gamma in [0.05, 0.3] {
         let rule = Paper::new(gamma).expect("a share");
         let got = rule.product(&operands[0], &operands[1], Terms::linear(256)).expect("σ > 0");

@@ -218,7 +218,7 @@ fn zeros_decide_nothing() {
         assert_eq!(Exact::FP16.decide(&stats), Err(NoDecision::Empty));
         assert_eq!(Exact::FP16.decide_below(&stats, 5), Err(NoDecision::Empty));
         assert_eq!(Exact::FP16.lower(&stats), Err(NoDecision::Empty));
-        assert_eq!(Operand::of(&stats), Err(NoDecision::Empty));
+        assert_eq!(Operand::from_row(&stats), Err(NoDecision::Empty));
         let (paper, authors) = (Paper::new(1e-3).expect("a share"), Authors::new(1e-3).expect("a share"));
         assert_eq!(paper.softmax_cast(&stats), Err(NoDecision::Empty));
         assert_eq!(paper.other_cast(&stats), Err(NoDecision::Empty));
@@ -233,7 +233,7 @@ fn values_that_are_not_finite_decide_nothing() {
         for others in [&[1.0, 1e-6][..], &[0.0], &[]] {
             let stats = row(Convention::FP16, 0, Detail::Moments, &[others, &[bad]].concat());
             let (paper, authors) = (Paper::new(1e-3).expect("a share"), Authors::new(1e-3).expect("a share"));
-            assert_eq!(Operand::of(&stats), Err(NoDecision::NotFinite));
+            assert_eq!(Operand::from_row(&stats), Err(NoDecision::NotFinite));
             assert_eq!(paper.softmax_cast(&stats), Err(NoDecision::NotFinite));
             assert_eq!(paper.other_cast(&stats), Err(NoDecision::NotFinite));
             assert_eq!(authors.softmax_cast(&stats), Err(NoDecision::NotFinite));
@@ -274,5 +274,5 @@ fn too_little_detail_is_said() {
     let light = row(Convention::FP16, 0, Detail::Counts, &[1.0]);
     assert_eq!(Exact::FP16.decide(&light), Err(NoDecision::Detail));
     assert_eq!(Paper::new(1e-3).expect("a share").softmax_cast(&full(0, &[1.0])), Err(NoDecision::Detail));
-    assert_eq!(Operand::of(&full(0, &[1.0])), Err(NoDecision::Detail));
+    assert_eq!(Operand::from_row(&full(0, &[1.0])), Err(NoDecision::Detail));
 }

@@ -7,7 +7,7 @@ mod common;
 
 use common::{full, gradient, site, stored};
 use gradscale_core::{
-    site::{Calls, GUARD_LIMIT, GUARD_STEPS, REACH, Site, SiteConfig, StepEnd, Trigger},
+    site::{Calls, GUARD_LIMIT, GUARD_STEPS, MAX_CEILING_SPREAD, Site, SiteConfig, StepEnd, Trigger},
     solve::ConfigError,
     stats::{Detail, Stats},
 };
@@ -309,7 +309,7 @@ fn sites_behind_learn_from_the_excess() {
     }
     assert!(!lossy(&mut behind, &wide(-10)));
     // Beyond what FP16 could serve together it says nothing; nor does no excess.
-    for nothing in [0, -1, REACH + 1, i64::MAX, i64::MIN] {
+    for nothing in [0, -1, MAX_CEILING_SPREAD + 1, i64::MAX, i64::MIN] {
         let mut site = start();
         site.learn(nothing);
         assert_eq!(site.state().guard.left, 0);

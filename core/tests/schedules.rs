@@ -33,7 +33,7 @@ fn assert_trace(mut scale: LossScale, steps: &str, want: &[i32]) {
         .chars()
         .filter(|&step| step != ' ')
         .map(|step| {
-            scale.update(if step == 'x' { &Feedback::FOUND_INF } else { &Feedback::CLEAN });
+            scale.update(if step == 'x' { &Feedback::FOUND_INF } else { &Feedback::FINITE });
             scale.exponent()
         })
         .collect();

@@ -129,7 +129,7 @@ pub unsafe extern "C" fn gs_npm_product(
     let (Some(a), Some(b), Ok(mut result)) = (operands.0, operands.1, cpu.alloc(DType::F32, y_len)) else {
         return GS_LENGTH;
     };
-    let Ok(table) = cpu.table(Slot::FIRST.0, 0) else { return GS_OTHER };
+    let Ok(table) = cpu.table(Slot::FIRST_SITE.0, 0) else { return GS_OTHER };
     let store = Store::keep(Slot::ONE, &table, &mut result);
     if cpu.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: store }).is_err() {
         return GS_OTHER;

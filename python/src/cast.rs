@@ -46,7 +46,7 @@ struct Rounding {
 }
 
 impl Rounding {
-    fn of(self, index: usize) -> Round {
+    fn round_at(self, index: usize) -> Round {
         match self.round {
             Round::Stochastic(_) => {
                 #[expect(clippy::cast_possible_truncation, reason = "the halves of an index, each where it belongs")]
@@ -58,13 +58,13 @@ impl Rounding {
     }
 
     fn cast_f32(self, x: f32, index: usize) -> Cast {
-        self.format.encode(Factor::between(0, self.exponent).apply(x), self.of(index))
+        self.format.encode(Factor::between(0, self.exponent).apply(x), self.round_at(index))
     }
 
     fn cast_f64(self, x: f64, index: usize) -> Cast {
         // 2^k in two factors: exact but where the result is far below all formats.
         let k = step(0, self.exponent);
-        self.format.encode_f64(x * 2f64.powi(k / 2) * 2f64.powi(k - k / 2), self.of(index))
+        self.format.encode_f64(x * 2f64.powi(k / 2) * 2f64.powi(k - k / 2), self.round_at(index))
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// `at` is the index and the name of what was `blamed`.
-    pub fn of(finished: Finished, at: impl FnOnce(Blame) -> (usize, String)) -> Self {
+    pub fn from_finished(finished: Finished, at: impl FnOnce(Blame) -> (usize, String)) -> Self {
         let (kind, blame, cause) = match finished {
             Finished::Stepped => ("stepped", None, None),
             Finished::Repeat(blame) => ("repeat", Some(blame), None),

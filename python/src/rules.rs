@@ -123,7 +123,7 @@ impl Rule {
     /// terms make one element, typically and at most.
     #[pyo3(signature = (dy, w, terms, exponent=0))]
     fn product(&self, dy: &Stats, w: &Stats, terms: (f64, f64), exponent: i32) -> PyResult<Choice> {
-        let operands = Operand::of(&dy.0).and_then(|dy| Ok((dy, Operand::of(&w.0)?)));
+        let operands = Operand::from_row(&dy.0).and_then(|dy| Ok((dy, Operand::from_row(&w.0)?)));
         let terms = Terms { typical: terms.0, worst: terms.1 };
         answer(operands.and_then(|(dy, w)| match &self.preset {
             Preset::Paper(paper) => paper.product(&dy, &w, terms),

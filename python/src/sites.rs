@@ -202,7 +202,7 @@ impl Sites {
             Finished::Skipped(blame, Cause::Repeats) if failed.is_none() => Finished::Skipped(blame, Cause::NotFinite),
             finished => finished,
         };
-        Ok(Outcome::of(finished, |blame| {
+        Ok(Outcome::from_finished(finished, |blame| {
             let slot = order[blame.site];
             (usize::from(slot.0) - RESERVED, self.sites.name(slot).to_owned())
         }))

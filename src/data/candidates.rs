@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// use gradscale::data::{LogUniform, Random};
 /// let words = LogUniform::new(10_000);
 /// // The same for the same key: those of a step that is repeated or resumed.
-/// let drawn = words.draw(&mut Random::of(&[7, 3]), 64, &[0, 5, 9_999]);
+/// let drawn = words.draw(&mut Random::from_key(&[7, 3]), 64, &[0, 5, 9_999]);
 /// assert_eq!((drawn.classes.len(), drawn.hits.len()), (64, 3));
 /// assert!(drawn.classes.contains(&0), "the most frequent word is there as a rule");
 /// assert_eq!(drawn.classes[drawn.hits[0] as usize - 1], 0);
@@ -88,7 +88,7 @@ mod tests {
         let (mut counts, mut expected) = ([0u32; 50], [0f64; 50]);
         let draws = 4000;
         for i in 0..draws {
-            let drawn = words.draw(&mut Random::of(&[1, i]), 12, &all);
+            let drawn = words.draw(&mut Random::from_key(&[1, i]), 12, &all);
             assert_eq!(drawn.classes.len(), 12);
             for (label, &hit) in all.iter().zip(&drawn.hits) {
                 let place = drawn.classes.iter().position(|class| class == label);
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn as_many_as_there_are() {
-        let drawn = LogUniform::new(3).draw(&mut Random::of(&[2]), 8, &[1]);
+        let drawn = LogUniform::new(3).draw(&mut Random::from_key(&[2]), 8, &[1]);
         let mut classes = drawn.classes.clone();
         classes.sort_unstable();
         assert_eq!(classes, [0, 1, 2]);
-        assert_eq!(LogUniform::new(0).draw(&mut Random::of(&[2]), 8, &[]), Candidates::default());
+        assert_eq!(LogUniform::new(0).draw(&mut Random::from_key(&[2]), 8, &[]), Candidates::default());
     }
 }

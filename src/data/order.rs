@@ -74,14 +74,14 @@ impl Iterator for Order {
         }
         let index = self.permutation[usize::try_from(self.position % count as u64).ok()?];
         self.position = self.position.wrapping_add(1);
-        let word = Random::of(&[self.seed, epoch, index as u64]).word();
+        let word = Random::from_key(&[self.seed, epoch, index as u64]).word();
         Some(Sample { index, word })
     }
 }
 
 /// 0…count−1 in random order (Fisher and Yates).
 fn permutation(count: usize, seed: u64, epoch: u64) -> Vec<usize> {
-    let mut random = Random::of(&[seed, epoch]);
+    let mut random = Random::from_key(&[seed, epoch]);
     let mut order: Vec<_> = (0..count).collect();
     for last in (1..count).rev() {
         order.swap(last, random.below(last + 1));

@@ -8,7 +8,7 @@ use std::f64::consts::TAU;
 /// use gradscale::data::Random;
 /// // One for each example of each epoch: what is drawn for it depends on nothing else.
 /// let (seed, epoch, example) = (7, 3, 41);
-/// let mut random = Random::of(&[seed, epoch, example]);
+/// let mut random = Random::from_key(&[seed, epoch, example]);
 /// let (row, column, bright) = (random.below(5), random.below(5), 0.8 + 0.4 * random.uniform());
 /// assert!(row < 5 && column < 5 && (0.8..1.2).contains(&bright));
 /// ```
@@ -24,9 +24,9 @@ impl Random {
         Self(state)
     }
 
-    /// A stream of its own for each list of words.
+    /// Returns the random stream of a key. Each list of words has a stream of its own.
     #[must_use]
-    pub fn of(key: &[u64]) -> Self {
+    pub fn from_key(key: &[u64]) -> Self {
         Self(key.iter().fold(0, |state: u64, word| mixed(state.wrapping_add(STRIDE) ^ word)))
     }
 
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn numbers_in_range() {
-        let mut random = Random::of(&[1, 2]);
+        let mut random = Random::from_key(&[1, 2]);
         let mut counts = [0; 7];
         for _ in 0..70_000 {
             counts[random.below(7)] += 1;
@@ -95,6 +95,6 @@ mod tests {
         // 5.7 standard deviations.
         assert!(counts.iter().all(|count| (9_470..10_530).contains(count)), "{counts:?}");
         assert_eq!((random.below(0), random.below(1), random.between(4, 4)), (0, 0, 4));
-        assert_ne!(Random::of(&[1]).word(), Random::of(&[1, 0]).word());
+        assert_ne!(Random::from_key(&[1]).word(), Random::from_key(&[1, 0]).word());
     }
 }

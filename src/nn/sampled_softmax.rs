@@ -17,7 +17,7 @@ const HIDDEN: f32 = -3e4;
 /// let softmax = SampledSoftmax::new(&mut parameters.at("softmax"), 4, 1000);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
 /// let labels = [3, 700];
-/// let drawn = LogUniform::new(1000).draw(&mut Random::of(&[1]), 20, &labels);
+/// let drawn = LogUniform::new(1000).draw(&mut Random::from_key(&[1]), 20, &labels);
 /// let batch = [
 ///     Input::f32([2, 4], &[0.5; 8]),
 ///     Input::u32([2], &labels),

@@ -90,7 +90,7 @@ impl Parameters {
     /// ```
     pub fn perturb(&mut self, relative: f32, seed: u64) {
         // A stream apart from those of first values.
-        let mut random = Random::of(&[seed, 0x9E27]);
+        let mut random = Random::from_key(&[seed, 0x9E27]);
         for definition in self.all.iter_mut().filter(|definition| definition.role == Role::Weight) {
             for value in &mut definition.values {
                 let sign = if random.word() >> 63 == 0 { 1.0 } else { -1.0 };

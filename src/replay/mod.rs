@@ -174,9 +174,9 @@ pub fn row(words: &[u32], exponent: i32) -> Result<Stats, String> {
 }
 
 impl Seen {
-    /// What a site saw in a step, and what it has decided since.
+    /// Creates the record of a site: the statistics of a step and the exponent that was decided since.
     #[must_use]
-    pub fn of(name: &str, row: &Stats, next: i32, operands: Option<&Operands>) -> Self {
+    pub fn from_row(name: &str, row: &Stats, next: i32, operands: Option<&Operands>) -> Self {
         let operands = operands.map(Decides::from_operands);
         Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), operands }
     }

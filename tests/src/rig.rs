@@ -63,7 +63,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         Ok(self.backend.upload(&control, clear, &mut self.table)?)
     }
 
-    /// The next step, with these exponents from [`Slot::FIRST`] on.
+    /// The next step, with these exponents from [`Slot::FIRST_SITE`] on.
     pub fn set(&mut self, exponents: &[i32]) -> Result<(), Fail> {
         self.exponents[2..2 + exponents.len()].copy_from_slice(exponents);
         self.upload()

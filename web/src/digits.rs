@@ -28,7 +28,7 @@ pub type Stroke = Vec<Point>;
 pub fn batch(count: usize, key: u64) -> (Vec<f32>, Vec<u8>) {
     let (mut images, mut labels) = (Vec::with_capacity(count * PIXELS), Vec::with_capacity(count));
     for example in 0..count as u64 {
-        let mut random = Random::of(&[key, example]);
+        let mut random = Random::from_key(&[key, example]);
         let [digit, ..] = random.below(10).to_le_bytes();
         let strokes = written(digit, &mut random);
         let pen = PEN + 0.3 * symmetric(&mut random);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn size_and_place_of_a_drawing_do_not_matter() {
-        let one = written(5, &mut Random::of(&[1]));
+        let one = written(5, &mut Random::from_key(&[1]));
         let other: Vec<Stroke> =
             one.iter().map(|stroke| stroke.iter().map(|[x, y]| [300.0 + 64.0 * x, 64.0 * y - 5.0]).collect()).collect();
         let [one, other] = [one, other].map(|strokes| image(&strokes, PEN));

@@ -328,7 +328,7 @@ fn measure(device: Cuda, network: Network, row: &Row, built: Built, small: bool)
     };
     let method: Method = "gs".parse().map_err(failed)?;
     let mut trainer = Trainer::new(device, parameters, optimizer, method).map_err(failed)?.with_skip_limit(0);
-    let mut made = Made { random: Random::of(&[1]), row: *row, small };
+    let mut made = Made { random: Random::from_key(&[1]), row: *row, small };
     let Row { batch: n, length, vocabulary, .. } = *row;
     match net {
         Net::ResNet50(net) => classified(trainer, &mut made, |x| net.forward(x)),

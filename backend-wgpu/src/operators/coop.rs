@@ -342,9 +342,9 @@ impl Wgpu {
     /// statistics with the host's. Returns the cause for a refusal, if there is one.
     async fn prove(&self, coop: Coop, software: bool) -> Result<Option<RefusalCause>, Error> {
         let shapes = if software { PROOF_SHAPES_SOFTWARE } else { PROOF_SHAPES };
-        let mut table = self.new_table(Slot::FIRST.0 + 1, 0)?;
-        let mut exponents = vec![0; usize::from(Slot::FIRST.0) + 1];
-        exponents[usize::from(Slot::FIRST.0)] = PROOF_EXPONENT;
+        let mut table = self.new_table(Slot::FIRST_SITE.0 + 1, 0)?;
+        let mut exponents = vec![0; usize::from(Slot::FIRST_SITE.0) + 1];
+        exponents[usize::from(Slot::FIRST_SITE.0)] = PROOF_EXPONENT;
         let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
         self.upload_control(&control, 0..0, &mut table)?;
         let mut trials = Vec::new();
@@ -359,10 +359,10 @@ impl Wgpu {
             for (number, trial) in trials.iter_mut().enumerate() {
                 let p = transposed_gemm(trial.shape, transposed)?;
                 let operands = [&trial.a[usize::from(transposed[0])], &trial.b[usize::from(transposed[1])]];
-                let row = u32::from(Slot::FIRST.0) * word_of(WORDS);
+                let row = u32::from(Slot::FIRST_SITE.0) * word_of(WORDS);
                 let rows = Bytes::all(&table.rows);
                 let product = self.record(|| {
-                    let store = Store::site(Slot::ONE, Slot::FIRST, &table, &mut trial.y);
+                    let store = Store::site(Slot::ONE, Slot::FIRST_SITE, &table, &mut trial.y);
                     self.run_coop(coop, &p, operands, None, &store)
                 })?;
                 let checks = self.record(|| {
@@ -406,7 +406,7 @@ impl Wgpu {
         let values = |seed| (0..size * size).map(|i| value(i % 4093, i / 4093, seed, 1.0)).collect::<Vec<_>>();
         let (a, b) = (self.halves(&values(1))?, self.halves(&values(2))?);
         let mut y = self.new_memory(DType::F16, (size * size) as usize)?;
-        let table = self.new_table(Slot::FIRST.0, 0)?;
+        let table = self.new_table(Slot::FIRST_SITE.0, 0)?;
         let [cooperative, simt] = [Some(coop), None].map(|coop| {
             self.record(|| {
                 let store = Store::keep(Slot::ONE, &table, &mut y);

@@ -178,9 +178,9 @@ fn probe<B: Backend>(device: &B) -> Result<Vec<Probed>, B::Error> {
         ("65519", 65519.0),
     ];
     let len = u32::try_from(numbers.len()).expect("a few numbers");
-    let mut table = device.table(Slot::FIRST.0, 1)?;
+    let mut table = device.table(Slot::FIRST_SITE.0, 1)?;
     let control = Control { exponents: &[0, 0], hyperparameters: &[0.0], seed: 0, detail: Detail::None };
-    device.upload(&control, 0..Slot::FIRST.0, &mut table)?;
+    device.upload(&control, 0..Slot::FIRST_SITE.0, &mut table)?;
     let mut x = device.alloc(DType::F32, numbers.len())?;
     device.write(Data::F32(&numbers.map(|(_, value)| value)), &mut x)?;
     let mut half = device.alloc(DType::F16, numbers.len())?;

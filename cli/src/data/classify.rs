@@ -92,7 +92,7 @@ impl Classification {
     pub fn shown(&self, sample: Sample) -> Result<Cow<'_, [u8]>, DataError> {
         if let Some(stored) = self.crop {
             let whole = self.whole(sample.index, stored)?;
-            return Ok(whole.random_part(self.height, &mut Random::of(&[sample.word])).into());
+            return Ok(whole.random_part(self.height, &mut Random::from_key(&[sample.word])).into());
         }
         let image = self.image(sample.index)?;
         // Letters and digits are not what they are in a mirror; things in colour photographs are.

@@ -165,7 +165,7 @@ mod tests {
     fn rectangles_lie_inside_and_cover_what_they_should() {
         for size in [[60, 80], [7, 200], [200, 7], [1, 1], [224, 224]] {
             let whole = Whole { size, ..gradient(1, 1) };
-            let mut random = Random::of(&[3]);
+            let mut random = Random::from_key(&[3]);
             let (mut areas, mut some) = (0.0, [false; 2]);
             for _ in 0..400 {
                 let Rectangle([row, column, rows, columns]) = whole.random_rectangle(&mut random);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn the_same_word_gives_the_same_part() {
         let whole = gradient(50, 70);
-        let part = |key| whole.random_part(32, &mut Random::of(&[key]));
+        let part = |key| whole.random_part(32, &mut Random::from_key(&[key]));
         assert_eq!((part(1), part(1).len()), (part(1), 32 * 32 * 3));
         assert_ne!(part(1), part(2));
     }
@@ -203,7 +203,7 @@ mod tests {
         // Grey images too, and such as are smaller than what is wanted.
         let grey = Whole { pixels: vec![9; 6].into(), size: [2, 3], channels: 1 };
         assert_eq!(grey.middle(5), [9; 25]);
-        assert_eq!(grey.random_part(4, &mut Random::of(&[1])), [9; 16]);
+        assert_eq!(grey.random_part(4, &mut Random::from_key(&[1])), [9; 16]);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         let mut changed = 0;
         for key in 0..50 {
             let mut pixels = vec![100, 150, 200, 10, 250, 30];
-            jitter(&mut pixels, &mut Random::of(&[key]));
+            jitter(&mut pixels, &mut Random::from_key(&[key]));
             changed += usize::from(pixels != [100, 150, 200, 10, 250, 30]);
             // By 40 % in brightness, and twice about that towards greys.
             assert!((20..=255).contains(&pixels[2]), "{pixels:?}");

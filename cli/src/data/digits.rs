@@ -50,7 +50,7 @@ pub(super) fn labelled(seed: u64) -> Labelled {
 fn part(key: &[u64; 2], count: usize) -> Classification {
     let (mut features, mut labels) = (Vec::new(), Vec::new());
     for number in 0..count {
-        let mut random = Random::of(&[key[0], key[1], number as u64]);
+        let mut random = Random::from_key(&[key[0], key[1], number as u64]);
         let digit = random.below(DIGITS.len());
         features.extend(draw(&mut random, digit));
         labels.push(u32::try_from(digit).unwrap_or(u32::MAX));

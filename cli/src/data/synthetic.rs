@@ -50,7 +50,7 @@ pub(super) fn segmentation(seed: u64) -> Segmentation {
 fn split(key: &[u64; 2], count: usize) -> (Split, Tally) {
     let (mut images, mut labels, mut tally) = (Vec::new(), Vec::new(), Tally::default());
     for number in 0..count {
-        let mut random = Random::of(&[key[0], key[1], number as u64]);
+        let mut random = Random::from_key(&[key[0], key[1], number as u64]);
         let scene = scene::draw(&mut random);
         // The light of the whole image, in 256ths, and two uniform noises for each value: its deviation is 10.
         let light = random.between(150, 300);

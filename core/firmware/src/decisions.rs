@@ -60,7 +60,7 @@ fn models(out: &mut impl Write, centre: i32, row: &Stats) -> fmt::Result {
     let w = Operand { rms: 0.05, max: 0.3, convention: row.convention() };
     for gamma in [1e-9, 1e-3, 0.2] {
         let (Ok(paper), Ok(authors)) = (Paper::new(gamma), Authors::new(gamma)) else { return Err(fmt::Error) };
-        let dy = Operand::of(row);
+        let dy = Operand::from_row(row);
         let alpha = row.exponent();
         for (name, verdict) in [
             ("paper, product", dy.and_then(|dy| paper.product(&dy, &w, terms))),

@@ -110,7 +110,7 @@ pub fn schedule(scale: &mut LossScale, feedback: &Feedback) -> Result<i32, State
 pub fn decide_by_models(gamma: f64, row: &Stats, w: &Stats, terms: Terms) -> Result<[Choice; 5], NoDecision> {
     // A threshold outside (0, 1) is nobody's choice here.
     let (Ok(paper), Ok(authors)) = (Paper::new(gamma), Authors::new(gamma)) else { return Err(NoDecision::Empty) };
-    let (dy, w) = (Operand::of(row)?, Operand::of(w)?);
+    let (dy, w) = (Operand::from_row(row)?, Operand::from_row(w)?);
     Ok([
         paper.product(&dy, &w, terms)?,
         paper.softmax_cast(row)?,

@@ -82,7 +82,7 @@ fn schedules(out: &mut impl Write) -> fmt::Result {
     };
     let mut schedule = LossScale::Dynamic(dynamic);
     for step in 0..10 {
-        let feedback = if step % 3 == 0 { Feedback::FOUND_INF } else { Feedback::CLEAN };
+        let feedback = if step % 3 == 0 { Feedback::FOUND_INF } else { Feedback::FINITE };
         writeln!(out, "schedule: {:?}", probes::schedule(&mut schedule, &feedback))?;
     }
     Ok(())

@@ -12,8 +12,8 @@ impl Slot {
     pub const ONE: Self = Self(0);
     /// Scratch of decisions made at once.
     pub const PROBE: Self = Self(1);
-    /// The first that an engine may give to a site.
-    pub const FIRST: Self = Self(2);
+    /// First slot that an engine may assign to a site.
+    pub const FIRST_SITE: Self = Self(2);
 }
 
 impl<T> Scaled<T, Slot> {

@@ -162,7 +162,7 @@ pub enum Launch<O: Operands> {
         /// F32 `[boxes, 5]`: image, left, top, right, bottom.
         boxes: O::Read,
         /// U32, as many as y: takes the place of the largest inside its image, row by row (the first of several), or
-        /// [`RoiPool::NOWHERE`].
+        /// [`RoiPool::NO_POSITION`].
         indices: O::Write,
         /// One value for each bin, `[boxes, rows, columns, c]`.
         y: O::Store,

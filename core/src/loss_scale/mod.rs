@@ -73,8 +73,8 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// A step that was taken.
-    pub const CLEAN: Self = Self { found_inf: false, amax: None };
+    /// Feedback of a step with finite gradients.
+    pub const FINITE: Self = Self { found_inf: false, amax: None };
     /// A step that was skipped.
     pub const FOUND_INF: Self = Self { found_inf: true, amax: None };
 }

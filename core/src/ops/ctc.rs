@@ -27,10 +27,10 @@ pub struct Ctc {
 }
 
 impl Ctc {
-    /// The logarithm of what never happens: finite, for devices without ∞.
-    pub const NEVER: f32 = -1e30;
-    /// What is below this was never.
-    pub const HARDLY: f32 = -1e29;
+    /// Logarithm of probability zero. It is finite because some devices have no ∞.
+    pub const LOG_ZERO: f32 = -1e30;
+    /// Logarithms below this limit count as probability zero.
+    pub const LOG_ZERO_LIMIT: f32 = -1e29;
 
     /// The loss for these shapes, with loss 0 and gradient 0 for an impossible target.
     ///

@@ -24,8 +24,8 @@ pub struct RoiPool {
 }
 
 impl RoiPool {
-    /// The place of a bin that has none.
-    pub const NOWHERE: u32 = u32::MAX;
+    /// Position of a bin without values.
+    pub const NO_POSITION: u32 = u32::MAX;
 
     /// # Errors
     /// [`ShapeError::TooLarge`], [`ShapeError::Value`] of a scale that is not positive and finite, [`ShapeError::Window`]

@@ -1,7 +1,7 @@
 //! Recovery from overflow: repeated attempts, and limits that follow from lost batches.
 
 use super::{
-    Calls, Memory, REACH, Site, Trigger,
+    Calls, MAX_CEILING_SPREAD, Memory, Site, Trigger,
     decision::{ceiling, finite_part},
 };
 use crate::stats::Stats;
@@ -67,7 +67,7 @@ impl Site {
     pub fn learn(&mut self, excess: i64) {
         if let Some(span) = self.ring.window(None)
             && 0 < excess
-            && excess <= REACH
+            && excess <= MAX_CEILING_SPREAD
         {
             self.guard.record_lost_batch(span.min.saturating_sub(excess));
         }
@@ -78,7 +78,7 @@ impl Site {
         if self.config.memory == Memory::Ring
             && let Some((own, span)) = ceiling(row).zip(self.ring.window(None))
             && own < span.min
-            && span.max.saturating_sub(own) <= REACH
+            && span.max.saturating_sub(own) <= MAX_CEILING_SPREAD
         {
             self.guard.record_lost_batch(own);
         }

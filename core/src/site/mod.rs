@@ -21,7 +21,7 @@ mod words;
 pub use config::{Calls, Memory, SiteConfig, When};
 pub use guard::{GUARD_LIMIT, GUARD_STEPS, Guard};
 pub use history::{Decision, HISTORY, Trigger};
-pub use ring::{REACH, RING};
+pub use ring::{MAX_CEILING_SPREAD, RING};
 pub use state::SiteState;
 pub use words::{WORDS, WordsError};
 

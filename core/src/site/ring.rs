@@ -6,7 +6,7 @@ use heapless::Deque;
 pub const RING: usize = 16;
 /// Maximum spread of ceilings that one exponent serves, in binades. FP16 spans 40 exponents, and the values of a tensor
 /// need the other 16.
-pub const REACH: i64 = 24;
+pub const MAX_CEILING_SPREAD: i64 = 24;
 /// Number of rows from which their spread is known.
 const MIN_SAMPLES: usize = 3;
 
@@ -53,11 +53,11 @@ impl CeilingHistory {
         self.0.len() >= MIN_SAMPLES
     }
 
-    /// Returns the window of [`REACH`] exponents that contains the most ceilings, `own` among them. Of equal windows it
+    /// Returns the window of [`MAX_CEILING_SPREAD`] exponents that contains the most ceilings, `own` among them. Of equal windows it
     /// returns the highest, because a batch that overflows can be repeated, and flushed values are lost.
     pub fn window(&self, own: Option<i64>) -> Option<CeilingWindow> {
         let inside = |from: i64| {
-            let last = from.saturating_add(REACH);
+            let last = from.saturating_add(MAX_CEILING_SPREAD);
             self.iter().chain(own).filter(move |&ceiling| from <= ceiling && ceiling <= last)
         };
         let min = self.iter().chain(own).max_by_key(|&from| (inside(from).count(), from))?;

@@ -25,7 +25,7 @@ impl Operand {
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
-    pub fn of(row: &Stats) -> Result<Self, NoDecision> {
+    pub fn from_row(row: &Stats) -> Result<Self, NoDecision> {
         let counts = finite(row)?;
         let moments = row.moments().ok_or(NoDecision::Detail)?;
         // A row's count is far below 2^53.

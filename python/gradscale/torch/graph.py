@@ -23,9 +23,9 @@ HANDS_ON = frozenset(
     " AddBackward0 SubBackward0 NegBackward0 AsStridedBackward0 ToCopyBackward0 torch::autograd::AccumulateGrad EnterBackward"
     " ViewAsBackward0 RepeatBackward0".split()
 )
-_PLAIN = frozenset("addmm mm bmm convolution linear conv2d".split())
+_PRODUCTS = frozenset("addmm mm bmm convolution linear conv2d".split())
 _SUFFIX = re.compile(r"Backward\d*$|Backward$")
-_FAR = 1 << 30
+_UNREACHED = 1 << 30
 
 #: Operators that PyTorch calls otherwise on another device, by the name that sites have on all of them. What a training has
 #: learned on a CPU then holds on a GPU. A compiler's operators are among them.
@@ -64,7 +64,7 @@ def _owned(label: str, op: str) -> str:
     if layer != label:
         return f"{layer}/rnn" if layer else "rnn"
     layer = re.sub(r"\.(weight|bias)$", "", label)
-    return layer if op in _PLAIN else f"{layer}/{op}"
+    return layer if op in _PRODUCTS else f"{layer}/{op}"
 
 
 def _is_recurrent(name: str) -> bool:
@@ -84,7 +84,7 @@ def renamed(name: str) -> str:
     if _RECURRENT.search(label if slash else head):
         head, output = _owned(label if slash else head, op), ""
     elif slash:
-        head = label if op in _PLAIN else f"{label}/{op}"
+        head = label if op in _PRODUCTS else f"{label}/{op}"
     else:
         head, output = head + output, ""  # a layer's number is not an output's
     ops = [(_COMMON.get(op, op), output) for op, output in ops]
@@ -204,11 +204,11 @@ class Names:
                 leaf = self._leaf(node)
                 if leaf is not None:
                     self._found(leaf)
-                    known[node] = ("", _FAR)
+                    known[node] = ("", _UNREACHED)
                     continue
                 if type(node) not in boundaries.ORDINARY:
                     boundaries.enclose(node)
-                known[node] = ("", _FAR)
+                known[node] = ("", _UNREACHED)
                 stack.append((node, True))
                 stack.extend((edge, False) for edge, _ in reversed(node.next_functions) if edge is not None and edge not in known)
                 continue
@@ -223,7 +223,7 @@ class Names:
             self._calls[name] = self._calls.get(name, 0) + (node.name() not in HANDS_ON or node.name() == "ToCopyBackward0")
 
     def _after(self, node):
-        near, far = "input", _FAR - 1
+        near, far = "input", _UNREACHED - 1
         for edge, output in node.next_functions:
             if edge is not None and edge in self._known:
                 name, steps = self._known[edge]

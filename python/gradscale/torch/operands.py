@@ -71,7 +71,7 @@ def entering(gradient):
     return Cast()
 
 
-def of(name, args, gradients):
+def operands_of(name, args, gradients):
     """The origin of what an operator gives for these arguments."""
     if name in _SOFTMAX:
         return Softmax()

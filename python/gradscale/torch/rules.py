@@ -15,8 +15,8 @@ from . import fused, graph, operands, scaled
 
 HALF = torch.float16
 #: What is computed in f32 here.
-_OTHERS = (torch.float16, torch.bfloat16, torch.float64)
-_OTHERS_COMPLEX = (torch.complex32, torch.complex128)
+_CONVERTED_DTYPES = (torch.float16, torch.bfloat16, torch.float64)
+_CONVERTED_COMPLEX = (torch.complex32, torch.complex128)
 
 #: Values move; none is computed.
 MOVES = frozenset(
@@ -153,7 +153,7 @@ def dispatch(function, args, kwargs):
     dtype = HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
     sums, origin = name in SUMS and "reduce" not in kwargs, None
     if scaling.operands:
-        origin = operands.parts(name, gradients, scaling.names) if sums else operands.of(name, args, gradients)
+        origin = operands.parts(name, gradients, scaling.names) if sums else operands.operands_of(name, args, gradients)
     if sums:
         # With a number as a term, values are no gradient any more.
         exponent = 0 if operator.adds_number(args) else least(scaling, [_exponent(x) for x in _tensors(args) if _carries(x.dtype)])
@@ -367,7 +367,7 @@ def _data(leaf):
 
 def _strided_like(bias):
     """A bias in f32 with the strides that it has in half: its rows are padded, as their kernel wants them aligned."""
-    if not isinstance(bias, torch.Tensor) or bias.dtype not in _OTHERS:
+    if not isinstance(bias, torch.Tensor) or bias.dtype not in _CONVERTED_DTYPES:
         return bias
     size = [1 if stride == 0 else size for size, stride in zip(bias.shape, bias.stride())]
     y = torch.empty_strided(size, bias.stride(), dtype=torch.float32, device=bias.device)
@@ -380,10 +380,10 @@ def _plain(x, sums, exponent, scaling):
     if isinstance(x, scaled.ScaledTensor):
         return scaled.shift(scaling, x.wide(), x.exponent, exponent)
     if isinstance(x, torch.Tensor):
-        x = x.float() if x.dtype in _OTHERS else x.to(torch.complex64) if x.dtype in _OTHERS_COMPLEX else x
+        x = x.float() if x.dtype in _CONVERTED_DTYPES else x.to(torch.complex64) if x.dtype in _CONVERTED_COMPLEX else x
         return scaled.shift(scaling, x, 0, exponent) if sums and _carries(x.dtype) else x
     if isinstance(x, torch.dtype):
-        return torch.float32 if x in _OTHERS else torch.complex64 if x in _OTHERS_COMPLEX else x
+        return torch.float32 if x in _CONVERTED_DTYPES else torch.complex64 if x in _CONVERTED_COMPLEX else x
     return x
 
 

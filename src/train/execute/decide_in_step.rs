@@ -26,8 +26,8 @@ impl<B: Backend> Trainer<B> {
         match (preset, launch.rule) {
             (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
                 let (seen, weights) = self.observe_product(dy, w).await?;
-                let verdict = Operand::of(&seen).and_then(|seen| {
-                    let weights = Operand::of(&weights)?;
+                let verdict = Operand::from_row(&seen).and_then(|seen| {
+                    let weights = Operand::from_row(&weights)?;
                     match preset {
                         Preset::Paper(paper) => paper.product(&seen, &weights, terms),
                         Preset::Authors(authors) => authors.product(&seen, &weights, terms, incoming),

@@ -78,7 +78,7 @@ impl<B: Backend> Trainer<B> {
         let statistics = self.exec.program(program).statistics.clone();
         let waiting = Purpose::Statistics.statistics();
         let ran = self.run_program(program, batch, 0..0).await;
-        let none = Slot::FIRST.0..Slot::FIRST.0;
+        let none = Slot::FIRST_SITE.0..Slot::FIRST_SITE.0;
         let updated = ran.and_then(|()| {
             let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;
             operations.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)

@@ -81,7 +81,7 @@ impl<B: Backend> Trainer<B> {
         Ok(match (launch.rule, &launch.operation) {
             (Rule::Product { dy, w, terms }, _) => {
                 let (seen, weights) = self.observe_product(dy, w).await?;
-                let operand = |row: &Stats| solve::Operand::of(row).ok();
+                let operand = |row: &Stats| solve::Operand::from_row(row).ok();
                 Operands::Product { from: self.source(dy.slot), dy: operand(&seen), w: operand(&weights), terms }
             }
             (Rule::Softmax, _) => {

@@ -89,7 +89,7 @@ impl ParameterSet {
 
     /// Slots of all parameters: the rows that an update looks at.
     pub fn guard(&self) -> Range<u16> {
-        let first = Slot::FIRST.0;
+        let first = Slot::FIRST_SITE.0;
         first..first + u16::try_from(self.infos.len()).unwrap_or(u16::MAX - first)
     }
 

@@ -227,14 +227,14 @@ impl Convolution {
         for dtype in [DType::F32, DType::F16] {
             rig.upload()?;
             let mut y = rig.output(dtype, want.len())?;
-            let site = Store::site(Slot::ONE, Slot::FIRST, &rig.table, &mut y.buffer);
+            let site = Store::site(Slot::ONE, Slot::FIRST_SITE, &rig.table, &mut y.buffer);
             loaded.run(backend, Store { detail: Detail::Full, ..site })?;
             let named = of(format!("{pass:?} of {self:?}, {types:?} as {dtype:?}"));
             let got = rig.take(&y).map_err(&named)?;
             if numbers == Numbers::Integers {
                 let exact: Vec<f32> = want.iter().map(|want| want.value as f32).collect();
                 same_numbers("conv", &got, &stored(&rig, dtype, &exact)).map_err(&named)?;
-                same_row("conv", &rig, Slot::FIRST, &exact, Detail::Full).map_err(&named)?;
+                same_row("conv", &rig, Slot::FIRST_SITE, &exact, Detail::Full).map_err(&named)?;
             } else {
                 measured.push(compare("conv", dtype, &backend.caps(), &got, &want).map_err(&named)?);
             }

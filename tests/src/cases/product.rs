@@ -176,7 +176,7 @@ impl Product {
     /// Runs it into a slot of its own at exponent 0. Gives the results, once nothing else is seen to have changed.
     pub fn results<B: Backend>(&self, rig: &Rig<'_, B>, loaded: &Loaded<B>, dtype: DType) -> Result<Vec<f32>, Fail> {
         let mut y = rig.output_over(dtype, &vec![BEFORE; self.len(2)])?;
-        let site = Store::site(Slot::ONE, Slot::FIRST, &rig.table, &mut y.buffer);
+        let site = Store::site(Slot::ONE, Slot::FIRST_SITE, &rig.table, &mut y.buffer);
         loaded.run(rig.backend, Store { detail: Detail::Full, add: self.add, ..site })?;
         let mut all = rig.take(&y)?;
         let results = self.places().iter().map(|&at| core::mem::replace(&mut all[at], BEFORE)).collect();
@@ -205,7 +205,7 @@ impl Product {
             if numbers == Numbers::Integers {
                 let exact: Vec<f32> = want.iter().map(|want| want.value as f32).collect();
                 same_numbers("gemm", &got, &stored(&rig, dtype, &exact)).map_err(&named)?;
-                same_row("gemm", &rig, Slot::FIRST, &exact, Detail::Full).map_err(&named)?;
+                same_row("gemm", &rig, Slot::FIRST_SITE, &exact, Detail::Full).map_err(&named)?;
             } else {
                 measured.push(compare("gemm", dtype, &backend.caps(), &got, &want).map_err(&named)?);
             }

@@ -96,7 +96,7 @@ fn check<B: Backend>(b: &B, op: ReduceOp, shape: [usize; 3], from: DType, seed: 
     for dtype in [DType::F32, DType::F16] {
         rig.upload()?;
         let mut y = rig.output(dtype, want.len())?;
-        let site = Store::site(Slot::ONE, Slot::FIRST, &rig.table, &mut y.buffer);
+        let site = Store::site(Slot::ONE, Slot::FIRST_SITE, &rig.table, &mut y.buffer);
         b.launch(Launch::Reduce { p, x: &x, y: Store { detail: Detail::Full, ..site } })?;
         let what = format!("{op:?} over {shape:?} of {from:?} as {dtype:?}");
         let named = of(&what);
@@ -104,7 +104,7 @@ fn check<B: Backend>(b: &B, op: ReduceOp, shape: [usize; 3], from: DType, seed: 
         if is_exact(op, numbers) {
             let exact: Vec<f32> = want.iter().map(|want| want.value as f32).collect();
             same_numbers(&what, &got, &stored(&rig, dtype, &exact))?;
-            same_row(&what, &rig, Slot::FIRST, &exact, Detail::Full)?;
+            same_row(&what, &rig, Slot::FIRST_SITE, &exact, Detail::Full)?;
         } else {
             measured.push(compare("reduce", dtype, &b.caps(), &got, &want).map_err(&named)?);
         }

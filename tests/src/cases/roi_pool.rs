@@ -97,7 +97,7 @@ fn check<B: Backend>(
     })?;
     let want: Vec<f32> = won.iter().map(|won| won.map_or(0.0, |(_, i)| values[i])).collect();
     same_bits("largest", &got, &want)?;
-    let places: Vec<f32> = won.iter().map(|won| won.map_or(RoiPool::NOWHERE, |(place, _)| place) as f32).collect();
+    let places: Vec<f32> = won.iter().map(|won| won.map_or(RoiPool::NO_POSITION, |(place, _)| place) as f32).collect();
     same_bits("places", &rig.take(&at)?, &places)?;
 
     let gradients = Random(len as u64).many(len, |random| random.integer(9));

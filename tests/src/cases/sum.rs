@@ -16,7 +16,7 @@ use gradscale_core::{
 };
 use proptest::prelude::*;
 
-/// Slot of the sum; those of its terms begin at [`Slot::FIRST`].
+/// Slot of the sum; those of its terms begin at [`Slot::FIRST_SITE`].
 const TO: Slot = Slot(7);
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
@@ -77,7 +77,7 @@ fn run<B: Backend>(
     rig.set(&alphas)?;
     let buffers = terms.iter().map(|term| rig.padded(term.dtype, &term.values)).collect::<Result<Vec<_>, _>>()?;
     let len = terms.first().map_or(0, |term| term.values.len());
-    let slots = (Slot::FIRST.0..).map(Slot);
+    let slots = (Slot::FIRST_SITE.0..).map(Slot);
     let list: Vec<Scaled<&B::Buffer, Slot>> =
         buffers.iter().zip(slots).map(|(data, slot)| Scaled::new(data, slot)).collect();
     let store = Store { detail, add, ..Store::site(Slot::PROBE, TO, &rig.table, y) };
@@ -129,7 +129,7 @@ fn many_terms<B: Backend>(b: &B) -> Check {
         rig.exponents[usize::from(TO.0)] = 2;
         rig.set(&exponents)?;
         let buffers = list.iter().map(|term| rig.input(term.dtype, &term.values)).collect::<Result<Vec<_>, _>>()?;
-        let slot = |i: usize| Slot(Slot::FIRST.0 + (i % 5) as u16);
+        let slot = |i: usize| Slot(Slot::FIRST_SITE.0 + (i % 5) as u16);
         let list_of: Vec<Scaled<&B::Buffer, Slot>> =
             buffers.iter().enumerate().map(|(i, data)| Scaled::new(data, slot(i))).collect();
         let want = exact(&list, 2);

@@ -67,7 +67,7 @@ impl Reference {
         let integers = matches!(y.0, DType::U8 | DType::U32);
         let detail = if integers { Detail::None } else { detail.min(table.detail) };
         let round = |v: f32| if y.0 == DType::F16 { self.round(v, detail) } else { v };
-        let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST { Slot(to.0 - 1) } else { to };
+        let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST_SITE { Slot(to.0 - 1) } else { to };
         let mut rows = table.rows.borrow_mut();
         let row = &mut rows[usize::from(to.0)];
         if row.detail() == Detail::None {

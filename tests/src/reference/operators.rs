@@ -200,7 +200,7 @@ impl Reference {
                     best = if best.is_none_or(|best| wins(next.1, best.1)) { Some(next) } else { best };
                 }
             }
-            let (place, value) = best.unwrap_or((RoiPool::NOWHERE, 0.0));
+            let (place, value) = best.unwrap_or((RoiPool::NO_POSITION, 0.0));
             at.1[values.len()] = f64::from(place);
             values.push(value);
         }
@@ -214,7 +214,7 @@ impl Reference {
         let mut sums = vec![0f32; len(p.x())];
         for (i, [k, _, _, c]) in places([count, rows, columns, channels]).enumerate() {
             let place = at.1[i] as u32;
-            let Some((image, _)) = self.region(p, boxes, k).filter(|_| place != RoiPool::NOWHERE) else { continue };
+            let Some((image, _)) = self.region(p, boxes, k).filter(|_| place != RoiPool::NO_POSITION) else { continue };
             sums[((image * height * width + place) * channels + c) as usize] += x.get(i);
         }
         self.put(y, sums)

@@ -118,7 +118,7 @@ impl<'a> Learner<'a> {
         if let Built::Curve(net) = &self.net {
             (self.x, self.targets) = points(&[self.seed, 13, step], BATCH);
             // One of them, not always the same.
-            let place = Random::of(&[self.seed, 14, step]).below(BATCH);
+            let place = Random::from_key(&[self.seed, 14, step]).below(BATCH);
             if let Some(value) = conditions.target {
                 self.targets[place] = value;
             }
@@ -226,7 +226,7 @@ impl Recurrent {
 
 /// Inputs in ±1, and what is to be learned of them.
 fn points(key: &[u64], count: usize) -> (Vec<f32>, Vec<f32>) {
-    let mut random = Random::of(key);
+    let mut random = Random::from_key(key);
     let x: Vec<f32> =
         (0..count * INPUTS).map(|_| random.between(-(1 << 20), 1 << 20) as f32 / (1 << 20) as f32).collect();
     let curve = |x: &[f32]| (std::f32::consts::PI * x[0]).sin() * x[1] + x[2] * x[3];

@@ -91,14 +91,14 @@ fn rare(seed: u64, step: u64, every: u64) -> bool {
     let place = if every < 10 {
         every - 1
     } else {
-        Random::of(&[seed, 11, step / every]).below(usize::try_from(every).unwrap_or(usize::MAX)) as u64
+        Random::from_key(&[seed, 11, step / every]).below(usize::try_from(every).unwrap_or(usize::MAX)) as u64
     };
     step % every == place
 }
 
 /// From a standard normal distribution (Box and Muller 1958).
 fn normal(seed: u64, step: u64) -> f64 {
-    let mut random = Random::of(&[seed, 12, step]);
+    let mut random = Random::from_key(&[seed, 12, step]);
     let mut unit = || ((random.word() >> 12) as f64 + 0.5) * 2f64.powi(-52);
     let radius = (-2.0 * unit().ln()).sqrt();
     radius * (std::f64::consts::TAU * unit()).cos()
@@ -126,7 +126,7 @@ impl Regime {
     /// Whether one exponent cannot serve its batches, so that each of the rare ones is repeated whatever is remembered.
     pub const fn beyond_reach(&self) -> bool {
         match self.course {
-            Course::Alternating { power, .. } | Course::Blocks { power, .. } => power.abs() > REACH,
+            Course::Alternating { power, .. } | Course::Blocks { power, .. } => power.abs() > MAX_CEILING_SPREAD,
             Course::Fill { .. } | Course::NotFinite { .. } => true,
             Course::Jump { .. }
             | Course::Drift { .. }
@@ -168,7 +168,7 @@ impl Serialize for Regime {
 }
 
 /// Exponents that FP16 serves together.
-const REACH: i32 = 24;
+const MAX_CEILING_SPREAD: i32 = 24;
 
 /// All of them.
 pub fn all() -> Vec<Regime> {

@@ -55,7 +55,7 @@ impl Pictured {
     /// # Errors
     /// A file that can no longer be read.
     pub fn random(&self, side: usize, farthest: f64, word: u64) -> Result<Shown, DataError> {
-        let (whole, mut random) = (self.whole()?, Random::of(&[word]));
+        let (whole, mut random) = (self.whole()?, Random::from_key(&[word]));
         let mut window = Window::covering(&whole);
         if random.uniform() < 0.5 {
             window = window.around(1.0 + (farthest - 1.0) * random.uniform(), &mut random);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn around_a_picture_is_one_colour() {
-        let (picture, mut random) = (picture(), Random::of(&[1]));
+        let (picture, mut random) = (picture(), Random::from_key(&[1]));
         let whole = picture.whole().expect("in memory");
         let window = Window::covering(&whole).around(3.0, &mut random);
         assert_eq!(window.size, [300, 180]);

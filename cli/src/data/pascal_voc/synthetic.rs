@@ -20,7 +20,7 @@ pub fn pictures(seed: u64) -> [Vec<Pictured>; 2] {
     [0, 1].map(|part: u64| {
         let one = |i: usize| {
             picture(
-                &mut Random::of(&[seed, part, i as u64]),
+                &mut Random::from_key(&[seed, part, i as u64]),
                 format!("{}-{i}", ["train", "test"][usize::from(part == 1)]),
             )
         };

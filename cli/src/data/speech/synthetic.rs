@@ -19,7 +19,7 @@ pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
     [0, 1].map(|part| {
         let numbers = (0..COUNTS[part]).flat_map(|i| (0..WORDS.len()).map(move |word| (i, word)));
         let one = |(i, word): (usize, usize)| {
-            let mut random = Random::of(&[seed, part as u64, i as u64, word as u64]);
+            let mut random = Random::from_key(&[seed, part as u64, i as u64, word as u64]);
             let mut samples = Vec::new();
             // A voice is a little higher or lower.
             let voice = 0.96 + 0.08 * unit(&mut random);

@@ -55,7 +55,7 @@ impl Buckets {
         let mut examples: Vec<usize> = order.take(count).map(|sample| sample.index).collect();
         examples.sort_by_key(|&example| self.lengths[example]);
         let mut batches: Vec<Vec<usize>> = examples.chunks(self.batch.max(1)).map(<[usize]>::to_vec).collect();
-        let mut random = Random::of(&[self.seed, number]);
+        let mut random = Random::from_key(&[self.seed, number]);
         for last in (1..batches.len()).rev() {
             batches.swap(last, random.below(last + 1));
         }

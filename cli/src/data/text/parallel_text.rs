@@ -128,7 +128,7 @@ impl Parallel {
             [_, _] => return Err(format!("--languages {wanted}: there are en-de and de-en")),
         };
         let part = |part: usize| -> Texts {
-            let mut random = Random::of(&[seed, part as u64]);
+            let mut random = Random::from_key(&[seed, part as u64]);
             let one = |_| {
                 let mut pair = synthetic::pair(&mut random);
                 if back {

@@ -23,7 +23,7 @@ const PLACES: [&str; 4] = ["near the river", "behind the house", "under the tree
 
 /// So many sentences, a line each.
 pub fn text(seed: u64, part: u64, count: usize) -> String {
-    (0..count).map(|i| sentence(&mut Random::of(&[seed, part, i as u64])) + "\n").collect()
+    (0..count).map(|i| sentence(&mut Random::from_key(&[seed, part, i as u64])) + "\n").collect()
 }
 
 fn sentence(random: &mut Random) -> String {

@@ -233,7 +233,7 @@ mod tests {
     /// Of 2000 draws of eight pairs each, whose rates have a standard error of 0.005 at a rate of 0.05 and 0.009 at 0.8.
     #[test]
     fn rates_of_errors_by_simulation() {
-        let mut random = crate::data::Random::of(&[7]);
+        let mut random = crate::data::Random::from_key(&[7]);
         let mut unit = || ((random.word() >> 12) as f64 + 0.5) * 2f64.powi(-52);
         let mut normal = || (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
         let mut share = |mean: f64, holds: &dyn Fn(Paired) -> bool| {

@@ -42,7 +42,7 @@ pub struct Batch {
 
 /// A random word of a picture and a box in it.
 fn word(words: &[u64], of: u64, image: usize, place: usize) -> u64 {
-    Random::of(&[words.get(image).copied().unwrap_or(0), of, place as u64]).word()
+    Random::from_key(&[words.get(image).copied().unwrap_or(0), of, place as u64]).word()
 }
 
 impl BatchInfo for Batch {

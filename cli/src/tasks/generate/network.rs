@@ -33,9 +33,9 @@ impl Noise {
     /// For so many images: standard normal numbers.
     pub fn draw(self, seed: u64, images: usize, each: usize) -> Vec<f32> {
         let mut random = match self {
-            Self::Batch(position) => Random::of(&[seed, 20, position]),
-            Self::Scores => Random::of(&[seed, 21]),
-            Self::Shown => Random::of(&[seed, 22]),
+            Self::Batch(position) => Random::from_key(&[seed, 20, position]),
+            Self::Scores => Random::from_key(&[seed, 21]),
+            Self::Shown => Random::from_key(&[seed, 22]),
         };
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         (0..images * each).map(|_| random.normal() as f32).collect()

@@ -169,7 +169,7 @@ impl Windows {
         batch.fresh = step == 0;
         if let Model::BigLstm(_, Some(drawn)) = model {
             // Of its place in the training: the same when a step is repeated or resumed.
-            batch = batch.drawn(*drawn, data.vocabulary.len(), &mut Random::of(&[self.seed, self.position]));
+            batch = batch.drawn(*drawn, data.vocabulary.len(), &mut Random::from_key(&[self.seed, self.position]));
         }
         self.position += rows as u64;
         batch

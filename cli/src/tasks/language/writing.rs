@@ -124,7 +124,7 @@ pub fn continued<B: Backend<Error: 'static>>(
         return Ok(written);
     }
     let mut reader = Reader::new(trainer, model, texts.len());
-    let mut randoms: Vec<Random> = (0..).take(texts.len()).map(|i| Random::of(&[choice.seed, i])).collect();
+    let mut randoms: Vec<Random> = (0..).take(texts.len()).map(|i| Random::from_key(&[choice.seed, i])).collect();
     let mut logits = Vec::new();
     for i in 0..known {
         let tokens: Vec<u32> = texts.iter().map(|text| text[i]).collect();
@@ -154,7 +154,7 @@ mod tests {
             let mut counts = [0; 4];
             for seed in 0..2000 {
                 let choice = Choice { temperature, top_k, seed };
-                counts[choice.sample(&logits, &mut Random::of(&[seed])) as usize] += 1;
+                counts[choice.sample(&logits, &mut Random::from_key(&[seed])) as usize] += 1;
             }
             counts
         };

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_wide_beam_finds_the_likeliest_text() {
-        let (mut other, mut random) = (0, Random::of(&[7]));
+        let (mut other, mut random) = (0, Random::from_key(&[7]));
         for _ in 0..200 {
             let logits: Vec<f32> = (0..5 * 3).map(|_| random.below(1000) as f32 / 250.0).collect();
             assert_eq!(beam(&logits, 3, 1000), likeliest(&logits, 3), "{logits:?}");

@@ -148,7 +148,7 @@ mod tests {
     fn logs(sentence: usize, words: &[u32]) -> Vec<f32> {
         let mut key = vec![7, sentence as u64];
         key.extend(words.iter().map(|&word| u64::from(word)));
-        let mut random = Random::of(&key);
+        let mut random = Random::from_key(&key);
         let mut all: Vec<f32> = (0..WORDS).map(|_| random.below(1000) as f32 / 250.0).collect();
         // So that some sequences are long.
         all[ENDS[1] as usize] -= 2.0;

@@ -76,7 +76,7 @@ fn lines(run: &Run) -> Vec<Value> {
         let outcome = trainer.step(gradients).expect("a step");
         assert_eq!(outcome.skipped, None);
         let site = |site: SiteReport<'_>| {
-            let seen = Seen::of(site.name, site.row, site.alpha, None);
+            let seen = Seen::from_row(site.name, site.row, site.alpha, None);
             let mut line = json!({ "name": seen.name, "exponent": seen.exponent, "next": seen.next });
             if step < run.with_rows {
                 line["words"] = json!(seen.words);

@@ -21,7 +21,7 @@ pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
     let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
     let (now, next) = (tokens(15, 40, 7), tokens(15, 40, 11));
-    let drawn = LogUniform::new(40).draw(&mut Random::of(&[3]), 12, &next);
+    let drawn = LogUniform::new(40).draw(&mut Random::from_key(&[3]), 12, &next);
     assert!(drawn.hits.iter().any(|&hit| hit <= 12));
     run(trainer, setting, |trainer| {
         let batch = [
