@@ -49,8 +49,10 @@ def versions():
 def add_rows(record, rows):
     """Adds the rows of a run, in the order of experiments, methods and seeds. Several processes may do this at a time."""
     record.parent.mkdir(parents=True, exist_ok=True)
-    with record.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # The lock of the folder ends with its descriptor.
+    folder = os.open(record.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         order = {name: at for at, name in enumerate(EXPERIMENTS)}
         methods = ["f32", "torch.amp", "attach", "floor:1", "fixed:128", "zero_infinity"]
         key = lambda row: (order[row["experiment"]], methods.index(row["method"]), int(row["seed"]), int(row["step"]))
@@ -59,7 +61,8 @@ def add_rows(record, rows):
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(merged)
-    record.with_suffix(".lock").unlink(missing_ok=True)
+    finally:
+        os.close(folder)
 
 
 def main():
