@@ -8,7 +8,6 @@ import loops  # noqa: E402
 import one_bad_image  # noqa: E402
 
 DATA = "cifar10-10k"
-SEEDS = {"f32": range(5), "torch.amp": range(5), "attach": range(5), "floor:1": range(3), "fixed:128": range(3)}
 EPOCHS = 60
 # Epochs that are recorded: the first for the test that runs it again, then the curve.
 RECORDED = {1, 10, 20, 30, 40, 50, 60}

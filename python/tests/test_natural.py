@@ -1,0 +1,117 @@
+"""Experiments of scripts/natural: rows on record, rerun in part, and the example's loop on made-up images."""
+
+import math
+import os
+import pathlib
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/natural"), str(ROOT / "python/examples")]
+import bad_image  # noqa: E402
+import loops  # noqa: E402
+import one_bad_image  # noqa: E402
+import rare_reward  # noqa: E402
+import record  # noqa: E402
+import short_recordings  # noqa: E402
+
+#: Where kernels of another version or processor add in another order, losses of the first epoch agree this far.
+LOSS_TOLERANCE = 0.02
+#: Scores of so short trainings differ by a few answers of 200 to 2000.
+POINTS = 3.0
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The record is of one thread, on which bits depend."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def data_of(experiment):
+    folder = os.environ.get("GRADSCALE_DATA")
+    if folder is None or not pathlib.Path(folder, experiment.DATA).is_dir():
+        pytest.skip(f"GRADSCALE_DATA names no folder with {experiment.DATA}")
+    return pathlib.Path(folder)
+
+
+def compare(name, method, row):
+    """The first row of a run with that on record. Scale, skips and events are always the same."""
+    found = [one for one in record.read_rows() if (one["experiment"], one["method"], one["seed"], one["step"]) == (name, method, "0", str(row["step"]))]
+    assert len(found) == 1, f"no row on record: {name} {method}"
+    recorded, now = found[0], record.formatted({**row, **record.versions()})
+    for key in ("log2_scale", "skipped", "events"):
+        assert now[key] == recorded[key], key
+    if all(now[key] == recorded[key] for key in ("torch", "processor")):
+        assert (now["score"], now["loss"]) == (recorded["score"], recorded["loss"])
+    else:
+        assert float(now["score"]) == pytest.approx(float(recorded["score"]), abs=POINTS)
+        assert not recorded["loss"] or float(now["loss"]) == pytest.approx(float(recorded["loss"]), rel=LOSS_TOLERANCE)
+
+
+@pytest.mark.parametrize("method", ["torch.amp", "attach"])
+def test_first_epoch_with_a_bad_image(method):
+    compare("bad_image", method, next(bad_image.train(method, 0, bad_image.load(data_of(bad_image)))))
+
+
+@pytest.mark.parametrize("method", ["torch.amp", "attach"])
+def test_first_steps_with_short_recordings(method):
+    compare("short_recordings", method, next(short_recordings.train(method, 0, short_recordings.load(data_of(short_recordings)))))
+
+
+def test_first_updates_with_a_rare_reward():
+    # Its zero gradients are clean steps for a GradScaler: after 2000 of them the scale is twice as large.
+    row = next(rare_reward.train("torch.amp", 0, None))
+    assert row["log2_scale"] == 17
+    compare("rare_reward", "torch.amp", row)
+
+
+def made_up_images(count, seed):
+    """Images of ten classes, each a pattern and noise."""
+    draw = torch.Generator().manual_seed(seed)
+    patterns = torch.randn(10, 3072, generator=torch.Generator().manual_seed(0))
+    classes = torch.randint(10, (count,), generator=draw)
+    return patterns[classes] + torch.randn(count, 3072, generator=draw), classes
+
+
+def test_a_bad_image_takes_a_bit_an_epoch_from_one_scale_alone(monkeypatch):
+    monkeypatch.setattr(one_bad_image, "BATCH", 32)
+    # Twelve whole batches, so that the broken image is in one of each epoch.
+    data = made_up_images(12 * 32, 1), made_up_images(64, 2)
+    data[0][0][17] = math.nan
+    last = {way: list(one_bad_image.train(way, 0, data, 3))[-1] for way in one_bad_image.WAYS}
+    assert [last[way][3] for way in one_bad_image.WAYS] == [3, 3, 3]
+    assert last["torch.amp"][2] == last["f32"][2] == 13.0
+    for way, (accuracy, loss, _, _) in last.items():
+        assert accuracy > 90 and loss < 1, (way, accuracy, loss)
+
+
+@pytest.mark.parametrize(("method", "scale"), [("torch.amp", 2.0**-4), ("floor:1", 1.0), ("fixed:128", 128.0)])
+def test_what_is_done_to_a_scaler(method, scale):
+    # Twenty steps that are not finite; then one that is.
+    model = torch.nn.Linear(4, 2)
+    loop = loops.Loop(method, model, torch.optim.SGD(model.parameters(), 0.1))
+    before = model.weight.detach().clone()
+    for _ in range(20):
+        stepped, loss = loop.step(lambda: loop.forward(torch.full((3, 4), math.nan)).sum())
+        assert not stepped and math.isnan(loss)
+    assert 2.0**loop.log2_scale == scale and loop.skipped == 20
+    assert torch.equal(model.weight, before)
+    stepped, _ = loop.step(lambda: loop.forward(torch.ones(3, 4)).sum())
+    assert stepped and not torch.equal(model.weight, before)
+
+
+def test_a_method_that_does_not_exist():
+    model = torch.nn.Linear(4, 2)
+    with pytest.raises(ValueError, match="method amp: one of f32, "):
+        loops.Loop("amp", model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+def test_distances_of_words():
+    words = [("zero", "zero", 0), ("", "one", 3), ("two", "", 3), ("three", "tree", 1), ("four", "five", 3), ("seven", "eleven", 2)]
+    for one, other, expected in words:
+        assert short_recordings.distance(one, other) == short_recordings.distance(other, one) == expected

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Writes docs/natural.md and the first table of results in README.md and python/README.md from docs/science/natural.csv.
+
+usage: scripts/natural/page.py
+"""
+import pathlib
+import statistics
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
+sys.path[:0] = [str(FOLDER), str(ROOT / "scripts")]
+import paired  # noqa: E402
+import record  # noqa: E402
+
+PAGE = ROOT / "docs/natural.md"
+MARKS = "<!-- natural: written by scripts/natural/page.py -->", "<!-- end of natural -->"
+# Each README, and the way from it to the page.
+READMES = {ROOT / "README.md": "docs/natural.md", ROOT / "python/README.md": "../docs/natural.md"}
+WAYS = ["f32", "torch.amp", "attach"]
+NAMES = {
+    "f32": "f32", "torch.amp": "torch.amp float16, defaults", "attach": "`gradscale.torch.attach`", "floor:1": "torch.amp, scale at least 1",
+    "fixed:128": "torch.amp, scale fixed at 128", "zero_infinity": "torch.amp, `zero_infinity=True`",
+}
+# The last step of each experiment, its score, and what is wrong with some of its batches.
+LAST = {"bad_image": 60, "short_recordings": 800, "rare_reward": None}
+TITLES = {
+    "bad_image": ("One NaN image among 10 000", "CIFAR-10, MLP, 60 epochs: test accuracy %"),
+    "short_recordings": ("17 of 2000 recordings shorter than their transcript", "spoken digits, CTC with PyTorch's default `zero_infinity=False`: character errors %"),
+    "rare_reward": ("Rare reward", "REINFORCE on a combination lock, 40 000 updates: locks opened"),
+}
+
+
+class Record:
+    """Rows of the record by experiment, method, seed and step."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def runs(self, experiment, method, step=None):
+        """The rows of a step, or the last rows, by seed."""
+        found = {}
+        for row in self.rows:
+            if (row["experiment"], row["method"]) == (experiment, method) and (step is None or int(row["step"]) == step):
+                found[int(row["seed"])] = row
+        return found
+
+    def methods(self, experiment):
+        return [method for method in NAMES if self.runs(experiment, method, LAST[experiment])]
+
+    def scores(self, experiment, method, step=None):
+        return {seed: float(row["score"]) for seed, row in self.runs(experiment, method, step or LAST[experiment]).items()}
+
+    def origin(self, experiment):
+        """Commits and versions of the rows, as a sentence."""
+        found = sorted({(row["commit"], row["torch"], row["gradscale"], row["processor"]) for row in self.rows if row["experiment"] == experiment})
+        return "; ".join(f"commit {commit}, PyTorch {torch}, gradscale {version}, one thread of a CPU with {cpu}" for commit, torch, version, cpu in found)
+
+
+def listed(values):
+    """The value of each seed, in the order of seeds."""
+    return " ".join(f"{value:.1f}" for _, value in sorted(values.items()))
+
+
+def spread(values):
+    values = list(values)
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
+
+
+def solved(runs):
+    """How many locks were opened, and what was dropped."""
+    return sum(float(row["score"]) > 50 for row in runs.values()), sum(int(row["skipped"]) for row in runs.values()), sum(int(row["events"]) for row in runs.values())
+
+
+def cell(data, experiment, method):
+    """A result in the READMEs' table."""
+    runs = data.runs(experiment, method, LAST[experiment])
+    if not runs:
+        return "not run"
+    if experiment == "rare_reward":
+        opened, dropped, rewarded = solved(runs)
+        return f"{opened} of {len(runs)}" + (f"; {dropped} of {rewarded} rewarded batches dropped" if dropped else "")
+    return listed(data.scores(experiment, method))
+
+
+def scales(runs):
+    """The loss scale at the end, from the least to the greatest."""
+    found = [float(row["log2_scale"]) for row in runs.values() if row["log2_scale"]]
+    if not found:
+        return "–"
+    least, most = (f"2^{round(value)}" for value in (min(found), max(found)))
+    return least if least == most else f"{least} to {most}"
+
+
+def summary(data, link):
+    """The table of the READMEs."""
+    lines = ["| experiment | " + " | ".join(NAMES[way] for way in WAYS) + " | cured as well by |", "|---|---|---|---|---|"]
+    for experiment, (title, what) in TITLES.items():
+        cells = [cell(data, experiment, way) for way in WAYS]
+        cures = [f"{NAMES[method].removeprefix('torch.amp, ')}: {cell(data, experiment, method)}" for method in data.methods(experiment) if method not in WAYS]
+        lines.append("| " + " | ".join([f"**{title}** ({what})", cells[0], f"**{cells[1]}**", cells[2], "; ".join(cures) or "–"]) + " |")
+    seeds = {experiment: len(data.runs(experiment, "attach", LAST[experiment])) for experiment in TITLES}
+    text = f"A number for each seed ({seeds['bad_image']}, {seeds['short_recordings']} and {seeds['rare_reward']} seeds). Both sides are real software on one CPU thread: "
+    text += "PyTorch's autocast to float16 with `torch.amp.GradScaler`, and `attach`. In f32 and under torch.amp the same loop skips each batch that is not finite. "
+    commits = sorted({row["commit"] for row in data.rows})
+    text += f"Written by `scripts/natural/page.py` from rows of commit {', '.join(commits)}; [curves, scales and paired differences]({link})."
+    return "\n".join([*lines, "", text])
+
+
+def difference(data, experiment, method):
+    """Paired with f32: mean, interval and verdict."""
+    ours, theirs = data.scores(experiment, method), data.scores(experiment, "f32")
+    pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if method == "f32" or len(pairs) < 2:
+        return "–", "–", "–"
+    one = paired.Paired(pairs)
+    return one.text(1), f"{one.detectable:.1f}", one.verdict(paired.SCORE_MARGIN)
+
+
+def curve_table(data, experiment, steps, unit):
+    """Scores of each method at some steps, each seed, with scales and skips at the end."""
+    lines = ["| method | " + " | ".join(f"{unit} {step}" for step in steps) + " | scale at the end | batches skipped | − f32, points | smallest difference seen | verdict |"]
+    lines.append("|---" * (len(steps) + 6) + "|")
+    for method in data.methods(experiment):
+        cells = [listed(data.scores(experiment, method, step)) for step in steps]
+        runs = data.runs(experiment, method, LAST[experiment])
+        skipped = " ".join(row["skipped"] for _, row in sorted(runs.items()))
+        lines.append("| " + " | ".join([NAMES[method], *cells, scales(runs), skipped, *difference(data, experiment, method)]) + " |")
+    return "\n".join(lines)
+
+
+def lock_table(data):
+    lines = ["| method | opened | at update | rewarded batches dropped | scale at the end |", "|---|---|---|---|---|"]
+    for method in data.methods("rare_reward"):
+        runs = data.runs("rare_reward", method)
+        opened, dropped, rewarded = solved(runs)
+        at = " ".join(row["step"] if float(row["score"]) > 50 else "–" for _, row in sorted(runs.items()))
+        lines.append(f"| {NAMES[method]} | {opened} of {len(runs)} | {at} | {dropped} of {rewarded} | {scales(runs)} |")
+    return "\n".join(lines)
+
+
+def render(data):
+    """docs/natural.md."""
+    bad, short, rare = (data.origin(experiment) for experiment in TITLES)
+    return f"""# Where one dynamic loss scale fails
+
+Written by `scripts/natural/page.py` from [science/natural.csv](science/natural.csv), which `scripts/natural/record.py` records. Both sides are real software on the CPU: PyTorch's `autocast` to float16 with `torch.amp.GradScaler("cpu")` at its defaults, and `gradscale.torch.attach`. Loops are those of the documentation of each. Cells have a number for each seed. Differences are paired by seed, with 95 % intervals; *equal* is a test of equality within {paired.SCORE_MARGIN:.0f} point, fixed beforehand (`scripts/paired.py`). Settings were chosen once, before any run, and not tuned.
+
+The statements that explain these results have proofs in [Control](guide/control.md). In all three experiments the range of FP16 suffices. What fails is the control of the scale.
+
+## One NaN image among 10 000
+
+Image 4321 of CIFAR-10's first 10 000 is NaN, as a broken decoder or a division by zero in an augmentation leaves it. The network is an MLP (3072, 128, 64, 10), trained by SGD for 60 epochs of 78 steps. Each way skips the batch of that image, about once an epoch. torch.amp also halves its scale each time, and doubles it only after 2000 clean steps. So the scale loses one bit an epoch (statement 1 of the guide). For 30 epochs nothing shows. Then gradients flush, and what is left of them destroys the network. There is no warning.
+
+{curve_table(data, "bad_image", [30, 40, 60], "accuracy %, epoch")}
+
+`attach` reports the NaN batches and changes no exponent for them. The loop is [python/examples/one_bad_image.py](../python/examples/one_bad_image.py), plain PyTorch of 90 lines.
+
+<sub>`scripts/natural/record.py --data DATA --only bad_image`; {bad}.</sub>
+
+## Short recordings
+
+Spoken digits (FSDD), 1800 for training and 200 for the test. The network keeps every fourth frame of 10 ms, as many speech networks do. Then 17 recordings have fewer outputs than CTC needs for their letters, and the loss of their batches is infinite with PyTorch's default `zero_infinity=False`. Nobody made these recordings up. All methods skip these batches.
+
+{curve_table(data, "short_recordings", [200, 400, 800], "character errors %, step")}
+
+<sub>`scripts/natural/record.py --data DATA --only short_recordings`; {short}.</sub>
+
+## Rare reward
+
+REINFORCE on a combination lock: five digits of eight, reward 100 if all are right. The first policy opens it in about one update of 4096. Until then gradients are exactly zero, which a GradScaler counts as clean steps. Its scale grows until the gradients of a reward overflow, and that batch is dropped (statement 2 of the guide). A lock is open when the policy opens it in half of all episodes.
+
+{lock_table(data)}
+
+<sub>`scripts/natural/record.py --data DATA --only rare_reward`; {rare}.</sub>
+
+## What else cures it
+
+A floor under the scale cures the first two. A fixed scale cures all three if somebody knows a scale that fits. `zero_infinity=True` cures the second, and leaving out the image the first. Each of these needs somebody who knows the cause. Gradient scaling needs nobody: it does not change an exponent for a batch that no exponent makes finite, and it repeats a batch that overflows.
+"""
+
+
+def between_marks(text, table):
+    """A README with the table between its marks."""
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}"
+
+
+def main():
+    data = Record(record.read_rows())
+    PAGE.write_text(render(data))
+    for path, link in READMES.items():
+        path.write_text(between_marks(path.read_text(), summary(data, link)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Tests that the record of the natural experiments is complete, and that pages say what it says. Needs no PyTorch."""
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import page  # noqa: E402
+import record  # noqa: E402
+
+ROWS = record.read_rows()
+
+
+class Pages(unittest.TestCase):
+    def test_pages_are_those_of_the_record(self):
+        data = page.Record(ROWS)
+        self.assertEqual(page.PAGE.read_text(), page.render(data), "run scripts/natural/page.py")
+        for path, link in page.READMES.items():
+            text = path.read_text()
+            self.assertEqual(text.count(page.MARKS[0]), 1, path)
+            self.assertEqual(text, page.between_marks(text, page.summary(data, link)), "run scripts/natural/page.py")
+
+    def test_a_changed_row_changes_the_pages(self):
+        data = page.Record(ROWS)
+        for experiment in record.PLAN:
+            changed = [dict(row) for row in ROWS]
+            for row in changed:
+                if (row["experiment"], row["method"]) == (experiment, "torch.amp"):
+                    row["score"] = str(100 - float(row["score"]))
+            self.assertNotEqual(page.render(data), page.render(page.Record(changed)), experiment)
+            self.assertNotEqual(page.summary(data, "x"), page.summary(page.Record(changed), "x"), experiment)
+
+
+class Rows(unittest.TestCase):
+    def test_all_that_was_planned_is_there_once(self):
+        runs = {(row["experiment"], row["method"], row["seed"]) for row in ROWS}
+        planned = {(name, method, str(seed)) for name, methods in record.PLAN.items() for method, seeds in methods.items() for seed in range(seeds)}
+        self.assertEqual(runs, planned)
+        keys = [(row["experiment"], row["method"], row["seed"], row["step"]) for row in ROWS]
+        self.assertEqual(len(keys), len(set(keys)))
+
+    def test_each_row_names_its_origin(self):
+        for row in ROWS:
+            self.assertTrue(all(row[key] for key in ("commit", "torch", "gradscale", "processor")), row)
+
+    def test_batches_are_the_same_for_all_methods(self):
+        # Order and data are shared, so each method has the same batches that are not finite at the same step.
+        for experiment in ("bad_image", "short_recordings"):
+            events = {}
+            for row in ROWS:
+                if row["experiment"] == experiment and row["method"] in page.WAYS:
+                    events.setdefault((row["seed"], row["step"]), set()).add(row["events"])
+            self.assertTrue(events)
+            for key, found in events.items():
+                self.assertEqual(len(found), 1, (experiment, key, found))
+
+
+if __name__ == "__main__":
+    unittest.main()
