@@ -15,7 +15,9 @@ import statistics
 import subprocess
 import sys
 
+import master_weights
 import paired
+import table3
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Steps of each size.
@@ -168,6 +170,10 @@ def page(plt, trainings):
 
 Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL_SIZE]} steps of 12 images at 90 × 120 and {SIZES[LARGE_SIZE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare. Its gradient scaling is `gs:authors`. Its loss scale is `zhao`, which is capped at 2^15 and has weight gradients in half; `dynamic:10` has neither. `dynamic` never grows in so few steps: it is `fixed:65536` here.
 """
+    # Recorded by scripts of their own, in tables that are kept.
+    for study, title in ((table3, "Table 3, pair by pair"), (master_weights, "Master weights")):
+        begin, end = study.STUDY.marks
+        text += f"\n## {title}\n\n{begin}\n{study.section(study.STUDY.read_rows())}\n{end}\n"
     for size in SIZES:
         text += f"\n## {size.replace('x', ' × ')}\n\n"
         found = trainings.found(size, PAPERS, METHODS)
@@ -208,4 +214,5 @@ def main():
     page(pyplot, trainings)
 
 
-main()
+if __name__ == "__main__":
+    main()

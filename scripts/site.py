@@ -35,6 +35,8 @@ CHAPTERS = {
         ("Specification", "docs/specification.md"),
     ],
     "Results": [
+        ("Where one loss scale fails", "docs/natural.md"),
+        ("What became of the claims", "docs/claims.md"),
         ("Science", "docs/science.md"),
         ("Workloads", "docs/workloads.md"),
         ("Beside PyTorch", "docs/against-pytorch.md"),

@@ -66,6 +66,8 @@ PARTS = {
     "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
     "paired statistics": ["scripts/paired_test.py"],
     "links and citations": ["scripts/check_docs.py"],
+    "natural experiments": ["scripts/natural/test.py"],
+    "claims": ["scripts/claims_test.py"],
 }
 # What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
 # take hours.
@@ -103,6 +105,8 @@ PROVES = {
     "GPU bundle": "every phase runs whatever the others do; results and pages from whole and broken files",
     "PyTorch beside the CUDA bench": "the networks and the unpooling of PyTorch that CUDA is compared with are the same ones",
     "the page of speeds": "goals that are met and missed, what people wrote stays, out of made-up results",
+    "natural experiments": "what pages say of PyTorch's scaler is what the record says, and the record is complete",
+    "claims": "each claim's figure is that of the records; Table 3 pair by pair",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
     "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",

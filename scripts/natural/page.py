@@ -119,7 +119,7 @@ def difference(data, experiment, method):
 
 def curve_table(data, experiment, steps, unit):
     """Scores of each method at some steps, each seed, with scales and skips at the end."""
-    lines = ["| method | " + " | ".join(f"{unit} {step}" for step in steps) + " | scale at the end | batches skipped | − f32, points | smallest difference seen | verdict |"]
+    lines = ["| method | " + " | ".join(f"{unit} {step}" for step in steps) + " | scale at the end | batches skipped | − f32, points | detectable difference | verdict |"]
     lines.append("|---" * (len(steps) + 6) + "|")
     for method in data.methods(experiment):
         cells = [listed(data.scores(experiment, method, step)) for step in steps]
@@ -144,7 +144,7 @@ def render(data):
     bad, short, rare = (data.origin(experiment) for experiment in TITLES)
     return f"""# Where one dynamic loss scale fails
 
-Written by `scripts/natural/page.py` from [science/natural.csv](science/natural.csv), which `scripts/natural/record.py` records. Both sides are real software on the CPU: PyTorch's `autocast` to float16 with `torch.amp.GradScaler("cpu")` at its defaults, and `gradscale.torch.attach`. Loops are those of the documentation of each. Cells have a number for each seed. Differences are paired by seed, with 95 % intervals; *equal* is a test of equality within {paired.SCORE_MARGIN:.0f} point, fixed beforehand (`scripts/paired.py`). Settings were chosen once, before any run, and not tuned.
+Written by `scripts/natural/page.py` from [science/natural.csv](science/natural.csv), which `scripts/natural/record.py` records. Both sides are real software on the CPU: PyTorch's `autocast` to float16 with `torch.amp.GradScaler("cpu")` at its defaults, and `gradscale.torch.attach`. Loops are those of the documentation of each. Cells have a number for each seed. Differences are paired by seed, with 95 % intervals; *equal* is a test of equality within {paired.SCORE_MARGIN:.0f} point, fixed beforehand (`scripts/paired.py`). Settings are those of a first study, and nothing was tuned afterwards. *Detectable*: a difference of this size is seen in four of five cases.
 
 The statements that explain these results have proofs in [Control](guide/control.md). In all three experiments the range of FP16 suffices. What fails is the control of the scale.
 

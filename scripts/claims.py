@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Writes docs/claims.md: each claim of the papers and courses, what became of it here, the figure that decides, the command.
+
+usage: scripts/claims.py
+
+Figures are read from records and pages that scripts write: docs/science/*.csv, docs/gpu/figures.csv, docs/science.md and
+docs/workloads.md. A claim whose figure is missing stops the script. `scripts/claims_test.py` holds the page.
+"""
+import csv
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/natural")]
+import master_weights  # noqa: E402
+import page as natural  # noqa: E402
+import paired  # noqa: E402
+import predicted  # noqa: E402
+import record  # noqa: E402
+import table3  # noqa: E402
+
+PAGE = ROOT / "docs/claims.md"
+VERDICTS = ["reproduced", "consistent", "refuted here", "no test", "not tried"]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def table_rows(page, heading):
+    """Rows of the first table below a heading of a page, by their first cell, each by column."""
+    lines = iter((ROOT / page).read_text().splitlines())
+    if not any(line.lstrip("# ").startswith(heading) and line.startswith("#") for line in lines):
+        raise KeyError(f"{page} has no heading {heading}")
+    columns, rows = None, {}
+    for line in lines:
+        if line.startswith("|"):
+            if columns is None:
+                columns = cells(line)
+            elif not line.startswith("|---"):
+                rows[cells(line)[0]] = dict(zip(columns, cells(line)))
+        elif columns or line.startswith("#"):
+            break
+    return rows
+
+
+def science(method, column, size="90 × 120"):
+    """A cell of docs/science.md."""
+    return table_rows("docs/science.md", size)[method][column]
+
+
+def workload(network, method, column):
+    """A cell of a network's table in docs/workloads.md."""
+    return table_rows("docs/workloads.md", network)[method][column]
+
+
+def observed(start):
+    """The verdict of docs/workloads.md on a claim, which begins so."""
+    rows = table_rows("docs/workloads.md", "What the papers observed")
+    (row,) = [row for name, row in rows.items() if name.startswith(start)]
+    return list(row.values())[-1]
+
+
+def gpu(what, column="ratio"):
+    """A figure of docs/gpu/figures.csv."""
+    with (ROOT / "docs/gpu/figures.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            values = dict(zip(row["columns"].split(" | "), row["cells"].split(" | ")))
+            if values.get("what") == what and values.get(column):
+                return values[column]
+    raise KeyError(f"docs/gpu/figures.csv has no {what}")
+
+
+def natural_score(experiment, method):
+    """Scores of all seeds of docs/science/natural.csv."""
+    text = natural.cell(natural.Record(record.read_rows()), experiment, method)
+    if text == "not run":
+        raise KeyError(f"docs/science/natural.csv has no {experiment} by {method}")
+    return text
+
+
+def difference(study, method, baseline, key, digits):
+    """A paired difference of a study's record in words, and what would have been detected; of no pairs, that."""
+    found = study.STUDY.pairs_of(study.STUDY.read_rows(), method, baseline, key)
+    if found is None:
+        return "fewer than two pairs on record"
+    return f"{found[0].text(digits)}; {found[0].detectable:.{digits}f} was detectable"
+
+
+class Claim:
+    """A claim, its verdict and why: `figure` is a text or what computes it from the records."""
+
+    def __init__(self, number, claim, verdict, figure, command):
+        if verdict not in VERDICTS:
+            raise ValueError(f"{number}: {verdict}")
+        self.number, self.claim, self.verdict, self.figure, self.command = number, claim, verdict, figure, command
+
+    def row(self):
+        figure = self.figure() if callable(self.figure) else self.figure
+        return f"| {self.number} | {self.claim} | **{self.verdict}** | {figure} | {self.command} |"
+
+
+def command(text):
+    return f"`{text}`"
+
+
+CAMVID, WORKLOADS = command("scripts/camvid.py"), command("scripts/workloads.py")
+TABLE3, NATURAL = command("scripts/table3.py"), command("scripts/natural/record.py")
+SHIFT = command("cargo test -p gradscale-engine-tests --test shift")
+
+
+def natural_verdict():
+    """Whether torch.amp's defaults are worse than f32 by more than chance in both experiments with data."""
+    data, worse = natural.Record(record.read_rows()), []
+    for experiment, sign in (("bad_image", -1), ("short_recordings", 1)):
+        ours, theirs = data.scores(experiment, "torch.amp"), data.scores(experiment, "f32")
+        pairs = paired.Paired(sign * (ours[seed] - theirs[seed]) for seed in ours.keys() & theirs.keys())
+        worse.append(pairs.p < paired.LEVEL and pairs.mean > 0)
+    return "refuted here" if all(worse) else "consistent"
+
+
+def predicted_verdict(theorem):
+    """Reproduced if nine of ten sites flush between a quarter of the prediction and all of it."""
+    found = predicted.summary(predicted.read_rows(), theorem)
+    if found is None:
+        return "not tried"
+    return "reproduced" if found["near"] >= 0.9 else "refuted here"
+
+
+def predicted_figure(theorem):
+    found = predicted.summary(predicted.read_rows(), theorem)
+    if found is None:
+        return "nothing on record"
+    return (f"[{found['sites']} sites of all networks](science/predicted.svg): measured / predicted has the median {found['ratio']:.2f}, and is between 1/4 and 1 at "
+            f"{100 * found['near']:.0f} % of them. One half is expected, since the paper counts values below 2^-24 and rounding flushes those below 2^-25")
+
+
+def zhao():
+    return [
+        Claim("Z1", "SegNet diverges in FP16 without a scale (Table 3)", "reproduced",
+              lambda: f"at 90 × 120 mIoU {science('fp16', 'mIoU %')} in FP16, {science('fp32', 'mIoU %')} in f32; with the divisor of 360 × 480 images, which makes gradients small. Not tried at that size", CAMVID),
+        Claim("Z2", "Gradient scaling is above dynamic loss scaling for SegNet, 49.6 to 48.3 mIoU (Table 3)", table3.claim_of(table3.STUDY.read_rows())[0],
+              lambda: f"`gs:authors` − `zhao`, mIoU: {difference(table3, 'gs:authors', 'zhao', 'miou', 2)}. 250 steps of 16 000, a quarter of the size", TABLE3),
+        Claim("Z3", "Gradient scaling stays below f32, because α of the cast behind the softmax is capped at 65504 (5.4)", "refuted here",
+              lambda: f"the cap is that of α stored in FP16. With an integer exponent `gs` flushes {science('gs', 'flushed at worst %')} % at worst; mIoU {science('gs', 'mIoU %')}, f32 {science('fp32', 'mIoU %')}", CAMVID),
+        Claim("Z4", "SSD-300, batch 8: gradient scaling 76.35, dynamic 69.26 mAP (Table 2)", "no test",
+              lambda: observed("Gradient scaling is above a dynamic loss scale for SSD-300").removeprefix("no test: ") + "; the backbone is untrained, the baseline not the paper's", WORKLOADS),
+        Claim("Z5", "SSD-512, batch 8: 79.24 and 75.33; batch 32: all within 0.3 (Table 2)", "no test",
+              lambda: observed("The same for SSD-512").removeprefix("no test: ") + "; batch 32 was not run", WORKLOADS),
+        Claim("Z6", "Dynamic loss scaling overflows often, and its dropped batches cost accuracy (5.3)", "consistent",
+              lambda: f"`dynamic:10` drops {science('dynamic:10', 'skipped')} of 600 batches on SegNet without a loss that shows: mIoU {science('dynamic:10', 'mIoU %')}. Where rare batches are the large ones it costs everything: {natural_score('rare_reward', 'torch.amp')}", f"{CAMVID}, {NATURAL}"),
+        Claim("Z7", "Fixed scales differ much; the best needs a search (Fig. 1a)", "not tried", "–", command("gradscale compare --sweep")),
+        Claim("Z8", "ResNet-18 and -50: all methods within 0.7 points (Table 1)", "no test",
+              lambda: observed("ResNet-18: all within").removeprefix("no test: "), WORKLOADS),
+        Claim("Z9", "Theorem 1 predicts the share of a product's gradients that flushes", predicted_verdict(1), lambda: predicted_figure(1), command("scripts/predicted.py")),
+        Claim("Z10", "Theorem 2 predicts it for the cast behind a softmax", predicted_verdict(2), lambda: predicted_figure(2), command("scripts/predicted.py")),
+        Claim("Z11", "γ′ = 10⁻³ keeps the flushed share below 0.1 % (4.2)", "refuted here",
+              lambda: f"worst site and step of SegNet: `gs:paper` {science('gs:paper', 'flushed at worst %')} %, `gs:authors` {science('gs:authors', 'flushed at worst %')} %, `gs` {science('gs', 'flushed at worst %')} %", CAMVID),
+        Claim("Z12", "The overflow constraint prevents overflows (4.2)", "refuted here", "holds at a decision, not in the steps between two. Losses that alternate overflow in each interval (made-up regimes)", command("gradscale regimes")),
+        Claim("Z13", "No heuristics, nothing to tune (2, 6)", "consistent", "`gs` has the same settings in every table here. The authors' code has two bounds that were tuned ([rules](guide/authors.md))", WORKLOADS),
+        Claim("Z14", "A large α is harmful by itself: it enlarges variance (4.2)", "refuted here", "powers of two change no bit: with the loss times 2^-30 the weights are the same", SHIFT),
+        Claim("Z15", "Scales are largest at the cast behind SegNet's softmax (Fig. 3b), and in SSD's branches that predict (Fig. 2)", "reproduced", "Fig. 3b: [scales-90x120.svg](science/scales-90x120.svg). Fig. 2 is not drawn", CAMVID),
+        Claim("Z16", "Overhead is negligible at an interval of 100 (5.1)", "reproduced",
+              lambda: f"step with scaling / without, on a GPU, interval 10: {gpu('segnet step: scaling on / off')} in images per second", "[gpu.md](gpu.md)"),
+        Claim("Z17", "Future work: language, FP8 (6)", "consistent",
+              lambda: f"language: a decoder ends at perplexity {workload('Decoder', 'gs', 'perplexity')} by `gs`, {workload('Decoder', 'fp32', 'perplexity')} in f32. FP8: formats, no training", WORKLOADS),
+    ]
+
+
+def micikevicius():
+    return [
+        Claim("M1", "Master weights in f32 matter: without, 80 % relative loss of accuracy", master_weights.verdict_of(master_weights.STUDY.read_rows()),
+              lambda: f"ResNet-18 on CIFAR-10, O3 − O2, training loss: {difference(master_weights, master_weights.O3, master_weights.O2, 'loss_last_half', 4)}; top-1: {difference(master_weights, master_weights.O3, master_weights.O2, 'top_1', 2)}", command("scripts/master_weights.py")),
+        Claim("M2", "SSD: 31 % of activation gradients become zero in FP16, training diverges, a scale of 8 saves it", "no test",
+              lambda: observed("SSD diverges in FP16").removeprefix("no test: ") + "; the distribution of gradients needs a trained VGG-16", WORKLOADS),
+        Claim("M3", "bigLSTM diverges after 300 000 steps in FP16; a scale of 128 saves it", "not tried", lambda: f"250 steps: {observed('bigLSTM needs')}", WORKLOADS),
+        Claim("M4", "Translation degrades slightly without a scale", "no test", lambda: observed("Translation degrades").removeprefix("no test: "), WORKLOADS),
+        Claim("M5", "Classification, Faster R-CNN, DCGAN and Deep Speech 2 need no scale", "no test",
+              lambda: f"an equality that a failure to reject cannot show. Faster R-CNN: {observed('Faster R-CNN needs').removeprefix('no test: ')}", WORKLOADS),
+        Claim("M6", "FP16 is 5 to 10 % better on speech, as a regulariser", "no test", lambda: observed("DeepSpeech 2 in FP16").removeprefix("no test: "), WORKLOADS),
+        Claim("M7", "Products need sums in f32", "not tried", "all products here have them", "–"),
+        Claim("M8", "Reductions, norms and losses need f32", "not tried", "by policy here", command("gradscale plan")),
+        Claim("M9", "Updates below 2^-24, or 2^11 times smaller than a weight, vanish in FP16 weights", "not tried", "as M1", "–"),
+    ]
+
+
+def courses():
+    return [
+        Claim("N1", "A dynamic loss scale with an interval of 2000 is robust (NVIDIA's guide)", natural_verdict(),
+              lambda: f"one NaN image in 10 000, test accuracy %: {natural_score('bad_image', 'torch.amp')}; f32 {natural_score('bad_image', 'f32')}; `attach` {natural_score('bad_image', 'attach')}. Short recordings, character errors %: {natural_score('short_recordings', 'torch.amp')}; f32 {natural_score('short_recordings', 'f32')}; `attach` {natural_score('short_recordings', 'attach')}", NATURAL),
+        Claim("C1", "Mixed precision is 2 to 5 times as fast, with half the memory", "consistent",
+              lambda: f"activations {science('gs', 'activations MB')} MB, in f32 {science('fp32', 'activations MB')}. Step on a GPU {gpu('segnet step: half with scaling / f32')} times as fast as this engine's own f32, which is not TF32", f"{CAMVID}, [gpu.md](gpu.md)"),
+        Claim("C2", "Accuracy and hyper-parameters stay as they are", equal_verdict(),
+              lambda: f"`gs` − fp32, training loss of the last half: {difference(table3, 'gs', 'fp32', 'loss_last_half', 4)}", TABLE3),
+    ]
+
+
+def equal_verdict():
+    """Whether gs is equal to f32 within the margin that was fixed beforehand."""
+    found = table3.STUDY.pairs_of(table3.STUDY.read_rows(), "gs", "fp32", "loss_last_half")
+    if found is None:
+        return "not tried"
+    pairs, mean = found
+    return {"equal": "reproduced", "differs": "refuted here", "not told apart": "consistent", "no test": "no test"}[pairs.verdict(paired.LOSS_MARGIN * abs(mean))]
+
+
+HEAD = "| # | claim | here | figure that decides | by |\n|---|---|---|---|---|\n"
+NEGATIVE = """## Tried without an effect
+
+We looked for networks where one loss scale fails by its range, and did not find a natural one that trains in f32. These are results, and they stay.
+
+- *Plain deep networks.* Stacks of 12 to 24 layers of tanh, sigmoid or ReLU without norms have no scale that serves all layers. f32 does not train them either, by Adam: gradients that vanish beyond FP16 vanish for the optimizer, too.
+- *Small layer scales.* A layer scale of 10⁻⁶, as ConvNeXt has it, leaves a single scale few binades in the first step. After some dozen steps there are many.
+- *Large contrastive batches* and *image fits of coordinates* leave a single scale more than 20 binades.
+
+These four were measured once, with one seed, by an emulation of FP16 storage in PyTorch that is not part of this repository. So they have no figures here.
+"""
+
+
+def render():
+    """docs/claims.md."""
+    parts = [("Zhao, Vogel, Ahmed and Luk 2020", zhao()), ("Micikevicius et al. 2018", micikevicius()), ("Guides and courses", courses())]
+    claims = [claim for _, some in parts for claim in some]
+    counts = ", ".join(f"{sum(claim.verdict == verdict for claim in claims)} {verdict}" for verdict in VERDICTS)
+    text = f"""# What became of the claims
+
+Written by `scripts/claims.py`, which reads each figure from what other scripts have recorded. Of {len(claims)} claims: {counts}.
+
+- *Reproduced*: an effect with the right sign beyond chance, or an equality within a margin that was fixed beforehand.
+- *Consistent*: not contradicted, and the test could not have contradicted it clearly.
+- *Refuted here*: a test with power contradicts it, at the size that was tested.
+- *No test*: an effect as large as the claim would not have been seen.
+- *Not tried*: nothing here tests the claim itself.
+"""
+    for title, some in parts:
+        text += f"\n## {title}\n\n{HEAD}" + "".join(f"{claim.row()}\n" for claim in some)
+    return re.sub(r" +\n", "\n", text + "\n" + NEGATIVE)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

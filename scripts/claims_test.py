@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Tests that docs/claims.md, the section of Table 3 and their figures are those of the records."""
+import sys
+import unittest
+
+import claims
+import master_weights
+import table3
+
+
+class Claims(unittest.TestCase):
+    def test_the_page_is_that_of_the_records(self):
+        self.assertEqual(claims.PAGE.read_text(), claims.render(), "run scripts/claims.py")
+
+    def test_figures_are_read(self):
+        self.assertRegex(claims.science("fp16", "mIoU %"), r"^\d+\.\d ± \d+\.\d$")
+        self.assertRegex(claims.gpu("segnet step: scaling on / off"), r"^\d\.\d+$")
+        self.assertIn("would have been seen", claims.observed("ResNet-18"))
+
+    def test_a_figure_that_is_not_there_stops(self):
+        for wrong in (lambda: claims.science("fp17", "mIoU %"), lambda: claims.science("fp16", "mAP %"), lambda: claims.gpu("nothing"),
+                      lambda: claims.table_rows("docs/science.md", "1 × 1"), lambda: claims.natural_score("bad_image", "none")):
+            with self.assertRaises(KeyError):
+                wrong()
+
+    def test_a_claim_needs_a_verdict(self):
+        with self.assertRaises(ValueError):
+            claims.Claim("X", "", "perhaps", "", "")
+
+
+def rows(differences, method="gs:authors", baseline="zhao"):
+    """A made-up record: the baseline has a score of 20 everywhere."""
+    of = lambda name, seed, score: {"method": name, "seed": str(seed), "miou": str(score), "loss_last_half": "1", "loss_first_tenth": "2"}
+    found = [of(method, seed, 20 + value) for seed, value in enumerate(differences)]
+    return found + [of(baseline, seed, 20) for seed in range(len(differences))]
+
+
+class Studies(unittest.TestCase):
+    def test_sections_are_those_of_the_records(self):
+        for study in (table3, master_weights):
+            text = study.STUDY.page.read_text()
+            self.assertEqual(text.count(study.STUDY.marks[0]), 1)
+            self.assertEqual(text, study.STUDY.between_marks(text, study.section(study.STUDY.read_rows())), f"run scripts/{study.STUDY.name}.py")
+
+    def test_each_answer(self):
+        for differences, answer in [([1.3, 1.4, 1.2, 1.3], "*reproduced*"), ([.1, -.1, .05, 0], "*refuted here*"), ([-2, -2.1, -1.9, -2], "*refuted here*"),
+                                    ([9, -8, 3], "*no test*"), ([1.0], "has not been tested")]:
+            self.assertIn(answer, table3.answer(rows(differences)), differences)
+
+    def test_master_weights(self):
+        of = lambda losses: [{"method": method, "seed": str(seed), "loss_last_half": str(loss)} for method, some in losses.items() for seed, loss in enumerate(some)]
+        for half, verdict in [([1.5, 1.6, 1.55], "reproduced"), ([1.0, 1.001, .999], "refuted here"), ([.5, .4, .45], "refuted here"), ([1.5, .4, 1.3], "no test"), ([1.0], "not tried")]:
+            self.assertEqual(master_weights.verdict_of(of({master_weights.O2: [1.0] * 3, master_weights.O3: half})), verdict, half)
+
+    def test_pairs_are_of_the_same_seed(self):
+        # Of seed 1 the baseline is missing.
+        kept = [row for row in rows([1.0, 2.0, 4.0]) if (row["method"], row["seed"]) != ("zhao", "1")]
+        pairs, mean = table3.STUDY.pairs_of(kept, "gs:authors", "zhao", "miou")
+        self.assertEqual((pairs.pairs, pairs.mean, mean), (2, 2.5, 20.0))
+
+    def test_a_row_of_what_the_program_writes(self):
+        run = {"method": "gs", "seed": 3, "loss": [4.0] * 2 + [2.0] * 8 + [1.0] * 10, "skipped_steps": 1, "repeats": 2,
+               "metrics": {"miou": .25, "class_accuracy": .5, "global_accuracy": .75},
+               "sites": [{"worst": .5, "lost": [.1, .25]}, {"worst": .125, "lost": [None, None]}]}
+        row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
+        expected = {"loss_first_tenth": 4.0, "loss_last_half": 1.0, "miou": 25.0, "flushed_worst": 50.0, "lost_last": 25.0, "skipped": 1, "repeated": 2}
+        self.assertEqual({key: row[key] for key in expected}, expected)
+        self.assertEqual(list(row), table3.STUDY.columns())
+
+
+# There is nothing to be fetched.
+if __name__ == "__main__" and "--fetch" not in sys.argv:
+    unittest.main()

@@ -1,0 +1,154 @@
+"""A comparison of methods over seeds, recorded run by run and written into a page as paired differences.
+
+`scripts/table3.py` and `scripts/master_weights.py` each define one. Methods of a seed share weights, order and noise.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import statistics
+import subprocess
+
+import paired
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Of each run, apart from its scores.
+BEFORE = ["method", "seed", "steps", "loss_first_tenth", "loss_last_half"]
+AFTER = ["flushed_worst", "lost_last", "skipped", "repeated", "version", "commit", "machine"]
+
+
+class Study:
+    """Methods, how they are trained, what is compared, and the section of a page that says so."""
+
+    def __init__(self, name, page, data, options, steps, methods, differences, scores):
+        self.name, self.page, self.data, self.options, self.steps = name, ROOT / page, data, options, steps
+        self.methods, self.differences, self.scores = methods, differences, scores
+        self.record = ROOT / f"docs/science/{name}.csv"
+        self.marks = f"<!-- {name}: written by scripts/{name}.py -->", f"<!-- end of {name} -->"
+        # Key of the record, its words, digits of its table, margin within which it counts as equal.
+        self.measures = [
+            ("loss_last_half", "training loss, last half", 4, lambda mean: paired.LOSS_MARGIN * abs(mean)),
+            ("loss_first_tenth", "training loss, first tenth", 4, lambda mean: paired.LOSS_MARGIN * abs(mean)),
+            (scores[0][0], f"{scores[0][1]}, points", 2, lambda _: paired.SCORE_MARGIN),
+        ]
+
+    def columns(self):
+        return BEFORE + [key for key, _ in self.scores] + AFTER
+
+    def read_rows(self):
+        if not self.record.exists():
+            return []
+        with self.record.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def row_of(self, results, method):
+        """What the record keeps of a training that the program has written."""
+        (run,) = results["runs"]
+        losses, sites = run["loss"], run["sites"]
+        mean = lambda part: statistics.mean(loss for loss in part if loss is not None)
+        lost = [share for site in sites if (share := site["lost"][-1]) is not None]
+        return {
+            "method": method, "seed": run["seed"], "steps": len(losses), "loss_first_tenth": mean(losses[: len(losses) // 10]),
+            "loss_last_half": mean(losses[len(losses) // 2 :]), **{key: 100 * run["metrics"][key] for key, _ in self.scores},
+            "flushed_worst": 100 * max((site["worst"] for site in sites), default=0), "lost_last": 100 * max(lost, default=0),
+            "skipped": run["skipped_steps"], "repeated": run["repeats"], "version": results["version"], "commit": results["commit"],
+            "machine": results["machine"],
+        }
+
+    def train(self, data, results, program, method, seed):
+        """Trains, unless it was done before, and adds the row to the record."""
+        out = results / f"{self.name}-{method.replace(':', '-')}-{seed}"
+        if not (out / "results.json").exists():
+            command = [program, "compare", "--data", data / self.data, "--out", out, *self.options, "--iters", self.steps]
+            command += ["--seed", seed, "--threads", 1, "--methods", method]
+            subprocess.run(list(map(str, command)), check=True)
+        rows = self.read_rows() + [self.row_of(json.loads((out / "results.json").read_text()), method)]
+        rows.sort(key=lambda row: (self.methods.index(row["method"]), int(row["seed"])))
+        self.record.parent.mkdir(exist_ok=True)
+        with self.record.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self.columns(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    @staticmethod
+    def values(rows, method, key):
+        """A measure by seed."""
+        return {int(row["seed"]): float(row[key]) for row in rows if row["method"] == method}
+
+    @classmethod
+    def pairs_of(cls, rows, method, baseline, key):
+        """Differences over the seeds that both have, and the baseline's mean; `None` with fewer than two."""
+        ours, theirs = cls.values(rows, method, key), cls.values(rows, baseline, key)
+        seeds = sorted(ours.keys() & theirs.keys())
+        if len(seeds) < 2:
+            return None
+        return paired.Paired(ours[seed] - theirs[seed] for seed in seeds), statistics.mean(theirs[seed] for seed in seeds)
+
+    def levels(self, rows):
+        """Each method by itself."""
+        heads = ["method", "seeds", "training loss, last half", *(f"{name} %" for _, name in self.scores), "flushed at worst %", "lost at the end %", "skipped", "repeated"]
+        lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        digits = [("loss_last_half", 4), *((key, 1) for key, _ in self.scores), ("flushed_worst", 3), ("lost_last", 6)]
+        for method in self.methods:
+            of = [row for row in rows if row["method"] == method]
+            cells = [spread((float(row[key]) for row in of), places) for key, places in digits]
+            counts = [spread((int(row[key]) for row in of), 0) for key in ("skipped", "repeated")]
+            if of:
+                lines.append(f"| {method} | {len(of)} | {' | '.join(cells + counts)} |")
+        return "\n".join(lines)
+
+    def difference_table(self, rows):
+        """Each difference with its interval, p of no difference and of inequality, and the smallest that could be detected."""
+        lines = ["| difference | measure | mean, 95 % interval | p of no difference | p of TOST, margin | detectable difference | verdict |", "|---" * 7 + "|"]
+        for method, baseline in self.differences:
+            for key, name, digits, margin_of in self.measures:
+                found = self.pairs_of(rows, method, baseline, key)
+                if found is None:
+                    continue
+                pairs, mean = found
+                margin = margin_of(mean)
+                equal = f"{pairs.equivalence_p(margin):.3f}, {margin:.{digits}f}"
+                cells = [f"{method} − {baseline}", name, pairs.text(digits), f"{pairs.p:.3f}", equal, f"{pairs.detectable:.{digits}f}", pairs.verdict(margin)]
+                lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def section(self, rows, before, after):
+        """The part of the page: both tables between two texts."""
+        if not rows:
+            return "Nothing is on record."
+        by = "; ".join(sorted({f"gradscale {row['version']} ({row['commit']}) on {row['machine']}" for row in rows}))
+        origin = f"<sub>`scripts/{self.name}.py`, from [science/{self.name}.csv](science/{self.name}.csv); {by}.</sub>"
+        return "\n\n".join([before, self.levels(rows), self.difference_table(rows), *([after] if after else []), origin])
+
+    def between_marks(self, text, part):
+        """The page with the section between its marks."""
+        before, _, rest = text.partition(self.marks[0])
+        _, _, after = rest.partition(self.marks[1])
+        return f"{before}{self.marks[0]}\n{part}\n{self.marks[1]}{after}"
+
+    def main(self, description, section):
+        """Trains what the record lacks, if data are given, and writes the section."""
+        parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--data", type=pathlib.Path)
+        parser.add_argument("--results", type=pathlib.Path)
+        parser.add_argument("--seeds", type=int, default=10)
+        parser.add_argument("--methods", nargs="*", choices=self.methods, default=self.methods)
+        parser.add_argument("--program", type=pathlib.Path, default=ROOT / "target/release/gradscale")
+        options = parser.parse_args()
+        if options.data:
+            if options.results is None:
+                parser.error("--results says where the program writes")
+            # Each seed by all methods, so that an interrupted run leaves pairs.
+            for seed in range(options.seeds):
+                for method in options.methods:
+                    if seed not in self.values(self.read_rows(), method, "loss_last_half"):
+                        self.train(options.data, options.results, options.program.resolve(), method, seed)
+        self.page.write_text(self.between_marks(self.page.read_text(), section(self.read_rows())))
+
+
+def spread(values, digits=1):
+    """Mean ± standard deviation."""
+    values = list(values)
+    if len(values) < 2:
+        return "".join(f"{value:.{digits}f}" for value in values) or "–"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
