@@ -57,6 +57,23 @@ class Record:
         return "; ".join(f"commit {commit}, PyTorch {torch}, gradscale {version}, one thread of a CPU with {cpu}" for commit, torch, version, cpu in found)
 
 
+def missing(data):
+    """How many seeds of each experiment and method were planned and are not on record."""
+    counts = {}
+    for experiment, methods in record.PLAN.items():
+        for method, seeds in methods.items():
+            if lacking := seeds - len(data.runs(experiment, method, LAST[experiment])):
+                counts[experiment, method] = lacking
+    return counts
+
+
+def missing_text(data):
+    counts = missing(data)
+    if not counts:
+        return ""
+    return " Planned and not run yet, seeds: " + "; ".join(f"{NAMES[method]} of {experiment}: {count}" for (experiment, method), count in counts.items()) + "."
+
+
 def listed(values):
     """The value of each seed, in the order of seeds."""
     return " ".join(f"{value:.1f}" for _, value in sorted(values.items()))
@@ -144,7 +161,7 @@ def render(data):
     bad, short, rare = (data.origin(experiment) for experiment in TITLES)
     return f"""# Where one dynamic loss scale fails
 
-Written by `scripts/natural/page.py` from [science/natural.csv](science/natural.csv), which `scripts/natural/record.py` records. Both sides are real software on the CPU: PyTorch's `autocast` to float16 with `torch.amp.GradScaler("cpu")` at its defaults, and `gradscale.torch.attach`. Loops are those of the documentation of each. Cells have a number for each seed. Differences are paired by seed, with 95 % intervals; *equal* is a test of equality within {paired.SCORE_MARGIN:.0f} point, fixed beforehand (`scripts/paired.py`). Settings are those of a first study, and nothing was tuned afterwards. *Detectable*: a difference of this size is seen in four of five cases.
+Written by `scripts/natural/page.py` from [science/natural.csv](science/natural.csv), which `scripts/natural/record.py` records. Both sides are real software on the CPU: PyTorch's `autocast` to float16 with `torch.amp.GradScaler("cpu")` at its defaults, and `gradscale.torch.attach`. Loops are those of the documentation of each. Cells have a number for each seed. Differences are paired by seed, with 95 % intervals; *equal* is a test of equality within {paired.SCORE_MARGIN:.0f} point, fixed beforehand (`scripts/paired.py`). Settings are those of a first study, and nothing was tuned afterwards. *Detectable*: a difference of this size is seen in four of five cases.{missing_text(data)}
 
 The statements that explain these results have proofs in [Control](guide/control.md). In all three experiments the range of FP16 suffices. What fails is the control of the scale.
 
@@ -160,7 +177,7 @@ Image 4321 of CIFAR-10's first 10 000 is NaN, as a broken decoder or a division 
 
 ## Short recordings
 
-Spoken digits (FSDD), 1800 for training and 200 for the test. The network keeps every fourth frame of 10 ms, as many speech networks do. Then 17 recordings have fewer outputs than CTC needs for their letters, and the loss of their batches is infinite with PyTorch's default `zero_infinity=False`. Nobody made these recordings up. All methods skip these batches.
+Spoken digits (FSDD), 1800 for training and 200 for the test. The network keeps every fourth frame of 10 ms, as many speech networks do. Then 17 recordings, 16 of them for training, have fewer outputs than CTC needs for their letters, and the loss of their batches is infinite with PyTorch's default `zero_infinity=False`. Nobody made these recordings up. All methods skip these batches.
 
 {curve_table(data, "short_recordings", [200, 400, 800], "character errors %, step")}
 

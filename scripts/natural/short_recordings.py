@@ -56,6 +56,12 @@ def load(data):
     return [[read(name) for name in names(part)] for part in ("train", "test")]
 
 
+def too_short(examples):
+    """Recordings with fewer outputs than CTC needs: one for each letter, and one between two equal letters."""
+    needed = lambda word: len(word) + sum(one == next_one for one, next_one in zip(word, word[1:]))
+    return sum(max(1, len(frames) // STRIDE) < needed(word) for frames, word in examples)
+
+
 class Net(nn.Module):
     """Two convolutions of stride 2, then three residual blocks over time. Convolutions are products of unfolded inputs,
     because PyTorch's half convolutions are slow on a CPU."""
