@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""SegNet on CamVid by all methods, over three seeds, at two sizes: README's tables, docs/science.md and its drawings.
+"""SegNet on CamVid by all methods, over three seeds, at two sizes: docs/science.md and its drawings.
 
-usage: scripts/camvid.py --data DIRECTORY --results DIRECTORY [--until readme|90x120|180x240]
+usage: scripts/camvid.py --data DIRECTORY --results DIRECTORY [--until first|90x120|180x240]
 
 DIRECTORY of data holds camvid-90x120 and camvid-180x240. Each training is kept in the directory of results, and what is
-there is not trained again: 45 minutes for README on two cores, an hour and a quarter for each size. What is missing is said. Needs matplotlib. The data are for non-commercial research; nothing of them gets out.
+there is not trained again: 45 minutes for the first methods on two cores, an hour and a quarter for each size. What is missing is said. Needs matplotlib. The data are for non-commercial research; nothing of them gets out.
 """
 import argparse
 import json
@@ -26,11 +26,8 @@ SMALL_SIZE, LARGE_SIZE = SIZES
 SEEDS = [0, 1, 2]
 # What the sum over pixels is divided by (`--pixels`): as many as the paper has, or those that a batch has.
 PAPERS, OWN = "2073600", "batch"
-# README's tables: the title's end and the methods of each.
-README = {
-    PAPERS: ("loss divided by 2073600 pixels, as in the paper", ["fp32", "fp16", "fixed:128", "dynamic", "gs"]),
-    OWN: ("loss divided by the labelled pixels of its batch", ["fp32", "fp16", "gs"]),
-}
+# Methods that are trained first, by divisor; of its own pixels only these.
+FIRST_METHODS = {PAPERS: ["fp32", "fp16", "fixed:128", "dynamic", "gs"], OWN: ["fp32", "fp16", "gs"]}
 METHODS = ["fp32", "fp16", "fixed:128", "dynamic", "dynamic:10", "logmax", "gs:paper-literal", "gs:paper", "gs:authors", "gs"]
 # Baselines as libraries and the paper have them, per-tensor scales of FP8 libraries, and f32 from weights that differ by 2^-20.
 METHODS += ["torch-20th", "zhao", "amax:history=16", "chaos"]
@@ -115,21 +112,6 @@ def beside(found, methods):
     return "\n".join(lines) + "\n"
 
 
-def readme(trainings):
-    """The tables between README's marks."""
-    begin, end = "<!-- camvid -->", "<!-- /camvid -->"
-    text = ""
-    for pixels, (title, methods) in README.items():
-        text += f"**SegNetBasic (16 channels) on CamVid at 90 × 120, {title}**\n\n"
-        text += table(trainings.found(SMALL_SIZE, pixels, methods), methods, False) + "\n"
-    text += f"{SIZES[SMALL_SIZE]} steps of 12 images; mean ± standard deviation over {len(SEEDS)} seeds. "
-    text += "Written by `scripts/camvid.py`; [all methods](docs/science.md).\n"
-    path = ROOT / "README.md"
-    before, _, rest = path.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    path.write_text(before + begin + "\n" + text + end + after)
-
-
 def curves(plt, runs, path):
     """mIoU on the validation set over training, the paper's figure 3a."""
     figure, axes = plt.subplots(figsize=(7, 4))
@@ -173,7 +155,7 @@ Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL_SIZE]} 
     # Recorded by scripts of their own, in tables that are kept.
     for study, title in ((table3, "Table 3, pair by pair"), (master_weights, "Master weights")):
         begin, end = study.STUDY.marks
-        text += f"\n## {title}\n\n{begin}\n{study.section(study.STUDY.read_rows())}\n{end}\n"
+        text += f"\n## {title}\n\n{begin}\n{study.section(study.STUDY.shown_rows())}\n{end}\n"
     for size in SIZES:
         text += f"\n## {size.replace('x', ' × ')}\n\n"
         found = trainings.found(size, PAPERS, METHODS)
@@ -187,6 +169,8 @@ Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL_SIZE]} 
         text += f"\nMean paired differences with 95 % intervals; *equal* within {100 * paired.LOSS_MARGIN} % of the loss or one point.\n\n{beside(found, METHODS)}"
         text += f"\n![mIoU over training](science/curves-{size}.svg)\n\n![Scales of all layers](science/scales-{size}.svg)\n"
         plt.close("all")
+    methods = FIRST_METHODS[OWN]
+    text += f"\n## 90 × 120, loss divided by the labelled pixels of its batch\n\n{table(trainings.found(SMALL_SIZE, OWN, methods), methods, False)}"
     (ROOT / "docs/science.md").write_text(text)
 
 
@@ -194,7 +178,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--results", type=pathlib.Path, required=True)
-    parser.add_argument("--until", choices=["readme", *SIZES], default=LARGE_SIZE)
+    parser.add_argument("--until", choices=["first", *SIZES], default=LARGE_SIZE)
     asked = parser.parse_args()
     try:
         import matplotlib
@@ -205,12 +189,11 @@ def main():
     except ImportError:
         sys.exit("scripts/camvid.py needs matplotlib: pip install matplotlib")
     trainings = Trainings(asked)
-    todo = [(SMALL_SIZE, pixels, seed, method) for pixels, (_, ms) in README.items() for seed in SEEDS for method in ms]
-    for size in {"readme": [], SMALL_SIZE: [SMALL_SIZE], LARGE_SIZE: SIZES}[asked.until]:
+    todo = [(SMALL_SIZE, pixels, seed, method) for pixels, methods in FIRST_METHODS.items() for seed in SEEDS for method in methods]
+    for size in {"first": [], SMALL_SIZE: [SMALL_SIZE], LARGE_SIZE: SIZES}[asked.until]:
         todo += [(size, PAPERS, seed, method) for seed in SEEDS for method in METHODS]
     for one in todo:
         trainings.train(*one)
-    readme(trainings)
     page(pyplot, trainings)
 
 

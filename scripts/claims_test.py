@@ -5,6 +5,7 @@ import unittest
 
 import claims
 import master_weights
+import predicted
 import table3
 
 
@@ -40,7 +41,7 @@ class Studies(unittest.TestCase):
         for study in (table3, master_weights):
             text = study.STUDY.page.read_text()
             self.assertEqual(text.count(study.STUDY.marks[0]), 1)
-            self.assertEqual(text, study.STUDY.between_marks(text, study.section(study.STUDY.read_rows())), f"run scripts/{study.STUDY.name}.py")
+            self.assertEqual(text, study.STUDY.between_marks(text, study.section(study.STUDY.shown_rows())), f"run scripts/{study.STUDY.name}.py")
 
     def test_each_answer(self):
         for differences, answer in [([1.3, 1.4, 1.2, 1.3], "*reproduced*"), ([.1, -.1, .05, 0], "*refuted here*"), ([-2, -2.1, -1.9, -2], "*refuted here*"),
@@ -58,6 +59,16 @@ class Studies(unittest.TestCase):
         pairs, mean = table3.STUDY.pairs_of(kept, "gs:authors", "zhao", "miou")
         self.assertEqual((pairs.pairs, pairs.mean, mean), (2, 2.5, 20.0))
 
+    def test_the_longest_runs_are_shown(self):
+        study = table3.Study("x", "docs/science.md", "", [], 9, ["a", "b"], [], [("miou", "mIoU")])
+        of = lambda method, seed, steps: {"method": method, "seed": str(seed), "steps": str(steps)}
+        study.read_rows = lambda: [of("a", 0, 60), of("a", 1, 60), of("b", 0, 60), of("a", 0, 250)]
+        self.assertEqual({row["steps"] for row in study.shown_rows()}, {"60"})
+        study.read_rows = lambda: [of("a", 0, 60), of("a", 1, 60), of("a", 0, 250), of("a", 1, 250)]
+        self.assertEqual({row["steps"] for row in study.shown_rows()}, {"250"})
+        study.read_rows = lambda: [of("a", 0, 60)]
+        self.assertEqual(study.shown_rows(), [])
+
     def test_a_row_of_what_the_program_writes(self):
         run = {"method": "gs", "seed": 3, "loss": [4.0] * 2 + [2.0] * 8 + [1.0] * 10, "skipped_steps": 1, "repeats": 2,
                "metrics": {"miou": .25, "class_accuracy": .5, "global_accuracy": .75},
@@ -66,6 +77,24 @@ class Studies(unittest.TestCase):
         expected = {"loss_first_tenth": 4.0, "loss_last_half": 1.0, "miou": 25.0, "flushed_worst": 50.0, "lost_last": 25.0, "skipped": 1, "repeated": 2}
         self.assertEqual({key: row[key] for key in expected}, expected)
         self.assertEqual(list(row), table3.STUDY.columns())
+
+
+class Predicted(unittest.TestCase):
+    def test_the_figure_is_that_of_the_record(self):
+        self.assertEqual(predicted.FIGURE.read_text(), predicted.draw(predicted.read_rows()), "run scripts/predicted.py")
+
+    def test_theorems_of_sites(self):
+        expected = {"cross_entropy/cast": 2, "cross_entropy2/cast": 2, "ctc_loss/cast": 2, "decoder.layers.0.self_attn.softmax/dgrad": 2,
+                    "seq2seq.attention.weights/dgrad": 2, "biglstm.softmax/dgrad": 1, "net.conv1/dgrad": 1, "decoder.layers.1.self_attn.mix/dgrad.1": 1}
+        self.assertEqual({site: predicted.theorem_of(site) for site in expected}, expected)
+
+    def test_a_summary(self):
+        of = lambda predicted, measured, values=10**6: {"site": "a/dgrad", "predicted": str(predicted), "measured": str(measured), "values": str(values), "steps": "10"}
+        rows = [of(1e-3, 5e-4), of(1e-3, 1e-4), of(1e-3, 2e-3), of(1e-3, 1e-3)]
+        # Nine values are too few to be missed.
+        found = predicted.summary(rows + [of(1e-3, 0, 900)], 1)
+        self.assertEqual((found["sites"], found["ratio"], found["near"], found["above"]), (4, 0.75, 0.5, 0.25))
+        self.assertIsNone(predicted.summary(rows, 2))
 
 
 # There is nothing to be fetched.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Master weights: level O2 (f32 weights beside half ones) against O3 (half weights alone), pair by pair, on ResNet-18.
 
-usage: scripts/master_weights.py [--data DIRECTORY --results DIRECTORY [--seeds N] [--methods METHOD ...] [--program FILE]]
+usage: scripts/master_weights.py [--data DIRECTORY --results DIRECTORY [--seeds N] [--steps N] [--methods METHOD ...] [--program FILE]]
 
 As scripts/table3.py; DIRECTORY of data holds cifar10-10k.
 """
@@ -13,7 +13,7 @@ STUDY = Study(
     "master_weights", "docs/science.md", "cifar10-10k", ["--network", "resnet-18", "--width", 8], STEPS, ["fp32", O2, O3],
     [(O2, "fp32"), (O3, "fp32"), (O3, O2)], [("top_1", "top-1"), ("top_5", "top-5")],
 )
-BEFORE = f"""ResNet-18 of 8 channels on CIFAR-10's first 10 000 images, {STEPS} steps of 64, momentum SGD at its default rate. O2 keeps weights in f32 and computes with half copies. O3 has half weights alone, so an update smaller than half a unit of a weight's last place is lost. Gradients have the same scales in both."""
+BEFORE = """ResNet-18 of 8 channels on CIFAR-10's first 10 000 images, 64 a step, SGD with momentum at its default rate. O2 keeps weights in f32 and computes with half copies. O3 has half weights alone, so an update smaller than half a unit of a weight's last place is lost. Gradients have the same scales in both."""
 
 
 def verdict_of(rows):

@@ -12,8 +12,10 @@ import csv
 import json
 import math
 import pathlib
+import re
 import statistics
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD, FIGURE = ROOT / "docs/science/predicted.csv", ROOT / "docs/science/predicted.svg"
@@ -22,9 +24,15 @@ GAMMAS = ["0.001", "0.05"]
 STEPS = 10
 NETWORKS = ["alexnet", "vgg-16", "googlenet", "inception-v2", "inception-v3", "resnet-18", "resnet-50", "ssd-300", "ssd-512",
             "faster-rcnn", "segnet-basic", "segnet", "deep-speech-2", "seq2seq-1", "biglstm", "decoder", "dcgan"]
-COLUMNS = ["network", "site", "theorem", "threshold", "predicted", "measured", "steps", "commit"]
-# The rule counts what is below 2^-24 as flushed, the least half. Rounding to nearest flushes what is below 2^-25.
+# VGG-16 halves its input five times.
+SIZES = {"vgg-16": ["--size", "32x32"]}
+COLUMNS = ["network", "site", "threshold", "predicted", "measured", "values", "steps", "commit"]
+# Left and lower edge of the figure.
 LEAST_SHOWN = 1e-6
+# A prediction is compared where it lets at least so many values flush: fewer may be missed by chance.
+MIN_EXPECTED = 10
+# Sites of the softmaxes inside of attention; those of losses are casts. A layer that is called softmax is a product.
+ATTENTION = re.compile(r"(self_attn\.softmax|attention\.weights)/dgrad$")
 
 
 def read_rows(record=RECORD):
@@ -35,8 +43,8 @@ def read_rows(record=RECORD):
 
 
 def theorem_of(site):
-    """Theorem 2 is of the cast behind a softmax, 1 of products."""
-    return 2 if "softmax" in site or "cross_entropy" in site else 1
+    """Theorem 2 is of the cast behind a softmax, 1 of products. No other site of the rule has a prediction."""
+    return 2 if site.endswith("/cast") or re.search(r"/cast\.\d+$", site) or ATTENTION.search(site) else 1
 
 
 def rows_of(network, threshold, results):
@@ -48,8 +56,9 @@ def rows_of(network, threshold, results):
                  if predicted is not None and measured is not None]
         if pairs:
             predicted, measured = (statistics.mean(values) for values in zip(*pairs))
-            rows.append({"network": network, "site": site["name"], "theorem": theorem_of(site["name"]), "threshold": threshold,
-                         "predicted": f"{predicted:.6g}", "measured": f"{measured:.6g}", "steps": len(pairs), "commit": results["commit"]})
+            values = sum(site["histogram"]["counts"]) if site["histogram"] else 0
+            rows.append({"network": network, "site": site["name"], "threshold": threshold, "predicted": f"{predicted:.6g}",
+                         "measured": f"{measured:.6g}", "values": values, "steps": len(pairs), "commit": results["commit"]})
     return rows
 
 
@@ -57,19 +66,28 @@ def train(network, threshold, results, program):
     out = results / f"{network}-{threshold}"
     if not (out / "results.json").exists():
         command = [program, "compare", "--network", network, "--iters", STEPS, "--threads", 1, "--out", out]
+        command += SIZES.get(network, [])
         command += ["--methods", f"gs:paper,interval=1,gamma={threshold}"]
         subprocess.run(list(map(str, command)), check=True)
-    return rows_of(network, threshold, json.loads((out / "results.json").read_text()))
+    found = json.loads((out / "results.json").read_text())
+    if found["runs"][0]["failure"]:
+        sys.exit(f"{network}: {found['runs'][0]['failure']}; remove {out} to train again")
+    return rows_of(network, threshold, found)
+
+
+def is_compared(row):
+    """Whether a site stored enough values for its prediction to be seen."""
+    return float(row["predicted"]) * int(row["values"]) * int(row["steps"]) >= MIN_EXPECTED
 
 
 def summary(rows, theorem):
-    """Of a theorem's sites: their number, the median ratio of measured to predicted, the share within a factor of 2 of one
-    half, and the share flushed more than predicted."""
-    ratios = [float(row["measured"]) / float(row["predicted"]) for row in rows if int(row["theorem"]) == theorem and float(row["predicted"]) > LEAST_SHOWN]
+    """Of a theorem's sites that can be compared: their number, the median of measured by predicted, and the shares of them that
+    flush between a quarter of the prediction and all of it, and more."""
+    ratios = [float(row["measured"]) / float(row["predicted"]) for row in rows if theorem_of(row["site"]) == theorem and is_compared(row)]
     if not ratios:
         return None
-    near = sum(.25 <= ratio <= 1 for ratio in ratios) / len(ratios)
-    return {"sites": len(ratios), "ratio": statistics.median(ratios), "near": near, "above": sum(ratio > 1 for ratio in ratios) / len(ratios)}
+    share = lambda kept: sum(map(kept, ratios)) / len(ratios)
+    return {"sites": len(ratios), "ratio": statistics.median(ratios), "near": share(lambda ratio: .25 <= ratio <= 1), "above": share(lambda ratio: ratio > 1)}
 
 
 # Of the drawing: pixels, and decades from 10^-6 to 1.
@@ -96,10 +114,10 @@ def draw(rows):
         parts.append(f'<text x="{x(share):.1f}" y="{SIZE - MARGIN + 18}" text-anchor="middle">{label}</text>')
         parts.append(f'<text x="{MARGIN - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{label}</text>')
     parts.append(f'<path d="M{x(LEAST_SHOWN):.1f} {y(LEAST_SHOWN):.1f}L{x(1):.1f} {y(1):.1f}" stroke="#222222"/>')
-    for row in rows:
+    for row in filter(is_compared, rows):
         predicted, measured = float(row["predicted"]), float(row["measured"])
         tip = f"{row['network']}: {row['site']}: predicted {predicted:.2g}, measured {measured:.2g}"
-        parts.append(f'<circle cx="{x(predicted):.1f}" cy="{y(measured):.1f}" r="3" fill="{COLOURS[int(row["theorem"])]}" fill-opacity="0.5"><title>{tip}</title></circle>')
+        parts.append(f'<circle cx="{x(predicted):.1f}" cy="{y(measured):.1f}" r="3" fill="{COLOURS[theorem_of(row["site"])]}" fill-opacity="0.5"><title>{tip}</title></circle>')
     for at, (theorem, name) in enumerate([(1, "Theorem 1: products"), (2, "Theorem 2: behind a softmax")]):
         parts.append(f'<circle cx="{MARGIN + 14}" cy="{MARGIN + 14 + 18 * at}" r="4" fill="{COLOURS[theorem]}"/><text x="{MARGIN + 24}" y="{MARGIN + 18 + 18 * at}">{name}</text>')
     parts.append(f'<text x="{SIZE / 2:.0f}" y="{SIZE - 14}" text-anchor="middle">share that the rule predicted (10⁻⁶ and less at the left)</text>')

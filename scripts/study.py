@@ -18,7 +18,10 @@ AFTER = ["flushed_worst", "lost_last", "skipped", "repeated", "version", "commit
 
 
 class Study:
-    """Methods, how they are trained, what is compared, and the section of a page that says so."""
+    """Methods, how they are trained, what is compared, and the section of a page that says so.
+
+    A record may have runs of several lengths. Pages show those of the longest that has two seeds of the first method.
+    """
 
     def __init__(self, name, page, data, options, steps, methods, differences, scores):
         self.name, self.page, self.data, self.options, self.steps = name, ROOT / page, data, options, steps
@@ -41,6 +44,16 @@ class Study:
         with self.record.open(newline="") as file:
             return list(csv.DictReader(file))
 
+    def shown_rows(self):
+        """The rows that pages show."""
+        rows = self.read_rows()
+        seeds = {}
+        for row in rows:
+            if row["method"] == self.methods[0]:
+                seeds.setdefault(int(row["steps"]), set()).add(row["seed"])
+        lengths = [steps for steps, some in seeds.items() if len(some) > 1]
+        return [row for row in rows if int(row["steps"]) == max(lengths)] if lengths else []
+
     def row_of(self, results, method):
         """What the record keeps of a training that the program has written."""
         (run,) = results["runs"]
@@ -55,15 +68,15 @@ class Study:
             "machine": results["machine"],
         }
 
-    def train(self, data, results, program, method, seed):
+    def train(self, data, results, program, method, seed, steps):
         """Trains, unless it was done before, and adds the row to the record."""
-        out = results / f"{self.name}-{method.replace(':', '-')}-{seed}"
+        out = results / f"{self.name}-{method.replace(':', '-')}-{seed}-{steps}"
         if not (out / "results.json").exists():
-            command = [program, "compare", "--data", data / self.data, "--out", out, *self.options, "--iters", self.steps]
+            command = [program, "compare", "--data", data / self.data, "--out", out, *self.options, "--iters", steps]
             command += ["--seed", seed, "--threads", 1, "--methods", method]
             subprocess.run(list(map(str, command)), check=True)
         rows = self.read_rows() + [self.row_of(json.loads((out / "results.json").read_text()), method)]
-        rows.sort(key=lambda row: (self.methods.index(row["method"]), int(row["seed"])))
+        rows.sort(key=lambda row: (int(row["steps"]), self.methods.index(row["method"]), int(row["seed"])))
         self.record.parent.mkdir(exist_ok=True)
         with self.record.open("w", newline="") as file:
             writer = csv.DictWriter(file, self.columns(), lineterminator="\n")
@@ -118,6 +131,7 @@ class Study:
             return "Nothing is on record."
         by = "; ".join(sorted({f"gradscale {row['version']} ({row['commit']}) on {row['machine']}" for row in rows}))
         origin = f"<sub>`scripts/{self.name}.py`, from [science/{self.name}.csv](science/{self.name}.csv); {by}.</sub>"
+        before = f"{rows[0]['steps']} steps. {before}"
         return "\n\n".join([before, self.levels(rows), self.difference_table(rows), *([after] if after else []), origin])
 
     def between_marks(self, text, part):
@@ -133,6 +147,7 @@ class Study:
         parser.add_argument("--results", type=pathlib.Path)
         parser.add_argument("--seeds", type=int, default=10)
         parser.add_argument("--methods", nargs="*", choices=self.methods, default=self.methods)
+        parser.add_argument("--steps", type=int, default=self.steps)
         parser.add_argument("--program", type=pathlib.Path, default=ROOT / "target/release/gradscale")
         options = parser.parse_args()
         if options.data:
@@ -141,9 +156,10 @@ class Study:
             # Each seed by all methods, so that an interrupted run leaves pairs.
             for seed in range(options.seeds):
                 for method in options.methods:
-                    if seed not in self.values(self.read_rows(), method, "loss_last_half"):
-                        self.train(options.data, options.results, options.program.resolve(), method, seed)
-        self.page.write_text(self.between_marks(self.page.read_text(), section(self.read_rows())))
+                    key = method, str(seed), str(options.steps)
+                    if not any((row["method"], row["seed"], row["steps"]) == key for row in self.read_rows()):
+                        self.train(options.data, options.results, options.program.resolve(), method, seed, options.steps)
+        self.page.write_text(self.between_marks(self.page.read_text(), section(self.shown_rows())))
 
 
 def spread(values, digits=1):

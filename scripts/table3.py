@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The paper's Table 3 in small, pair by pair: SegNetBasic on CamVid at 90 × 120, the paper's baseline beside its method and ours.
 
-usage: scripts/table3.py [--data DIRECTORY --results DIRECTORY [--seeds N] [--methods METHOD ...] [--program FILE]]
+usage: scripts/table3.py [--data DIRECTORY --results DIRECTORY [--seeds N] [--steps N] [--methods METHOD ...] [--program FILE]]
 
 With --data, trains what docs/science/table3.csv does not have yet, and adds it. DIRECTORY of data holds camvid-90x120; that
 of results keeps what the program wrote. Then writes the section of docs/science.md. Without --data it only writes.
@@ -22,7 +22,7 @@ STUDY = Study(
     [("zhao", "fp32"), ("gs:authors", "fp32"), ("gs", "fp32"), ("chaos", "fp32"), ("zhao", "gs"), ("gs:authors", "zhao")],
     [("miou", "mIoU"), ("class_accuracy", "class accuracy"), ("global_accuracy", "global accuracy")],
 )
-BEFORE = f"""SegNetBasic of 16 channels, {STEPS} steps of 12 images at 90 × 120, the loss divided by {PIXELS} pixels. `zhao` is the paper's loss scale: interval 10, at most 2^15, weight gradients in half. All methods of a seed share weights, order and noise. `chaos` is fp32 from weights that differ by 2^-20: its spread is what any change of rounding does. *Lost at the end*: the largest share of a site's sum of magnitudes that was stored as zero in the last step. *Detectable*: a difference of this size is seen in four of five cases. A verdict of *equal* is a test of equality within {100 * paired.LOSS_MARGIN} % of the loss or {paired.SCORE_MARGIN:.0f} point, fixed beforehand; *no test* could not have detected that margin."""
+BEFORE = f"""SegNetBasic of 16 channels, 12 images of 90 × 120 a step, the loss divided by {PIXELS} pixels. `zhao` is the paper's loss scale: interval 10, at most 2^15, weight gradients in half. All methods of a seed share weights, order and noise. `chaos` is fp32 from weights that differ by 2^-20: its spread is what any change of rounding does. *Lost at the end*: the largest share of a site's sum of magnitudes that was stored as zero in the last step. *Detectable*: a difference of this size is seen in four of five cases. A verdict of *equal* is a test of equality within {100 * paired.LOSS_MARGIN} % of the loss or {paired.SCORE_MARGIN:.0f} point, fixed beforehand; *no test* could not have detected that margin."""
 
 
 def claim_of(rows):
