@@ -121,7 +121,7 @@ else
         arm_units=$(program "$ARM" gradscale_cpu)
         arm_suite=$(program "$ARM" conformance)
         arm_threads=$(program "$ARM" threads)
-        arm_images=$(program "$ARM" images)
+        arm_images=$(program "$ARM" batched_small_conv)
         jobs+=(on_arm)
     fi
 fi

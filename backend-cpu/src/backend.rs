@@ -1,6 +1,6 @@
 //! The device.
 
-use crate::{Error, Isa, Memory, Table, lookup::Tables, parallel::Threads, scratch::Pool, table::indices};
+use crate::{Error, Isa, Memory, Table, f16_lut::Tables, table::indices, threading::Threads, workspace::Pool};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},

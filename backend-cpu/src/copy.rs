@@ -7,8 +7,8 @@ use crate::{
     Cpu, Memory,
     elementwise::load,
     epilogue::{BLOCK, Epilogue, Part, merge},
-    parallel::Cost,
-    seen::Seen,
+    stats_accumulator::Seen,
+    threading::Cost,
 };
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Strided};

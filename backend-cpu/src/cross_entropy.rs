@@ -1,6 +1,6 @@
 //! Softmax and cross-entropy.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, parallel::Cost, reduce::runs};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, reduce::runs, threading::Cost};
 use gradscale_core::{
     backend::{CrossEntropyArgs, Store},
     ops::{CrossEntropy, CrossEntropyRow},

@@ -4,7 +4,7 @@
 //! divided by its largest sum: so numbers stay near 0 however long a sequence is, and no digits are lost. The backward
 //! sums are the forward sums of the sequence read from its end.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, parallel::Cost, scratch::Scratch};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, threading::Cost, workspace::Scratch};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
 const NEVER: f32 = Ctc::LOG_ZERO;

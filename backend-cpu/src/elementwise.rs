@@ -3,7 +3,7 @@
 use crate::{
     Cpu, Memory,
     arch::{Isa, Results, Values},
-    channels::Pattern,
+    broadcast::Pattern,
 };
 use gradscale_core::{
     backend::{Slot, Store},

@@ -7,8 +7,8 @@
 use crate::{
     Cpu, Memory,
     arch::{Isa, Values},
-    parallel::Cost,
-    seen::Seen,
+    stats_accumulator::Seen,
+    threading::Cost,
 };
 use gradscale_core::{
     backend::Store,

@@ -2,7 +2,7 @@
 //!
 //! Results are the same bits for every number of threads: work is divided by shape, and what a sum's order depends on
 //! is never divided. Kernels for an instruction set live in `arch/`; the portable ones are their definition. Beside them
-//! only `parallel/threads.rs` has unsafe code: a line that lends work to threads for as long as it lasts.
+//! only `threading/thread_pool.rs` has unsafe code: a line that lends work to threads for as long as it lasts.
 //!
 //! ```
 //! use gradscale_core::backend::{Backend, DType};
@@ -13,7 +13,7 @@
 
 mod arch;
 mod backend;
-mod channels;
+mod broadcast;
 mod conv;
 mod copy;
 mod cross_entropy;
@@ -21,21 +21,21 @@ mod ctc;
 mod elementwise;
 mod epilogue;
 mod error;
+mod f16_lut;
+mod gather_scatter;
 mod gemm;
-mod lookup;
 mod memory;
 mod norm;
 mod optimize;
-mod parallel;
 mod pool;
 mod reduce;
 mod roi_align;
 mod roi_pool;
-mod rows;
-mod scratch;
-mod seen;
 mod slices;
+mod stats_accumulator;
 mod table;
+mod threading;
+mod workspace;
 
 pub use arch::Isa;
 pub use backend::Cpu;

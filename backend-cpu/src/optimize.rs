@@ -3,8 +3,8 @@
 use crate::{
     Cpu, Memory, Table,
     arch::{Adam, Sgd},
-    parallel::Cost,
     table::indices,
+    threading::Cost,
 };
 use core::ops::Range;
 use gradscale_core::{

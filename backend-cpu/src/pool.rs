@@ -1,6 +1,6 @@
 //! Pooling and unpooling, one row of the result at a time.
 
-use crate::{Cpu, Memory, arch::Along, elementwise::load, parallel::Cost};
+use crate::{Cpu, Memory, arch::Along, elementwise::load, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Pool, PoolOp},

@@ -4,7 +4,7 @@ use crate::{
     Cpu, Memory,
     elementwise::load,
     epilogue::{BLOCK, Block},
-    parallel::Cost,
+    threading::Cost,
 };
 use gradscale_core::{
     backend::Store,

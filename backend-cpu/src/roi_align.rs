@@ -1,6 +1,6 @@
 //! Boxes of images, resampled to one size.
 
-use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
+use crate::{Cpu, Memory, elementwise::load, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, RoiAlign},

@@ -1,6 +1,6 @@
 //! Boxes of images, the largest value of each part.
 
-use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
+use crate::{Cpu, Memory, elementwise::load, threading::Cost};
 use gradscale_core::{backend::Store, ops::RoiPool};
 use std::{
     ops::Range,

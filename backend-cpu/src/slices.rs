@@ -4,7 +4,7 @@ use crate::{
     Cpu,
     arch::Values,
     epilogue::{BLOCK, Block, Epilogue, Part, dense_part, merged},
-    parallel::Cost,
+    threading::Cost,
 };
 use gradscale_core::{
     cast::SliceError,

@@ -11,11 +11,11 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 
+mod baselines;
+mod gemm_conv;
 mod measure;
 mod operators;
 mod peak;
-mod plain;
-mod products;
 
 use gradscale_core::backend::Backend;
 use gradscale_cpu::{Cpu, Isa};
@@ -35,7 +35,7 @@ fn main() {
         if !turns {
             println!("\n{}: peak {:.1} GMAC/s, copy {:.1} GB/s", cpu.caps().name, bench.peak, bench.copy);
         }
-        products::all(&bench);
+        gemm_conv::all(&bench);
         operators::all(&bench);
     }
 }

@@ -1,6 +1,6 @@
 //! Everything else in a training step: elements, and the share of what a copy of the same bytes would reach.
 
-use crate::{measure::Bench, plain};
+use crate::{baselines, measure::Bench};
 use gradscale_core::{
     backend::{Backend, Buffer, CrossEntropyArgs, DType, Hyperparameter, Launch, NormSaved, Param, Slot, Store},
     ops::{
@@ -47,13 +47,13 @@ const MANY: usize = 16 << 20;
 
 fn casts(bench: &Bench<'_>) {
     for detail in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
-        let other = ("`half` crate, cast alone", || plain::cast(LEN));
+        let other = ("`half` crate, cast alone", || baselines::cast(LEN));
         beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, cast(bench, LEN, detail));
     }
     for detail in [Detail::Counts, Detail::Full, Detail::Moments] {
         let name = format!("cast of 64 MiB, {detail:?}");
         if bench.wants(&name) {
-            let other = ("cast alone, on as many threads", || plain::bare_cast(MANY, bench.threads));
+            let other = ("cast alone, on as many threads", || baselines::bare_cast(MANY, bench.threads));
             let run = cast(bench, MANY, detail);
             bench.against(&name, MANY as f64, "Gelem/s", bench.copy / 6.0, other, run);
         }
@@ -99,7 +99,7 @@ fn functions(bench: &Bench<'_>) {
         Unary::Dropout { keep: 0.5, stream: 0 },
     ] {
         let x = if matches!(op, Unary::Pow(_) | Unary::Ln) { &positive } else { &x };
-        let other = ("core's function", || plain::function(LEN, move |x| op.eval(x, At::default())));
+        let other = ("core's function", || baselines::function(LEN, move |x| op.eval(x, At::default())));
         beside(bench, &format!("unary {op:?}"), [LEN, 4], other, || {
             cpu.launch(Launch::Unary { op, len: x.len() as u32, x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
                 .expect("runs");
@@ -148,7 +148,7 @@ fn norms(bench: &Bench<'_>) {
     let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, LEN));
     let (scale, shift) = (bench.filled(DType::F32, 32), bench.filled(DType::F32, 32));
     let (mut saved, mut y) = (memory(bench, DType::F32, 64), memory(bench, DType::F16, LEN));
-    let other = ("plain loops", || plain::norm(LEN / 32, 32));
+    let other = ("plain loops", || baselines::norm(LEN / 32, 32));
     beside(bench, "norm", [LEN, 6], other, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         cpu.launch(Launch::Norm { p, x: &x, affine: Some([&scale, &shift]), saved: &mut saved, y: store })
@@ -219,11 +219,11 @@ fn losses(bench: &Bench<'_>) {
     let (weights, g) = (bench.filled(DType::F32, 11), bench.filled(DType::F32, 1));
     let (mut out, mut y) = (memory(bench, DType::F32, ROWS + 2), memory(bench, DType::F16, ROWS * 11));
     let scored = CrossEntropyArgs { logits: &logits, labels: &labels, weights: Some(&weights) };
-    let other = ("plain loops", || plain::cross_entropy(ROWS, 11));
+    let other = ("plain loops", || baselines::cross_entropy(ROWS, 11));
     beside(bench, "cross_entropy, 11 classes", [ROWS * 11, 2], other, || {
         cpu.launch(Launch::CrossEntropy { p, x: scored, out: &mut out }).expect("runs")
     });
-    let other = ("plain loops", || plain::cross_entropy_vjp(ROWS, 11));
+    let other = ("plain loops", || baselines::cross_entropy_vjp(ROWS, 11));
     beside(bench, "cross_entropy_vjp, 11 classes", [ROWS * 11, 4], other, || {
         cpu.launch(Launch::CrossEntropyVjp {
             p,
@@ -267,7 +267,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let mut half = memory(bench, DType::F16, COUNT);
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false };
     let p = Optimizer::new(rule, Hyperparameter(0)).and_then(|p| p.decay(5e-4)).expect("valid");
-    let base = ("a plain loop", || plain::sgd(COUNT));
+    let base = ("a plain loop", || baselines::sgd(COUNT));
     beside(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
         let param = Param {
             len: COUNT as u32,
@@ -289,7 +289,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     .expect("runs");
     let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Hyperparameter(0); 2], decoupled: false };
     let p = Optimizer::new(rule, Hyperparameter(0)).expect("valid");
-    let base = ("a plain loop", || plain::adam(COUNT));
+    let base = ("a plain loop", || baselines::adam(COUNT));
     beside(bench, "optimize, Adam", [COUNT, 30], base, || {
         let state = [Some(&mut state), Some(&mut other)];
         let param = Param { len: COUNT as u32, master: &mut master, grad: &grad, state, half: Some(&mut half) };

@@ -9,25 +9,25 @@ pub mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-pub mod lanes;
 mod loops;
+mod microkernel;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
-#[cfg(any(target_arch = "aarch64", target_feature = "simd128"))]
-mod quads;
 #[cfg(target_feature = "simd128")]
 mod simd128;
+pub mod simd16;
+#[cfg(any(target_arch = "aarch64", target_feature = "simd128"))]
+mod simd4;
+mod store_input;
 #[cfg(test)]
 mod tests;
-mod tile;
-mod values;
 
 pub use loops::{Adam, Along, Limits, Pass, Sgd};
 #[cfg(target_arch = "x86_64")]
-use tile::Reading;
-pub use tile::{LANES, Rows, Run, Shape, Tile, even};
-pub use values::{HALVES, Results, Values};
+use microkernel::Reading;
+pub use microkernel::{LANES, Rows, Run, Shape, Tile, even};
+pub use store_input::{HALVES, Results, Values};
 
 use core::fmt;
 use gradscale_core::stats::BINS;

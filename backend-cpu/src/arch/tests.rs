@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, LANES, Limits, Pass, Rows, Run, Tile, Values, lanes::Element};
+use super::{Isa, LANES, Limits, Pass, Rows, Run, Tile, Values, simd16::Element};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,

@@ -14,22 +14,22 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod correlate;
-mod images;
-mod lines;
-mod weight;
+mod batched_small;
+mod direct;
+mod padded_rows;
+mod weight_grad;
 
 use crate::{
     Cpu, Memory,
     gemm::{Matrix, Packed},
-    parallel::Cost,
+    threading::Cost,
 };
-use correlate::Correlation;
+use batched_small::Images;
+use direct::Correlation;
 use gradscale_core::{
     backend::Store,
     ops::{Conv2d, Gemm, Pass},
 };
-use images::Images;
 
 /// The numbers of a convolution, as usize.
 #[derive(Clone, Copy)]

@@ -7,8 +7,8 @@ use super::Matrix;
 use crate::{
     Cpu, Memory,
     arch::amx::{Amx, DEPTH, Lines, Product, Run, SIDE, words, words_mut},
-    parallel::Cost,
-    scratch::Scratch,
+    threading::Cost,
+    workspace::Scratch,
 };
 use half::f16;
 

@@ -7,20 +7,20 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod block;
-mod few;
+mod blocking;
+mod driver;
 mod pack;
-mod product;
+mod skinny;
 
 use crate::{
     Cpu, Memory,
     epilogue::{Epilogue, Part, destination, merge},
-    parallel::Cost,
-    seen::Seen,
+    stats_accumulator::Seen,
+    threading::Cost,
 };
+use driver::{B, Product};
 use gradscale_core::{backend::Store, ops::Gemm};
 pub use pack::{Matrix, Packed};
-use product::{B, Product};
 
 impl Cpu {
     pub(crate) fn run_gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) {
@@ -38,7 +38,7 @@ impl Cpu {
         let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
         let matrix = |z: usize| Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
         let packed = |z: usize| B::new(self, matrix(z), [m, k, n]);
-        let few = few::few(m, n);
+        let few = skinny::few(m, n);
         // With a stride of 0 all products use one b.
         let shared = (stride_b == 0 && !few).then(|| packed(0));
         let one = Cost::products(m * n * k);

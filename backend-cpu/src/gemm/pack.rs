@@ -3,8 +3,8 @@
 use crate::{
     Cpu, Memory,
     arch::{Isa, LANES},
-    parallel::Cost,
-    scratch::Scratch,
+    threading::Cost,
+    workspace::Scratch,
 };
 use core::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Normalisations.
 
+mod channel_sums;
 mod operands;
 mod rows;
 mod shape;
-mod sums;
 
 use crate::{Cpu, Memory};
 use gradscale_core::{

@@ -1,6 +1,6 @@
 //! What is normalised, as kernels take it.
 
-use crate::{Cpu, Memory, elementwise::load, scratch::Scratch};
+use crate::{Cpu, Memory, elementwise::load, workspace::Scratch};
 use half::f16;
 
 /// Elements of some operands, all of one type.

@@ -8,8 +8,8 @@ use super::{
 use crate::{
     Cpu, Memory,
     epilogue::{BLOCK, Epilogue, destination, merge},
-    parallel::Cost,
-    seen::Seen,
+    stats_accumulator::Seen,
+    threading::Cost,
 };
 use gradscale_core::{
     backend::{NormSaved, Store},

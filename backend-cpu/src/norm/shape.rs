@@ -1,6 +1,6 @@
 //! What is normalised together, and the numbers that its elements meet.
 
-use crate::channels::Pattern;
+use crate::broadcast::Pattern;
 use core::ops::Range;
 use gradscale_core::ops::{Norm, NormOver};
 

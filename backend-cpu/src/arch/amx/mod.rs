@@ -5,13 +5,13 @@
 //! the definition wants it, at a quarter of its rate for bf16: four times that of AVX-512's f32. Infinity and NaN have no
 //! such parts; who packs them is told, and takes another kernel.
 
+mod microkernel;
 mod pack;
 #[cfg(test)]
 mod tests;
-mod tile;
 
+pub use microkernel::{Product, Run};
 pub use pack::{Lines, words, words_mut};
-pub use tile::{Product, Run};
 
 use super::avx512::Avx512;
 use core::arch::{

@@ -1,14 +1,14 @@
 //! AVX2, with fused multiply-adds and conversions of halves.
 
-mod bins;
 mod cast;
-mod lanes;
+mod exponent_histogram;
+mod microkernel;
+mod simd16;
 mod store;
-mod tile;
 
 use super::{Rows, Shape, Tile};
 use half::f16;
-pub use lanes::Pair;
+pub use simd16::Pair;
 
 /// Proof that this machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,11 @@ impl Avx2 {
     }
 
     pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        tile::tile(self, tile, acc, acc_row);
+        microkernel::tile(self, tile, acc, acc_row);
     }
 
     pub fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
-        tile::rows(self, rows, acc, near);
+        microkernel::rows(self, rows, acc, near);
     }
 
     pub fn widen(self, x: &[f16], y: &mut [f32]) {

@@ -1,6 +1,6 @@
 //! Scale, observe, round and write in one pass: values are read once, and counted while the next ones are on their way.
 
-use super::{Avx2, LANES, bins};
+use super::{Avx2, LANES, exponent_histogram};
 use crate::arch::{
     Pass,
     loops::math::{SHORT_LN, SQRT_HALF},
@@ -79,7 +79,7 @@ fn store<const DETAIL: u8>(
         if DETAIL >= 2 {
             let all = u32::try_from(STEP * used).unwrap_or(u32::MAX);
             let [largest, ..] = ((most + pass.key) >> 23).to_le_bytes();
-            bins::add(keys[..used].as_flattened(), largest, all - padding - zeros, bins);
+            exponent_histogram::add(keys[..used].as_flattened(), largest, all - padding - zeros, bins);
         }
         if DETAIL >= 3 {
             for (sum, lanes) in sums.iter_mut().zip(&lanes) {

@@ -1,9 +1,9 @@
 //! AVX-512.
 
-mod bins;
-mod lanes;
+mod exponent_histogram;
+mod microkernel;
+mod simd16;
 mod store;
-mod tile;
 
 use super::{LANES, Results, Rows, Shape, Tile};
 use core::arch::x86_64::{
@@ -12,7 +12,7 @@ use core::arch::x86_64::{
     _mm512_mask_i32gather_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
 };
 use half::f16;
-pub use lanes::Whole;
+pub use simd16::Whole;
 
 /// Proof that this machine has AVX-512 F, BW, DQ, VL, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,11 @@ impl Avx512 {
     }
 
     pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        tile::tile(self, tile, acc, acc_row);
+        microkernel::tile(self, tile, acc, acc_row);
     }
 
     pub fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
-        tile::rows(self, rows, acc, near);
+        microkernel::rows(self, rows, acc, near);
     }
 
     pub fn widen(self, x: &[f16], y: &mut [f32]) {

@@ -1,6 +1,6 @@
 //! Scale, observe, round and write in one pass: values come from memory while those before them are counted.
 
-use super::{Avx512, bins, vectors};
+use super::{Avx512, exponent_histogram, vectors};
 use crate::arch::{
     Limits, Pass, Results, Values,
     loops::math::{SHORT_LN, SQRT_HALF},
@@ -192,7 +192,7 @@ unsafe fn store<const DETAIL: u8, S: Source>(
                 unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), rest) };
             }
             let nonzero = u32::try_from(len).unwrap_or(u32::MAX) - zeros;
-            bins::add(&keys[..len.div_ceil(STEP)], (most + pass.key) >> 23, nonzero, bins);
+            exponent_histogram::add(&keys[..len.div_ceil(STEP)], (most + pass.key) >> 23, nonzero, bins);
         }
         if DETAIL >= 3 {
             for (sum, lane) in sums.iter_mut().zip(lanes) {

@@ -1,8 +1,8 @@
-//! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::channels::Pattern`], from
+//! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::broadcast::Pattern`], from
 //! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
 use super::{kernels, lane_kernels};
-use crate::arch::{LANES, lanes::Number};
+use crate::arch::{LANES, simd16::Number};
 
 /// x̂.
 #[inline(always)]

@@ -67,19 +67,19 @@ macro_rules! kernels {
     };
 }
 
-/// Makes each function a method of [`super::Isa`], whose vectors are the [`Lanes`](super::lanes::Lanes) of the instruction
-/// set: the first parameter in brackets. The other is an [`Element`](super::lanes::Element).
+/// Makes each function a method of [`super::Isa`], whose vectors are the [`Lanes`](super::simd16::Lanes) of the instruction
+/// set: the first parameter in brackets. The other is an [`Element`](super::simd16::Element).
 macro_rules! lane_kernels {
     ($($(#[$doc:meta])* fn $name:ident [$lanes:ident, $element:ident] ($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {
         impl crate::Isa {
             $($(#[$doc])*
-            pub(crate) fn $name<$element: $crate::arch::lanes::Element>(self, $($arg: $type),*) {
+            pub(crate) fn $name<$element: $crate::arch::simd16::Element>(self, $($arg: $type),*) {
                 #[inline(always)]
-                fn body<$lanes: $crate::arch::lanes::Lanes, $element: $crate::arch::lanes::Element>($($arg: $type),*) $body
+                fn body<$lanes: $crate::arch::simd16::Lanes, $element: $crate::arch::simd16::Element>($($arg: $type),*) $body
 
                 $crate::arch::loops::compiled!(
-                    self, [$element: $crate::arch::lanes::Element] ($($arg: $type),*) []
-                    body::<$crate::arch::lanes::Plain, $element>,
+                    self, [$element: $crate::arch::simd16::Element] ($($arg: $type),*) []
+                    body::<$crate::arch::simd16::Plain, $element>,
                     body::<$crate::arch::avx2::Pair, $element>,
                     body::<$crate::arch::avx512::Whole, $element>
                 )

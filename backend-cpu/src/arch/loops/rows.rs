@@ -7,7 +7,7 @@ use super::{
 };
 use crate::arch::{
     LANES,
-    lanes::{Element, Lanes, Number},
+    simd16::{Element, Lanes, Number},
 };
 use core::array::from_fn;
 

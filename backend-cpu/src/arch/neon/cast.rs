@@ -1,18 +1,18 @@
 //! Halves to f32 and back, four at a time, by FCVTL and FCVTN. Without flags in FPCR, which nobody sets here, they round
 //! to nearest even, keep subnormal numbers, and quieten NaN and keep the upper part of its payload, as core does.
 
-use crate::arch::quads::{self, LANES};
+use crate::arch::simd4::{self, LANES};
 use core::arch::aarch64::{
     vcvt_f16_f32, vcvt_f32_f16, vld1_u16, vld1q_f32, vreinterpret_f16_u16, vreinterpret_u16_f16, vst1_u16, vst1q_f32,
 };
 use half::f16;
 
 pub fn widen(x: &[f16], y: &mut [f32]) {
-    quads::widen(x, y, widen_four);
+    simd4::widen(x, y, widen_four);
 }
 
 pub fn narrow(x: &[f32], y: &mut [f16]) {
-    quads::narrow(x, y, narrow_four);
+    simd4::narrow(x, y, narrow_four);
 }
 
 #[inline(always)]

@@ -1,9 +1,9 @@
 //! NEON, which every AArch64 target of the compiler's has.
 
 mod cast;
-mod tile;
+mod microkernel;
 
-use super::{Shape, Tile, quads::LANES};
+use super::{Shape, Tile, simd4::LANES};
 use half::f16;
 
 /// Proof that this machine has NEON.
@@ -20,7 +20,7 @@ impl Neon {
     }
 
     pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        tile::tile(self, tile, acc, acc_row);
+        microkernel::tile(self, tile, acc, acc_row);
     }
 
     pub fn widen(self, x: &[f16], y: &mut [f32]) {

@@ -1,7 +1,7 @@
 //! Halves to f32 and back, four at a time, in integers and one exact or once rounded sum: WebAssembly has no conversion of
 //! halves. NaN become quiet and keep the upper part of their payload, as core has it.
 
-use crate::arch::quads::{self, LANES};
+use crate::arch::simd4::{self, LANES};
 use core::arch::wasm32::{
     f32x4_add, f32x4_sub, i32x4_add, i32x4_ge, i32x4_gt, i32x4_lt, i32x4_shl, i32x4_splat, u16x8_narrow_i32x4,
     u32x4_load_extend_u16x4, u32x4_shr, v128, v128_and, v128_bitselect, v128_load, v128_or, v128_store,
@@ -10,11 +10,11 @@ use core::arch::wasm32::{
 use half::f16;
 
 pub fn widen(x: &[f16], y: &mut [f32]) {
-    quads::widen(x, y, widen_four);
+    simd4::widen(x, y, widen_four);
 }
 
 pub fn narrow(x: &[f32], y: &mut [f16]) {
-    quads::narrow(x, y, narrow_four);
+    simd4::narrow(x, y, narrow_four);
 }
 
 /// What an exponent's bias differs by, where f32 has its exponent.

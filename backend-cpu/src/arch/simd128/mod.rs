@@ -2,9 +2,9 @@
 //! the compiler's target has them; what runs everywhere is built without.
 
 mod cast;
-mod tile;
+mod microkernel;
 
-use super::{Shape, Tile, quads::LANES};
+use super::{Shape, Tile, simd4::LANES};
 use half::f16;
 
 /// Proof that the target has SIMD128.
@@ -21,7 +21,7 @@ impl Simd128 {
     }
 
     pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        tile::tile(self, tile, acc, acc_row);
+        microkernel::tile(self, tile, acc, acc_row);
     }
 
     pub fn widen(self, x: &[f16], y: &mut [f32]) {

@@ -1,11 +1,11 @@
 //! Convolutions of halves on the matrix unit: the same products over lines, of pairs of bf16.
 
-mod lines;
-mod weight;
-mod window;
+mod direct;
+mod padded_rows;
+mod weight_grad;
 
-pub use weight::Operands;
-pub use window::Weights;
+pub use direct::Weights;
+pub use weight_grad::Operands;
 
 use crate::arch::amx::{DEPTH, SIDE};
 

@@ -2,7 +2,7 @@
 
 use super::{
     Shape,
-    lines::{Held, Lines},
+    padded_rows::{Held, Lines},
 };
 use crate::{
     Cpu, Memory,

@@ -3,13 +3,13 @@
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 #[cfg(target_arch = "x86_64")]
-use super::block::BLOCKS;
+use super::blocking::BLOCKS;
 use super::pack::{Matrix, Packed};
 use crate::{
     Cpu,
     epilogue::{Epilogue, Part},
-    parallel::Cost,
-    seen::Seen,
+    stats_accumulator::Seen,
+    threading::Cost,
 };
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;

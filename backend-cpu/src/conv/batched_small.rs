@@ -12,15 +12,15 @@
 //! With a stride a tap meets every so many-th pixel of x. Pixels of x with one remainder have places side by side, so that
 //! a tap's are evenly spaced in memory.
 
-use super::{Shape, correlate::WEIGHTS};
+use super::{Shape, direct::WEIGHTS};
 use crate::{
     Cpu, Memory,
     arch::{LANES, Run, Tile},
     elementwise::load,
     epilogue::{Epilogue, Part, destination, merge},
     gemm::Packed,
-    scratch::Scratch,
-    seen::Seen,
+    stats_accumulator::Seen,
+    workspace::Scratch,
 };
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Pass};

@@ -1,6 +1,6 @@
 //! Two vectors of eight.
 
-use crate::arch::{LANES, lanes::Lanes};
+use crate::arch::{LANES, simd16::Lanes};
 use core::{
     arch::x86_64::{
         __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps,

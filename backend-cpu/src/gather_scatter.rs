@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::{Cpu, Memory, elementwise::load, parallel::Cost};
+use crate::{Cpu, Memory, elementwise::load, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Rows},

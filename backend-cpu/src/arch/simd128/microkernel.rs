@@ -4,7 +4,7 @@
 use super::Simd128;
 use crate::arch::{
     Tile,
-    quads::{Kernels, Quad, kernels, tile as run},
+    simd4::{Kernels, Quad, kernels, tile as run},
 };
 use core::arch::wasm32::{f32x4_add, f32x4_mul, f32x4_splat, v128, v128_load, v128_store};
 

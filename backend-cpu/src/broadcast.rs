@@ -1,6 +1,6 @@
 //! Numbers of channels, laid over pixels.
 
-use crate::scratch::LINE;
+use crate::workspace::LINE;
 
 /// Least elements of a pattern: loops over it are long enough for wide vectors.
 const LEAST: usize = 256;

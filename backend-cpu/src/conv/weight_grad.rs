@@ -8,13 +8,13 @@
 use super::amx::Operands;
 use super::{
     Shape,
-    lines::{Held, Lines},
+    padded_rows::{Held, Lines},
 };
 use crate::{
     Cpu, Memory,
     arch::{Isa, Run, Tile, even},
     epilogue::{Epilogue, destination, merge},
-    parallel::Cost,
+    threading::Cost,
 };
 use core::ops::Range;
 use gradscale_core::backend::Store;

@@ -2,7 +2,7 @@
 //! f64, over parts whose size depends on the shape alone.
 
 use super::shape::Shape;
-use crate::{Cpu, channels::Pattern, epilogue::BLOCK, parallel::Cost};
+use crate::{Cpu, broadcast::Pattern, epilogue::BLOCK, threading::Cost};
 
 /// Pixels of a part.
 const PART: usize = 1 << 14;

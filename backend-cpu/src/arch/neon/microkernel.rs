@@ -4,7 +4,7 @@
 use super::Neon;
 use crate::arch::{
     Tile,
-    quads::{Kernels, Quad, kernels, tile as run},
+    simd4::{Kernels, Quad, kernels, tile as run},
 };
 use core::arch::aarch64::{float32x4_t, vdupq_n_f32, vfmaq_n_f32, vld1q_f32, vst1q_f32};
 

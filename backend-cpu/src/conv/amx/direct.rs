@@ -1,17 +1,17 @@
 //! Rows of a result from rows of an operand, by tiles.
 
-use super::{filled, lines::Split};
+use super::{filled, padded_rows::Split};
 use crate::{
     Cpu, Memory,
     arch::amx::{Amx, DEPTH, Lines, Product, Run, SIDE, words, words_mut},
     conv::{
         Shape,
-        correlate::{self, Correlation, Phase},
-        lines::Held,
+        direct::{self, Correlation, Phase},
+        padded_rows::Held,
     },
     gemm::Packed,
-    parallel::Cost,
-    scratch::Scratch,
+    threading::Cost,
+    workspace::Scratch,
 };
 use core::ops::Range;
 use gradscale_core::ops::Pass;
@@ -55,7 +55,7 @@ pub struct Window<'a, 'c, P> {
     runs: Vec<Run>,
     /// For rows that are not finite.
     pack: P,
-    plain: Option<correlate::Window<'a>>,
+    plain: Option<direct::Window<'a>>,
 }
 
 /// Steps of one kernel row that a block has, by phase: as long as the phase's runs, cut into 32.

@@ -2,13 +2,13 @@
 //!
 //! Several rows at a time, so that tiles of sums stay in the unit for as long as it takes to fetch them.
 
-use super::{filled, lines::Paired};
+use super::{filled, padded_rows::Paired};
 use crate::{
     Cpu, Memory,
     arch::amx::{self, Amx, DEPTH, Product, Run, SIDE, words, words_mut},
-    conv::{Shape, lines::Held, weight::Piece},
-    parallel::Cost,
-    scratch::Scratch,
+    conv::{Shape, padded_rows::Held, weight_grad::Piece},
+    threading::Cost,
+    workspace::Scratch,
 };
 use core::ops::Range;
 use half::f16;

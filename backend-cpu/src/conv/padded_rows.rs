@@ -1,6 +1,6 @@
 //! Rows of a tensor as f32 lines.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, scratch::Scratch};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, workspace::Scratch};
 
 /// A tensor `[rows, pixels, channels]`, some channels of which become lines.
 #[derive(Clone, Copy)]

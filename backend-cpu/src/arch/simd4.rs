@@ -32,8 +32,8 @@ pub type Kernels<const VECTORS: usize> = [[&'static [Kernel]; 2]; VECTORS];
 macro_rules! kernels {
     ($quad:ty; $($vectors:literal: $($rows:literal)*;)*) => {
         [$([
-            &[$($crate::arch::quads::kernel::<$quad, $vectors, $rows, false>),*],
-            &[$($crate::arch::quads::kernel::<$quad, $vectors, $rows, true>),*],
+            &[$($crate::arch::simd4::kernel::<$quad, $vectors, $rows, false>),*],
+            &[$($crate::arch::simd4::kernel::<$quad, $vectors, $rows, true>),*],
         ]),*]
     };
 }

@@ -1,8 +1,8 @@
 //! Work on parts of a result: on all threads of the device where it is worth it, or on the caller's.
 
-mod threads;
+mod thread_pool;
 
-pub use threads::Threads;
+pub use thread_pool::Threads;
 
 use crate::Cpu;
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! Memory for the time of an operator: counted, at the start of a cache line, and used again.
 
-use crate::{Cpu, parallel::Threads};
+use crate::{Cpu, threading::Threads};
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},

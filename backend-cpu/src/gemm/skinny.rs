@@ -5,16 +5,16 @@
 //! roles of both operands are exchanged, and b is read in order. A sum takes its terms in the order of k either way.
 
 use super::{
-    block::DEPTH,
+    blocking::DEPTH,
     pack::{Matrix, PACKED_ROWS, Packed, pack},
 };
 use crate::{
     Cpu,
     arch::{LANES, Run, Tile},
     epilogue::{Epilogue, Part},
-    parallel::Cost,
-    scratch::Scratch,
-    seen::Seen,
+    stats_accumulator::Seen,
+    threading::Cost,
+    workspace::Scratch,
 };
 
 /// Most rows that are few.

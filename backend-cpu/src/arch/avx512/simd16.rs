@@ -1,6 +1,6 @@
 //! One vector of sixteen.
 
-use crate::arch::{LANES, lanes::Lanes};
+use crate::arch::{LANES, simd16::Lanes};
 use core::{
     arch::x86_64::{
         __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,

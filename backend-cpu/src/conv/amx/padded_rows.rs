@@ -3,7 +3,7 @@
 use crate::{
     Cpu, Memory,
     arch::amx::{Amx, DEPTH, words_mut},
-    conv::lines::Lines,
+    conv::padded_rows::Lines,
 };
 use half::f16;
 
