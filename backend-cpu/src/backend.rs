@@ -1,6 +1,8 @@
 //! The device.
 
-use crate::{Error, Isa, Memory, Table, f16_lut::Tables, table::indices, threading::Threads, workspace::Pool};
+use crate::{
+    Error, Isa, Memory, Table, f16_lut::LookupTables, table::indices, threading::ThreadPool, workspace::WorkspacePool,
+};
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
@@ -11,11 +13,11 @@ use std::time::{Duration, Instant};
 /// The CPU as a device.
 #[derive(Debug)]
 pub struct Cpu {
-    threads: Threads,
+    threads: ThreadPool,
     isa: Isa,
     name: String,
-    scratch: Pool,
-    tables: Tables,
+    workspaces: WorkspacePool,
+    lookup_tables: LookupTables,
 }
 
 impl Cpu {
@@ -32,10 +34,16 @@ impl Cpu {
     /// # Errors
     /// [`Error::Threads`].
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self, Error> {
-        let threads = Threads::new(threads).map_err(Error::Threads)?;
+        let threads = ThreadPool::new(threads).map_err(Error::Threads)?;
         let count = threads.count();
         let name = format!("CPU, {isa}, {count} threads");
-        Ok(Self { threads, isa, name, scratch: Pool::new(count - 1), tables: Tables::default() })
+        Ok(Self {
+            threads,
+            isa,
+            name,
+            workspaces: WorkspacePool::new(count - 1),
+            lookup_tables: LookupTables::default(),
+        })
     }
 
     pub(crate) const fn isa(&self) -> Isa {
@@ -43,17 +51,17 @@ impl Cpu {
     }
 
     /// Threads that share the work.
-    pub(crate) const fn threads(&self) -> &Threads {
+    pub(crate) const fn thread_pool(&self) -> &ThreadPool {
         &self.threads
     }
 
-    pub(crate) const fn pool(&self) -> &Pool {
-        &self.scratch
+    pub(crate) const fn workspace_pool(&self) -> &WorkspacePool {
+        &self.workspaces
     }
 
     /// Functions of halves.
-    pub(crate) const fn tables(&self) -> &Tables {
-        &self.tables
+    pub(crate) const fn lookup_tables(&self) -> &LookupTables {
+        &self.lookup_tables
     }
 }
 
@@ -69,7 +77,7 @@ impl Backend for Cpu {
     }
 
     fn scratch_peak(&self) -> Option<u64> {
-        Some(self.scratch.peak())
+        Some(self.workspaces.peak())
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {

@@ -1,6 +1,6 @@
 //! Numbers of channels, laid over pixels.
 
-use crate::workspace::LINE;
+use crate::workspace::CACHE_LINE_BYTES;
 
 /// Least elements of a pattern: loops over it are long enough for wide vectors.
 const LEAST: usize = 256;
@@ -30,9 +30,9 @@ impl Pattern {
         self.channels = values.len() * width;
         let pixels = LEAST.min(elements).div_ceil(self.channels) + 1;
         self.len = pixels * self.channels;
-        let room = LINE / size_of::<f32>();
+        let room = CACHE_LINE_BYTES / size_of::<f32>();
         self.values.resize(self.len + room, 0.0);
-        self.at = self.values.as_ptr().align_offset(LINE).min(room);
+        self.at = self.values.as_ptr().align_offset(CACHE_LINE_BYTES).min(room);
         let laid = &mut self.values[self.at..self.at + self.len];
         laid.chunks_exact_mut(width).zip(values).for_each(|(laid, &value)| laid.fill(value));
         for start in (self.channels..laid.len()).step_by(self.channels) {

@@ -113,7 +113,7 @@ impl Walk {
         let span = self.dims[1..].iter().map(|dim| (dim.len - 1) * dim.y).sum::<usize>() + 1;
         let y = &mut y[self.y..][..(outer.len - 1) * outer.y + span];
         let size = (steps * outer.y).max(span);
-        cpu.pieces_of(Cost::elements(outer.len * step), y, size, |i, y| {
+        cpu.par_chunks_mut(Cost::elements(outer.len * step), y, size, |i, y| {
             work(i * steps..outer.len.min((i + 1) * steps), y)
         })
     }

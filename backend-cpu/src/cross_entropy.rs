@@ -20,10 +20,10 @@ impl Cpu {
         let (head, lse) = out.f32_mut().split_at_mut(2);
         // Loss, weights and rows of each part.
         let cost = Cost::elements(rows * classes);
-        let parts = self.pieces_of(cost, &mut lse[..rows], PART, |part, lse| {
+        let parts = self.par_chunks_mut(cost, &mut lse[..rows], PART, |part, lse| {
             let mut sums = [0f64; 3];
             let (first, block) = (part * PART, (BLOCK / classes).max(1).next_multiple_of(LANES));
-            let (mut logits, mut turned) = (self.scratch(block * classes), self.zeros(LANES * classes));
+            let (mut logits, mut turned) = (self.workspace(block * classes), self.zeroed_workspace(LANES * classes));
             for (i, lse) in lse.chunks_mut(block).enumerate() {
                 let (start, logits) = (first + i * block, &mut logits[..lse.len() * classes]);
                 load(self.isa(), x.logits, start * classes, logits);

@@ -4,7 +4,7 @@
 //! divided by its largest sum: so numbers stay near 0 however long a sequence is, and no digits are lost. The backward
 //! sums are the forward sums of the sequence read from its end.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, threading::Cost, workspace::Scratch};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, threading::Cost, workspace::Workspace};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
 const NEVER: f32 = Ctc::LOG_ZERO;
@@ -12,7 +12,7 @@ const NEVER: f32 = Ctc::LOG_ZERO;
 /// A sequence with its target.
 struct Sequence<'a> {
     /// `[frames, classes]`: logarithms of probabilities.
-    log: Scratch<'a>,
+    log: Workspace<'a>,
     frames: usize,
     classes: usize,
     /// The class of each state of an alignment.
@@ -23,7 +23,7 @@ struct Sequence<'a> {
 /// Sums over the beginnings of alignments.
 struct Sums<'a> {
     /// For each frame so many states and two in front; each frame has a divisor of its own.
-    table: Scratch<'a>,
+    table: Workspace<'a>,
     width: usize,
     /// The sum over whole alignments.
     all: f32,
@@ -46,7 +46,7 @@ impl Cpu {
         let mut all: Vec<_> = losses.f32_mut()[..batch].iter_mut().zip(gradients).collect();
         // Each frame takes a logarithm and some exponentials for each letter.
         let cost = Cost::elements(16 * batch * each);
-        self.pieces_of(cost, &mut all, 1, |n, one| {
+        self.par_chunks_mut(cost, &mut all, 1, |n, one| {
             for (loss, gradient) in one {
                 **loss = self.loss_of(p, x, n, gradient.as_deref_mut());
             }
@@ -93,9 +93,9 @@ impl Cpu {
         let target: Vec<u32> = (0..letters as usize).map(letter).collect::<Option<_>>()?;
         let blank = p.blank() as usize;
         let states = target.iter().flat_map(|&letter| [blank, letter as usize]).chain([blank]).collect();
-        let (mut log, mut sums) = (self.scratch(frames * classes), self.scratch(frames));
+        let (mut log, mut sums) = (self.workspace(frames * classes), self.workspace(frames));
         load(self.isa(), x.logits, n * room * classes, &mut log);
-        self.isa().log_sum_exp(&log, classes, &mut self.zeros(LANES * classes), &mut sums);
+        self.isa().log_sum_exp(&log, classes, &mut self.zeroed_workspace(LANES * classes), &mut sums);
         for (log, sum) in log.chunks_exact_mut(classes).zip(&*sums) {
             log.iter_mut().for_each(|log| *log = not_below(*log - sum));
         }
@@ -111,7 +111,7 @@ impl Cpu {
         let jumps = |s: usize| s >= 2 && state(s) != blank && state(s) != state(s - 2);
         let jump: Vec<f32> = (0..count).map(|s| if jumps(s) { 0.0 } else { NEVER }).collect();
         let width = count + 2;
-        let mut sums = Sums { table: self.scratch(frames * width), width, all: if count == 1 { 0.0 } else { NEVER } };
+        let mut sums = Sums { table: self.workspace(frames * width), width, all: if count == 1 { 0.0 } else { NEVER } };
         let (mut divided, mut by) = (0.0, 0.0);
         let mut more = vec![0f32; count];
         for frame in 0..frames {

@@ -30,7 +30,7 @@ impl Cpu {
         if let (Unary::Id, Memory::F32(x)) = (op, x) {
             return self.dense_of(y, Values::F32(&x[..len]));
         }
-        if let (Memory::F16(x), Some(results)) = (x, self.tables().function(isa, op, len)) {
+        if let (Memory::F16(x), Some(results)) = (x, self.lookup_tables().function(isa, op, len)) {
             return self.dense_of(y, Values::Results(results, &x[..len]));
         }
         self.dense(y, len, |start, [out]| {
@@ -66,7 +66,7 @@ impl Cpu {
     /// The slopes of an operator that is a gradient, and the halves that lead to them.
     fn slopes<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a Results, &'a [f16])> {
         let (BinaryOp::Grad(op), Memory::F16(a)) = (op, a) else { return None };
-        Some((self.tables().slope(self.isa(), op, len)?, a))
+        Some((self.lookup_tables().slope(self.isa(), op, len)?, a))
     }
 
     pub(crate) fn run_sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) {

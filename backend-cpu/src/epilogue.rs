@@ -83,8 +83,8 @@ impl<'a> Part<'a> {
         self, cpu: &Cpu, cost: Cost, sizes: [usize; 2], work: impl Fn(usize, Part<'_>) -> T + Sync,
     ) -> Vec<T> {
         match self {
-            Self::F32(y) => cpu.pieces_after(cost, y, sizes, |i, y| work(i, Part::F32(y))),
-            Self::F16(y) => cpu.pieces_after(cost, y, sizes, |i, y| work(i, Part::F16(y))),
+            Self::F32(y) => cpu.par_chunks_mut_with_first(cost, y, sizes, |i, y| work(i, Part::F32(y))),
+            Self::F16(y) => cpu.par_chunks_mut_with_first(cost, y, sizes, |i, y| work(i, Part::F16(y))),
         }
     }
 }
@@ -254,7 +254,7 @@ impl Cpu {
         let together = (BLOCK / len).max(1);
         let part = rows.div_ceil(ROW_PARTS).next_multiple_of(together);
         let seen = destination(y, rows * pixels * channels).each(self, cost, part * len, |i, mut y| {
-            let (mut row, mut block, mut sums) = (epilogue.row(), self.scratch(together * len), worker());
+            let (mut row, mut block, mut sums) = (epilogue.row(), self.workspace(together * len), worker());
             for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
                 let end = y.len().min(start + together * len);
                 let block = &mut block[..end - start];

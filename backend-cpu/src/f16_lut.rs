@@ -49,14 +49,14 @@ const fn place(op: Unary) -> Option<usize> {
     }
 }
 
-/// Tables, each made when it is first wanted.
+/// LookupTables, each made when it is first wanted.
 #[derive(Debug, Default)]
-pub struct Tables {
+pub struct LookupTables {
     functions: [OnceLock<Box<Results>>; KERNELS.len()],
     slopes: [OnceLock<Box<Results>>; KERNELS.len()],
 }
 
-impl Tables {
+impl LookupTables {
     /// A function of halves, where a table of it serves so many elements.
     pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&Results> {
         let place = place(op)?;

@@ -29,7 +29,7 @@ impl Cpu {
                     }
                 }
                 self.rows_of([table, 1, width], None, Cost::elements((count + table) * width), y, || {
-                    let (mut values, named) = (self.scratch(width), &named);
+                    let (mut values, named) = (self.workspace(width), &named);
                     move |row, sums: &mut [f32]| {
                         sums.fill(0.0);
                         for &i in &named[row] {

@@ -35,7 +35,7 @@ impl Cpu {
         let parts: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(PART)).collect();
         let cost = Cost::elements(parts.iter().map(|part| part.len()).sum());
         let square = |part: usize| parts[part].iter().map(|&g| f64::from(g) * f64::from(g)).sum();
-        let squares: Vec<f64> = self.parts(cost, parts.len(), square);
+        let squares: Vec<f64> = self.par_map(cost, parts.len(), square);
         // The sum of nothing is −0.
         norm.f32_mut()[0] = (0.0 + squares.iter().sum::<f64>()).sqrt() as f32;
     }
@@ -52,7 +52,7 @@ impl Cpu {
         );
         let mut slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
         let cost = Cost::elements(slices.iter().map(|slice| slice.master.len()).sum());
-        self.pieces_of(cost, &mut slices, 1, |_, slices| {
+        self.par_chunks_mut(cost, &mut slices, 1, |_, slices| {
             slices.iter_mut().for_each(|slice| self.update(p, &step, slice))
         });
     }
@@ -70,7 +70,7 @@ impl Cpu {
                     let step = Sgd { lr, momentum, nesterov, decay, most, coefficient };
                     match states {
                         [Some(state), _] => self.isa().sgd(master, grad, state, step),
-                        _ => self.isa().sgd(master, grad, &mut self.zeros(grad.len()), step),
+                        _ => self.isa().sgd(master, grad, &mut self.zeroed_workspace(grad.len()), step),
                     }
                 }
                 Rule::Adam { beta, eps, decoupled, .. } => {

@@ -67,7 +67,7 @@ impl Cpu {
         let cost = shape.cost();
         if !shape.max {
             return self.rows_of(result, None, cost, y, || {
-                let mut line = self.scratch(shape.x[2] * channels);
+                let mut line = self.workspace(shape.x[2] * channels);
                 move |row, sums: &mut [f32]| self.average(&shape, x, row, &mut line, sums)
             });
         }
@@ -76,7 +76,7 @@ impl Cpu {
             _ => panic!("pooling offsets are U8"),
         });
         self.rows_of(result, None, cost, y, || {
-            let (mut line, mut unused) = (self.scratch(shape.x[2] * channels), vec![0; pixels * channels]);
+            let (mut line, mut unused) = (self.workspace(shape.x[2] * channels), vec![0; pixels * channels]);
             let at = &at;
             move |row, best: &mut [f32]| {
                 let (image, p) = (row / rows, row % rows);
@@ -121,14 +121,14 @@ impl Cpu {
             (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
                 self.rows_of(result, None, cost, y, || {
-                    let mut line = self.scratch(shape.y[2] * shape.x[3]);
+                    let mut line = self.workspace(shape.y[2] * shape.x[3]);
                     move |row, sums: &mut [f32]| self.scatter(&shape, x, at, row, &mut line, sums)
                 });
             }
             (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
                 self.rows_of(result, None, cost, y, || {
-                    let mut line = self.scratch(shape.x[2] * shape.x[3]);
+                    let mut line = self.workspace(shape.x[2] * shape.x[3]);
                     move |row, values: &mut [f32]| self.gather(&shape, x, at, row, &mut line, values)
                 });
             }

@@ -62,7 +62,7 @@ impl Cpu {
             found
         };
         let count = (outer * inner).div_ceil(BLOCK);
-        let parts = self.parts(Cost::elements(outer * len * inner), count, |i| part(i * BLOCK));
+        let parts = self.par_map(Cost::elements(outer * len * inner), count, |i| part(i * BLOCK));
         parts.into_iter().flatten().enumerate().for_each(|(i, best)| y.set_integer(i, best));
     }
 
@@ -101,7 +101,7 @@ impl Cpu {
             }
             totals
         };
-        let parts = self.parts(Cost::elements(len * inner), len.div_ceil(rows), part);
+        let parts = self.par_map(Cost::elements(len * inner), len.div_ceil(rows), part);
         out.fill(first(op));
         for totals in parts.iter().flat_map(|part| part.chunks_exact(inner)) {
             out.iter_mut().zip(totals).for_each(|(total, &v)| *total = join(op, *total, v));

@@ -46,7 +46,7 @@ impl Cpu {
         // What is added to a row of the result: places of x, and where in the row, with their share.
         match way {
             GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, cost, y, || {
-                let (mut values, boxes) = (self.scratch(channels), &boxes);
+                let (mut values, boxes) = (self.workspace(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     sums.fill(0.0);
                     let Some(one) = &boxes[row / rows] else { return };
@@ -60,7 +60,7 @@ impl Cpu {
                 }
             }),
             GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, cost, y, || {
-                let (mut values, boxes) = (self.scratch(channels), &boxes);
+                let (mut values, boxes) = (self.workspace(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     sums.fill(0.0);
                     for (i, one) in boxes.iter().enumerate() {

@@ -41,7 +41,7 @@ impl Cpu {
         let Memory::U32(at) = at else { panic!("places are U32") };
         let at: Vec<Mutex<&mut [u32]>> = at.chunks_mut((columns * channels).max(1)).map(Mutex::new).collect();
         self.rows_of([count * rows, columns, channels], None, cost(&boxes, channels), y, || {
-            let (mut values, boxes, at) = (self.scratch(channels), &boxes, &at);
+            let (mut values, boxes, at) = (self.workspace(channels), &boxes, &at);
             move |row, best: &mut [f32]| {
                 let mut at = at[row].lock().unwrap_or_else(PoisonError::into_inner);
                 best.fill(0.0);
@@ -65,7 +65,7 @@ impl Cpu {
         let [_, rows, columns, _] = p.y().map(|size| size as usize);
         let Memory::U32(at) = at else { panic!("places are U32") };
         self.rows_of([images * height, width, channels], None, cost(&boxes, channels), y, || {
-            let (mut values, boxes) = (self.scratch(columns * channels), &boxes);
+            let (mut values, boxes) = (self.workspace(columns * channels), &boxes);
             move |row, sums: &mut [f32]| {
                 let (image, u) = (row / height, row % height);
                 sums.fill(0.0);

@@ -105,17 +105,17 @@ impl Cpu {
             row
         };
         let parts = if part == 0 { 0 } else { len.div_ceil(part) };
-        let rows = self.parts(Cost::elements(len), parts, seen);
+        let rows = self.par_map(Cost::elements(len), parts, seen);
         merged(&epilogue, &rows)
     }
 
     /// Works on pieces of `size` elements of both slices, on all threads where that is worth it: on each with the index of
     /// its first element. Results are in order; what one slice is longer than the other is left out.
-    pub fn pieces<T: Sync, W: Send, R: Send>(
+    pub fn par_chunks<T: Sync, W: Send, R: Send>(
         &self, x: &[T], y: &mut [W], size: usize, work: impl Fn(usize, &[T], &mut [W]) -> R + Sync,
     ) -> Vec<R> {
         let (size, len) = (size.max(1), x.len().min(y.len()));
-        self.pieces_of(Cost::elements(len), &mut y[..len], size, |i, y| {
+        self.par_chunks_mut(Cost::elements(len), &mut y[..len], size, |i, y| {
             let from = i * size;
             work(from, &x[from..from + y.len()], y)
         })

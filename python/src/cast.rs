@@ -89,7 +89,7 @@ fn each<T: Sync + Copy, W: Send>(
         }
         tally
     };
-    let tallies = cpu()?.pieces(x, y, CHUNK, work);
+    let tallies = cpu()?.par_chunks(x, y, CHUNK, work);
     Ok(tallies.into_iter().fold([0; 5], |mut all, tally| {
         all.iter_mut().zip(tally).for_each(|(all, count)| *all += count);
         all
@@ -176,7 +176,7 @@ pub fn decode_into(
         if x.len() != y.len() {
             return Err(wrong(format!("{} elements do not fit {}", x.len(), y.len())));
         }
-        cpu()?.pieces(x, y, CHUNK, |_, x, y| x.iter().zip(y).for_each(|(&x, y)| *y = value(x.into())));
+        cpu()?.par_chunks(x, y, CHUNK, |_, x, y| x.iter().zip(y).for_each(|(&x, y)| *y = value(x.into())));
         Ok(())
     }
     let value = |bits| factor.apply(format.decode(bits));

@@ -20,7 +20,7 @@ use crate::{
     epilogue::{Epilogue, Part, destination, merge},
     gemm::Packed,
     stats_accumulator::Seen,
-    workspace::Scratch,
+    workspace::Workspace,
 };
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Pass};
@@ -122,7 +122,7 @@ impl<'a> Images<'a> {
         let [mut operand, result] = if forward { [x, y] } else { [y, x] };
         // Else the same channel of many pixels would meet in few sets of the first cache.
         operand.pixel += LANES;
-        let piece = piece(shape.x[0], result.rows, result.pixels, TOGETHER / image, cpu.threads().count());
+        let piece = piece(shape.x[0], result.rows, result.pixels, TOGETHER / image, cpu.thread_pool().count());
         Some(Self { cpu, operand, result, rows, columns, piece })
     }
 
@@ -147,10 +147,10 @@ impl<'a> Images<'a> {
     }
 
     /// The operand of a piece as f32; rows that nothing meets are left as they are.
-    fn convert(&self, a: &Memory, piece: &Piece) -> Scratch<'a> {
+    fn convert(&self, a: &Memory, piece: &Piece) -> Workspace<'a> {
         let Side { rows, pixels, channels, .. } = self.operand;
         let count = piece.images.len();
-        let mut out = self.cpu.scratch(self.operand.start(rows, 0, count));
+        let mut out = self.cpu.workspace(self.operand.start(rows, 0, count));
         for row in (0..rows).filter(|row| self.meets(*row, piece)) {
             for (i, image) in piece.images.clone().enumerate() {
                 let from = (image * rows + row) * pixels * channels;
@@ -168,9 +168,9 @@ impl<'a> Images<'a> {
     }
 
     /// The sums of a piece.
-    fn multiply(&self, data: &[f32], weights: &Packed<'_>, piece: &Piece) -> Scratch<'a> {
+    fn multiply(&self, data: &[f32], weights: &Packed<'_>, piece: &Piece) -> Workspace<'a> {
         let (count, channels, results) = (piece.images.len(), self.operand.channels, self.result.channels);
-        let mut sums = self.cpu.zeros(self.result.start(piece.rows.len(), 0, count));
+        let mut sums = self.cpu.zeroed_workspace(self.result.start(piece.rows.len(), 0, count));
         let most = self.cpu.isa().tile_columns();
         for from in (0..results).step_by(most) {
             let width = most.min(results - from);
@@ -207,7 +207,7 @@ impl<'a> Images<'a> {
     ) -> Vec<Seen> {
         let Side { pixels, channels, .. } = self.result;
         let (count, len) = (piece.images.len(), pixels * channels);
-        let mut block = self.cpu.scratch(len);
+        let mut block = self.cpu.workspace(len);
         let rows = (0..count).flat_map(|image| (0..piece.rows.len()).map(move |row| (image, row)));
         let store = |(i, (image, row)): (usize, (usize, usize))| {
             for (pixel, from) in block.chunks_exact_mut(channels).zip(self.result.row(row, count, image)) {

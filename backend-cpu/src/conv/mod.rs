@@ -74,7 +74,7 @@ impl Shape {
 
     /// The same of all passes.
     fn cost(&self) -> Cost {
-        Cost::products(self.y.iter().product::<usize>() * self.weights())
+        Cost::macs(self.y.iter().product::<usize>() * self.weights())
     }
 
     /// The place in x along axis 0 (rows) or 1 (pixels of a row) that output `p` reads with tap `i`; `None` outside.

@@ -1,6 +1,6 @@
 //! Rows of a tensor as f32 lines.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, workspace::Scratch};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, workspace::Workspace};
 
 /// A tensor `[rows, pixels, channels]`, some channels of which become lines.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ impl Lines<'_> {
 ///
 /// The next row of the result needs all but a few of the lines of the one before it, so that most are converted once.
 pub struct Held<'a> {
-    data: Scratch<'a>,
+    data: Workspace<'a>,
     /// Elements from one line to the next.
     step: usize,
     groups: usize,
@@ -69,7 +69,7 @@ pub struct Held<'a> {
 impl<'a> Held<'a> {
     /// Room for the lines of `kernel` rows, `dilation` apart.
     pub fn new(cpu: &'a Cpu, step: usize, groups: usize, kernel: usize, dilation: usize) -> Self {
-        Self { data: cpu.scratch(kernel * groups * step), step, groups, dilation, rows: vec![None; kernel] }
+        Self { data: cpu.workspace(kernel * groups * step), step, groups, dilation, rows: vec![None; kernel] }
     }
 
     /// Where the line of a row is that kernel row `i` reads: its place in the lines of each group. `convert` is asked for

@@ -129,11 +129,11 @@ impl Cpu {
         let unit = operands.is_some();
         #[cfg(not(target_arch = "x86_64"))]
         let unit = false;
-        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.threads().count()), shape.weights());
+        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.thread_pool().count()), shape.weights());
         let rows = shape.y[0] * shape.y[1];
         let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
-        let mut sums = self.zeros(pieces * plan.piece);
-        self.pieces_of(shape.cost(), &mut sums, plan.piece, |piece, sums| {
+        let mut sums = self.zeroed_workspace(pieces * plan.piece);
+        self.par_chunks_mut(shape.cost(), &mut sums, plan.piece, |piece, sums| {
             let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);
             let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
             let (group, slice) = (rest % shape.groups, rest / shape.groups);
@@ -154,7 +154,7 @@ impl Cpu {
         });
         let (cost, sums) = (Cost::elements(sums.len()), &*sums);
         let seen = destination(y, shape.y[3] * len).each(self, cost, len, |o, part| {
-            let (mut row, mut total) = (epilogue.row(), self.zeros(len));
+            let (mut row, mut total) = (epilogue.row(), self.zeroed_workspace(len));
             for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
                 for slice in 0..plan.slices {
                     let [start, step] = plan.place(shape, slice, o, i);
@@ -187,7 +187,7 @@ impl Cpu {
             Held::new(self, line, 1, span(shape, piece, together), 1)
         };
         let gradient_line = gradients.step().next_multiple_of(gradients.pixel.max(1));
-        let mut gradient = self.scratch(together * gradient_line);
+        let mut gradient = self.workspace(together * gradient_line);
         let (mut met, mut runs) = (Vec::with_capacity(together), Vec::with_capacity(together));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.

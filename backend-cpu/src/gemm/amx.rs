@@ -8,7 +8,7 @@ use crate::{
     Cpu, Memory,
     arch::amx::{Amx, DEPTH, Lines, Product, Run, SIDE, words, words_mut},
     threading::Cost,
-    workspace::Scratch,
+    workspace::Workspace,
 };
 use half::f16;
 
@@ -43,7 +43,7 @@ pub struct Halves<'a> {
 
 /// b in panels: for every 32 steps of k upper and lower parts of all columns.
 pub struct Panels<'a> {
-    data: Scratch<'a>,
+    data: Workspace<'a>,
     /// Steps, and columns of the matrix and of a panel.
     depth: usize,
     columns: usize,
@@ -96,9 +96,9 @@ impl<'a> Panels<'a> {
     pub fn new(cpu: &'a Cpu, amx: Amx, b: Halves<'_>, depth: usize, columns: usize) -> Option<Self> {
         let width = if columns <= SIDE { SIDE } else { WIDTH };
         let (blocks, block) = (depth.div_ceil(DEPTH), width * DEPTH);
-        let mut data = cpu.scratch(columns.div_ceil(width) * blocks * block);
+        let mut data = cpu.workspace(columns.div_ceil(width) * blocks * block);
         let cost = Cost::elements(data.len());
-        let finite = cpu.pieces_of(cost, &mut data, PACKED * block, |i, out| {
+        let finite = cpu.par_chunks_mut(cost, &mut data, PACKED * block, |i, out| {
             let pack = |(i, out): (usize, &mut [f32])| {
                 let (from, k) = (i / blocks * width, i % blocks * DEPTH);
                 let out = words_mut(out);
@@ -128,7 +128,7 @@ impl Cpu {
     ) -> bool {
         let rows = sums.len() / b.columns;
         let block = b.width * DEPTH;
-        let mut packed = self.scratch(rows.next_multiple_of(SIDE) * ROW / 2);
+        let mut packed = self.workspace(rows.next_multiple_of(SIDE) * ROW / 2);
         for start in (0..b.depth).step_by(STEPS) {
             let depth = STEPS.min(b.depth - start);
             if !a.pack(amx, [first, start], [rows, depth], words_mut(&mut packed)) {

@@ -56,7 +56,8 @@ pub struct Product<'a, 'cpu> {
 impl Product<'_, '_> {
     /// Makes all results; their rows of statistics, which come to the same for every number of threads.
     pub fn run(&self, y: Part<'_>, cost: Cost) -> Vec<Seen> {
-        let (block, threads) = (self.block(), if self.cpu.alone(cost) { 1 } else { self.cpu.threads().count() });
+        let (block, threads) =
+            (self.block(), if self.cpu.is_serial(cost) { 1 } else { self.cpu.thread_pool().count() });
         let [first, rows] = self.together(block, threads).map(|blocks| block * blocks);
         let task = |i: usize, part: Part<'_>| {
             let start = if i == 0 { 0 } else { first + (i - 1) * rows };
@@ -101,7 +102,7 @@ impl Product<'_, '_> {
             #[cfg(target_arch = "x86_64")]
             B::Halves(..) => 0,
         };
-        let (mut sums, mut packed) = (self.cpu.scratch(at_once * self.n), self.cpu.scratch(room));
+        let (mut sums, mut packed) = (self.cpu.workspace(at_once * self.n), self.cpu.workspace(room));
         let mut seen = Vec::new();
         for first in (0..rows).step_by(span) {
             let end = rows.min(first + span);
@@ -132,7 +133,7 @@ impl Product<'_, '_> {
                 if !amx::Halves::of(self.a).is_some_and(|a| self.cpu.sums_by_tiles(*unit, a, first, panels, sums)) {
                     let [k, n] = panels.size();
                     let b = plain.get_or_init(|| Packed::alone(self.cpu, &[self.stored_b], k, n));
-                    let mut packed = self.cpu.scratch(b.room(self.cpu.isa(), self.a, sums.len() / n));
+                    let mut packed = self.cpu.workspace(b.room(self.cpu.isa(), self.a, sums.len() / n));
                     self.cpu.block(self.a, first, b, &mut packed, sums);
                 }
             }

@@ -41,7 +41,7 @@ impl Cpu {
         let few = skinny::few(m, n);
         // With a stride of 0 all products use one b.
         let shared = (stride_b == 0 && !few).then(|| packed(0));
-        let one = Cost::products(m * n * k);
+        let one = Cost::macs(m * n * k);
         let product = |z: usize, y: Part<'_>| {
             let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
             if few {
@@ -55,8 +55,8 @@ impl Cpu {
         };
         let mut all = destination(y, (batch - 1) * stride_y + end);
         // Many small products are shared out as they are, where their results do not lie in each other.
-        let rows: Vec<Vec<Seen>> = if self.alone(one) && stride_y >= end {
-            all.each(self, Cost::products(batch * m * n * k), stride_y, |z, mut y| product(z, y.range(0..end)))
+        let rows: Vec<Vec<Seen>> = if self.is_serial(one) && stride_y >= end {
+            all.each(self, Cost::macs(batch * m * n * k), stride_y, |z, mut y| product(z, y.range(0..end)))
         } else {
             (0..batch).map(|z| product(z, all.range(z * stride_y..z * stride_y + end))).collect()
         };

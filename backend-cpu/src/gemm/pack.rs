@@ -4,7 +4,7 @@ use crate::{
     Cpu, Memory,
     arch::{Isa, LANES},
     threading::Cost,
-    workspace::Scratch,
+    workspace::Workspace,
 };
 use core::ops::Range;
 
@@ -43,7 +43,7 @@ impl Matrix<'_> {
 
 /// b in panels: for as many columns as a tile has (or all, if they are fewer), k rows of them.
 pub struct Packed<'a> {
-    data: Scratch<'a>,
+    data: Workspace<'a>,
     /// Rows and columns.
     pub depth: usize,
     pub columns: usize,
@@ -71,8 +71,8 @@ impl<'a> Packed<'a> {
     fn of(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize, cost: Cost) -> Self {
         let width = columns.next_multiple_of(LANES).min(cpu.isa().tile_columns());
         let depth = matrices.len() * rows;
-        let mut data = cpu.scratch(columns.next_multiple_of(width.max(1)) * depth);
-        cpu.pieces_of(cost, &mut data, PACKED_ROWS * width, |i, mut out| {
+        let mut data = cpu.workspace(columns.next_multiple_of(width.max(1)) * depth);
+        cpu.par_chunks_mut(cost, &mut data, PACKED_ROWS * width, |i, mut out| {
             let mut row = i * PACKED_ROWS;
             // Cut where a panel or a matrix ends.
             while !out.is_empty() {

@@ -14,7 +14,7 @@ use crate::{
     epilogue::{Epilogue, Part},
     stats_accumulator::Seen,
     threading::Cost,
-    workspace::Scratch,
+    workspace::Workspace,
 };
 
 /// Most rows that are few.
@@ -35,7 +35,7 @@ pub const fn few(rows: usize, columns: usize) -> bool {
 
 /// a in f32, all of it: rows, or columns one behind the other where it is stored so.
 struct Rows<'a> {
-    data: Scratch<'a>,
+    data: Workspace<'a>,
     /// Elements between rows, and between steps of k.
     steps: [usize; 2],
 }
@@ -46,20 +46,22 @@ impl Cpu {
         &self, [a, b]: [Matrix<'_>; 2], [m, n, k]: [usize; 3], bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue,
         y: Part<'_>,
     ) -> Vec<Seen> {
-        let cost = Cost::products(m * n * k);
+        let cost = Cost::macs(m * n * k);
         // Strip by strip, each with all rows of its columns.
-        let mut sums = self.scratch(m * n);
+        let mut sums = self.workspace(m * n);
         let strip = if b.by_columns() {
             let a = Packed::new(self, &[a.turned()], k, m);
-            self.pieces_of(cost, &mut sums, STRIP * m, |i, sums| self.strip_of_columns(&a, b, [i * STRIP, k, m], sums));
+            self.par_chunks_mut(cost, &mut sums, STRIP * m, |i, sums| {
+                self.strip_of_columns(&a, b, [i * STRIP, k, m], sums)
+            });
             STRIP
         } else {
             let (a, strip) = (self.widened(a, [m, k]), self.strip_of(n, cost));
-            self.pieces_of(cost, &mut sums, strip * m, |i, sums| self.strip(&a, b, [i * strip, k, m], sums));
+            self.par_chunks_mut(cost, &mut sums, strip * m, |i, sums| self.strip(&a, b, [i * strip, k, m], sums));
             strip
         };
         y.each(self, Cost::elements(m * n), FINISHED * ldy, |i, mut y| {
-            let (mut row, mut block) = (epilogue.row(), self.scratch(n));
+            let (mut row, mut block) = (epilogue.row(), self.workspace(n));
             for r in 0..FINISHED.min(m - i * FINISHED) {
                 for (from, block) in (0..n).step_by(strip).zip(block.chunks_mut(strip)) {
                     let start = from * m + (i * FINISHED + r) * block.len();
@@ -76,21 +78,21 @@ impl Cpu {
 
     /// Columns of strips of which every thread has as many.
     fn strip_of(&self, n: usize, cost: Cost) -> usize {
-        let threads = if self.alone(cost) { 1 } else { self.threads().count() };
+        let threads = if self.is_serial(cost) { 1 } else { self.thread_pool().count() };
         let strips = n.div_ceil(WIDEST).next_multiple_of(threads).min(n.div_ceil(STRIP));
         n.div_ceil(strips).next_multiple_of(LANES)
     }
 
     fn widened(&self, a: Matrix<'_>, [m, k]: [usize; 2]) -> Rows<'_> {
-        let (mut data, cost, isa) = (self.scratch(m * k), Cost::elements(m * k), self.isa());
+        let (mut data, cost, isa) = (self.workspace(m * k), Cost::elements(m * k), self.isa());
         if a.by_columns() {
-            self.pieces_of(cost, &mut data, PACKED_ROWS * m, |i, out| {
+            self.par_chunks_mut(cost, &mut data, PACKED_ROWS * m, |i, out| {
                 for (k, out) in (i * PACKED_ROWS..).zip(out.chunks_exact_mut(m)) {
                     a.turned().row(isa, k, 0, out);
                 }
             });
         } else {
-            self.pieces_of(cost, &mut data, k, |r, out| a.row(isa, r, 0, out));
+            self.par_chunks_mut(cost, &mut data, k, |r, out| a.row(isa, r, 0, out));
         }
         Rows { data, steps: if a.by_columns() { [1, m] } else { [k, 1] } }
     }
@@ -101,7 +103,7 @@ impl Cpu {
         let width = self.isa().tile_columns();
         // Rows of a panel shall not lie a power of two apart.
         let lead = columns.next_multiple_of(LANES) + LANES;
-        let mut panel = self.scratch(STEPS.min(k) * lead);
+        let mut panel = self.workspace(STEPS.min(k) * lead);
         if k == 0 {
             sums.fill(0.0);
         }
@@ -132,10 +134,10 @@ impl Cpu {
     /// The same where columns of b are read in order: they are the rows of tiles, and a has the columns.
     fn strip_of_columns(&self, a: &Packed<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
         let columns = sums.len() / m;
-        let mut turned = if k == 0 { self.zeros(sums.len()) } else { self.scratch(sums.len()) };
+        let mut turned = if k == 0 { self.zeroed_workspace(sums.len()) } else { self.workspace(sums.len()) };
         // Rows of a tile shall not lie a power of two apart.
         let a_row = DEPTH.min(k) + LANES;
-        let mut rows = self.scratch(columns * a_row);
+        let mut rows = self.workspace(columns * a_row);
         for start in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - start);
             for (column, row) in (first..).zip(rows.chunks_exact_mut(a_row)) {

@@ -41,7 +41,7 @@ impl Cpu {
         let (count, together) = (shape.pixels.div_ceil(stretch), (PART / stretch).max(1));
         let all = |part: usize| part * together..count.min((part + 1) * together);
         let pixels = |i: usize| i * stretch..shape.pixels.min((i + 1) * stretch);
-        let parts = self.parts(Cost::elements(shape.pixels * shape.channels), count.div_ceil(together), |part| {
+        let parts = self.par_map(Cost::elements(shape.pixels * shape.channels), count.div_ceil(together), |part| {
             self.part(shape, factors, all(part).map(pixels), &add)
         });
         let mut all = Sums::new(shape.channels);
@@ -68,7 +68,7 @@ impl Cpu {
         let block = (BLOCK / channels.max(1)).max(1);
         // Sums of few in f32, then f64.
         let wide = Pattern::new(factors).len();
-        let mut few = [(); N].map(|()| self.scratch(wide));
+        let mut few = [(); N].map(|()| self.workspace(wide));
         let (mut all, mut here) = (Sums::new(channels), Sums::<N>::new(channels));
         for pixels in stretches {
             here.channels.iter_mut().for_each(|sums| sums.fill(0.0));

@@ -1,6 +1,6 @@
 //! What is normalised, as kernels take it.
 
-use crate::{Cpu, Memory, elementwise::load, workspace::Scratch};
+use crate::{Cpu, Memory, elementwise::load, workspace::Workspace};
 use half::f16;
 
 /// Elements of some operands, all of one type.
@@ -8,7 +8,7 @@ pub enum Operands<'a, const N: usize> {
     /// As they lie in memory.
     Halves([&'a [f16]; N]),
     /// Converted.
-    Floats([Scratch<'a>; N]),
+    Floats([Workspace<'a>; N]),
 }
 
 impl<'a, const N: usize> Operands<'a, N> {
@@ -24,7 +24,7 @@ impl<'a, const N: usize> Operands<'a, N> {
             return Self::Halves(halves);
         }
         Self::Floats(operands.map(|operand| {
-            let mut block = cpu.scratch(len);
+            let mut block = cpu.workspace(len);
             load(cpu.isa(), operand, start, &mut block);
             block
         }))

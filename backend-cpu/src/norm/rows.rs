@@ -70,7 +70,7 @@ impl Cpu {
         let Store { y, table, to, .. } = y;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
         let parts: Vec<(Seen, [Vec<f32>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
-            let (mut seen, mut block) = (epilogue.row(), self.scratch(rows.together() * rows.channels));
+            let (mut seen, mut block) = (epilogue.row(), self.workspace(rows.together() * rows.channels));
             let (from, count) = (i * rows.part() / size, y.len() / size);
             let mut numbers = [0, all].map(|which| saved[which + from..][..count].to_vec());
             for range in rows.blocks(y.len()) {
@@ -114,8 +114,8 @@ impl Cpu {
         let (means, variances) = x.saved.f32()[..2 * all].split_at(all);
         let parts: Vec<(Seen, [Vec<f64>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
             let (mut seen, mut sums) = (epilogue.row(), [(); 2].map(|()| vec![0f64; channels]));
-            let mut block = self.scratch(rows.together() * channels);
-            let mut few = [(); 2].map(|()| self.scratch(channels));
+            let mut block = self.workspace(rows.together() * channels);
+            let mut few = [(); 2].map(|()| self.workspace(channels));
             let [mut plain, mut weighted] = [(); 2].map(|()| vec![0f32; rows.together() * rows.groups]);
             for range in rows.blocks(y.len()) {
                 let start = i * rows.part() + range.start;

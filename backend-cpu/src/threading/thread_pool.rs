@@ -22,85 +22,85 @@ use std::{
 };
 
 /// How long a thread looks out before it sleeps.
-const PATIENCE: Duration = Duration::from_micros(200);
+const SPIN_TIME: Duration = Duration::from_micros(200);
 /// Looks before it lets others have the processor between two of them.
-const LOOKS: usize = 256;
+const SPINS_BEFORE_YIELD: usize = 256;
 
 thread_local! {
     /// Which helper this thread is.
-    static HELPER: Cell<Option<usize>> = const { Cell::new(None) };
+    static WORKER_INDEX: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Work that all take part in, each with a number of its own.
-type Work<'a> = &'a (dyn Fn(usize) + Sync);
+type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// Helpers, and the desk where they get their work.
-pub struct Threads {
+pub struct ThreadPool {
     shared: Arc<Shared>,
-    helpers: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
     /// Held by who asks: one at a time.
-    asking: Mutex<()>,
+    submit_lock: Mutex<()>,
 }
 
 struct Shared {
     /// Grows with every call for help, and at the end.
-    calls: AtomicUsize,
+    epoch: AtomicUsize,
     /// Helpers that work.
-    inside: AtomicUsize,
-    desk: Mutex<Desk>,
+    active: AtomicUsize,
+    slot: Mutex<JobSlot>,
     /// Sleeping helpers wait for work, and who asks for the last of them.
-    called: Condvar,
-    left: Condvar,
-    patience: Duration,
+    job_posted: Condvar,
+    job_done: Condvar,
+    spin_time: Duration,
 }
 
 #[derive(Default)]
-struct Desk {
+struct JobSlot {
     /// Until it is closed, and for how many more helpers.
-    open: Option<(Work<'static>, usize)>,
-    asleep: usize,
-    waiting: bool,
-    ended: bool,
+    current_job: Option<(Job<'static>, usize)>,
+    sleeping: usize,
+    submitter_waits: bool,
+    shutdown: bool,
     /// What a helper panicked with.
     panic: Option<Box<dyn Any + Send>>,
 }
 
-impl Threads {
+impl ThreadPool {
     /// So many threads in all, one of which is whoever asks; 0: as many as the machine runs at a time.
     pub fn new(threads: usize) -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = if threads == 0 { cores } else { threads };
         let shared = Arc::new(Shared {
-            calls: AtomicUsize::new(0),
-            inside: AtomicUsize::new(0),
-            desk: Mutex::default(),
-            called: Condvar::new(),
-            left: Condvar::new(),
+            epoch: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+            slot: Mutex::default(),
+            job_posted: Condvar::new(),
+            job_done: Condvar::new(),
             // Who looks out where there are more threads than processors keeps one from those who work.
-            patience: if threads > cores { Duration::ZERO } else { PATIENCE },
+            spin_time: if threads > cores { Duration::ZERO } else { SPIN_TIME },
         });
-        let mut all = Self { shared, helpers: Vec::new(), asking: Mutex::default() };
-        for helper in 0..threads - 1 {
-            let shared = all.shared.clone();
-            let name = format!("gradscale-{helper}");
-            match thread::Builder::new().name(name).spawn(move || shared.help(helper)) {
-                Ok(helper) => all.helpers.push(helper),
+        let mut pool = Self { shared, workers: Vec::new(), submit_lock: Mutex::default() };
+        for worker in 0..threads - 1 {
+            let shared = pool.shared.clone();
+            let name = format!("gradscale-{worker}");
+            match thread::Builder::new().name(name).spawn(move || shared.worker_loop(worker)) {
+                Ok(worker) => pool.workers.push(worker),
                 // WebAssembly has no threads: who asks does all.
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(all)
+        Ok(pool)
     }
 
     /// Threads that share work.
     pub const fn count(&self) -> usize {
-        self.helpers.len() + 1
+        self.workers.len() + 1
     }
 
     /// Which of the helpers this thread is, here or elsewhere.
-    pub fn helper() -> Option<usize> {
-        HELPER.get()
+    pub fn worker_index() -> Option<usize> {
+        WORKER_INDEX.get()
     }
 
     /// Works on parts `0..count`, each once, on whatever threads come. Where all are at work already, for another thread or
@@ -108,60 +108,60 @@ impl Threads {
     ///
     /// # Panics
     /// As a part does, when no other is worked on any more.
-    pub fn each(&self, count: usize, part: impl Fn(usize) + Sync) {
-        let helpers = self.helpers.len().min(count.saturating_sub(1));
-        let asking = if helpers == 0 { None } else { self.ask() };
-        if asking.is_none() {
+    pub fn for_each_index(&self, count: usize, part: impl Fn(usize) + Sync) {
+        let workers = self.workers.len().min(count.saturating_sub(1));
+        let submit_lock = if workers == 0 { None } else { self.try_submit() };
+        if submit_lock.is_none() {
             return (0..count).for_each(part);
         }
-        let shares = Shares::of(count, helpers + 1);
-        self.shared.work(helpers, &|thread| shares.work(thread, &part));
+        let ranges = IndexRanges::new(count, workers + 1);
+        self.shared.run_job(workers, &|thread| ranges.run_from(thread, &part));
     }
 
     /// The right to ask helpers, if nobody has it.
-    fn ask(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.asking.try_lock() {
-            Ok(asking) => Some(asking),
-            Err(TryLockError::Poisoned(asking)) => Some(asking.into_inner()),
+    fn try_submit(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.submit_lock.try_lock() {
+            Ok(submit_lock) => Some(submit_lock),
+            Err(TryLockError::Poisoned(submit_lock)) => Some(submit_lock.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-impl fmt::Debug for Threads {
+impl fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Threads").field(&self.count()).finish()
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.desk().ended = true;
-        self.shared.calls.fetch_add(1, Release);
-        self.shared.called.notify_all();
-        for helper in self.helpers.drain(..) {
+        self.shared.lock_slot().shutdown = true;
+        self.shared.epoch.fetch_add(1, Release);
+        self.shared.job_posted.notify_all();
+        for worker in self.workers.drain(..) {
             // It catches what parts panic with.
-            let _ = helper.join();
+            let _ = worker.join();
         }
     }
 }
 
 /// Parts in shares: neighbours stay on one thread, whose cache has what they have in common, and who has done its own share
 /// takes of the others'.
-struct Shares {
+struct IndexRanges {
     /// Of each, the next part and where they end.
-    all: Vec<(AtomicUsize, usize)>,
+    ranges: Vec<(AtomicUsize, usize)>,
 }
 
-impl Shares {
-    fn of(parts: usize, shares: usize) -> Self {
-        let start = |i: usize| (i as u128 * parts as u128 / shares as u128) as usize;
-        Self { all: (0..shares).map(|i| (AtomicUsize::new(start(i)), start(i + 1))).collect() }
+impl IndexRanges {
+    fn new(parts: usize, ranges: usize) -> Self {
+        let start = |i: usize| (i as u128 * parts as u128 / ranges as u128) as usize;
+        Self { ranges: (0..ranges).map(|i| (AtomicUsize::new(start(i)), start(i + 1))).collect() }
     }
 
     /// Takes parts until there are none.
-    fn work(&self, thread: usize, part: &impl Fn(usize)) {
-        let (before, own) = self.all.split_at(thread % self.all.len());
+    fn run_from(&self, thread: usize, part: &impl Fn(usize)) {
+        let (before, own) = self.ranges.split_at(thread % self.ranges.len());
         for (next, end) in own.iter().chain(before) {
             loop {
                 let i = next.fetch_add(1, Relaxed);
@@ -175,78 +175,78 @@ impl Shares {
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_slot(&self) -> MutexGuard<'_, JobSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does work on this thread, as number 0, and on as many helpers as come while it lasts.
-    fn work(&self, helpers: usize, work: Work<'_>) {
-        // SAFETY: only the lifetime changes. Helpers call `work` only between taking it from the desk, which counts them as
-        // inside, and leaving; `Closing` takes it from the desk and waits for all who are inside, before this function
+    fn run_job(&self, workers: usize, work: Job<'_>) {
+        // SAFETY: only the lifetime changes. Helpers call `work` only between taking it from the slot, which counts them as
+        // inside, and leaving; `JobGuard` takes it from the slot and waits for all who are inside, before this function
         // returns or unwinds.
-        let lasting = unsafe { core::mem::transmute::<Work<'_>, Work<'static>>(work) };
-        let mut desk = self.desk();
-        desk.open = Some((lasting, helpers));
-        self.calls.fetch_add(1, Release);
-        (0..helpers.min(desk.asleep)).for_each(|_| self.called.notify_one());
-        drop(desk);
-        let closing = Closing(self);
+        let erased = unsafe { core::mem::transmute::<Job<'_>, Job<'static>>(work) };
+        let mut slot = self.lock_slot();
+        slot.current_job = Some((erased, workers));
+        self.epoch.fetch_add(1, Release);
+        (0..workers.min(slot.sleeping)).for_each(|_| self.job_posted.notify_one());
+        drop(slot);
+        let guard = JobGuard(self);
         work(0);
-        drop(closing);
-        let panic = self.desk().panic.take();
+        drop(guard);
+        let panic = self.lock_slot().panic.take();
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
     }
 
     /// The life of a helper.
-    fn help(&self, helper: usize) {
-        HELPER.set(Some(helper));
-        let mut seen = 0;
-        while let Some(work) = self.next(&mut seen) {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(helper + 1))) {
-                self.desk().panic.get_or_insert(panic);
+    fn worker_loop(&self, worker: usize) {
+        WORKER_INDEX.set(Some(worker));
+        let mut last_epoch = 0;
+        while let Some(work) = self.next_job(&mut last_epoch) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(worker + 1))) {
+                self.lock_slot().panic.get_or_insert(panic);
             }
             // What was written is there for who sees the count.
-            if self.inside.fetch_sub(1, Release) == 1 && self.desk().waiting {
-                self.left.notify_one();
+            if self.active.fetch_sub(1, Release) == 1 && self.lock_slot().submitter_waits {
+                self.job_done.notify_one();
             }
         }
     }
 
     /// Waits for a call that this helper has not seen, and takes its work; none at the end.
-    fn next(&self, seen: &mut usize) -> Option<Work<'static>> {
+    fn next_job(&self, last_epoch: &mut usize) -> Option<Job<'static>> {
         loop {
-            self.look_out(|| self.calls.load(Acquire) != *seen);
-            let mut desk = self.desk();
-            while !desk.ended && self.calls.load(Acquire) == *seen {
-                desk.asleep += 1;
-                desk = self.called.wait(desk).unwrap_or_else(PoisonError::into_inner);
-                desk.asleep -= 1;
+            self.spin_until(|| self.epoch.load(Acquire) != *last_epoch);
+            let mut slot = self.lock_slot();
+            while !slot.shutdown && self.epoch.load(Acquire) == *last_epoch {
+                slot.sleeping += 1;
+                slot = self.job_posted.wait(slot).unwrap_or_else(PoisonError::into_inner);
+                slot.sleeping -= 1;
             }
-            if desk.ended {
+            if slot.shutdown {
                 return None;
             }
-            *seen = self.calls.load(Acquire);
-            if let Some((work, room @ 1..)) = &mut desk.open {
-                *room -= 1;
-                self.inside.fetch_add(1, Relaxed);
+            *last_epoch = self.epoch.load(Acquire);
+            if let Some((work, capacity @ 1..)) = &mut slot.current_job {
+                *capacity -= 1;
+                self.active.fetch_add(1, Relaxed);
                 return Some(*work);
             }
         }
     }
 
     /// Looks whether something has happened, for as long as patience lasts.
-    fn look_out(&self, happened: impl Fn() -> bool) -> bool {
-        let mut since = None;
+    fn spin_until(&self, is_ready: impl Fn() -> bool) -> bool {
+        let mut started = None;
         loop {
-            for _ in 0..LOOKS {
-                if happened() {
+            for _ in 0..SPINS_BEFORE_YIELD {
+                if is_ready() {
                     return true;
                 }
                 core::hint::spin_loop();
             }
-            if since.get_or_insert_with(Instant::now).elapsed() >= self.patience {
+            if started.get_or_insert_with(Instant::now).elapsed() >= self.spin_time {
                 return false;
             }
             thread::yield_now();
@@ -255,22 +255,22 @@ impl Shared {
 }
 
 /// Closes the desk, and waits for helpers that are inside.
-struct Closing<'a>(&'a Shared);
+struct JobGuard<'a>(&'a Shared);
 
-impl Drop for Closing<'_> {
+impl Drop for JobGuard<'_> {
     fn drop(&mut self) {
         let Self(shared) = *self;
-        shared.desk().open = None;
-        let gone = || shared.inside.load(Acquire) == 0;
-        if gone() || shared.look_out(gone) {
+        shared.lock_slot().current_job = None;
+        let all_done = || shared.active.load(Acquire) == 0;
+        if all_done() || shared.spin_until(all_done) {
             return;
         }
-        let mut desk = shared.desk();
-        desk.waiting = true;
-        while !gone() {
-            desk = shared.left.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        let mut slot = shared.lock_slot();
+        slot.submitter_waits = true;
+        while !all_done() {
+            slot = shared.job_done.wait(slot).unwrap_or_else(PoisonError::into_inner);
         }
-        desk.waiting = false;
+        slot.submitter_waits = false;
     }
 }
 
@@ -283,9 +283,9 @@ mod tests {
     use std::sync::{Barrier, atomic::AtomicBool};
 
     /// Works on parts, and says how often each was.
-    fn counts(threads: &Threads, count: usize) -> Vec<usize> {
+    fn counts(threads: &ThreadPool, count: usize) -> Vec<usize> {
         let times: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-        threads.each(count, |i| {
+        threads.for_each_index(count, |i| {
             times[i].fetch_add(1, Relaxed);
         });
         times.into_iter().map(AtomicUsize::into_inner).collect()
@@ -294,26 +294,26 @@ mod tests {
     #[test]
     fn each_part_is_worked_on_once() {
         for count in [1, 2, 3, 8] {
-            let threads = Threads::new(count).unwrap();
+            let threads = ThreadPool::new(count).unwrap();
             for parts in [0, 1, 2, 3, 7, 64, 1000] {
                 assert_eq!(counts(&threads, parts), vec![1; parts], "{count} threads");
             }
             // Helpers that have fallen asleep come too.
-            thread::sleep(2 * PATIENCE);
+            thread::sleep(2 * SPIN_TIME);
             assert_eq!(counts(&threads, 9), [1; 9]);
         }
-        assert!(Threads::new(0).unwrap().count() >= 1);
+        assert!(ThreadPool::new(0).unwrap().count() >= 1);
     }
 
     /// Two parts that wait for each other end only on two threads.
     #[test]
     fn parts_are_worked_on_side_by_side() {
-        let threads = Threads::new(3).unwrap();
+        let threads = ThreadPool::new(3).unwrap();
         for _ in 0..100 {
             let (all, names) = (Barrier::new(3), Mutex::new(Vec::new()));
-            threads.each(3, |_| {
+            threads.for_each_index(3, |_| {
                 all.wait();
-                names.lock().unwrap().push(Threads::helper());
+                names.lock().unwrap().push(ThreadPool::worker_index());
             });
             let mut names = names.into_inner().unwrap();
             names.sort_unstable();
@@ -323,13 +323,13 @@ mod tests {
 
     #[test]
     fn parts_and_other_threads_may_ask() {
-        let threads = Threads::new(2).unwrap();
+        let threads = ThreadPool::new(2).unwrap();
         let all = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        threads.each(5, |_| {
+                        threads.for_each_index(5, |_| {
                             assert_eq!(counts(&threads, 3), [1; 3]);
                             all.fetch_add(1, Relaxed);
                         });
@@ -343,19 +343,19 @@ mod tests {
     /// Wherever it happens; and others are still at work on what they hold while one panics.
     #[test]
     fn a_panic_reaches_who_asked_and_threads_go_on() {
-        let threads = Threads::new(2).unwrap();
-        for helper in [None, Some(0)] {
-            let (both, left) = (Barrier::new(2), AtomicBool::new(false));
+        let threads = ThreadPool::new(2).unwrap();
+        for worker in [None, Some(0)] {
+            let (barrier, job_done) = (Barrier::new(2), AtomicBool::new(false));
             let said = catch_unwind(AssertUnwindSafe(|| {
-                threads.each(2, |i| {
-                    both.wait();
-                    assert!(Threads::helper() != helper, "part {i}");
+                threads.for_each_index(2, |i| {
+                    barrier.wait();
+                    assert!(ThreadPool::worker_index() != worker, "part {i}");
                     thread::sleep(Duration::from_millis(5));
-                    left.store(true, Relaxed);
+                    job_done.store(true, Relaxed);
                 });
             }));
             assert!(said.unwrap_err().downcast_ref::<String>().unwrap().starts_with("part "));
-            assert!(left.into_inner(), "who asked did not wait for the other");
+            assert!(job_done.into_inner(), "who asked did not wait for the other");
             assert_eq!(counts(&threads, 100), [1; 100]);
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     },
     gemm::Packed,
     threading::Cost,
-    workspace::Scratch,
+    workspace::Workspace,
 };
 use core::ops::Range;
 use gradscale_core::ops::Pass;
@@ -29,7 +29,7 @@ const PACKED: usize = 4;
 
 /// The weights of a group: for every panel of columns, phase, kernel row, and 32 steps upper and lower parts.
 struct Panels<'a> {
-    data: Scratch<'a>,
+    data: Workspace<'a>,
     columns: usize,
     width: usize,
     /// Blocks of a panel.
@@ -79,9 +79,9 @@ impl<'a> Panels<'a> {
             .flat_map(|phase| (0..kernel).flat_map(move |i| blocks(phase).map(move |steps| (i, steps))))
             .collect();
         let block = width * DEPTH;
-        let mut packed = cpu.scratch(columns.div_ceil(width) * list.len() * block);
+        let mut packed = cpu.workspace(columns.div_ceil(width) * list.len() * block);
         let cost = Cost::elements(packed.len());
-        let finite = cpu.pieces_of(cost, &mut packed, PACKED * block, |piece, out| {
+        let finite = cpu.par_chunks_mut(cost, &mut packed, PACKED * block, |piece, out| {
             (piece * PACKED..).zip(out.chunks_exact_mut(block)).all(|(i, out)| {
                 let (from, (row, steps)) = (i / list.len() * width, &list[i % list.len()]);
                 let out = words_mut(out);

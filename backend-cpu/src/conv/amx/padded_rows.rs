@@ -74,7 +74,7 @@ impl Paired<'_> {
         let (mut room, len) = (vec![], self.pixels * self.lines.depth);
         let x = self.lines.halves(row, &mut room);
         // With zeros around them; a half in the place of every second one.
-        let mut padded = cpu.zeros(len.div_ceil(2));
+        let mut padded = cpu.zeroed_workspace(len.div_ceil(2));
         let before = self.lines.before.min(self.lines.line) * self.lines.depth;
         let padded = words_mut(&mut padded);
         padded[before..before + x.len()].iter_mut().zip(x).for_each(|(to, x)| *to = x.to_bits());

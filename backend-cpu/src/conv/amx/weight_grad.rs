@@ -8,7 +8,7 @@ use crate::{
     arch::amx::{self, Amx, DEPTH, Product, Run, SIDE, words, words_mut},
     conv::{Shape, padded_rows::Held, weight_grad::Piece},
     threading::Cost,
-    workspace::Scratch,
+    workspace::Workspace,
 };
 use core::ops::Range;
 use half::f16;
@@ -36,7 +36,7 @@ struct Rows<'a> {
     inputs: Paired<'a>,
     lines: Held<'a>,
     /// Rows of dy: all pixels of each output channel, upper and lower parts.
-    gradients: Scratch<'a>,
+    gradients: Workspace<'a>,
     runs: Vec<Run>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Operands<'a> {
         let finite = [(halves, shape.x), (dy, shape.y)].map(|(data, shape)| {
             let row = shape[2] * shape[3];
             let count = shape[0] * shape[1];
-            cpu.parts(Cost::elements(count * row), count, |i| unit.finite(&data[i * row..(i + 1) * row]))
+            cpu.par_map(Cost::elements(count * row), count, |i| unit.finite(&data[i * row..(i + 1) * row]))
         });
         let part = shape.y[2].next_multiple_of(DEPTH);
         // Lines of rows between which others lie are not kept for the next ones.
@@ -90,7 +90,7 @@ impl<'a> Operands<'a> {
             inputs,
             lines: Held::new(cpu, inputs.part(), 1, held, shape.dilation[0]),
             // Two bf16 in the place of an f32.
-            gradients: cpu.scratch(self.together * self.row(&piece.outs) / 2),
+            gradients: cpu.workspace(self.together * self.row(&piece.outs) / 2),
             runs: vec![],
         }
     }
