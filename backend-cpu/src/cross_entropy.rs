@@ -23,11 +23,12 @@ impl Cpu {
         let parts = self.par_chunks_mut(cost, &mut lse[..rows], PART, |part, lse| {
             let mut sums = [0f64; 3];
             let (first, block) = (part * PART, (BLOCK / classes).max(1).next_multiple_of(LANES));
-            let (mut logits, mut turned) = (self.workspace(block * classes), self.zeroed_workspace(LANES * classes));
+            let (mut logits, mut transposed) =
+                (self.workspace(block * classes), self.zeroed_workspace(LANES * classes));
             for (i, lse) in lse.chunks_mut(block).enumerate() {
                 let (start, logits) = (first + i * block, &mut logits[..lse.len() * classes]);
                 load(self.isa(), x.logits, start * classes, logits);
-                self.isa().log_sum_exp(logits, classes, &mut turned, lse);
+                self.isa().log_sum_exp(logits, classes, &mut transposed, lse);
                 for ((r, lse), logits) in (start..).zip(lse).zip(logits.chunks_exact(classes)) {
                     let (weight, error) = match p.row(x.labels.integer(r)) {
                         CrossEntropyRow::Ignored => continue,
@@ -59,13 +60,13 @@ impl Cpu {
             let (first, last) = (start / classes, (start + values.len() - 1) / classes);
             let head = ((classes - start % classes) % classes).min(values.len());
             let rows: Vec<CrossEntropyRow> = (first..=last).map(|r| p.row(x.labels.integer(r))).collect();
-            self.isa().spread(&out[2 + first..=2 + last], head, classes, numbers);
+            self.isa().broadcast_to_rows(&out[2 + first..=2 + last], head, classes, numbers);
             self.isa().exp_of_difference(values, numbers);
             let factor = |row: &CrossEntropyRow| {
                 if let CrossEntropyRow::Class(label) = *row { g * weight(x, label) / out[1] } else { 0.0 }
             };
             let factors: Vec<f32> = rows.iter().map(factor).collect();
-            self.isa().spread(&factors, head, classes, numbers);
+            self.isa().broadcast_to_rows(&factors, head, classes, numbers);
             for (r, row) in (first..).zip(&rows) {
                 // A block may begin and end inside a row.
                 if let CrossEntropyRow::Class(label) = *row

@@ -113,10 +113,10 @@ impl Cpu {
         let width = count + 2;
         let mut sums = Sums { table: self.workspace(frames * width), width, all: if count == 1 { 0.0 } else { NEVER } };
         let (mut divided, mut by) = (0.0, 0.0);
-        let mut more = vec![0f32; count];
+        let mut log_prob = vec![0f32; count];
         for frame in 0..frames {
             let log = &log[if back { frames - 1 - frame } else { frame } * classes..][..classes];
-            more.iter_mut().enumerate().for_each(|(s, more)| *more = log[state(s)] - by);
+            log_prob.iter_mut().enumerate().for_each(|(s, log_prob)| *log_prob = log[state(s)] - by);
             let (before, row) = sums.table.split_at_mut(frame * width);
             let row = &mut row[..width];
             row[..2].fill(NEVER);
@@ -124,20 +124,20 @@ impl Cpu {
             if frame == 0 {
                 // An alignment begins with the first blank or the first letter.
                 row.iter_mut()
-                    .zip(&more)
+                    .zip(&log_prob)
                     .enumerate()
-                    .for_each(|(s, (row, &more))| *row = if s < 2 { more } else { NEVER });
+                    .for_each(|(s, (row, &log_prob))| *row = if s < 2 { log_prob } else { NEVER });
             } else {
-                self.isa().frame(&before[(frame - 1) * width..], &jump, &more, NEVER, row);
+                self.isa().advance_frame(&before[(frame - 1) * width..], &jump, &log_prob, NEVER, row);
             }
             divided += by;
-            let most = row.iter().fold(NEVER, |most, &sum| if sum > most { sum } else { most });
-            by = if most > Ctc::LOG_ZERO_LIMIT { most } else { 0.0 };
+            let max = row.iter().fold(NEVER, |max, &sum| if sum > max { sum } else { max });
+            by = if max > Ctc::LOG_ZERO_LIMIT { max } else { 0.0 };
             if frame + 1 == frames {
                 // It ends with the last blank or the last letter.
                 let [one, other] = [count, count.wrapping_sub(1)].map(|s| if s == 0 { NEVER } else { row[s - 1] });
-                let most = if one > other { one } else { other };
-                sums.all = divided + most + ((one - most).exp() + (other - most).exp()).ln();
+                let max = if one > other { one } else { other };
+                sums.all = divided + max + ((one - max).exp() + (other - max).exp()).ln();
             }
         }
         sums
@@ -154,8 +154,8 @@ impl Cpu {
             for ((share, (&before, &after)), &class) in shares.iter_mut().zip(pairs).zip(states) {
                 *share = before + (after - log[class]);
             }
-            let most = shares.iter().fold(f32::NEG_INFINITY, |most, &share| if share > most { share } else { most });
-            self.isa().map(&mut shares, |share| share - most);
+            let max = shares.iter().fold(f32::NEG_INFINITY, |max, &share| if share > max { share } else { max });
+            self.isa().map(&mut shares, |share| share - max);
             self.isa().exp(&mut shares);
             let sum: f32 = shares.iter().sum();
             gradient.copy_from_slice(log);

@@ -2,7 +2,7 @@
 
 use crate::{
     Cpu, Memory,
-    arch::{Isa, Results, Values},
+    arch::{F16Lut, Isa, StoreInput},
     broadcast::Pattern,
 };
 use gradscale_core::{
@@ -17,7 +17,7 @@ use half::f16;
 pub fn load(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
     match x {
         Memory::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),
-        Memory::F16(x) => isa.widen(&x[start..start + out.len()], out),
+        Memory::F16(x) => isa.f16_to_f32(&x[start..start + out.len()], out),
         Memory::U8(x) => isa.bytes(&x[start..start + out.len()], out),
         other => out.iter_mut().enumerate().for_each(|(i, out)| *out = other.get(start + i)),
     }
@@ -28,10 +28,10 @@ impl Cpu {
         let (isa, seed) = (self.isa(), y.table.seed);
         let len = len as usize;
         if let (Unary::Id, Memory::F32(x)) = (op, x) {
-            return self.dense_of(y, Values::F32(&x[..len]));
+            return self.dense_of(y, StoreInput::F32(&x[..len]));
         }
         if let (Memory::F16(x), Some(results)) = (x, self.lookup_tables().function(isa, op, len)) {
-            return self.dense_of(y, Values::Results(results, &x[..len]));
+            return self.dense_of(y, StoreInput::Lut(results, &x[..len]));
         }
         self.dense(y, len, |start, [out]| {
             load(isa, x, start, out);
@@ -54,7 +54,7 @@ impl Cpu {
                 _ => repeat_along_rows(&few, cols, start, other),
             }
             if let Some((results, a)) = slopes {
-                isa.look_up(results, &a[start..start + out.len()], out);
+                isa.apply_lut(results, &a[start..start + out.len()], out);
                 isa.zip(out, other, |slope, dy| slope * dy);
             } else {
                 load(isa, a, start, out);
@@ -64,7 +64,7 @@ impl Cpu {
     }
 
     /// The slopes of an operator that is a gradient, and the halves that lead to them.
-    fn slopes<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a Results, &'a [f16])> {
+    fn slopes<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a F16Lut, &'a [f16])> {
         let (BinaryOp::Grad(op), Memory::F16(a)) = (op, a) else { return None };
         Some((self.lookup_tables().slope(self.isa(), op, len)?, a))
     }

@@ -6,7 +6,7 @@
 
 use crate::{
     Cpu, Memory,
-    arch::{Isa, Values},
+    arch::{Isa, StoreInput},
     stats_accumulator::Seen,
     threading::Cost,
 };
@@ -139,7 +139,7 @@ impl Epilogue {
     }
 
     /// As [`Epilogue::dense`], of values that lie in memory.
-    pub fn dense_of(self, x: Values<'_>) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
+    pub fn dense_of(self, x: StoreInput<'_>) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
         move |i, mut y| {
             let mut row = self.row();
             for start in (0..y.len()).step_by(BLOCK) {
@@ -174,7 +174,7 @@ impl Epilogue {
     }
 
     /// Finishes values in one pass, at most a block, if that can be done; else `y` may be written, but nothing is added.
-    fn store(&self, values: Values<'_>, y: &mut Part<'_>, row: &mut Seen) -> bool {
+    fn store(&self, values: StoreInput<'_>, y: &mut Part<'_>, row: &mut Seen) -> bool {
         let [factor, second, _] = self.factor.parts();
         match y {
             Part::F16(y) if !self.add && second == 1.0 => row.store(self.isa, values, factor, y),
@@ -186,7 +186,7 @@ impl Epilogue {
     pub fn finish(&self, values: &mut [f32], mut y: Part<'_>, row: &mut Seen) {
         for (i, values) in values.chunks_mut(BLOCK).enumerate() {
             let mut y = y.range(i * BLOCK..i * BLOCK + values.len());
-            if self.store(Values::F32(values), &mut y, row) {
+            if self.store(StoreInput::F32(values), &mut y, row) {
                 continue;
             }
             self.scale(values);
@@ -196,7 +196,7 @@ impl Epilogue {
                     Part::F16(y) => {
                         let mut before = Block::ZERO;
                         let before = before.first(y.len());
-                        self.isa.widen(y, before);
+                        self.isa.f16_to_f32(y, before);
                         self.isa.zip(values, before, |v, y| v + y);
                     }
                 }
@@ -204,7 +204,7 @@ impl Epilogue {
             row.observe(self.isa, values);
             match y {
                 Part::F32(y) => y.copy_from_slice(values),
-                Part::F16(y) => self.isa.narrow(values, y),
+                Part::F16(y) => self.isa.f32_to_f16(values, y),
             }
         }
     }
@@ -212,7 +212,7 @@ impl Epilogue {
 
 impl Cpu {
     /// Stores values that lie in memory.
-    pub(crate) fn dense_of(&self, store: Store<'_, Self>, x: Values<'_>) {
+    pub(crate) fn dense_of(&self, store: Store<'_, Self>, x: StoreInput<'_>) {
         let epilogue = Epilogue::of(&store, self.isa());
         let Store { y, table, to, .. } = store;
         let work = epilogue.dense_of(x);

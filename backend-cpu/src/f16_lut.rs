@@ -3,7 +3,7 @@
 
 use crate::{
     Isa,
-    arch::{HALVES, Results},
+    arch::{F16_VALUES, F16Lut},
 };
 use gradscale_core::ops::Unary;
 use half::f16;
@@ -52,27 +52,27 @@ const fn place(op: Unary) -> Option<usize> {
 /// LookupTables, each made when it is first wanted.
 #[derive(Debug, Default)]
 pub struct LookupTables {
-    functions: [OnceLock<Box<Results>>; KERNELS.len()],
-    slopes: [OnceLock<Box<Results>>; KERNELS.len()],
+    functions: [OnceLock<Box<F16Lut>>; KERNELS.len()],
+    slopes: [OnceLock<Box<F16Lut>>; KERNELS.len()],
 }
 
 impl LookupTables {
     /// A function of halves, where a table of it serves so many elements.
-    pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&Results> {
+    pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
         let place = place(op)?;
         table(&self.functions[place], isa, KERNELS[place].0, len)
     }
 
     /// The slope of a function of halves, likewise.
-    pub fn slope(&self, isa: Isa, op: Unary, len: usize) -> Option<&Results> {
+    pub fn slope(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
         let place = place(op)?;
         table(&self.slopes[place], isa, KERNELS[place].1?, len)
     }
 }
 
 /// The table of a function, unless it has more results than are asked for.
-fn table(found: &OnceLock<Box<Results>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&Results> {
-    (len >= HALVES).then(|| {
+fn table(found: &OnceLock<Box<F16Lut>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&F16Lut> {
+    (len >= F16_VALUES).then(|| {
         &**found.get_or_init(|| {
             let mut results: Box<[f32]> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
             kernel(isa, &mut results);

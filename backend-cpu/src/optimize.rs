@@ -16,9 +16,9 @@ use gradscale_core::{
 use half::f16;
 
 /// Elements of a part.
-const PART: usize = 1 << 14;
+const CHUNK_ELEMENTS: usize = 1 << 14;
 /// Elements that are updated at a time: they are still in the nearest cache when they are rounded.
-const BLOCK: usize = 1 << 10;
+const BLOCK_ELEMENTS: usize = 1 << 10;
 
 /// Part of a parameter.
 struct Slice<'a> {
@@ -32,10 +32,10 @@ impl Cpu {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
     pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &mut Memory) {
         // f64 holds the square of every f32, and the sum of 2^32 of them.
-        let parts: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(PART)).collect();
-        let cost = Cost::elements(parts.iter().map(|part| part.len()).sum());
-        let square = |part: usize| parts[part].iter().map(|&g| f64::from(g) * f64::from(g)).sum();
-        let squares: Vec<f64> = self.par_map(cost, parts.len(), square);
+        let chunks: Vec<&[f32]> = grads.iter().flat_map(|grad| grad.f32().chunks(CHUNK_ELEMENTS)).collect();
+        let cost = Cost::elements(chunks.iter().map(|chunk| chunk.len()).sum());
+        let square = |chunk: usize| chunks[chunk].iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+        let squares: Vec<f64> = self.par_map(cost, chunks.len(), square);
         // The sum of nothing is −0.
         norm.f32_mut()[0] = (0.0 + squares.iter().sum::<f64>()).sqrt() as f32;
     }
@@ -50,7 +50,7 @@ impl Cpu {
             |hyperparameter| table.hyperparameters[usize::from(hyperparameter.0)],
             norm.map(|norm| norm.f32()[0]),
         );
-        let mut slices: Vec<Slice<'_>> = params.iter_mut().flat_map(slices).collect();
+        let mut slices: Vec<Slice<'_>> = params.iter_mut().flat_map(split_param).collect();
         let cost = Cost::elements(slices.iter().map(|slice| slice.master.len()).sum());
         self.par_chunks_mut(cost, &mut slices, 1, |_, slices| {
             slices.iter_mut().for_each(|slice| self.update(p, &step, slice))
@@ -59,15 +59,15 @@ impl Cpu {
 
     fn update(&self, p: &Optimizer, step: &Step, slice: &mut Slice<'_>) {
         let Slice { master, grad, state, half } = slice;
-        let ([lr, coefficient, third, fourth], [most, _]) = (step.numbers(), p.limits());
-        let (most, decay) = (most.unwrap_or(f32::INFINITY), p.weight_decay());
-        for start in (0..master.len()).step_by(BLOCK) {
-            let range = start..master.len().min(start + BLOCK);
+        let ([lr, grad_factor, third, fourth], [max_grad, _]) = (step.numbers(), p.limits());
+        let (max_grad, decay) = (max_grad.unwrap_or(f32::INFINITY), p.weight_decay());
+        for start in (0..master.len()).step_by(BLOCK_ELEMENTS) {
+            let range = start..master.len().min(start + BLOCK_ELEMENTS);
             let (master, grad) = (&mut master[range.clone()], &grad[range.clone()]);
             let states = state.each_mut().map(|state| state.as_mut().map(|state| &mut state[range.clone()]));
             match p.rule() {
                 Rule::Sgd { momentum, nesterov } => {
-                    let step = Sgd { lr, momentum, nesterov, decay, most, coefficient };
+                    let step = Sgd { lr, momentum, nesterov, decay, max_grad, grad_factor };
                     match states {
                         [Some(state), _] => self.isa().sgd(master, grad, state, step),
                         _ => self.isa().sgd(master, grad, &mut self.zeroed_workspace(grad.len()), step),
@@ -76,29 +76,30 @@ impl Cpu {
                 Rule::Adam { beta, eps, decoupled, .. } => {
                     let [Some(first), Some(second)] = states else { panic!("Adam keeps two states") };
                     let correction = [third, fourth];
-                    let step = Adam { lr, beta, eps, correction, decay, decoupled, most, coefficient };
+                    let step = Adam { lr, beta, eps, correction, decay, decoupled, max_grad, grad_factor };
                     self.isa().adam(master, grad, [first, second], step);
                 }
                 Rule::Ema { .. } => self.isa().ema(master, grad, third),
             }
             if let Some(half) = half {
-                self.isa().narrow(master, &mut half[range]);
+                self.isa().f32_to_f16(master, &mut half[range]);
             }
         }
     }
 }
 
 /// Cuts a parameter into parts.
-fn slices<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Slice<'a>> {
+fn split_param<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Slice<'a>> {
     let len = param.len as usize;
     let [first, second] = &mut param.state;
-    let mut states = [first, second].map(|state| state.as_mut().map(|state| state.f32_mut()[..len].chunks_mut(PART)));
+    let mut states =
+        [first, second].map(|state| state.as_mut().map(|state| state.f32_mut()[..len].chunks_mut(CHUNK_ELEMENTS)));
     let mut halves = param.half.as_mut().map(|half| match &mut **half {
-        Memory::F16(half) => half[..len].chunks_mut(PART),
+        Memory::F16(half) => half[..len].chunks_mut(CHUNK_ELEMENTS),
         _ => panic!("copies of parameters are F16"),
     });
-    let masters = param.master.f32_mut()[..len].chunks_mut(PART);
-    masters.zip(param.grad.f32()[..len].chunks(PART)).map(move |(master, grad)| Slice {
+    let masters = param.master.f32_mut()[..len].chunks_mut(CHUNK_ELEMENTS);
+    masters.zip(param.grad.f32()[..len].chunks(CHUNK_ELEMENTS)).map(move |(master, grad)| Slice {
         master,
         grad,
         state: states.each_mut().map(|state| state.as_mut().and_then(Iterator::next)),

@@ -1,6 +1,6 @@
 //! Pooling and unpooling, one row of the result at a time.
 
-use crate::{Cpu, Memory, arch::Along, elementwise::load, threading::Cost};
+use crate::{Cpu, Memory, arch::RowWindows, elementwise::load, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Pool, PoolOp},
@@ -44,9 +44,9 @@ impl Shape {
     }
 
     /// Row `i` of the windows.
-    const fn along(&self, i: usize) -> Along {
+    const fn windows_of_row(&self, i: usize) -> RowWindows {
         let [channels, window, stride, pad] = [self.x[3], self.window[1], self.stride[1], self.pad[1]];
-        Along { channels, window, stride, pad, offset: i * window }
+        RowWindows { channels, window, stride, pad, offset: i * window }
     }
 
     /// Each window reads all its places.
@@ -87,7 +87,7 @@ impl Cpu {
                 for i in 0..shape.window[0] {
                     if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
                         load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
-                        self.isa().largest(&line, best, at, shape.along(i));
+                        self.isa().max_pool_row(&line, best, at, shape.windows_of_row(i));
                     }
                 }
             }
@@ -147,7 +147,7 @@ impl Cpu {
             let start = (image * shape.y[1] + p) * line.len();
             load(self.isa(), x, start, line);
             if let Some(at) = at {
-                self.isa().scatter(line, &at[start..start + line.len()], sums, shape.along(i));
+                self.isa().scatter_row(line, &at[start..start + line.len()], sums, shape.windows_of_row(i));
                 continue;
             }
             for (q, values) in line.chunks_exact(channels).enumerate() {
@@ -167,7 +167,7 @@ impl Cpu {
         for i in 0..shape.window[0] {
             if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
                 load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);
-                self.isa().chosen(line, at, values, shape.along(i));
+                self.isa().gather_row(line, at, values, shape.windows_of_row(i));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Cpu,
-    arch::Values,
+    arch::StoreInput,
     epilogue::{BLOCK, Block, Epilogue, Part, dense_part, merged},
     threading::Cost,
 };
@@ -80,7 +80,7 @@ impl Cpu {
         let epilogue = Epilogue::between(from, to, detail, self.isa());
         let (cost, part) = (Cost::elements(len), dense_part(len));
         let rows = match x {
-            Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(Values::F32(x))),
+            Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(StoreInput::F32(x))),
             Slice::F16(_) => {
                 y.each(self, cost, part, epilogue.dense(len, |start, [out]| self.load_slice(x, start, out)))
             }
@@ -125,7 +125,7 @@ impl Cpu {
     fn load_slice(&self, x: Slice<'_>, start: usize, out: &mut [f32]) {
         match x {
             Slice::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),
-            Slice::F16(x) => self.isa().widen(&x[start..start + out.len()], out),
+            Slice::F16(x) => self.isa().f16_to_f32(&x[start..start + out.len()], out),
         }
     }
 }

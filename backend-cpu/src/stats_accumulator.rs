@@ -5,7 +5,7 @@
 
 use crate::{
     Isa,
-    arch::{Limits, Pass, Values},
+    arch::{FusedStoreParams, StoreInput, Thresholds},
 };
 use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
 use half::f16;
@@ -14,7 +14,7 @@ use half::f16;
 const BLOCK: usize = 4096;
 
 /// Where counters begin.
-const LIMITS: Limits = Limits {
+const THRESHOLDS: Thresholds = Thresholds {
     flush: Convention::FP16.flush_end(),
     subnormal: Convention::FP16.subnormal_end(),
     overflow: Convention::FP16.overflow_start(),
@@ -44,35 +44,41 @@ impl Seen {
             return;
         }
         for block in values.chunks(BLOCK) {
-            let seen = isa.count(block, LIMITS);
+            let seen = isa.count_values(block, THRESHOLDS);
             if self.add(block.len(), seen) {
                 if self.detail >= Detail::Full {
-                    isa.histogram(block, Convention::FP16.key_constant(), &mut self.bins);
+                    isa.add_to_histogram(block, Convention::FP16.key_constant(), &mut self.bins);
                 }
             } else {
                 self.observe_with_core(block, self.detail.min(Detail::Full));
             }
             if self.detail == Detail::Moments {
-                isa.moments(block, &mut self.sums);
+                isa.add_moments(block, &mut self.sums);
             }
         }
     }
 
     /// Writes values times a factor as halves and adds what these see, in one pass. If that cannot be done nothing is added.
-    pub fn store(&mut self, isa: Isa, values: Values<'_>, factor: f32, y: &mut [f16]) -> bool {
-        let pass = Pass { factor, detail: self.detail, limits: LIMITS, key: Convention::FP16.key_constant() };
-        let seen = isa.store(values, pass, y, &mut self.bins, &mut self.sums);
+    pub fn store(&mut self, isa: Isa, values: StoreInput<'_>, factor: f32, y: &mut [f16]) -> bool {
+        let params = FusedStoreParams {
+            factor,
+            detail: self.detail,
+            thresholds: THRESHOLDS,
+            key_constant: Convention::FP16.key_constant(),
+        };
+        let seen = isa.store_fused(values, params, y, &mut self.bins, &mut self.sums);
         seen.is_some_and(|seen| self.detail == Detail::None || self.add(values.len(), seen))
     }
 
     /// Adds counters of so many values; not if one of them overflows.
-    fn add(&mut self, len: usize, [zeros, small, low, most]: [u32; 4]) -> bool {
-        if most >= LIMITS.overflow {
+    fn add(&mut self, len: usize, [zeros, below_flush, below_normal, max_bits]: [u32; 4]) -> bool {
+        if max_bits >= THRESHOLDS.overflow {
             return false;
         }
-        let new = [len as u64, zeros.into(), 0, 0, (small - zeros).into(), 0, (low - small).into()];
+        let new =
+            [len as u64, zeros.into(), 0, 0, (below_flush - zeros).into(), 0, (below_normal - below_flush).into()];
         self.counts.iter_mut().zip(new).for_each(|(count, new)| *count += new);
-        self.amax = self.amax.max(most);
+        self.amax = self.amax.max(max_bits);
         true
     }
 

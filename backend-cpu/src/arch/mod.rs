@@ -23,11 +23,11 @@ mod store_input;
 #[cfg(test)]
 mod tests;
 
-pub use loops::{Adam, Along, Limits, Pass, Sgd};
+pub use loops::{Adam, FusedStoreParams, RowWindows, Sgd, Thresholds};
 #[cfg(target_arch = "x86_64")]
-use microkernel::Reading;
-pub use microkernel::{LANES, Rows, Run, Shape, Tile, even};
-pub use store_input::{HALVES, Results, Values};
+use microkernel::LoadMode;
+pub use microkernel::{F16Rows, KSegment, LANES, MicroKernelArgs, TileShape, balanced_tile_height};
+pub use store_input::{F16_VALUES, F16Lut, StoreInput};
 
 use core::fmt;
 use gradscale_core::stats::BINS;
@@ -104,7 +104,7 @@ impl fmt::Display for Isa {
 }
 
 impl Isa {
-    const fn shape(self) -> Shape {
+    const fn tile_shape(self) -> TileShape {
         match self {
             Self::Portable => portable::SHAPE,
             #[cfg(target_arch = "x86_64")]
@@ -129,55 +129,55 @@ impl Isa {
 
     /// Columns of the widest tile: a multiple of [`LANES`].
     pub(crate) const fn tile_columns(self) -> usize {
-        self.shape().columns()
+        self.tile_shape().columns()
     }
 
     /// Lanes of a vector.
     pub(crate) const fn lanes(self) -> usize {
-        self.shape().lanes
+        self.tile_shape().lanes
     }
 
     /// Rows of the largest tile with so many columns.
     pub(crate) const fn tile_rows(self, columns: usize) -> usize {
-        self.shape().rows(columns)
+        self.tile_shape().rows(columns)
     }
 
     /// Adds a product to tiles of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
     /// terms in the order of k, with one rounding each where the instruction set has a fused multiply-add, else two.
     #[inline]
-    pub(crate) fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+    pub(crate) fn accumulate_tile(self, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
         match self {
-            Self::Portable => portable::tile(tile, acc, acc_row),
+            Self::Portable => portable::accumulate_tile(tile, acc, acc_row),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(token) => token.tile(tile, acc, acc_row),
+            Self::Avx2(token) => token.accumulate_tile(tile, acc, acc_row),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.tile(tile, acc, acc_row),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.accumulate_tile(tile, acc, acc_row),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon(token) => token.tile(tile, acc, acc_row),
+            Self::Neon(token) => token.accumulate_tile(tile, acc, acc_row),
             #[cfg(target_feature = "simd128")]
-            Self::Simd128(token) => token.tile(tile, acc, acc_row),
+            Self::Simd128(token) => token.accumulate_tile(tile, acc, acc_row),
         }
     }
 
     /// Whether there are kernels for short rows of halves that meet so many columns: where lanes are widened as they are loaded.
-    pub(crate) const fn converts_rows(self, columns: usize) -> bool {
-        self.widens_lanes() && columns <= self.tile_columns()
+    pub(crate) const fn has_f16_row_kernels(self, columns: usize) -> bool {
+        self.loads_f16_directly() && columns <= self.tile_columns()
     }
 
     /// Sums of short rows of halves, whatever was in their place; whether there are kernels for them. Conversions pass through
-    /// `near`, which has room for the rows of a tile.
+    /// `converted`, which has room for the rows of a tile.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are none"))]
-    pub(crate) fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) -> bool {
+    pub(crate) fn multiply_f16_rows(self, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) -> bool {
         match self {
             Self::Portable => false,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => {
-                token.rows(rows, acc, near);
+                token.multiply_f16_rows(rows, acc, converted);
                 true
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(token) | Self::Amx(amx::Amx(token)) => {
-                token.rows(rows, acc, near);
+                token.multiply_f16_rows(rows, acc, converted);
                 true
             }
             #[cfg(target_arch = "aarch64")]
@@ -189,23 +189,23 @@ impl Isa {
 
     /// Halves as f32, exactly.
     #[inline]
-    pub(crate) fn widen(self, x: &[f16], y: &mut [f32]) {
+    pub(crate) fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());
         match self {
-            Self::Portable => portable::widen(x, y),
+            Self::Portable => portable::f16_to_f32(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(token) => token.widen(x, y),
+            Self::Avx2(token) => token.f16_to_f32(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.widen(x, y),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.f16_to_f32(x, y),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon(token) => token.widen(x, y),
+            Self::Neon(token) => token.f16_to_f32(x, y),
             #[cfg(target_feature = "simd128")]
-            Self::Simd128(token) => token.widen(x, y),
+            Self::Simd128(token) => token.f16_to_f32(x, y),
         }
     }
 
     /// Whether lanes are loaded from halves as fast as from f32.
-    pub(crate) const fn widens_lanes(self) -> bool {
+    pub(crate) const fn loads_f16_directly(self) -> bool {
         match self {
             Self::Portable => false,
             #[cfg(target_arch = "x86_64")]
@@ -219,57 +219,57 @@ impl Isa {
 
     /// f32 as halves, to nearest even.
     #[inline]
-    pub(crate) fn narrow(self, x: &[f32], y: &mut [f16]) {
+    pub(crate) fn f32_to_f16(self, x: &[f32], y: &mut [f16]) {
         assert_eq!(x.len(), y.len());
         match self {
-            Self::Portable => portable::narrow(x, y),
+            Self::Portable => portable::f32_to_f16(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(token) => token.narrow(x, y),
+            Self::Avx2(token) => token.f32_to_f16(x, y),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.narrow(x, y),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.f32_to_f16(x, y),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon(token) => token.narrow(x, y),
+            Self::Neon(token) => token.f32_to_f16(x, y),
             #[cfg(target_feature = "simd128")]
-            Self::Simd128(token) => token.narrow(x, y),
+            Self::Simd128(token) => token.f32_to_f16(x, y),
         }
     }
 
     /// The results of halves.
     #[inline]
-    pub(crate) fn look_up(self, results: &Results, x: &[f16], y: &mut [f32]) {
+    pub(crate) fn apply_lut(self, lut: &F16Lut, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());
-        let mut one_by_one = || x.iter().zip(&mut *y).for_each(|(x, y)| *y = results[usize::from(x.to_bits())]);
+        let mut apply_scalar = || x.iter().zip(&mut *y).for_each(|(x, y)| *y = lut[usize::from(x.to_bits())]);
         match self {
-            Self::Portable => one_by_one(),
+            Self::Portable => apply_scalar(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => one_by_one(),
+            Self::Avx2(_) => apply_scalar(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.look_up(results, x, y),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => token.apply_lut(lut, x, y),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon(_) => one_by_one(),
+            Self::Neon(_) => apply_scalar(),
             #[cfg(target_feature = "simd128")]
-            Self::Simd128(_) => one_by_one(),
+            Self::Simd128(_) => apply_scalar(),
         }
     }
 
     /// Writes at most 4096 values times a factor as halves and observes them, in one pass, where the instruction set has
-    /// such a one: adds to a histogram and to the sums of [`Isa::moments`] as far as the detail goes, and returns what
-    /// [`Isa::count`] does. Where a value overflows, all is written but nothing added.
+    /// such a one: adds to a histogram and to the sums of [`Isa::add_moments`] as far as the detail goes, and returns what
+    /// [`Isa::count_values`] does. Where a value overflows, all is written but nothing added.
     /// None of results where they are looked up one by one.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has such a pass"))]
     #[inline]
-    pub(crate) fn store(
-        self, x: Values<'_>, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    pub(crate) fn store_fused(
+        self, x: StoreInput<'_>, params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
     ) -> Option<[u32; 4]> {
         match self {
             Self::Portable => None,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => match x {
-                Values::F32(x) => Some(token.store(x, pass, y, bins, sums)),
-                Values::Results(..) => None,
+                StoreInput::F32(x) => Some(token.store_fused(x, params, y, bins, sums)),
+                StoreInput::Lut(..) => None,
             },
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => Some(token.store(x, pass, y, bins, sums)),
+            Self::Avx512(token) | Self::Amx(amx::Amx(token)) => Some(token.store_fused(x, params, y, bins, sums)),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => None,
             #[cfg(target_feature = "simd128")]

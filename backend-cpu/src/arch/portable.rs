@@ -1,21 +1,32 @@
 //! The definition of every kernel, in plain Rust.
 
-use super::{Shape, Tile};
+use super::{MicroKernelArgs, TileShape};
 use half::f16;
 
 /// Any shape would do.
-pub const SHAPE: Shape = Shape { lanes: 16, vectors: 4, accumulators: 24 };
+pub const SHAPE: TileShape = TileShape { lanes: 16, vectors: 4, accumulators: 24 };
 
-pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    let Tile { a, a_row, a_step, b, b_step, runs, rows, columns, fresh, ahead: _ } = *tile;
-    if fresh {
+pub fn accumulate_tile(tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+    let MicroKernelArgs {
+        a,
+        a_row_stride,
+        a_k_stride,
+        b,
+        b_k_stride,
+        k_segments,
+        rows,
+        columns,
+        overwrite,
+        prefetch: _,
+    } = *tile;
+    if overwrite {
         (0..rows).for_each(|r| acc[r * acc_row..][..columns].fill(0.0));
     }
-    for run in runs {
+    for run in k_segments {
         for k in 0..run.depth {
-            let b = &b[(run.b + k) * b_step..][..columns];
+            let b = &b[(run.b + k) * b_k_stride..][..columns];
             for r in 0..rows {
-                let a = a[run.a + r * a_row + k * a_step];
+                let a = a[run.a + r * a_row_stride + k * a_k_stride];
                 for (acc, &b) in acc[r * acc_row..][..columns].iter_mut().zip(b) {
                     // No `mul_add`: without the instruction it is a call.
                     *acc += a * b;
@@ -26,7 +37,7 @@ pub fn tile(tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
 }
 
 /// What core's casts do, without branches, so that the compiler makes vectors of it.
-pub fn widen(x: &[f16], y: &mut [f32]) {
+pub fn f16_to_f32(x: &[f16], y: &mut [f32]) {
     for (x, y) in x.iter().zip(y) {
         let bits = u32::from(x.to_bits());
         let (sign, digits) = ((bits & 0x8000) << 16, (bits & 0x7FFF) << 13);
@@ -39,7 +50,7 @@ pub fn widen(x: &[f16], y: &mut [f32]) {
 }
 
 /// The same back, to nearest even.
-pub fn narrow(x: &[f32], y: &mut [f16]) {
+pub fn f32_to_f16(x: &[f32], y: &mut [f16]) {
     for (x, y) in x.iter().zip(y) {
         let size = x.to_bits() & 0x7FFF_FFFF;
         // Half a step less one, and the last digit that stays: more than half carries, and a tie where that digit is odd.

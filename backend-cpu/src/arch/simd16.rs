@@ -9,54 +9,54 @@ use core::{
 use half::f16;
 
 /// What formulas are made of: lanes, or one number of those that are too few for them.
-pub trait Number: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
+pub trait Arithmetic: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
 
-impl<N: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>> Number for N {}
+impl<N: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>> Arithmetic for N {}
 
 /// A vector of sixteen f32.
-pub trait Lanes: Number {
+pub trait F32x16: Arithmetic {
     fn splat(x: f32) -> Self;
     fn load(x: &[f32; LANES]) -> Self;
     /// Halves, exactly.
-    fn widen(x: &[f16; LANES]) -> Self;
+    fn from_f16(x: &[f16; LANES]) -> Self;
     fn store(self, y: &mut [f32; LANES]);
 }
 
 /// What lanes are loaded from.
 pub trait Element: Copy {
-    fn lanes<V: Lanes>(x: &[Self; LANES]) -> V;
-    fn number(self) -> f32;
+    fn load16<V: F32x16>(x: &[Self; LANES]) -> V;
+    fn to_scalar(self) -> f32;
 }
 
 impl Element for f32 {
     #[inline(always)]
-    fn lanes<V: Lanes>(x: &[Self; LANES]) -> V {
+    fn load16<V: F32x16>(x: &[Self; LANES]) -> V {
         V::load(x)
     }
 
     #[inline(always)]
-    fn number(self) -> f32 {
+    fn to_scalar(self) -> f32 {
         self
     }
 }
 
 impl Element for f16 {
     #[inline(always)]
-    fn lanes<V: Lanes>(x: &[Self; LANES]) -> V {
-        V::widen(x)
+    fn load16<V: F32x16>(x: &[Self; LANES]) -> V {
+        V::from_f16(x)
     }
 
     #[inline(always)]
-    fn number(self) -> f32 {
+    fn to_scalar(self) -> f32 {
         self.to_f32()
     }
 }
 
 /// Sixteen numbers for which the compiler finds vectors.
 #[derive(Clone, Copy)]
-pub struct Plain([f32; LANES]);
+pub struct PortableF32x16([f32; LANES]);
 
-impl Lanes for Plain {
+impl F32x16 for PortableF32x16 {
     #[inline(always)]
     fn splat(x: f32) -> Self {
         Self([x; LANES])
@@ -68,7 +68,7 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn widen(x: &[f16; LANES]) -> Self {
+    fn from_f16(x: &[f16; LANES]) -> Self {
         Self(x.map(f16::to_f32))
     }
 
@@ -79,9 +79,9 @@ impl Lanes for Plain {
 }
 
 /// An operation in each lane.
-macro_rules! plain {
+macro_rules! portable_ops {
     ($($trait:ident $name:ident)*) => {
-        $(impl $trait for Plain {
+        $(impl $trait for PortableF32x16 {
             type Output = Self;
 
             #[inline(always)]
@@ -92,4 +92,4 @@ macro_rules! plain {
     };
 }
 
-plain!(Add add Sub sub Mul mul);
+portable_ops!(Add add Sub sub Mul mul);

@@ -5,24 +5,24 @@ use core::ops::Range;
 use half::f16;
 
 /// Bits that a half may have.
-pub const HALVES: usize = 1 << 16;
+pub const F16_VALUES: usize = 1 << 16;
 
 /// What the bits of every half lead to.
-pub type Results = [f32; HALVES];
+pub type F16Lut = [f32; F16_VALUES];
 
 /// Values that lie in memory.
 #[derive(Clone, Copy, Debug)]
-pub enum Values<'a> {
+pub enum StoreInput<'a> {
     F32(&'a [f32]),
     /// The results of halves.
-    Results(&'a Results, &'a [f16]),
+    Lut(&'a F16Lut, &'a [f16]),
 }
 
-impl Values<'_> {
+impl StoreInput<'_> {
     pub const fn len(&self) -> usize {
         match self {
             Self::F32(x) => x.len(),
-            Self::Results(_, x) => x.len(),
+            Self::Lut(_, x) => x.len(),
         }
     }
 
@@ -30,7 +30,7 @@ impl Values<'_> {
     pub fn range(&self, range: Range<usize>) -> Self {
         match *self {
             Self::F32(x) => Self::F32(&x[range]),
-            Self::Results(results, x) => Self::Results(results, &x[range]),
+            Self::Lut(lut, x) => Self::Lut(lut, &x[range]),
         }
     }
 
@@ -38,7 +38,7 @@ impl Values<'_> {
     pub fn read(&self, isa: Isa, out: &mut [f32]) {
         match *self {
             Self::F32(x) => out.copy_from_slice(x),
-            Self::Results(results, x) => isa.look_up(results, x, out),
+            Self::Lut(lut, x) => isa.apply_lut(lut, x, out),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use super::{Isa, LANES, Limits, Pass, Rows, Run, Tile, Values, simd16::Element};
+use super::{
+    F16Rows, FusedStoreParams, Isa, KSegment, LANES, MicroKernelArgs, StoreInput, Thresholds, simd16::Element,
+};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
     format::Format,
@@ -42,7 +44,7 @@ fn casts_are_those_of_core_bit_for_bit() {
         for len in [1, 3, 7, 13, 61] {
             for (x, want) in halves.chunks(len).zip((0..=u16::MAX).collect::<Vec<_>>().chunks(len)) {
                 let mut y = vec![0f32; x.len()];
-                isa.widen(x, &mut y);
+                isa.f16_to_f32(x, &mut y);
                 for (y, &bits) in y.iter().zip(want) {
                     assert_eq!(y.to_bits(), Format::FP16.decode(bits.into()).to_bits(), "{isa}: half {bits:#06x}");
                 }
@@ -50,7 +52,7 @@ fn casts_are_those_of_core_bit_for_bit() {
         }
         for (x, want) in floats.chunks(1003).zip(down.chunks(1003)) {
             let mut y = vec![f16::ZERO; x.len()];
-            isa.narrow(x, &mut y);
+            isa.f32_to_f16(x, &mut y);
             for ((x, y), &want) in x.iter().zip(y).zip(want) {
                 assert_eq!(y.to_bits(), want, "{isa}: f32 {:#010x}", x.to_bits());
             }
@@ -66,47 +68,57 @@ fn tiles_of_every_size() {
         for columns in 1..=isa.tile_columns() {
             // One tile, and several.
             for rows in 1..=2 * isa.tile_rows(columns) + 1 {
-                let (depth, b_step, acc_row) = (5, columns + GAP, columns + GAP);
+                let (depth, b_k_stride, acc_row) = (5, columns + GAP, columns + GAP);
                 let mut next = random((columns * 64 + rows) as u64);
                 let mut small = || (next() % 17) as f32 - 8.0;
                 let a: Vec<f32> = (0..2 * rows * depth).map(|_| small()).collect();
                 // Two runs of steps; NaN lies between the rows of b.
-                let mut b: Vec<f32> = (0..2 * depth * b_step + LANES).map(|_| small()).collect();
-                b.chunks_mut(b_step).flat_map(|row| row.get_mut(columns..)).for_each(|gap| gap.fill(f32::NAN));
+                let mut b: Vec<f32> = (0..2 * depth * b_k_stride + LANES).map(|_| small()).collect();
+                b.chunks_mut(b_k_stride).flat_map(|row| row.get_mut(columns..)).for_each(|gap| gap.fill(f32::NAN));
                 let mut acc: Vec<f32> = (0..rows * acc_row).map(|_| small()).collect();
                 acc.truncate((rows - 1) * acc_row + columns);
-                let runs = [
-                    Run { a: 0, b: 0, depth },
-                    Run { a: rows * depth, b: depth, depth: depth - 1 },
-                    Run { a: 0, b: 0, depth: 0 },
+                let k_segments = [
+                    KSegment { a: 0, b: 0, depth },
+                    KSegment { a: rows * depth, b: depth, depth: depth - 1 },
+                    KSegment { a: 0, b: 0, depth: 0 },
                 ];
-                let fresh = rows % 2 == 0;
+                let overwrite = rows % 2 == 0;
                 let mut want = acc.clone();
-                if fresh {
+                if overwrite {
                     want.chunks_mut(acc_row).for_each(|row| row[..columns].fill(0.0));
                 }
-                for run in runs {
+                for run in k_segments {
                     for k in 0..run.depth {
                         for r in 0..rows {
                             for c in 0..columns {
-                                want[r * acc_row + c] += a[run.a + r * depth + k] * b[(run.b + k) * b_step + c];
+                                want[r * acc_row + c] += a[run.a + r * depth + k] * b[(run.b + k) * b_k_stride + c];
                             }
                         }
                     }
                 }
                 // The last row of b as short as it may be, then with room behind it, then with something to ask for.
-                let (short, halves) = ((2 * depth - 1) * b_step + columns, vec![f16::ONE; rows * depth]);
-                for (b, ahead) in [(&b[..short], &[][..]), (&b, &[]), (&b, &halves)] {
-                    let tile =
-                        Tile { a: &a, a_row: depth, a_step: 1, b, b_step, runs: &runs, rows, columns, fresh, ahead };
+                let (short, halves) = ((2 * depth - 1) * b_k_stride + columns, vec![f16::ONE; rows * depth]);
+                for (b, prefetch) in [(&b[..short], &[][..]), (&b, &[]), (&b, &halves)] {
+                    let tile = MicroKernelArgs {
+                        a: &a,
+                        a_row_stride: depth,
+                        a_k_stride: 1,
+                        b,
+                        b_k_stride,
+                        k_segments: &k_segments,
+                        rows,
+                        columns,
+                        overwrite,
+                        prefetch,
+                    };
                     let mut acc = acc.clone();
-                    isa.tile(&tile, &mut acc, acc_row);
+                    isa.accumulate_tile(&tile, &mut acc, acc_row);
                     assert_eq!(
                         acc,
                         want,
                         "{isa}: {rows} × {columns}, {} behind b, {} ahead",
                         b.len() - short,
-                        ahead.len()
+                        prefetch.len()
                     );
                 }
             }
@@ -118,23 +130,23 @@ fn tiles_of_every_size() {
 #[test]
 fn rows_of_halves() {
     for isa in Isa::available() {
-        for columns in (1..=isa.tile_columns()).filter(|&columns| isa.converts_rows(columns)) {
+        for columns in (1..=isa.tile_columns()).filter(|&columns| isa.has_f16_row_kernels(columns)) {
             let height = isa.tile_rows(columns);
-            for (rows, depth) in [(1, 1), (height, 5), (2 * height + 1, 27), (height + 3, Rows::DEPTH)] {
+            for (rows, depth) in [(1, 1), (height, 5), (2 * height + 1, 27), (height + 3, F16Rows::MAX_K)] {
                 let mut next = random((columns * 64 + rows) as u64);
                 let mut small = || (next() % 17) as f32 - 8.0;
                 let a: Vec<f16> = (0..rows * depth).map(|_| f16::from_f32(small())).collect();
                 // NaN behind the columns of b.
-                let b_step = columns.next_multiple_of(LANES);
-                let mut b: Vec<f32> = (0..depth * b_step).map(|_| small()).collect();
-                b.chunks_mut(b_step).for_each(|row| row[columns..].fill(f32::NAN));
-                let run = [Run { a: 0, b: 0, depth }];
-                let halves = Rows { a: &a, b: &b, b_step, run, columns };
-                let (mut acc, mut near) = (vec![f32::NAN; rows * columns], vec![f32::NAN; height * depth]);
-                assert!(isa.rows(&halves, &mut acc, &mut near), "{isa}");
+                let b_k_stride = columns.next_multiple_of(LANES);
+                let mut b: Vec<f32> = (0..depth * b_k_stride).map(|_| small()).collect();
+                b.chunks_mut(b_k_stride).for_each(|row| row[columns..].fill(f32::NAN));
+                let run = [KSegment { a: 0, b: 0, depth }];
+                let halves = F16Rows { a: &a, b: &b, b_k_stride, run, columns };
+                let (mut acc, mut converted) = (vec![f32::NAN; rows * columns], vec![f32::NAN; height * depth]);
+                assert!(isa.multiply_f16_rows(&halves, &mut acc, &mut converted), "{isa}");
                 for (r, row) in acc.chunks(columns).enumerate() {
                     for (c, &sum) in row.iter().enumerate() {
-                        let want: f32 = (0..depth).map(|k| a[r * depth + k].to_f32() * b[k * b_step + c]).sum();
+                        let want: f32 = (0..depth).map(|k| a[r * depth + k].to_f32() * b[k * b_k_stride + c]).sum();
                         assert_eq!(sum, want, "{isa}: {rows} × {columns} of {depth}, at {r}, {c}");
                     }
                 }
@@ -150,27 +162,40 @@ fn tiles_stay_inside() {
     for isa in Isa::available() {
         let columns = isa.tile_columns();
         let (a, b) = (vec![1.0; 8], vec![1.0; 4 * columns]);
-        let tile = |run: Run| {
-            let (runs, fresh) = (&[run], false);
-            let (b_step, ahead) = (columns, &[]);
-            let tile = Tile { a: &a, a_row: 4, a_step: 1, b: &b, b_step, runs, rows: 2, columns, fresh, ahead };
-            let mut acc = vec![0.0; 2 * columns];
-            std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.tile(&tile, &mut acc, columns)))
-        };
-        assert!(tile(Run { a: 0, b: 0, depth: 4 }).is_ok());
-        for (a, b, depth) in [(1, 0, 4), (0, 1, 4), (0, 0, 5), (usize::MAX, 0, 2), (0, usize::MAX, 2)] {
-            assert!(tile(Run { a, b, depth }).is_err(), "{isa}: {a}, {b}, {depth}");
-        }
-        if isa.converts_rows(columns) {
-            let rows = |[start, halves, depth, near]: [usize; 4]| {
-                let (halves, run) = (vec![f16::ONE; halves], [Run { a: start, b: 0, depth }]);
-                let rows = Rows { a: &halves, b: &b, b_step: columns, run, columns };
-                let (mut acc, mut near) = (vec![0.0; 2 * columns], vec![0.0; near]);
-                std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.rows(&rows, &mut acc, &mut near)))
+        let tile = |run: KSegment| {
+            let (k_segments, overwrite) = (&[run], false);
+            let (b_k_stride, prefetch) = (columns, &[]);
+            let tile = MicroKernelArgs {
+                a: &a,
+                a_row_stride: 4,
+                a_k_stride: 1,
+                b: &b,
+                b_k_stride,
+                k_segments,
+                rows: 2,
+                columns,
+                overwrite,
+                prefetch,
             };
-            let near = 5 * isa.tile_rows(columns);
-            assert!(rows([0, 8, 4, near]).is_ok());
-            for sizes in [[0, 7, 4, near], [0, 10, 5, near], [0, 8, 4, 7], [1, 8, 4, near]] {
+            let mut acc = vec![0.0; 2 * columns];
+            std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| isa.accumulate_tile(&tile, &mut acc, columns)))
+        };
+        assert!(tile(KSegment { a: 0, b: 0, depth: 4 }).is_ok());
+        for (a, b, depth) in [(1, 0, 4), (0, 1, 4), (0, 0, 5), (usize::MAX, 0, 2), (0, usize::MAX, 2)] {
+            assert!(tile(KSegment { a, b, depth }).is_err(), "{isa}: {a}, {b}, {depth}");
+        }
+        if isa.has_f16_row_kernels(columns) {
+            let rows = |[start, halves, depth, converted]: [usize; 4]| {
+                let (halves, run) = (vec![f16::ONE; halves], [KSegment { a: start, b: 0, depth }]);
+                let rows = F16Rows { a: &halves, b: &b, b_k_stride: columns, run, columns };
+                let (mut acc, mut converted) = (vec![0.0; 2 * columns], vec![0.0; converted]);
+                std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+                    isa.multiply_f16_rows(&rows, &mut acc, &mut converted)
+                }))
+            };
+            let converted = 5 * isa.tile_rows(columns);
+            assert!(rows([0, 8, 4, converted]).is_ok());
+            for sizes in [[0, 7, 4, converted], [0, 10, 5, converted], [0, 8, 4, 7], [1, 8, 4, converted]] {
                 assert!(rows(sizes).is_err(), "{isa}: {sizes:?}");
             }
         }
@@ -181,7 +206,7 @@ fn tiles_stay_inside() {
 #[test]
 fn loops_give_the_same_bits() {
     let x = floats(4001, 1);
-    let near: Vec<f32> = x.iter().map(|x| x % 16.0).collect();
+    let converted: Vec<f32> = x.iter().map(|x| x % 16.0).collect();
     let of = |isa: Isa| {
         let mut all: Vec<Vec<f32>> = Vec::new();
         let functions: [fn(Isa, &mut [f32]); 10] = [
@@ -197,20 +222,20 @@ fn loops_give_the_same_bits() {
             Isa::ln,
         ];
         for function in functions {
-            for x in [&x, &near] {
+            for x in [&x, &converted] {
                 let mut out = x.clone();
                 function(isa, &mut out);
                 all.push(out);
             }
         }
-        let mut out = near.iter().map(|x| x.abs() + 0.01).collect::<Vec<_>>();
+        let mut out = converted.iter().map(|x| x.abs() + 0.01).collect::<Vec<_>>();
         isa.pow(&mut out, -0.75, |x| x.powf(-0.75));
         all.push(out);
-        let mut out = near.clone();
+        let mut out = converted.clone();
         isa.dropout(&mut out, 0.75, 3, 1 << 40 | 5, u32::MAX - 4002);
         all.push(out);
         let mut sums = [0f64; 4];
-        isa.moments(&near, &mut sums);
+        isa.add_moments(&converted, &mut sums);
         let sums = sums.iter().flat_map(|sum| [(sum.to_bits() >> 32) as u32, sum.to_bits() as u32]);
         let bits = |value: &f32| if value.is_nan() { u32::MAX } else { value.to_bits() };
         all.iter().flatten().map(bits).chain(sums).collect::<Vec<_>>()
@@ -288,7 +313,7 @@ fn norms_give_the_same_bits() {
 #[test]
 fn counters_are_those_of_core() {
     let convention = Convention::FP16;
-    let limits = Limits {
+    let thresholds = Thresholds {
         flush: convention.flush_end(),
         subnormal: convention.subnormal_end(),
         overflow: convention.overflow_start(),
@@ -298,13 +323,13 @@ fn counters_are_those_of_core() {
         for len in [0, 1, 15, 16, 17, 100, 4096, 70_001] {
             let mut row = Stats::new(convention, 0, Detail::Full);
             row.observe(&values[..len]);
-            let [zeros, small, low, most] = isa.count(&values[..len], limits);
+            let [zeros, below_flush, below_normal, max_bits] = isa.count_values(&values[..len], thresholds);
             let counts = row.counts();
-            let got = [zeros, small - zeros, low - small, most];
+            let got = [zeros, below_flush - zeros, below_normal - below_flush, max_bits];
             let want = [counts.zeros as u32, counts.flushed as u32, counts.subnormal as u32, counts.amax.to_bits()];
             assert_eq!(got, want, "{isa}: {len}");
             let mut bins = [0; 256];
-            isa.histogram(&values[..len], convention.key_constant(), &mut bins);
+            isa.add_to_histogram(&values[..len], convention.key_constant(), &mut bins);
             assert_eq!(Some(&bins[..]), row.bins().map(|bins| &bins[..]), "{isa}: {len}");
         }
     }
@@ -312,9 +337,9 @@ fn counters_are_those_of_core() {
 
 /// One pass does what passes of their own do, where there is one: of values near each other, of all exponents, of zeros.
 #[test]
-fn one_pass_is_many() {
+fn fused_store_equals_separate_passes() {
     let convention = Convention::FP16;
-    let limits = Limits {
+    let thresholds = Thresholds {
         flush: convention.flush_end(),
         subnormal: convention.subnormal_end(),
         overflow: convention.overflow_start(),
@@ -333,20 +358,22 @@ fn one_pass_is_many() {
         for (factor, detail) in
             [(1.0, Detail::None), (0.5, Detail::Counts), (8192.0, Detail::Full), (0.25, Detail::Moments)]
         {
-            let pass = Pass { factor, detail, limits, key: convention.key_constant() };
+            let params = FusedStoreParams { factor, detail, thresholds, key_constant: convention.key_constant() };
             let (mut y, mut bins, mut sums) = (vec![f16::ZERO; len], [7; 256], [0.5; 4]);
-            let Some(seen) = isa.store(Values::F32(x), pass, &mut y, &mut bins, &mut sums) else { continue };
+            let Some(seen) = isa.store_fused(StoreInput::F32(x), params, &mut y, &mut bins, &mut sums) else {
+                continue;
+            };
             let mut values = x.to_vec();
             isa.map(&mut values, |x| x * factor);
             let (mut want, mut want_bins, mut want_sums) = (vec![f16::ZERO; len], [7; 256], [0.5; 4]);
-            isa.narrow(&values, &mut want);
-            let counts = if detail >= Detail::Counts { isa.count(&values, limits) } else { [0; 4] };
-            if counts[3] < limits.overflow {
+            isa.f32_to_f16(&values, &mut want);
+            let counts = if detail >= Detail::Counts { isa.count_values(&values, thresholds) } else { [0; 4] };
+            if counts[3] < thresholds.overflow {
                 if detail >= Detail::Full {
-                    isa.histogram(&values, pass.key, &mut want_bins);
+                    isa.add_to_histogram(&values, params.key_constant, &mut want_bins);
                 }
                 if detail >= Detail::Moments {
-                    isa.moments(&values, &mut want_sums);
+                    isa.add_moments(&values, &mut want_sums);
                 }
             }
             let bits = |y: &[f16]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();

@@ -15,7 +15,7 @@
 use super::{Shape, direct::WEIGHTS};
 use crate::{
     Cpu, Memory,
-    arch::{LANES, Run, Tile},
+    arch::{KSegment, LANES, MicroKernelArgs},
     elementwise::load,
     epilogue::{Epilogue, Part, destination, merge},
     gemm::Packed,
@@ -178,22 +178,22 @@ impl<'a> Images<'a> {
             let taps = self.rows.iter().flat_map(|rows| self.columns.iter().map(move |column| (rows, column)));
             for (t, (rows, column)) in taps.enumerate() {
                 for k in (0..channels).step_by(steps) {
-                    let run = Run { a: k, b: t * channels + k, depth: steps.min(channels - k) };
+                    let run = KSegment { a: k, b: t * channels + k, depth: steps.min(channels - k) };
                     for row in rows.iter().filter(|row| piece.rows.contains(&row.result)) {
-                        let tile = Tile {
+                        let tile = MicroKernelArgs {
                             a: &data[self.operand.start(row.operand, column.operand, count)..],
-                            a_row: self.operand.pixel,
-                            a_step: 1,
+                            a_row_stride: self.operand.pixel,
+                            a_k_stride: 1,
                             b: weights.panel(0, from),
-                            b_step: weights.step(),
-                            runs: &[run],
+                            b_k_stride: weights.step(),
+                            k_segments: &[run],
                             rows: column.count * count,
                             columns: width,
-                            fresh: false,
-                            ahead: &[],
+                            overwrite: false,
+                            prefetch: &[],
                         };
                         let to = self.result.start(row.result - piece.rows.start, column.result, count);
-                        self.cpu.isa().tile(&tile, &mut sums[to + from..], results);
+                        self.cpu.isa().accumulate_tile(&tile, &mut sums[to + from..], results);
                     }
                 }
             }

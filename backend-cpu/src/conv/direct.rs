@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Cpu, Memory,
-    arch::{LANES, Run, Tile},
+    arch::{KSegment, LANES, MicroKernelArgs},
     gemm::Packed,
 };
 
@@ -44,7 +44,7 @@ pub struct Window<'a> {
     lines: Held<'a>,
     /// Kernel rows and lines of this row of the result.
     from: Vec<(usize, usize)>,
-    runs: Vec<Run>,
+    k_segments: Vec<KSegment>,
 }
 
 /// Results that read their operands alike.
@@ -56,15 +56,15 @@ pub struct Phase {
     /// Pixels of the line from one result to the next.
     pub spacing: usize,
     /// Runs of one kernel row.
-    pub runs: Vec<Run>,
+    pub k_segments: Vec<KSegment>,
 }
 
 impl Correlation {
     pub fn forward(shape: &Shape) -> Self {
         let (kernel, depth) = (shape.kernel[1], shape.depth);
-        let mut runs = Vec::new();
-        (0..kernel).for_each(|j| push(&mut runs, j * shape.dilation[1] * depth, j * depth, depth));
-        let phase = Phase { first: 0, step: 1, count: shape.y[2], spacing: shape.stride[1], runs };
+        let mut k_segments = Vec::new();
+        (0..kernel).for_each(|j| push(&mut k_segments, j * shape.dilation[1] * depth, j * depth, depth));
+        let phase = Phase { first: 0, step: 1, count: shape.y[2], spacing: shape.stride[1], k_segments };
         Self {
             rows: shape.x[1],
             pixels: shape.x[2],
@@ -86,15 +86,15 @@ impl Correlation {
         // Zeros before and behind a row of dy, for taps that point outside.
         let before = ((kernel - 1) * shape.dilation[1]).div_ceil(stride);
         let phase = |phase: usize| {
-            let mut runs = Vec::new();
+            let mut k_segments = Vec::new();
             for j in (0..kernel).rev() {
                 // v + pad − j·d = s·q for the first v of this phase, counted from `before`.
                 let place = phase + shape.pad[1] + before * stride - j * shape.dilation[1];
                 if place.is_multiple_of(stride) {
-                    push(&mut runs, place / stride * depth, (kernel - 1 - j) * depth, depth);
+                    push(&mut k_segments, place / stride * depth, (kernel - 1 - j) * depth, depth);
                 }
             }
-            Phase { first: phase, step: stride, count: (width - phase).div_ceil(stride), spacing: 1, runs }
+            Phase { first: phase, step: stride, count: (width - phase).div_ceil(stride), spacing: 1, k_segments }
         };
         Self {
             rows: shape.y[1],
@@ -136,7 +136,7 @@ impl Correlation {
             source,
             lines: Held::new(cpu, source.step(), weights.len(), self.kernel, self.dilation),
             from: Vec::with_capacity(self.kernel),
-            runs: Vec::new(),
+            k_segments: Vec::new(),
         }
     }
 }
@@ -157,21 +157,29 @@ impl Window<'_> {
         let width = shape.columns.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
         let together = (WEIGHTS / width.max(1) / shape.steps.max(1)).max(1);
         // Where a kernel row reads nothing but zeros, or none reads anything, there is nothing to begin with.
-        let fresh = !self.from.is_empty() && shape.phases.iter().all(|phase| !phase.runs.is_empty());
-        if !fresh {
+        let overwrite = !self.from.is_empty() && shape.phases.iter().all(|phase| !phase.k_segments.is_empty());
+        if !overwrite {
             sums.fill(0.0);
         }
         for (group, weights) in self.weights.iter().enumerate() {
             for (i, rows) in self.from.chunks(together).enumerate() {
-                let fresh = fresh && i == 0;
+                let overwrite = overwrite && i == 0;
                 for phase in &shape.phases {
-                    self.runs.clear();
+                    self.k_segments.clear();
                     for &(i, line) in rows {
-                        let there = |run: &Run| Run { a: run.a + line, b: run.b + i * shape.steps, ..*run };
-                        self.runs.extend(phase.runs.iter().map(there));
+                        let there = |run: &KSegment| KSegment { a: run.a + line, b: run.b + i * shape.steps, ..*run };
+                        self.k_segments.extend(phase.k_segments.iter().map(there));
                     }
                     let sums = &mut sums[phase.first * shape.results + group * shape.columns..];
-                    shape.multiply(self.cpu, phase, &self.runs, self.lines.of_group(group), weights, sums, fresh);
+                    shape.multiply(
+                        self.cpu,
+                        phase,
+                        &self.k_segments,
+                        self.lines.of_group(group),
+                        weights,
+                        sums,
+                        overwrite,
+                    );
                 }
             }
         }
@@ -179,45 +187,45 @@ impl Window<'_> {
 }
 
 impl Correlation {
-    /// Adds the products along `runs` to the sums of a phase, or begins with them.
+    /// Adds the products along `k_segments` to the sums of a phase, or begins with them.
     #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
     fn multiply(
-        &self, cpu: &Cpu, phase: &Phase, runs: &[Run], data: &[f32], weights: &Packed<'_>, sums: &mut [f32],
-        fresh: bool,
+        &self, cpu: &Cpu, phase: &Phase, k_segments: &[KSegment], data: &[f32], weights: &Packed<'_>, sums: &mut [f32],
+        overwrite: bool,
     ) {
         let most = cpu.isa().tile_columns();
         for from in (0..self.columns).step_by(most) {
             let columns = most.min(self.columns - from);
-            for (i, runs) in blocks(runs, WEIGHTS / columns.next_multiple_of(LANES)).enumerate() {
-                let tile = Tile {
+            for (i, k_segments) in blocks(k_segments, WEIGHTS / columns.next_multiple_of(LANES)).enumerate() {
+                let tile = MicroKernelArgs {
                     a: data,
-                    a_row: phase.spacing * self.depth,
-                    a_step: 1,
+                    a_row_stride: phase.spacing * self.depth,
+                    a_k_stride: 1,
                     b: weights.panel(0, from),
-                    b_step: weights.step(),
-                    runs,
+                    b_k_stride: weights.step(),
+                    k_segments,
                     rows: phase.count,
                     columns,
-                    fresh: fresh && i == 0,
-                    ahead: &[],
+                    overwrite: overwrite && i == 0,
+                    prefetch: &[],
                 };
-                cpu.isa().tile(&tile, &mut sums[from..], phase.step * self.results);
+                cpu.isa().accumulate_tile(&tile, &mut sums[from..], phase.step * self.results);
             }
         }
     }
 }
 
 /// Adds steps to a list of runs: they lengthen the last one, where they go on with it.
-fn push(runs: &mut Vec<Run>, mut a: usize, mut b: usize, mut depth: usize) {
+fn push(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut depth: usize) {
     while depth != 0 {
-        let room = match runs.last_mut() {
+        let room = match k_segments.last_mut() {
             Some(run) if run.a + run.depth == a && run.b + run.depth == b && run.depth < STEPS => {
                 let more = depth.min(STEPS - run.depth);
                 run.depth += more;
                 more
             }
             _ => {
-                runs.push(Run { a, b, depth: 0 });
+                k_segments.push(KSegment { a, b, depth: 0 });
                 0
             }
         };
@@ -226,16 +234,16 @@ fn push(runs: &mut Vec<Run>, mut a: usize, mut b: usize, mut depth: usize) {
 }
 
 /// Cuts runs into blocks of so many steps at most.
-fn blocks(mut runs: &[Run], steps: usize) -> impl Iterator<Item = &[Run]> {
+fn blocks(mut k_segments: &[KSegment], steps: usize) -> impl Iterator<Item = &[KSegment]> {
     core::iter::from_fn(move || {
         let mut total = 0;
-        let fits = |run: &&Run| {
+        let fits = |run: &&KSegment| {
             total += run.depth;
             total <= steps
         };
-        let count = runs.iter().take_while(fits).count().max(1).min(runs.len());
-        let (block, rest) = runs.split_at(count);
-        runs = rest;
+        let count = k_segments.iter().take_while(fits).count().max(1).min(k_segments.len());
+        let (block, rest) = k_segments.split_at(count);
+        k_segments = rest;
         (count != 0).then_some(block)
     })
 }

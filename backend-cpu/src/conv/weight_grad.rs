@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Cpu, Memory,
-    arch::{Isa, Run, Tile, even},
+    arch::{Isa, KSegment, MicroKernelArgs, balanced_tile_height},
     epilogue::{Epilogue, destination, merge},
     threading::Cost,
 };
@@ -95,12 +95,12 @@ impl Plan {
         };
         let wanted = pieces.div_ceil(slices * shape.groups);
         let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
-        let kernel = even(shape.kernel[0], shape.kernel[0].div_ceil(parts));
+        let kernel = balanced_tile_height(shape.kernel[0], shape.kernel[0].div_ceil(parts));
         let parts = shape.kernel[0].div_ceil(kernel);
         let (wanted, height) =
             (wanted.div_ceil(parts), if unit { HEIGHT } else { isa.tile_rows(run.min(isa.tile_columns())) });
         let wanted = if unit { wanted } else { wanted.max((shape.outs * run * kernel).div_ceil(4 * SUMS)) };
-        let block = even(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
+        let block = balanced_tile_height(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
         // Images of three channels fill few lanes.
         let idle = |columns: usize| columns.next_multiple_of(isa.lanes()) - columns;
         let turned = !unit && idle(run) * block > idle(block) * run;
@@ -188,7 +188,7 @@ impl Cpu {
         };
         let gradient_line = gradients.step().next_multiple_of(gradients.pixel.max(1));
         let mut gradient = self.workspace(together * gradient_line);
-        let (mut met, mut runs) = (Vec::with_capacity(together), Vec::with_capacity(together));
+        let (mut met, mut k_segments) = (Vec::with_capacity(together), Vec::with_capacity(together));
         let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
         let side_by_side = shape.dilation[1] == 1 && inputs.pixel == inputs.depth;
@@ -215,33 +215,33 @@ impl Cpu {
                         let gradient = &gradient[q * gradients.pixel + outs.start - gradients.from..];
                         let line = &lines.of_group(0)[(j * shape.dilation[1] + q * shape.stride[1]) * inputs.pixel..];
                         let depth = PIXELS.min(shape.y[2] - q);
-                        let ([a, b], [a_step, b_step]) = if turned {
+                        let ([a, b], [a_k_stride, b_k_stride]) = if turned {
                             ([line, gradient], [pixel, gradients.pixel])
                         } else {
                             ([gradient, line], [gradients.pixel, pixel])
                         };
-                        runs.clear();
-                        runs.extend(met.iter().map(|&(gradient, line)| {
+                        k_segments.clear();
+                        k_segments.extend(met.iter().map(|&(gradient, line)| {
                             let [a, b] = if turned { [line, gradient] } else { [gradient, line] };
-                            Run { a, b: b / b_step, depth }
+                            KSegment { a, b: b / b_k_stride, depth }
                         }));
                         let (columns, b) = (most.min(wide - from), &b[from..]);
-                        let tile = Tile {
+                        let tile = MicroKernelArgs {
                             a,
-                            a_row: 1,
-                            a_step,
+                            a_row_stride: 1,
+                            a_k_stride,
                             b,
-                            b_step,
-                            runs: &runs,
+                            b_k_stride,
+                            k_segments: &k_segments,
                             rows: tall,
                             columns,
-                            fresh: false,
-                            ahead: &[],
+                            overwrite: false,
+                            prefetch: &[],
                         };
                         // The sums of one tap after the other.
                         let (start, row) =
                             if turned { (j * shape.depth * block, block) } else { (j * shape.depth, run) };
-                        self.isa().tile(&tile, &mut sums[start + from..], row);
+                        self.isa().accumulate_tile(&tile, &mut sums[start + from..], row);
                     }
                 }
             }

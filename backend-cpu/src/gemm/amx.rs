@@ -6,7 +6,7 @@
 use super::Matrix;
 use crate::{
     Cpu, Memory,
-    arch::amx::{Amx, DEPTH, Lines, Product, Run, SIDE, words, words_mut},
+    arch::amx::{Amx, K_BLOCK, KSegment, SourceLines, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
     threading::Cost,
     workspace::Workspace,
 };
@@ -15,12 +15,12 @@ use half::f16;
 /// Steps of k between two visits to the accumulators: a panel of b takes 64 KiB.
 const STEPS: usize = 512;
 /// Rows of the largest tiles, and most rows of a block.
-pub const HEIGHT: usize = 2 * SIDE;
+pub const HEIGHT: usize = 2 * TILE_DIM;
 pub const ROWS: usize = 4 * HEIGHT;
 /// Columns of a panel.
-const WIDTH: usize = 2 * SIDE;
+const WIDTH: usize = 2 * TILE_DIM;
 /// Elements between packed rows: upper and lower parts, and a cache line, so that rows do not take each other's place.
-const ROW: usize = 2 * STEPS + DEPTH;
+const ROW: usize = 2 * STEPS + K_BLOCK;
 /// Blocks of a panel that one thread packs at a time.
 const PACKED: usize = 4;
 
@@ -30,7 +30,7 @@ const SHORTEST_ROW: usize = 2048;
 
 /// Whether tiles are filled well enough by a product of so many rows, steps and columns, and packing pays.
 pub fn worthwhile([m, k, n]: [usize; 3]) -> bool {
-    k * n >= SHORTEST_ROW && m.next_multiple_of(SIDE) * k.next_multiple_of(DEPTH) <= 2 * m * k
+    k * n >= SHORTEST_ROW && m.next_multiple_of(TILE_DIM) * k.next_multiple_of(K_BLOCK) <= 2 * m * k
 }
 
 /// A matrix of halves inside a buffer.
@@ -62,12 +62,12 @@ impl<'a> Halves<'a> {
     }
 
     /// So many rows and columns from a place on, as lines: of rows, or of what is packed as rows where `turned`.
-    fn lines(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2], turned: bool) -> Lines<'a> {
+    fn lines(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2], turned: bool) -> SourceLines<'a> {
         let data = &self.data[row * self.steps[0] + column * self.steps[1]..];
         if self.steps[1] == 1 {
-            Lines { data, step: self.steps[0], count: rows, len: columns, steps: turned }
+            SourceLines { data, step: self.steps[0], count: rows, len: columns, is_k_major: turned }
         } else {
-            Lines { data, step: self.steps[1], count: columns, len: rows, steps: !turned }
+            SourceLines { data, step: self.steps[1], count: columns, len: rows, is_k_major: !turned }
         }
     }
 }
@@ -79,13 +79,14 @@ impl Halves<'_> {
         if self.steps[1] == 1 {
             return (0..rows).zip(out.chunks_exact_mut(ROW)).all(|(r, out)| {
                 let x = &self.data[(row + r) * self.steps[0] + column..][..columns];
-                amx.split(x, DEPTH, STEPS, out)
+                amx.split_to_bf16(x, K_BLOCK, STEPS, out)
             });
         }
-        (0..rows).step_by(SIDE).zip(out.chunks_exact_mut(SIDE * ROW)).all(|(r, out)| {
-            (0..columns).step_by(DEPTH).all(|k| {
-                let lines = self.lines([row + r, column + k], [SIDE.min(rows - r), DEPTH.min(columns - k)], false);
-                amx.rows(&lines, ROW, STEPS, &mut out[k..])
+        (0..rows).step_by(TILE_DIM).zip(out.chunks_exact_mut(TILE_DIM * ROW)).all(|(r, out)| {
+            (0..columns).step_by(K_BLOCK).all(|k| {
+                let lines =
+                    self.lines([row + r, column + k], [TILE_DIM.min(rows - r), K_BLOCK.min(columns - k)], false);
+                amx.pack_a_tile(&lines, ROW, STEPS, &mut out[k..])
             })
         })
     }
@@ -94,18 +95,18 @@ impl Halves<'_> {
 impl<'a> Panels<'a> {
     /// A matrix, if all of it is finite.
     pub fn new(cpu: &'a Cpu, amx: Amx, b: Halves<'_>, depth: usize, columns: usize) -> Option<Self> {
-        let width = if columns <= SIDE { SIDE } else { WIDTH };
-        let (blocks, block) = (depth.div_ceil(DEPTH), width * DEPTH);
+        let width = if columns <= TILE_DIM { TILE_DIM } else { WIDTH };
+        let (blocks, block) = (depth.div_ceil(K_BLOCK), width * K_BLOCK);
         let mut data = cpu.workspace(columns.div_ceil(width) * blocks * block);
         let cost = Cost::elements(data.len());
         let finite = cpu.par_chunks_mut(cost, &mut data, PACKED * block, |i, out| {
             let pack = |(i, out): (usize, &mut [f32])| {
-                let (from, k) = (i / blocks * width, i % blocks * DEPTH);
-                let out = words_mut(out);
-                (from..columns.min(from + width)).step_by(SIDE).all(|column| {
-                    let size = [DEPTH.min(depth - k), SIDE.min(columns - column)];
+                let (from, k) = (i / blocks * width, i % blocks * K_BLOCK);
+                let out = as_bf16_mut(out);
+                (from..columns.min(from + width)).step_by(TILE_DIM).all(|column| {
+                    let size = [K_BLOCK.min(depth - k), TILE_DIM.min(columns - column)];
                     let (lines, at) = (b.lines([k, column], size, true), 2 * (column - from));
-                    amx.columns(&lines, 2 * width, block, &mut out[at..])
+                    amx.pack_b_tile(&lines, 2 * width, block, &mut out[at..])
                 })
             };
             (i * PACKED..).zip(out.chunks_exact_mut(block)).all(pack)
@@ -127,26 +128,26 @@ impl Cpu {
         &self, amx: Amx, a: Halves<'_>, first: usize, b: &Panels<'_>, sums: &mut [f32],
     ) -> bool {
         let rows = sums.len() / b.columns;
-        let block = b.width * DEPTH;
-        let mut packed = self.workspace(rows.next_multiple_of(SIDE) * ROW / 2);
+        let block = b.width * K_BLOCK;
+        let mut packed = self.workspace(rows.next_multiple_of(TILE_DIM) * ROW / 2);
         for start in (0..b.depth).step_by(STEPS) {
             let depth = STEPS.min(b.depth - start);
-            if !a.pack(amx, [first, start], [rows, depth], words_mut(&mut packed)) {
+            if !a.pack(amx, [first, start], [rows, depth], as_bf16_mut(&mut packed)) {
                 return false;
             }
-            let blocks = depth.div_ceil(DEPTH);
+            let blocks = depth.div_ceil(K_BLOCK);
             for from in (0..b.columns).step_by(b.width) {
-                let panel = from / b.width * b.depth.div_ceil(DEPTH) + start / DEPTH;
-                let product = Product {
-                    a: words(&packed),
+                let panel = from / b.width * b.depth.div_ceil(K_BLOCK) + start / K_BLOCK;
+                let product = TileGemm {
+                    a: as_bf16(&packed),
                     a_low: STEPS,
                     a_row: ROW,
-                    a_step: DEPTH,
-                    b: words(&b.data),
+                    a_step: K_BLOCK,
+                    b: as_bf16(&b.data),
                     b_low: block,
                     b_row: 2 * b.width,
                     b_step: 2 * block,
-                    runs: &[Run { a: 0, b: panel * 2 * block, blocks }],
+                    k_segments: &[KSegment { a: 0, b: panel * 2 * block, blocks }],
                     rows,
                     columns: b.width.min(b.columns - from),
                 };

@@ -3,14 +3,14 @@
 use super::pack::{Matrix, Packed};
 use crate::{
     Cpu, Memory,
-    arch::{Isa, LANES, Rows, Run, Tile, even},
+    arch::{F16Rows, Isa, KSegment, LANES, MicroKernelArgs, balanced_tile_height},
 };
 use half::f16;
 
 /// Steps of k: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
 pub const DEPTH: usize = 256;
 /// Steps of k that are few.
-const SHORT: usize = Rows::DEPTH;
+const SHORT: usize = F16Rows::MAX_K;
 /// Converted elements of a and sums that stay in the first cache together, beside b and what is written.
 const NEAR: usize = 4096;
 /// Most rows of a task that finishes rows as soon as that.
@@ -63,7 +63,7 @@ impl Packed<'_> {
             let height = isa.tile_rows(self.width);
             let lead = if self.converts(isa, a) { 0 } else { self.lead(a) };
             let most = (NEAR / (lead + self.columns)).max(height);
-            even(block, most).next_multiple_of(height)
+            balanced_tile_height(block, most).next_multiple_of(height)
         })
     }
 
@@ -74,7 +74,7 @@ impl Packed<'_> {
 
     /// Whether kernels convert short rows of a themselves.
     fn converts(&self, isa: Isa, a: Matrix<'_>) -> bool {
-        matches!(a.data, Memory::F16(_)) && self.side_by_side(a) && isa.converts_rows(self.columns)
+        matches!(a.data, Memory::F16(_)) && self.side_by_side(a) && isa.has_f16_row_kernels(self.columns)
     }
 
     /// So many halves of a from row `first` on, as far as there are so many, if they lie side by side.
@@ -108,9 +108,9 @@ impl Cpu {
         }
         if b.converts(self.isa(), a) {
             let (a, step) = (b.halves(a, first, rows), b.step());
-            let run = [Run { a: 0, b: 0, depth: b.depth }];
-            let rows = Rows { a, b: b.panel(0, 0), b_step: step, run, columns: b.columns };
-            if self.isa().rows(&rows, sums, packed) {
+            let run = [KSegment { a: 0, b: 0, depth: b.depth }];
+            let rows = F16Rows { a, b: b.panel(0, 0), b_k_stride: step, run, columns: b.columns };
+            if self.isa().multiply_f16_rows(&rows, sums, packed) {
                 return;
             }
         }
@@ -130,22 +130,22 @@ impl Cpu {
                     a.row(self.isa(), first + r, start, &mut out[..depth]);
                 }
             }
-            let ahead = if b.near() && depth == b.depth { b.halves(a, first + rows, rows) } else { &[] };
-            let (a_row, a_step) = if by_columns { (1, rows) } else { (a_lead, 1) };
+            let prefetch = if b.near() && depth == b.depth { b.halves(a, first + rows, rows) } else { &[] };
+            let (a_row_stride, a_k_stride) = if by_columns { (1, rows) } else { (a_lead, 1) };
             for from in (0..b.columns).step_by(b.width) {
-                let tiles = Tile {
+                let tiles = MicroKernelArgs {
                     a: packed,
-                    a_row,
-                    a_step,
+                    a_row_stride,
+                    a_k_stride,
                     b: b.panel(start, from),
-                    b_step: b.step(),
-                    runs: &[Run { a: 0, b: 0, depth }],
+                    b_k_stride: b.step(),
+                    k_segments: &[KSegment { a: 0, b: 0, depth }],
                     rows,
                     columns: b.width.min(b.columns - from),
-                    fresh: start == 0,
-                    ahead: if from == 0 { ahead } else { &[] },
+                    overwrite: start == 0,
+                    prefetch: if from == 0 { prefetch } else { &[] },
                 };
-                self.isa().tile(&tiles, &mut sums[from..], b.columns);
+                self.isa().accumulate_tile(&tiles, &mut sums[from..], b.columns);
             }
         }
     }

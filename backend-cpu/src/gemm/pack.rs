@@ -79,8 +79,8 @@ impl<'a> Packed<'a> {
                 let (panel, k) = (row / depth, row % depth);
                 let count = (out.len() / width).min(rows - k % rows);
                 let (here, rest) = out.split_at_mut(count * width);
-                let live = panel * width..columns.min((panel + 1) * width);
-                pack(cpu, matrices[k / rows], k % rows, live, width, here);
+                let valid = panel * width..columns.min((panel + 1) * width);
+                pack(cpu, matrices[k / rows], k % rows, valid, width, here);
                 (row, out) = (row + count, rest);
             }
         });
@@ -92,15 +92,15 @@ impl<'a> Packed<'a> {
 pub fn pack(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, width: usize, out: &mut [f32]) {
     if b.steps[1] == 1 {
         if let Memory::F16(data) = b.data
-            && cpu.isa().widens_lanes()
+            && cpu.isa().loads_f16_directly()
         {
             let first = b.start + k * b.steps[0] + columns.start;
-            return cpu.isa().pack(&data[first..], b.steps[0], columns.len(), width, out);
+            return cpu.isa().pack_panel_rows(&data[first..], b.steps[0], columns.len(), width, out);
         }
         for (k, out) in (k..).zip(out.chunks_exact_mut(width)) {
-            let (live, dead) = out.split_at_mut(columns.len());
-            b.row(cpu.isa(), k, columns.start, live);
-            dead.fill(0.0);
+            let (valid, padding) = out.split_at_mut(columns.len());
+            b.row(cpu.isa(), k, columns.start, valid);
+            padding.fill(0.0);
         }
         return;
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Cpu,
-    arch::{LANES, Run, Tile},
+    arch::{KSegment, LANES, MicroKernelArgs},
     epilogue::{Epilogue, Part},
     stats_accumulator::Seen,
     threading::Cost,
@@ -114,19 +114,19 @@ impl Cpu {
                 pack(self, b, at, first..first + columns, lead, rows);
             }
             for from in (0..columns).step_by(width) {
-                let tiles = Tile {
+                let tiles = MicroKernelArgs {
                     a: &a.data[start * a.steps[1]..],
-                    a_row: a.steps[0],
-                    a_step: a.steps[1],
+                    a_row_stride: a.steps[0],
+                    a_k_stride: a.steps[1],
                     b: &panel[from..],
-                    b_step: lead,
-                    runs: &[Run { a: 0, b: 0, depth }],
+                    b_k_stride: lead,
+                    k_segments: &[KSegment { a: 0, b: 0, depth }],
                     rows: m,
                     columns: width.min(columns - from),
-                    fresh: start == 0,
-                    ahead: &[],
+                    overwrite: start == 0,
+                    prefetch: &[],
                 };
-                self.isa().tile(&tiles, &mut sums[from..], columns);
+                self.isa().accumulate_tile(&tiles, &mut sums[from..], columns);
             }
         }
     }
@@ -136,27 +136,27 @@ impl Cpu {
         let columns = sums.len() / m;
         let mut turned = if k == 0 { self.zeroed_workspace(sums.len()) } else { self.workspace(sums.len()) };
         // Rows of a tile shall not lie a power of two apart.
-        let a_row = DEPTH.min(k) + LANES;
-        let mut rows = self.workspace(columns * a_row);
+        let a_row_stride = DEPTH.min(k) + LANES;
+        let mut rows = self.workspace(columns * a_row_stride);
         for start in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - start);
-            for (column, row) in (first..).zip(rows.chunks_exact_mut(a_row)) {
+            for (column, row) in (first..).zip(rows.chunks_exact_mut(a_row_stride)) {
                 b.turned().row(self.isa(), column, start, &mut row[..depth]);
             }
             for from in (0..m).step_by(a.step()) {
-                let tiles = Tile {
+                let tiles = MicroKernelArgs {
                     a: &rows,
-                    a_row,
-                    a_step: 1,
+                    a_row_stride,
+                    a_k_stride: 1,
                     b: a.panel(start, from),
-                    b_step: a.step(),
-                    runs: &[Run { a: 0, b: 0, depth }],
+                    b_k_stride: a.step(),
+                    k_segments: &[KSegment { a: 0, b: 0, depth }],
                     rows: columns,
                     columns: a.step().min(m - from),
-                    fresh: start == 0,
-                    ahead: &[],
+                    overwrite: start == 0,
+                    prefetch: &[],
                 };
-                self.isa().tile(&tiles, &mut turned[from..], m);
+                self.isa().accumulate_tile(&tiles, &mut turned[from..], m);
             }
         }
         for (r, row) in sums.chunks_exact_mut(columns).enumerate() {

@@ -20,7 +20,7 @@ impl<'a, const N: usize> Operands<'a, N> {
             *halves = &x[start..start + len];
             true
         });
-        if all && cpu.isa().widens_lanes() {
+        if all && cpu.isa().loads_f16_directly() {
             return Self::Halves(halves);
         }
         Self::Floats(operands.map(|operand| {

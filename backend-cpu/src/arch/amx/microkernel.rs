@@ -4,12 +4,12 @@
 //! steps there are ten loads of tiles and 16 products: loads, about 25 cycles each from the first cache, bound the kernel
 //! nearly as much as products, 16 cycles each.
 
-use super::{Amx, DEPTH, SIDE};
+use super::{Amx, K_BLOCK, TILE_DIM};
 use core::{arch::asm, mem::offset_of};
 
 /// Operands of a product, `acc[r][c] += Σ a[r][k] · b[k][c]` over all runs and their blocks of 32 steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Product<'a> {
+pub struct TileGemm<'a> {
     /// Upper parts, and lower ones `a_low` elements behind them.
     pub a: &'a [u16],
     pub a_low: usize,
@@ -22,7 +22,7 @@ pub struct Product<'a> {
     /// Elements between pairs of steps, each with two for each column, and between blocks.
     pub b_row: usize,
     pub b_step: usize,
-    pub runs: &'a [Run],
+    pub k_segments: &'a [KSegment],
     pub rows: usize,
     pub columns: usize,
 }
@@ -30,7 +30,7 @@ pub struct Product<'a> {
 /// Blocks that are evenly spaced in both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Run {
+pub struct KSegment {
     /// First elements.
     pub a: usize,
     pub b: usize,
@@ -39,7 +39,7 @@ pub struct Run {
 
 /// What the instructions find in memory.
 #[repr(C, align(64))]
-struct Call {
+struct TileCall {
     /// Sizes of tiles, as the processor wants them: see [`sizes`].
     sizes: [u8; 64],
     acc: *mut f32,
@@ -52,7 +52,7 @@ struct Call {
     a_step: usize,
     b: *const u16,
     b_step: usize,
-    runs_end: *const Run,
+    runs_end: *const KSegment,
     a_low: usize,
     b_low: usize,
     a_row: usize,
@@ -62,42 +62,43 @@ struct Call {
 impl Amx {
     /// Adds a product to accumulators, whose rows are `acc_row` elements apart, or writes it there. Within a tile's 32 steps even and odd ones
     /// are added for themselves; blocks follow each other in order, each with its four products of parts.
-    pub fn multiply(self, all: &Product<'_>, add: bool, acc: &mut [f32], acc_row: usize) {
-        if all.rows == 0 || all.columns == 0 || all.runs.is_empty() {
+    pub fn multiply(self, gemm: &TileGemm<'_>, add: bool, acc: &mut [f32], acc_row: usize) {
+        if gemm.rows == 0 || gemm.columns == 0 || gemm.k_segments.is_empty() {
             return;
         }
         // What the kernels read and write lies inside the slices.
-        all.check(acc, acc_row);
-        let mut call = Call {
+        gemm.check_bounds(acc, acc_row);
+        let mut call = TileCall {
             sizes: [0; 64],
             acc: core::ptr::null_mut(),
             add: usize::from(add),
             acc_row: 4 * acc_row,
-            acc_rows: 4 * SIDE * acc_row,
+            acc_rows: 4 * TILE_DIM * acc_row,
             a: core::ptr::null(),
-            a_step: 2 * all.a_step,
+            a_step: 2 * gemm.a_step,
             b: core::ptr::null(),
-            b_step: 2 * all.b_step,
-            runs_end: all.runs.as_ptr_range().end,
-            a_low: 2 * all.a_low,
-            b_low: 2 * all.b_low,
-            a_row: 2 * all.a_row,
-            b_row: 2 * all.b_row,
+            b_step: 2 * gemm.b_step,
+            runs_end: gemm.k_segments.as_ptr_range().end,
+            a_low: 2 * gemm.a_low,
+            b_low: 2 * gemm.b_low,
+            a_row: 2 * gemm.a_row,
+            b_row: 2 * gemm.b_row,
         };
-        let (one_row, mut before) = (all.rows <= SIDE, (0, 0));
+        let (one_row, mut before) = (gemm.rows <= TILE_DIM, (0, 0));
         let mut c = 0;
-        while c < all.columns {
-            let columns = if one_row { long(all.columns - c) } else { (all.columns - c).min(2 * SIDE) };
+        while c < gemm.columns {
+            let columns = if one_row { strip_len(gemm.columns - c) } else { (gemm.columns - c).min(2 * TILE_DIM) };
             let mut r = 0;
-            while r < all.rows {
-                let rows = if columns <= SIDE { long(all.rows - r) } else { (all.rows - r).min(2 * SIDE) };
+            while r < gemm.rows {
+                let rows =
+                    if columns <= TILE_DIM { strip_len(gemm.rows - r) } else { (gemm.rows - r).min(2 * TILE_DIM) };
                 if (rows, columns) != before {
-                    (before, call.sizes) = ((rows, columns), sizes(rows, columns));
+                    (before, call.sizes) = ((rows, columns), tile_config(rows, columns));
                 }
                 call.acc = acc[r * acc_row + c..].as_mut_ptr();
-                call.a = all.a.as_ptr().wrapping_add(r * all.a_row);
-                call.b = all.b.as_ptr().wrapping_add(2 * c);
-                let kernel = match (rows.div_ceil(SIDE), columns.div_ceil(SIDE)) {
+                call.a = gemm.a.as_ptr().wrapping_add(r * gemm.a_row);
+                call.b = gemm.b.as_ptr().wrapping_add(2 * c);
+                let kernel = match (rows.div_ceil(TILE_DIM), columns.div_ceil(TILE_DIM)) {
                     (1, 1) => kernel_1x1,
                     (2, 1) => kernel_2x1,
                     (3, 1) => kernel_3x1,
@@ -109,7 +110,7 @@ impl Amx {
                     (_, _) => unreachable!("a tile of {rows} × {columns}"),
                 };
                 // SAFETY: the token proves the instructions, the bounds were checked above, and no run is empty.
-                unsafe { kernel(&call, all.runs) };
+                unsafe { kernel(&call, gemm.k_segments) };
                 r += rows;
             }
             c += columns;
@@ -117,54 +118,54 @@ impl Amx {
     }
 }
 
-impl Product<'_> {
+impl TileGemm<'_> {
     /// Sees to it that the kernels meet nothing outside of the operands and of `acc`; a product that is not empty.
     ///
     /// # Panics
     /// If they would.
-    fn check(&self, acc: &[f32], acc_row: usize) {
+    fn check_bounds(&self, acc: &[f32], acc_row: usize) {
         // The place of the last of some steps; one that is too large for its type is outside as well.
         let last = |first: usize, steps: usize, step: usize| first.saturating_add((steps - 1).saturating_mul(step));
         assert!(last(self.columns, self.rows, acc_row) <= acc.len());
-        for run in self.runs {
+        for run in self.k_segments {
             assert!(run.blocks != 0);
             let end = last(last(run.a, self.rows, self.a_row), run.blocks, self.a_step);
-            assert!(end.saturating_add(self.a_low).saturating_add(DEPTH) <= self.a.len());
-            let end = last(last(run.b, DEPTH / 2, self.b_row), run.blocks, self.b_step);
+            assert!(end.saturating_add(self.a_low).saturating_add(K_BLOCK) <= self.a.len());
+            let end = last(last(run.b, K_BLOCK / 2, self.b_row), run.blocks, self.b_step);
             assert!(end.saturating_add(self.b_low).saturating_add(2 * self.columns) <= self.b.len());
         }
     }
 }
 
 /// Length of the next strip of tiles: four, or three of which the last may be smaller.
-fn long(left: usize) -> usize {
-    if left >= 4 * SIDE { 4 * SIDE } else { left.min(3 * SIDE) }
+fn strip_len(left: usize) -> usize {
+    if left >= 4 * TILE_DIM { 4 * TILE_DIM } else { left.min(3 * TILE_DIM) }
 }
 
 /// Rows and bytes of a row of each tile: results in 0 to 3, rows of a in 4 and 5, columns of b in 6 and 7. The third of
 /// three tiles of a strip may be smaller than the others, and has an operand of its own in 3.
 #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
-fn sizes(rows: usize, columns: usize) -> [u8; 64] {
+fn tile_config(rows: usize, columns: usize) -> [u8; 64] {
     let mut sizes = [0; 64];
     sizes[0] = 1;
     let mut set = |tile: usize, rows: usize, bytes: usize| {
         sizes[16 + 2 * tile] = bytes as u8;
         sizes[48 + tile] = rows as u8;
     };
-    let (row_tiles, column_tiles) = (rows.div_ceil(SIDE), columns.div_ceil(SIDE));
-    let rows_of = |i: usize| SIDE.min(rows - i * SIDE);
-    let bytes_of = |j: usize| 4 * SIDE.min(columns - j * SIDE);
+    let (row_tiles, column_tiles) = (rows.div_ceil(TILE_DIM), columns.div_ceil(TILE_DIM));
+    let rows_of = |i: usize| TILE_DIM.min(rows - i * TILE_DIM);
+    let bytes_of = |j: usize| 4 * TILE_DIM.min(columns - j * TILE_DIM);
     for i in 0..row_tiles {
         (0..column_tiles).for_each(|j| set(i * column_tiles + j, rows_of(i), bytes_of(j)));
     }
     // Both parts of a single tile have a place each.
     for i in 0..row_tiles.max(2) {
         let place = if row_tiles == 3 && i == 2 { 3 } else { 4 + i % 2 };
-        set(place, rows_of(i.min(row_tiles - 1)), 2 * DEPTH);
+        set(place, rows_of(i.min(row_tiles - 1)), 2 * K_BLOCK);
     }
     for j in 0..column_tiles.max(2) {
         let place = if column_tiles == 3 && j == 2 { 3 } else { 6 + j % 2 };
-        set(place, DEPTH / 2, bytes_of(j.min(column_tiles - 1)));
+        set(place, K_BLOCK / 2, bytes_of(j.min(column_tiles - 1)));
     }
     sizes
 }
@@ -204,7 +205,7 @@ macro_rules! kernel {
     ($name:ident: $([$($tile:literal $bytes:literal),*])*; $($line:expr),* $(,)?) => {
         /// # Safety
         /// The instructions, and a product inside its slices, with a run.
-        unsafe fn $name(call: &Call, runs: &[Run]) {
+        unsafe fn $name(call: &TileCall, runs: &[KSegment]) {
             // SAFETY: the caller's promise. No register of tiles is in use: nothing else here knows them.
             unsafe {
                 asm!(
@@ -253,19 +254,19 @@ macro_rules! kernel {
                     a_row = out(reg) _,
                     b_row = out(reg) _,
                     rows = out(reg) _,
-                    acc = const offset_of!(Call, acc),
-                    add = const offset_of!(Call, add),
-                    acc_row = const offset_of!(Call, acc_row),
-                    acc_rows = const offset_of!(Call, acc_rows),
-                    at_a = const offset_of!(Call, a),
-                    at_b = const offset_of!(Call, b),
-                    a_step = const offset_of!(Call, a_step),
-                    b_step = const offset_of!(Call, b_step),
-                    at_a_row = const offset_of!(Call, a_row),
-                    at_b_row = const offset_of!(Call, b_row),
-                    at_a_low = const offset_of!(Call, a_low),
-                    at_b_low = const offset_of!(Call, b_low),
-                    runs_end = const offset_of!(Call, runs_end),
+                    acc = const offset_of!(TileCall, acc),
+                    add = const offset_of!(TileCall, add),
+                    acc_row = const offset_of!(TileCall, acc_row),
+                    acc_rows = const offset_of!(TileCall, acc_rows),
+                    at_a = const offset_of!(TileCall, a),
+                    at_b = const offset_of!(TileCall, b),
+                    a_step = const offset_of!(TileCall, a_step),
+                    b_step = const offset_of!(TileCall, b_step),
+                    at_a_row = const offset_of!(TileCall, a_row),
+                    at_b_row = const offset_of!(TileCall, b_row),
+                    at_a_low = const offset_of!(TileCall, a_low),
+                    at_b_low = const offset_of!(TileCall, b_low),
+                    runs_end = const offset_of!(TileCall, runs_end),
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),

@@ -10,8 +10,8 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
-pub use microkernel::{Product, Run};
-pub use pack::{Lines, words, words_mut};
+pub use microkernel::{KSegment, TileGemm};
+pub use pack::{SourceLines, as_bf16, as_bf16_mut};
 
 use super::avx512::Avx512;
 use core::arch::{
@@ -20,9 +20,9 @@ use core::arch::{
 };
 
 /// Steps of k that a tile takes: both operands have a whole number of them.
-pub const DEPTH: usize = 32;
+pub const K_BLOCK: usize = 32;
 /// Columns of a tile of results, and its rows.
-pub const SIDE: usize = 16;
+pub const TILE_DIM: usize = 16;
 
 /// Proof that this machine has AMX with bf16 besides AVX-512, and that the system lets this process use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A tile of the first operand has rows of 32 steps of k. A tile of the second has, for every two steps, 16 columns with
 //! both steps side by side.
 
-use super::{Amx, DEPTH, SIDE};
+use super::{Amx, K_BLOCK, TILE_DIM};
 use core::arch::x86_64::{
     __m256i, __m512i, __mmask16, __mmask32, _mm256_maskz_loadu_epi16, _mm512_and_si512, _mm512_castps_si512,
     _mm512_castsi512_ps, _mm512_castsi512_si256, _mm512_cmpge_epu16_mask, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
@@ -15,20 +15,20 @@ use core::arch::x86_64::{
 use half::f16;
 
 /// Scratch memory as bf16, two in the place of an f32.
-pub fn words(data: &[f32]) -> &[u16] {
+pub fn as_bf16(data: &[f32]) -> &[u16] {
     // SAFETY: every pattern of bits is a number of both types, and f32 is aligned for u16, so nothing is left over.
     unsafe { data.align_to().1 }
 }
 
 /// The same, to change it.
-pub fn words_mut(data: &mut [f32]) -> &mut [u16] {
+pub fn as_bf16_mut(data: &mut [f32]) -> &mut [u16] {
     // SAFETY: as above.
     unsafe { data.align_to_mut().1 }
 }
 
 /// Lines of halves that become a tile: 16 at most, or 32 where each has one step of k.
 #[derive(Clone, Copy, Debug)]
-pub struct Lines<'a> {
+pub struct SourceLines<'a> {
     /// From the first element of the first line on.
     pub data: &'a [f16],
     /// Elements between lines.
@@ -37,74 +37,74 @@ pub struct Lines<'a> {
     pub count: usize,
     pub len: usize,
     /// Whether a line is a step of k (16 elements at most), and not a row or column of the matrix (32).
-    pub steps: bool,
+    pub is_k_major: bool,
 }
 
 impl Amx {
     /// The parts of halves, in blocks of 32 that begin `step` apart, the last one with zeros behind, and the lower parts
     /// `low` behind the upper ones; whether all were finite.
-    pub fn split(self, x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
-        let Some(before) = x.len().div_ceil(DEPTH).checked_sub(1) else { return true };
-        assert!(before * step + low + DEPTH <= out.len());
+    pub fn split_to_bf16(self, x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
+        let Some(before) = x.len().div_ceil(K_BLOCK).checked_sub(1) else { return true };
+        assert!(before * step + low + K_BLOCK <= out.len());
         // SAFETY: the token proves the features; the last block lies inside the slice.
         unsafe { split(x, step, low, out) }
     }
 
     /// Whether all halves are finite.
-    pub fn finite(self, x: &[f16]) -> bool {
+    pub fn all_finite(self, x: &[f16]) -> bool {
         // SAFETY: the token proves the features.
         unsafe { all_finite(x) }
     }
 
-    /// Every half, by its bits, with the one that lies `apart` elements behind it, which is zero behind the end; in parts.
-    pub fn pairs(self, x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) {
+    /// Every half, by its bits, with the one that lies `pair_distance` elements behind it, which is zero behind the end; in parts.
+    pub fn split_pairs(self, x: &[u16], pair_distance: usize, high: &mut [u16], low: &mut [u16]) {
         assert!(2 * x.len() == high.len() && 2 * x.len() == low.len());
         // SAFETY: the token proves the features; both parts have room for two elements for each of x.
-        unsafe { pairs(x, apart, high, low) };
+        unsafe { pairs(x, pair_distance, high, low) };
     }
 
     /// The tile of the first operand that has these lines as rows: 16 of 32 elements, `row` apart, and the lower parts
     /// `low` behind the upper ones.
-    pub fn rows(self, lines: &Lines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
-        self.tile(lines, lines.steps, row, low, out)
+    pub fn pack_a_tile(self, lines: &SourceLines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
+        self.pack_tile(lines, lines.is_k_major, row, low, out)
     }
 
     /// The tile of the second operand that has these lines as columns: 16 pairs of steps, `row` elements apart.
-    pub fn columns(self, lines: &Lines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
-        self.tile(lines, !lines.steps, row, low, out)
+    pub fn pack_b_tile(self, lines: &SourceLines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
+        self.pack_tile(lines, !lines.is_k_major, row, low, out)
     }
 
-    fn tile(self, lines: &Lines<'_>, transposed: bool, row: usize, low: usize, out: &mut [u16]) -> bool {
-        let (count, len) = if lines.steps { (DEPTH, SIDE) } else { (SIDE, DEPTH) };
-        assert!(lines.count <= count && lines.len <= len && (SIDE - 1) * row + low + DEPTH <= out.len());
+    fn pack_tile(self, lines: &SourceLines<'_>, transposed: bool, row: usize, low: usize, out: &mut [u16]) -> bool {
+        let (count, len) = if lines.is_k_major { (K_BLOCK, TILE_DIM) } else { (TILE_DIM, K_BLOCK) };
+        assert!(lines.count <= count && lines.len <= len && (TILE_DIM - 1) * row + low + K_BLOCK <= out.len());
         assert!(lines.count == 0 || lines.data.len() >= (lines.count - 1) * lines.step + lines.len);
         // SAFETY: the token proves the features; lines and tile lie in their slices.
-        unsafe { tile(lines, transposed, row, low, out) }
+        unsafe { pack_tile(lines, transposed, row, low, out) }
     }
 }
 
 /// The lower `len` bits of a mask.
-const fn mask(len: usize) -> __mmask32 {
+const fn low_bits(len: usize) -> __mmask32 {
     if len >= 32 { __mmask32::MAX } else { (1 << len) - 1 }
 }
 
 /// The parts of 32 halves: the upper 16 bits of each as f32, and those of what is left, which has three bits at most.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn parts(x: __m512i) -> [__m512i; 2] {
+fn split_halves(x: __m512i) -> [__m512i; 2] {
     let upper = _mm512_set1_epi32(0xFFFF_0000u32.cast_signed());
     let wide = [_mm512_cvtph_ps(_mm512_castsi512_si256(x)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(x))];
     let rest = wide.map(|wide| {
         let high = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(wide), upper));
         _mm512_castps_si512(_mm512_sub_ps(wide, high))
     });
-    [uppers(wide.map(|wide| _mm512_castps_si512(wide))), uppers(rest)]
+    [high_words(wide.map(|wide| _mm512_castps_si512(wide))), high_words(rest)]
 }
 
 /// The upper 16 bits of 32 numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn uppers([x, y]: [__m512i; 2]) -> __m512i {
+fn high_words([x, y]: [__m512i; 2]) -> __m512i {
     const ODD: [u16; 32] = {
         let (mut odd, mut i) = ([0; 32], 0);
         while i < 32 {
@@ -120,59 +120,59 @@ fn uppers([x, y]: [__m512i; 2]) -> __m512i {
 /// Whether all that went into a maximum of absolute values is finite.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn finite(most: __m512i) -> bool {
-    _mm512_cmpge_epu16_mask(most, _mm512_set1_epi16(0x7C00)) == 0
+fn is_finite(max_bits: __m512i) -> bool {
+    _mm512_cmpge_epu16_mask(max_bits, _mm512_set1_epi16(0x7C00)) == 0
 }
 
 /// The larger absolute values.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn larger(most: __m512i, x: __m512i) -> __m512i {
-    _mm512_max_epu16(most, _mm512_and_si512(x, _mm512_set1_epi16(0x7FFF)))
+fn max_magnitude(max_bits: __m512i, x: __m512i) -> __m512i {
+    _mm512_max_epu16(max_bits, _mm512_and_si512(x, _mm512_set1_epi16(0x7FFF)))
 }
 
 /// # Safety
 /// The features.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn all_finite(x: &[f16]) -> bool {
-    x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7FFF)) < 0x7C00
+    x.iter().fold(0, |max_bits, x| max_bits.max(x.to_bits() & 0x7FFF)) < 0x7C00
 }
 
 /// # Safety
 /// The features, and room for the last block of lower parts.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn split(x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
-    let mut most = _mm512_setzero_si512();
+    let mut max_bits = _mm512_setzero_si512();
     let mut out = out.as_mut_ptr();
-    for block in x.chunks(DEPTH) {
+    for block in x.chunks(K_BLOCK) {
         // Full ones have a constant mask, which costs nothing.
-        let mask = if block.len() == DEPTH { __mmask32::MAX } else { mask(block.len()) };
+        let mask = if block.len() == K_BLOCK { __mmask32::MAX } else { low_bits(block.len()) };
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
             let halves = _mm512_maskz_loadu_epi16(mask, block.as_ptr().cast());
-            let [h, l] = parts(halves);
-            most = larger(most, halves);
+            let [h, l] = split_halves(halves);
+            max_bits = max_magnitude(max_bits, halves);
             _mm512_storeu_si512(out.cast(), h);
             _mm512_storeu_si512(out.add(low).cast(), l);
         }
         out = out.wrapping_add(step);
     }
-    finite(most)
+    is_finite(max_bits)
 }
 
 /// # Safety
 /// The features, and room for two elements in both parts for each of x.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) {
+unsafe fn pairs(x: &[u16], pair_distance: usize, high: &mut [u16], low: &mut [u16]) {
     for i in (0..x.len()).step_by(16) {
         let len = (x.len() - i).min(16);
-        let second = x.len().saturating_sub(i.saturating_add(apart)).min(16);
+        let second = x.len().saturating_sub(i.saturating_add(pair_distance)).min(16);
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
-            let halves = beside(x.as_ptr().add(i), len, x.as_ptr().wrapping_add(i + apart), second);
-            let [h, l] = parts(halves);
-            _mm512_mask_storeu_epi16(high.as_mut_ptr().add(2 * i).cast(), mask(2 * len), h);
-            _mm512_mask_storeu_epi16(low.as_mut_ptr().add(2 * i).cast(), mask(2 * len), l);
+            let halves = interleave_lines(x.as_ptr().add(i), len, x.as_ptr().wrapping_add(i + pair_distance), second);
+            let [h, l] = split_halves(halves);
+            _mm512_mask_storeu_epi16(high.as_mut_ptr().add(2 * i).cast(), low_bits(2 * len), h);
+            _mm512_mask_storeu_epi16(low.as_mut_ptr().add(2 * i).cast(), low_bits(2 * len), l);
         }
     }
 }
@@ -184,12 +184,12 @@ unsafe fn pairs(x: &[u16], apart: usize, high: &mut [u16], low: &mut [u16]) {
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 lanes")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn beside(x: *const u16, x_len: usize, y: *const u16, y_len: usize) -> __m512i {
+unsafe fn interleave_lines(x: *const u16, x_len: usize, y: *const u16, y_len: usize) -> __m512i {
     // SAFETY: masked lanes are not touched.
     let [x, y]: [__m256i; 2] = unsafe {
         [
-            _mm256_maskz_loadu_epi16(mask(x_len) as __mmask16, x.cast()),
-            _mm256_maskz_loadu_epi16(mask(y_len) as __mmask16, y.cast()),
+            _mm256_maskz_loadu_epi16(low_bits(x_len) as __mmask16, x.cast()),
+            _mm256_maskz_loadu_epi16(low_bits(y_len) as __mmask16, y.cast()),
         ]
     };
     _mm512_or_si512(_mm512_cvtepu16_epi32(x), _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(y)))
@@ -198,48 +198,53 @@ unsafe fn beside(x: *const u16, x_len: usize, y: *const u16, y_len: usize) -> __
 /// # Safety
 /// The features; lines inside their data, 16 rows of 32 elements of both parts inside the slice.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn tile(lines: &Lines<'_>, transposed: bool, row: usize, low: usize, out: &mut [u16]) -> bool {
-    let mut halves = [_mm512_setzero_si512(); SIDE];
+unsafe fn pack_tile(lines: &SourceLines<'_>, transposed: bool, row: usize, low: usize, out: &mut [u16]) -> bool {
+    let mut halves = [_mm512_setzero_si512(); TILE_DIM];
     let (data, step) = (lines.data.as_ptr(), lines.step);
-    let lines_of = if lines.steps { lines.count.div_ceil(2) } else { lines.count };
+    let lines_of = if lines.is_k_major { lines.count.div_ceil(2) } else { lines.count };
     for (i, halves) in halves.iter_mut().take(lines_of).enumerate() {
         // SAFETY: what is not masked lies in a line.
         *halves = unsafe {
-            if lines.steps {
+            if lines.is_k_major {
                 let second = if 2 * i + 1 < lines.count { lines.len } else { 0 };
-                beside(data.add(2 * i * step).cast(), lines.len, data.wrapping_add((2 * i + 1) * step).cast(), second)
+                interleave_lines(
+                    data.add(2 * i * step).cast(),
+                    lines.len,
+                    data.wrapping_add((2 * i + 1) * step).cast(),
+                    second,
+                )
             } else {
-                _mm512_maskz_loadu_epi16(mask(lines.len), data.add(i * step).cast())
+                _mm512_maskz_loadu_epi16(low_bits(lines.len), data.add(i * step).cast())
             }
         };
     }
-    let most = halves.iter().fold(_mm512_setzero_si512(), |most, &x| larger(most, x));
+    let max_bits = halves.iter().fold(_mm512_setzero_si512(), |max_bits, &x| max_magnitude(max_bits, x));
     if transposed {
         halves = transpose(halves);
     }
     for (i, halves) in halves.into_iter().enumerate() {
-        let [h, l] = parts(halves);
+        let [h, l] = split_halves(halves);
         // SAFETY: row i of both parts lies inside the slice.
         unsafe {
             _mm512_storeu_si512(out.as_mut_ptr().add(i * row).cast(), h);
             _mm512_storeu_si512(out.as_mut_ptr().add(i * row + low).cast(), l);
         }
     }
-    finite(most)
+    is_finite(max_bits)
 }
 
 /// Rows of 16 words become columns.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transpose(x: [__m512i; SIDE]) -> [__m512i; SIDE] {
+fn transpose(x: [__m512i; TILE_DIM]) -> [__m512i; TILE_DIM] {
     // Within lanes of four words: pairs of rows, then fours.
     let mut two = x;
-    for i in (0..SIDE).step_by(2) {
+    for i in (0..TILE_DIM).step_by(2) {
         two[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
         two[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
     }
     let mut four = two;
-    for i in (0..SIDE).step_by(4) {
+    for i in (0..TILE_DIM).step_by(4) {
         four[i] = _mm512_unpacklo_epi64(two[i], two[i + 2]);
         four[i + 1] = _mm512_unpackhi_epi64(two[i], two[i + 2]);
         four[i + 2] = _mm512_unpacklo_epi64(two[i + 1], two[i + 3]);

@@ -1,6 +1,6 @@
 //! Tiles and how they are packed, against plain loops.
 
-use super::{Amx, DEPTH, Lines, Product, Run, SIDE};
+use super::{Amx, K_BLOCK, KSegment, SourceLines, TILE_DIM, TileGemm};
 use half::f16;
 
 /// Halves of all exponents, finite, from a fixed sequence.
@@ -24,15 +24,15 @@ fn every_half_is_the_sum_of_its_parts() {
     for len in [31, 32, 33] {
         for x in all.chunks(len) {
             // Lower parts behind upper ones, block by block.
-            let mut out = [u16::MAX; 4 * DEPTH];
-            let finite = amx.split(x, 2 * DEPTH, DEPTH, &mut out);
-            assert_eq!([finite, amx.finite(x)], [x.iter().all(|x| x.is_finite()); 2]);
-            let at = |i: usize| i / DEPTH * 2 * DEPTH + i % DEPTH;
+            let mut out = [u16::MAX; 4 * K_BLOCK];
+            let finite = amx.split_to_bf16(x, 2 * K_BLOCK, K_BLOCK, &mut out);
+            assert_eq!([finite, amx.all_finite(x)], [x.iter().all(|x| x.is_finite()); 2]);
+            let at = |i: usize| i / K_BLOCK * 2 * K_BLOCK + i % K_BLOCK;
             for (i, x) in x.iter().enumerate().filter(|(_, x)| x.is_finite()) {
-                assert_eq!(value(out[at(i)], out[at(i) + DEPTH]), x.to_f32(), "{:#06x}", x.to_bits());
+                assert_eq!(value(out[at(i)], out[at(i) + K_BLOCK]), x.to_f32(), "{:#06x}", x.to_bits());
             }
-            let zeros = (x.len()..x.len().next_multiple_of(DEPTH)).map(at);
-            assert!(zeros.into_iter().all(|at| out[at] == 0 && out[at + DEPTH] == 0));
+            let zeros = (x.len()..x.len().next_multiple_of(K_BLOCK)).map(at);
+            assert!(zeros.into_iter().all(|at| out[at] == 0 && out[at + K_BLOCK] == 0));
         }
     }
 }
@@ -42,51 +42,54 @@ fn every_half_is_the_sum_of_its_parts() {
 fn tiles_are_packed() {
     let Some(amx) = Amx::new() else { return println!("SKIPPED: no AMX here") };
     let step = 40;
-    let mut data = halves(DEPTH * step, 1);
-    for steps in [false, true] {
-        let (most, longest) = if steps { (DEPTH, SIDE) } else { (SIDE, DEPTH) };
-        for (count, len) in (0..=most).flat_map(|count| [1, 7, longest - 1, longest].map(|len| (count, len))) {
+    let mut data = halves(K_BLOCK * step, 1);
+    for is_k_major in [false, true] {
+        let (max_count, longest) = if is_k_major { (K_BLOCK, TILE_DIM) } else { (TILE_DIM, K_BLOCK) };
+        for (count, len) in (0..=max_count).flat_map(|count| [1, 7, longest - 1, longest].map(|len| (count, len))) {
             let end = if count == 0 { 0 } else { (count - 1) * step + len };
-            let lines = Lines { data: &data[..end], step, count, len, steps };
+            let lines = SourceLines { data: &data[..end], step, count, len, is_k_major };
             // Element k of row or column i.
             let want = |i: usize, k: usize| {
-                let (line, at) = if steps { (k, i) } else { (i, k) };
+                let (line, at) = if is_k_major { (k, i) } else { (i, k) };
                 if line < count && at < len { data[line * step + at].to_f32() } else { 0.0 }
             };
             // Lower parts behind upper ones, in every row; beside them nothing is written.
-            let (row, mut out) = (2 * DEPTH + 3, [u16::MAX; SIDE * (2 * DEPTH + 3)]);
-            assert!(amx.rows(&lines, row, DEPTH, &mut out));
-            for (i, k) in (0..SIDE).flat_map(|i| (0..DEPTH).map(move |k| (i, k))) {
+            let (row, mut out) = (2 * K_BLOCK + 3, [u16::MAX; TILE_DIM * (2 * K_BLOCK + 3)]);
+            assert!(amx.pack_a_tile(&lines, row, K_BLOCK, &mut out));
+            for (i, k) in (0..TILE_DIM).flat_map(|i| (0..K_BLOCK).map(move |k| (i, k))) {
                 let at = i * row + k;
-                assert_eq!(value(out[at], out[at + DEPTH]), want(i, k), "{count} × {len}: {i}, {k}");
+                assert_eq!(value(out[at], out[at + K_BLOCK]), want(i, k), "{count} × {len}: {i}, {k}");
             }
-            assert!(amx.columns(&lines, row, DEPTH, &mut out));
-            for (i, k) in (0..SIDE).flat_map(|i| (0..DEPTH).map(move |k| (i, k))) {
+            assert!(amx.pack_b_tile(&lines, row, K_BLOCK, &mut out));
+            for (i, k) in (0..TILE_DIM).flat_map(|i| (0..K_BLOCK).map(move |k| (i, k))) {
                 let at = k / 2 * row + 2 * i + k % 2;
-                assert_eq!(value(out[at], out[at + DEPTH]), want(i, k), "{count} × {len}: {i}, {k}");
+                assert_eq!(value(out[at], out[at + K_BLOCK]), want(i, k), "{count} × {len}: {i}, {k}");
             }
-            assert!(out.chunks(row).all(|row| row[2 * DEPTH..].iter().all(|&x| x == u16::MAX)));
+            assert!(out.chunks(row).all(|row| row[2 * K_BLOCK..].iter().all(|&x| x == u16::MAX)));
         }
     }
     data[step + 3] = f16::NEG_INFINITY;
-    let lines = Lines { data: &data, step, count: 2, len: 4, steps: false };
-    let mut out = [0; 2 * SIDE * DEPTH];
-    assert!(!amx.rows(&lines, 2 * DEPTH, DEPTH, &mut out) && !amx.columns(&lines, 2 * DEPTH, DEPTH, &mut out));
-    assert!(amx.rows(&Lines { len: 3, ..lines }, 2 * DEPTH, DEPTH, &mut out));
+    let lines = SourceLines { data: &data, step, count: 2, len: 4, is_k_major: false };
+    let mut out = [0; 2 * TILE_DIM * K_BLOCK];
+    assert!(
+        !amx.pack_a_tile(&lines, 2 * K_BLOCK, K_BLOCK, &mut out)
+            && !amx.pack_b_tile(&lines, 2 * K_BLOCK, K_BLOCK, &mut out)
+    );
+    assert!(amx.pack_a_tile(&SourceLines { len: 3, ..lines }, 2 * K_BLOCK, K_BLOCK, &mut out));
 }
 
 #[test]
 fn pairs_are_side_by_side() {
     let Some(amx) = Amx::new() else { return println!("SKIPPED: no AMX here") };
-    for (len, apart) in [(1, 1), (16, 3), (37, 5), (64, 64), (40, 100)] {
+    for (len, pair_distance) in [(1, 1), (16, 3), (37, 5), (64, 64), (40, 100)] {
         let x = halves(len, 2);
         let (mut high, mut low) = (vec![0; 2 * len], vec![0; 2 * len]);
         let bits: Vec<u16> = x.iter().map(|x| x.to_bits()).collect();
-        amx.pairs(&bits, apart, &mut high, &mut low);
+        amx.split_pairs(&bits, pair_distance, &mut high, &mut low);
         for i in 0..len {
-            let second = x.get(i + apart).map_or(0.0, |x| x.to_f32());
+            let second = x.get(i + pair_distance).map_or(0.0, |x| x.to_f32());
             let got = [2 * i, 2 * i + 1].map(|at| value(high[at], low[at]));
-            assert_eq!(got, [x[i].to_f32(), second], "{len}, {apart}: {i}");
+            assert_eq!(got, [x[i].to_f32(), second], "{len}, {pair_distance}: {i}");
         }
     }
 }
@@ -98,32 +101,32 @@ fn products_of_every_size() {
     let Some(amx) = Amx::new() else { return println!("SKIPPED: no AMX here") };
     // Numbers of ten bits: both parts of each matter, and every sum is exact.
     let small = |x: f16| f32::from((x.to_bits() & 0x1FF) as i16 - 256);
-    let parts = |len: usize, seed: u64| {
+    let split_parts = |len: usize, seed: u64| {
         let values: Vec<f32> = halves(len, seed).into_iter().map(small).collect();
         let exact: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
-        let padded = len.next_multiple_of(DEPTH);
+        let padded = len.next_multiple_of(K_BLOCK);
         let mut parts = vec![0; 2 * padded];
-        assert!(amx.split(&exact, DEPTH, padded, &mut parts));
+        assert!(amx.split_to_bf16(&exact, K_BLOCK, padded, &mut parts));
         (values, parts)
     };
     for (rows, columns) in (1..=70).flat_map(|rows| [1, 15, 16, 17, 32, 33, 48, 49, 64, 70].map(|c| (rows, c))) {
         for (rows, columns) in [(rows, columns), (columns, rows)] {
-            let (a_row, b_row, acc_row) = (2 * DEPTH + 1, 2 * columns, columns + GAP);
-            let a_len = rows * a_row + DEPTH;
-            let (a, a_parts) = parts(a_len, 3);
-            let b_len = 4 * DEPTH / 2 * b_row;
-            let (b, b_parts) = parts(b_len, 4);
-            let runs = [Run { a: 0, b: 0, blocks: 2 }, Run { a: 5, b: 3 * DEPTH / 2 * b_row, blocks: 1 }];
-            let product = Product {
+            let (a_row, b_row, acc_row) = (2 * K_BLOCK + 1, 2 * columns, columns + GAP);
+            let a_len = rows * a_row + K_BLOCK;
+            let (a, a_parts) = split_parts(a_len, 3);
+            let b_len = 4 * K_BLOCK / 2 * b_row;
+            let (b, b_parts) = split_parts(b_len, 4);
+            let runs = [KSegment { a: 0, b: 0, blocks: 2 }, KSegment { a: 5, b: 3 * K_BLOCK / 2 * b_row, blocks: 1 }];
+            let product = TileGemm {
                 a: &a_parts,
-                a_low: a_len.next_multiple_of(DEPTH),
+                a_low: a_len.next_multiple_of(K_BLOCK),
                 a_row,
-                a_step: DEPTH,
+                a_step: K_BLOCK,
                 b: &b_parts,
-                b_low: b_len.next_multiple_of(DEPTH),
+                b_low: b_len.next_multiple_of(K_BLOCK),
                 b_row,
-                b_step: DEPTH / 2 * b_row,
-                runs: &runs,
+                b_step: K_BLOCK / 2 * b_row,
+                k_segments: &runs,
                 rows,
                 columns,
             };
@@ -131,7 +134,7 @@ fn products_of_every_size() {
             let mut want: Vec<f64> = acc.iter().map(|&v| f64::from(v)).collect();
             for (r, c) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))) {
                 for run in runs {
-                    for k in 0..run.blocks * DEPTH {
+                    for k in 0..run.blocks * K_BLOCK {
                         let a = a[run.a + r * a_row + k];
                         let b = b[run.b + k / 2 * b_row + 2 * c + k % 2];
                         want[r * acc_row + c] += f64::from(a) * f64::from(b);
@@ -155,18 +158,18 @@ fn products_of_every_size() {
 #[test]
 fn products_stay_inside() {
     let Some(amx) = Amx::new() else { return println!("SKIPPED: no AMX here") };
-    let (a, b) = (vec![0; 2 * 2 * DEPTH], vec![0; 2 * 2 * DEPTH]);
-    let multiply = |run: Run, rows: usize, acc: usize| {
-        let product = Product {
+    let (a, b) = (vec![0; 2 * 2 * K_BLOCK], vec![0; 2 * 2 * K_BLOCK]);
+    let multiply = |run: KSegment, rows: usize, acc: usize| {
+        let product = TileGemm {
             a: &a,
-            a_low: 2 * DEPTH,
-            a_row: DEPTH,
-            a_step: DEPTH,
+            a_low: 2 * K_BLOCK,
+            a_row: K_BLOCK,
+            a_step: K_BLOCK,
             b: &b,
-            b_low: 2 * DEPTH,
+            b_low: 2 * K_BLOCK,
             b_row: 4,
-            b_step: 2 * DEPTH,
-            runs: &[run],
+            b_step: 2 * K_BLOCK,
+            k_segments: &[run],
             rows,
             columns: 2,
         };
@@ -174,13 +177,13 @@ fn products_stay_inside() {
             amx.multiply(&product, false, &mut vec![0.0; acc], 2)
         }))
     };
-    let run = Run { a: 0, b: 0, blocks: 1 };
+    let run = KSegment { a: 0, b: 0, blocks: 1 };
     assert!(multiply(run, 2, 4).is_ok());
-    assert!(multiply(Run { a: 1, ..run }, 2, 4).is_err());
-    assert!(multiply(Run { b: 1, ..run }, 2, 4).is_err());
-    assert!(multiply(Run { blocks: 0, ..run }, 2, 4).is_err());
-    assert!(multiply(Run { blocks: 2, ..run }, 2, 4).is_err());
-    assert!(multiply(Run { a: usize::MAX, ..run }, 2, 4).is_err());
+    assert!(multiply(KSegment { a: 1, ..run }, 2, 4).is_err());
+    assert!(multiply(KSegment { b: 1, ..run }, 2, 4).is_err());
+    assert!(multiply(KSegment { blocks: 0, ..run }, 2, 4).is_err());
+    assert!(multiply(KSegment { blocks: 2, ..run }, 2, 4).is_err());
+    assert!(multiply(KSegment { a: usize::MAX, ..run }, 2, 4).is_err());
     assert!(multiply(run, 3, 6).is_err());
     assert!(multiply(run, 2, 3).is_err());
 }

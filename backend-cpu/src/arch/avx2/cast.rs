@@ -12,15 +12,15 @@ use half::f16;
 /// The features, and slices of one length.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub unsafe fn widen(x: &[f16], y: &mut [f32]) {
+pub unsafe fn f16_to_f32(x: &[f16], y: &mut [f32]) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
     for (x, y) in x.iter().zip(y) {
-        widen_eight(x, y);
+        f16_to_f32_x8(x, y);
     }
     if !x_rest.is_empty() {
         let (mut from, mut to) = ([f16::ZERO; LANES], [0f32; LANES]);
         from[..x_rest.len()].copy_from_slice(x_rest);
-        widen_eight(&from, &mut to);
+        f16_to_f32_x8(&from, &mut to);
         y_rest.copy_from_slice(&to[..y_rest.len()]);
     }
 }
@@ -28,22 +28,22 @@ pub unsafe fn widen(x: &[f16], y: &mut [f32]) {
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn narrow(x: &[f32], y: &mut [f16]) {
+pub unsafe fn f32_to_f16(x: &[f32], y: &mut [f16]) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
     for (x, y) in x.iter().zip(y) {
-        narrow_eight(x, y);
+        f32_to_f16_x8(x, y);
     }
     if !x_rest.is_empty() {
         let (mut from, mut to) = ([0f32; LANES], [f16::ZERO; LANES]);
         from[..x_rest.len()].copy_from_slice(x_rest);
-        narrow_eight(&from, &mut to);
+        f32_to_f16_x8(&from, &mut to);
         y_rest.copy_from_slice(&to[..y_rest.len()]);
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn widen_eight(x: &[f16; LANES], y: &mut [f32; LANES]) {
+fn f16_to_f32_x8(x: &[f16; LANES], y: &mut [f32; LANES]) {
     // SAFETY: eight elements each; `f16` is 16 bits without padding.
     unsafe {
         let bits: __m128i = _mm_loadu_si128(x.as_ptr().cast());
@@ -53,7 +53,7 @@ fn widen_eight(x: &[f16; LANES], y: &mut [f32; LANES]) {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn narrow_eight(x: &[f32; LANES], y: &mut [f16; LANES]) {
+fn f32_to_f16_x8(x: &[f32; LANES], y: &mut [f16; LANES]) {
     // SAFETY: eight elements each; `f16` is 16 bits without padding.
     unsafe {
         let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));

@@ -10,33 +10,33 @@ use core::arch::x86_64::{
 use gradscale_core::stats::BINS;
 
 /// Keys that are counted in one look at all values: with their counters they fit the registers.
-const TOGETHER: u8 = 6;
+const KEYS_PER_SCAN: u8 = 6;
 /// Looks after which the rest is counted by a table.
-const LOOKS: u8 = 8;
+const MAX_SCANS: u8 = 8;
 /// Most keys: counters are bytes.
-const MOST: usize = 255 * 32;
+const MAX_KEYS: usize = 255 * 32;
 
-/// Adds keys to a histogram, whole vectors of them, but for those of zeros, which are 0. None is above `most`, and so many
+/// Adds keys to a histogram, whole vectors of them, but for those of zeros, which are 0. None is above `max_key`, and so many
 /// are not 0.
 #[target_feature(enable = "avx2")]
-pub fn add(keys: &[u8], most: u8, nonzero: u32, bins: &mut [u32; BINS]) {
+pub fn add_keys(keys: &[u8], max_key: u8, nonzero: u32, bins: &mut [u32; BINS]) {
     let (vectors, rest) = keys.as_chunks();
-    assert!(rest.is_empty() && keys.len() <= MOST);
-    // Keys up to `left` are still to be counted.
-    let (mut found, mut left) = (0, most);
-    for _ in 0..LOOKS {
-        if found == nonzero || left < TOGETHER {
+    assert!(rest.is_empty() && keys.len() <= MAX_KEYS);
+    // Keys up to `top` are still to be counted.
+    let (mut found, mut top) = (0, max_key);
+    for _ in 0..MAX_SCANS {
+        if found == nonzero || top < KEYS_PER_SCAN {
             break;
         }
-        let first = left - TOGETHER + 1;
-        for (key, count) in (first..=left).zip(count::<{ TOGETHER as usize }>(vectors, first)) {
+        let first = top - KEYS_PER_SCAN + 1;
+        for (key, count) in (first..=top).zip(count_keys::<{ KEYS_PER_SCAN as usize }>(vectors, first)) {
             bins[usize::from(key)] += count;
             found += count;
         }
-        left = first - 1;
+        top = first - 1;
     }
     if found != nonzero {
-        for &key in keys.iter().filter(|&&key| key != 0 && key <= left) {
+        for &key in keys.iter().filter(|&&key| key != 0 && key <= top) {
             bins[usize::from(key)] += 1;
         }
     }
@@ -45,7 +45,7 @@ pub fn add(keys: &[u8], most: u8, nonzero: u32, bins: &mut [u32; BINS]) {
 /// How often a key and those after it occur.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn count<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
+fn count_keys<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
     let mut wanted = [_mm256_set1_epi8(0); N];
     for (wanted, key) in wanted.iter_mut().zip(first..=u8::MAX) {
         *wanted = _mm256_set1_epi8(key.cast_signed());
@@ -60,7 +60,7 @@ fn count<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
     }
     let mut sums = [0; N];
     for (sum, count) in sums.iter_mut().zip(counts) {
-        *sum = total(count);
+        *sum = sum_bytes(count);
     }
     sums
 }
@@ -68,7 +68,7 @@ fn count<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
 /// The sum of bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn total(bytes: __m256i) -> u32 {
+fn sum_bytes(bytes: __m256i) -> u32 {
     let sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
     let mut words = [0u64; 4];
     // SAFETY: four words of 64 bits.

@@ -3,24 +3,24 @@
 //! 6 × 16 or 12 × 8: twelve accumulators of eight lanes, as two fused multiply-adds a cycle of four or five cycles each
 //! want ten; with one or two vectors of b and one broadcast scalar of a they fit 16 registers.
 
-use super::{Avx2, LANES, cast::widen};
-use crate::arch::{Reading, Rows, Tile};
+use super::{Avx2, LANES, cast::f16_to_f32};
+use crate::arch::{F16Rows, LoadMode, MicroKernelArgs};
 use core::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_broadcast_ss, _mm256_cmpgt_epi32, _mm256_fmadd_ps,
     _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps,
     _mm256_storeu_ps,
 };
 
-type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize, &mut [f32]);
+type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
 /// Kernels of so many vectors, for each reading and each number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [
-            &[$(kernel::<$vectors, $rows, { Reading::WHOLE }>),*],
-            &[$(kernel::<$vectors, $rows, { Reading::CUT }>),*],
-            &[$(kernel::<$vectors, $rows, { Reading::AHEAD }>),*],
-            &[$(kernel::<$vectors, $rows, { Reading::HALVES }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::FULL }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::MASKED_TAIL }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::PREFETCHING }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::F16_ROWS }>),*],
         ]
     };
 }
@@ -29,57 +29,57 @@ macro_rules! kernels {
 const KERNELS: [[&[Kernel]; 4]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
-pub fn tile(_proof: Avx2, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+pub fn accumulate_tile(_proof: Avx2, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
     // What kernels read and write lies inside the slices.
-    tile.check(&Avx2::SHAPE, acc, acc_row);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.reading(LANES)];
-    for (row, tile, count) in tile.stacks(&Avx2::SHAPE) {
+    tile.check_bounds(&Avx2::SHAPE, acc, acc_row);
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.load_mode(LANES)];
+    for (row, tile, count) in tile.row_tiles(&Avx2::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
         unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count, &mut []) }
     }
 }
 
-/// Sums of short rows of halves, whose conversions pass through `near`.
-pub fn rows(_proof: Avx2, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
+/// Sums of short rows of halves, whose conversions pass through `converted`.
+pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
     if acc.is_empty() {
         return;
     }
     // What kernels read and write lies inside the slices.
-    let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][Reading::HALVES];
-    for (row, tile, count) in rows.tile(&Avx2::SHAPE, acc, near).stacks(&Avx2::SHAPE) {
+    let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][LoadMode::F16_ROWS];
+    for (row, tile, count) in rows.tile_args(&Avx2::SHAPE, acc, converted).row_tiles(&Avx2::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * rows.columns..], rows.columns, count, near) }
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * rows.columns..], rows.columns, count, converted) }
     }
 }
 
 /// So many tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
-/// The features, every index of [`Tile`]'s formula inside its slice, and what the reading wants.
+/// The features, every index of [`MicroKernelArgs`]'s formula inside its slice, and what the reading wants.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
-    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize, near: &mut [f32],
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize>(
+    tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize, count: usize, converted: &mut [f32],
 ) {
-    let (mask, whole) = (first(tile.columns - (VECTORS - 1) * LANES), tile.columns.is_multiple_of(LANES));
+    let (mask, whole) = (lane_mask(tile.columns - (VECTORS - 1) * LANES), tile.columns.is_multiple_of(LANES));
     // A masked store takes as long as a dozen whole ones on some processors. Where rows follow each other, what a whole one
     // writes behind its row is written again by the rows below, but for the last ones.
     let end = if acc_row == tile.columns { ROWS * acc_row } else { 0 };
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
-    let mut ahead = tile.ahead.as_ptr();
+    let mut prefetch = tile.prefetch.as_ptr();
     for _ in 0..count {
-        if READING == Reading::HALVES {
+        if LOAD_MODE == LoadMode::F16_ROWS {
             // While the multiply-adds of the tile before are under way.
-            let len = ROWS * tile.a_row;
+            let len = ROWS * tile.a_row_stride;
             // SAFETY: halves of so many rows are left, in slices of one length.
-            unsafe { widen(core::slice::from_raw_parts(ahead, len), &mut near[..len]) };
-            (tile_a, ahead) = (near.as_ptr(), ahead.wrapping_add(len));
+            unsafe { f16_to_f32(core::slice::from_raw_parts(prefetch, len), &mut converted[..len]) };
+            (tile_a, prefetch) = (converted.as_ptr(), prefetch.wrapping_add(len));
         }
-        let mut asked = ahead;
+        let mut asked = prefetch;
         let mut sums: [[__m256; VECTORS]; ROWS] = [[_mm256_setzero_ps(); VECTORS]; ROWS];
-        if !tile.fresh {
+        if !tile.overwrite {
             for (r, sums) in sums.iter_mut().enumerate() {
                 for (v, sum) in sums.iter_mut().enumerate() {
                     let from = acc.wrapping_add(r * acc_row + v * LANES);
@@ -90,12 +90,12 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                 }
             }
         }
-        for run in tile.runs {
-            let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
+        for run in tile.k_segments {
+            let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_k_stride);
             // Every third row has a pointer of its own, from which the next two are one addressing mode away.
             let mut a = [tile_a.wrapping_add(run.a); 4];
             for (i, a) in a.iter_mut().enumerate() {
-                *a = a.wrapping_add(3 * i * tile.a_row);
+                *a = a.wrapping_add(3 * i * tile.a_row_stride);
             }
             for _ in 0..run.depth {
                 let mut row = [_mm256_setzero_ps(); VECTORS];
@@ -103,7 +103,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                     let from = b.wrapping_add(v * LANES);
                     // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
                     *row = unsafe {
-                        if READING == Reading::CUT && v + 1 == VECTORS {
+                        if LOAD_MODE == LoadMode::MASKED_TAIL && v + 1 == VECTORS {
                             _mm256_maskload_ps(from, mask)
                         } else {
                             _mm256_loadu_ps(from)
@@ -112,19 +112,19 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: row r of this step lies inside a's slice.
-                    let scalar = unsafe { _mm256_broadcast_ss(&*a[r / 3].add(r % 3 * tile.a_row)) };
+                    let scalar = unsafe { _mm256_broadcast_ss(&*a[r / 3].add(r % 3 * tile.a_row_stride)) };
                     for (sum, &b) in sums.iter_mut().zip(&row) {
                         *sum = _mm256_fmadd_ps(scalar, b, *sum);
                     }
                 }
-                if READING >= Reading::AHEAD {
+                if LOAD_MODE >= LoadMode::PREFETCHING {
                     _mm_prefetch::<_MM_HINT_T0>(asked.cast());
                     asked = asked.wrapping_add(ROWS);
                 }
                 // Behind the last step they may point outside, where nothing is read.
-                b = b.wrapping_add(tile.b_step);
+                b = b.wrapping_add(tile.b_k_stride);
                 for a in &mut a {
-                    *a = a.wrapping_add(tile.a_step);
+                    *a = a.wrapping_add(tile.a_k_stride);
                 }
             }
         }
@@ -142,8 +142,8 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                 };
             }
         }
-        if READING != Reading::HALVES {
-            (tile_a, ahead) = (tile_a.wrapping_add(ROWS * tile.a_row), asked);
+        if LOAD_MODE != LoadMode::F16_ROWS {
+            (tile_a, prefetch) = (tile_a.wrapping_add(ROWS * tile.a_row_stride), asked);
         }
         acc = acc.wrapping_add(ROWS * acc_row);
     }
@@ -152,7 +152,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
 /// A mask of the first lanes.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn first(lanes: usize) -> __m256i {
+fn lane_mask(lanes: usize) -> __m256i {
     // At most eight.
     let count = i32::try_from(lanes).unwrap_or(i32::MAX);
     _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))

@@ -6,9 +6,9 @@ mod microkernel;
 mod simd16;
 mod store;
 
-use super::{Rows, Shape, Tile};
+use super::{F16Rows, MicroKernelArgs, TileShape};
 use half::f16;
-pub use simd16::Pair;
+pub use simd16::Avx2F32x16;
 
 /// Proof that this machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ const LANES: usize = 8;
 
 impl Avx2 {
     /// 16 registers: 12 accumulators, two vectors of b, a broadcast scalar of a.
-    pub const SHAPE: Shape = Shape { lanes: LANES, vectors: 2, accumulators: 12 };
+    pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 2, accumulators: 12 };
 
     /// The proof, if there is one.
     pub fn new() -> Option<Self> {
@@ -28,21 +28,21 @@ impl Avx2 {
         has.then_some(Self(()))
     }
 
-    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        microkernel::tile(self, tile, acc, acc_row);
+    pub fn accumulate_tile(self, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+        microkernel::accumulate_tile(self, tile, acc, acc_row);
     }
 
-    pub fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
-        microkernel::rows(self, rows, acc, near);
+    pub fn multiply_f16_rows(self, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
+        microkernel::multiply_f16_rows(self, rows, acc, converted);
     }
 
-    pub fn widen(self, x: &[f16], y: &mut [f32]) {
+    pub fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
         // SAFETY: the token proves the features; the slices are of one length.
-        unsafe { cast::widen(x, y) }
+        unsafe { cast::f16_to_f32(x, y) }
     }
 
-    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
+    pub fn f32_to_f16(self, x: &[f32], y: &mut [f16]) {
         // SAFETY: the token proves the features; the slices are of one length.
-        unsafe { cast::narrow(x, y) }
+        unsafe { cast::f32_to_f16(x, y) }
     }
 }

@@ -1,6 +1,6 @@
 //! Two vectors of eight.
 
-use crate::arch::{LANES, simd16::Lanes};
+use crate::arch::{LANES, simd16::F32x16};
 use core::{
     arch::x86_64::{
         __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps,
@@ -12,12 +12,12 @@ use half::f16;
 
 /// Made only in kernels that are entered with a token of AVX2.
 #[derive(Clone, Copy)]
-pub struct Pair([__m256; 2]);
+pub struct Avx2F32x16([__m256; 2]);
 
 /// Lanes of one vector.
 const HALF: usize = LANES / 2;
 
-impl Lanes for Pair {
+impl F32x16 for Avx2F32x16 {
     #[inline(always)]
     fn splat(x: f32) -> Self {
         // SAFETY: the kernel's token proves the feature.
@@ -31,7 +31,7 @@ impl Lanes for Pair {
     }
 
     #[inline(always)]
-    fn widen(x: &[f16; LANES]) -> Self {
+    fn from_f16(x: &[f16; LANES]) -> Self {
         // SAFETY: the kernel's token proves the feature; two times eight halves, which are 16 bits without padding.
         Self(unsafe { [0, HALF].map(|at| _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(at).cast()))) })
     }
@@ -48,9 +48,9 @@ impl Lanes for Pair {
 }
 
 /// An operation on both vectors.
-macro_rules! both {
+macro_rules! vector_ops {
     ($($trait:ident $name:ident $intrinsic:ident)*) => {
-        $(impl $trait for Pair {
+        $(impl $trait for Avx2F32x16 {
             type Output = Self;
 
             #[inline(always)]
@@ -63,4 +63,4 @@ macro_rules! both {
     };
 }
 
-both!(Add add _mm256_add_ps Sub sub _mm256_sub_ps Mul mul _mm256_mul_ps);
+vector_ops!(Add add _mm256_add_ps Sub sub _mm256_sub_ps Mul mul _mm256_mul_ps);

@@ -2,8 +2,8 @@
 
 use super::{Avx2, LANES, exponent_histogram};
 use crate::arch::{
-    Pass,
-    loops::math::{SHORT_LN, SQRT_HALF},
+    FusedStoreParams,
+    loops::math::{FAST_LN_COEFFICIENTS, SQRT_HALF},
 };
 use core::{
     arch::x86_64::{
@@ -20,51 +20,54 @@ use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
 /// Values that are worked on side by side.
-const STEP: usize = 64;
+const STEP_VALUES: usize = 64;
 
 impl Avx2 {
     /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
     /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
-    pub fn store(self, x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4]) -> [u32; 4] {
-        assert!(x.len() == y.len() && x.len() <= Pass::MOST);
+    pub fn store_fused(
+        self, x: &[f32], params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    ) -> [u32; 4] {
+        assert!(x.len() == y.len() && x.len() <= FusedStoreParams::MAX_VALUES);
         // SAFETY: the token proves the features.
         unsafe {
-            match pass.detail {
-                Detail::None => store::<0>(x, pass, y, bins, sums),
-                Detail::Counts => store::<1>(x, pass, y, bins, sums),
-                Detail::Full => store::<2>(x, pass, y, bins, sums),
-                Detail::Moments => store::<3>(x, pass, y, bins, sums),
+            match params.detail {
+                Detail::None => store::<0>(x, params, y, bins, sums),
+                Detail::Counts => store::<1>(x, params, y, bins, sums),
+                Detail::Full => store::<2>(x, params, y, bins, sums),
+                Detail::Moments => store::<3>(x, params, y, bins, sums),
             }
         }
     }
 }
 
 /// Zeros, values below the limits, and the largest magnitude, lane by lane.
-struct Seen {
+struct LaneCounters {
     zeros: __m256i,
-    small: __m256i,
-    low: __m256i,
-    most: __m256i,
+    below_flush: __m256i,
+    below_normal: __m256i,
+    max_bits: __m256i,
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn store<const DETAIL: u8>(
-    x: &[f32], pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    x: &[f32], params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
 ) -> [u32; 4] {
     let none = _mm256_setzero_si256();
-    let mut seen = Seen { zeros: none, small: none, low: none, most: none };
-    let (mut keys, mut lanes) = ([[0u8; STEP]; Pass::MOST / STEP], [[_mm256_setzero_ps(); 2]; 4]);
+    let mut counters = LaneCounters { zeros: none, below_flush: none, below_normal: none, max_bits: none };
+    let (mut keys, mut lanes) =
+        ([[0u8; STEP_VALUES]; FusedStoreParams::MAX_VALUES / STEP_VALUES], [[_mm256_setzero_ps(); 2]; 4]);
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
     let mut used = x.len();
     for ((x, y), keys) in x.iter().zip(y).zip(&mut keys) {
-        step::<DETAIL>(x, pass, y, &mut seen, keys, &mut lanes);
+        step::<DETAIL>(x, params, y, &mut counters, keys, &mut lanes);
     }
     // The rest with zeros behind it, which are counted and taken off again.
-    let padding = if x_rest.is_empty() { 0 } else { STEP - x_rest.len() };
+    let padding = if x_rest.is_empty() { 0 } else { STEP_VALUES - x_rest.len() };
     if padding != 0 {
-        let (mut from, mut to) = ([0f32; STEP], [f16::ZERO; STEP]);
+        let (mut from, mut to) = ([0f32; STEP_VALUES], [f16::ZERO; STEP_VALUES]);
         from[..x_rest.len()].copy_from_slice(x_rest);
-        step::<DETAIL>(&from, pass, &mut to, &mut seen, &mut keys[used], &mut lanes);
+        step::<DETAIL>(&from, params, &mut to, &mut counters, &mut keys[used], &mut lanes);
         y_rest.copy_from_slice(&to[..y_rest.len()]);
         used += 1;
     }
@@ -72,14 +75,14 @@ fn store<const DETAIL: u8>(
         return [0; 4];
     }
     let padding = u32::try_from(padding).unwrap_or(0);
-    let [zeros, small, low] =
-        [seen.zeros, seen.small, seen.low].map(|count| words(count).iter().sum::<u32>() - padding);
-    let most = words(seen.most).into_iter().max().unwrap_or(0);
-    if most < pass.limits.overflow {
+    let [zeros, below_flush, below_normal] = [counters.zeros, counters.below_flush, counters.below_normal]
+        .map(|count| words(count).iter().sum::<u32>() - padding);
+    let max_bits = words(counters.max_bits).into_iter().max().unwrap_or(0);
+    if max_bits < params.thresholds.overflow {
         if DETAIL >= 2 {
-            let all = u32::try_from(STEP * used).unwrap_or(u32::MAX);
-            let [largest, ..] = ((most + pass.key) >> 23).to_le_bytes();
-            exponent_histogram::add(keys[..used].as_flattened(), largest, all - padding - zeros, bins);
+            let all = u32::try_from(STEP_VALUES * used).unwrap_or(u32::MAX);
+            let [largest, ..] = ((max_bits + params.key_constant) >> 23).to_le_bytes();
+            exponent_histogram::add_keys(keys[..used].as_flattened(), largest, all - padding - zeros, bins);
         }
         if DETAIL >= 3 {
             for (sum, lanes) in sums.iter_mut().zip(&lanes) {
@@ -92,19 +95,20 @@ fn store<const DETAIL: u8>(
             }
         }
     }
-    [zeros, small, low, most]
+    [zeros, below_flush, below_normal, max_bits]
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn step<const DETAIL: u8>(
-    x: &[f32; STEP], pass: Pass, y: &mut [f16; STEP], seen: &mut Seen, keys: &mut [u8; STEP],
-    lanes: &mut [[__m256; 2]; 4],
+    x: &[f32; STEP_VALUES], params: FusedStoreParams, y: &mut [f16; STEP_VALUES], counters: &mut LaneCounters,
+    keys: &mut [u8; STEP_VALUES], lanes: &mut [[__m256; 2]; 4],
 ) {
-    let (factor, size) = (_mm256_set1_ps(pass.factor), broadcast(0x7FFF_FFFF));
-    let [flush, subnormal, key] = [pass.limits.flush, pass.limits.subnormal, pass.key].map(|bits| broadcast(bits));
-    let (none, mut least) = (_mm256_setzero_si256(), size);
-    let (mut values, mut magnitudes) = ([_mm256_setzero_ps(); STEP / LANES], [none; STEP / LANES]);
+    let (factor, size) = (_mm256_set1_ps(params.factor), broadcast(0x7FFF_FFFF));
+    let [flush, subnormal, key] =
+        [params.thresholds.flush, params.thresholds.subnormal, params.key_constant].map(|bits| broadcast(bits));
+    let (none, mut min_bits) = (_mm256_setzero_si256(), size);
+    let (mut values, mut magnitudes) = ([_mm256_setzero_ps(); STEP_VALUES / LANES], [none; STEP_VALUES / LANES]);
     for (i, (u, magnitude)) in values.iter_mut().zip(&mut magnitudes).enumerate() {
         // SAFETY: eight times eight elements are sixty-four; `f16` is 16 bits without padding.
         unsafe {
@@ -115,17 +119,17 @@ fn step<const DETAIL: u8>(
         if DETAIL >= 1 {
             // Magnitudes have no sign, so that a signed comparison serves.
             *magnitude = _mm256_and_si256(_mm256_castps_si256(*u), size);
-            seen.most = _mm256_max_epi32(seen.most, *magnitude);
-            least = _mm256_min_epi32(least, *magnitude);
+            counters.max_bits = _mm256_max_epi32(counters.max_bits, *magnitude);
+            min_bits = _mm256_min_epi32(min_bits, *magnitude);
         }
     }
     // Most steps have nothing to count: no limit is above that of subnormal results.
-    if DETAIL >= 1 && any(_mm256_cmpgt_epi32(subnormal, least)) {
+    if DETAIL >= 1 && any(_mm256_cmpgt_epi32(subnormal, min_bits)) {
         for magnitude in magnitudes {
             // A mask is −1.
-            seen.zeros = _mm256_sub_epi32(seen.zeros, _mm256_cmpeq_epi32(magnitude, none));
-            seen.small = _mm256_sub_epi32(seen.small, _mm256_cmpgt_epi32(flush, magnitude));
-            seen.low = _mm256_sub_epi32(seen.low, _mm256_cmpgt_epi32(subnormal, magnitude));
+            counters.zeros = _mm256_sub_epi32(counters.zeros, _mm256_cmpeq_epi32(magnitude, none));
+            counters.below_flush = _mm256_sub_epi32(counters.below_flush, _mm256_cmpgt_epi32(flush, magnitude));
+            counters.below_normal = _mm256_sub_epi32(counters.below_normal, _mm256_cmpgt_epi32(subnormal, magnitude));
         }
     }
     if DETAIL >= 2 {
@@ -139,10 +143,10 @@ fn step<const DETAIL: u8>(
         }
     }
     if DETAIL >= 3 {
-        if any(_mm256_cmpgt_epi32(broadcast(f32::MIN_POSITIVE.to_bits()), least)) {
-            moments::<_, false>(values, magnitudes, lanes);
+        if any(_mm256_cmpgt_epi32(broadcast(f32::MIN_POSITIVE.to_bits()), min_bits)) {
+            add_moments::<_, false>(values, magnitudes, lanes);
         } else {
-            moments::<_, true>(values, magnitudes, lanes);
+            add_moments::<_, true>(values, magnitudes, lanes);
         }
     }
 }
@@ -158,7 +162,7 @@ fn any(mask: __m256i) -> bool {
 /// side: a polynomial is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn moments<const N: usize, const NORMAL: bool>(
+fn add_moments<const N: usize, const NORMAL: bool>(
     values: [__m256; N], magnitudes: [__m256i; N], lanes: &mut [[__m256; 2]; 4],
 ) {
     let logs = ln::<N, NORMAL>(magnitudes.map(|magnitude| {
@@ -176,7 +180,7 @@ fn moments<const N: usize, const NORMAL: bool>(
     }
 }
 
-/// `math::short_ln` of finite positive numbers, to the same bits.
+/// `math::fast_ln` of finite positive numbers, to the same bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {
@@ -194,7 +198,7 @@ fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {
         let e = if NORMAL { exponent } else { _mm256_add_ps(exponent, _mm256_and_ps(small, _mm256_set1_ps(-23.0))) };
         (_mm256_sub_ps(_mm256_castsi256_ps(digits), _mm256_set1_ps(1.0)), e)
     });
-    let [first, rest @ ..] = SHORT_LN;
+    let [first, rest @ ..] = FAST_LN_COEFFICIENTS;
     let mut p = [_mm256_set1_ps(first); N];
     for c in rest {
         for (p, (f, _)) in p.iter_mut().zip(parts) {

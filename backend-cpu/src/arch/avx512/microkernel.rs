@@ -4,8 +4,8 @@
 //! at most. A scalar that meets several vectors is broadcast once; with a single vector there is one load for each
 //! product, and still no more than the load ports do.
 
-use super::{Avx512, mask, widen};
-use crate::arch::{LANES, Reading, Rows, Tile};
+use super::{Avx512, f16_to_f32, lane_mask};
+use crate::arch::{F16Rows, LANES, LoadMode, MicroKernelArgs};
 use core::{
     arch::{
         asm,
@@ -17,16 +17,16 @@ use core::{
     hint::black_box,
 };
 
-type Kernel = unsafe fn(&Tile<'_>, &mut [f32], usize, usize, &mut [f32]);
+type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
 /// Kernels of so many vectors, for each reading and each number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [
-            &[$(kernel::<$vectors, $rows, { Reading::WHOLE }>),*],
-            &[$(kernel::<$vectors, $rows, { Reading::CUT }>),*],
-            &[$(kernel::<$vectors, $rows, { Reading::AHEAD }>),*],
-            &[$(kernel::<$vectors, $rows, { Reading::HALVES }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::FULL }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::MASKED_TAIL }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::PREFETCHING }>),*],
+            &[$(kernel::<$vectors, $rows, { LoadMode::F16_ROWS }>),*],
         ]
     };
 }
@@ -39,36 +39,36 @@ const KERNELS: [[&[Kernel]; 4]; Avx512::SHAPE.vectors] = [
     kernels!(4: 1 2 3 4 5 6),
 ];
 
-pub fn tile(_proof: Avx512, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
+pub fn accumulate_tile(_proof: Avx512, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
     // What kernels read and write lies inside the slices.
-    tile.check(&Avx512::SHAPE, acc, acc_row);
-    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.reading(LANES)];
-    for (row, tile, count) in tile.stacks(&Avx512::SHAPE) {
+    tile.check_bounds(&Avx512::SHAPE, acc, acc_row);
+    let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.load_mode(LANES)];
+    for (row, tile, count) in tile.row_tiles(&Avx512::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
         unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * acc_row..], acc_row, count, &mut []) }
     }
 }
 
-/// Sums of short rows of halves, whose conversions pass through `near`.
-pub fn rows(_proof: Avx512, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
+/// Sums of short rows of halves, whose conversions pass through `converted`.
+pub fn multiply_f16_rows(_proof: Avx512, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
     if acc.is_empty() {
         return;
     }
     // What kernels read and write lies inside the slices.
-    let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][Reading::HALVES];
-    for (row, tile, count) in rows.tile(&Avx512::SHAPE, acc, near).stacks(&Avx512::SHAPE) {
+    let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][LoadMode::F16_ROWS];
+    for (row, tile, count) in rows.tile_args(&Avx512::SHAPE, acc, converted).row_tiles(&Avx512::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
-        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * rows.columns..], rows.columns, count, near) }
+        unsafe { kernels[tile.rows - 1](&tile, &mut acc[row * rows.columns..], rows.columns, count, converted) }
     }
 }
 
 /// The same pointer, of which the compiler forgets where it came from: it would make all addresses of a loop from one, by an
 /// addition for each, and additions take the ports of multiply-adds.
 #[inline(always)]
-fn apart(pointer: *const f32) -> *const f32 {
+fn opaque_pointer(pointer: *const f32) -> *const f32 {
     let mut kept = pointer;
     // SAFETY: there is no instruction, only a comment.
     unsafe { asm!("/* {0} */", inout(reg) kept, options(pure, readonly, nostack, preserves_flags)) };
@@ -78,26 +78,26 @@ fn apart(pointer: *const f32) -> *const f32 {
 /// So many tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
-/// The features, every index of [`Tile`]'s formula inside its slice, and what the reading wants.
+/// The features, every index of [`MicroKernelArgs`]'s formula inside its slice, and what the reading wants.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
-    tile: &Tile<'_>, acc: &mut [f32], acc_row: usize, count: usize, near: &mut [f32],
+unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize>(
+    tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize, count: usize, converted: &mut [f32],
 ) {
-    let (last, whole) = (mask(tile.columns, VECTORS - 1), tile.columns.is_multiple_of(LANES));
-    let (one, three) = (tile.a_row, black_box(3 * tile.a_row));
+    let (last, whole) = (lane_mask(tile.columns, VECTORS - 1), tile.columns.is_multiple_of(LANES));
+    let (one, three) = (tile.a_row_stride, black_box(3 * tile.a_row_stride));
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
-    let mut ahead = tile.ahead.as_ptr();
+    let mut prefetch = tile.prefetch.as_ptr();
     for _ in 0..count {
-        if READING == Reading::HALVES {
+        if LOAD_MODE == LoadMode::F16_ROWS {
             // While the multiply-adds of the tile before are under way.
-            let len = ROWS * tile.a_row;
+            let len = ROWS * tile.a_row_stride;
             // SAFETY: halves of so many rows are left, in slices of one length.
-            unsafe { widen(core::slice::from_raw_parts(ahead, len), &mut near[..len]) };
-            (tile_a, ahead) = (near.as_ptr(), ahead.wrapping_add(len));
+            unsafe { f16_to_f32(core::slice::from_raw_parts(prefetch, len), &mut converted[..len]) };
+            (tile_a, prefetch) = (converted.as_ptr(), prefetch.wrapping_add(len));
         }
-        let mut asked = ahead;
+        let mut asked = prefetch;
         let mut sums: [[__m512; VECTORS]; ROWS] = [[_mm512_setzero_ps(); VECTORS]; ROWS];
-        if !tile.fresh {
+        if !tile.overwrite {
             let mut row = acc.cast_const();
             for sums in &mut sums {
                 for (v, sum) in sums.iter_mut().enumerate() {
@@ -111,17 +111,17 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                         }
                     };
                 }
-                row = apart(row.wrapping_add(acc_row));
+                row = opaque_pointer(row.wrapping_add(acc_row));
             }
         }
-        for run in tile.runs {
-            let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_step);
+        for run in tile.k_segments {
+            let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_k_stride);
             // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
             let mut a: [*const f32; 6] = [core::ptr::null(); 6];
             let mut row = tile_a.wrapping_add(run.a);
             for a in a.iter_mut().take(ROWS.div_ceil(4)) {
                 *a = row;
-                row = apart(row.wrapping_add(4 * tile.a_row));
+                row = opaque_pointer(row.wrapping_add(4 * tile.a_row_stride));
             }
             for _ in 0..run.depth {
                 let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
@@ -130,7 +130,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                     // A masked load takes a port of multiply-adds; what lies behind the columns is not stored.
                     // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
                     *row = unsafe {
-                        if READING == Reading::CUT && v + 1 == VECTORS {
+                        if LOAD_MODE == LoadMode::MASKED_TAIL && v + 1 == VECTORS {
                             _mm512_maskz_loadu_ps(last, from)
                         } else {
                             _mm512_loadu_ps(from)
@@ -147,14 +147,14 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                         }
                     }
                 }
-                if READING >= Reading::AHEAD {
+                if LOAD_MODE >= LoadMode::PREFETCHING {
                     _mm_prefetch::<_MM_HINT_T0>(asked.cast());
                     asked = asked.wrapping_add(ROWS);
                 }
                 // Behind the last step they may point outside, where nothing is read.
-                b = b.wrapping_add(tile.b_step);
+                b = b.wrapping_add(tile.b_k_stride);
                 for a in a.iter_mut().take(ROWS.div_ceil(4)) {
-                    *a = apart(a.wrapping_add(tile.a_step));
+                    *a = opaque_pointer(a.wrapping_add(tile.a_k_stride));
                 }
             }
         }
@@ -170,10 +170,10 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const READING: usize>(
                     }
                 }
             }
-            acc = apart(acc.wrapping_add(acc_row)).cast_mut();
+            acc = opaque_pointer(acc.wrapping_add(acc_row)).cast_mut();
         }
-        if READING != Reading::HALVES {
-            (tile_a, ahead) = (tile_a.wrapping_add(ROWS * tile.a_row), asked);
+        if LOAD_MODE != LoadMode::F16_ROWS {
+            (tile_a, prefetch) = (tile_a.wrapping_add(ROWS * tile.a_row_stride), asked);
         }
     }
 }

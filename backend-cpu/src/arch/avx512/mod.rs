@@ -5,14 +5,14 @@ mod microkernel;
 mod simd16;
 mod store;
 
-use super::{LANES, Results, Rows, Shape, Tile};
+use super::{F16Lut, F16Rows, LANES, MicroKernelArgs, TileShape};
 use core::arch::x86_64::{
     __m256i, __m512, __mmask16, _MM_FROUND_CUR_DIRECTION, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
     _mm256_mask_storeu_epi16, _mm256_maskz_loadu_epi16, _mm512_cvt_roundph_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_ph,
     _mm512_mask_i32gather_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
 };
 use half::f16;
-pub use simd16::Whole;
+pub use simd16::Avx512F32x16;
 
 /// Proof that this machine has AVX-512 F, BW, DQ, VL, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Avx512(());
 
 impl Avx512 {
     /// 32 registers: 24 accumulators, up to four vectors of b, a broadcast scalar of a.
-    pub const SHAPE: Shape = Shape { lanes: LANES, vectors: 4, accumulators: 24 };
+    pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
     /// The proof, if there is one.
     pub fn new() -> Option<Self> {
@@ -33,33 +33,33 @@ impl Avx512 {
         has.then_some(Self(()))
     }
 
-    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        microkernel::tile(self, tile, acc, acc_row);
+    pub fn accumulate_tile(self, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+        microkernel::accumulate_tile(self, tile, acc, acc_row);
     }
 
-    pub fn rows(self, rows: &Rows<'_>, acc: &mut [f32], near: &mut [f32]) {
-        microkernel::rows(self, rows, acc, near);
+    pub fn multiply_f16_rows(self, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
+        microkernel::multiply_f16_rows(self, rows, acc, converted);
     }
 
-    pub fn widen(self, x: &[f16], y: &mut [f32]) {
+    pub fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
         // SAFETY: the token proves the features; the slices are of one length.
-        unsafe { widen(x, y) }
+        unsafe { f16_to_f32(x, y) }
     }
 
     /// The results of halves, slices of one length.
-    pub fn look_up(self, results: &Results, x: &[f16], y: &mut [f32]) {
+    pub fn apply_lut(self, lut: &F16Lut, x: &[f16], y: &mut [f32]) {
         // SAFETY: the token proves the features; the slices are of one length.
-        unsafe { look_up(results, x, y) }
+        unsafe { apply_lut(lut, x, y) }
     }
 
-    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
+    pub fn f32_to_f16(self, x: &[f32], y: &mut [f16]) {
         // SAFETY: the token proves the features; the slices are of one length.
-        unsafe { narrow(x, y) }
+        unsafe { f32_to_f16(x, y) }
     }
 }
 
 /// Elements between a value and that which the caches are asked for meanwhile.
-const AHEAD: usize = 512;
+const PREFETCH_DISTANCE: usize = 512;
 
 /// Sixteen halves as f32. The form that suppresses exceptions, which nobody reads, would take a register: a load of its own, and
 /// a port of multiply-adds twice.
@@ -77,20 +77,20 @@ fn to_f16(values: __m512) -> __m256i {
 }
 
 /// Lanes of vector `v` of so many columns.
-fn mask(columns: usize, v: usize) -> __mmask16 {
+fn lane_mask(columns: usize, v: usize) -> __mmask16 {
     let left = columns.saturating_sub(v * LANES).min(LANES);
     if left == LANES { __mmask16::MAX } else { (1 << left) - 1 }
 }
 
 /// Calls with the places and masks of all vectors of `len` elements. Full ones have a constant mask, which costs nothing.
 #[inline(always)]
-fn vectors(len: usize, mut work: impl FnMut(usize, __mmask16)) {
+fn for_each_vector(len: usize, mut work: impl FnMut(usize, __mmask16)) {
     let whole = len / LANES * LANES;
     for i in (0..whole).step_by(LANES) {
         work(i, __mmask16::MAX);
     }
     if whole != len {
-        work(whole, mask(len - whole, 0));
+        work(whole, lane_mask(len - whole, 0));
     }
 }
 
@@ -98,11 +98,11 @@ fn vectors(len: usize, mut work: impl FnMut(usize, __mmask16)) {
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 #[inline]
-unsafe fn widen(x: &[f16], y: &mut [f32]) {
-    vectors(x.len(), |i, mask| {
+unsafe fn f16_to_f32(x: &[f16], y: &mut [f32]) {
+    for_each_vector(x.len(), |i, mask| {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + PREFETCH_DISTANCE).cast());
             let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
             _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, to_f32(bits));
         }
@@ -112,8 +112,8 @@ unsafe fn widen(x: &[f16], y: &mut [f32]) {
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn narrow(x: &[f32], y: &mut [f16]) {
-    vectors(x.len(), |i, mask| {
+unsafe fn f32_to_f16(x: &[f32], y: &mut [f16]) {
+    for_each_vector(x.len(), |i, mask| {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         unsafe {
             let values = _mm512_maskz_loadu_ps(mask, x.as_ptr().add(i));
@@ -126,10 +126,10 @@ unsafe fn narrow(x: &[f32], y: &mut [f16]) {
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn look_up(results: &Results, x: &[f16], y: &mut [f32]) {
-    vectors(x.len(), |i, mask| {
+unsafe fn apply_lut(lut: &F16Lut, x: &[f16], y: &mut [f32]) {
+    for_each_vector(x.len(), |i, mask| {
         // SAFETY: masked lanes are not touched.
-        unsafe { _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, sixteen_results(results, x, i, mask)) }
+        unsafe { _mm512_mask_storeu_ps(y.as_mut_ptr().add(i), mask, gather16(lut, x, i, mask)) }
     });
 }
 
@@ -139,12 +139,12 @@ unsafe fn look_up(results: &Results, x: &[f16], y: &mut [f32]) {
 /// The features, and halves at the places of lanes that are not masked.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 #[inline]
-unsafe fn sixteen_results(results: &Results, x: &[f16], i: usize, mask: __mmask16) -> __m512 {
+unsafe fn gather16(lut: &F16Lut, x: &[f16], i: usize, mask: __mmask16) -> __m512 {
     // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding, each of which is a place of a result.
     unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + AHEAD).cast());
+        _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(i + PREFETCH_DISTANCE).cast());
         let bits: __m256i = _mm256_maskz_loadu_epi16(mask, x.as_ptr().add(i).cast());
         let places = _mm512_cvtepu16_epi32(bits);
-        _mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), mask, places, results.as_ptr())
+        _mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), mask, places, lut.as_ptr())
     }
 }

@@ -1,6 +1,6 @@
 //! One vector of sixteen.
 
-use crate::arch::{LANES, simd16::Lanes};
+use crate::arch::{LANES, simd16::F32x16};
 use core::{
     arch::x86_64::{
         __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
@@ -12,9 +12,9 @@ use half::f16;
 
 /// Made only in kernels that are entered with a token of AVX-512.
 #[derive(Clone, Copy)]
-pub struct Whole(__m512);
+pub struct Avx512F32x16(__m512);
 
-impl Lanes for Whole {
+impl F32x16 for Avx512F32x16 {
     #[inline(always)]
     fn splat(x: f32) -> Self {
         // SAFETY: the kernel's token proves the feature.
@@ -28,7 +28,7 @@ impl Lanes for Whole {
     }
 
     #[inline(always)]
-    fn widen(x: &[f16; LANES]) -> Self {
+    fn from_f16(x: &[f16; LANES]) -> Self {
         // SAFETY: the kernel's token proves the feature; sixteen halves, which are 16 bits without padding.
         Self(unsafe { super::to_f32(_mm256_loadu_si256(x.as_ptr().cast())) })
     }
@@ -41,9 +41,9 @@ impl Lanes for Whole {
 }
 
 /// An operation on the vector.
-macro_rules! whole {
+macro_rules! vector_ops {
     ($($trait:ident $name:ident $intrinsic:ident)*) => {
-        $(impl $trait for Whole {
+        $(impl $trait for Avx512F32x16 {
             type Output = Self;
 
             #[inline(always)]
@@ -55,4 +55,4 @@ macro_rules! whole {
     };
 }
 
-whole!(Add add _mm512_add_ps Sub sub _mm512_sub_ps Mul mul _mm512_mul_ps);
+vector_ops!(Add add _mm512_add_ps Sub sub _mm512_sub_ps Mul mul _mm512_mul_ps);

@@ -1,9 +1,9 @@
 //! Scale, observe, round and write in one pass: values come from memory while those before them are counted.
 
-use super::{Avx512, exponent_histogram, vectors};
+use super::{Avx512, exponent_histogram, for_each_vector};
 use crate::arch::{
-    Limits, Pass, Results, Values,
-    loops::math::{SHORT_LN, SQRT_HALF},
+    F16Lut, FusedStoreParams, StoreInput, Thresholds,
+    loops::math::{FAST_LN_COEFFICIENTS, SQRT_HALF},
 };
 use core::{
     arch::x86_64::{
@@ -23,115 +23,116 @@ use half::f16;
 
 /// How far ahead of a value the caches are asked for another one: counting fills the window in which the processor would
 /// find that out by itself.
-const AHEAD: usize = 512;
+const PREFETCH_DISTANCE: usize = 512;
 
 impl Avx512 {
     /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
     /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
-    pub fn store(
-        self, x: Values<'_>, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+    pub fn store_fused(
+        self, x: StoreInput<'_>, params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
     ) -> [u32; 4] {
-        assert!(x.len() == y.len() && x.len() <= Pass::MOST);
+        assert!(x.len() == y.len() && x.len() <= FusedStoreParams::MAX_VALUES);
         // SAFETY: the token proves the features; there are as many values as halves, and not more than a block.
         unsafe {
             match x {
-                Values::F32(x) => by_detail(x, pass, y, bins, sums),
-                Values::Results(results, x) => by_detail((results, x), pass, y, bins, sums),
+                StoreInput::F32(x) => dispatch_on_detail(x, params, y, bins, sums),
+                StoreInput::Lut(lut, x) => dispatch_on_detail((lut, x), params, y, bins, sums),
             }
         }
     }
 }
 
 /// What values are loaded from.
-trait Source: Copy {
+trait ValueSource: Copy {
     /// Sixteen values from one on; 0 in masked lanes.
     ///
     /// # Safety
     /// The features of [`Avx512`], and values at the places of lanes that are not masked.
-    unsafe fn sixteen(self, i: usize, mask: __mmask16) -> __m512;
+    unsafe fn load16(self, i: usize, mask: __mmask16) -> __m512;
 }
 
-impl Source for &[f32] {
+impl ValueSource for &[f32] {
     #[inline(always)]
-    unsafe fn sixteen(self, i: usize, mask: __mmask16) -> __m512 {
+    unsafe fn load16(self, i: usize, mask: __mmask16) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(self.as_ptr().wrapping_add(i + AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_T0>(self.as_ptr().wrapping_add(i + PREFETCH_DISTANCE).cast());
             _mm512_maskz_loadu_ps(mask, self.as_ptr().add(i))
         }
     }
 }
 
-impl Source for (&Results, &[f16]) {
+impl ValueSource for (&F16Lut, &[f16]) {
     #[inline(always)]
-    unsafe fn sixteen(self, i: usize, mask: __mmask16) -> __m512 {
+    unsafe fn load16(self, i: usize, mask: __mmask16) -> __m512 {
         // SAFETY: the caller's promise.
-        unsafe { super::sixteen_results(self.0, self.1, i, mask) }
+        unsafe { super::gather16(self.0, self.1, i, mask) }
     }
 }
 
 /// Stores, by the pass that does as much as is asked for.
 ///
 /// # Safety
-/// The features, as many values as halves, and not more than [`Pass::MOST`].
+/// The features, as many values as halves, and not more than [`FusedStoreParams::MAX_VALUES`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn by_detail(
-    x: impl Source, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+unsafe fn dispatch_on_detail(
+    x: impl ValueSource, params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
 ) -> [u32; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        match pass.detail {
-            Detail::None => store::<0, _>(x, pass, y, bins, sums),
-            Detail::Counts => store::<1, _>(x, pass, y, bins, sums),
-            Detail::Full => store::<2, _>(x, pass, y, bins, sums),
-            Detail::Moments => store::<3, _>(x, pass, y, bins, sums),
+        match params.detail {
+            Detail::None => store::<0, _>(x, params, y, bins, sums),
+            Detail::Counts => store::<1, _>(x, params, y, bins, sums),
+            Detail::Full => store::<2, _>(x, params, y, bins, sums),
+            Detail::Moments => store::<3, _>(x, params, y, bins, sums),
         }
     }
 }
 
 /// Values of four vectors, which are counted together.
-const STEP: usize = 64;
+const STEP_VALUES: usize = 64;
 
 /// Zeros, values below the limits, and the largest magnitude, lane by lane.
-struct Seen {
+struct LaneCounters {
     zeros: __m512i,
-    small: __m512i,
-    low: __m512i,
-    most: __m512i,
+    below_flush: __m512i,
+    below_normal: __m512i,
+    max_bits: __m512i,
 }
 
-impl Seen {
+impl LaneCounters {
     /// Counts the lanes of a mask.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     #[inline]
-    fn add(&mut self, magnitude: __m512i, mask: __mmask16, limits: Limits) {
+    fn add_lanes(&mut self, magnitude: __m512i, mask: __mmask16, thresholds: Thresholds) {
         let every = broadcast(u32::MAX);
         let below = |limit| _mm512_mask_cmplt_epu32_mask(mask, magnitude, broadcast(limit));
         let zero = _mm512_mask_testn_epi32_mask(mask, magnitude, magnitude);
         self.zeros = _mm512_mask_sub_epi32(self.zeros, zero, self.zeros, every);
-        self.small = _mm512_mask_sub_epi32(self.small, below(limits.flush), self.small, every);
-        self.low = _mm512_mask_sub_epi32(self.low, below(limits.subnormal), self.low, every);
+        self.below_flush = _mm512_mask_sub_epi32(self.below_flush, below(thresholds.flush), self.below_flush, every);
+        self.below_normal =
+            _mm512_mask_sub_epi32(self.below_normal, below(thresholds.subnormal), self.below_normal, every);
     }
 }
 
 /// # Safety
-/// The features, as many values as halves, and not more than [`Pass::MOST`].
+/// The features, as many values as halves, and not more than [`FusedStoreParams::MAX_VALUES`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
-unsafe fn store<const DETAIL: u8, S: Source>(
-    x: S, pass: Pass, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
+unsafe fn store<const DETAIL: u8, S: ValueSource>(
+    x: S, params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
 ) -> [u32; 4] {
     let len = y.len();
-    let (factor, size, key) = (_mm512_set1_ps(pass.factor), broadcast(0x7FFF_FFFF), broadcast(pass.key));
-    let subnormal = broadcast(pass.limits.subnormal);
+    let (factor, size, key) = (_mm512_set1_ps(params.factor), broadcast(0x7FFF_FFFF), broadcast(params.key_constant));
+    let subnormal = broadcast(params.thresholds.subnormal);
     let none = _mm512_setzero_si512();
-    let mut seen = Seen { zeros: none, small: none, low: none, most: none };
+    let mut counters = LaneCounters { zeros: none, below_flush: none, below_normal: none, max_bits: none };
     let y = y.as_mut_ptr();
     // Stores sixteen values; returns them, times the factor, and their magnitudes.
-    let sixteen = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
+    let load16 = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         let u = unsafe {
-            _mm_prefetch::<_MM_HINT_ET0>(y.wrapping_add(i + AHEAD).cast());
-            let u = _mm512_mul_ps(x.sixteen(i, mask), factor);
+            _mm_prefetch::<_MM_HINT_ET0>(y.wrapping_add(i + PREFETCH_DISTANCE).cast());
+            let u = _mm512_mul_ps(x.load16(i, mask), factor);
             let bits = super::to_f16(u);
             _mm256_mask_storeu_epi16(y.add(i).cast(), mask, bits);
             u
@@ -140,59 +141,65 @@ unsafe fn store<const DETAIL: u8, S: Source>(
     };
     let mut lanes = [_mm512_setzero_ps(); 4];
     // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
-    let mut keys = [[0u32; 16]; Pass::MOST / STEP];
-    let place = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
-    let whole = len / STEP;
+    let mut keys = [[0u32; 16]; FusedStoreParams::MAX_VALUES / STEP_VALUES];
+    let byte_mask = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
+    let whole = len / STEP_VALUES;
     for (i, keys) in keys[..whole].iter_mut().enumerate() {
-        let four = [0, 16, 32, 48].map(|j| sixteen(STEP * i + j, !0));
+        let four = [0, 16, 32, 48].map(|j| load16(STEP_VALUES * i + j, !0));
         if DETAIL >= 1 {
             let [a, b, c, d] = four.map(|(_, magnitude)| magnitude);
-            let most = _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));
-            seen.most = _mm512_max_epu32(seen.most, most);
+            let max_bits = _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));
+            counters.max_bits = _mm512_max_epu32(counters.max_bits, max_bits);
             // Most steps have nothing to count: no limit is above that of subnormal results.
-            let least = _mm512_min_epu32(_mm512_min_epu32(a, b), _mm512_min_epu32(c, d));
-            if _mm512_cmplt_epu32_mask(least, subnormal) != 0 {
+            let min_bits = _mm512_min_epu32(_mm512_min_epu32(a, b), _mm512_min_epu32(c, d));
+            if _mm512_cmplt_epu32_mask(min_bits, subnormal) != 0 {
                 for magnitude in [a, b, c, d] {
-                    seen.add(magnitude, !0, pass.limits);
+                    counters.add_lanes(magnitude, !0, params.thresholds);
                 }
             }
         }
         if DETAIL >= 2 {
             let [first, second, third, fourth] = four.map(|(_, magnitude)| _mm512_add_epi32(magnitude, key));
             let shifted = [_mm512_srli_epi32(second, 15), _mm512_srli_epi32(third, 7), _mm512_slli_epi32(fourth, 1)];
-            let all = place.into_iter().zip(shifted).fold(_mm512_srli_epi32(first, 23), |all, (place, more)| {
-                _mm512_ternarylogic_epi32(place, more, all, 0xCA)
-            });
+            let all =
+                byte_mask.into_iter().zip(shifted).fold(_mm512_srli_epi32(first, 23), |all, (byte_mask, more)| {
+                    _mm512_ternarylogic_epi32(byte_mask, more, all, 0xCA)
+                });
             // SAFETY: sixteen words.
             unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), all) };
         }
         if DETAIL >= 3 {
-            moments(four, &mut lanes);
+            add_moments(four, &mut lanes);
         }
     }
     let mut rest = none;
-    vectors(len - STEP * whole, |i, mask| {
-        let (u, magnitude) = sixteen(STEP * whole + i, mask);
+    for_each_vector(len - STEP_VALUES * whole, |i, mask| {
+        let (u, magnitude) = load16(STEP_VALUES * whole + i, mask);
         if DETAIL >= 1 {
-            seen.add(magnitude, mask, pass.limits);
-            seen.most = _mm512_max_epu32(seen.most, magnitude);
+            counters.add_lanes(magnitude, mask, params.thresholds);
+            counters.max_bits = _mm512_max_epu32(counters.max_bits, magnitude);
         }
         if DETAIL >= 2 {
             rest = _mm512_or_si512(_mm512_slli_epi32(rest, 8), _mm512_srli_epi32(_mm512_add_epi32(magnitude, key), 23));
         }
         if DETAIL >= 3 {
-            moments([(u, magnitude)], &mut lanes);
+            add_moments([(u, magnitude)], &mut lanes);
         }
     });
-    let (zeros, most) = (sum(seen.zeros), _mm512_reduce_max_epu32(seen.most));
-    if most < pass.limits.overflow {
+    let (zeros, max_bits) = (sum(counters.zeros), _mm512_reduce_max_epu32(counters.max_bits));
+    if max_bits < params.thresholds.overflow {
         if DETAIL >= 2 {
             if let Some(keys) = keys.get_mut(whole) {
                 // SAFETY: sixteen words.
                 unsafe { _mm512_storeu_si512(keys.as_mut_ptr().cast(), rest) };
             }
             let nonzero = u32::try_from(len).unwrap_or(u32::MAX) - zeros;
-            exponent_histogram::add(&keys[..len.div_ceil(STEP)], (most + pass.key) >> 23, nonzero, bins);
+            exponent_histogram::add_keys(
+                &keys[..len.div_ceil(STEP_VALUES)],
+                (max_bits + params.key_constant) >> 23,
+                nonzero,
+                bins,
+            );
         }
         if DETAIL >= 3 {
             for (sum, lane) in sums.iter_mut().zip(lanes) {
@@ -203,7 +210,7 @@ unsafe fn store<const DETAIL: u8, S: Source>(
             }
         }
     }
-    [zeros, sum(seen.small), sum(seen.low), most]
+    [zeros, sum(counters.below_flush), sum(counters.below_normal), max_bits]
 }
 
 #[target_feature(enable = "avx512f")]
@@ -219,7 +226,7 @@ fn sum(counts: __m512i) -> u32 {
 /// Adds numbers and their logarithms to sums, one vector after the other. Several are worked on side by side: a polynomial
 /// is a chain of which each link waits for the one before. Zeros have no logarithm.
 #[target_feature(enable = "avx512f")]
-fn moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512; 4]) {
+fn add_moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512; 4]) {
     let logs = ln(vectors.map(|(_, magnitude)| _mm512_castsi512_ps(magnitude)));
     let [sum, squares, sum_ln, squares_ln] = lanes;
     for ((u, magnitude), log) in vectors.into_iter().zip(logs) {
@@ -231,7 +238,7 @@ fn moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512;
     }
 }
 
-/// `math::short_ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
+/// `math::fast_ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
 #[target_feature(enable = "avx512f")]
 fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
     let parts = x.map(|x| {
@@ -243,7 +250,7 @@ fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
         let e = _mm512_mask_add_ps(exponent, large, exponent, _mm512_set1_ps(1.0));
         (_mm512_sub_ps(digits, _mm512_set1_ps(1.0)), e)
     });
-    let [first, rest @ ..] = SHORT_LN;
+    let [first, rest @ ..] = FAST_LN_COEFFICIENTS;
     let mut p = [_mm512_set1_ps(first); N];
     for c in rest {
         for (p, (f, _)) in p.iter_mut().zip(parts) {

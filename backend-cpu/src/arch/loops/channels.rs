@@ -2,29 +2,29 @@
 //! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
 use super::{kernels, lane_kernels};
-use crate::arch::{LANES, simd16::Number};
+use crate::arch::{LANES, simd16::Arithmetic};
 
 /// x̂.
 #[inline(always)]
-pub fn normal<N: Number>(x: N, mean: N, inverse: N) -> N {
+pub fn normal<N: Arithmetic>(x: N, mean: N, inverse: N) -> N {
     (x - mean) * inverse
 }
 
 /// (x − mean)².
 #[inline(always)]
-pub fn squared_distance<N: Number>(x: N, mean: N) -> N {
+pub fn squared_distance<N: Arithmetic>(x: N, mean: N) -> N {
     (x - mean) * (x - mean)
 }
 
 /// (x − mean) · factor + shift.
 #[inline(always)]
-fn normalised<N: Number>(x: N, [mean, factor, shift]: [N; 3]) -> N {
+fn normalised<N: Arithmetic>(x: N, [mean, factor, shift]: [N; 3]) -> N {
     (x - mean) * factor + shift
 }
 
 /// dy · factor − plain − (x − mean) · weighted.
 #[inline(always)]
-fn gradient<N: Number>([x, dy]: [N; 2], [mean, factor, plain, weighted]: [N; 4]) -> N {
+fn gradient<N: Arithmetic>([x, dy]: [N; 2], [mean, factor, plain, weighted]: [N; 4]) -> N {
     dy * factor - plain - (x - mean) * weighted
 }
 
@@ -34,10 +34,10 @@ lane_kernels! {
         for x in x.chunks(sums.len()) {
             let ((x, x_rest), (sums, sums_rest)) = (x.as_chunks(), sums[..x.len()].as_chunks_mut());
             for (x, sum) in x.iter().zip(sums) {
-                (V::load(sum) + T::lanes::<V>(x)).store(sum);
+                (V::load(sum) + T::load16::<V>(x)).store(sum);
             }
             for (x, sum) in x_rest.iter().zip(sums_rest) {
-                *sum += x.number();
+                *sum += x.to_scalar();
             }
         }
     }
@@ -48,10 +48,10 @@ lane_kernels! {
             let ((sums, sums_rest), (means, means_rest)) = (sums[..x.len()].as_chunks_mut(), means[..x.len()].as_chunks());
             let (x, x_rest) = x.as_chunks();
             for ((x, mean), sum) in x.iter().zip(means).zip(sums) {
-                (V::load(sum) + squared_distance(T::lanes::<V>(x), V::load(mean))).store(sum);
+                (V::load(sum) + squared_distance(T::load16::<V>(x), V::load(mean))).store(sum);
             }
             for ((x, &mean), sum) in x_rest.iter().zip(means_rest).zip(sums_rest) {
-                *sum += squared_distance(x.number(), mean);
+                *sum += squared_distance(x.to_scalar(), mean);
             }
         }
     }
@@ -66,15 +66,15 @@ lane_kernels! {
             let ((x, x_rest), (dy, dy_rest)) = (x.as_chunks(), dy.as_chunks());
             let sums = plain.iter_mut().zip(weighted);
             for ((((x, dy), mean), inverse), (plain, weighted)) in x.iter().zip(dy).zip(means).zip(inverses).zip(sums) {
-                let dy = T::lanes::<V>(dy);
+                let dy = T::load16::<V>(dy);
                 (V::load(plain) + dy).store(plain);
-                let normal = normal(T::lanes::<V>(x), V::load(mean), V::load(inverse));
+                let normal = normal(T::load16::<V>(x), V::load(mean), V::load(inverse));
                 (V::load(weighted) + dy * normal).store(weighted);
             }
             let (x, sums) = (x_rest.iter().zip(dy_rest), plain_rest.iter_mut().zip(weighted_rest));
             for ((((x, dy), &mean), &inverse), (plain, weighted)) in x.zip(means_rest).zip(inverses_rest).zip(sums) {
-                *plain += dy.number();
-                *weighted += dy.number() * normal(x.number(), mean, inverse);
+                *plain += dy.to_scalar();
+                *weighted += dy.to_scalar() * normal(x.to_scalar(), mean, inverse);
             }
         }
     }
@@ -87,11 +87,11 @@ lane_kernels! {
                 patterns.map(|pattern| pattern[..x.len()].as_chunks());
             let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
             for ((((x, y), mean), factor), shift) in x.iter().zip(y).zip(means).zip(factors).zip(shifts) {
-                normalised(T::lanes::<V>(x), [V::load(mean), V::load(factor), V::load(shift)]).store(y);
+                normalised(T::load16::<V>(x), [V::load(mean), V::load(factor), V::load(shift)]).store(y);
             }
             let numbers = means_rest.iter().zip(factors_rest).zip(shifts_rest);
             for ((x, y), ((&mean, &factor), &shift)) in x_rest.iter().zip(y_rest).zip(numbers) {
-                *y = normalised(x.number(), [mean, factor, shift]);
+                *y = normalised(x.to_scalar(), [mean, factor, shift]);
             }
         }
     }
@@ -106,11 +106,11 @@ lane_kernels! {
             let numbers = means.iter().zip(factors).zip(plain).zip(weighted);
             for (((x, dy), y), (((mean, factor), plain), weighted)) in x.iter().zip(dy).zip(y).zip(numbers) {
                 let numbers = [V::load(mean), V::load(factor), V::load(plain), V::load(weighted)];
-                gradient([T::lanes::<V>(x), T::lanes::<V>(dy)], numbers).store(y);
+                gradient([T::load16::<V>(x), T::load16::<V>(dy)], numbers).store(y);
             }
             let numbers = means_rest.iter().zip(factors_rest).zip(plain_rest).zip(weighted_rest);
             for (((x, dy), y), (((&mean, &factor), &plain), &weighted)) in x_rest.iter().zip(dy_rest).zip(y_rest).zip(numbers) {
-                *y = gradient([x.number(), dy.number()], [mean, factor, plain, weighted]);
+                *y = gradient([x.to_scalar(), dy.to_scalar()], [mean, factor, plain, weighted]);
             }
         }
     }

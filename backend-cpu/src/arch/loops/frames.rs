@@ -4,15 +4,15 @@ use super::{kernels, math};
 
 kernels! {
     /// For each state the logarithm of the sum of what comes from itself, from the state before and, where `jump` is 0,
-    /// from the one before that; plus `more`. `before` has two states more, in front; none is below `never`.
-    fn frame[](before: &[f32], jump: &[f32], more: &[f32], never: f32, after: &mut [f32]) {
+    /// from the one before that; plus `log_prob`. `before` has two states more, in front; none is below `never`.
+    fn advance_frame[](before: &[f32], jump: &[f32], log_prob: &[f32], never: f32, after: &mut [f32]) {
         let three = before.iter().zip(&before[1..]).zip(&before[2..]);
-        for (((after, ((&far, &near), &same)), &jump), &more) in after.iter_mut().zip(three).zip(jump).zip(more) {
+        for (((after, ((&far, &near), &same)), &jump), &log_prob) in after.iter_mut().zip(three).zip(jump).zip(log_prob) {
             let far = far + jump;
             let most = if near > same { near } else { same };
             let most = if far > most { far } else { most };
             let sum = math::exp(same - most) + math::exp(near - most) + math::exp(far - most);
-            let all = most + if sum <= f32::MAX { math::ln(sum) } else { sum } + more;
+            let all = most + if sum <= f32::MAX { math::ln(sum) } else { sum } + log_prob;
             *after = if all < never { never } else { all };
         }
     }

@@ -13,9 +13,9 @@ mod rows;
 mod update;
 mod windows;
 
-pub use observe::{Limits, Pass};
+pub use observe::{FusedStoreParams, Thresholds};
 pub use update::{Adam, Sgd};
-pub use windows::Along;
+pub use windows::RowWindows;
 
 /// Compiles a kernel for the widest vectors that the machine has, and calls it. What it calls must be `#[inline(always)]`, or
 /// a closure of few operations: only what is inlined gets wider.
@@ -67,7 +67,7 @@ macro_rules! kernels {
     };
 }
 
-/// Makes each function a method of [`super::Isa`], whose vectors are the [`Lanes`](super::simd16::Lanes) of the instruction
+/// Makes each function a method of [`super::Isa`], whose vectors are the [`F32x16`](super::simd16::Lanes) of the instruction
 /// set: the first parameter in brackets. The other is an [`Element`](super::simd16::Element).
 macro_rules! lane_kernels {
     ($($(#[$doc:meta])* fn $name:ident [$lanes:ident, $element:ident] ($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {
@@ -75,13 +75,13 @@ macro_rules! lane_kernels {
             $($(#[$doc])*
             pub(crate) fn $name<$element: $crate::arch::simd16::Element>(self, $($arg: $type),*) {
                 #[inline(always)]
-                fn body<$lanes: $crate::arch::simd16::Lanes, $element: $crate::arch::simd16::Element>($($arg: $type),*) $body
+                fn body<$lanes: $crate::arch::simd16::F32x16, $element: $crate::arch::simd16::Element>($($arg: $type),*) $body
 
                 $crate::arch::loops::compiled!(
                     self, [$element: $crate::arch::simd16::Element] ($($arg: $type),*) []
-                    body::<$crate::arch::simd16::Plain, $element>,
-                    body::<$crate::arch::avx2::Pair, $element>,
-                    body::<$crate::arch::avx512::Whole, $element>
+                    body::<$crate::arch::simd16::PortableF32x16, $element>,
+                    body::<$crate::arch::avx2::Avx2F32x16, $element>,
+                    body::<$crate::arch::avx512::Avx512F32x16, $element>
                 )
             })*
         }

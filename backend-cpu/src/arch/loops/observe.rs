@@ -6,7 +6,7 @@ use gradscale_core::stats::Detail;
 
 /// Thresholds of counters, as bits of magnitudes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct Thresholds {
     /// The least that does not flush.
     pub flush: u32,
     /// The least that is stored as a normal number.
@@ -18,44 +18,44 @@ pub struct Limits {
 /// What a pass that stores does.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 has such a pass"))]
 #[derive(Clone, Copy, Debug)]
-pub struct Pass {
+pub struct FusedStoreParams {
     /// What values are multiplied by.
     pub factor: f32,
     /// How much is observed, and where its counters begin.
     pub detail: Detail,
-    pub limits: Limits,
+    pub thresholds: Thresholds,
     /// What makes keys of a histogram of magnitudes.
-    pub key: u32,
+    pub key_constant: u32,
 }
 
-impl Pass {
+impl FusedStoreParams {
     /// Most values of one pass: those of a block of statistics.
     #[cfg(target_arch = "x86_64")]
-    pub const MOST: usize = 4096;
+    pub const MAX_VALUES: usize = 4096;
 }
 
 kernels! {
     /// Zeros, values below the first two limits, and the bits of the largest magnitude, of fewer than 2^32 values.
     /// Comparisons become masks, and masks count lane by lane.
-    fn count[](values: &[f32], limits: Limits) -> [u32; 4] {
-        let [mut zeros, mut small, mut low, mut most] = [0u32; 4];
+    fn count_values[](values: &[f32], thresholds: Thresholds) -> [u32; 4] {
+        let [mut zeros, mut below_flush, mut below_normal, mut max_bits] = [0u32; 4];
         for value in values {
             let magnitude = value.to_bits() & 0x7FFF_FFFF;
             zeros += u32::from(magnitude == 0);
-            small += u32::from(magnitude < limits.flush);
-            low += u32::from(magnitude < limits.subnormal);
-            most = most.max(magnitude);
+            below_flush += u32::from(magnitude < thresholds.flush);
+            below_normal += u32::from(magnitude < thresholds.subnormal);
+            max_bits = max_bits.max(magnitude);
         }
-        [zeros, small, low, most]
+        [zeros, below_flush, below_normal, max_bits]
     }
 
     /// Adds finite magnitudes of nearest even to a histogram. Key 0 is that of zeros, which do not count.
-    fn histogram[](values: &[f32], constant: u32, bins: &mut [u32; 256]) {
-        const BLOCK: usize = 4096;
-        let mut keys = [0u8; BLOCK];
-        for block in values.chunks(BLOCK) {
+    fn add_to_histogram[](values: &[f32], key_constant: u32, bins: &mut [u32; 256]) {
+        const BLOCK_ELEMENTS: usize = 4096;
+        let mut keys = [0u8; BLOCK_ELEMENTS];
+        for block in values.chunks(BLOCK_ELEMENTS) {
             for (key, value) in keys.iter_mut().zip(block) {
-                let [byte, ..] = (((value.to_bits() & 0x7FFF_FFFF) + constant) >> 23).to_le_bytes();
+                let [byte, ..] = (((value.to_bits() & 0x7FFF_FFFF) + key_constant) >> 23).to_le_bytes();
                 *key = byte;
             }
             // Four tables, so that equal neighbours do not wait for each other.
@@ -74,9 +74,9 @@ kernels! {
     }
 
     /// Adds Σu, Σu², Σ ln|u| and Σ ln²|u|, in the lanes and blocks that core states.
-    fn moments[](values: &[f32], sums: &mut [f64; 4]) {
-        const BLOCK: usize = 4096;
-        for block in values.chunks(BLOCK) {
+    fn add_moments[](values: &[f32], sums: &mut [f64; 4]) {
+        const BLOCK_ELEMENTS: usize = 4096;
+        for block in values.chunks(BLOCK_ELEMENTS) {
             let mut lanes = [[0f32; LANES]; 4];
             let mut add = |row: &[f32; LANES]| {
                 for i in 0..LANES {
@@ -84,7 +84,7 @@ kernels! {
                     // What does not count adds 0, and ln 1.
                     let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
                     let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
-                    let log = math::short_ln(size);
+                    let log = math::fast_ln(size);
                     lanes[0][i] += u;
                     lanes[1][i] += u * u;
                     lanes[2][i] += log;

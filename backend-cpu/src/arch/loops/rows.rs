@@ -7,16 +7,16 @@ use super::{
 };
 use crate::arch::{
     LANES,
-    simd16::{Element, Lanes, Number},
+    simd16::{Arithmetic, Element, F32x16},
 };
 use core::array::from_fn;
 
 /// Elements whose sums stand side by side in f32 before they go on in f64.
-const FEW: usize = 256;
+const F32_SUM_ELEMENTS: usize = 256;
 
 /// The sum of all, by pairs of pairs.
 #[inline(always)]
-fn total<V: Lanes>(sums: V) -> f64 {
+fn horizontal_sum<V: F32x16>(sums: V) -> f64 {
     let mut lanes = [0f32; LANES];
     sums.store(&mut lanes);
     let lanes: [f64; 8] = from_fn(|l| f64::from(lanes[l]) + f64::from(lanes[l + 8]));
@@ -26,23 +26,25 @@ fn total<V: Lanes>(sums: V) -> f64 {
 
 /// Sum of x, or of (x − middle)².
 #[inline(always)]
-fn sum<V: Lanes, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> f64 {
+fn sum_row<V: F32x16, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> f64 {
     let (mut sum, middles) = (0f64, V::splat(middle));
-    for x in x.chunks(FEW) {
+    for x in x.chunks(F32_SUM_ELEMENTS) {
         let (rows, rest) = x.as_chunks();
         // Two sums, so that one need not wait for the other.
         let (pairs, last) = rows.as_chunks::<2>();
         let (mut even, mut odd) = (V::splat(0.0), V::splat(0.0));
         for [first, second] in pairs {
-            even = even + if SQUARED { squared_distance(T::lanes::<V>(first), middles) } else { T::lanes::<V>(first) };
-            odd = odd + if SQUARED { squared_distance(T::lanes::<V>(second), middles) } else { T::lanes::<V>(second) };
+            even =
+                even + if SQUARED { squared_distance(T::load16::<V>(first), middles) } else { T::load16::<V>(first) };
+            odd =
+                odd + if SQUARED { squared_distance(T::load16::<V>(second), middles) } else { T::load16::<V>(second) };
         }
         for row in last {
-            even = even + if SQUARED { squared_distance(T::lanes::<V>(row), middles) } else { T::lanes::<V>(row) };
+            even = even + if SQUARED { squared_distance(T::load16::<V>(row), middles) } else { T::load16::<V>(row) };
         }
-        sum += total(even + odd);
+        sum += horizontal_sum(even + odd);
         for x in rest {
-            sum += f64::from(if SQUARED { squared_distance(x.number(), middle) } else { x.number() });
+            sum += f64::from(if SQUARED { squared_distance(x.to_scalar(), middle) } else { x.to_scalar() });
         }
     }
     sum
@@ -51,19 +53,19 @@ fn sum<V: Lanes, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> f64 {
 /// Rounded once.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
-fn mean(sum: f64, size: usize) -> f32 {
+fn round_mean(sum: f64, size: usize) -> f32 {
     (sum / size as f64) as f32
 }
 
 /// (x − mean) · inverse · scale + shift.
 #[inline(always)]
-fn normalised<N: Number>(x: N, [mean, inverse]: [N; 2], [scale, shift]: [N; 2]) -> N {
+fn normalised<N: Arithmetic>(x: N, [mean, inverse]: [N; 2], [scale, shift]: [N; 2]) -> N {
     normal(x, mean, inverse) * scale + shift
 }
 
 /// (dy · scale − plain − x̂ · weighted) · inverse.
 #[inline(always)]
-fn gradient<N: Number>([x, dy]: [N; 2], [mean, inverse, plain, weighted]: [N; 4], scale: N) -> N {
+fn gradient<N: Arithmetic>([x, dy]: [N; 2], [mean, inverse, plain, weighted]: [N; 4], scale: N) -> N {
     (dy * scale - plain - normal(x, mean, inverse) * weighted) * inverse
 }
 
@@ -71,14 +73,14 @@ lane_kernels! {
     /// Means of groups.
     fn row_means[V, T](x: &[T], size: usize, means: &mut [f32]) {
         for (x, out) in x.chunks_exact(size).zip(means) {
-            *out = mean(sum::<V, T, false>(x, 0.0), size);
+            *out = round_mean(sum_row::<V, T, false>(x, 0.0), size);
         }
     }
 
     /// Means of (x − mean)².
     fn row_variances[V, T](x: &[T], size: usize, means: &[f32], variances: &mut [f32]) {
         for ((x, &middle), out) in x.chunks_exact(size).zip(means).zip(variances) {
-            *out = mean(sum::<V, T, true>(x, middle), size);
+            *out = round_mean(sum_row::<V, T, true>(x, middle), size);
         }
     }
 
@@ -93,10 +95,10 @@ lane_kernels! {
             let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
             let (means, inverses) = (V::splat(mean), V::splat(inverse));
             for (((x, y), scale), shift) in x.iter().zip(y).zip(scales).zip(shifts) {
-                normalised(T::lanes::<V>(x), [means, inverses], [V::load(scale), V::load(shift)]).store(y);
+                normalised(T::load16::<V>(x), [means, inverses], [V::load(scale), V::load(shift)]).store(y);
             }
             for (((x, y), &scale), &shift) in x_rest.iter().zip(y_rest).zip(scales_rest).zip(shifts_rest) {
-                *y = normalised(x.number(), [mean, inverse], [scale, shift]);
+                *y = normalised(x.to_scalar(), [mean, inverse], [scale, shift]);
             }
         }
     }
@@ -106,39 +108,39 @@ lane_kernels! {
     fn row_gradients[V, T](
         x: [&[T]; 2], size: usize, numbers: [&[f32]; 2], scales: &[f32], out: [&mut [f32]; 2], sums: [&mut [f32]; 2],
     ) {
-        let ([x, dy], [means, inverses], [plain, weighted], [all, products]) = (x, numbers, out, sums);
+        let ([x, dy], [means, inverses], [plain, weighted], [dy_sums, dy_normal_sums]) = (x, numbers, out, sums);
         let groups = (scales.len() / size).max(1);
         let rows = x.chunks_exact(size).zip(dy.chunks_exact(size)).zip(means.iter().zip(inverses));
         for (i, (((x, dy), (&middle, &inverse)), (plain, weighted))) in rows.zip(plain.iter_mut().zip(weighted)).enumerate() {
             let at = i % groups * size;
-            let (all, products, scales) = (&mut all[at..][..size], &mut products[at..][..size], &scales[at..][..size]);
+            let (dy_sums, dy_normal_sums, scales) = (&mut dy_sums[at..][..size], &mut dy_normal_sums[at..][..size], &scales[at..][..size]);
             let (middles, inverses) = (V::splat(middle), V::splat(inverse));
-            let few = x.chunks(FEW).zip(dy.chunks(FEW)).zip(scales.chunks(FEW));
+            let blocks = x.chunks(F32_SUM_ELEMENTS).zip(dy.chunks(F32_SUM_ELEMENTS)).zip(scales.chunks(F32_SUM_ELEMENTS));
             let mut totals = [0f64; 2];
-            for (((x, dy), scales), (all, products)) in few.zip(all.chunks_mut(FEW).zip(products.chunks_mut(FEW))) {
+            for (((x, dy), scales), (dy_sums, dy_normal_sums)) in blocks.zip(dy_sums.chunks_mut(F32_SUM_ELEMENTS).zip(dy_normal_sums.chunks_mut(F32_SUM_ELEMENTS))) {
                 let ((x, x_rest), (dy, dy_rest), (scales, scales_rest)) = (x.as_chunks(), dy.as_chunks(), scales.as_chunks());
-                let ((all, all_rest), (products, products_rest)) = (all.as_chunks_mut(), products.as_chunks_mut());
+                let ((dy_sums, dy_sums_rest), (dy_normal_sums, dy_normal_sums_rest)) = (dy_sums.as_chunks_mut(), dy_normal_sums.as_chunks_mut());
                 let (mut plain, mut weighted) = (V::splat(0.0), V::splat(0.0));
-                for (((x, dy), scale), (all, product)) in x.iter().zip(dy).zip(scales).zip(all.iter_mut().zip(products)) {
-                    let (dy, normal) = (T::lanes::<V>(dy), normal(T::lanes::<V>(x), middles, inverses));
-                    (V::load(all) + dy).store(all);
+                for (((x, dy), scale), (dy_sums, product)) in x.iter().zip(dy).zip(scales).zip(dy_sums.iter_mut().zip(dy_normal_sums)) {
+                    let (dy, normal) = (T::load16::<V>(dy), normal(T::load16::<V>(x), middles, inverses));
+                    (V::load(dy_sums) + dy).store(dy_sums);
                     (V::load(product) + dy * normal).store(product);
                     let scaled = dy * V::load(scale);
                     plain = plain + scaled;
                     weighted = weighted + scaled * normal;
                 }
-                totals[0] += total(plain);
-                totals[1] += total(weighted);
-                let sums = all_rest.iter_mut().zip(products_rest);
-                for (((x, dy), &scale), (all, product)) in x_rest.iter().zip(dy_rest).zip(scales_rest).zip(sums) {
-                    let (dy, normal) = (dy.number(), normal(x.number(), middle, inverse));
-                    *all += dy;
+                totals[0] += horizontal_sum(plain);
+                totals[1] += horizontal_sum(weighted);
+                let sums = dy_sums_rest.iter_mut().zip(dy_normal_sums_rest);
+                for (((x, dy), &scale), (dy_sums, product)) in x_rest.iter().zip(dy_rest).zip(scales_rest).zip(sums) {
+                    let (dy, normal) = (dy.to_scalar(), normal(x.to_scalar(), middle, inverse));
+                    *dy_sums += dy;
                     *product += dy * normal;
                     totals[0] += f64::from(dy * scale);
                     totals[1] += f64::from(dy * scale * normal);
                 }
             }
-            [*plain, *weighted] = totals.map(|total| mean(total, size));
+            [*plain, *weighted] = totals.map(|total| round_mean(total, size));
         }
     }
 
@@ -153,10 +155,10 @@ lane_kernels! {
             let ((x, x_rest), (dy, dy_rest), (y, y_rest)) = (x.as_chunks(), dy.as_chunks(), y.as_chunks_mut());
             let lanes = [V::splat(mean), V::splat(inverse), V::splat(plain), V::splat(weighted)];
             for (((x, dy), y), scale) in x.iter().zip(dy).zip(y).zip(scales) {
-                gradient([T::lanes::<V>(x), T::lanes::<V>(dy)], lanes, V::load(scale)).store(y);
+                gradient([T::load16::<V>(x), T::load16::<V>(dy)], lanes, V::load(scale)).store(y);
             }
             for (((x, dy), y), &scale) in x_rest.iter().zip(dy_rest).zip(y_rest).zip(scales_rest) {
-                *y = gradient([x.number(), dy.number()], [mean, inverse, plain, weighted], scale);
+                *y = gradient([x.to_scalar(), dy.to_scalar()], [mean, inverse, plain, weighted], scale);
             }
         }
     }

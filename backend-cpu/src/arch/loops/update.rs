@@ -10,8 +10,8 @@ pub struct Sgd {
     pub nesterov: bool,
     pub decay: f32,
     /// Greatest magnitude of a gradient, or ∞, and what it is multiplied by then.
-    pub most: f32,
-    pub coefficient: f32,
+    pub max_grad: f32,
+    pub grad_factor: f32,
 }
 
 /// The numbers of one step of Adam.
@@ -26,15 +26,15 @@ pub struct Adam {
     pub decay: f32,
     pub decoupled: bool,
     /// As in [`Sgd`].
-    pub most: f32,
-    pub coefficient: f32,
+    pub max_grad: f32,
+    pub grad_factor: f32,
 }
 
 kernels! {
     /// core's `Rule::Sgd`.
     fn sgd[](weights: &mut [f32], gradients: &[f32], states: &mut [f32], step: Sgd) {
         for ((w, &g), v) in weights.iter_mut().zip(gradients).zip(states) {
-            let g = g.clamp(-step.most, step.most) * step.coefficient + step.decay * *w;
+            let g = g.clamp(-step.max_grad, step.max_grad) * step.grad_factor + step.decay * *w;
             *v = step.momentum * *v + g;
             let d = if step.nesterov { g + step.momentum * *v } else { *v };
             *w -= step.lr * d;
@@ -47,7 +47,7 @@ kernels! {
         // Once, not for each weight: a quotient takes as long as a dozen products.
         let [first_inverse, second_inverse] = step.correction.map(|correction| 1.0 / correction);
         for (((w, &g), m), v) in weights.iter_mut().zip(gradients).zip(first).zip(second) {
-            let g = g.clamp(-step.most, step.most) * step.coefficient;
+            let g = g.clamp(-step.max_grad, step.max_grad) * step.grad_factor;
             let (before, g) = if step.decoupled {
                 (*w - step.lr * step.decay * *w, g)
             } else {

@@ -4,7 +4,7 @@ use super::kernels;
 
 /// How windows lie along a row.
 #[derive(Clone, Copy, Debug)]
-pub struct Along {
+pub struct RowWindows {
     pub channels: usize,
     pub window: usize,
     pub stride: usize,
@@ -13,10 +13,10 @@ pub struct Along {
     pub offset: usize,
 }
 
-impl Along {
+impl RowWindows {
     /// Calls with (window, place, offset) of all places that lie in a row of so many pixels, as elements.
     #[inline(always)]
-    fn each(self, windows: usize, pixels: usize, mut work: impl FnMut(usize, usize, u8)) {
+    fn for_each_tap(self, windows: usize, pixels: usize, mut work: impl FnMut(usize, usize, u8)) {
         for q in 0..windows {
             for j in 0..self.window {
                 let place = q * self.stride + j;
@@ -33,9 +33,9 @@ impl Along {
 kernels! {
     /// The largest of each window so far, and where it lies: offset 255 before there was one. Only the last place of the
     /// largest window has that offset itself, and none comes after it.
-    fn largest[](row: &[f32], best: &mut [f32], at: &mut [u8], along: Along) {
-        let c = along.channels;
-        along.each(best.len() / c, row.len() / c, |q, place, offset| {
+    fn max_pool_row[](row: &[f32], best: &mut [f32], at: &mut [u8], windows_of_row: RowWindows) {
+        let c = windows_of_row.channels;
+        windows_of_row.for_each_tap(best.len() / c, row.len() / c, |q, place, offset| {
             let (best, at) = (&mut best[q..q + c], &mut at[q..q + c]);
             for ((best, at), &v) in best.iter_mut().zip(at).zip(&row[place..place + c]) {
                 // The first one of a window wins against nothing.
@@ -47,9 +47,9 @@ kernels! {
     }
 
     /// Adds values to the places that were chosen. A select: a value may be ∞ where it does not belong.
-    fn scatter[](values: &[f32], at: &[u8], row: &mut [f32], along: Along) {
-        let c = along.channels;
-        along.each(values.len() / c, row.len() / c, |q, place, offset| {
+    fn scatter_row[](values: &[f32], at: &[u8], row: &mut [f32], windows_of_row: RowWindows) {
+        let c = windows_of_row.channels;
+        windows_of_row.for_each_tap(values.len() / c, row.len() / c, |q, place, offset| {
             let row = &mut row[place..place + c];
             for ((sum, &v), &at) in row.iter_mut().zip(&values[q..q + c]).zip(&at[q..q + c]) {
                 *sum += if at == offset { v } else { 0.0 };
@@ -58,9 +58,9 @@ kernels! {
     }
 
     /// Takes values from the places that were chosen.
-    fn chosen[](row: &[f32], at: &[u8], values: &mut [f32], along: Along) {
-        let c = along.channels;
-        along.each(values.len() / c, row.len() / c, |q, place, offset| {
+    fn gather_row[](row: &[f32], at: &[u8], values: &mut [f32], windows_of_row: RowWindows) {
+        let c = windows_of_row.channels;
+        windows_of_row.for_each_tap(values.len() / c, row.len() / c, |q, place, offset| {
             let values = &mut values[q..q + c];
             for ((value, &v), &at) in values.iter_mut().zip(&row[place..place + c]).zip(&at[q..q + c]) {
                 // By bits: a branch would guess wrong in half of all cases.

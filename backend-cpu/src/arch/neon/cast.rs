@@ -7,16 +7,16 @@ use core::arch::aarch64::{
 };
 use half::f16;
 
-pub fn widen(x: &[f16], y: &mut [f32]) {
-    simd4::widen(x, y, widen_four);
+pub fn f16_to_f32(x: &[f16], y: &mut [f32]) {
+    simd4::f16_to_f32(x, y, f16_to_f32_x4);
 }
 
-pub fn narrow(x: &[f32], y: &mut [f16]) {
-    simd4::narrow(x, y, narrow_four);
+pub fn f32_to_f16(x: &[f32], y: &mut [f16]) {
+    simd4::f32_to_f16(x, y, f32_to_f16_x4);
 }
 
 #[inline(always)]
-fn widen_four(x: &[f16; LANES], y: &mut [f32; LANES]) {
+fn f16_to_f32_x4(x: &[f16; LANES], y: &mut [f32; LANES]) {
     // SAFETY: the target has NEON; four elements each; `f16` is 16 bits without padding.
     unsafe {
         let bits = vreinterpret_f16_u16(vld1_u16(x.as_ptr().cast()));
@@ -25,7 +25,7 @@ fn widen_four(x: &[f16; LANES], y: &mut [f32; LANES]) {
 }
 
 #[inline(always)]
-fn narrow_four(x: &[f32; LANES], y: &mut [f16; LANES]) {
+fn f32_to_f16_x4(x: &[f32; LANES], y: &mut [f16; LANES]) {
     // SAFETY: the target has NEON; four elements each; `f16` is 16 bits without padding.
     unsafe {
         let bits = vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x.as_ptr())));

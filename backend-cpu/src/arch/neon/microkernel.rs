@@ -3,12 +3,12 @@
 
 use super::Neon;
 use crate::arch::{
-    Tile,
-    simd4::{Kernels, Quad, kernels, tile as run},
+    MicroKernelArgs,
+    simd4::{F32x4, Kernels, kernels, run_kernel},
 };
 use core::arch::aarch64::{float32x4_t, vdupq_n_f32, vfmaq_n_f32, vld1q_f32, vst1q_f32};
 
-impl Quad for float32x4_t {
+impl F32x4 for float32x4_t {
     #[inline(always)]
     fn zero() -> Self {
         // SAFETY: the target has NEON.
@@ -28,7 +28,7 @@ impl Quad for float32x4_t {
     }
 
     #[inline(always)]
-    fn plus(self, b: Self, a: f32) -> Self {
+    fn add_product(self, b: Self, a: f32) -> Self {
         // SAFETY: the target has NEON.
         unsafe { vfmaq_n_f32(self, b, a) }
     }
@@ -41,6 +41,6 @@ const KERNELS: Kernels<{ Neon::SHAPE.vectors }> = kernels!(float32x4_t;
     4: 1 2 3 4 5 6;
 );
 
-pub fn tile(_proof: Neon, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    run(&KERNELS, &Neon::SHAPE, tile, acc, acc_row);
+pub fn accumulate_tile(_proof: Neon, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+    run_kernel(&KERNELS, &Neon::SHAPE, tile, acc, acc_row);
 }

@@ -3,7 +3,7 @@
 mod cast;
 mod microkernel;
 
-use super::{Shape, Tile, simd4::LANES};
+use super::{MicroKernelArgs, TileShape, simd4::LANES};
 use half::f16;
 
 /// Proof that this machine has NEON.
@@ -12,22 +12,22 @@ pub struct Neon(());
 
 impl Neon {
     /// 32 registers: 24 accumulators, up to four vectors of b, scalars of a.
-    pub const SHAPE: Shape = Shape { lanes: LANES, vectors: 4, accumulators: 24 };
+    pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
     /// The proof, if there is one.
     pub fn new() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
     }
 
-    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        microkernel::tile(self, tile, acc, acc_row);
+    pub fn accumulate_tile(self, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+        microkernel::accumulate_tile(self, tile, acc, acc_row);
     }
 
-    pub fn widen(self, x: &[f16], y: &mut [f32]) {
-        cast::widen(x, y);
+    pub fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
+        cast::f16_to_f32(x, y);
     }
 
-    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
-        cast::narrow(x, y);
+    pub fn f32_to_f16(self, x: &[f32], y: &mut [f16]) {
+        cast::f32_to_f16(x, y);
     }
 }

@@ -9,12 +9,12 @@ use core::arch::wasm32::{
 };
 use half::f16;
 
-pub fn widen(x: &[f16], y: &mut [f32]) {
-    simd4::widen(x, y, widen_four);
+pub fn f16_to_f32(x: &[f16], y: &mut [f32]) {
+    simd4::f16_to_f32(x, y, f16_to_f32_x4);
 }
 
-pub fn narrow(x: &[f32], y: &mut [f16]) {
-    simd4::narrow(x, y, narrow_four);
+pub fn f32_to_f16(x: &[f32], y: &mut [f16]) {
+    simd4::f32_to_f16(x, y, f32_to_f16_x4);
 }
 
 /// What an exponent's bias differs by, where f32 has its exponent.
@@ -23,7 +23,7 @@ const REBIAS: i32 = (127 - 15) << 23;
 const LEAST_NORMAL: i32 = (127 - 14) << 23;
 
 #[inline(always)]
-fn widen_four(x: &[f16; LANES], y: &mut [f32; LANES]) {
+fn f16_to_f32_x4(x: &[f16; LANES], y: &mut [f32; LANES]) {
     // SAFETY: four halves of 16 bits without padding.
     let half = unsafe { u32x4_load_extend_u16x4(x.as_ptr().cast()) };
     let sign = i32x4_shl(v128_and(half, i32x4_splat(0x8000)), 16);
@@ -44,7 +44,7 @@ fn widen_four(x: &[f16; LANES], y: &mut [f32; LANES]) {
 }
 
 #[inline(always)]
-fn narrow_four(x: &[f32; LANES], y: &mut [f16; LANES]) {
+fn f32_to_f16_x4(x: &[f32; LANES], y: &mut [f16; LANES]) {
     // SAFETY: four f32.
     let bits: v128 = unsafe { v128_load(x.as_ptr().cast()) };
     let sign = u32x4_shr(v128_and(bits, i32x4_splat(i32::MIN)), 16);

@@ -3,12 +3,12 @@
 
 use super::Simd128;
 use crate::arch::{
-    Tile,
-    simd4::{Kernels, Quad, kernels, tile as run},
+    MicroKernelArgs,
+    simd4::{F32x4, Kernels, kernels, run_kernel},
 };
 use core::arch::wasm32::{f32x4_add, f32x4_mul, f32x4_splat, v128, v128_load, v128_store};
 
-impl Quad for v128 {
+impl F32x4 for v128 {
     #[inline(always)]
     fn zero() -> Self {
         f32x4_splat(0.0)
@@ -27,7 +27,7 @@ impl Quad for v128 {
     }
 
     #[inline(always)]
-    fn plus(self, b: Self, a: f32) -> Self {
+    fn add_product(self, b: Self, a: f32) -> Self {
         f32x4_add(self, f32x4_mul(b, f32x4_splat(a)))
     }
 }
@@ -39,6 +39,6 @@ const KERNELS: Kernels<{ Simd128::SHAPE.vectors }> = kernels!(v128;
     4: 1 2;
 );
 
-pub fn tile(_proof: Simd128, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-    run(&KERNELS, &Simd128::SHAPE, tile, acc, acc_row);
+pub fn accumulate_tile(_proof: Simd128, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+    run_kernel(&KERNELS, &Simd128::SHAPE, tile, acc, acc_row);
 }

@@ -4,7 +4,7 @@
 mod cast;
 mod microkernel;
 
-use super::{Shape, Tile, simd4::LANES};
+use super::{MicroKernelArgs, TileShape, simd4::LANES};
 use half::f16;
 
 /// Proof that the target has SIMD128.
@@ -13,22 +13,22 @@ pub struct Simd128(());
 
 impl Simd128 {
     /// An engine on x86-64 has 16 registers: 8 accumulators, four vectors of b, a scalar of a, a product.
-    pub const SHAPE: Shape = Shape { lanes: LANES, vectors: 4, accumulators: 8 };
+    pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 8 };
 
     /// The proof.
     pub const fn new() -> Self {
         Self(())
     }
 
-    pub fn tile(self, tile: &Tile<'_>, acc: &mut [f32], acc_row: usize) {
-        microkernel::tile(self, tile, acc, acc_row);
+    pub fn accumulate_tile(self, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
+        microkernel::accumulate_tile(self, tile, acc, acc_row);
     }
 
-    pub fn widen(self, x: &[f16], y: &mut [f32]) {
-        cast::widen(x, y);
+    pub fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
+        cast::f16_to_f32(x, y);
     }
 
-    pub fn narrow(self, x: &[f32], y: &mut [f16]) {
-        cast::narrow(x, y);
+    pub fn f32_to_f16(self, x: &[f32], y: &mut [f16]) {
+        cast::f32_to_f16(x, y);
     }
 }

@@ -3,7 +3,7 @@
 use super::{filled, padded_rows::Split};
 use crate::{
     Cpu, Memory,
-    arch::amx::{Amx, DEPTH, Lines, Product, Run, SIDE, words, words_mut},
+    arch::amx::{Amx, K_BLOCK, KSegment, SourceLines, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
     conv::{
         Shape,
         direct::{self, Correlation, Phase},
@@ -19,7 +19,7 @@ use half::f16;
 use std::sync::OnceLock;
 
 /// Columns of a panel of weights.
-const WIDTH: usize = 2 * SIDE;
+const WIDTH: usize = 2 * TILE_DIM;
 /// Blocks of weights that all pixels meet before the next do: 64 KiB.
 const BLOCKS: usize = 16;
 /// Fewest products of an element that are worth its conversion.
@@ -52,7 +52,7 @@ pub struct Window<'a, 'c, P> {
     lines: Held<'a>,
     /// Kernel rows and lines of this row of the result.
     from: Vec<(usize, usize)>,
-    runs: Vec<Run>,
+    k_segments: Vec<KSegment>,
     /// For rows that are not finite.
     pack: P,
     plain: Option<direct::Window<'a>>,
@@ -61,16 +61,16 @@ pub struct Window<'a, 'c, P> {
 /// Steps of one kernel row that a block has, by phase: as long as the phase's runs, cut into 32.
 fn blocks(phase: &Phase) -> impl Iterator<Item = Range<usize>> {
     phase
-        .runs
+        .k_segments
         .iter()
-        .flat_map(|run| (run.b..run.b + run.depth).step_by(DEPTH).map(|k| k..(run.b + run.depth).min(k + DEPTH)))
+        .flat_map(|run| (run.b..run.b + run.depth).step_by(K_BLOCK).map(|k| k..(run.b + run.depth).min(k + K_BLOCK)))
 }
 
 impl<'a> Panels<'a> {
     /// The weights of a group that begin at `first`: none if something is not finite.
     fn new(cpu: &'a Cpu, unit: Amx, shape: &Shape, pass: Pass, all: &Correlation, data: &[f16]) -> Option<Self> {
         let columns = if pass == Pass::Forward { shape.outs } else { shape.depth };
-        let width = if columns <= SIDE { SIDE } else { WIDTH };
+        let width = if columns <= TILE_DIM { TILE_DIM } else { WIDTH };
         // Kernel row and steps of every block of a panel.
         let kernel = shape.kernel[0];
         let list: Vec<(usize, Range<usize>)> = all
@@ -78,30 +78,36 @@ impl<'a> Panels<'a> {
             .iter()
             .flat_map(|phase| (0..kernel).flat_map(move |i| blocks(phase).map(move |steps| (i, steps))))
             .collect();
-        let block = width * DEPTH;
+        let block = width * K_BLOCK;
         let mut packed = cpu.workspace(columns.div_ceil(width) * list.len() * block);
         let cost = Cost::elements(packed.len());
         let finite = cpu.par_chunks_mut(cost, &mut packed, PACKED * block, |piece, out| {
             (piece * PACKED..).zip(out.chunks_exact_mut(block)).all(|(i, out)| {
                 let (from, (row, steps)) = (i / list.len() * width, &list[i % list.len()]);
-                let out = words_mut(out);
-                (from..columns.min(from + width)).step_by(SIDE).all(|column| {
-                    let count = SIDE.min(columns - column);
+                let out = as_bf16_mut(out);
+                (from..columns.min(from + width)).step_by(TILE_DIM).all(|column| {
+                    let count = TILE_DIM.min(columns - column);
                     let at = 2 * (column - from);
-                    let mut rows = [f16::ZERO; DEPTH * SIDE];
+                    let mut rows = [f16::ZERO; K_BLOCK * TILE_DIM];
                     let lines = if pass == Pass::Forward {
                         let first = column * shape.weights() + row * shape.kernel[1] * shape.depth + steps.start;
-                        Lines { data: &data[first..], step: shape.weights(), count, len: steps.len(), steps: false }
+                        SourceLines {
+                            data: &data[first..],
+                            step: shape.weights(),
+                            count,
+                            len: steps.len(),
+                            is_k_major: false,
+                        }
                     } else {
                         // Taps in reverse, as dy is read.
-                        for (k, out) in steps.clone().zip(rows.chunks_exact_mut(SIDE)) {
+                        for (k, out) in steps.clone().zip(rows.chunks_exact_mut(TILE_DIM)) {
                             let (tap, o) = (shape.kernel[1] - 1 - k / shape.outs, k % shape.outs);
                             let first = o * shape.weights() + (row * shape.kernel[1] + tap) * shape.depth + column;
                             out[..count].copy_from_slice(&data[first..first + count]);
                         }
-                        Lines { data: &rows, step: SIDE, count: steps.len(), len: count, steps: true }
+                        SourceLines { data: &rows, step: TILE_DIM, count: steps.len(), len: count, is_k_major: true }
                     };
-                    unit.columns(&lines, 2 * width, block, &mut out[at..])
+                    unit.pack_b_tile(&lines, 2 * width, block, &mut out[at..])
                 })
             })
         });
@@ -115,7 +121,7 @@ impl<'c> Weights<'c> {
     pub fn new(cpu: &'c Cpu, shape: &Shape, pass: Pass, all: &Correlation, [x, w]: [&Memory; 2]) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(_), Memory::F16(w)) = (x, w) else { return None };
-        let filled = |phase: &Phase| filled(phase.count, phase.runs.iter().map(|run| run.depth));
+        let filled = |phase: &Phase| filled(phase.count, phase.k_segments.iter().map(|run| run.depth));
         // Products that an element of the lines enters, for which it is converted.
         if all.columns * shape.taps() < PRODUCTS || all.phases.is_empty() || !all.phases.iter().all(filled) {
             return None;
@@ -137,7 +143,7 @@ impl<'c> Weights<'c> {
             operand,
             lines: Held::new(cpu, split.part(), self.groups.len(), correlation.kernel, correlation.dilation),
             from: Vec::with_capacity(correlation.kernel),
-            runs: vec![],
+            k_segments: vec![],
             pack,
             plain: None,
         }
@@ -165,17 +171,17 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
         }
         sums.fill(0.0);
         for (group, panels) in weights.groups.iter().enumerate() {
-            let (lines, mut first) = (words(self.lines.of_group(group)), 0);
+            let (lines, mut first) = (as_bf16(self.lines.of_group(group)), 0);
             for phase in &all.phases {
                 let row = blocks(phase).count();
                 // As many kernel rows at a time as stay in the cache.
                 for rows in self.from.chunks((BLOCKS / row.max(1)).max(1)) {
-                    self.runs.clear();
+                    self.k_segments.clear();
                     for &(i, line) in rows {
                         let mut block = first + i * row;
-                        for run in &phase.runs {
-                            let blocks = run.depth.div_ceil(DEPTH);
-                            self.runs.push(Run { a: 2 * line + run.a, b: block, blocks });
+                        for run in &phase.k_segments {
+                            let blocks = run.depth.div_ceil(K_BLOCK);
+                            self.k_segments.push(KSegment { a: 2 * line + run.a, b: block, blocks });
                             block += blocks;
                         }
                     }
@@ -183,8 +189,8 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
                     all.multiply_by_tiles(
                         weights.unit,
                         phase,
-                        &mut self.runs,
-                        [lines, words(&panels.data)],
+                        &mut self.k_segments,
+                        [lines, as_bf16(&panels.data)],
                         split.part(),
                         panels,
                         sums,
@@ -197,25 +203,25 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
 }
 
 impl Correlation {
-    /// Adds the products along `runs`, whose b are blocks of a panel, to the sums of a phase.
+    /// Adds the products along `k_segments`, whose b are blocks of a panel, to the sums of a phase.
     #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
     fn multiply_by_tiles(
-        &self, unit: Amx, phase: &Phase, runs: &mut [Run], [a, b]: [&[u16]; 2], a_low: usize, panels: &Panels<'_>,
-        sums: &mut [f32],
+        &self, unit: Amx, phase: &Phase, k_segments: &mut [KSegment], [a, b]: [&[u16]; 2], a_low: usize,
+        panels: &Panels<'_>, sums: &mut [f32],
     ) {
-        let block = panels.width * DEPTH;
-        runs.iter_mut().for_each(|run| run.b *= 2 * block);
+        let block = panels.width * K_BLOCK;
+        k_segments.iter_mut().for_each(|run| run.b *= 2 * block);
         for from in (0..panels.columns).step_by(panels.width) {
-            let product = Product {
+            let product = TileGemm {
                 a,
                 a_low,
                 a_row: phase.spacing * self.depth,
-                a_step: DEPTH,
+                a_step: K_BLOCK,
                 b: &b[from / panels.width * panels.blocks * 2 * block..],
                 b_low: block,
                 b_row: 2 * panels.width,
                 b_step: 2 * block,
-                runs,
+                k_segments,
                 rows: phase.count,
                 columns: panels.width.min(panels.columns - from),
             };

@@ -2,7 +2,7 @@
 
 use crate::{
     Cpu, Memory,
-    arch::amx::{Amx, DEPTH, words_mut},
+    arch::amx::{Amx, K_BLOCK, as_bf16_mut},
     conv::padded_rows::Lines,
 };
 use half::f16;
@@ -34,15 +34,15 @@ impl Lines<'_> {
 impl Split<'_> {
     /// Elements of each part of a line: a tile may read a block from where the line ends.
     pub const fn part(&self) -> usize {
-        (self.lines.line * self.lines.depth + DEPTH).next_multiple_of(DEPTH) + DEPTH
+        (self.lines.line * self.lines.depth + K_BLOCK).next_multiple_of(K_BLOCK) + K_BLOCK
     }
 
     /// Converts a row: false if not all of it is finite.
     pub fn convert(&self, row: usize, line: &mut [f32]) -> bool {
-        let (mut room, part, line) = (vec![], self.part(), words_mut(line));
+        let (mut room, part, line) = (vec![], self.part(), as_bf16_mut(line));
         let (x, before) =
             (self.lines.halves(row, &mut room), self.lines.before.min(self.lines.line) * self.lines.depth);
-        let finite = self.unit.split(x, DEPTH, part, &mut line[before..]);
+        let finite = self.unit.split_to_bf16(x, K_BLOCK, part, &mut line[before..]);
         for part in line.chunks_exact_mut(part) {
             part[..before].fill(0);
             part[before + x.len()..].fill(0);
@@ -58,7 +58,7 @@ pub struct Paired<'a> {
     pub lines: Lines<'a>,
     pub unit: Amx,
     /// Elements from a result's to the next one's.
-    pub apart: usize,
+    pub pair_distance: usize,
     /// Pixels with those of the last block.
     pub pixels: usize,
 }
@@ -76,9 +76,9 @@ impl Paired<'_> {
         // With zeros around them; a half in the place of every second one.
         let mut padded = cpu.zeroed_workspace(len.div_ceil(2));
         let before = self.lines.before.min(self.lines.line) * self.lines.depth;
-        let padded = words_mut(&mut padded);
+        let padded = as_bf16_mut(&mut padded);
         padded[before..before + x.len()].iter_mut().zip(x).for_each(|(to, x)| *to = x.to_bits());
-        let (high, low) = words_mut(line).split_at_mut(self.part());
-        self.unit.pairs(&padded[..len], self.apart, high, low);
+        let (high, low) = as_bf16_mut(line).split_at_mut(self.part());
+        self.unit.split_pairs(&padded[..len], self.pair_distance, high, low);
     }
 }

@@ -5,7 +5,7 @@
 use super::{filled, padded_rows::Paired};
 use crate::{
     Cpu, Memory,
-    arch::amx::{self, Amx, DEPTH, Product, Run, SIDE, words, words_mut},
+    arch::amx::{self, Amx, K_BLOCK, KSegment, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
     conv::{Shape, padded_rows::Held, weight_grad::Piece},
     threading::Cost,
     workspace::Workspace,
@@ -37,7 +37,7 @@ struct Rows<'a> {
     lines: Held<'a>,
     /// Rows of dy: all pixels of each output channel, upper and lower parts.
     gradients: Workspace<'a>,
-    runs: Vec<Run>,
+    k_segments: Vec<KSegment>,
 }
 
 impl<'a> Operands<'a> {
@@ -52,9 +52,9 @@ impl<'a> Operands<'a> {
         let finite = [(halves, shape.x), (dy, shape.y)].map(|(data, shape)| {
             let row = shape[2] * shape[3];
             let count = shape[0] * shape[1];
-            cpu.par_map(Cost::elements(count * row), count, |i| unit.finite(&data[i * row..(i + 1) * row]))
+            cpu.par_map(Cost::elements(count * row), count, |i| unit.all_finite(&data[i * row..(i + 1) * row]))
         });
-        let part = shape.y[2].next_multiple_of(DEPTH);
+        let part = shape.y[2].next_multiple_of(K_BLOCK);
         // Lines of rows between which others lie are not kept for the next ones.
         let together = if shape.dilation[0] == 1 { (PIXELS / part).clamp(1, shape.y[1]) } else { 1 };
         Some(Self { unit, x, dy, finite, together, part })
@@ -70,7 +70,7 @@ impl<'a> Operands<'a> {
             let part = first..piece.rows.end.min(end).min(first + self.together);
             first = part.end;
             if self.is_finite(shape, &part) {
-                self.turn(shape, &part, &piece.outs, words_mut(&mut rows.gradients));
+                self.turn(shape, &part, &piece.outs, as_bf16_mut(&mut rows.gradients));
                 self.add_rows(cpu, shape, &part, piece, &mut rows, sums);
             } else {
                 plain(&Piece { rows: part, ..piece.clone() }, sums);
@@ -82,7 +82,7 @@ impl<'a> Operands<'a> {
         let inputs = Paired {
             lines: piece.inputs(shape, self.x),
             unit: self.unit,
-            apart: shape.stride[1] * shape.depth,
+            pair_distance: shape.stride[1] * shape.depth,
             pixels: (self.part - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1,
         };
         let held = shape.kernel[0] + (self.together - 1) * shape.stride[0];
@@ -91,17 +91,17 @@ impl<'a> Operands<'a> {
             lines: Held::new(cpu, inputs.part(), 1, held, shape.dilation[0]),
             // Two bf16 in the place of an f32.
             gradients: cpu.workspace(self.together * self.row(&piece.outs) / 2),
-            runs: vec![],
+            k_segments: vec![],
         }
     }
 
     /// Elements from one turned row of dy to the next, and from one of its channels to the next.
     fn row(&self, outs: &Range<usize>) -> usize {
-        outs.len().next_multiple_of(SIDE) * self.channel()
+        outs.len().next_multiple_of(TILE_DIM) * self.channel()
     }
 
     fn channel(&self) -> usize {
-        2 * self.part + DEPTH
+        2 * self.part + K_BLOCK
     }
 
     /// Whether rows of dy, and all that they meet, are finite.
@@ -118,16 +118,16 @@ impl<'a> Operands<'a> {
     fn turn(&self, shape: &Shape, rows: &Range<usize>, outs: &Range<usize>, out: &mut [u16]) {
         let (pixels, channels) = (shape.y[2], shape.y[3]);
         for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.row(outs))) {
-            for (o, out) in outs.clone().step_by(SIDE).zip(out.chunks_exact_mut(SIDE * self.channel())) {
-                for q in (0..pixels).step_by(DEPTH) {
-                    let lines = amx::Lines {
+            for (o, out) in outs.clone().step_by(TILE_DIM).zip(out.chunks_exact_mut(TILE_DIM * self.channel())) {
+                for q in (0..pixels).step_by(K_BLOCK) {
+                    let lines = amx::SourceLines {
                         data: &self.dy[(row * pixels + q) * channels + o..],
                         step: channels,
-                        count: DEPTH.min(pixels - q),
-                        len: SIDE.min(outs.end - o),
-                        steps: true,
+                        count: K_BLOCK.min(pixels - q),
+                        len: TILE_DIM.min(outs.end - o),
+                        is_k_major: true,
                     };
-                    self.unit.rows(&lines, self.channel(), self.part, &mut out[q..]);
+                    self.unit.pack_a_tile(&lines, self.channel(), self.part, &mut out[q..]);
                 }
             }
         }
@@ -137,12 +137,12 @@ impl<'a> Operands<'a> {
     fn add_rows(
         &self, cpu: &Cpu, shape: &Shape, part: &Range<usize>, piece: &Piece, rows: &mut Rows<'_>, sums: &mut [f32],
     ) {
-        let Rows { inputs, lines, gradients, runs } = rows;
+        let Rows { inputs, lines, gradients, k_segments } = rows;
         let run = shape.kernel[1] * shape.depth;
         // Taps whose values lie side by side are one run of columns.
         let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
         for (i, sums) in piece.kernel.clone().zip(sums.chunks_mut((piece.block * run).max(1))) {
-            runs.clear();
+            k_segments.clear();
             for (at, row) in part.clone().enumerate() {
                 let (image, p) = (row / shape.y[1], row % shape.y[1]);
                 let Some(u) = shape.place(0, p, i) else { continue };
@@ -151,19 +151,19 @@ impl<'a> Operands<'a> {
                     true
                 };
                 let (line, _) = lines.find(image * shape.x[1] + u, i, convert);
-                runs.push(Run { a: at * self.row(&piece.outs), b: 2 * line, blocks: self.part / DEPTH });
+                k_segments.push(KSegment { a: at * self.row(&piece.outs), b: 2 * line, blocks: self.part / K_BLOCK });
             }
             for j in (0..shape.kernel[1]).step_by(together) {
-                let product = Product {
-                    a: words(gradients),
+                let product = TileGemm {
+                    a: as_bf16(gradients),
                     a_low: self.part,
                     a_row: self.channel(),
-                    a_step: DEPTH,
-                    b: &words(lines.of_group(0))[2 * j * shape.dilation[1] * shape.depth..],
+                    a_step: K_BLOCK,
+                    b: &as_bf16(lines.of_group(0))[2 * j * shape.dilation[1] * shape.depth..],
                     b_low: inputs.part(),
-                    b_row: 4 * inputs.apart,
-                    b_step: 2 * DEPTH * inputs.apart,
-                    runs,
+                    b_row: 4 * inputs.pair_distance,
+                    b_step: 2 * K_BLOCK * inputs.pair_distance,
+                    k_segments,
                     rows: piece.outs.len(),
                     columns: together * shape.depth,
                 };
