@@ -6,8 +6,8 @@
 use crate::{
     Cpu, Memory,
     elementwise::load,
-    epilogue::{BLOCK, Epilogue, Part, merge},
-    stats_accumulator::Seen,
+    epilogue::{BLOCK_ELEMENTS, Epilogue, OutputSlice, report_stats},
+    stats_accumulator::StatsAccumulator,
     threading::Cost,
 };
 use core::ops::Range;
@@ -59,7 +59,7 @@ impl Walk {
         // A single long run is cut, if it can be: so many threads have something to do.
         if let [Dim { len, x, y }] = dims[..]
             && len > PART
-            && let Some(run) = (BLOCK / 16..=BLOCK).rev().find(|&run| len.is_multiple_of(run))
+            && let Some(run) = (BLOCK_ELEMENTS / 16..=BLOCK_ELEMENTS).rev().find(|&run| len.is_multiple_of(run))
         {
             dims = vec![Dim { len: len / run, x: x * run as i64, y: y * run }, Dim { len: run, x, y }];
         }
@@ -121,7 +121,7 @@ impl Walk {
 
 impl Cpu {
     pub(crate) fn run_copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) {
-        let epilogue = Epilogue::of(&y, self.isa());
+        let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
         let walk = Walk::of(p);
         let rows = match (x, y) {
@@ -130,10 +130,10 @@ impl Cpu {
             (x, Memory::U8(_) | Memory::U32(_)) => {
                 panic!("a copy of {:?} into integers", gradscale_core::backend::Buffer::dtype(x))
             }
-            (x, Memory::F32(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f32]| Part::F32(y)),
-            (x, Memory::F16(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f16]| Part::F16(y)),
+            (x, Memory::F32(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f32]| OutputSlice::F32(y)),
+            (x, Memory::F16(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f16]| OutputSlice::F16(y)),
         };
-        merge(&epilogue, &rows, |row| table.merge(to, row));
+        report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 
     fn integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
@@ -150,28 +150,29 @@ impl Cpu {
 
     /// Copies through the epilogue: runs are gathered into a block, finished there, and written back.
     fn floats<T: Copy + Default + Send>(
-        &self, walk: &Walk, x: &Memory, y: &mut [T], epilogue: &Epilogue, part: impl Fn(&mut [T]) -> Part<'_> + Sync,
-    ) -> Vec<Seen> {
+        &self, walk: &Walk, x: &Memory, y: &mut [T], epilogue: &Epilogue,
+        part: impl Fn(&mut [T]) -> OutputSlice<'_> + Sync,
+    ) -> Vec<StatsAccumulator> {
         let run = walk.run();
         let work = |steps: Range<usize>, y: &mut [T]| {
-            let mut row = epilogue.row();
-            let (mut values, mut block) = ([0f32; BLOCK], [T::default(); BLOCK]);
+            let mut row = epilogue.new_accumulator();
+            let (mut values, mut block) = ([0f32; BLOCK_ELEMENTS], [T::default(); BLOCK_ELEMENTS]);
             // Pieces of runs in the block: how many elements, and where they go.
             let (mut pieces, mut count) = (Vec::new(), 0);
             let mut flush = |values: &mut [f32], pieces: &mut Vec<(usize, usize)>| {
                 let block = &mut block[..values.len()];
                 // What is there counts where the store adds to it.
-                if epilogue.adds() {
+                if epilogue.accumulates() {
                     exchange(pieces, block, y, run.y, |block, y| *block = *y);
                 }
-                epilogue.finish(values, part(block), &mut row);
+                epilogue.finish_block(values, part(block), &mut row);
                 exchange(pieces, block, y, run.y, |block, y| *y = *block);
                 pieces.clear();
             };
             walk.runs(steps, |from, to| {
                 let mut done = 0;
                 while done < run.len {
-                    let len = (run.len - done).min(BLOCK - count);
+                    let len = (run.len - done).min(BLOCK_ELEMENTS - count);
                     let here = &mut values[count..count + len];
                     if run.x == 1 {
                         load(self.isa(), x, from + done, here);
@@ -182,7 +183,7 @@ impl Cpu {
                     }
                     pieces.push((len, to + done * run.y));
                     (done, count) = (done + len, count + len);
-                    if count == BLOCK {
+                    if count == BLOCK_ELEMENTS {
                         flush(&mut values, &mut pieces);
                         count = 0;
                     }

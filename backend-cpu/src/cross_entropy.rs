@@ -1,6 +1,6 @@
 //! Softmax and cross-entropy.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK, reduce::runs, threading::Cost};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load, epilogue::BLOCK_ELEMENTS, reduce::runs, threading::Cost};
 use gradscale_core::{
     backend::{CrossEntropyArgs, Store},
     ops::{CrossEntropy, CrossEntropyRow},
@@ -22,7 +22,7 @@ impl Cpu {
         let cost = Cost::elements(rows * classes);
         let parts = self.par_chunks_mut(cost, &mut lse[..rows], PART, |part, lse| {
             let mut sums = [0f64; 3];
-            let (first, block) = (part * PART, (BLOCK / classes).max(1).next_multiple_of(LANES));
+            let (first, block) = (part * PART, (BLOCK_ELEMENTS / classes).max(1).next_multiple_of(LANES));
             let (mut logits, mut transposed) =
                 (self.workspace(block * classes), self.zeroed_workspace(LANES * classes));
             for (i, lse) in lse.chunks_mut(block).enumerate() {
@@ -55,7 +55,7 @@ impl Cpu {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (out, g) = (out.f32(), g.f32()[0]);
         // Numbers are those of the row, for each element: first what is subtracted, then the factor.
-        self.dense(dx, rows * classes, |start, [values, numbers]| {
+        self.store_map(dx, rows * classes, |start, [values, numbers]| {
             load(self.isa(), x.logits, start, values);
             let (first, last) = (start / classes, (start + values.len() - 1) / classes);
             let head = ((classes - start % classes) % classes).min(values.len());

@@ -28,12 +28,12 @@ impl Cpu {
         let (isa, seed) = (self.isa(), y.table.seed);
         let len = len as usize;
         if let (Unary::Id, Memory::F32(x)) = (op, x) {
-            return self.dense_of(y, StoreInput::F32(&x[..len]));
+            return self.store_from(y, StoreInput::F32(&x[..len]));
         }
         if let (Memory::F16(x), Some(results)) = (x, self.lookup_tables().function(isa, op, len)) {
-            return self.dense_of(y, StoreInput::Lut(results, &x[..len]));
+            return self.store_from(y, StoreInput::Lut(results, &x[..len]));
         }
-        self.dense(y, len, |start, [out]| {
+        self.store_map(y, len, |start, [out]| {
             load(isa, x, start, out);
             unary(isa, op, seed, start, out);
         });
@@ -46,7 +46,7 @@ impl Cpu {
             if p.over() == Broadcast::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
         let columns = (p.over() == Broadcast::PerColumn && cols != 0).then(|| Pattern::new(&few));
         let slopes = self.slopes(p.op(), rows * cols, a);
-        self.dense(y, rows * cols, |start, [out, other]| {
+        self.store_map(y, rows * cols, |start, [out, other]| {
             match (p.over(), &columns) {
                 (Broadcast::All, _) => load(isa, b, start, other),
                 (Broadcast::One, _) => other.fill(few[0]),
@@ -75,7 +75,7 @@ impl Cpu {
         let factors: Vec<[f32; 3]> =
             terms.iter().map(|term| Factor::between(y.table.exponent(term.alpha), to).parts()).collect();
         // The terms are brought to the exponent of the sum one by one; the store itself does not scale.
-        self.dense(Store { from: y.to, ..y }, len as usize, |start, [out, block]| {
+        self.store_map(Store { from: y.to, ..y }, len as usize, |start, [out, block]| {
             out.fill(0.0);
             for (term, &[first, second, third]) in terms.iter().zip(&factors) {
                 load(isa, term.data, start, block);

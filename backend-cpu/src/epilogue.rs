@@ -7,7 +7,7 @@
 use crate::{
     Cpu, Memory,
     arch::{Isa, StoreInput},
-    stats_accumulator::Seen,
+    stats_accumulator::StatsAccumulator,
     threading::Cost,
 };
 use gradscale_core::{
@@ -18,15 +18,15 @@ use gradscale_core::{
 use half::f16;
 
 /// Values that are finished at a time: 16 KiB of f32.
-pub const BLOCK: usize = 4096;
+pub const BLOCK_ELEMENTS: usize = 4096;
 
 /// So many values at the start of a cache line: vectors that begin elsewhere may lie in two, and take twice as long.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub struct Block([f32; BLOCK]);
+pub struct Block([f32; BLOCK_ELEMENTS]);
 
 impl Block {
-    pub const ZERO: Self = Self([0.0; BLOCK]);
+    pub const ZERO: Self = Self([0.0; BLOCK_ELEMENTS]);
 
     /// The first values.
     pub fn first(&mut self, len: usize) -> &mut [f32] {
@@ -35,7 +35,7 @@ impl Block {
 }
 
 /// Most parts that one operator is divided into.
-const PARTS: usize = 64;
+const MAX_CHUNKS: usize = 64;
 
 /// What a store does to its values.
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +50,12 @@ pub struct Epilogue {
 
 /// Part of a destination.
 #[derive(Debug)]
-pub enum Part<'a> {
+pub enum OutputSlice<'a> {
     F32(&'a mut [f32]),
     F16(&'a mut [f16]),
 }
 
-impl<'a> Part<'a> {
+impl<'a> OutputSlice<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::F32(y) => y.len(),
@@ -64,34 +64,34 @@ impl<'a> Part<'a> {
     }
 
     /// The elements of a range.
-    pub fn range(&mut self, range: core::ops::Range<usize>) -> Part<'_> {
+    pub fn range(&mut self, range: core::ops::Range<usize>) -> OutputSlice<'_> {
         match self {
-            Self::F32(y) => Part::F32(&mut y[range]),
-            Self::F16(y) => Part::F16(&mut y[range]),
+            Self::F32(y) => OutputSlice::F32(&mut y[range]),
+            Self::F16(y) => OutputSlice::F16(&mut y[range]),
         }
     }
 
     /// Cuts the destination into parts of `size` elements, and works on all of them; results in order.
-    pub fn each<T: Send>(
-        self, cpu: &Cpu, cost: Cost, size: usize, work: impl Fn(usize, Part<'_>) -> T + Sync,
+    pub fn par_chunks<T: Send>(
+        self, cpu: &Cpu, cost: Cost, size: usize, work: impl Fn(usize, OutputSlice<'_>) -> T + Sync,
     ) -> Vec<T> {
-        self.each_after(cpu, cost, [size; 2], work)
+        self.par_chunks_with_first(cpu, cost, [size; 2], work)
     }
 
     /// The same with another size of the first.
-    pub fn each_after<T: Send>(
-        self, cpu: &Cpu, cost: Cost, sizes: [usize; 2], work: impl Fn(usize, Part<'_>) -> T + Sync,
+    pub fn par_chunks_with_first<T: Send>(
+        self, cpu: &Cpu, cost: Cost, sizes: [usize; 2], work: impl Fn(usize, OutputSlice<'_>) -> T + Sync,
     ) -> Vec<T> {
         match self {
-            Self::F32(y) => cpu.par_chunks_mut_with_first(cost, y, sizes, |i, y| work(i, Part::F32(y))),
-            Self::F16(y) => cpu.par_chunks_mut_with_first(cost, y, sizes, |i, y| work(i, Part::F16(y))),
+            Self::F32(y) => cpu.par_chunks_mut_with_first(cost, y, sizes, |i, y| work(i, OutputSlice::F32(y))),
+            Self::F16(y) => cpu.par_chunks_mut_with_first(cost, y, sizes, |i, y| work(i, OutputSlice::F16(y))),
         }
     }
 }
 
 impl Epilogue {
     /// The epilogue of a store.
-    pub fn of(store: &Store<'_, Cpu>, isa: Isa) -> Self {
+    pub fn from_store(store: &Store<'_, Cpu>, isa: Isa) -> Self {
         let (from, to) = (store.table.exponent(store.from), store.table.exponent(store.to));
         Self {
             factor: Factor::between(from, to),
@@ -108,49 +108,49 @@ impl Epilogue {
     }
 
     /// Whether the store adds to what is there.
-    pub const fn adds(&self) -> bool {
+    pub const fn accumulates(&self) -> bool {
         self.add
     }
 
     /// Whether the row has sums of values, which are rounded.
-    pub fn sums(&self) -> bool {
+    pub fn has_moments(&self) -> bool {
         self.detail == Detail::Moments
     }
 
     /// The row before anything is stored.
-    pub const fn row(&self) -> Seen {
-        Seen::new(self.to, self.detail)
+    pub const fn new_accumulator(&self) -> StatsAccumulator {
+        StatsAccumulator::new(self.to, self.detail)
     }
 
     /// What is done with each part of `len` dense results, as [`Part::each`] wants it. `values` fills the first of some
     /// blocks with them, and may use the others, which hold what it has left there.
-    pub fn dense<const N: usize>(
+    pub fn store_map<const N: usize>(
         self, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
-    ) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
+    ) -> impl Fn(usize, OutputSlice<'_>) -> StatsAccumulator + Sync {
         move |i, mut y| {
-            let (mut row, mut blocks) = (self.row(), [Block::ZERO; N]);
-            for start in (0..y.len()).step_by(BLOCK) {
-                let end = y.len().min(start + BLOCK);
-                values(i * dense_part(len) + start, blocks.each_mut().map(|block| block.first(end - start)));
-                self.finish(blocks[0].first(end - start), y.range(start..end), &mut row);
+            let (mut row, mut blocks) = (self.new_accumulator(), [Block::ZERO; N]);
+            for start in (0..y.len()).step_by(BLOCK_ELEMENTS) {
+                let end = y.len().min(start + BLOCK_ELEMENTS);
+                values(i * chunk_len(len) + start, blocks.each_mut().map(|block| block.first(end - start)));
+                self.finish_block(blocks[0].first(end - start), y.range(start..end), &mut row);
             }
             row
         }
     }
 
     /// As [`Epilogue::dense`], of values that lie in memory.
-    pub fn dense_of(self, x: StoreInput<'_>) -> impl Fn(usize, Part<'_>) -> Seen + Sync {
+    pub fn store_from(self, x: StoreInput<'_>) -> impl Fn(usize, OutputSlice<'_>) -> StatsAccumulator + Sync {
         move |i, mut y| {
-            let mut row = self.row();
-            for start in (0..y.len()).step_by(BLOCK) {
-                let end = y.len().min(start + BLOCK);
-                let (from, mut y) = (i * dense_part(x.len()), y.range(start..end));
+            let mut row = self.new_accumulator();
+            for start in (0..y.len()).step_by(BLOCK_ELEMENTS) {
+                let end = y.len().min(start + BLOCK_ELEMENTS);
+                let (from, mut y) = (i * chunk_len(x.len()), y.range(start..end));
                 let x = x.range(from + start..from + end);
-                if !self.store(x, &mut y, &mut row) {
+                if !self.try_store_fused(x, &mut y, &mut row) {
                     let mut block = Block::ZERO;
                     let block = block.first(x.len());
                     x.read(self.isa, block);
-                    self.finish(block, y, &mut row);
+                    self.finish_block(block, y, &mut row);
                 }
             }
             row
@@ -158,7 +158,7 @@ impl Epilogue {
     }
 
     /// Takes values to the store's exponent.
-    fn scale(&self, values: &mut [f32]) {
+    fn scale_values(&self, values: &mut [f32]) {
         let [first, second, third] = self.factor.parts();
         if second != 1.0 {
             self.isa.map(values, |v| v * first * second * third);
@@ -168,32 +168,32 @@ impl Epilogue {
     }
 
     /// What a store would see of values, which it uses up, without storing them.
-    pub fn see(&self, values: &mut [f32], row: &mut Seen) {
-        self.scale(values);
+    pub fn observe_only(&self, values: &mut [f32], row: &mut StatsAccumulator) {
+        self.scale_values(values);
         row.observe(self.isa, values);
     }
 
     /// Finishes values in one pass, at most a block, if that can be done; else `y` may be written, but nothing is added.
-    fn store(&self, values: StoreInput<'_>, y: &mut Part<'_>, row: &mut Seen) -> bool {
+    fn try_store_fused(&self, values: StoreInput<'_>, y: &mut OutputSlice<'_>, row: &mut StatsAccumulator) -> bool {
         let [factor, second, _] = self.factor.parts();
         match y {
-            Part::F16(y) if !self.add && second == 1.0 => row.store(self.isa, values, factor, y),
-            Part::F16(_) | Part::F32(_) => false,
+            OutputSlice::F16(y) if !self.add && second == 1.0 => row.store_fused(self.isa, values, factor, y),
+            OutputSlice::F16(_) | OutputSlice::F32(_) => false,
         }
     }
 
     /// Finishes values, which it uses up, and writes them to `y`, as long as they.
-    pub fn finish(&self, values: &mut [f32], mut y: Part<'_>, row: &mut Seen) {
-        for (i, values) in values.chunks_mut(BLOCK).enumerate() {
-            let mut y = y.range(i * BLOCK..i * BLOCK + values.len());
-            if self.store(StoreInput::F32(values), &mut y, row) {
+    pub fn finish_block(&self, values: &mut [f32], mut y: OutputSlice<'_>, row: &mut StatsAccumulator) {
+        for (i, values) in values.chunks_mut(BLOCK_ELEMENTS).enumerate() {
+            let mut y = y.range(i * BLOCK_ELEMENTS..i * BLOCK_ELEMENTS + values.len());
+            if self.try_store_fused(StoreInput::F32(values), &mut y, row) {
                 continue;
             }
-            self.scale(values);
+            self.scale_values(values);
             if self.add {
                 match &y {
-                    Part::F32(y) => self.isa.zip(values, y, |v, y| v + y),
-                    Part::F16(y) => {
+                    OutputSlice::F32(y) => self.isa.zip(values, y, |v, y| v + y),
+                    OutputSlice::F16(y) => {
                         let mut before = Block::ZERO;
                         let before = before.first(y.len());
                         self.isa.f16_to_f32(y, before);
@@ -203,8 +203,8 @@ impl Epilogue {
             }
             row.observe(self.isa, values);
             match y {
-                Part::F32(y) => y.copy_from_slice(values),
-                Part::F16(y) => self.isa.f32_to_f16(values, y),
+                OutputSlice::F32(y) => y.copy_from_slice(values),
+                OutputSlice::F16(y) => self.isa.f32_to_f16(values, y),
             }
         }
     }
@@ -212,85 +212,91 @@ impl Epilogue {
 
 impl Cpu {
     /// Stores values that lie in memory.
-    pub(crate) fn dense_of(&self, store: Store<'_, Self>, x: StoreInput<'_>) {
-        let epilogue = Epilogue::of(&store, self.isa());
+    pub(crate) fn store_from(&self, store: Store<'_, Self>, x: StoreInput<'_>) {
+        let epilogue = Epilogue::from_store(&store, self.isa());
         let Store { y, table, to, .. } = store;
-        let work = epilogue.dense_of(x);
-        let rows = destination(y, x.len()).each(self, Cost::elements(x.len()), dense_part(x.len()), &work);
-        merge(&epilogue, &rows, |row| table.merge(to, row));
+        let work = epilogue.store_from(x);
+        let rows = output_slice(y, x.len()).par_chunks(self, Cost::elements(x.len()), chunk_len(x.len()), &work);
+        report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 
     /// Stores `len` dense results. `values` fills a block with the results from its index on, as [`Epilogue::dense`] says.
-    pub(crate) fn dense<const N: usize>(
+    pub(crate) fn store_map<const N: usize>(
         &self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
     ) {
-        let epilogue = Epilogue::of(&store, self.isa());
+        let epilogue = Epilogue::from_store(&store, self.isa());
         let Store { y, table, to, .. } = store;
-        let work = epilogue.dense(len, values);
-        let rows = destination(y, len).each(self, Cost::elements(len), dense_part(len), &work);
-        merge(&epilogue, &rows, |row| table.merge(to, row));
+        let work = epilogue.store_map(len, values);
+        let rows = output_slice(y, len).par_chunks(self, Cost::elements(len), chunk_len(len), &work);
+        report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 }
 
 /// Elements in each part of so many dense results.
-pub const fn dense_part(len: usize) -> usize {
-    len.div_ceil(PARTS).next_multiple_of(BLOCK)
+pub const fn chunk_len(len: usize) -> usize {
+    len.div_ceil(MAX_CHUNKS).next_multiple_of(BLOCK_ELEMENTS)
 }
 
 /// Most parts that rows are divided into.
-const ROW_PARTS: usize = 128;
+const MAX_ROW_CHUNKS: usize = 128;
 
 impl Cpu {
     /// Stores a result row by row. `worker` is asked once for each part, for what makes a row, whatever it finds there: it may
     /// keep memory, and what it has read, from one row to the next. `cost` is that of all it does.
-    pub(crate) fn rows_of<W: FnMut(usize, &mut [f32])>(
+    pub(crate) fn store_rows<W: FnMut(usize, &mut [f32])>(
         &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, cost: Cost, y: Store<'_, Self>,
-        worker: impl Fn() -> W + Sync,
+        make_worker: impl Fn() -> W + Sync,
     ) {
-        let epilogue = Epilogue::of(&y, self.isa());
+        let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
         let len = (pixels * channels).max(1);
         // Short rows are finished several at a time.
-        let together = (BLOCK / len).max(1);
-        let part = rows.div_ceil(ROW_PARTS).next_multiple_of(together);
-        let seen = destination(y, rows * pixels * channels).each(self, cost, part * len, |i, mut y| {
-            let (mut row, mut block, mut sums) = (epilogue.row(), self.workspace(together * len), worker());
-            for (first, start) in (i * part..).step_by(together).zip((0..y.len()).step_by(together * len)) {
-                let end = y.len().min(start + together * len);
-                let block = &mut block[..end - start];
-                (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| sums(r, row));
-                if let Some(bias) = &bias {
-                    for pixel in block.chunks_exact_mut(channels) {
-                        pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+        let rows_per_block = (BLOCK_ELEMENTS / len).max(1);
+        let rows_per_chunk = rows.div_ceil(MAX_ROW_CHUNKS).next_multiple_of(rows_per_block);
+        let rows =
+            output_slice(y, rows * pixels * channels).par_chunks(self, cost, rows_per_chunk * len, |i, mut y| {
+                let (mut row, mut block, mut compute_row) =
+                    (epilogue.new_accumulator(), self.workspace(rows_per_block * len), make_worker());
+                for (first, start) in
+                    (i * rows_per_chunk..).step_by(rows_per_block).zip((0..y.len()).step_by(rows_per_block * len))
+                {
+                    let end = y.len().min(start + rows_per_block * len);
+                    let block = &mut block[..end - start];
+                    (first..).zip(block.chunks_exact_mut(len)).for_each(|(r, row)| compute_row(r, row));
+                    if let Some(bias) = &bias {
+                        for pixel in block.chunks_exact_mut(channels) {
+                            pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+                        }
                     }
+                    epilogue.finish_block(block, y.range(start..end), &mut row);
                 }
-                epilogue.finish(block, y.range(start..end), &mut row);
-            }
-            row
-        });
-        merge(&epilogue, &seen, |row| table.merge(to, row));
+                row
+            });
+        report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 }
 
 /// The start of a destination of floats.
-pub fn destination(y: &mut Memory, len: usize) -> Part<'_> {
+pub fn output_slice(y: &mut Memory, len: usize) -> OutputSlice<'_> {
     match y {
-        Memory::F32(y) => Part::F32(&mut y[..len]),
-        Memory::F16(y) => Part::F16(&mut y[..len]),
+        Memory::F32(y) => OutputSlice::F32(&mut y[..len]),
+        Memory::F16(y) => OutputSlice::F16(&mut y[..len]),
         other => panic!("{:?} as a destination of floats", gradscale_core::backend::Buffer::dtype(other)),
     }
 }
 
 /// Hands the rows of all parts on as one, in order; none if nothing is observed.
-pub fn merge<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a Seen>, then: impl FnOnce(&Stats)) {
+pub fn report_stats<'a>(
+    epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a StatsAccumulator>, then: impl FnOnce(&Stats),
+) {
     if epilogue.detail != Detail::None {
-        then(&merged(epilogue, rows));
+        then(&merge_stats(epilogue, rows));
     }
 }
 
 /// The row of all parts, in order.
-pub fn merged<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a Seen>) -> Stats {
-    let mut all = epilogue.row();
+pub fn merge_stats<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a StatsAccumulator>) -> Stats {
+    let mut all = epilogue.new_accumulator();
     rows.into_iter().for_each(|row| all.merge(row));
     all.stats()
 }

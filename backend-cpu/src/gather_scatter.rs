@@ -10,7 +10,7 @@ impl Cpu {
     pub(crate) fn run_rows(&self, p: &Rows, way: GatherScatter, x: &Memory, index: &Memory, y: Store<'_, Self>) {
         let [count, table, width] = [p.count(), p.table(), p.width()].map(|size| size as usize);
         match way {
-            GatherScatter::Gather => self.rows_of([count, 1, width], None, Cost::elements(count * width), y, || {
+            GatherScatter::Gather => self.store_rows([count, 1, width], None, Cost::elements(count * width), y, || {
                 |i, values: &mut [f32]| {
                     let row = index.integer(i) as usize;
                     if row < table {
@@ -28,7 +28,7 @@ impl Cpu {
                         list.push(i);
                     }
                 }
-                self.rows_of([table, 1, width], None, Cost::elements((count + table) * width), y, || {
+                self.store_rows([table, 1, width], None, Cost::elements((count + table) * width), y, || {
                     let (mut values, named) = (self.workspace(width), &named);
                     move |row, sums: &mut [f32]| {
                         sums.fill(0.0);

@@ -66,7 +66,7 @@ impl Cpu {
         let result = [images * rows, pixels, channels];
         let cost = shape.cost();
         if !shape.max {
-            return self.rows_of(result, None, cost, y, || {
+            return self.store_rows(result, None, cost, y, || {
                 let mut line = self.workspace(shape.x[2] * channels);
                 move |row, sums: &mut [f32]| self.average(&shape, x, row, &mut line, sums)
             });
@@ -75,7 +75,7 @@ impl Cpu {
             Memory::U8(at) => at.chunks_mut((pixels * channels).max(1)).map(Mutex::new).collect(),
             _ => panic!("pooling offsets are U8"),
         });
-        self.rows_of(result, None, cost, y, || {
+        self.store_rows(result, None, cost, y, || {
             let (mut line, mut unused) = (self.workspace(shape.x[2] * channels), vec![0; pixels * channels]);
             let at = &at;
             move |row, best: &mut [f32]| {
@@ -120,14 +120,14 @@ impl Cpu {
         match (way, at) {
             (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
-                self.rows_of(result, None, cost, y, || {
+                self.store_rows(result, None, cost, y, || {
                     let mut line = self.workspace(shape.y[2] * shape.x[3]);
                     move |row, sums: &mut [f32]| self.scatter(&shape, x, at, row, &mut line, sums)
                 });
             }
             (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
-                self.rows_of(result, None, cost, y, || {
+                self.store_rows(result, None, cost, y, || {
                     let mut line = self.workspace(shape.x[2] * shape.x[3]);
                     move |row, values: &mut [f32]| self.gather(&shape, x, at, row, &mut line, values)
                 });

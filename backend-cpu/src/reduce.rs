@@ -3,7 +3,7 @@
 use crate::{
     Cpu, Memory,
     elementwise::load,
-    epilogue::{BLOCK, Block},
+    epilogue::{BLOCK_ELEMENTS, Block},
     threading::Cost,
 };
 use gradscale_core::{
@@ -24,7 +24,7 @@ impl Cpu {
         if p.op() == ReduceOp::ArgMax {
             return self.argmax(x, [outer, len, inner], y.y);
         }
-        self.dense(y, outer * inner, |start, [out]| {
+        self.store_map(y, outer * inner, |start, [out]| {
             if inner == 1 && len < LEAST {
                 for (i, out) in (start..).zip(out) {
                     *out = self.along(p.op(), x, i * len, len);
@@ -46,14 +46,14 @@ impl Cpu {
 
     /// Indices are integers, which no epilogue touches.
     fn argmax(&self, x: &Memory, [outer, len, inner]: [usize; 3], y: &mut Memory) {
-        let together = if inner == 1 && len != 0 { BLOCK / len } else { 0 };
+        let together = if inner == 1 && len != 0 { BLOCK_ELEMENTS / len } else { 0 };
         let part = |first: usize| -> Vec<usize> {
-            let results = first..(first + BLOCK).min(outer * inner);
+            let results = first..(first + BLOCK_ELEMENTS).min(outer * inner);
             if together == 0 {
                 let at = |i: usize, l: usize| x.get((i / inner * len + l) * inner + i % inner);
                 return results.map(|i| first_of_largest((0..len).map(|l| at(i, l)))).collect();
             }
-            let (mut found, mut block) = (Vec::with_capacity(results.len()), [0f32; BLOCK]);
+            let (mut found, mut block) = (Vec::with_capacity(results.len()), [0f32; BLOCK_ELEMENTS]);
             for i in results.clone().step_by(together) {
                 let block = &mut block[..together.min(results.end - i) * len];
                 load(self.isa(), x, i * len, block);
@@ -61,8 +61,8 @@ impl Cpu {
             }
             found
         };
-        let count = (outer * inner).div_ceil(BLOCK);
-        let parts = self.par_map(Cost::elements(outer * len * inner), count, |i| part(i * BLOCK));
+        let count = (outer * inner).div_ceil(BLOCK_ELEMENTS);
+        let parts = self.par_map(Cost::elements(outer * len * inner), count, |i| part(i * BLOCK_ELEMENTS));
         parts.into_iter().flatten().enumerate().for_each(|(i, best)| y.set_integer(i, best));
     }
 
@@ -84,7 +84,7 @@ impl Cpu {
         let part = |part: usize| {
             let (start, end) = (from + part * rows * inner, from + len.min((part + 1) * rows) * inner);
             let (mut totals, mut block) = (vec![first(op); wide], Block::ZERO);
-            let step = BLOCK / wide * wide;
+            let step = BLOCK_ELEMENTS / wide * wide;
             for at in (start..end).step_by(step) {
                 let block = block.first(step.min(end - at));
                 load(self.isa(), x, at, block);
@@ -111,7 +111,7 @@ impl Cpu {
     /// Reduces `len` rows of values, each `inner` after the last.
     fn across(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, inner: usize, out: &mut [f32]) {
         out.fill(first(op));
-        let mut block = [0f32; BLOCK];
+        let mut block = [0f32; BLOCK_ELEMENTS];
         let block = &mut block[..out.len()];
         for l in 0..len {
             load(self.isa(), x, from + l * inner, block);

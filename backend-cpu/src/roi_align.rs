@@ -45,7 +45,7 @@ impl Cpu {
         let cost = Cost::elements(4 * count * rows * columns * channels * (p.samples() * p.samples()) as usize);
         // What is added to a row of the result: places of x, and where in the row, with their share.
         match way {
-            GatherScatter::Gather => self.rows_of([count * rows, columns, channels], None, cost, y, || {
+            GatherScatter::Gather => self.store_rows([count * rows, columns, channels], None, cost, y, || {
                 let (mut values, boxes) = (self.workspace(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     sums.fill(0.0);
@@ -59,7 +59,7 @@ impl Cpu {
                     sums.iter_mut().for_each(|sum| *sum /= points);
                 }
             }),
-            GatherScatter::Scatter => self.rows_of([images * height, width, channels], None, cost, y, || {
+            GatherScatter::Scatter => self.store_rows([images * height, width, channels], None, cost, y, || {
                 let (mut values, boxes) = (self.workspace(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     sums.fill(0.0);

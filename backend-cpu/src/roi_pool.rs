@@ -40,7 +40,7 @@ impl Cpu {
         let [count, rows, columns, _] = p.y().map(|size| size as usize);
         let Memory::U32(at) = at else { panic!("places are U32") };
         let at: Vec<Mutex<&mut [u32]>> = at.chunks_mut((columns * channels).max(1)).map(Mutex::new).collect();
-        self.rows_of([count * rows, columns, channels], None, cost(&boxes, channels), y, || {
+        self.store_rows([count * rows, columns, channels], None, cost(&boxes, channels), y, || {
             let (mut values, boxes, at) = (self.workspace(channels), &boxes, &at);
             move |row, best: &mut [f32]| {
                 let mut at = at[row].lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Cpu {
         let [images, height, width, channels] = p.x().map(|size| size as usize);
         let [_, rows, columns, _] = p.y().map(|size| size as usize);
         let Memory::U32(at) = at else { panic!("places are U32") };
-        self.rows_of([images * height, width, channels], None, cost(&boxes, channels), y, || {
+        self.store_rows([images * height, width, channels], None, cost(&boxes, channels), y, || {
             let (mut values, boxes) = (self.workspace(columns * channels), &boxes);
             move |row, sums: &mut [f32]| {
                 let (image, u) = (row / height, row % height);

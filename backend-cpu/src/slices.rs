@@ -3,7 +3,7 @@
 use crate::{
     Cpu,
     arch::StoreInput,
-    epilogue::{BLOCK, Block, Epilogue, Part, dense_part, merged},
+    epilogue::{BLOCK_ELEMENTS, Block, Epilogue, OutputSlice, chunk_len, merge_stats},
     threading::Cost,
 };
 use gradscale_core::{
@@ -71,42 +71,42 @@ impl Cpu {
     ) -> Result<Stats, SliceError> {
         let len = x.len();
         let y = match y {
-            SliceMut::F32(y) => Part::F32(y),
-            SliceMut::F16(y) => Part::F16(y),
+            SliceMut::F32(y) => OutputSlice::F32(y),
+            SliceMut::F16(y) => OutputSlice::F16(y),
         };
         if y.len() != len {
             return Err(SliceError::Length { src: len, dst: y.len() });
         }
         let epilogue = Epilogue::between(from, to, detail, self.isa());
-        let (cost, part) = (Cost::elements(len), dense_part(len));
+        let (cost, part) = (Cost::elements(len), chunk_len(len));
         let rows = match x {
-            Slice::F32(x) => y.each(self, cost, part, epilogue.dense_of(StoreInput::F32(x))),
+            Slice::F32(x) => y.par_chunks(self, cost, part, epilogue.store_from(StoreInput::F32(x))),
             Slice::F16(_) => {
-                y.each(self, cost, part, epilogue.dense(len, |start, [out]| self.load_slice(x, start, out)))
+                y.par_chunks(self, cost, part, epilogue.store_map(len, |start, [out]| self.load_slice(x, start, out)))
             }
         };
-        Ok(merged(&epilogue, &rows))
+        Ok(merge_stats(&epilogue, &rows))
     }
 
     /// What [`Cpu::store`] would see, without storing anything: for a decision before the store.
     #[must_use]
     pub fn observe(&self, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
-        let (len, part) = (x.len(), dense_part(x.len()));
+        let (len, part) = (x.len(), chunk_len(x.len()));
         let epilogue = Epilogue::between(from, to, detail, self.isa());
         let seen = |i: usize| {
             // Blocks meet in scratch that stays in the cache.
             let (mut scratch, first) = (Block::ZERO, i * part);
-            let mut row = epilogue.row();
-            for start in (first..len.min(first + part)).step_by(BLOCK) {
-                let block = scratch.first(BLOCK.min(len - start));
+            let mut row = epilogue.new_accumulator();
+            for start in (first..len.min(first + part)).step_by(BLOCK_ELEMENTS) {
+                let block = scratch.first(BLOCK_ELEMENTS.min(len - start));
                 self.load_slice(x, start, block);
-                epilogue.see(block, &mut row);
+                epilogue.observe_only(block, &mut row);
             }
             row
         };
         let parts = if part == 0 { 0 } else { len.div_ceil(part) };
         let rows = self.par_map(Cost::elements(len), parts, seen);
-        merged(&epilogue, &rows)
+        merge_stats(&epilogue, &rows)
     }
 
     /// Works on pieces of `size` elements of both slices, on all threads where that is worth it: on each with the index of

@@ -11,7 +11,7 @@ use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
 use half::f16;
 
 /// Values that are observed at a time, as in core's sums.
-const BLOCK: usize = 4096;
+const BLOCK_ELEMENTS: usize = 4096;
 
 /// Where counters begin.
 const THRESHOLDS: Thresholds = Thresholds {
@@ -22,7 +22,7 @@ const THRESHOLDS: Thresholds = Thresholds {
 
 /// A growing row of the convention of half.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct StatsAccumulator {
     exponent: i32,
     detail: Detail,
     /// Count, zeros, infinite, NaN, flushed, overflowed, subnormal.
@@ -33,7 +33,7 @@ pub struct Seen {
     bins: [u32; BINS],
 }
 
-impl Seen {
+impl StatsAccumulator {
     pub const fn new(exponent: i32, detail: Detail) -> Self {
         Self { exponent, detail, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
     }
@@ -43,9 +43,9 @@ impl Seen {
         if self.detail == Detail::None {
             return;
         }
-        for block in values.chunks(BLOCK) {
-            let seen = isa.count_values(block, THRESHOLDS);
-            if self.add(block.len(), seen) {
+        for block in values.chunks(BLOCK_ELEMENTS) {
+            let counts = isa.count_values(block, THRESHOLDS);
+            if self.add_counts(block.len(), counts) {
                 if self.detail >= Detail::Full {
                     isa.add_to_histogram(block, Convention::FP16.key_constant(), &mut self.bins);
                 }
@@ -59,19 +59,19 @@ impl Seen {
     }
 
     /// Writes values times a factor as halves and adds what these see, in one pass. If that cannot be done nothing is added.
-    pub fn store(&mut self, isa: Isa, values: StoreInput<'_>, factor: f32, y: &mut [f16]) -> bool {
+    pub fn store_fused(&mut self, isa: Isa, values: StoreInput<'_>, factor: f32, y: &mut [f16]) -> bool {
         let params = FusedStoreParams {
             factor,
             detail: self.detail,
             thresholds: THRESHOLDS,
             key_constant: Convention::FP16.key_constant(),
         };
-        let seen = isa.store_fused(values, params, y, &mut self.bins, &mut self.sums);
-        seen.is_some_and(|seen| self.detail == Detail::None || self.add(values.len(), seen))
+        let counts = isa.store_fused(values, params, y, &mut self.bins, &mut self.sums);
+        counts.is_some_and(|counts| self.detail == Detail::None || self.add_counts(values.len(), counts))
     }
 
     /// Adds counters of so many values; not if one of them overflows.
-    fn add(&mut self, len: usize, [zeros, below_flush, below_normal, max_bits]: [u32; 4]) -> bool {
+    fn add_counts(&mut self, len: usize, [zeros, below_flush, below_normal, max_bits]: [u32; 4]) -> bool {
         if max_bits >= THRESHOLDS.overflow {
             return false;
         }

@@ -17,9 +17,9 @@ use crate::{
     Cpu, Memory,
     arch::{KSegment, LANES, MicroKernelArgs},
     elementwise::load,
-    epilogue::{Epilogue, Part, destination, merge},
+    epilogue::{Epilogue, OutputSlice, output_slice, report_stats},
     gemm::Packed,
-    stats_accumulator::Seen,
+    stats_accumulator::StatsAccumulator,
     workspace::Workspace,
 };
 use core::ops::Range;
@@ -127,12 +127,12 @@ impl<'a> Images<'a> {
     }
 
     pub fn run(&self, shape: &Shape, a: &Memory, weights: &Packed<'_>, bias: Option<&[f32]>, y: Store<'_, Cpu>) {
-        let epilogue = Epilogue::of(&y, self.cpu.isa());
+        let epilogue = Epilogue::from_store(&y, self.cpu.isa());
         let Store { y, table, to, .. } = y;
         let Side { rows, pixels, channels, .. } = self.result;
         let row = pixels * channels;
-        let y = destination(y, shape.x[0] * rows * row);
-        let seen = y.each(self.cpu, shape.cost(), self.piece * row, |i, y| {
+        let y = output_slice(y, shape.x[0] * rows * row);
+        let seen = y.par_chunks(self.cpu, shape.cost(), self.piece * row, |i, y| {
             let (first, count) = (i * self.piece, y.len() / row);
             let start = first % rows;
             let piece = Piece {
@@ -143,7 +143,7 @@ impl<'a> Images<'a> {
             let sums = self.multiply(&data, weights, &piece);
             self.store(&sums, bias, &epilogue, y, &piece)
         });
-        merge(&epilogue, seen.iter().flatten(), |row| table.merge(to, row));
+        report_stats(&epilogue, seen.iter().flatten(), |row| table.merge(to, row));
     }
 
     /// The operand of a piece as f32; rows that nothing meets are left as they are.
@@ -185,7 +185,7 @@ impl<'a> Images<'a> {
                             a_row_stride: self.operand.pixel,
                             a_k_stride: 1,
                             b: weights.panel(0, from),
-                            b_k_stride: weights.step(),
+                            b_k_stride: weights.row_stride(),
                             k_segments: &[run],
                             rows: column.count * count,
                             columns: width,
@@ -203,8 +203,8 @@ impl<'a> Images<'a> {
 
     /// Stores the results of a piece, and tells what was seen of each row.
     fn store(
-        &self, sums: &[f32], bias: Option<&[f32]>, epilogue: &Epilogue, mut y: Part<'_>, piece: &Piece,
-    ) -> Vec<Seen> {
+        &self, sums: &[f32], bias: Option<&[f32]>, epilogue: &Epilogue, mut y: OutputSlice<'_>, piece: &Piece,
+    ) -> Vec<StatsAccumulator> {
         let Side { pixels, channels, .. } = self.result;
         let (count, len) = (piece.images.len(), pixels * channels);
         let mut block = self.cpu.workspace(len);
@@ -216,8 +216,8 @@ impl<'a> Images<'a> {
                     pixel.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
                 }
             }
-            let mut seen = epilogue.row();
-            epilogue.finish(&mut block, y.range(i * len..(i + 1) * len), &mut seen);
+            let mut seen = epilogue.new_accumulator();
+            epilogue.finish_block(&mut block, y.range(i * len..(i + 1) * len), &mut seen);
             seen
         };
         rows.enumerate().map(store).collect()

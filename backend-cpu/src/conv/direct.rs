@@ -202,7 +202,7 @@ impl Correlation {
                     a_row_stride: phase.spacing * self.depth,
                     a_k_stride: 1,
                     b: weights.panel(0, from),
-                    b_k_stride: weights.step(),
+                    b_k_stride: weights.row_stride(),
                     k_segments,
                     rows: phase.count,
                     columns,

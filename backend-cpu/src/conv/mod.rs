@@ -140,8 +140,8 @@ impl Cpu {
         let (size, cost) = ([images * rows, pixels, channels], shape.cost());
         #[cfg(target_arch = "x86_64")]
         if let Some(weights) = amx::Weights::new(self, &shape, pass, &correlation, [a, b]) {
-            return self.rows_of(size, bias, cost, y, || {
-                let plain = || self.weights(&shape, pass, b, Packed::alone);
+            return self.store_rows(size, bias, cost, y, || {
+                let plain = || self.weights(&shape, pass, b, Packed::new_on_this_thread);
                 let mut window = weights.window(self, &correlation, a, plain);
                 move |row, sums: &mut [f32]| window.make(from(row), sums)
             });
@@ -150,7 +150,7 @@ impl Cpu {
         if let Some(images) = Images::new(self, &shape, pass) {
             return images.run(&shape, a, &weights[0], bias.as_deref(), y);
         }
-        self.rows_of(size, bias, cost, y, || {
+        self.store_rows(size, bias, cost, y, || {
             let mut window = correlation.window(self, a, &weights);
             move |row, sums: &mut [f32]| window.make(from(row), sums)
         });
@@ -161,7 +161,7 @@ impl Cpu {
         &'a self, shape: &Shape, pass: Pass, b: &Memory,
         pack: impl Fn(&'a Self, &[Matrix<'_>], usize, usize) -> Packed<'a>,
     ) -> Vec<Packed<'a>> {
-        let matrix = |start: usize, steps: [usize; 2]| Matrix { data: b, start, steps };
+        let matrix = |start: usize, strides: [usize; 2]| Matrix { data: b, start, strides };
         let group = |group: usize| {
             let first = group * shape.outs * shape.weights();
             if pass == Pass::Forward {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Cpu, Memory,
     arch::{Isa, KSegment, MicroKernelArgs, balanced_tile_height},
-    epilogue::{Epilogue, destination, merge},
+    epilogue::{Epilogue, output_slice, report_stats},
     threading::Cost,
 };
 use core::ops::Range;
@@ -121,7 +121,7 @@ impl Plan {
 
 impl Cpu {
     pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
-        let epilogue = Epilogue::of(&y, self.isa());
+        let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
         #[cfg(target_arch = "x86_64")]
         let operands = Operands::new(self, shape, x, dy);
@@ -153,8 +153,8 @@ impl Cpu {
             plain(&piece, sums);
         });
         let (cost, sums) = (Cost::elements(sums.len()), &*sums);
-        let seen = destination(y, shape.y[3] * len).each(self, cost, len, |o, part| {
-            let (mut row, mut total) = (epilogue.row(), self.zeroed_workspace(len));
+        let seen = output_slice(y, shape.y[3] * len).par_chunks(self, cost, len, |o, part| {
+            let (mut row, mut total) = (epilogue.new_accumulator(), self.zeroed_workspace(len));
             for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
                 for slice in 0..plan.slices {
                     let [start, step] = plan.place(shape, slice, o, i);
@@ -162,10 +162,10 @@ impl Cpu {
                     total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
                 }
             }
-            epilogue.finish(&mut total, part, &mut row);
+            epilogue.finish_block(&mut total, part, &mut row);
             row
         });
-        merge(&epilogue, &seen, |row| table.merge(to, row));
+        report_stats(&epilogue, &seen, |row| table.merge(to, row));
     }
 
     /// Adds the gradient of a piece to its sums.

@@ -2,7 +2,7 @@
 //!
 //! b is converted and packed once, into panels as wide as a tile; blocks of rows of the result pack their rows of a,
 //! form their sums in an f32 scratch, some steps of k at a time, and finish them from there. A sum takes its terms in
-//! the order of k, whatever the blocks. Products with few rows are made otherwise, see `few`, and so are those of halves
+//! the order of k, whatever the blocks. Products with few rows are made otherwise, see `is_skinny`, and so are those of halves
 //! where there is a matrix unit, see `amx`.
 
 #[cfg(target_arch = "x86_64")]
@@ -14,52 +14,77 @@ mod skinny;
 
 use crate::{
     Cpu, Memory,
-    epilogue::{Epilogue, Part, destination, merge},
-    stats_accumulator::Seen,
+    epilogue::{Epilogue, OutputSlice, output_slice, report_stats},
+    stats_accumulator::StatsAccumulator,
     threading::Cost,
 };
-use driver::{B, Product};
+use driver::{GemmDriver, PackedB};
 use gradscale_core::{backend::Store, ops::Gemm};
 pub use pack::{Matrix, Packed};
+
+/// Extents of a matrix product: A is m × k, B is k × n, C is m × n.
+#[derive(Clone, Copy, Debug)]
+pub struct GemmShape {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+impl GemmShape {
+    /// Multiply-accumulates of the product.
+    const fn macs(self) -> usize {
+        self.m * self.n * self.k
+    }
+}
 
 impl Cpu {
     pub(crate) fn run_gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) {
         let [m, n, k] = p.mnk().map(|size| size as usize);
+        let shape = GemmShape { m, n, k };
         let [lda, ldb, ldy] = p.lead().map(|lead| lead as usize);
         let [stride_a, stride_b, stride_y] = p.strides().map(|stride| stride as usize);
         let [ta, tb] = p.transposed();
-        let steps = |transposed: bool, lead: usize| if transposed { [1, lead] } else { [lead, 1] };
-        let epilogue = Epilogue::of(&y, self.isa());
+        let strides = |transposed: bool, lead: usize| if transposed { [1, lead] } else { [lead, 1] };
+        let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
         if m == 0 || n == 0 || p.batch() == 0 {
-            return merge(&epilogue, [], |row| table.merge(to, row));
+            return report_stats(&epilogue, [], |row| table.merge(to, row));
         }
         let (batch, end) = (p.batch() as usize, (m - 1) * ldy + n);
         let bias = bias.map(|bias| (0..n).map(|j| bias.get(j)).collect::<Vec<f32>>());
-        let matrix = |z: usize| Matrix { data: b, start: z * stride_b, steps: steps(tb, ldb) };
-        let packed = |z: usize| B::new(self, matrix(z), [m, k, n]);
-        let few = skinny::few(m, n);
+        let matrix = |z: usize| Matrix { data: b, start: z * stride_b, strides: strides(tb, ldb) };
+        let pack_b = |z: usize| PackedB::new(self, matrix(z), shape);
+        let is_skinny = skinny::is_skinny(m, n);
         // With a stride of 0 all products use one b.
-        let shared = (stride_b == 0 && !few).then(|| packed(0));
-        let one = Cost::macs(m * n * k);
-        let product = |z: usize, y: Part<'_>| {
-            let a = Matrix { data: a, start: z * stride_a, steps: steps(ta, lda) };
-            if few {
-                return self.few_rows([a, matrix(z)], [m, n, k], bias.as_deref(), ldy, &epilogue, y);
+        let shared = (stride_b == 0 && !is_skinny).then(|| pack_b(0));
+        let cost = Cost::macs(shape.macs());
+        let product = |z: usize, y: OutputSlice<'_>| {
+            let a = Matrix { data: a, start: z * stride_a, strides: strides(ta, lda) };
+            if is_skinny {
+                return self.gemm_skinny([a, matrix(z)], shape, bias.as_deref(), ldy, &epilogue, y);
             }
-            let own = shared.is_none().then(|| packed(z));
+            let own = shared.is_none().then(|| pack_b(z));
             let Some(b) = own.as_ref().or(shared.as_ref()) else { return vec![] };
-            let product =
-                Product { cpu: self, a, b, stored_b: matrix(z), m, n, bias: bias.as_deref(), ldy, epilogue: &epilogue };
-            product.run(y, one)
+            let driver = GemmDriver {
+                cpu: self,
+                a,
+                b,
+                stored_b: matrix(z),
+                m,
+                n,
+                bias: bias.as_deref(),
+                ldy,
+                epilogue: &epilogue,
+            };
+            driver.multiply_and_store(y, cost)
         };
-        let mut all = destination(y, (batch - 1) * stride_y + end);
+        let mut output = output_slice(y, (batch - 1) * stride_y + end);
         // Many small products are shared out as they are, where their results do not lie in each other.
-        let rows: Vec<Vec<Seen>> = if self.is_serial(one) && stride_y >= end {
-            all.each(self, Cost::macs(batch * m * n * k), stride_y, |z, mut y| product(z, y.range(0..end)))
+        let rows: Vec<Vec<StatsAccumulator>> = if self.is_serial(cost) && stride_y >= end {
+            output.par_chunks(self, Cost::macs(batch * shape.macs()), stride_y, |z, mut y| product(z, y.range(0..end)))
         } else {
-            (0..batch).map(|z| product(z, all.range(z * stride_y..z * stride_y + end))).collect()
+            (0..batch).map(|z| product(z, output.range(z * stride_y..z * stride_y + end))).collect()
         };
-        merge(&epilogue, rows.iter().flatten(), |row| table.merge(to, row));
+        report_stats(&epilogue, rows.iter().flatten(), |row| table.merge(to, row));
     }
 }

@@ -2,7 +2,7 @@
 //! f64, over parts whose size depends on the shape alone.
 
 use super::shape::Shape;
-use crate::{Cpu, broadcast::Pattern, epilogue::BLOCK, threading::Cost};
+use crate::{Cpu, broadcast::Pattern, epilogue::BLOCK_ELEMENTS, threading::Cost};
 
 /// Pixels of a part.
 const PART: usize = 1 << 14;
@@ -65,7 +65,7 @@ impl Cpu {
     ) -> Sums<N> {
         let channels = shape.channels;
         // Whole pixels at a time; at least one, however wide.
-        let block = (BLOCK / channels.max(1)).max(1);
+        let block = (BLOCK_ELEMENTS / channels.max(1)).max(1);
         // Sums of few in f32, then f64.
         let wide = Pattern::new(factors).len();
         let mut few = [(); N].map(|()| self.workspace(wide));

@@ -49,7 +49,7 @@ impl Cpu {
         let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
         let shifts = shape.channels(|_, channel| shift[channel]);
         let numbers = Numbers::new(shape.apart(), [&means, &factors, &shifts]);
-        self.dense(y, shape.len(), |start, [out]| {
+        self.store_map(y, shape.len(), |start, [out]| {
             either!(Operands::new(self, [x], start, out.len()), x => {
                 numbers.each(start, out.len(), |range, numbers| {
                     isa.normalise(&x[0][range.clone()], numbers, &mut out[range]);
@@ -72,7 +72,7 @@ impl Cpu {
             for (store, which) in [(scale, 1), (shift, 0)] {
                 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
                 let totals: Vec<f32> = sums[which].iter().map(|&sum| sum as f32).collect();
-                self.dense(store, channels, |start, [out]| out.copy_from_slice(&totals[start..start + out.len()]));
+                self.store_map(store, channels, |start, [out]| out.copy_from_slice(&totals[start..start + out.len()]));
             }
         }
     }
@@ -108,7 +108,7 @@ impl Cpu {
         let plain = shape.channels(|group, _| inverses[group] * plain[group]);
         let weighted = shape.channels(|group, _| inverses[group] * inverses[group] * weighted[group]);
         let numbers = Numbers::new(shape.apart(), [&means, &factors, &plain, &weighted]);
-        self.dense(dx, shape.len(), |start, [out]| {
+        self.store_map(dx, shape.len(), |start, [out]| {
             either!(Operands::new(self, [x.x, dy], start, out.len()), operands => {
                 numbers.each(start, out.len(), |range, numbers| {
                     let operands = operands.map(|operand| &operand[range.clone()]);

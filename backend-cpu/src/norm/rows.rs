@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     Cpu, Memory,
-    epilogue::{BLOCK, Epilogue, destination, merge},
-    stats_accumulator::Seen,
+    epilogue::{BLOCK_ELEMENTS, Epilogue, output_slice, report_stats},
+    stats_accumulator::StatsAccumulator,
     threading::Cost,
 };
 use gradscale_core::{
@@ -43,7 +43,7 @@ impl Rows {
 
     /// Rows that are worked on at a time.
     fn together(&self) -> usize {
-        (BLOCK / self.channels).max(1)
+        (BLOCK_ELEMENTS / self.channels).max(1)
     }
 
     /// Elements of a part.
@@ -66,31 +66,33 @@ impl Cpu {
     /// Means and variances are those of `saved` if they are given, else they become it.
     pub(super) fn norm_rows(&self, rows: Rows, x: &Memory, affine: [&[f32]; 2], saved: &mut [f32], y: Store<'_, Self>) {
         let (isa, Rows { p, size, .. }) = (self.isa(), rows);
-        let epilogue = Epilogue::of(&y, isa);
+        let epilogue = Epilogue::from_store(&y, isa);
         let Store { y, table, to, .. } = y;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
-        let parts: Vec<(Seen, [Vec<f32>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
-            let (mut seen, mut block) = (epilogue.row(), self.workspace(rows.together() * rows.channels));
-            let (from, count) = (i * rows.part() / size, y.len() / size);
-            let mut numbers = [0, all].map(|which| saved[which + from..][..count].to_vec());
-            for range in rows.blocks(y.len()) {
-                let groups = range.start / size..range.end / size;
-                let block = &mut block[..range.len()];
-                let [means, variances] = numbers.each_mut().map(|numbers| &mut numbers[groups.clone()]);
-                either!(Operands::new(self, [x], i * rows.part() + range.start, range.len()), x => {
-                    if !p.is_given() {
-                        means.fill(0.0);
-                        if p.is_centered() {
-                            isa.row_means(x[0], size, means);
+        let parts: Vec<(StatsAccumulator, [Vec<f32>; 2])> =
+            output_slice(y, rows.len()).par_chunks(self, cost, rows.part(), |i, mut y| {
+                let (mut seen, mut block) =
+                    (epilogue.new_accumulator(), self.workspace(rows.together() * rows.channels));
+                let (from, count) = (i * rows.part() / size, y.len() / size);
+                let mut numbers = [0, all].map(|which| saved[which + from..][..count].to_vec());
+                for range in rows.blocks(y.len()) {
+                    let groups = range.start / size..range.end / size;
+                    let block = &mut block[..range.len()];
+                    let [means, variances] = numbers.each_mut().map(|numbers| &mut numbers[groups.clone()]);
+                    either!(Operands::new(self, [x], i * rows.part() + range.start, range.len()), x => {
+                        if !p.is_given() {
+                            means.fill(0.0);
+                            if p.is_centered() {
+                                isa.row_means(x[0], size, means);
+                            }
+                            isa.row_variances(x[0], size, means, variances);
                         }
-                        isa.row_variances(x[0], size, means, variances);
-                    }
-                    isa.normalise_rows(x[0], size, [means, &inverses(variances, p.eps())], affine, block);
-                });
-                epilogue.finish(block, y.range(range), &mut seen);
-            }
-            (seen, numbers)
-        });
+                        isa.normalise_rows(x[0], size, [means, &inverses(variances, p.eps())], affine, block);
+                    });
+                    epilogue.finish_block(block, y.range(range), &mut seen);
+                }
+                (seen, numbers)
+            });
         let (mut seen, mut first) = (Vec::with_capacity(parts.len()), 0);
         for (row, numbers) in parts {
             let count = numbers[0].len();
@@ -100,7 +102,7 @@ impl Cpu {
             first += count;
             seen.push(row);
         }
-        merge(&epilogue, &seen, |row| table.merge(to, row));
+        report_stats(&epilogue, &seen, |row| table.merge(to, row));
     }
 
     /// Stores the gradient; returns Σ dy and Σ dy · x̂ of each channel.
@@ -108,39 +110,40 @@ impl Cpu {
         &self, rows: Rows, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
     ) -> [Vec<f64>; 2] {
         let (isa, Rows { p, size, channels, .. }) = (self.isa(), rows);
-        let epilogue = Epilogue::of(&dx, isa);
+        let epilogue = Epilogue::from_store(&dx, isa);
         let Store { y, table, to, .. } = dx;
         let (cost, all) = (Cost::elements(rows.len()), rows.rows * rows.groups);
         let (means, variances) = x.saved.f32()[..2 * all].split_at(all);
-        let parts: Vec<(Seen, [Vec<f64>; 2])> = destination(y, rows.len()).each(self, cost, rows.part(), |i, mut y| {
-            let (mut seen, mut sums) = (epilogue.row(), [(); 2].map(|()| vec![0f64; channels]));
-            let mut block = self.workspace(rows.together() * channels);
-            let mut few = [(); 2].map(|()| self.workspace(channels));
-            let [mut plain, mut weighted] = [(); 2].map(|()| vec![0f32; rows.together() * rows.groups]);
-            for range in rows.blocks(y.len()) {
-                let start = i * rows.part() + range.start;
-                let block = &mut block[..range.len()];
-                let groups = start / size..(start + range.len()) / size;
-                let (means, inverses) = (&means[groups.clone()], inverses(&variances[groups], p.eps()));
-                either!(Operands::new(self, [x.x, dy], start, range.len()), x => {
-                    few.iter_mut().for_each(|few| few.fill(0.0));
-                    let (out, sums) = ([&mut plain[..], &mut weighted[..]], few.each_mut().map(|few| &mut **few));
-                    isa.row_gradients(x, size, [means, &inverses], scale, out, sums);
-                    if p.is_given() {
-                        weighted.fill(0.0);
+        let parts: Vec<(StatsAccumulator, [Vec<f64>; 2])> =
+            output_slice(y, rows.len()).par_chunks(self, cost, rows.part(), |i, mut y| {
+                let (mut seen, mut sums) = (epilogue.new_accumulator(), [(); 2].map(|()| vec![0f64; channels]));
+                let mut block = self.workspace(rows.together() * channels);
+                let mut few = [(); 2].map(|()| self.workspace(channels));
+                let [mut plain, mut weighted] = [(); 2].map(|()| vec![0f32; rows.together() * rows.groups]);
+                for range in rows.blocks(y.len()) {
+                    let start = i * rows.part() + range.start;
+                    let block = &mut block[..range.len()];
+                    let groups = start / size..(start + range.len()) / size;
+                    let (means, inverses) = (&means[groups.clone()], inverses(&variances[groups], p.eps()));
+                    either!(Operands::new(self, [x.x, dy], start, range.len()), x => {
+                        few.iter_mut().for_each(|few| few.fill(0.0));
+                        let (out, sums) = ([&mut plain[..], &mut weighted[..]], few.each_mut().map(|few| &mut **few));
+                        isa.row_gradients(x, size, [means, &inverses], scale, out, sums);
+                        if p.is_given() {
+                            weighted.fill(0.0);
+                        }
+                        if p.is_given() || !p.is_centered() {
+                            plain.fill(0.0);
+                        }
+                        isa.normalise_rows_vjp(x, size, [means, &inverses, &plain, &weighted], scale, block);
+                    });
+                    for (sums, few) in sums.iter_mut().zip(&few) {
+                        sums.iter_mut().zip(&**few).for_each(|(sum, &few)| *sum += f64::from(few));
                     }
-                    if p.is_given() || !p.is_centered() {
-                        plain.fill(0.0);
-                    }
-                    isa.normalise_rows_vjp(x, size, [means, &inverses, &plain, &weighted], scale, block);
-                });
-                for (sums, few) in sums.iter_mut().zip(&few) {
-                    sums.iter_mut().zip(&**few).for_each(|(sum, &few)| *sum += f64::from(few));
+                    epilogue.finish_block(block, y.range(range), &mut seen);
                 }
-                epilogue.finish(block, y.range(range), &mut seen);
-            }
-            (seen, sums)
-        });
+                (seen, sums)
+            });
         let mut totals = [(); 2].map(|()| vec![0f64; channels]);
         let mut seen = Vec::with_capacity(parts.len());
         for (row, sums) in parts {
@@ -149,7 +152,7 @@ impl Cpu {
             }
             seen.push(row);
         }
-        merge(&epilogue, &seen, |row| table.merge(to, row));
+        report_stats(&epilogue, &seen, |row| table.merge(to, row));
         totals
     }
 }

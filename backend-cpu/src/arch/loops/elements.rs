@@ -99,9 +99,9 @@ kernels! {
 
     /// x^p. The polynomial is for normal numbers; where there are others, they are told by `special`.
     fn pow[F: Fn(f32) -> f32](x: &mut [f32], p: f32, special: F) {
-        const BLOCK: usize = 64;
-        for block in x.chunks_mut(BLOCK) {
-            let mut before = [1f32; BLOCK];
+        const BLOCK_ELEMENTS: usize = 64;
+        for block in x.chunks_mut(BLOCK_ELEMENTS) {
+            let mut before = [1f32; BLOCK_ELEMENTS];
             let before = &mut before[..block.len()];
             before.copy_from_slice(block);
             let mut normal = true;
