@@ -1,8 +1,8 @@
 //! Rows of a result from rows of an operand: the forward and the data pass.
 
 use super::{
-    Shape,
-    padded_rows::{Held, Lines},
+    ConvParams,
+    padded_rows::{PaddedRows, RowCache},
 };
 use crate::{
     Cpu, Memory,
@@ -11,39 +11,39 @@ use crate::{
 };
 
 /// Elements of the weights that a tile meets before the next tile does: half or all of the first cache.
-pub const WEIGHTS: usize = 8192;
+pub const WEIGHT_BLOCK_L1: usize = 8192;
 /// Steps of the longest run: where longer ones are cut.
-const STEPS: usize = 128;
+const MAX_SEGMENT_LEN: usize = 128;
 
 /// How a row of the result follows from rows of the operand.
-pub struct Correlation {
+pub struct ConvPlan {
     /// Rows of an image, pixels and channels of the operand.
     pub rows: usize,
     pixels: usize,
     channels: usize,
     /// Channels of one group of the operand and of the result, and of all of the result.
-    pub depth: usize,
-    pub columns: usize,
-    pub results: usize,
+    pub in_channels: usize,
+    pub out_channels: usize,
+    pub out_pixel_stride: usize,
     /// Zeros before the pixels of a line, and its pixels with all zeros.
-    before: usize,
-    line: usize,
+    pad_left: usize,
+    padded_width: usize,
     /// Kernel rows, steps of one, and rows of the operand from one to the next.
     pub kernel: usize,
-    steps: usize,
+    k_per_kernel_row: usize,
     pub dilation: usize,
     pub phases: Vec<Phase>,
 }
 
 /// What one thread adds to rows of the result.
-pub struct Window<'a> {
+pub struct RowWorker<'a> {
     cpu: &'a Cpu,
-    correlation: &'a Correlation,
+    plan: &'a ConvPlan,
     weights: &'a [Packed<'a>],
-    source: Lines<'a>,
-    lines: Held<'a>,
+    input_rows: PaddedRows<'a>,
+    row_cache: RowCache<'a>,
     /// Kernel rows and lines of this row of the result.
-    from: Vec<(usize, usize)>,
+    tap_rows: Vec<(usize, usize)>,
     k_segments: Vec<KSegment>,
 }
 
@@ -51,131 +51,139 @@ pub struct Window<'a> {
 pub struct Phase {
     /// First pixel, pixels from one to the next, and how many.
     pub first: usize,
-    pub step: usize,
+    pub output_stride: usize,
     pub count: usize,
     /// Pixels of the line from one result to the next.
-    pub spacing: usize,
+    pub input_stride: usize,
     /// Runs of one kernel row.
     pub k_segments: Vec<KSegment>,
 }
 
-impl Correlation {
-    pub fn forward(shape: &Shape) -> Self {
-        let (kernel, depth) = (shape.kernel[1], shape.depth);
+impl ConvPlan {
+    pub fn forward(params: &ConvParams) -> Self {
+        let (kernel, depth) = (params.kernel[1], params.in_channels);
         let mut k_segments = Vec::new();
-        (0..kernel).for_each(|j| push(&mut k_segments, j * shape.dilation[1] * depth, j * depth, depth));
-        let phase = Phase { first: 0, step: 1, count: shape.y[2], spacing: shape.stride[1], k_segments };
+        (0..kernel).for_each(|j| push_segment(&mut k_segments, j * params.dilation[1] * depth, j * depth, depth));
+        let phase =
+            Phase { first: 0, output_stride: 1, count: params.y[2], input_stride: params.stride[1], k_segments };
         Self {
-            rows: shape.x[1],
-            pixels: shape.x[2],
-            channels: shape.x[3],
-            depth,
-            columns: shape.outs,
-            results: shape.y[3],
-            before: shape.pad[1],
-            line: shape.line(),
-            kernel: shape.kernel[0],
-            steps: kernel * depth,
-            dilation: shape.dilation[0],
+            rows: params.x[1],
+            pixels: params.x[2],
+            channels: params.x[3],
+            in_channels: depth,
+            out_channels: params.out_channels,
+            out_pixel_stride: params.y[3],
+            pad_left: params.pad[1],
+            padded_width: params.padded_width(),
+            kernel: params.kernel[0],
+            k_per_kernel_row: kernel * depth,
+            dilation: params.dilation[0],
             phases: vec![phase],
         }
     }
 
-    pub fn data(shape: &Shape) -> Self {
-        let (stride, width, kernel, depth) = (shape.stride[1], shape.x[2], shape.kernel[1], shape.outs);
+    pub fn backward_data(params: &ConvParams) -> Self {
+        let (stride, width, kernel, depth) = (params.stride[1], params.x[2], params.kernel[1], params.out_channels);
         // Zeros before and behind a row of dy, for taps that point outside.
-        let before = ((kernel - 1) * shape.dilation[1]).div_ceil(stride);
+        let pad_left = ((kernel - 1) * params.dilation[1]).div_ceil(stride);
         let phase = |phase: usize| {
             let mut k_segments = Vec::new();
             for j in (0..kernel).rev() {
-                // v + pad − j·d = s·q for the first v of this phase, counted from `before`.
-                let place = phase + shape.pad[1] + before * stride - j * shape.dilation[1];
+                // v + pad − j·d = s·q for the first v of this phase, counted from `pad_left`.
+                let place = phase + params.pad[1] + pad_left * stride - j * params.dilation[1];
                 if place.is_multiple_of(stride) {
-                    push(&mut k_segments, place / stride * depth, (kernel - 1 - j) * depth, depth);
+                    push_segment(&mut k_segments, place / stride * depth, (kernel - 1 - j) * depth, depth);
                 }
             }
-            Phase { first: phase, step: stride, count: (width - phase).div_ceil(stride), spacing: 1, k_segments }
+            Phase {
+                first: phase,
+                output_stride: stride,
+                count: (width - phase).div_ceil(stride),
+                input_stride: 1,
+                k_segments,
+            }
         };
         Self {
-            rows: shape.y[1],
-            pixels: shape.y[2],
-            channels: shape.y[3],
-            depth,
-            columns: shape.depth,
-            results: shape.x[3],
-            before,
-            line: before + ((width + shape.pad[1]).saturating_sub(1) / stride + 1).max(shape.y[2]),
-            kernel: shape.kernel[0],
-            steps: kernel * depth,
-            dilation: shape.dilation[0],
+            rows: params.y[1],
+            pixels: params.y[2],
+            channels: params.y[3],
+            in_channels: depth,
+            out_channels: params.in_channels,
+            out_pixel_stride: params.x[3],
+            pad_left,
+            padded_width: pad_left + ((width + params.pad[1]).saturating_sub(1) / stride + 1).max(params.y[2]),
+            kernel: params.kernel[0],
+            k_per_kernel_row: kernel * depth,
+            dilation: params.dilation[0],
             phases: (0..stride.min(width)).map(phase).collect(),
         }
     }
 
     /// The lines of the first group of an operand.
-    pub fn source<'a>(&self, operand: &'a Memory) -> Lines<'a> {
-        Lines {
+    pub fn input_rows<'a>(&self, operand: &'a Memory) -> PaddedRows<'a> {
+        PaddedRows {
             data: operand,
             pixels: self.pixels,
             channels: self.channels,
-            from: 0,
-            depth: self.depth,
-            pixel: self.depth,
-            before: self.before,
-            line: self.line,
+            first_channel: 0,
+            channel_count: self.in_channels,
+            pixel_stride: self.in_channels,
+            pad_left: self.pad_left,
+            padded_width: self.padded_width,
         }
     }
 
     /// One thread's part of the work.
-    pub fn window<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> Window<'a> {
-        let source = self.source(operand);
-        Window {
+    pub fn new_worker<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> RowWorker<'a> {
+        let input_rows = self.input_rows(operand);
+        RowWorker {
             cpu,
-            correlation: self,
+            plan: self,
             weights,
-            source,
-            lines: Held::new(cpu, source.step(), weights.len(), self.kernel, self.dilation),
-            from: Vec::with_capacity(self.kernel),
+            input_rows,
+            row_cache: RowCache::new(cpu, input_rows.row_stride(), weights.len(), self.kernel, self.dilation),
+            tap_rows: Vec::with_capacity(self.kernel),
             k_segments: Vec::new(),
         }
     }
 }
 
-impl Window<'_> {
+impl RowWorker<'_> {
     /// Makes a row of results, whatever was in `sums`; `from` are the rows of the operand that each kernel row reads.
-    pub fn make(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
-        let (shape, cpu, source) = (self.correlation, self.cpu, self.source);
-        self.from.clear();
+    pub fn compute_row(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
+        let (plan, cpu, input_rows) = (self.plan, self.cpu, self.input_rows);
+        self.tap_rows.clear();
         for (i, row) in from.enumerate().filter_map(|(i, row)| Some((i, row?))) {
             let convert = |group: usize, line: &mut [f32]| {
-                source.of_group(group).convert(cpu, row, line);
+                input_rows.for_group(group).convert_row(cpu, row, line);
                 true
             };
-            self.from.push((i, self.lines.find(row, i, convert).0));
+            self.tap_rows.push((i, self.row_cache.find_or_convert(row, i, convert).0));
         }
         // As many kernel rows at a time as their weights fit.
-        let width = shape.columns.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
-        let together = (WEIGHTS / width.max(1) / shape.steps.max(1)).max(1);
+        let width = plan.out_channels.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
+        let kernel_rows_per_block = (WEIGHT_BLOCK_L1 / width.max(1) / plan.k_per_kernel_row.max(1)).max(1);
         // Where a kernel row reads nothing but zeros, or none reads anything, there is nothing to begin with.
-        let overwrite = !self.from.is_empty() && shape.phases.iter().all(|phase| !phase.k_segments.is_empty());
+        let overwrite = !self.tap_rows.is_empty() && plan.phases.iter().all(|phase| !phase.k_segments.is_empty());
         if !overwrite {
             sums.fill(0.0);
         }
         for (group, weights) in self.weights.iter().enumerate() {
-            for (i, rows) in self.from.chunks(together).enumerate() {
+            for (i, rows) in self.tap_rows.chunks(kernel_rows_per_block).enumerate() {
                 let overwrite = overwrite && i == 0;
-                for phase in &shape.phases {
+                for phase in &plan.phases {
                     self.k_segments.clear();
                     for &(i, line) in rows {
-                        let there = |run: &KSegment| KSegment { a: run.a + line, b: run.b + i * shape.steps, ..*run };
-                        self.k_segments.extend(phase.k_segments.iter().map(there));
+                        let placed =
+                            |run: &KSegment| KSegment { a: run.a + line, b: run.b + i * plan.k_per_kernel_row, ..*run };
+                        self.k_segments.extend(phase.k_segments.iter().map(placed));
                     }
-                    let sums = &mut sums[phase.first * shape.results + group * shape.columns..];
-                    shape.multiply(
+                    let sums = &mut sums[phase.first * plan.out_pixel_stride + group * plan.out_channels..];
+                    plan.accumulate_phase(
                         self.cpu,
                         phase,
                         &self.k_segments,
-                        self.lines.of_group(group),
+                        self.row_cache.group_rows(group),
                         weights,
                         sums,
                         overwrite,
@@ -186,20 +194,22 @@ impl Window<'_> {
     }
 }
 
-impl Correlation {
+impl ConvPlan {
     /// Adds the products along `k_segments` to the sums of a phase, or begins with them.
     #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
-    fn multiply(
+    fn accumulate_phase(
         &self, cpu: &Cpu, phase: &Phase, k_segments: &[KSegment], data: &[f32], weights: &Packed<'_>, sums: &mut [f32],
         overwrite: bool,
     ) {
-        let most = cpu.isa().tile_columns();
-        for from in (0..self.columns).step_by(most) {
-            let columns = most.min(self.columns - from);
-            for (i, k_segments) in blocks(k_segments, WEIGHTS / columns.next_multiple_of(LANES)).enumerate() {
+        let max_columns = cpu.isa().tile_columns();
+        for from in (0..self.out_channels).step_by(max_columns) {
+            let columns = max_columns.min(self.out_channels - from);
+            for (i, k_segments) in
+                split_into_blocks(k_segments, WEIGHT_BLOCK_L1 / columns.next_multiple_of(LANES)).enumerate()
+            {
                 let tile = MicroKernelArgs {
                     a: data,
-                    a_row_stride: phase.spacing * self.depth,
+                    a_row_stride: phase.input_stride * self.in_channels,
                     a_k_stride: 1,
                     b: weights.panel(0, from),
                     b_k_stride: weights.row_stride(),
@@ -209,18 +219,18 @@ impl Correlation {
                     overwrite: overwrite && i == 0,
                     prefetch: &[],
                 };
-                cpu.isa().accumulate_tile(&tile, &mut sums[from..], phase.step * self.results);
+                cpu.isa().accumulate_tile(&tile, &mut sums[from..], phase.output_stride * self.out_pixel_stride);
             }
         }
     }
 }
 
 /// Adds steps to a list of runs: they lengthen the last one, where they go on with it.
-fn push(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut depth: usize) {
+fn push_segment(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut depth: usize) {
     while depth != 0 {
-        let room = match k_segments.last_mut() {
-            Some(run) if run.a + run.depth == a && run.b + run.depth == b && run.depth < STEPS => {
-                let more = depth.min(STEPS - run.depth);
+        let added = match k_segments.last_mut() {
+            Some(run) if run.a + run.depth == a && run.b + run.depth == b && run.depth < MAX_SEGMENT_LEN => {
+                let more = depth.min(MAX_SEGMENT_LEN - run.depth);
                 run.depth += more;
                 more
             }
@@ -229,12 +239,12 @@ fn push(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut depth: u
                 0
             }
         };
-        (a, b, depth) = (a + room, b + room, depth - room);
+        (a, b, depth) = (a + added, b + added, depth - added);
     }
 }
 
 /// Cuts runs into blocks of so many steps at most.
-fn blocks(mut k_segments: &[KSegment], steps: usize) -> impl Iterator<Item = &[KSegment]> {
+fn split_into_blocks(mut k_segments: &[KSegment], steps: usize) -> impl Iterator<Item = &[KSegment]> {
     core::iter::from_fn(move || {
         let mut total = 0;
         let fits = |run: &&KSegment| {

@@ -24,8 +24,8 @@ use crate::{
     gemm::{Matrix, Packed},
     threading::Cost,
 };
-use batched_small::Images;
-use direct::Correlation;
+use batched_small::BatchedConv;
+use direct::ConvPlan;
 use gradscale_core::{
     backend::Store,
     ops::{Conv2d, Gemm, Pass},
@@ -33,7 +33,7 @@ use gradscale_core::{
 
 /// The numbers of a convolution, as usize.
 #[derive(Clone, Copy)]
-struct Shape {
+struct ConvParams {
     x: [usize; 4],
     y: [usize; 4],
     kernel: [usize; 2],
@@ -42,12 +42,12 @@ struct Shape {
     dilation: [usize; 2],
     groups: usize,
     /// Input and output channels of one group.
-    depth: usize,
-    outs: usize,
+    in_channels: usize,
+    out_channels: usize,
 }
 
-impl Shape {
-    fn of(p: &Conv2d) -> Self {
+impl ConvParams {
+    fn new(p: &Conv2d) -> Self {
         let (w, groups) = (p.w().map(|size| size as usize), p.group_count() as usize);
         Self {
             x: p.x().map(|size| size as usize),
@@ -57,8 +57,8 @@ impl Shape {
             pad: p.padding().map(|size| size as usize),
             dilation: p.dilations().map(|size| size as usize),
             groups,
-            depth: w[3],
-            outs: w[0] / groups,
+            in_channels: w[3],
+            out_channels: w[0] / groups,
         }
     }
 
@@ -68,40 +68,40 @@ impl Shape {
     }
 
     /// Weights of one output channel.
-    const fn weights(&self) -> usize {
-        self.taps() * self.depth
+    const fn weights_per_output(&self) -> usize {
+        self.taps() * self.in_channels
     }
 
     /// The same of all passes.
     fn cost(&self) -> Cost {
-        Cost::macs(self.y.iter().product::<usize>() * self.weights())
+        Cost::macs(self.y.iter().product::<usize>() * self.weights_per_output())
     }
 
     /// The place in x along axis 0 (rows) or 1 (pixels of a row) that output `p` reads with tap `i`; `None` outside.
-    fn place(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
+    fn input_coord(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
         let at = (p * self.stride[axis] + i * self.dilation[axis]).checked_sub(self.pad[axis])?;
         (at < self.x[1 + axis]).then_some(at)
     }
 
     /// The row of x that row `row` of y reads with kernel row `i`, where rows are those of all images.
-    fn met(&self, row: usize, i: usize) -> Option<usize> {
-        Some(row / self.y[1] * self.x[1] + self.place(0, row % self.y[1], i)?)
+    fn input_row(&self, row: usize, i: usize) -> Option<usize> {
+        Some(row / self.y[1] * self.x[1] + self.input_coord(0, row % self.y[1], i)?)
     }
 
     /// The row of y that reads row `u` of x with kernel row `i`.
-    fn row_of(&self, u: usize, i: usize) -> Option<usize> {
+    fn output_row(&self, u: usize, i: usize) -> Option<usize> {
         let at = (u + self.pad[0]).checked_sub(i * self.dilation[0])?;
         (at.is_multiple_of(self.stride[0]) && at / self.stride[0] < self.y[1]).then_some(at / self.stride[0])
     }
 
     /// Pixels of a line of x, padding included.
-    const fn line(&self) -> usize {
+    const fn padded_width(&self) -> usize {
         (self.y[2] - 1) * self.stride[1] + (self.kernel[1] - 1) * self.dilation[1] + 1
     }
 }
 
 /// The product that a forward or data pass is where each pixel is met by one tap, without anything around the image.
-fn product(p: &Conv2d, pass: Pass) -> Option<Gemm> {
+fn as_gemm(p: &Conv2d, pass: Pass) -> Option<Gemm> {
     let ([outs, height, width, depth], [images, rows, pixels, _]) = (p.w(), p.x());
     if [height, width] != [1; 2] || p.strides() != [1; 2] || p.padding() != [0; 2] || p.group_count() != 1 {
         return None;
@@ -118,61 +118,69 @@ impl Cpu {
     pub(crate) fn run_conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) {
-        if let Some(p) = product(p, pass) {
+        if let Some(p) = as_gemm(p, pass) {
             return self.run_gemm(&p, a, b, bias, y);
         }
-        let shape = Shape::of(p);
-        let correlation = match pass {
-            Pass::Forward => Correlation::forward(&shape),
-            Pass::Data => Correlation::data(&shape),
-            Pass::Weight => return self.weight(&shape, a, b, y),
+        let params = ConvParams::new(p);
+        let plan = match pass {
+            Pass::Forward => ConvPlan::forward(&params),
+            Pass::Data => ConvPlan::backward_data(&params),
+            Pass::Weight => return self.conv_weight_grad(&params, a, b, y),
         };
-        let [images, rows, pixels, channels] = if pass == Pass::Forward { shape.y } else { shape.x };
+        let [images, rows, pixels, channels] = if pass == Pass::Forward { params.y } else { params.x };
         let bias = bias.map(|bias| (0..channels).map(|c| bias.get(c)).collect::<Vec<f32>>());
-        let from = |row: usize| {
-            let correlation = &correlation;
-            (0..shape.kernel[0]).map(move |i| {
-                let at =
-                    if pass == Pass::Forward { shape.place(0, row % rows, i) } else { shape.row_of(row % rows, i) };
-                at.map(|at| row / rows * correlation.rows + at)
+        let operand_rows = |row: usize| {
+            let plan = &plan;
+            (0..params.kernel[0]).map(move |i| {
+                let at = if pass == Pass::Forward {
+                    params.input_coord(0, row % rows, i)
+                } else {
+                    params.output_row(row % rows, i)
+                };
+                at.map(|at| row / rows * plan.rows + at)
             })
         };
-        let (size, cost) = ([images * rows, pixels, channels], shape.cost());
+        let (size, cost) = ([images * rows, pixels, channels], params.cost());
         #[cfg(target_arch = "x86_64")]
-        if let Some(weights) = amx::Weights::new(self, &shape, pass, &correlation, [a, b]) {
+        if let Some(weights) = amx::PackedWeights::new(self, &params, pass, &plan, [a, b]) {
             return self.store_rows(size, bias, cost, y, || {
-                let plain = || self.weights(&shape, pass, b, Packed::new_on_this_thread);
-                let mut window = weights.window(self, &correlation, a, plain);
-                move |row, sums: &mut [f32]| window.make(from(row), sums)
+                let plain = || self.pack_weights(&params, pass, b, Packed::new_on_this_thread);
+                let mut worker = weights.new_worker(self, &plan, a, plain);
+                move |row, sums: &mut [f32]| worker.compute_row(operand_rows(row), sums)
             });
         }
-        let weights = self.weights(&shape, pass, b, Packed::new);
-        if let Some(images) = Images::new(self, &shape, pass) {
-            return images.run(&shape, a, &weights[0], bias.as_deref(), y);
+        let weights = self.pack_weights(&params, pass, b, Packed::new);
+        if let Some(batched) = BatchedConv::new(self, &params, pass) {
+            return batched.compute(&params, a, &weights[0], bias.as_deref(), y);
         }
         self.store_rows(size, bias, cost, y, || {
-            let mut window = correlation.window(self, a, &weights);
-            move |row, sums: &mut [f32]| window.make(from(row), sums)
+            let mut worker = plan.new_worker(self, a, &weights);
+            move |row, sums: &mut [f32]| worker.compute_row(operand_rows(row), sums)
         });
     }
 
     /// The weights of every group, packed by `pack`.
-    fn weights<'a>(
-        &'a self, shape: &Shape, pass: Pass, b: &Memory,
+    fn pack_weights<'a>(
+        &'a self, params: &ConvParams, pass: Pass, b: &Memory,
         pack: impl Fn(&'a Self, &[Matrix<'_>], usize, usize) -> Packed<'a>,
     ) -> Vec<Packed<'a>> {
         let matrix = |start: usize, strides: [usize; 2]| Matrix { data: b, start, strides };
-        let group = |group: usize| {
-            let first = group * shape.outs * shape.weights();
+        let pack_group = |group: usize| {
+            let first = group * params.out_channels * params.weights_per_output();
             if pass == Pass::Forward {
-                return pack(self, &[matrix(first, [1, shape.weights()])], shape.weights(), shape.outs);
+                return pack(
+                    self,
+                    &[matrix(first, [1, params.weights_per_output()])],
+                    params.weights_per_output(),
+                    params.out_channels,
+                );
             }
             // Taps of a row in reverse, as dy is read.
-            let taps = (0..shape.taps()).map(|tap| tap + shape.kernel[1] - 1 - 2 * (tap % shape.kernel[1]));
+            let taps = (0..params.taps()).map(|tap| tap + params.kernel[1] - 1 - 2 * (tap % params.kernel[1]));
             let taps: Vec<Matrix<'_>> =
-                taps.map(|tap| matrix(first + tap * shape.depth, [shape.weights(), 1])).collect();
-            pack(self, &taps, shape.outs, shape.depth)
+                taps.map(|tap| matrix(first + tap * params.in_channels, [params.weights_per_output(), 1])).collect();
+            pack(self, &taps, params.out_channels, params.in_channels)
         };
-        (0..shape.groups).map(group).collect()
+        (0..params.groups).map(pack_group).collect()
     }
 }

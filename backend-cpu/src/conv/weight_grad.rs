@@ -7,8 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 use super::amx::Operands;
 use super::{
-    Shape,
-    padded_rows::{Held, Lines},
+    ConvParams,
+    padded_rows::{PaddedRows, RowCache},
 };
 use crate::{
     Cpu, Memory,
@@ -20,22 +20,22 @@ use core::ops::Range;
 use gradscale_core::backend::Store;
 
 /// Pieces that the work should have for each of several threads, and on the matrix unit. Each converts what it reads.
-const PIECES: usize = 2;
-const PIECES_OF_UNIT: usize = 4;
+const ITEMS_PER_THREAD: usize = 2;
+const ITEMS_PER_THREAD_AMX: usize = 4;
 /// Sums that all meet a row of pixels, a quarter of a second cache: with more of them kernel rows are worked on one by one,
 /// and with four times as many in one kernel row, blocks of channels.
-const SUMS: usize = 65_536;
+const MAX_SUMS_L2: usize = 65_536;
 /// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
-const PIXELS: usize = 128;
+const PIXEL_BLOCK_L1: usize = 128;
 /// Most gradients of rows that are worked on together: a quarter of a second cache.
-const GRADIENTS: usize = 32_768;
+const MAX_GRADIENTS_L2: usize = 32_768;
 /// Output channels of the matrix unit's tiles.
-const HEIGHT: usize = 32;
+const AMX_TILE_ROWS: usize = 32;
 /// Most slices.
-const SLICES: usize = 16;
+const MAX_SLICES: usize = 16;
 
 /// The pieces of a weight pass.
-struct Plan {
+struct WeightGradPlan {
     /// Slices of the rows of dy.
     slices: usize,
     /// Blocks of output channels of one group, and the channels of one.
@@ -43,121 +43,139 @@ struct Plan {
     block: usize,
     /// Kernel rows of a piece, and the pieces that have all of them.
     kernel: usize,
-    parts: usize,
+    kernel_row_blocks: usize,
     /// Elements of one kernel row, and of the sums of a piece.
     run: usize,
-    piece: usize,
+    item_len: usize,
     /// Whether lanes are output channels, and not elements of a kernel row.
-    turned: bool,
+    transposed: bool,
 }
 
 /// Rows of dy, output channels of one group, and kernel rows. From one kernel row to the next the sums are `block`
 /// channels apart. Those of a kernel row are `[block, run]`, or turned.
 #[derive(Clone)]
-pub struct Piece {
+pub struct WorkItem {
     pub rows: Range<usize>,
-    pub outs: Range<usize>,
+    pub out_channels: Range<usize>,
     pub kernel: Range<usize>,
     pub block: usize,
-    pub turned: bool,
+    pub transposed: bool,
 }
 
-impl Piece {
+impl WorkItem {
     /// The lines of x that it reads.
-    pub const fn inputs<'a>(&self, shape: &Shape, x: &'a Memory) -> Lines<'a> {
-        Lines {
+    pub const fn input_rows<'a>(&self, params: &ConvParams, x: &'a Memory) -> PaddedRows<'a> {
+        PaddedRows {
             data: x,
-            pixels: shape.x[2],
-            channels: shape.x[3],
-            from: self.outs.start / shape.outs * shape.depth,
-            depth: shape.depth,
-            pixel: shape.depth,
-            before: shape.pad[1],
-            line: shape.line(),
+            pixels: params.x[2],
+            channels: params.x[3],
+            first_channel: self.out_channels.start / params.out_channels * params.in_channels,
+            channel_count: params.in_channels,
+            pixel_stride: params.in_channels,
+            pad_left: params.pad[1],
+            padded_width: params.padded_width(),
         }
     }
 }
 
-impl Plan {
+impl WeightGradPlan {
     /// `unit`: for the matrix unit, whose tiles are taller, and whose lines take more memory.
-    fn of(shape: &Shape, isa: Isa, unit: bool, threads: usize) -> Self {
-        let rows = shape.y[0] * shape.y[1];
-        let bytes = 2 * (shape.x.iter().product::<usize>() + shape.y.iter().product::<usize>());
-        let gradient = 4 * (shape.y[3] * shape.weights()).max(1);
+    fn new(params: &ConvParams, isa: Isa, unit: bool, threads: usize) -> Self {
+        let rows = params.y[0] * params.y[1];
+        let bytes = 2 * (params.x.iter().product::<usize>() + params.y.iter().product::<usize>());
+        let gradient = 4 * (params.y[3] * params.weights_per_output()).max(1);
         // A small part of the operands' memory for sums.
-        let slices = (bytes / if unit { 24 } else { 16 } / gradient).clamp(1, SLICES.min(rows.max(1)));
-        let run = shape.kernel[1] * shape.depth;
+        let slices = (bytes / if unit { 24 } else { 16 } / gradient).clamp(1, MAX_SLICES.min(rows.max(1)));
+        let run = params.kernel[1] * params.in_channels;
         // Kernel rows that are worked on together convert each line once.
-        let pieces = match threads {
-            _ if unit => PIECES_OF_UNIT * threads,
+        let items = match threads {
+            _ if unit => ITEMS_PER_THREAD_AMX * threads,
             1 => 1,
-            _ => PIECES * threads,
+            _ => ITEMS_PER_THREAD * threads,
         };
-        let wanted = pieces.div_ceil(slices * shape.groups);
-        let parts = wanted.max((shape.outs * run * shape.kernel[0]).div_ceil(SUMS)).min(shape.kernel[0]);
-        let kernel = balanced_tile_height(shape.kernel[0], shape.kernel[0].div_ceil(parts));
-        let parts = shape.kernel[0].div_ceil(kernel);
-        let (wanted, height) =
-            (wanted.div_ceil(parts), if unit { HEIGHT } else { isa.tile_rows(run.min(isa.tile_columns())) });
-        let wanted = if unit { wanted } else { wanted.max((shape.outs * run * kernel).div_ceil(4 * SUMS)) };
-        let block = balanced_tile_height(shape.outs, shape.outs.div_ceil(wanted).next_multiple_of(height).max(height));
+        let wanted = items.div_ceil(slices * params.groups);
+        let kernel_row_blocks =
+            wanted.max((params.out_channels * run * params.kernel[0]).div_ceil(MAX_SUMS_L2)).min(params.kernel[0]);
+        let kernel = balanced_tile_height(params.kernel[0], params.kernel[0].div_ceil(kernel_row_blocks));
+        let kernel_row_blocks = params.kernel[0].div_ceil(kernel);
+        let (wanted, height) = (
+            wanted.div_ceil(kernel_row_blocks),
+            if unit { AMX_TILE_ROWS } else { isa.tile_rows(run.min(isa.tile_columns())) },
+        );
+        let wanted =
+            if unit { wanted } else { wanted.max((params.out_channels * run * kernel).div_ceil(4 * MAX_SUMS_L2)) };
+        let block = balanced_tile_height(
+            params.out_channels,
+            params.out_channels.div_ceil(wanted).next_multiple_of(height).max(height),
+        );
         // Images of three channels fill few lanes.
         let idle = |columns: usize| columns.next_multiple_of(isa.lanes()) - columns;
-        let turned = !unit && idle(run) * block > idle(block) * run;
-        let piece = block * run * kernel;
-        Self { slices, blocks: shape.outs.div_ceil(block), block, kernel, parts, run, piece, turned }
+        let transposed = !unit && idle(run) * block > idle(block) * run;
+        let item_len = block * run * kernel;
+        Self {
+            slices,
+            blocks: params.out_channels.div_ceil(block),
+            block,
+            kernel,
+            kernel_row_blocks,
+            run,
+            item_len,
+            transposed,
+        }
     }
 
     /// Where the sums of kernel row `i` of output channel `o` begin in those of a slice, and how far each is from the next.
-    fn place(&self, shape: &Shape, slice: usize, o: usize, i: usize) -> [usize; 2] {
-        let (group, o) = (o / shape.outs, o % shape.outs);
-        let block = (slice * shape.groups + group) * self.blocks + o / self.block;
-        let piece = block * self.parts + i / self.kernel;
+    fn sums_offset(&self, params: &ConvParams, slice: usize, o: usize, i: usize) -> [usize; 2] {
+        let (group, o) = (o / params.out_channels, o % params.out_channels);
+        let block = (slice * params.groups + group) * self.blocks + o / self.block;
+        let item = block * self.kernel_row_blocks + i / self.kernel;
         let (row, o) = (i % self.kernel * self.block * self.run, o % self.block);
-        let (place, step) = if self.turned { (o, self.block) } else { (o * self.run, 1) };
-        [piece * self.piece + row + place, step]
+        let (place, step) = if self.transposed { (o, self.block) } else { (o * self.run, 1) };
+        [item * self.item_len + row + place, step]
     }
 }
 
 impl Cpu {
-    pub(super) fn weight(&self, shape: &Shape, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
+    pub(super) fn conv_weight_grad(&self, params: &ConvParams, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
         #[cfg(target_arch = "x86_64")]
-        let operands = Operands::new(self, shape, x, dy);
+        let operands = Operands::new(self, params, x, dy);
         #[cfg(target_arch = "x86_64")]
         let unit = operands.is_some();
         #[cfg(not(target_arch = "x86_64"))]
         let unit = false;
-        let (plan, len) = (Plan::of(shape, self.isa(), unit, self.thread_pool().count()), shape.weights());
-        let rows = shape.y[0] * shape.y[1];
-        let pieces = plan.slices * shape.groups * plan.blocks * plan.parts;
-        let mut sums = self.zeroed_workspace(pieces * plan.piece);
-        self.par_chunks_mut(shape.cost(), &mut sums, plan.piece, |piece, sums| {
-            let (i, rest) = (piece % plan.parts * plan.kernel, piece / plan.parts);
+        let (plan, len) =
+            (WeightGradPlan::new(params, self.isa(), unit, self.thread_pool().count()), params.weights_per_output());
+        let rows = params.y[0] * params.y[1];
+        let items = plan.slices * params.groups * plan.blocks * plan.kernel_row_blocks;
+        let mut sums = self.zeroed_workspace(items * plan.item_len);
+        self.par_chunks_mut(params.cost(), &mut sums, plan.item_len, |item, sums| {
+            let (i, rest) = (item % plan.kernel_row_blocks * plan.kernel, item / plan.kernel_row_blocks);
             let (block, rest) = (rest % plan.blocks, rest / plan.blocks);
-            let (group, slice) = (rest % shape.groups, rest / shape.groups);
+            let (group, slice) = (rest % params.groups, rest / params.groups);
             let first = block * plan.block;
-            let piece = Piece {
+            let item = WorkItem {
                 rows: rows * slice / plan.slices..rows * (slice + 1) / plan.slices,
-                outs: group * shape.outs + first..group * shape.outs + shape.outs.min(first + plan.block),
-                kernel: i..shape.kernel[0].min(i + plan.kernel),
+                out_channels: group * params.out_channels + first
+                    ..group * params.out_channels + params.out_channels.min(first + plan.block),
+                kernel: i..params.kernel[0].min(i + plan.kernel),
                 block: plan.block,
-                turned: plan.turned,
+                transposed: plan.transposed,
             };
-            let plain = |piece: &Piece, sums: &mut [f32]| self.kernel_rows(shape, x, dy, piece, sums);
+            let f32_kernel = |item: &WorkItem, sums: &mut [f32]| self.accumulate_kernel_rows(params, x, dy, item, sums);
             #[cfg(target_arch = "x86_64")]
             if let Some(operands) = &operands {
-                return operands.add(self, shape, &piece, sums, plain);
+                return operands.add(self, params, &item, sums, f32_kernel);
             }
-            plain(&piece, sums);
+            f32_kernel(&item, sums);
         });
         let (cost, sums) = (Cost::elements(sums.len()), &*sums);
-        let seen = output_slice(y, shape.y[3] * len).par_chunks(self, cost, len, |o, part| {
+        let seen = output_slice(y, params.y[3] * len).par_chunks(self, cost, len, |o, part| {
             let (mut row, mut total) = (epilogue.new_accumulator(), self.zeroed_workspace(len));
             for (i, total) in total.chunks_exact_mut(plan.run.max(1)).enumerate() {
                 for slice in 0..plan.slices {
-                    let [start, step] = plan.place(shape, slice, o, i);
+                    let [start, step] = plan.sums_offset(params, slice, o, i);
                     let sums = sums[start..].iter().step_by(step);
                     total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
                 }
@@ -169,63 +187,75 @@ impl Cpu {
     }
 
     /// Adds the gradient of a piece to its sums.
-    fn kernel_rows(&self, shape: &Shape, x: &Memory, dy: &Memory, piece: &Piece, sums: &mut [f32]) {
-        let Piece { rows, outs, kernel, block, turned } = piece.clone();
+    fn accumulate_kernel_rows(&self, params: &ConvParams, x: &Memory, dy: &Memory, item: &WorkItem, sums: &mut [f32]) {
+        let WorkItem { rows, out_channels, kernel, block, transposed } = item.clone();
         // All channels of a row are converted fastest.
-        let all = shape.groups == 1;
-        let (from, depth) = if all { (0, shape.y[3]) } else { (outs.start, outs.len()) };
-        let [_, _, pixels, channels] = shape.y;
-        let gradients =
-            Lines { data: dy, pixels, channels, from, depth, pixel: depth, before: 0, line: pixels }.spread();
-        let inputs = piece.inputs(shape, x).spread();
-        let (together, pixel) = (together(shape), shape.stride[1] * inputs.pixel);
+        let all = params.groups == 1;
+        let (from, depth) = if all { (0, params.y[3]) } else { (out_channels.start, out_channels.len()) };
+        let [_, _, pixels, channels] = params.y;
+        let gradients = PaddedRows {
+            data: dy,
+            pixels,
+            channels,
+            first_channel: from,
+            channel_count: depth,
+            pixel_stride: depth,
+            pad_left: 0,
+            padded_width: pixels,
+        }
+        .avoid_set_conflicts();
+        let inputs = item.input_rows(params, x).avoid_set_conflicts();
+        let (rows_per_batch, pixel) = (rows_per_batch(params), params.stride[1] * inputs.pixel_stride);
         // Whole pixels from line to line, so that a tile steps from one to the next.
-        let line = (inputs.line * inputs.pixel).next_multiple_of(pixel.max(1));
-        let mut lines = if together == 1 {
-            Held::new(self, line, 1, shape.kernel[0], shape.dilation[0])
+        let line = (inputs.padded_width * inputs.pixel_stride).next_multiple_of(pixel.max(1));
+        let mut row_cache = if rows_per_batch == 1 {
+            RowCache::new(self, line, 1, params.kernel[0], params.dilation[0])
         } else {
-            Held::new(self, line, 1, span(shape, piece, together), 1)
+            RowCache::new(self, line, 1, input_row_span(params, item, rows_per_batch), 1)
         };
-        let gradient_line = gradients.step().next_multiple_of(gradients.pixel.max(1));
-        let mut gradient = self.workspace(together * gradient_line);
-        let (mut met, mut k_segments) = (Vec::with_capacity(together), Vec::with_capacity(together));
-        let (run, most) = (shape.kernel[1] * shape.depth, self.isa().tile_columns());
+        let gradient_line = gradients.row_stride().next_multiple_of(gradients.pixel_stride.max(1));
+        let mut gradient = self.workspace(rows_per_batch * gradient_line);
+        let (mut used_rows, mut k_segments) = (Vec::with_capacity(rows_per_batch), Vec::with_capacity(rows_per_batch));
+        let (run, max_columns) = (params.kernel[1] * params.in_channels, self.isa().tile_columns());
         // Taps whose values lie side by side are one run of columns.
-        let side_by_side = shape.dilation[1] == 1 && inputs.pixel == inputs.depth;
-        let taps = if side_by_side { shape.kernel[1] } else { 1 };
-        for first in rows.clone().step_by(together) {
-            let batch = first..rows.end.min(first + together);
+        let taps_contiguous = params.dilation[1] == 1 && inputs.pixel_stride == inputs.channel_count;
+        let taps = if taps_contiguous { params.kernel[1] } else { 1 };
+        for first in rows.clone().step_by(rows_per_batch) {
+            let batch = first..rows.end.min(first + rows_per_batch);
             for (row, gradient) in batch.clone().zip(gradient.chunks_exact_mut(gradient_line.max(1))) {
-                gradients.convert(self, row, &mut gradient[..gradients.step()]);
+                gradients.convert_row(self, row, &mut gradient[..gradients.row_stride()]);
             }
             for (i, sums) in kernel.clone().zip(sums.chunks_mut((block * run).max(1))) {
-                met.clear();
+                used_rows.clear();
                 for (r, row) in batch.clone().enumerate() {
-                    let Some(row) = shape.met(row, i) else { continue };
+                    let Some(row) = params.input_row(row, i) else { continue };
                     let convert = |_: usize, line: &mut [f32]| {
-                        inputs.convert(self, row, line);
+                        inputs.convert_row(self, row, line);
                         true
                     };
-                    met.push((r * gradient_line, lines.find(row, i, convert).0));
+                    used_rows.push((r * gradient_line, row_cache.find_or_convert(row, i, convert).0));
                 }
-                for j in (0..shape.kernel[1]).step_by(taps) {
-                    let width = taps * shape.depth;
-                    let [tall, wide] = if turned { [width, outs.len()] } else { [outs.len(), width] };
-                    for (from, q) in tiles(wide, most, shape.y[2]) {
-                        let gradient = &gradient[q * gradients.pixel + outs.start - gradients.from..];
-                        let line = &lines.of_group(0)[(j * shape.dilation[1] + q * shape.stride[1]) * inputs.pixel..];
-                        let depth = PIXELS.min(shape.y[2] - q);
-                        let ([a, b], [a_k_stride, b_k_stride]) = if turned {
-                            ([line, gradient], [pixel, gradients.pixel])
+                for j in (0..params.kernel[1]).step_by(taps) {
+                    let width = taps * params.in_channels;
+                    let [tall, wide] =
+                        if transposed { [width, out_channels.len()] } else { [out_channels.len(), width] };
+                    for (from, q) in tile_origins(wide, max_columns, params.y[2]) {
+                        let gradient =
+                            &gradient[q * gradients.pixel_stride + out_channels.start - gradients.first_channel..];
+                        let line = &row_cache.group_rows(0)
+                            [(j * params.dilation[1] + q * params.stride[1]) * inputs.pixel_stride..];
+                        let depth = PIXEL_BLOCK_L1.min(params.y[2] - q);
+                        let ([a, b], [a_k_stride, b_k_stride]) = if transposed {
+                            ([line, gradient], [pixel, gradients.pixel_stride])
                         } else {
-                            ([gradient, line], [gradients.pixel, pixel])
+                            ([gradient, line], [gradients.pixel_stride, pixel])
                         };
                         k_segments.clear();
-                        k_segments.extend(met.iter().map(|&(gradient, line)| {
-                            let [a, b] = if turned { [line, gradient] } else { [gradient, line] };
+                        k_segments.extend(used_rows.iter().map(|&(gradient, line)| {
+                            let [a, b] = if transposed { [line, gradient] } else { [gradient, line] };
                             KSegment { a, b: b / b_k_stride, depth }
                         }));
-                        let (columns, b) = (most.min(wide - from), &b[from..]);
+                        let (columns, b) = (max_columns.min(wide - from), &b[from..]);
                         let tile = MicroKernelArgs {
                             a,
                             a_row_stride: 1,
@@ -239,8 +269,11 @@ impl Cpu {
                             prefetch: &[],
                         };
                         // The sums of one tap after the other.
-                        let (start, row) =
-                            if turned { (j * shape.depth * block, block) } else { (j * shape.depth, run) };
+                        let (start, row) = if transposed {
+                            (j * params.in_channels * block, block)
+                        } else {
+                            (j * params.in_channels, run)
+                        };
                         self.isa().accumulate_tile(&tile, &mut sums[start + from..], row);
                     }
                 }
@@ -250,23 +283,24 @@ impl Cpu {
 }
 
 /// Rows of dy that are worked on together: short ones, so that a tile keeps its sums over as many pixels as of a long row.
-fn together(shape: &Shape) -> usize {
-    let row = shape.y[2].max(1);
-    (PIXELS / row).min(GRADIENTS / (row * shape.y[3].max(1))).max(1)
+fn rows_per_batch(params: &ConvParams) -> usize {
+    let row = params.y[2].max(1);
+    (PIXEL_BLOCK_L1 / row).min(MAX_GRADIENTS_L2 / (row * params.y[3].max(1))).max(1)
 }
 
 /// Most rows of x from the first to the last that so many rows of dy meet.
-fn span(shape: &Shape, piece: &Piece, together: usize) -> usize {
-    let of_batch = |first: usize| {
-        let batch = first..piece.rows.end.min(first + together);
-        let met = || batch.clone().flat_map(|row| piece.kernel.clone().filter_map(move |i| shape.met(row, i)));
-        met().max().map_or(0, |last| last + 1 - met().min().unwrap_or(last))
+fn input_row_span(params: &ConvParams, item: &WorkItem, rows_per_batch: usize) -> usize {
+    let span_of_batch = |first: usize| {
+        let batch = first..item.rows.end.min(first + rows_per_batch);
+        let used_rows =
+            || batch.clone().flat_map(|row| item.kernel.clone().filter_map(move |i| params.input_row(row, i)));
+        used_rows().max().map_or(0, |last| last + 1 - used_rows().min().unwrap_or(last))
     };
-    piece.rows.clone().step_by(together).map(of_batch).max().unwrap_or(0).max(1)
+    item.rows.clone().step_by(rows_per_batch).map(span_of_batch).max().unwrap_or(0).max(1)
 }
 
-/// First column and first pixel of all tiles of a row, with `most` columns at most.
-fn tiles(columns: usize, most: usize, pixels: usize) -> impl Iterator<Item = (usize, usize)> {
-    let pixels = move |from| (0..pixels).step_by(PIXELS).map(move |q| (from, q));
-    (0..columns).step_by(most).flat_map(pixels)
+/// First column and first pixel of all tiles of a row, with `max_columns` columns at most.
+fn tile_origins(columns: usize, max_columns: usize, pixels: usize) -> impl Iterator<Item = (usize, usize)> {
+    let pixels = move |from| (0..pixels).step_by(PIXEL_BLOCK_L1).map(move |q| (from, q));
+    (0..columns).step_by(max_columns).flat_map(pixels)
 }

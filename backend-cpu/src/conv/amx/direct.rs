@@ -1,13 +1,13 @@
 //! Rows of a result from rows of an operand, by tiles.
 
-use super::{filled, padded_rows::Split};
+use super::{fills_tiles, padded_rows::SplitRows};
 use crate::{
     Cpu, Memory,
     arch::amx::{Amx, K_BLOCK, KSegment, SourceLines, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
     conv::{
-        Shape,
-        direct::{self, Correlation, Phase},
-        padded_rows::Held,
+        ConvParams,
+        direct::{self, ConvPlan, Phase},
+        padded_rows::RowCache,
     },
     gemm::Packed,
     threading::Cost,
@@ -19,81 +19,83 @@ use half::f16;
 use std::sync::OnceLock;
 
 /// Columns of a panel of weights.
-const WIDTH: usize = 2 * TILE_DIM;
+const NR: usize = 2 * TILE_DIM;
 /// Blocks of weights that all pixels meet before the next do: 64 KiB.
-const BLOCKS: usize = 16;
+const WEIGHT_BLOCKS_L2: usize = 16;
 /// Fewest products of an element that are worth its conversion.
-const PRODUCTS: usize = 32;
+const MIN_MACS_PER_ELEMENT: usize = 32;
 /// Blocks that one thread packs at a time.
-const PACKED: usize = 4;
+const PACK_BLOCKS_PER_TASK: usize = 4;
 
 /// The weights of a group: for every panel of columns, phase, kernel row, and 32 steps upper and lower parts.
-struct Panels<'a> {
+struct WeightPanels<'a> {
     data: Workspace<'a>,
     columns: usize,
-    width: usize,
+    nr: usize,
     /// Blocks of a panel.
     blocks: usize,
 }
 
 /// The weights of all groups, and those for other kernels where they are wanted first.
-pub struct Weights<'a> {
+pub struct PackedWeights<'a> {
     unit: Amx,
-    groups: Vec<Panels<'a>>,
-    plain: OnceLock<Vec<Packed<'a>>>,
+    groups: Vec<WeightPanels<'a>>,
+    f32_weights: OnceLock<Vec<Packed<'a>>>,
 }
 
 /// What one thread adds to rows of the result.
-pub struct Window<'a, 'c, P> {
+pub struct RowWorker<'a, 'c, P> {
     cpu: &'c Cpu,
-    correlation: &'a Correlation,
-    weights: &'a Weights<'c>,
+    plan: &'a ConvPlan,
+    weights: &'a PackedWeights<'c>,
     operand: &'a Memory,
-    lines: Held<'a>,
+    lines: RowCache<'a>,
     /// Kernel rows and lines of this row of the result.
-    from: Vec<(usize, usize)>,
+    tap_rows: Vec<(usize, usize)>,
     k_segments: Vec<KSegment>,
     /// For rows that are not finite.
     pack: P,
-    plain: Option<direct::Window<'a>>,
+    f32_worker: Option<direct::RowWorker<'a>>,
 }
 
 /// Steps of one kernel row that a block has, by phase: as long as the phase's runs, cut into 32.
-fn blocks(phase: &Phase) -> impl Iterator<Item = Range<usize>> {
+fn phase_blocks(phase: &Phase) -> impl Iterator<Item = Range<usize>> {
     phase
         .k_segments
         .iter()
         .flat_map(|run| (run.b..run.b + run.depth).step_by(K_BLOCK).map(|k| k..(run.b + run.depth).min(k + K_BLOCK)))
 }
 
-impl<'a> Panels<'a> {
+impl<'a> WeightPanels<'a> {
     /// The weights of a group that begin at `first`: none if something is not finite.
-    fn new(cpu: &'a Cpu, unit: Amx, shape: &Shape, pass: Pass, all: &Correlation, data: &[f16]) -> Option<Self> {
-        let columns = if pass == Pass::Forward { shape.outs } else { shape.depth };
-        let width = if columns <= TILE_DIM { TILE_DIM } else { WIDTH };
+    fn new(cpu: &'a Cpu, unit: Amx, params: &ConvParams, pass: Pass, plan: &ConvPlan, data: &[f16]) -> Option<Self> {
+        let columns = if pass == Pass::Forward { params.out_channels } else { params.in_channels };
+        let nr = if columns <= TILE_DIM { TILE_DIM } else { NR };
         // Kernel row and steps of every block of a panel.
-        let kernel = shape.kernel[0];
-        let list: Vec<(usize, Range<usize>)> = all
+        let kernel = params.kernel[0];
+        let list: Vec<(usize, Range<usize>)> = plan
             .phases
             .iter()
-            .flat_map(|phase| (0..kernel).flat_map(move |i| blocks(phase).map(move |steps| (i, steps))))
+            .flat_map(|phase| (0..kernel).flat_map(move |i| phase_blocks(phase).map(move |steps| (i, steps))))
             .collect();
-        let block = width * K_BLOCK;
-        let mut packed = cpu.workspace(columns.div_ceil(width) * list.len() * block);
+        let block = nr * K_BLOCK;
+        let mut packed = cpu.workspace(columns.div_ceil(nr) * list.len() * block);
         let cost = Cost::elements(packed.len());
-        let finite = cpu.par_chunks_mut(cost, &mut packed, PACKED * block, |piece, out| {
-            (piece * PACKED..).zip(out.chunks_exact_mut(block)).all(|(i, out)| {
-                let (from, (row, steps)) = (i / list.len() * width, &list[i % list.len()]);
+        let finite = cpu.par_chunks_mut(cost, &mut packed, PACK_BLOCKS_PER_TASK * block, |piece, out| {
+            (piece * PACK_BLOCKS_PER_TASK..).zip(out.chunks_exact_mut(block)).all(|(i, out)| {
+                let (from, (row, steps)) = (i / list.len() * nr, &list[i % list.len()]);
                 let out = as_bf16_mut(out);
-                (from..columns.min(from + width)).step_by(TILE_DIM).all(|column| {
+                (from..columns.min(from + nr)).step_by(TILE_DIM).all(|column| {
                     let count = TILE_DIM.min(columns - column);
                     let at = 2 * (column - from);
                     let mut rows = [f16::ZERO; K_BLOCK * TILE_DIM];
                     let lines = if pass == Pass::Forward {
-                        let first = column * shape.weights() + row * shape.kernel[1] * shape.depth + steps.start;
+                        let first = column * params.weights_per_output()
+                            + row * params.kernel[1] * params.in_channels
+                            + steps.start;
                         SourceLines {
                             data: &data[first..],
-                            step: shape.weights(),
+                            step: params.weights_per_output(),
                             count,
                             len: steps.len(),
                             is_k_major: false,
@@ -101,81 +103,95 @@ impl<'a> Panels<'a> {
                     } else {
                         // Taps in reverse, as dy is read.
                         for (k, out) in steps.clone().zip(rows.chunks_exact_mut(TILE_DIM)) {
-                            let (tap, o) = (shape.kernel[1] - 1 - k / shape.outs, k % shape.outs);
-                            let first = o * shape.weights() + (row * shape.kernel[1] + tap) * shape.depth + column;
+                            let (tap, o) = (params.kernel[1] - 1 - k / params.out_channels, k % params.out_channels);
+                            let first = o * params.weights_per_output()
+                                + (row * params.kernel[1] + tap) * params.in_channels
+                                + column;
                             out[..count].copy_from_slice(&data[first..first + count]);
                         }
                         SourceLines { data: &rows, step: TILE_DIM, count: steps.len(), len: count, is_k_major: true }
                     };
-                    unit.pack_b_tile(&lines, 2 * width, block, &mut out[at..])
+                    unit.pack_b_tile(&lines, 2 * nr, block, &mut out[at..])
                 })
             })
         });
         let blocks = list.len();
-        finite.into_iter().all(|finite| finite).then_some(Self { data: packed, columns, width, blocks })
+        finite.into_iter().all(|finite| finite).then_some(Self { data: packed, columns, nr, blocks })
     }
 }
 
-impl<'c> Weights<'c> {
+impl<'c> PackedWeights<'c> {
     /// Packs the weights, if the unit is to be used for this convolution.
-    pub fn new(cpu: &'c Cpu, shape: &Shape, pass: Pass, all: &Correlation, [x, w]: [&Memory; 2]) -> Option<Self> {
+    pub fn new(cpu: &'c Cpu, params: &ConvParams, pass: Pass, plan: &ConvPlan, [x, w]: [&Memory; 2]) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(_), Memory::F16(w)) = (x, w) else { return None };
-        let filled = |phase: &Phase| filled(phase.count, phase.k_segments.iter().map(|run| run.depth));
+        let fills_tiles = |phase: &Phase| fills_tiles(phase.count, phase.k_segments.iter().map(|run| run.depth));
         // Products that an element of the lines enters, for which it is converted.
-        if all.columns * shape.taps() < PRODUCTS || all.phases.is_empty() || !all.phases.iter().all(filled) {
+        if plan.out_channels * params.taps() < MIN_MACS_PER_ELEMENT
+            || plan.phases.is_empty()
+            || !plan.phases.iter().all(fills_tiles)
+        {
             return None;
         }
-        let group = |i: usize| Panels::new(cpu, unit, shape, pass, all, &w[i * shape.outs * shape.weights()..]);
-        let groups = (0..shape.groups).map(group).collect::<Option<_>>()?;
-        Some(Self { unit, groups, plain: OnceLock::new() })
+        let group = |i: usize| {
+            WeightPanels::new(
+                cpu,
+                unit,
+                params,
+                pass,
+                plan,
+                &w[i * params.out_channels * params.weights_per_output()..],
+            )
+        };
+        let groups = (0..params.groups).map(group).collect::<Option<_>>()?;
+        Some(Self { unit, groups, f32_weights: OnceLock::new() })
     }
 
     /// One thread's part of the work. `pack` packs the weights for other kernels, on its own thread.
-    pub fn window<'a, P: Fn() -> Vec<Packed<'c>>>(
-        &'a self, cpu: &'c Cpu, correlation: &'a Correlation, operand: &'a Memory, pack: P,
-    ) -> Window<'a, 'c, P> {
-        let split = Split { lines: correlation.source(operand), unit: self.unit };
-        Window {
+    pub fn new_worker<'a, P: Fn() -> Vec<Packed<'c>>>(
+        &'a self, cpu: &'c Cpu, plan: &'a ConvPlan, operand: &'a Memory, pack: P,
+    ) -> RowWorker<'a, 'c, P> {
+        let split = SplitRows { lines: plan.input_rows(operand), unit: self.unit };
+        RowWorker {
             cpu,
-            correlation,
+            plan,
             weights: self,
             operand,
-            lines: Held::new(cpu, split.part(), self.groups.len(), correlation.kernel, correlation.dilation),
-            from: Vec::with_capacity(correlation.kernel),
+            lines: RowCache::new(cpu, split.part_len(), self.groups.len(), plan.kernel, plan.dilation),
+            tap_rows: Vec::with_capacity(plan.kernel),
             k_segments: vec![],
             pack,
-            plain: None,
+            f32_worker: None,
         }
     }
 }
 
-impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
+impl<'c, P: Fn() -> Vec<Packed<'c>>> RowWorker<'_, 'c, P> {
     /// Makes a row of results, whatever was in `sums`; `from` are the rows of the operand that each kernel row reads.
-    pub fn make(&mut self, from: impl Iterator<Item = Option<usize>> + Clone, sums: &mut [f32]) {
-        let (all, weights) = (self.correlation, self.weights);
-        let split = Split { lines: all.source(self.operand), unit: weights.unit };
-        self.from.clear();
+    pub fn compute_row(&mut self, from: impl Iterator<Item = Option<usize>> + Clone, sums: &mut [f32]) {
+        let (plan, weights) = (self.plan, self.weights);
+        let split = SplitRows { lines: plan.input_rows(self.operand), unit: weights.unit };
+        self.tap_rows.clear();
         let mut finite = true;
         for (i, row) in from.clone().enumerate().filter_map(|(i, row)| Some((i, row?))) {
             let convert = |group: usize, line: &mut [f32]| {
-                Split { lines: split.lines.of_group(group), ..split }.convert(row, line)
+                SplitRows { lines: split.lines.for_group(group), ..split }.convert_row(row, line)
             };
-            let (line, converted) = self.lines.find(row, i, convert);
-            self.from.push((i, line));
+            let (line, converted) = self.lines.find_or_convert(row, i, convert);
+            self.tap_rows.push((i, line));
             finite &= converted;
         }
         if !finite {
-            let plain = || all.window(self.cpu, self.operand, weights.plain.get_or_init(&self.pack));
-            return self.plain.get_or_insert_with(plain).make(from, sums);
+            let f32_worker = || plan.new_worker(self.cpu, self.operand, weights.f32_weights.get_or_init(&self.pack));
+            return self.f32_worker.get_or_insert_with(f32_worker).compute_row(from, sums);
         }
         sums.fill(0.0);
         for (group, panels) in weights.groups.iter().enumerate() {
-            let (lines, mut first) = (as_bf16(self.lines.of_group(group)), 0);
-            for phase in &all.phases {
-                let row = blocks(phase).count();
+            let (lines, mut first) = (as_bf16(self.lines.group_rows(group)), 0);
+            for phase in &plan.phases {
+                let row = phase_blocks(phase).count();
                 // As many kernel rows at a time as stay in the cache.
-                for rows in self.from.chunks((BLOCKS / row.max(1)).max(1)) {
+                for rows in self.tap_rows.chunks((WEIGHT_BLOCKS_L2 / row.max(1)).max(1)) {
                     self.k_segments.clear();
                     for &(i, line) in rows {
                         let mut block = first + i * row;
@@ -185,47 +201,47 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> Window<'_, 'c, P> {
                             block += blocks;
                         }
                     }
-                    let sums = &mut sums[phase.first * all.results + group * all.columns..];
-                    all.multiply_by_tiles(
+                    let sums = &mut sums[phase.first * plan.out_pixel_stride + group * plan.out_channels..];
+                    plan.accumulate_phase_amx(
                         weights.unit,
                         phase,
                         &mut self.k_segments,
                         [lines, as_bf16(&panels.data)],
-                        split.part(),
+                        split.part_len(),
                         panels,
                         sums,
                     );
                 }
-                first += all.kernel * row;
+                first += plan.kernel * row;
             }
         }
     }
 }
 
-impl Correlation {
+impl ConvPlan {
     /// Adds the products along `k_segments`, whose b are blocks of a panel, to the sums of a phase.
     #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
-    fn multiply_by_tiles(
+    fn accumulate_phase_amx(
         &self, unit: Amx, phase: &Phase, k_segments: &mut [KSegment], [a, b]: [&[u16]; 2], a_low: usize,
-        panels: &Panels<'_>, sums: &mut [f32],
+        panels: &WeightPanels<'_>, sums: &mut [f32],
     ) {
-        let block = panels.width * K_BLOCK;
+        let block = panels.nr * K_BLOCK;
         k_segments.iter_mut().for_each(|run| run.b *= 2 * block);
-        for from in (0..panels.columns).step_by(panels.width) {
+        for from in (0..panels.columns).step_by(panels.nr) {
             let product = TileGemm {
                 a,
                 a_low,
-                a_row: phase.spacing * self.depth,
+                a_row: phase.input_stride * self.in_channels,
                 a_step: K_BLOCK,
-                b: &b[from / panels.width * panels.blocks * 2 * block..],
+                b: &b[from / panels.nr * panels.blocks * 2 * block..],
                 b_low: block,
-                b_row: 2 * panels.width,
+                b_row: 2 * panels.nr,
                 b_step: 2 * block,
                 k_segments,
                 rows: phase.count,
-                columns: panels.width.min(panels.columns - from),
+                columns: panels.nr.min(panels.columns - from),
             };
-            unit.multiply(&product, true, &mut sums[from..], phase.step * self.results);
+            unit.multiply(&product, true, &mut sums[from..], phase.output_stride * self.out_pixel_stride);
         }
     }
 }

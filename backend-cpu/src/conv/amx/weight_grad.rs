@@ -2,11 +2,11 @@
 //!
 //! Several rows at a time, so that tiles of sums stay in the unit for as long as it takes to fetch them.
 
-use super::{filled, padded_rows::Paired};
+use super::{fills_tiles, padded_rows::PairedRows};
 use crate::{
     Cpu, Memory,
     arch::amx::{self, Amx, K_BLOCK, KSegment, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
-    conv::{Shape, padded_rows::Held, weight_grad::Piece},
+    conv::{ConvParams, padded_rows::RowCache, weight_grad::WorkItem},
     threading::Cost,
     workspace::Workspace,
 };
@@ -14,9 +14,9 @@ use core::ops::Range;
 use half::f16;
 
 /// Fewest products of a pixel for each of its elements that are worth their conversion.
-const PRODUCTS: usize = 96;
+const MIN_MACS_PER_ELEMENT: usize = 96;
 /// Pixels of rows that are worked on together, more or less.
-const PIXELS: usize = 160;
+const BATCH_PIXELS: usize = 160;
 
 /// The operands of a weight pass that the unit takes.
 pub struct Operands<'a> {
@@ -24,17 +24,17 @@ pub struct Operands<'a> {
     x: &'a Memory,
     dy: &'a [f16],
     /// Which rows of x and of dy are finite.
-    finite: [Vec<bool>; 2],
+    finite_rows: [Vec<bool>; 2],
     /// Rows of dy that are worked on together.
-    together: usize,
+    rows_per_batch: usize,
     /// Pixels of a row of dy, as many as fill its last block.
-    part: usize,
+    part_len: usize,
 }
 
 /// What one thread has converted for the weight pass.
-struct Rows<'a> {
-    inputs: Paired<'a>,
-    lines: Held<'a>,
+struct ConvertedRows<'a> {
+    inputs: PairedRows<'a>,
+    lines: RowCache<'a>,
     /// Rows of dy: all pixels of each output channel, upper and lower parts.
     gradients: Workspace<'a>,
     k_segments: Vec<KSegment>,
@@ -42,92 +42,98 @@ struct Rows<'a> {
 
 impl<'a> Operands<'a> {
     /// The operands, if the unit is to be used for them.
-    pub fn new(cpu: &Cpu, shape: &Shape, x: &'a Memory, dy: &'a Memory) -> Option<Self> {
+    pub fn new(cpu: &Cpu, params: &ConvParams, x: &'a Memory, dy: &'a Memory) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(halves), Memory::F16(dy)) = (x, dy) else { return None };
-        let worthwhile = shape.weights() * shape.outs >= PRODUCTS * (shape.depth + shape.outs);
-        if !worthwhile || !filled(shape.outs, core::iter::once(shape.y[2])) {
+        let worthwhile = params.weights_per_output() * params.out_channels
+            >= MIN_MACS_PER_ELEMENT * (params.in_channels + params.out_channels);
+        if !worthwhile || !fills_tiles(params.out_channels, core::iter::once(params.y[2])) {
             return None;
         }
-        let finite = [(halves, shape.x), (dy, shape.y)].map(|(data, shape)| {
-            let row = shape[2] * shape[3];
-            let count = shape[0] * shape[1];
+        let finite_rows = [(halves, params.x), (dy, params.y)].map(|(data, extents)| {
+            let row = extents[2] * extents[3];
+            let count = extents[0] * extents[1];
             cpu.par_map(Cost::elements(count * row), count, |i| unit.all_finite(&data[i * row..(i + 1) * row]))
         });
-        let part = shape.y[2].next_multiple_of(K_BLOCK);
+        let part_len = params.y[2].next_multiple_of(K_BLOCK);
         // Lines of rows between which others lie are not kept for the next ones.
-        let together = if shape.dilation[0] == 1 { (PIXELS / part).clamp(1, shape.y[1]) } else { 1 };
-        Some(Self { unit, x, dy, finite, together, part })
+        let rows_per_batch = if params.dilation[0] == 1 { (BATCH_PIXELS / part_len).clamp(1, params.y[1]) } else { 1 };
+        Some(Self { unit, x, dy, finite_rows, rows_per_batch, part_len })
     }
 
-    /// Adds the gradient of a piece; `plain` adds that of rows that are not finite, or have such neighbours.
-    pub fn add(&self, cpu: &Cpu, shape: &Shape, piece: &Piece, sums: &mut [f32], plain: impl Fn(&Piece, &mut [f32])) {
-        let mut rows = self.rows(cpu, shape, piece);
-        let mut first = piece.rows.start;
-        while first < piece.rows.end {
+    /// Adds the gradient of a piece; `f32_kernel` adds that of rows that are not finite, or have such neighbours.
+    pub fn add(
+        &self, cpu: &Cpu, params: &ConvParams, item: &WorkItem, sums: &mut [f32],
+        f32_kernel: impl Fn(&WorkItem, &mut [f32]),
+    ) {
+        let mut rows = self.new_rows(cpu, params, item);
+        let mut first = item.rows.start;
+        while first < item.rows.end {
             // Within an image, wherever a piece begins.
-            let end = (first / shape.y[1] + 1) * shape.y[1];
-            let part = first..piece.rows.end.min(end).min(first + self.together);
+            let end = (first / params.y[1] + 1) * params.y[1];
+            let part = first..item.rows.end.min(end).min(first + self.rows_per_batch);
             first = part.end;
-            if self.is_finite(shape, &part) {
-                self.turn(shape, &part, &piece.outs, as_bf16_mut(&mut rows.gradients));
-                self.add_rows(cpu, shape, &part, piece, &mut rows, sums);
+            if self.is_finite(params, &part) {
+                self.transpose_rows(params, &part, &item.out_channels, as_bf16_mut(&mut rows.gradients));
+                self.add_rows(cpu, params, &part, item, &mut rows, sums);
             } else {
-                plain(&Piece { rows: part, ..piece.clone() }, sums);
+                f32_kernel(&WorkItem { rows: part, ..item.clone() }, sums);
             }
         }
     }
 
-    fn rows<'b>(&'b self, cpu: &'b Cpu, shape: &Shape, piece: &Piece) -> Rows<'b> {
-        let inputs = Paired {
-            lines: piece.inputs(shape, self.x),
+    fn new_rows<'b>(&'b self, cpu: &'b Cpu, params: &ConvParams, item: &WorkItem) -> ConvertedRows<'b> {
+        let inputs = PairedRows {
+            lines: item.input_rows(params, self.x),
             unit: self.unit,
-            pair_distance: shape.stride[1] * shape.depth,
-            pixels: (self.part - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1,
+            pair_distance: params.stride[1] * params.in_channels,
+            pixels: (self.part_len - 1) * params.stride[1] + (params.kernel[1] - 1) * params.dilation[1] + 1,
         };
-        let held = shape.kernel[0] + (self.together - 1) * shape.stride[0];
-        Rows {
+        let held = params.kernel[0] + (self.rows_per_batch - 1) * params.stride[0];
+        ConvertedRows {
             inputs,
-            lines: Held::new(cpu, inputs.part(), 1, held, shape.dilation[0]),
+            lines: RowCache::new(cpu, inputs.part_len(), 1, held, params.dilation[0]),
             // Two bf16 in the place of an f32.
-            gradients: cpu.workspace(self.together * self.row(&piece.outs) / 2),
+            gradients: cpu.workspace(self.rows_per_batch * self.row_stride(&item.out_channels) / 2),
             k_segments: vec![],
         }
     }
 
     /// Elements from one turned row of dy to the next, and from one of its channels to the next.
-    fn row(&self, outs: &Range<usize>) -> usize {
-        outs.len().next_multiple_of(TILE_DIM) * self.channel()
+    fn row_stride(&self, out_channels: &Range<usize>) -> usize {
+        out_channels.len().next_multiple_of(TILE_DIM) * self.channel_stride()
     }
 
-    fn channel(&self) -> usize {
-        2 * self.part + K_BLOCK
+    fn channel_stride(&self) -> usize {
+        2 * self.part_len + K_BLOCK
     }
 
     /// Whether rows of dy, and all that they meet, are finite.
-    fn is_finite(&self, shape: &Shape, rows: &Range<usize>) -> bool {
-        let [x, dy] = &self.finite;
+    fn is_finite(&self, params: &ConvParams, rows: &Range<usize>) -> bool {
+        let [x, dy] = &self.finite_rows;
         rows.clone().all(|row| {
-            let (image, p) = (row / shape.y[1], row % shape.y[1]);
-            let mut met = (0..shape.kernel[0]).filter_map(|i| shape.place(0, p, i));
-            dy[row] && met.all(|u| x[image * shape.x[1] + u])
+            let (image, p) = (row / params.y[1], row % params.y[1]);
+            let mut used_rows = (0..params.kernel[0]).filter_map(|i| params.input_coord(0, p, i));
+            dy[row] && used_rows.all(|u| x[image * params.x[1] + u])
         })
     }
 
     /// Turns some channels of rows of dy.
-    fn turn(&self, shape: &Shape, rows: &Range<usize>, outs: &Range<usize>, out: &mut [u16]) {
-        let (pixels, channels) = (shape.y[2], shape.y[3]);
-        for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.row(outs))) {
-            for (o, out) in outs.clone().step_by(TILE_DIM).zip(out.chunks_exact_mut(TILE_DIM * self.channel())) {
+    fn transpose_rows(&self, params: &ConvParams, rows: &Range<usize>, out_channels: &Range<usize>, out: &mut [u16]) {
+        let (pixels, channels) = (params.y[2], params.y[3]);
+        for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.row_stride(out_channels))) {
+            for (o, out) in
+                out_channels.clone().step_by(TILE_DIM).zip(out.chunks_exact_mut(TILE_DIM * self.channel_stride()))
+            {
                 for q in (0..pixels).step_by(K_BLOCK) {
                     let lines = amx::SourceLines {
                         data: &self.dy[(row * pixels + q) * channels + o..],
                         step: channels,
                         count: K_BLOCK.min(pixels - q),
-                        len: TILE_DIM.min(outs.end - o),
+                        len: TILE_DIM.min(out_channels.end - o),
                         is_k_major: true,
                     };
-                    self.unit.pack_a_tile(&lines, self.channel(), self.part, &mut out[q..]);
+                    self.unit.pack_a_tile(&lines, self.channel_stride(), self.part_len, &mut out[q..]);
                 }
             }
         }
@@ -135,39 +141,44 @@ impl<'a> Operands<'a> {
 
     /// Adds the products of turned rows of dy with the lines that each kernel row reads.
     fn add_rows(
-        &self, cpu: &Cpu, shape: &Shape, part: &Range<usize>, piece: &Piece, rows: &mut Rows<'_>, sums: &mut [f32],
+        &self, cpu: &Cpu, params: &ConvParams, part: &Range<usize>, item: &WorkItem, rows: &mut ConvertedRows<'_>,
+        sums: &mut [f32],
     ) {
-        let Rows { inputs, lines, gradients, k_segments } = rows;
-        let run = shape.kernel[1] * shape.depth;
+        let ConvertedRows { inputs, lines, gradients, k_segments } = rows;
+        let run = params.kernel[1] * params.in_channels;
         // Taps whose values lie side by side are one run of columns.
-        let together = if shape.dilation[1] == 1 { shape.kernel[1] } else { 1 };
-        for (i, sums) in piece.kernel.clone().zip(sums.chunks_mut((piece.block * run).max(1))) {
+        let taps = if params.dilation[1] == 1 { params.kernel[1] } else { 1 };
+        for (i, sums) in item.kernel.clone().zip(sums.chunks_mut((item.block * run).max(1))) {
             k_segments.clear();
             for (at, row) in part.clone().enumerate() {
-                let (image, p) = (row / shape.y[1], row % shape.y[1]);
-                let Some(u) = shape.place(0, p, i) else { continue };
+                let (image, p) = (row / params.y[1], row % params.y[1]);
+                let Some(u) = params.input_coord(0, p, i) else { continue };
                 let convert = |_: usize, line: &mut [f32]| {
-                    inputs.convert(cpu, image * shape.x[1] + u, line);
+                    inputs.convert_row(cpu, image * params.x[1] + u, line);
                     true
                 };
-                let (line, _) = lines.find(image * shape.x[1] + u, i, convert);
-                k_segments.push(KSegment { a: at * self.row(&piece.outs), b: 2 * line, blocks: self.part / K_BLOCK });
+                let (line, _) = lines.find_or_convert(image * params.x[1] + u, i, convert);
+                k_segments.push(KSegment {
+                    a: at * self.row_stride(&item.out_channels),
+                    b: 2 * line,
+                    blocks: self.part_len / K_BLOCK,
+                });
             }
-            for j in (0..shape.kernel[1]).step_by(together) {
+            for j in (0..params.kernel[1]).step_by(taps) {
                 let product = TileGemm {
                     a: as_bf16(gradients),
-                    a_low: self.part,
-                    a_row: self.channel(),
+                    a_low: self.part_len,
+                    a_row: self.channel_stride(),
                     a_step: K_BLOCK,
-                    b: &as_bf16(lines.of_group(0))[2 * j * shape.dilation[1] * shape.depth..],
-                    b_low: inputs.part(),
+                    b: &as_bf16(lines.group_rows(0))[2 * j * params.dilation[1] * params.in_channels..],
+                    b_low: inputs.part_len(),
                     b_row: 4 * inputs.pair_distance,
                     b_step: 2 * K_BLOCK * inputs.pair_distance,
                     k_segments,
-                    rows: piece.outs.len(),
-                    columns: together * shape.depth,
+                    rows: item.out_channels.len(),
+                    columns: taps * params.in_channels,
                 };
-                self.unit.multiply(&product, true, &mut sums[j * shape.depth..], run);
+                self.unit.multiply(&product, true, &mut sums[j * params.in_channels..], run);
             }
         }
     }
