@@ -5,7 +5,7 @@
 
 use crate::{
     Cpu, Memory,
-    elementwise::load,
+    elementwise::load_f32,
     epilogue::{BLOCK_ELEMENTS, Epilogue, OutputSlice, report_stats},
     stats_accumulator::StatsAccumulator,
     threading::Cost,
@@ -15,7 +15,7 @@ use gradscale_core::{backend::Store, ops::Strided};
 use half::f16;
 
 /// Elements of a part at least.
-const PART: usize = 1 << 15;
+const MIN_CHUNK_ELEMENTS: usize = 1 << 15;
 
 /// Steps along one dimension, of x and of y.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn of(p: &Strided) -> Self {
+    fn new(p: &Strided) -> Self {
         let [mut x, mut y] = p.start().map(i64::from);
         let mut dims: Vec<Dim> = Vec::new();
         let mut given: Vec<_> = p.dims().to_vec();
@@ -58,7 +58,7 @@ impl Walk {
         }
         // A single long run is cut, if it can be: so many threads have something to do.
         if let [Dim { len, x, y }] = dims[..]
-            && len > PART
+            && len > MIN_CHUNK_ELEMENTS
             && let Some(run) = (BLOCK_ELEMENTS / 16..=BLOCK_ELEMENTS).rev().find(|&run| len.is_multiple_of(run))
         {
             dims = vec![Dim { len: len / run, x: x * run as i64, y: y * run }, Dim { len: run, x, y }];
@@ -83,7 +83,7 @@ impl Walk {
 
     /// Calls with the first places in x and y of all runs in some steps of the outermost dimension, y counted from the
     /// first of these steps.
-    fn runs(&self, steps: Range<usize>, mut each: impl FnMut(usize, usize)) {
+    fn for_each_run(&self, steps: Range<usize>, mut visit: impl FnMut(usize, usize)) {
         let (outer, middle) = (self.dims[0], &self.dims[1..self.dims.len() - 1]);
         let count: usize = middle.iter().map(|dim| dim.len).product();
         for (i, step) in steps.enumerate() {
@@ -95,20 +95,20 @@ impl Walk {
                     x += at as i64 * dim.x;
                     y += at * dim.y;
                 }
-                each(usize::try_from(x).unwrap_or(usize::MAX), y);
+                visit(usize::try_from(x).unwrap_or(usize::MAX), y);
             }
         }
     }
 
     /// Works on all stretches of y; results in order. `work` gets steps of the outermost dimension and their stretch.
-    fn each<T: Send, R: Send>(
+    fn par_stretches<T: Send, R: Send>(
         &self, cpu: &Cpu, y: &mut [T], work: impl Fn(Range<usize>, &mut [T]) -> R + Sync,
     ) -> Vec<R> {
         let (outer, step) = (self.dims[0], self.step());
         if step == 0 || outer.len == 0 {
             return vec![];
         }
-        let steps = PART.div_ceil(step).clamp(1, outer.len);
+        let steps = MIN_CHUNK_ELEMENTS.div_ceil(step).clamp(1, outer.len);
         // A stretch ends where the last run of its last step does.
         let span = self.dims[1..].iter().map(|dim| (dim.len - 1) * dim.y).sum::<usize>() + 1;
         let y = &mut y[self.y..][..(outer.len - 1) * outer.y + span];
@@ -123,33 +123,33 @@ impl Cpu {
     pub(crate) fn run_copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
-        let walk = Walk::of(p);
+        let walk = Walk::new(p);
         let rows = match (x, y) {
-            (Memory::U8(x), Memory::U8(y)) => return self.integers(&walk, x, y),
-            (Memory::U32(x), Memory::U32(y)) => return self.integers(&walk, x, y),
+            (Memory::U8(x), Memory::U8(y)) => return self.copy_integers(&walk, x, y),
+            (Memory::U32(x), Memory::U32(y)) => return self.copy_integers(&walk, x, y),
             (x, Memory::U8(_) | Memory::U32(_)) => {
                 panic!("a copy of {:?} into integers", gradscale_core::backend::Buffer::dtype(x))
             }
-            (x, Memory::F32(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f32]| OutputSlice::F32(y)),
-            (x, Memory::F16(y)) => self.floats(&walk, x, y, &epilogue, |y: &mut [f16]| OutputSlice::F16(y)),
+            (x, Memory::F32(y)) => self.copy_floats(&walk, x, y, &epilogue, |y: &mut [f32]| OutputSlice::F32(y)),
+            (x, Memory::F16(y)) => self.copy_floats(&walk, x, y, &epilogue, |y: &mut [f16]| OutputSlice::F16(y)),
         };
         report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 
-    fn integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
+    fn copy_integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
         let run = walk.run();
         let work = |steps: Range<usize>, y: &mut [T]| {
-            walk.runs(steps, |from, to| {
+            walk.for_each_run(steps, |from, to| {
                 for (i, y) in y[to..].iter_mut().step_by(run.y).take(run.len).enumerate() {
-                    *y = x[along(from, i, run.x)];
+                    *y = x[run_element(from, i, run.x)];
                 }
             });
         };
-        walk.each(self, y, work);
+        walk.par_stretches(self, y, work);
     }
 
     /// Copies through the epilogue: runs are gathered into a block, finished there, and written back.
-    fn floats<T: Copy + Default + Send>(
+    fn copy_floats<T: Copy + Default + Send>(
         &self, walk: &Walk, x: &Memory, y: &mut [T], epilogue: &Epilogue,
         part: impl Fn(&mut [T]) -> OutputSlice<'_> + Sync,
     ) -> Vec<StatsAccumulator> {
@@ -158,62 +158,62 @@ impl Cpu {
             let mut row = epilogue.new_accumulator();
             let (mut values, mut block) = ([0f32; BLOCK_ELEMENTS], [T::default(); BLOCK_ELEMENTS]);
             // Pieces of runs in the block: how many elements, and where they go.
-            let (mut pieces, mut count) = (Vec::new(), 0);
-            let mut flush = |values: &mut [f32], pieces: &mut Vec<(usize, usize)>| {
+            let (mut run_parts, mut count) = (Vec::new(), 0);
+            let mut flush = |values: &mut [f32], run_parts: &mut Vec<(usize, usize)>| {
                 let block = &mut block[..values.len()];
                 // What is there counts where the store adds to it.
                 if epilogue.accumulates() {
-                    exchange(pieces, block, y, run.y, |block, y| *block = *y);
+                    for_each_pair(run_parts, block, y, run.y, |block, y| *block = *y);
                 }
                 epilogue.finish_block(values, part(block), &mut row);
-                exchange(pieces, block, y, run.y, |block, y| *y = *block);
-                pieces.clear();
+                for_each_pair(run_parts, block, y, run.y, |block, y| *y = *block);
+                run_parts.clear();
             };
-            walk.runs(steps, |from, to| {
+            walk.for_each_run(steps, |from, to| {
                 let mut done = 0;
                 while done < run.len {
                     let len = (run.len - done).min(BLOCK_ELEMENTS - count);
-                    let here = &mut values[count..count + len];
+                    let chunk = &mut values[count..count + len];
                     if run.x == 1 {
-                        load(self.isa(), x, from + done, here);
+                        load_f32(self.isa(), x, from + done, chunk);
                     } else if run.x == 0 {
-                        here.fill(x.get(from));
+                        chunk.fill(x.get(from));
                     } else {
-                        (done..).zip(here).for_each(|(i, v)| *v = x.get(along(from, i, run.x)));
+                        (done..).zip(chunk).for_each(|(i, v)| *v = x.get(run_element(from, i, run.x)));
                     }
-                    pieces.push((len, to + done * run.y));
+                    run_parts.push((len, to + done * run.y));
                     (done, count) = (done + len, count + len);
                     if count == BLOCK_ELEMENTS {
-                        flush(&mut values, &mut pieces);
+                        flush(&mut values, &mut run_parts);
                         count = 0;
                     }
                 }
             });
-            flush(&mut values[..count], &mut pieces);
+            flush(&mut values[..count], &mut run_parts);
             row
         };
-        walk.each(self, y, work)
+        walk.par_stretches(self, y, work)
     }
 }
 
 /// Element `i` of a run.
-fn along(from: usize, i: usize, step: i64) -> usize {
+fn run_element(from: usize, i: usize, step: i64) -> usize {
     // The descriptor keeps it inside the buffer.
     usize::try_from(from as i64 + i as i64 * step).unwrap_or(usize::MAX)
 }
 
 /// Works on the elements of a block, each with its place in y.
-fn exchange<T>(
-    pieces: &[(usize, usize)], block: &mut [T], y: &mut [T], step: usize, work: impl Fn(&mut T, &mut T) + Copy,
+fn for_each_pair<T>(
+    run_parts: &[(usize, usize)], block: &mut [T], y: &mut [T], step: usize, work: impl Fn(&mut T, &mut T) + Copy,
 ) {
     let mut rest = block;
-    for &(len, to) in pieces {
-        let (here, left) = rest.split_at_mut(len);
+    for &(len, to) in run_parts {
+        let (chunk, left) = rest.split_at_mut(len);
         rest = left;
         if step == 1 {
-            here.iter_mut().zip(&mut y[to..to + len]).for_each(|(block, y)| work(block, y));
+            chunk.iter_mut().zip(&mut y[to..to + len]).for_each(|(block, y)| work(block, y));
         } else {
-            here.iter_mut().zip(y[to..].iter_mut().step_by(step)).for_each(|(block, y)| work(block, y));
+            chunk.iter_mut().zip(y[to..].iter_mut().step_by(step)).for_each(|(block, y)| work(block, y));
         }
     }
 }

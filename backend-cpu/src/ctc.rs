@@ -4,7 +4,7 @@
 //! divided by its largest sum: so numbers stay near 0 however long a sequence is, and no digits are lost. The backward
 //! sums are the forward sums of the sequence read from its end.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, threading::Cost, workspace::Workspace};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load_f32, threading::Cost, workspace::Workspace};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
 const NEVER: f32 = Ctc::LOG_ZERO;
@@ -21,15 +21,15 @@ struct Sequence<'a> {
 }
 
 /// Sums over the beginnings of alignments.
-struct Sums<'a> {
+struct AlignmentSums<'a> {
     /// For each frame so many states and two in front; each frame has a divisor of its own.
     table: Workspace<'a>,
     width: usize,
     /// The sum over whole alignments.
-    all: f32,
+    total: f32,
 }
 
-impl Sums<'_> {
+impl AlignmentSums<'_> {
     fn row(&self, frame: usize) -> &[f32] {
         &self.table[frame * self.width..][2..self.width]
     }
@@ -38,37 +38,37 @@ impl Sums<'_> {
 impl Cpu {
     pub(crate) fn run_ctc(&self, p: &Ctc, x: CtcArgs<&Memory>, losses: &mut Memory, gradient: Option<&mut Memory>) {
         let [batch, frames, classes] = p.logits().map(|size| size as usize);
-        let each = frames * classes;
-        let gradients: Vec<Option<&mut [f32]>> = match gradient.filter(|_| each != 0) {
-            Some(gradient) => gradient.f32_mut()[..batch * each].chunks_mut(each).map(Some).collect(),
+        let sequence_len = frames * classes;
+        let gradients: Vec<Option<&mut [f32]>> = match gradient.filter(|_| sequence_len != 0) {
+            Some(gradient) => gradient.f32_mut()[..batch * sequence_len].chunks_mut(sequence_len).map(Some).collect(),
             None => (0..batch).map(|_| None).collect(),
         };
-        let mut all: Vec<_> = losses.f32_mut()[..batch].iter_mut().zip(gradients).collect();
+        let mut sequences: Vec<_> = losses.f32_mut()[..batch].iter_mut().zip(gradients).collect();
         // Each frame takes a logarithm and some exponentials for each letter.
-        let cost = Cost::elements(16 * batch * each);
-        self.par_chunks_mut(cost, &mut all, 1, |n, one| {
-            for (loss, gradient) in one {
-                **loss = self.loss_of(p, x, n, gradient.as_deref_mut());
+        let cost = Cost::elements(16 * batch * sequence_len);
+        self.par_chunks_mut(cost, &mut sequences, 1, |n, sequence| {
+            for (loss, gradient) in sequence {
+                **loss = self.sequence_loss(p, x, n, gradient.as_deref_mut());
             }
         });
     }
 
     /// The loss of sequence `n`.
-    fn loss_of(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize, gradient: Option<&mut [f32]>) -> f32 {
+    fn sequence_loss(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize, gradient: Option<&mut [f32]>) -> f32 {
         let mut sums =
-            self.sequence_of(p, x, n).map(|sequence| (self.sums_over_alignments(&sequence, false), sequence));
-        let all = sums.as_ref().map_or(f32::NAN, |(sums, _)| sums.all);
+            self.read_sequence(p, x, n).map(|sequence| (self.sums_over_alignments(&sequence, false), sequence));
+        let total = sums.as_ref().map_or(f32::NAN, |(sums, _)| sums.total);
         // Of an invalid sequence all frames are NaN, of an impossible one those before its end, as in PyTorch.
-        let (fill, loss, damaged) = if all.is_nan() {
+        let (fill, loss, damaged) = if total.is_nan() {
             (f32::NAN, f32::NAN, 0)
-        } else if all >= Ctc::LOG_ZERO_LIMIT {
-            (0.0, -all, 0)
+        } else if total >= Ctc::LOG_ZERO_LIMIT {
+            (0.0, -total, 0)
         } else if p.zero_infinity() {
             (0.0, 0.0, 0)
         } else {
             (0.0, f32::INFINITY, sums.as_ref().map_or(0, |(_, sequence)| sequence.frames * sequence.classes))
         };
-        if all.is_nan() || all < Ctc::LOG_ZERO_LIMIT {
+        if total.is_nan() || total < Ctc::LOG_ZERO_LIMIT {
             sums = None;
         }
         if let Some(gradient) = gradient {
@@ -82,8 +82,8 @@ impl Cpu {
     }
 
     /// Sequence `n`, unless it is invalid.
-    fn sequence_of(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize) -> Option<Sequence<'_>> {
-        let [_, room, classes] = p.logits().map(|size| size as usize);
+    fn read_sequence(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize) -> Option<Sequence<'_>> {
+        let [_, max_frames, classes] = p.logits().map(|size| size as usize);
         let [frames, letters] = [x.input_lengths, x.target_lengths].map(|lengths| lengths.integer(n));
         if !p.holds(frames, letters) {
             return None;
@@ -94,16 +94,16 @@ impl Cpu {
         let blank = p.blank() as usize;
         let states = target.iter().flat_map(|&letter| [blank, letter as usize]).chain([blank]).collect();
         let (mut log, mut sums) = (self.workspace(frames * classes), self.workspace(frames));
-        load(self.isa(), x.logits, n * room * classes, &mut log);
+        load_f32(self.isa(), x.logits, n * max_frames * classes, &mut log);
         self.isa().log_sum_exp(&log, classes, &mut self.zeroed_workspace(LANES * classes), &mut sums);
         for (log, sum) in log.chunks_exact_mut(classes).zip(&*sums) {
-            log.iter_mut().for_each(|log| *log = not_below(*log - sum));
+            log.iter_mut().for_each(|log| *log = clamp_to_never(*log - sum));
         }
         Some(Sequence { log, frames, classes, states, blank })
     }
 
     /// By frames and states from the front, or from the back.
-    fn sums_over_alignments(&self, sequence: &Sequence<'_>, back: bool) -> Sums<'_> {
+    fn sums_over_alignments(&self, sequence: &Sequence<'_>, back: bool) -> AlignmentSums<'_> {
         let &Sequence { ref log, frames, classes, ref states, blank } = sequence;
         let count = states.len();
         let state = |s: usize| if back { states[count - 1 - s] } else { states[s] };
@@ -111,12 +111,13 @@ impl Cpu {
         let jumps = |s: usize| s >= 2 && state(s) != blank && state(s) != state(s - 2);
         let jump: Vec<f32> = (0..count).map(|s| if jumps(s) { 0.0 } else { NEVER }).collect();
         let width = count + 2;
-        let mut sums = Sums { table: self.workspace(frames * width), width, all: if count == 1 { 0.0 } else { NEVER } };
-        let (mut divided, mut by) = (0.0, 0.0);
+        let mut sums =
+            AlignmentSums { table: self.workspace(frames * width), width, total: if count == 1 { 0.0 } else { NEVER } };
+        let (mut log_scale, mut divisor) = (0.0, 0.0);
         let mut log_prob = vec![0f32; count];
         for frame in 0..frames {
             let log = &log[if back { frames - 1 - frame } else { frame } * classes..][..classes];
-            log_prob.iter_mut().enumerate().for_each(|(s, log_prob)| *log_prob = log[state(s)] - by);
+            log_prob.iter_mut().enumerate().for_each(|(s, log_prob)| *log_prob = log[state(s)] - divisor);
             let (before, row) = sums.table.split_at_mut(frame * width);
             let row = &mut row[..width];
             row[..2].fill(NEVER);
@@ -130,21 +131,22 @@ impl Cpu {
             } else {
                 self.isa().advance_frame(&before[(frame - 1) * width..], &jump, &log_prob, NEVER, row);
             }
-            divided += by;
+            log_scale += divisor;
             let max = row.iter().fold(NEVER, |max, &sum| if sum > max { sum } else { max });
-            by = if max > Ctc::LOG_ZERO_LIMIT { max } else { 0.0 };
+            divisor = if max > Ctc::LOG_ZERO_LIMIT { max } else { 0.0 };
             if frame + 1 == frames {
                 // It ends with the last blank or the last letter.
-                let [one, other] = [count, count.wrapping_sub(1)].map(|s| if s == 0 { NEVER } else { row[s - 1] });
-                let max = if one > other { one } else { other };
-                sums.all = divided + max + ((one - max).exp() + (other - max).exp()).ln();
+                let [last_blank, last_letter] =
+                    [count, count.wrapping_sub(1)].map(|s| if s == 0 { NEVER } else { row[s - 1] });
+                let max = if last_blank > last_letter { last_blank } else { last_letter };
+                sums.total = log_scale + max + ((last_blank - max).exp() + (last_letter - max).exp()).ln();
             }
         }
         sums
     }
 
     /// Probability of each class less the share of alignments that name it at that frame (equation 16).
-    fn gradient_of_logits(&self, sequence: &Sequence<'_>, forward: &Sums<'_>, gradient: &mut [f32]) {
+    fn gradient_of_logits(&self, sequence: &Sequence<'_>, forward: &AlignmentSums<'_>, gradient: &mut [f32]) {
         let &Sequence { ref log, frames, classes, ref states, .. } = sequence;
         let backward = self.sums_over_alignments(sequence, true);
         let mut shares = vec![0f32; states.len()];
@@ -168,6 +170,6 @@ impl Cpu {
 }
 
 /// At least [`NEVER`]; NaN stays.
-fn not_below(log: f32) -> f32 {
+fn clamp_to_never(log: f32) -> f32 {
     if log < NEVER { NEVER } else { log }
 }

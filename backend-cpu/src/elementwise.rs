@@ -3,7 +3,7 @@
 use crate::{
     Cpu, Memory,
     arch::{F16Lut, Isa, StoreInput},
-    broadcast::Pattern,
+    broadcast::BroadcastBuffer,
 };
 use gradscale_core::{
     backend::{Slot, Store},
@@ -14,7 +14,7 @@ use gradscale_core::{
 use half::f16;
 
 /// Elements `start..` of a buffer as f32.
-pub fn load(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
+pub fn load_f32(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
     match x {
         Memory::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),
         Memory::F16(x) => isa.f16_to_f32(&x[start..start + out.len()], out),
@@ -30,41 +30,41 @@ impl Cpu {
         if let (Unary::Id, Memory::F32(x)) = (op, x) {
             return self.store_from(y, StoreInput::F32(&x[..len]));
         }
-        if let (Memory::F16(x), Some(results)) = (x, self.lookup_tables().function(isa, op, len)) {
-            return self.store_from(y, StoreInput::Lut(results, &x[..len]));
+        if let (Memory::F16(x), Some(lut)) = (x, self.lookup_tables().function(isa, op, len)) {
+            return self.store_from(y, StoreInput::Lut(lut, &x[..len]));
         }
         self.store_map(y, len, |start, [out]| {
-            load(isa, x, start, out);
-            unary(isa, op, seed, start, out);
+            load_f32(isa, x, start, out);
+            apply_unary(isa, op, seed, start, out);
         });
     }
 
     pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) {
         let (isa, seed, [rows, cols]) = (self.isa(), y.table.seed, p.shape().map(|size| size as usize));
         // What is broadcast is converted once.
-        let few: Vec<f32> =
+        let broadcast_values: Vec<f32> =
             if p.over() == Broadcast::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
-        let columns = (p.over() == Broadcast::PerColumn && cols != 0).then(|| Pattern::new(&few));
-        let slopes = self.slopes(p.op(), rows * cols, a);
+        let columns = (p.over() == Broadcast::PerColumn && cols != 0).then(|| BroadcastBuffer::new(&broadcast_values));
+        let slopes = self.slope_lut(p.op(), rows * cols, a);
         self.store_map(y, rows * cols, |start, [out, other]| {
             match (p.over(), &columns) {
-                (Broadcast::All, _) => load(isa, b, start, other),
-                (Broadcast::One, _) => other.fill(few[0]),
-                (_, Some(columns)) => columns.lay(start, other),
-                _ => repeat_along_rows(&few, cols, start, other),
+                (Broadcast::All, _) => load_f32(isa, b, start, other),
+                (Broadcast::One, _) => other.fill(broadcast_values[0]),
+                (_, Some(columns)) => columns.copy_to(start, other),
+                _ => repeat_along_rows(&broadcast_values, cols, start, other),
             }
-            if let Some((results, a)) = slopes {
-                isa.apply_lut(results, &a[start..start + out.len()], out);
+            if let Some((lut, a)) = slopes {
+                isa.apply_lut(lut, &a[start..start + out.len()], out);
                 isa.zip(out, other, |slope, dy| slope * dy);
             } else {
-                load(isa, a, start, out);
-                binary(isa, p.op(), seed, start, out, other);
+                load_f32(isa, a, start, out);
+                apply_binary(isa, p.op(), seed, start, out, other);
             }
         });
     }
 
     /// The slopes of an operator that is a gradient, and the halves that lead to them.
-    fn slopes<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a F16Lut, &'a [f16])> {
+    fn slope_lut<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a F16Lut, &'a [f16])> {
         let (BinaryOp::Grad(op), Memory::F16(a)) = (op, a) else { return None };
         Some((self.lookup_tables().slope(self.isa(), op, len)?, a))
     }
@@ -78,7 +78,7 @@ impl Cpu {
         self.store_map(Store { from: y.to, ..y }, len as usize, |start, [out, block]| {
             out.fill(0.0);
             for (term, &[first, second, third]) in terms.iter().zip(&factors) {
-                load(isa, term.data, start, block);
+                load_f32(isa, term.data, start, block);
                 isa.zip(out, block, |sum, v| sum + v * first * second * third);
             }
         });
@@ -96,7 +96,7 @@ fn repeat_along_rows(values: &[f32], cols: usize, start: usize, out: &mut [f32])
 }
 
 /// Applies a function to the elements from index `start` on. Core's own meaning, but for exponentials and their kin.
-fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
+fn apply_unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
     match op {
         Unary::Id => {}
         Unary::Neg => isa.map(x, |x| -x),
@@ -117,14 +117,14 @@ fn unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
         Unary::Tanh => isa.tanh(x),
         Unary::Erf => isa.erf(x),
         Unary::Gelu => isa.gelu(x),
-        Unary::Dropout { keep, stream } => isa.dropout(x, keep, stream, seed, index(start)),
+        Unary::Dropout { keep, stream } => isa.dropout(x, keep, stream, seed, element_index(start)),
         Unary::Pow(p) if p.is_finite() => isa.pow(x, p, |x| op.eval(x, At::default())),
         Unary::Pow(_) => x.iter_mut().for_each(|x| *x = op.eval(*x, At::default())),
     }
 }
 
 /// Applies a function of two numbers.
-fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f32]) {
+fn apply_binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f32]) {
     match op {
         BinaryOp::Add => isa.zip(a, b, |a, b| a + b),
         BinaryOp::Sub => isa.zip(a, b, |a, b| a - b),
@@ -157,12 +157,12 @@ fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f
             isa.zip(a, b, |slope, dy| slope * dy);
         }
         BinaryOp::Grad(Unary::Pow(p)) => {
-            unary(isa, Unary::Pow(p - 1.0), seed, start, a);
+            apply_unary(isa, Unary::Pow(p - 1.0), seed, start, a);
             isa.zip(a, b, |power, dy| dy * (p * power));
         }
         BinaryOp::Grad(dropout @ Unary::Dropout { .. }) => {
             a.copy_from_slice(b);
-            unary(isa, dropout, seed, start, a);
+            apply_unary(isa, dropout, seed, start, a);
         }
         BinaryOp::Grad(Unary::Abs) => a.iter_mut().zip(b).for_each(|(a, &b)| *a = op.eval(*a, b, At::default())),
     }
@@ -170,6 +170,6 @@ fn binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f
 
 /// The index of an element; descriptors hold fewer than 2^32.
 #[expect(clippy::cast_possible_truncation, reason = "fewer than 2^32 elements")]
-fn index(i: usize) -> u32 {
+fn element_index(i: usize) -> u32 {
     i as u32
 }

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 type Kernel = fn(Isa, &mut [f32]);
 
 /// What is looked up: functions, and slopes where these are not made from the result by few operations.
-const KERNELS: [(Kernel, Option<Kernel>); 7] = [
+const TABULATED_FUNCTIONS: [(Kernel, Option<Kernel>); 7] = [
     (Isa::exp, None),
     (Isa::ln, None),
     (Isa::sigmoid, None),
@@ -24,7 +24,7 @@ const KERNELS: [(Kernel, Option<Kernel>); 7] = [
 ];
 
 /// The place of a function among them; none if it costs less than a look.
-const fn place(op: Unary) -> Option<usize> {
+const fn table_index(op: Unary) -> Option<usize> {
     match op {
         Unary::Exp => Some(0),
         Unary::Ln => Some(1),
@@ -52,31 +52,31 @@ const fn place(op: Unary) -> Option<usize> {
 /// LookupTables, each made when it is first wanted.
 #[derive(Debug, Default)]
 pub struct LookupTables {
-    functions: [OnceLock<Box<F16Lut>>; KERNELS.len()],
-    slopes: [OnceLock<Box<F16Lut>>; KERNELS.len()],
+    functions: [OnceLock<Box<F16Lut>>; TABULATED_FUNCTIONS.len()],
+    slopes: [OnceLock<Box<F16Lut>>; TABULATED_FUNCTIONS.len()],
 }
 
 impl LookupTables {
     /// A function of halves, where a table of it serves so many elements.
     pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
-        let place = place(op)?;
-        table(&self.functions[place], isa, KERNELS[place].0, len)
+        let index = table_index(op)?;
+        get_or_fill(&self.functions[index], isa, TABULATED_FUNCTIONS[index].0, len)
     }
 
     /// The slope of a function of halves, likewise.
     pub fn slope(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
-        let place = place(op)?;
-        table(&self.slopes[place], isa, KERNELS[place].1?, len)
+        let index = table_index(op)?;
+        get_or_fill(&self.slopes[index], isa, TABULATED_FUNCTIONS[index].1?, len)
     }
 }
 
 /// The table of a function, unless it has more results than are asked for.
-fn table(found: &OnceLock<Box<F16Lut>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&F16Lut> {
+fn get_or_fill(found: &OnceLock<Box<F16Lut>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&F16Lut> {
     (len >= F16_VALUES).then(|| {
         &**found.get_or_init(|| {
-            let mut results: Box<[f32]> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
-            kernel(isa, &mut results);
-            results.try_into().expect("as many as values")
+            let mut lut: Box<[f32]> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
+            kernel(isa, &mut lut);
+            lut.try_into().expect("as many as values")
         })
     })
 }

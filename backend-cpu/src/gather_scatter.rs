@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::{Cpu, Memory, elementwise::load, threading::Cost};
+use crate::{Cpu, Memory, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Rows},
@@ -14,7 +14,7 @@ impl Cpu {
                 |i, values: &mut [f32]| {
                     let row = index.integer(i) as usize;
                     if row < table {
-                        load(self.isa(), x, row * width, values);
+                        load_f32(self.isa(), x, row * width, values);
                     } else {
                         values.fill(0.0);
                     }
@@ -33,7 +33,7 @@ impl Cpu {
                     move |row, sums: &mut [f32]| {
                         sums.fill(0.0);
                         for &i in &named[row] {
-                            load(self.isa(), x, i * width, &mut values);
+                            load_f32(self.isa(), x, i * width, &mut values);
                             sums.iter_mut().zip(values.iter()).for_each(|(sum, &v)| *sum += v);
                         }
                     }

@@ -41,10 +41,10 @@ impl Memory {
     /// Zeros, or an error instead of an abort where the system has no more.
     pub(crate) fn new(dtype: DType, len: usize) -> Result<Self, Error> {
         match dtype {
-            DType::F32 => zeros(0.0, len).map(Self::F32),
-            DType::F16 => zeros(f16::ZERO, len).map(Self::F16),
-            DType::U8 => zeros(0, len).map(Self::U8),
-            DType::U32 => zeros(0, len).map(Self::U32),
+            DType::F32 => zeroed_vec(0.0, len).map(Self::F32),
+            DType::F16 => zeroed_vec(f16::ZERO, len).map(Self::F16),
+            DType::U8 => zeroed_vec(0, len).map(Self::U8),
+            DType::U32 => zeroed_vec(0, len).map(Self::U32),
         }
     }
 
@@ -116,7 +116,7 @@ impl Memory {
     }
 }
 
-fn zeros<T: Clone>(zero: T, len: usize) -> Result<Vec<T>, Error> {
+fn zeroed_vec<T: Clone>(zero: T, len: usize) -> Result<Vec<T>, Error> {
     let mut data = Vec::new();
     let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
     data.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes })?;

@@ -21,7 +21,7 @@ const CHUNK_ELEMENTS: usize = 1 << 14;
 const BLOCK_ELEMENTS: usize = 1 << 10;
 
 /// Part of a parameter.
-struct Slice<'a> {
+struct ParamChunk<'a> {
     master: &'a mut [f32],
     grad: &'a [f32],
     state: [Option<&'a mut [f32]>; 2],
@@ -50,15 +50,15 @@ impl Cpu {
             |hyperparameter| table.hyperparameters[usize::from(hyperparameter.0)],
             norm.map(|norm| norm.f32()[0]),
         );
-        let mut slices: Vec<Slice<'_>> = params.iter_mut().flat_map(split_param).collect();
+        let mut slices: Vec<ParamChunk<'_>> = params.iter_mut().flat_map(split_param).collect();
         let cost = Cost::elements(slices.iter().map(|slice| slice.master.len()).sum());
         self.par_chunks_mut(cost, &mut slices, 1, |_, slices| {
             slices.iter_mut().for_each(|slice| self.update(p, &step, slice))
         });
     }
 
-    fn update(&self, p: &Optimizer, step: &Step, slice: &mut Slice<'_>) {
-        let Slice { master, grad, state, half } = slice;
+    fn update(&self, p: &Optimizer, step: &Step, slice: &mut ParamChunk<'_>) {
+        let ParamChunk { master, grad, state, half } = slice;
         let ([lr, grad_factor, third, fourth], [max_grad, _]) = (step.numbers(), p.limits());
         let (max_grad, decay) = (max_grad.unwrap_or(f32::INFINITY), p.weight_decay());
         for start in (0..master.len()).step_by(BLOCK_ELEMENTS) {
@@ -89,7 +89,7 @@ impl Cpu {
 }
 
 /// Cuts a parameter into parts.
-fn split_param<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Slice<'a>> {
+fn split_param<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = ParamChunk<'a>> {
     let len = param.len as usize;
     let [first, second] = &mut param.state;
     let mut states =
@@ -99,7 +99,7 @@ fn split_param<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = Sli
         _ => panic!("copies of parameters are F16"),
     });
     let masters = param.master.f32_mut()[..len].chunks_mut(CHUNK_ELEMENTS);
-    masters.zip(param.grad.f32()[..len].chunks(CHUNK_ELEMENTS)).map(move |(master, grad)| Slice {
+    masters.zip(param.grad.f32()[..len].chunks(CHUNK_ELEMENTS)).map(move |(master, grad)| ParamChunk {
         master,
         grad,
         state: states.each_mut().map(|state| state.as_mut().and_then(Iterator::next)),

@@ -1,6 +1,6 @@
 //! Pooling and unpooling, one row of the result at a time.
 
-use crate::{Cpu, Memory, arch::RowWindows, elementwise::load, threading::Cost};
+use crate::{Cpu, Memory, arch::RowWindows, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, Pool, PoolOp},
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 /// The numbers of a pooling, as usize.
 #[derive(Clone, Copy)]
-struct Shape {
+struct PoolShape {
     x: [usize; 4],
     y: [usize; 4],
     window: [usize; 2],
@@ -18,8 +18,8 @@ struct Shape {
     max: bool,
 }
 
-impl Shape {
-    fn of(p: &Pool) -> Self {
+impl PoolShape {
+    fn new(p: &Pool) -> Self {
         Self {
             x: p.x().map(|size| size as usize),
             y: p.y().map(|size| size as usize),
@@ -31,12 +31,12 @@ impl Shape {
     }
 
     /// The place along an axis of window `p`, offset `i`.
-    fn place(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
+    fn input_coord(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
         (p * self.stride[axis] + i).checked_sub(self.pad[axis]).filter(|&at| at < self.x[1 + axis])
     }
 
     /// The windows along an axis that reach place `at`, with the offset at which they do.
-    fn windows(&self, axis: usize, at: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+    fn windows_over(&self, axis: usize, at: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let end = at + self.pad[axis];
         let first = (end + 1).saturating_sub(self.window[axis]).div_ceil(self.stride[axis]);
         let last = (end / self.stride[axis] + 1).min(self.y[1 + axis]);
@@ -44,7 +44,7 @@ impl Shape {
     }
 
     /// Row `i` of the windows.
-    const fn windows_of_row(&self, i: usize) -> RowWindows {
+    const fn row_windows(&self, i: usize) -> RowWindows {
         let [channels, window, stride, pad] = [self.x[3], self.window[1], self.stride[1], self.pad[1]];
         RowWindows { channels, window, stride, pad, offset: i * window }
     }
@@ -61,14 +61,14 @@ impl Shape {
 
 impl Cpu {
     pub(crate) fn run_pool(&self, p: &Pool, x: &Memory, at: Option<&mut Memory>, y: Store<'_, Self>) {
-        let shape = Shape::of(p);
+        let shape = PoolShape::new(p);
         let [images, rows, pixels, channels] = shape.y;
         let result = [images * rows, pixels, channels];
         let cost = shape.cost();
         if !shape.max {
             return self.store_rows(result, None, cost, y, || {
-                let mut line = self.workspace(shape.x[2] * channels);
-                move |row, sums: &mut [f32]| self.average(&shape, x, row, &mut line, sums)
+                let mut input_row = self.workspace(shape.x[2] * channels);
+                move |row, sums: &mut [f32]| self.average_row(&shape, x, row, &mut input_row, sums)
             });
         }
         let at: Option<Vec<Mutex<&mut [u8]>>> = at.map(|at| match at {
@@ -76,18 +76,19 @@ impl Cpu {
             _ => panic!("pooling offsets are U8"),
         });
         self.store_rows(result, None, cost, y, || {
-            let (mut line, mut unused) = (self.workspace(shape.x[2] * channels), vec![0; pixels * channels]);
+            let (mut input_row, mut scratch_offsets) =
+                (self.workspace(shape.x[2] * channels), vec![0; pixels * channels]);
             let at = &at;
             move |row, best: &mut [f32]| {
                 let (image, p) = (row / rows, row % rows);
                 let mut guard = at.as_ref().map(|at| at[row].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-                let at = guard.as_deref_mut().map_or(&mut unused[..], |at| &mut at[..best.len()]);
+                let at = guard.as_deref_mut().map_or(&mut scratch_offsets[..], |at| &mut at[..best.len()]);
                 best.fill(f32::NEG_INFINITY);
                 at.fill(u8::MAX);
                 for i in 0..shape.window[0] {
-                    if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
-                        load(self.isa(), x, (image * shape.x[1] + u) * line.len(), &mut line);
-                        self.isa().max_pool_row(&line, best, at, shape.windows_of_row(i));
+                    if let (Some(u), true) = (shape.input_coord(0, p, i), channels != 0) {
+                        load_f32(self.isa(), x, (image * shape.x[1] + u) * input_row.len(), &mut input_row);
+                        self.isa().max_pool_row(&input_row, best, at, shape.row_windows(i));
                     }
                 }
             }
@@ -95,14 +96,14 @@ impl Cpu {
     }
 
     /// Row `row` of means.
-    fn average(&self, shape: &Shape, x: &Memory, row: usize, line: &mut [f32], sums: &mut [f32]) {
+    fn average_row(&self, shape: &PoolShape, x: &Memory, row: usize, input_row: &mut [f32], sums: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
         sums.fill(0.0);
-        for u in (0..shape.window[0]).filter_map(|i| shape.place(0, p, i)) {
-            load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);
+        for u in (0..shape.window[0]).filter_map(|i| shape.input_coord(0, p, i)) {
+            load_f32(self.isa(), x, (image * shape.x[1] + u) * input_row.len(), input_row);
             for (q, sums) in sums.chunks_exact_mut(channels.max(1)).enumerate() {
-                for v in (0..shape.window[1]).filter_map(|j| shape.place(1, q, j)) {
-                    sums.iter_mut().zip(&line[v * channels..]).for_each(|(sum, &v)| *sum += v);
+                for v in (0..shape.window[1]).filter_map(|j| shape.input_coord(1, q, j)) {
+                    sums.iter_mut().zip(&input_row[v * channels..]).for_each(|(sum, &v)| *sum += v);
                 }
             }
         }
@@ -110,7 +111,7 @@ impl Cpu {
     }
 
     pub(crate) fn run_unpool(&self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>) {
-        let shape = Shape::of(p);
+        let shape = PoolShape::new(p);
         let at = match (at, shape.max) {
             (Some(Memory::U8(at)), true) => Some(&at[..]),
             (_, false) => None,
@@ -121,15 +122,15 @@ impl Cpu {
             (GatherScatter::Scatter, at) => {
                 let result = [shape.x[0] * shape.x[1], shape.x[2], shape.x[3]];
                 self.store_rows(result, None, cost, y, || {
-                    let mut line = self.workspace(shape.y[2] * shape.x[3]);
-                    move |row, sums: &mut [f32]| self.scatter(&shape, x, at, row, &mut line, sums)
+                    let mut input_row = self.workspace(shape.y[2] * shape.x[3]);
+                    move |row, sums: &mut [f32]| self.unpool_row(&shape, x, at, row, &mut input_row, sums)
                 });
             }
             (GatherScatter::Gather, Some(at)) => {
                 let result = [shape.y[0] * shape.y[1], shape.y[2], shape.y[3]];
                 self.store_rows(result, None, cost, y, || {
-                    let mut line = self.workspace(shape.x[2] * shape.x[3]);
-                    move |row, values: &mut [f32]| self.gather(&shape, x, at, row, &mut line, values)
+                    let mut input_row = self.workspace(shape.x[2] * shape.x[3]);
+                    move |row, values: &mut [f32]| self.gather_pooled_row(&shape, x, at, row, &mut input_row, values)
                 });
             }
             (GatherScatter::Gather, None) => self.run_pool(p, x, None, y),
@@ -137,21 +138,23 @@ impl Cpu {
     }
 
     /// Row `row` of the unpooled tensor: what the windows over it send there, in their order.
-    fn scatter(&self, shape: &Shape, x: &Memory, at: Option<&[u8]>, row: usize, line: &mut [f32], sums: &mut [f32]) {
+    fn unpool_row(
+        &self, shape: &PoolShape, x: &Memory, at: Option<&[u8]>, row: usize, input_row: &mut [f32], sums: &mut [f32],
+    ) {
         let (image, u, channels) = (row / shape.x[1], row % shape.x[1], shape.x[3]);
         sums.fill(0.0);
         if channels == 0 {
             return;
         }
-        for (p, i) in shape.windows(0, u) {
-            let start = (image * shape.y[1] + p) * line.len();
-            load(self.isa(), x, start, line);
+        for (p, i) in shape.windows_over(0, u) {
+            let start = (image * shape.y[1] + p) * input_row.len();
+            load_f32(self.isa(), x, start, input_row);
             if let Some(at) = at {
-                self.isa().scatter_row(line, &at[start..start + line.len()], sums, shape.windows_of_row(i));
+                self.isa().scatter_row(input_row, &at[start..start + input_row.len()], sums, shape.row_windows(i));
                 continue;
             }
-            for (q, values) in line.chunks_exact(channels).enumerate() {
-                for v in (0..shape.window[1]).filter_map(|j| shape.place(1, q, j)) {
+            for (q, values) in input_row.chunks_exact(channels).enumerate() {
+                for v in (0..shape.window[1]).filter_map(|j| shape.input_coord(1, q, j)) {
                     let sums = &mut sums[v * channels..(v + 1) * channels];
                     sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += v / shape.area());
                 }
@@ -160,14 +163,16 @@ impl Cpu {
     }
 
     /// Row `row` of the pooled tensor, from the places that were chosen.
-    fn gather(&self, shape: &Shape, x: &Memory, at: &[u8], row: usize, line: &mut [f32], values: &mut [f32]) {
+    fn gather_pooled_row(
+        &self, shape: &PoolShape, x: &Memory, at: &[u8], row: usize, input_row: &mut [f32], values: &mut [f32],
+    ) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
         let at = &at[row * values.len()..(row + 1) * values.len()];
         values.fill(0.0);
         for i in 0..shape.window[0] {
-            if let (Some(u), true) = (shape.place(0, p, i), channels != 0) {
-                load(self.isa(), x, (image * shape.x[1] + u) * line.len(), line);
-                self.isa().gather_row(line, at, values, shape.windows_of_row(i));
+            if let (Some(u), true) = (shape.input_coord(0, p, i), channels != 0) {
+                load_f32(self.isa(), x, (image * shape.x[1] + u) * input_row.len(), input_row);
+                self.isa().gather_row(input_row, at, values, shape.row_windows(i));
             }
         }
     }

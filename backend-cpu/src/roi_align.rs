@@ -1,6 +1,6 @@
 //! Boxes of images, resampled to one size.
 
-use crate::{Cpu, Memory, elementwise::load, threading::Cost};
+use crate::{Cpu, Memory, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{GatherScatter, RoiAlign},
@@ -10,14 +10,14 @@ use gradscale_core::{
 type Points = Vec<(usize, usize, f32)>;
 
 /// A box in an image.
-struct Box {
+struct RoiBox {
     image: usize,
     /// By rows and by columns.
     points: [Points; 2],
 }
 
 /// What the numbers of each box say; none of a box in no image.
-fn boxes(p: &RoiAlign, boxes: &Memory) -> Vec<Option<Box>> {
+fn parse_boxes(p: &RoiAlign, boxes: &Memory) -> Vec<Option<RoiBox>> {
     let Memory::F32(numbers) = boxes else { panic!("boxes are F32") };
     let [count, rows, columns, _] = p.y();
     let along = |axis: usize, bins: u32, ends: [f32; 2]| -> Points {
@@ -26,18 +26,18 @@ fn boxes(p: &RoiAlign, boxes: &Memory) -> Vec<Option<Box>> {
         shares.flat_map(|(bin, two)| two.map(|(place, share)| (bin as usize, place as usize, share))).collect()
     };
     let (numbers, _) = numbers.as_chunks();
-    let one = |&[image, left, top, right, bottom]: &[f32; 5]| {
+    let parse = |&[image, left, top, right, bottom]: &[f32; 5]| {
         let image = p.image(image)? as usize;
-        Some(Box { image, points: [along(0, rows, [top, bottom]), along(1, columns, [left, right])] })
+        Some(RoiBox { image, points: [along(0, rows, [top, bottom]), along(1, columns, [left, right])] })
     };
-    numbers.iter().take(count as usize).map(one).collect()
+    numbers.iter().take(count as usize).map(parse).collect()
 }
 
 impl Cpu {
     pub(crate) fn run_roi_align(
         &self, p: &RoiAlign, way: GatherScatter, x: &Memory, numbers: &Memory, y: Store<'_, Self>,
     ) {
-        let boxes = boxes(p, numbers);
+        let boxes = parse_boxes(p, numbers);
         let [images, height, width, channels] = p.x().map(|size| size as usize);
         let [count, rows, columns, _] = p.y().map(|size| size as usize);
         let points = (p.samples() * p.samples()) as f32;
@@ -49,11 +49,11 @@ impl Cpu {
                 let (mut values, boxes) = (self.workspace(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     sums.fill(0.0);
-                    let Some(one) = &boxes[row / rows] else { return };
-                    for &(_, u, down) in one.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
-                        for &(bin, v, right) in &one.points[1] {
-                            load(self.isa(), x, ((one.image * height + u) * width + v) * channels, &mut values);
-                            add(&mut sums[bin * channels..], &values, down * right);
+                    let Some(roi) = &boxes[row / rows] else { return };
+                    for &(_, u, down) in roi.points[0].iter().filter(|(bin, ..)| *bin == row % rows) {
+                        for &(bin, v, right) in &roi.points[1] {
+                            load_f32(self.isa(), x, ((roi.image * height + u) * width + v) * channels, &mut values);
+                            add_weighted(&mut sums[bin * channels..], &values, down * right);
                         }
                     }
                     sums.iter_mut().for_each(|sum| *sum /= points);
@@ -63,12 +63,12 @@ impl Cpu {
                 let (mut values, boxes) = (self.workspace(channels), &boxes);
                 move |row, sums: &mut [f32]| {
                     sums.fill(0.0);
-                    for (i, one) in boxes.iter().enumerate() {
-                        let Some(one) = one.as_ref().filter(|one| one.image == row / height) else { continue };
-                        for &(r, _, down) in one.points[0].iter().filter(|(_, u, _)| *u == row % height) {
-                            for &(bin, v, right) in &one.points[1] {
-                                load(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
-                                add(&mut sums[v * channels..], &values, down * right);
+                    for (i, roi) in boxes.iter().enumerate() {
+                        let Some(roi) = roi.as_ref().filter(|roi| roi.image == row / height) else { continue };
+                        for &(r, _, down) in roi.points[0].iter().filter(|(_, u, _)| *u == row % height) {
+                            for &(bin, v, right) in &roi.points[1] {
+                                load_f32(self.isa(), x, ((i * rows + r) * columns + bin) * channels, &mut values);
+                                add_weighted(&mut sums[v * channels..], &values, down * right);
                             }
                         }
                     }
@@ -79,6 +79,6 @@ impl Cpu {
     }
 }
 
-fn add(sums: &mut [f32], values: &[f32], share: f32) {
+fn add_weighted(sums: &mut [f32], values: &[f32], share: f32) {
     sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += share * v);
 }

@@ -78,11 +78,11 @@ impl Cpu {
             return Err(SliceError::Length { src: len, dst: y.len() });
         }
         let epilogue = Epilogue::between(from, to, detail, self.isa());
-        let (cost, part) = (Cost::elements(len), chunk_len(len));
+        let (cost, chunk) = (Cost::elements(len), chunk_len(len));
         let rows = match x {
-            Slice::F32(x) => y.par_chunks(self, cost, part, epilogue.store_from(StoreInput::F32(x))),
+            Slice::F32(x) => y.par_chunks(self, cost, chunk, epilogue.store_from(StoreInput::F32(x))),
             Slice::F16(_) => {
-                y.par_chunks(self, cost, part, epilogue.store_map(len, |start, [out]| self.load_slice(x, start, out)))
+                y.par_chunks(self, cost, chunk, epilogue.store_map(len, |start, [out]| self.load_slice(x, start, out)))
             }
         };
         Ok(merge_stats(&epilogue, &rows))
@@ -91,21 +91,21 @@ impl Cpu {
     /// What [`Cpu::store`] would see, without storing anything: for a decision before the store.
     #[must_use]
     pub fn observe(&self, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
-        let (len, part) = (x.len(), chunk_len(x.len()));
+        let (len, chunk) = (x.len(), chunk_len(x.len()));
         let epilogue = Epilogue::between(from, to, detail, self.isa());
-        let seen = |i: usize| {
+        let observe_chunk = |i: usize| {
             // Blocks meet in scratch that stays in the cache.
-            let (mut scratch, first) = (Block::ZERO, i * part);
+            let (mut block_memory, first) = (Block::ZERO, i * chunk);
             let mut row = epilogue.new_accumulator();
-            for start in (first..len.min(first + part)).step_by(BLOCK_ELEMENTS) {
-                let block = scratch.first(BLOCK_ELEMENTS.min(len - start));
+            for start in (first..len.min(first + chunk)).step_by(BLOCK_ELEMENTS) {
+                let block = block_memory.first(BLOCK_ELEMENTS.min(len - start));
                 self.load_slice(x, start, block);
                 epilogue.observe_only(block, &mut row);
             }
             row
         };
-        let parts = if part == 0 { 0 } else { len.div_ceil(part) };
-        let rows = self.par_map(Cost::elements(len), parts, seen);
+        let chunks = if chunk == 0 { 0 } else { len.div_ceil(chunk) };
+        let rows = self.par_map(Cost::elements(len), chunks, observe_chunk);
         merge_stats(&epilogue, &rows)
     }
 

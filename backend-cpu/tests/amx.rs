@@ -18,7 +18,7 @@ use half::f16;
 use shared::{halves, store, upload};
 
 /// A device with AVX-512 alone, and one with the unit, if there is one.
-fn both(threads: usize) -> Option<[Cpu; 2]> {
+fn avx512_and_amx(threads: usize) -> Option<[Cpu; 2]> {
     let named = |name: &str| Isa::available().into_iter().find(|isa| isa.to_string() == name);
     let [Some(plain), Some(unit)] = ["AVX-512", "AMX"].map(named) else {
         println!("SKIPPED: no AMX here");
@@ -27,17 +27,17 @@ fn both(threads: usize) -> Option<[Cpu; 2]> {
     Some([plain, unit].map(|isa| Cpu::with_isa(threads, isa).unwrap()))
 }
 
-/// Whole numbers below `most`, some of them zeros; a few that are not finite where `wild`.
-fn whole(cpu: &Cpu, len: usize, most: u64, wild: bool, seed: u64) -> Memory {
+/// Whole numbers below `most`, some of them zeros; a few that are not finite where `with_non_finite`.
+fn integers(cpu: &Cpu, len: usize, most: u64, with_non_finite: bool, seed: u64) -> Memory {
     let mut state = seed;
     let values: Vec<f16> = (0..len)
         .map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let value = (state >> 33) % (2 * most - 1);
             match (state >> 20) % 700 {
-                0 if wild => f16::INFINITY,
-                1 if wild => f16::NEG_INFINITY,
-                2 if wild => f16::NAN,
+                0 if with_non_finite => f16::INFINITY,
+                1 if with_non_finite => f16::NEG_INFINITY,
+                2 if with_non_finite => f16::NAN,
                 _ => f16::from_f32(value as f32 - (most - 1) as f32),
             }
         })
@@ -58,7 +58,7 @@ fn compare(
 ) {
     for (a_wild, b_wild) in [(false, false), (true, false), (false, true)] {
         let of = |cpu: &Cpu| {
-            let (a, b) = (whole(cpu, lens[0], 1024, a_wild, 1), whole(cpu, lens[1], 2, b_wild, 2));
+            let (a, b) = (integers(cpu, lens[0], 1024, a_wild, 1), integers(cpu, lens[1], 2, b_wild, 2));
             bits(cpu, lens[2], |y| launch(cpu, [&a, &b], y))
         };
         let [plain, unit] = cpus.each_ref().map(of);
@@ -80,7 +80,7 @@ fn compare(
 
 #[test]
 fn products() {
-    let Some(cpus) = both(2) else { return };
+    let Some(cpus) = avx512_and_amx(2) else { return };
     for (m, n, k, used) in [
         (70, 40, 100, true),
         (300, 16, 64, true),
@@ -108,7 +108,7 @@ type Case = ([u32; 4], u32, [u32; 2], [u32; 2], [u32; 2], [u32; 2], u32, [bool; 
 
 #[test]
 fn convolutions() {
-    let Some(cpus) = both(2) else { return };
+    let Some(cpus) = avx512_and_amx(2) else { return };
     let all = [true; 3];
     let cases: [Case; 9] = [
         ([2, 9, 40, 16], 40, [3, 3], [1, 1], [1, 1], [1, 1], 1, all),

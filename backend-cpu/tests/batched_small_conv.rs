@@ -34,7 +34,7 @@ const CASES: [Case; 6] = [
     ([2, 7, 1, 128], 68, [5, 5], [1, 1], [2, 4], [1, 2]),
 ];
 
-fn described((x, outs, kernel, stride, pad, dilation): Case) -> Conv2d {
+fn to_conv((x, outs, kernel, stride, pad, dilation): Case) -> Conv2d {
     let p = Conv2d::padded(x, outs, kernel, pad).and_then(|p| p.stride(stride));
     p.and_then(|p| p.dilation(dilation)).unwrap()
 }
@@ -45,7 +45,7 @@ fn integers(len: u32, seed: u32) -> Vec<f32> {
 }
 
 /// Memory that holds f32.
-fn full(cpu: &Cpu, values: &[f32]) -> Memory {
+fn upload_f32(cpu: &Cpu, values: &[f32]) -> Memory {
     let mut memory = cpu.alloc(DType::F32, values.len()).unwrap();
     cpu.write(Data::F32(values), &mut memory).unwrap();
     memory
@@ -86,7 +86,7 @@ fn sums(p: &Conv2d, pass: Pass, a: &[f32], w: &[f32], bias: &[f32]) -> Vec<f32> 
 
 #[test]
 fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threads() {
-    for p in CASES.map(described) {
+    for p in CASES.map(to_conv) {
         for (pass, operand, result) in [(Pass::Forward, p.x(), p.y()), (Pass::Data, p.y(), p.x())] {
             let [a, w, bias] = [(len(operand), 1), (len(p.w()), 2), (result[3], 3)].map(|(len, i)| integers(len, i));
             let exact = sums(&p, pass, &a, &w, &bias);
@@ -100,7 +100,7 @@ fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threa
             for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [1, 2, 3, 8].map(|n| (isa, n))) {
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
                 let half = |v: &[f32]| upload(&cpu, &v.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>());
-                let a = if threads == 3 { full(&cpu, &a) } else { half(&a) };
+                let a = if threads == 3 { upload_f32(&cpu, &a) } else { half(&a) };
                 let [w, bias] = [&w, &bias].map(|v| half(v));
                 for (dtype, want) in [(DType::F32, &wide), (DType::F16, &narrow)] {
                     let (got, seen) = store(&cpu, dtype, want.len(), |y| {
@@ -116,7 +116,7 @@ fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threa
 
 #[test]
 fn bits_and_rows_are_the_same_for_every_number_of_threads() {
-    for p in CASES.map(described) {
+    for p in CASES.map(to_conv) {
         for (pass, operand, result) in [(Pass::Forward, p.x(), p.y()), (Pass::Data, p.y(), p.x())] {
             let run = |threads: usize| -> Bits {
                 let cpu = Cpu::new(threads).unwrap();
@@ -125,9 +125,9 @@ fn bits_and_rows_are_the_same_for_every_number_of_threads() {
                     cpu.launch(Launch::Conv { p, pass, a: &a, b: &w, bias: None, y }).unwrap()
                 })
             };
-            let alone = run(1);
+            let serial = run(1);
             for threads in [2, 3, 5, 16] {
-                assert!(run(threads) == alone, "{pass:?} of {p:?}, {threads} threads");
+                assert!(run(threads) == serial, "{pass:?} of {p:?}, {threads} threads");
             }
         }
     }

@@ -129,11 +129,11 @@ fn store_f32(cpu: &Cpu, x: &Memory, len: usize) -> Memory {
 #[test]
 fn bits_do_not_depend_on_threads() {
     for isa in Isa::available() {
-        let one = everything(&Cpu::with_isa(1, isa).unwrap());
+        let serial = everything(&Cpu::with_isa(1, isa).unwrap());
         for threads in [2, 3, 7] {
-            let many = everything(&Cpu::with_isa(threads, isa).unwrap());
-            for (i, (one, many)) in one.iter().zip(&many).enumerate() {
-                assert!(one == many, "{isa}: result {i} differs with {threads} threads");
+            let full = everything(&Cpu::with_isa(threads, isa).unwrap());
+            for (i, (serial, full)) in serial.iter().zip(&full).enumerate() {
+                assert!(serial == full, "{isa}: result {i} differs with {threads} threads");
             }
         }
     }
@@ -143,7 +143,7 @@ fn bits_do_not_depend_on_threads() {
 /// the matrix unit, which has an order of its own, and is not used for few rows.
 #[test]
 fn few_rows_have_the_bits_of_many() {
-    const MANY: u32 = 200;
+    const FULL_M: u32 = 200;
     for isa in Isa::available().into_iter().filter(|isa| isa.to_string() != "AMX") {
         for threads in [1, 3] {
             let cpu = Cpu::with_isa(threads, isa).unwrap();
@@ -151,22 +151,22 @@ fn few_rows_have_the_bits_of_many() {
                 [([300, 33], 0), ([300, 1100], 1), ([257, 1100], 0), ([257, 1100], 2), ([768, 513], 3)]
             {
                 let [turned_a, turned_b] = [turned & 1 == 1, turned & 2 == 2];
-                let (a, b) = (halves(&cpu, (MANY * k) as usize, 1), halves(&cpu, (k * n) as usize, 2));
+                let (a, b) = (halves(&cpu, (FULL_M * k) as usize, 1), halves(&cpu, (k * n) as usize, 2));
                 let bias = store_f32(&cpu, &halves(&cpu, n as usize, 3), n as usize);
                 let product = |m: u32| {
                     let mut p = Gemm::new(m, n, k).unwrap();
                     p = if turned_a { p.transpose_a().unwrap() } else { p };
                     p = if turned_b { p.transpose_b().unwrap() } else { p };
                     // The first rows of a matrix that has many.
-                    let p = p.leading([if turned_a { MANY } else { k }, if turned_b { k } else { n }, n]).unwrap();
+                    let p = p.leading([if turned_a { FULL_M } else { k }, if turned_b { k } else { n }, n]).unwrap();
                     let run =
                         |y: Store<'_, Cpu>| cpu.launch(Launch::Gemm { p, a: &a, b: &b, bias: Some(&bias), y }).unwrap();
                     store(&cpu, DType::F32, (m * n) as usize, run).0
                 };
-                let many = product(MANY);
+                let full = product(FULL_M);
                 for m in [1, 5, 40, 64] {
-                    let few = product(m);
-                    let same = few == many[..few.len()];
+                    let skinny = product(m);
+                    let same = skinny == full[..skinny.len()];
                     assert!(same, "{isa}, {threads} threads: {m} × {n} × {k}, a {turned_a}, b {turned_b}");
                 }
             }

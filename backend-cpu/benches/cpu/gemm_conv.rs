@@ -8,40 +8,40 @@ use gradscale_core::{
 };
 use std::hint::black_box;
 
-pub fn all(bench: &Bench<'_>) {
+pub fn bench_gemm_conv(bench: &Bench<'_>) {
     for size in [256, 512, 1024, 2048, 4096] {
-        product(bench, [size; 3], [false; 2]);
+        bench_gemm(bench, [size; 3], [false; 2]);
     }
     for size in [256, 1024] {
-        statistics(bench, size);
+        bench_statistics(bench, size);
     }
     // Of trainings: pixels by what a kernel sees, a linear layer, and their gradients.
-    product(bench, [43_200, 64, 27], [false; 2]);
-    product(bench, [10_800, 16, 784], [false, true]);
-    product(bench, [2700, 64, 3136], [false, true]);
-    product(bench, [43_200, 11, 64], [false, true]);
-    product(bench, [16, 784, 10_800], [true, false]);
-    product(bench, [64, 576, 2700], [true, false]);
-    product(bench, [1024, 512, 128], [false, true]);
-    product(bench, [512, 128, 1024], [true, false]);
+    bench_gemm(bench, [43_200, 64, 27], [false; 2]);
+    bench_gemm(bench, [10_800, 16, 784], [false, true]);
+    bench_gemm(bench, [2700, 64, 3136], [false, true]);
+    bench_gemm(bench, [43_200, 11, 64], [false, true]);
+    bench_gemm(bench, [16, 784, 10_800], [true, false]);
+    bench_gemm(bench, [64, 576, 2700], [true, false]);
+    bench_gemm(bench, [1024, 512, 128], [false, true]);
+    bench_gemm(bench, [512, 128, 1024], [true, false]);
     for (kernel, channels) in [(7, 64), (7, 16), (3, 64), (3, 16)] {
-        convolution(bench, [4, 90, 120, channels], channels, kernel);
+        bench_conv(bench, [4, 90, 120, channels], channels, kernel);
     }
-    convolution(bench, [4, 45, 60, 16], 16, 7);
+    bench_conv(bench, [4, 45, 60, 16], 16, 7);
     // The first layer, and the classifier.
-    convolution(bench, [2, 180, 240, 3], 16, 7);
-    convolution(bench, [2, 180, 240, 16], 11, 1);
+    bench_conv(bench, [2, 180, 240, 3], 16, 7);
+    bench_conv(bench, [2, 180, 240, 16], 11, 1);
 }
 
 /// Distances between rows and between columns of a matrix, stored by rows or by columns.
-fn steps(rows: usize, columns: usize, transposed: bool) -> [isize; 2] {
+fn strides(rows: usize, columns: usize, transposed: bool) -> [isize; 2] {
     if transposed { [1, rows as isize] } else { [columns as isize, 1] }
 }
 
 /// `times` products of m × k and k × n by the `gemm` crate, in f32, with the instructions it finds best.
 fn baseline([m, n, k]: [usize; 3], [ta, tb]: [bool; 2], times: usize) -> impl FnMut() {
     let (a, b, mut y) = (vec![0.5f32; m * k], vec![0.25f32; k * n], vec![0f32; m * n]);
-    let ([ra, ca], [rb, cb], [ry, cy]) = (steps(m, k, ta), steps(k, n, tb), steps(m, n, false));
+    let ([ra, ca], [rb, cb], [ry, cy]) = (strides(m, k, ta), strides(k, n, tb), strides(m, n, false));
     move || {
         for _ in 0..times {
             let (a, b, y) = (black_box(&a).as_ptr(), b.as_ptr(), y.as_mut_ptr());
@@ -55,7 +55,9 @@ fn baseline([m, n, k]: [usize; 3], [ta, tb]: [bool; 2], times: usize) -> impl Fn
 }
 
 /// One product of ours, with statistics or without.
-fn ours<'a>(bench: &Bench<'a>, [m, n, k]: [u32; 3], [ta, tb]: [bool; 2], detail: Detail) -> impl FnMut() + use<'a> {
+fn launch_gemm<'a>(
+    bench: &Bench<'a>, [m, n, k]: [u32; 3], [ta, tb]: [bool; 2], detail: Detail,
+) -> impl FnMut() + use<'a> {
     let (cpu, table) = (bench.cpu, bench.table(detail));
     let mut p = Gemm::new(m, n, k).expect("valid");
     if ta {
@@ -72,30 +74,38 @@ fn ours<'a>(bench: &Bench<'a>, [m, n, k]: [u32; 3], [ta, tb]: [bool; 2], detail:
     }
 }
 
-fn product(bench: &Bench<'_>, mnk: [u32; 3], transposed: [bool; 2]) {
+fn bench_gemm(bench: &Bench<'_>, mnk: [u32; 3], transposed: [bool; 2]) {
     let [m, n, k] = mnk;
     let sizes = if [m, n] == [k; 2] { format!("{k}³") } else { format!("{m}×{n}×{k}") };
-    let turned = ["", ", aᵀ", ", bᵀ", ", aᵀ, bᵀ"][usize::from(transposed[0]) + 2 * usize::from(transposed[1])];
-    let name = format!("gemm {sizes}{turned}, f16");
+    let transposed_suffix =
+        ["", ", aᵀ", ", bᵀ", ", aᵀ, bᵀ"][usize::from(transposed[0]) + 2 * usize::from(transposed[1])];
+    let name = format!("gemm {sizes}{transposed_suffix}, f16");
     if !bench.wants(&name) {
         return;
     }
     let other = ("`gemm` crate, f32", || baseline(mnk.map(|size| size as usize), transposed, 1));
     let amount = f64::from(m) * f64::from(n) * f64::from(k);
-    bench.beside(&name, amount, "GMAC/s", bench.peak, other, ours(bench, mnk, transposed, Detail::Counts));
+    bench.against_on_one_thread(
+        &name,
+        amount,
+        "GMAC/s",
+        bench.peak,
+        other,
+        launch_gemm(bench, mnk, transposed, Detail::Counts),
+    );
 }
 
 /// What counting costs in a product.
-fn statistics(bench: &Bench<'_>, size: u32) {
+fn bench_statistics(bench: &Bench<'_>, size: u32) {
     let (name, cubic) = (format!("statistics of gemm {size}³"), [size; 3]);
     if bench.wants(&name) {
-        let other = ("without", || ours(bench, cubic, [false; 2], Detail::None));
-        let run = ours(bench, cubic, [false; 2], Detail::Counts);
+        let other = ("without", || launch_gemm(bench, cubic, [false; 2], Detail::None));
+        let run = launch_gemm(bench, cubic, [false; 2], Detail::Counts);
         bench.against(&name, f64::from(size).powi(3), "GMAC/s", bench.peak, other, run);
     }
 }
 
-fn convolution(bench: &Bench<'_>, x: [u32; 4], outs: u32, kernel: u32) {
+fn bench_conv(bench: &Bench<'_>, x: [u32; 4], outs: u32, kernel: u32) {
     let table = bench.table(Detail::Counts);
     let p = Conv2d::new(x, outs, [kernel; 2]).and_then(Conv2d::same).expect("valid");
     let [n, h, w, c] = x;
@@ -118,7 +128,7 @@ fn convolution(bench: &Bench<'_>, x: [u32; 4], outs: u32, kernel: u32) {
             Pass::Weight => [outs, taps * c, pixels],
         };
         let other = ("`gemm` crate, f32", || baseline(product, [false; 2], n as usize));
-        bench.beside(&name, amount, "GMAC/s", bench.peak, other, || {
+        bench.against_on_one_thread(&name, amount, "GMAC/s", bench.peak, other, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
             bench.cpu.launch(Launch::Conv { p, pass, a: black_box(a), b, bias: None, y: store }).expect("runs");
         });

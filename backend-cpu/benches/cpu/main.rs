@@ -35,7 +35,7 @@ fn main() {
         if !turns {
             println!("\n{}: peak {:.1} GMAC/s, copy {:.1} GB/s", cpu.caps().name, bench.peak, bench.copy);
         }
-        gemm_conv::all(&bench);
-        operators::all(&bench);
+        gemm_conv::bench_gemm_conv(&bench);
+        operators::bench_operators(&bench);
     }
 }

@@ -1,6 +1,6 @@
 //! Best times, and what they are compared with.
 
-use crate::peak::{COPIED, copier, peak};
+use crate::peak::{COPIED_BYTES, copier, peak};
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},
     ops::Unary,
@@ -33,7 +33,7 @@ impl<'a> Bench<'a> {
     pub fn new(cpu: &'a Cpu, isa: Isa, words: &'a [String], turns: bool) -> Self {
         let name = cpu.caps().name;
         let threads = name.split_whitespace().rev().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1);
-        let copy = COPIED / best(copier(threads)).as_secs_f64() / 1e9;
+        let copy = COPIED_BYTES / best_time(copier(threads)).as_secs_f64() / 1e9;
         Self { cpu, threads, peak: peak(isa) * threads as f64, copy, words, turns }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Bench<'a> {
     }
 
     /// As [`Bench::line`]; on one thread also how many times as fast as a baseline, which `make` prepares.
-    pub fn beside<'o, F: FnMut() + 'o>(
+    pub fn against_on_one_thread<'o, F: FnMut() + 'o>(
         &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&'o str, impl FnOnce() -> F),
         run: impl FnMut(),
     ) {
@@ -78,16 +78,16 @@ impl<'a> Bench<'a> {
         let speed = |time: Duration| amount / time.as_secs_f64() / 1e9;
         let said = |ours: f64| format!("{name:44} {ours:8.2} {unit:8} {:5.1} %", 100.0 * ours / limit);
         match other {
-            None => println!("{}", said(speed(best(run)))),
+            None => println!("{}", said(speed(best_time(run)))),
             Some((other, theirs)) => {
-                let [ours, theirs] = best_of_both(run, theirs).map(speed);
+                let [ours, theirs] = best_times_interleaved(run, theirs).map(speed);
                 println!("{}  {:6.2} × {other} ({theirs:.2})", said(ours), ours / theirs);
             }
         }
     }
 
     /// Says what is measured, as a line of JSON, and runs a burst of whatever each line of standard input names: `ours`,
-    /// `beside`, or `copy`, of [`COPIED`] bytes. A line of JSON says what a run took. `next` goes on.
+    /// `beside`, or `copy`, of [`COPIED_BYTES`] bytes. A line of JSON says what a run took. `next` goes on.
     fn take_turns(&self, name: &str, amount: f64, unit: &str, limit: f64, mut other: Other<'_>, mut run: impl FnMut()) {
         let (beside, copy) = (other.as_ref().map_or("", |(other, _)| other), self.copy);
         println!(
@@ -149,8 +149,8 @@ impl<'a> Bench<'a> {
 }
 
 /// The shortest of many runs, in half a second.
-pub fn best(run: impl FnMut()) -> Duration {
-    let [best, _] = best_of_both(run, || {});
+pub fn best_time(run: impl FnMut()) -> Duration {
+    let [best, _] = best_times_interleaved(run, || {});
     best
 }
 
@@ -161,7 +161,7 @@ fn time(mut run: impl FnMut()) -> Duration {
 }
 
 /// The shortest of many runs of each of two things, in turns.
-fn best_of_both(mut first: impl FnMut(), mut second: impl FnMut()) -> [Duration; 2] {
+fn best_times_interleaved(mut first: impl FnMut(), mut second: impl FnMut()) -> [Duration; 2] {
     first();
     second();
     let (start, mut best) = (Instant::now(), [Duration::MAX; 2]);

@@ -16,26 +16,26 @@ use gradscale_cpu::{Cpu, Memory};
 const SHAPE: [u32; 4] = [2, 180, 240, 32];
 const LEN: usize = 2 * 180 * 240 * 32;
 
-pub fn all(bench: &Bench<'_>) {
+pub fn bench_operators(bench: &Bench<'_>) {
     casts(bench);
     functions(bench);
     norms(bench);
     group_norms(bench);
     pools(bench);
     losses(bench);
-    rest(bench);
+    bench_reduce_copy_update(bench);
 }
 
 /// One operator over `len` elements that moves so many bytes for each.
-fn each(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: impl FnMut()) {
+fn bench_elements(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: impl FnMut()) {
     bench.line(name, len as f64, "Gelem/s", bench.copy / bytes as f64, run);
 }
 
 /// As [`each`], beside a baseline.
-fn beside<F: FnMut()>(
+fn bench_elements_against<F: FnMut()>(
     bench: &Bench<'_>, name: &str, [len, bytes]: [usize; 2], other: (&str, impl FnOnce() -> F), run: impl FnMut(),
 ) {
-    bench.beside(name, len as f64, "Gelem/s", bench.copy / bytes as f64, other, run);
+    bench.against_on_one_thread(name, len as f64, "Gelem/s", bench.copy / bytes as f64, other, run);
 }
 
 fn memory(bench: &Bench<'_>, dtype: DType, len: usize) -> Memory {
@@ -43,19 +43,25 @@ fn memory(bench: &Bench<'_>, dtype: DType, len: usize) -> Memory {
 }
 
 /// Elements of 64 MiB of f32.
-const MANY: usize = 16 << 20;
+const LARGE_LEN: usize = 16 << 20;
 
 fn casts(bench: &Bench<'_>) {
     for detail in [Detail::None, Detail::Counts, Detail::Full, Detail::Moments] {
         let other = ("`half` crate, cast alone", || baselines::cast(LEN));
-        beside(bench, &format!("cast f32 to f16, {detail:?}"), [LEN, 6], other, cast(bench, LEN, detail));
+        bench_elements_against(
+            bench,
+            &format!("cast f32 to f16, {detail:?}"),
+            [LEN, 6],
+            other,
+            cast(bench, LEN, detail),
+        );
     }
     for detail in [Detail::Counts, Detail::Full, Detail::Moments] {
         let name = format!("cast of 64 MiB, {detail:?}");
         if bench.wants(&name) {
-            let other = ("cast alone, on as many threads", || baselines::bare_cast(MANY, bench.threads));
-            let run = cast(bench, MANY, detail);
-            bench.against(&name, MANY as f64, "Gelem/s", bench.copy / 6.0, other, run);
+            let other = ("cast alone, on as many threads", || baselines::bare_cast(LARGE_LEN, bench.threads));
+            let run = cast(bench, LARGE_LEN, detail);
+            bench.against(&name, LARGE_LEN as f64, "Gelem/s", bench.copy / 6.0, other, run);
         }
     }
 }
@@ -100,13 +106,13 @@ fn functions(bench: &Bench<'_>) {
     ] {
         let x = if matches!(op, Unary::Pow(_) | Unary::Ln) { &positive } else { &x };
         let other = ("core's function", || baselines::function(LEN, move |x| op.eval(x, At::default())));
-        beside(bench, &format!("unary {op:?}"), [LEN, 4], other, || {
+        bench_elements_against(bench, &format!("unary {op:?}"), [LEN, 4], other, || {
             cpu.launch(Launch::Unary { op, len: x.len() as u32, x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
                 .expect("runs");
         });
     }
     let affine = Unary::Affine { a: 1.0 / 255.0, b: -0.5 };
-    each(bench, "unary Affine of bytes", LEN, 3, || {
+    bench_elements(bench, "unary Affine of bytes", LEN, 3, || {
         cpu.launch(Launch::Unary {
             op: affine,
             len: bytes.len() as u32,
@@ -125,13 +131,13 @@ fn functions(bench: &Bench<'_>) {
         (BinaryOp::Mul, Broadcast::One),
     ] {
         let p = Binary::new(op, rows, cols, over).expect("valid");
-        each(bench, &format!("binary {op:?} over {over:?}"), LEN, 6, || {
+        bench_elements(bench, &format!("binary {op:?} over {over:?}"), LEN, 6, || {
             cpu.launch(Launch::Binary { p, a: &x, b: &x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
                 .expect("runs");
         });
     }
     let other = bench.filled(DType::F16, LEN);
-    each(bench, "sum of two", LEN, 6, || {
+    bench_elements(bench, "sum of two", LEN, 6, || {
         let terms = [Scaled { alpha: Slot(1), data: &x }, Scaled { alpha: Slot(2), data: &other }];
         cpu.launch(Launch::Sum {
             len: terms[0].data.len() as u32,
@@ -149,13 +155,13 @@ fn norms(bench: &Bench<'_>) {
     let (scale, shift) = (bench.filled(DType::F32, 32), bench.filled(DType::F32, 32));
     let (mut saved, mut y) = (memory(bench, DType::F32, 64), memory(bench, DType::F16, LEN));
     let other = ("plain loops", || baselines::norm(LEN / 32, 32));
-    beside(bench, "norm", [LEN, 6], other, || {
+    bench_elements_against(bench, "norm", [LEN, 6], other, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         cpu.launch(Launch::Norm { p, x: &x, affine: Some([&scale, &shift]), saved: &mut saved, y: store })
             .expect("runs");
     });
     let (mut dscale, mut dshift) = (memory(bench, DType::F32, 32), memory(bench, DType::F32, 32));
-    each(bench, "norm_vjp", LEN, 10, || {
+    bench_elements(bench, "norm_vjp", LEN, 10, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         let affine = [&mut dscale, &mut dshift].map(|y| Store::param(Slot(2), Slot(1), false, &table, y));
         let normed = NormSaved { x: &x, saved: &saved, weight: Some(&scale) };
@@ -173,13 +179,13 @@ fn group_norms(bench: &Bench<'_>) {
         let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, LEN));
         let (scale, shift) = (bench.filled(DType::F32, channels), bench.filled(DType::F32, channels));
         let (mut saved, mut y) = (memory(bench, DType::F32, count), memory(bench, DType::F16, LEN));
-        each(bench, name, LEN, 6, || {
+        bench_elements(bench, name, LEN, 6, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
             cpu.launch(Launch::Norm { p, x: &x, affine: Some([&scale, &shift]), saved: &mut saved, y: store })
                 .expect("runs");
         });
         let (mut dscale, mut dshift) = (memory(bench, DType::F32, channels), memory(bench, DType::F32, channels));
-        each(bench, &format!("{name}, vjp"), LEN, 10, || {
+        bench_elements(bench, &format!("{name}, vjp"), LEN, 10, || {
             let store = Store::site(Slot(2), Slot(3), &table, &mut y);
             let affine = [&mut dscale, &mut dshift].map(|y| Store::param(Slot(2), Slot(1), false, &table, y));
             let normed = NormSaved { x: &x, saved: &saved, weight: Some(&scale) };
@@ -193,17 +199,17 @@ fn pools(bench: &Bench<'_>) {
     let p = Pool::new(PoolOp::Max, SHAPE, [2, 2]).and_then(Pool::ceil).expect("valid");
     let (x, dy) = (bench.filled(DType::F16, LEN), bench.filled(DType::F16, small));
     let (mut at, mut y) = (memory(bench, DType::U8, small), memory(bench, DType::F16, small));
-    each(bench, "pool 2×2, of the large tensor", LEN, 3, || {
+    bench_elements(bench, "pool 2×2, of the large tensor", LEN, 3, || {
         cpu.launch(Launch::Pool { p, x: &x, indices: Some(&mut at), y: Store::site(Slot(2), Slot(3), &table, &mut y) })
             .expect("runs");
     });
-    each(bench, "unpool Gather, of the large tensor", LEN, 3, || {
+    bench_elements(bench, "unpool Gather, of the large tensor", LEN, 3, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         cpu.launch(Launch::Unpool { p, way: GatherScatter::Gather, x: &x, indices: Some(&at), y: store })
             .expect("runs");
     });
     let mut y = memory(bench, DType::F16, LEN);
-    each(bench, "unpool Scatter, of the large tensor", LEN, 3, || {
+    bench_elements(bench, "unpool Scatter, of the large tensor", LEN, 3, || {
         let store = Store::site(Slot(2), Slot(3), &table, &mut y);
         cpu.launch(Launch::Unpool { p, way: GatherScatter::Scatter, x: &dy, indices: Some(&at), y: store })
             .expect("runs");
@@ -220,11 +226,11 @@ fn losses(bench: &Bench<'_>) {
     let (mut out, mut y) = (memory(bench, DType::F32, ROWS + 2), memory(bench, DType::F16, ROWS * 11));
     let scored = CrossEntropyArgs { logits: &logits, labels: &labels, weights: Some(&weights) };
     let other = ("plain loops", || baselines::cross_entropy(ROWS, 11));
-    beside(bench, "cross_entropy, 11 classes", [ROWS * 11, 2], other, || {
+    bench_elements_against(bench, "cross_entropy, 11 classes", [ROWS * 11, 2], other, || {
         cpu.launch(Launch::CrossEntropy { p, x: scored, out: &mut out }).expect("runs")
     });
     let other = ("plain loops", || baselines::cross_entropy_vjp(ROWS, 11));
-    beside(bench, "cross_entropy_vjp, 11 classes", [ROWS * 11, 4], other, || {
+    bench_elements_against(bench, "cross_entropy_vjp, 11 classes", [ROWS * 11, 4], other, || {
         cpu.launch(Launch::CrossEntropyVjp {
             p,
             x: scored,
@@ -236,14 +242,14 @@ fn losses(bench: &Bench<'_>) {
     });
 }
 
-fn rest(bench: &Bench<'_>) {
+fn bench_reduce_copy_update(bench: &Bench<'_>) {
     let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
     let x = bench.filled(DType::F16, LEN);
     for inner in [11u32, 16, 64] {
         let rows = LEN / inner as usize;
         let p = Reduce::new(ReduceOp::Sum, 1, u32::try_from(rows).expect("small"), inner).expect("valid");
         let mut y = memory(bench, DType::F32, inner as usize);
-        each(bench, &format!("reduce to {inner}"), LEN, 2, || {
+        bench_elements(bench, &format!("reduce to {inner}"), LEN, 2, || {
             cpu.launch(Launch::Reduce { p, x: &x, y: Store::param(Slot(2), Slot(3), false, &table, &mut y) })
                 .expect("runs");
         });
@@ -253,7 +259,7 @@ fn rest(bench: &Bench<'_>) {
     // Half of the channels of something wider, as where tensors are concatenated.
     let dims = [Dim { len: rows / 2, x: 64, y: 128 }, Dim { len: half, x: 1, y: 1 }];
     let p = Strided::new(&dims, 0, 64).expect("valid");
-    each(bench, "copy of channels", LEN / 2, 4, || {
+    bench_elements(bench, "copy of channels", LEN / 2, 4, || {
         cpu.launch(Launch::Copy { p: p.clone(), x: &x, y: Store::site(Slot(2), Slot(3), &table, &mut y) })
             .expect("runs");
     });
@@ -268,7 +274,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false };
     let p = Optimizer::new(rule, Hyperparameter(0)).and_then(|p| p.decay(5e-4)).expect("valid");
     let base = ("a plain loop", || baselines::sgd(COUNT));
-    beside(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
+    bench_elements_against(bench, "optimize, SGD with momentum", [COUNT, 22], base, || {
         let param = Param {
             len: COUNT as u32,
             master: &mut master,
@@ -290,7 +296,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     let rule = Rule::Adam { beta: [0.9, 0.999], eps: 1e-8, correction: [Hyperparameter(0); 2], decoupled: false };
     let p = Optimizer::new(rule, Hyperparameter(0)).expect("valid");
     let base = ("a plain loop", || baselines::adam(COUNT));
-    beside(bench, "optimize, Adam", [COUNT, 30], base, || {
+    bench_elements_against(bench, "optimize, Adam", [COUNT, 30], base, || {
         let state = [Some(&mut state), Some(&mut other)];
         let param = Param { len: COUNT as u32, master: &mut master, grad: &grad, state, half: Some(&mut half) };
         cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })

@@ -1,6 +1,6 @@
 //! What the machine could do at most.
 
-use crate::measure::best;
+use crate::measure::best_time;
 use gradscale_cpu::Isa;
 use pulp::{Simd, WithSimd};
 use std::{hint::black_box, thread};
@@ -10,8 +10,8 @@ pub fn peak(isa: Isa) -> f64 {
     // Short: nobody interrupts all of them.
     const STEPS: usize = 20_000;
     let mut lanes = 0;
-    let one = best(|| lanes = chains(isa, black_box(STEPS)));
-    (STEPS * CHAINS * lanes) as f64 / one.as_secs_f64() / 1e9
+    let duration = best_time(|| lanes = chains(isa, black_box(STEPS)));
+    (STEPS * CHAIN_COUNT * lanes) as f64 / duration.as_secs_f64() / 1e9
 }
 
 /// Runs with the vectors of an instruction set; their lanes.
@@ -32,7 +32,7 @@ fn chains(isa: Isa, steps: usize) -> usize {
 }
 
 /// Independent sums, enough to hide the latency of one.
-const CHAINS: usize = 12;
+const CHAIN_COUNT: usize = 12;
 
 /// Sums of products; a product and a sum where an instruction set has no fused multiply-add.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ impl WithSimd for Chains {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> usize {
-        let mut sums = [simd.splat_f32s(black_box(1.0)); CHAINS];
+        let mut sums = [simd.splat_f32s(black_box(1.0)); CHAIN_COUNT];
         let factor = simd.splat_f32s(black_box(0.5));
         for _ in 0..self.steps {
             for sum in &mut sums {
@@ -63,14 +63,14 @@ impl WithSimd for Chains {
 }
 
 /// Bytes that [`copier`] reads and writes.
-pub const COPIED: f64 = 2.0 * LEN as f64;
-const LEN: usize = 64 << 20;
+pub const COPIED_BYTES: f64 = 2.0 * COPY_LEN as f64;
+const COPY_LEN: usize = 64 << 20;
 
 /// A copy far larger than the caches.
 pub fn copier(threads: usize) -> impl FnMut() {
-    let (from, mut to) = (vec![1u8; LEN], vec![0u8; LEN]);
+    let (from, mut to) = (vec![1u8; COPY_LEN], vec![0u8; COPY_LEN]);
     move || {
-        let part = LEN.div_ceil(threads);
+        let part = COPY_LEN.div_ceil(threads);
         thread::scope(|scope| {
             for (from, to) in from.chunks(part).zip(to.chunks_mut(part)) {
                 scope.spawn(|| to.copy_from_slice(black_box(from)));

@@ -16,7 +16,7 @@ use super::{ConvParams, direct::WEIGHT_BLOCK_L1};
 use crate::{
     Cpu, Memory,
     arch::{KSegment, LANES, MicroKernelArgs},
-    elementwise::load,
+    elementwise::load_f32,
     epilogue::{Epilogue, OutputSlice, output_slice, report_stats},
     gemm::Packed,
     stats_accumulator::StatsAccumulator,
@@ -168,7 +168,7 @@ impl<'a> BatchedConv<'a> {
             for (i, image) in item.images.clone().enumerate() {
                 let from = (image * rows + row) * pixels * channels;
                 for (q, to) in self.operand.pixel_offsets(row, count, i).enumerate() {
-                    load(self.cpu.isa(), a, from + q * channels, &mut out[to..to + channels]);
+                    load_f32(self.cpu.isa(), a, from + q * channels, &mut out[to..to + channels]);
                 }
             }
         }

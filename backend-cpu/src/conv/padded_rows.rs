@@ -1,6 +1,6 @@
 //! Rows of a tensor as f32 lines.
 
-use crate::{Cpu, Memory, arch::LANES, elementwise::load, workspace::Workspace};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load_f32, workspace::Workspace};
 
 /// A tensor `[rows, pixels, channels]`, some channels of which become lines.
 #[derive(Clone, Copy)]
@@ -51,10 +51,10 @@ impl PaddedRows<'_> {
         after.fill(0.0);
         let start = row * self.pixels * self.channels;
         if self.pixel_stride == self.channels {
-            load(cpu.isa(), self.data, start, line);
+            load_f32(cpu.isa(), self.data, start, line);
         } else if self.pixel_stride != 0 {
             for (pixel, out) in line.chunks_exact_mut(self.pixel_stride).enumerate() {
-                load(
+                load_f32(
                     cpu.isa(),
                     self.data,
                     start + pixel * self.channels + self.first_channel,

@@ -32,7 +32,7 @@ impl Matrix<'_> {
     pub fn copy_row(&self, isa: Isa, row: usize, from: usize, out: &mut [f32]) {
         let first = self.start + row * self.strides[0] + from * self.strides[1];
         if self.strides[1] == 1 {
-            crate::elementwise::load(isa, self.data, first, out);
+            crate::elementwise::load_f32(isa, self.data, first, out);
         } else {
             for (i, out) in out.iter_mut().enumerate() {
                 *out = self.data.get(first + i * self.strides[1]);

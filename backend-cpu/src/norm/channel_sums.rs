@@ -1,14 +1,14 @@
 //! Sums by channel: over all pixels, or over those of one image, where groups of channels are then added up. Sums are
 //! f64, over parts whose size depends on the shape alone.
 
-use super::shape::Shape;
-use crate::{Cpu, broadcast::Pattern, epilogue::BLOCK_ELEMENTS, threading::Cost};
+use super::shape::NormShape;
+use crate::{Cpu, broadcast::BroadcastBuffer, epilogue::BLOCK_ELEMENTS, threading::Cost};
 
 /// Pixels of a part.
-const PART: usize = 1 << 14;
+const CHUNK_PIXELS: usize = 1 << 14;
 
 /// Sums of some quantities.
-pub struct Sums<const N: usize> {
+pub struct ChannelSums<const N: usize> {
     /// Of each channel, over everything.
     pub channels: [Vec<f64>; N],
     /// Of each group, with a factor for each channel.
@@ -16,11 +16,11 @@ pub struct Sums<const N: usize> {
 }
 
 /// What adds the terms of N sums.
-pub trait Add<const N: usize>: Fn(usize, usize, [&mut [f32]; N]) + Sync {}
+pub trait AddTerms<const N: usize>: Fn(usize, usize, [&mut [f32]; N]) + Sync {}
 
-impl<const N: usize, F: Fn(usize, usize, [&mut [f32]; N]) + Sync> Add<N> for F {}
+impl<const N: usize, F: Fn(usize, usize, [&mut [f32]; N]) + Sync> AddTerms<N> for F {}
 
-impl<const N: usize> Sums<N> {
+impl<const N: usize> ChannelSums<N> {
     fn new(channels: usize) -> Self {
         Self { channels: [(); N].map(|()| vec![0.0; channels]), groups: [const { Vec::new() }; N] }
     }
@@ -35,67 +35,72 @@ impl<const N: usize> Sums<N> {
 impl Cpu {
     /// Sums some quantities. `add` adds to sums that stand side by side, as in a pattern, what so many elements from one on,
     /// whole pixels, have of them.
-    pub(super) fn sums<const N: usize>(&self, shape: Shape, factors: &[f32], add: impl Add<N>) -> Sums<N> {
+    pub(super) fn channel_sums<const N: usize>(
+        &self, shape: NormShape, factors: &[f32], add: impl AddTerms<N>,
+    ) -> ChannelSums<N> {
         // What is summed by itself, and how much of that makes a part.
-        let stretch = if shape.groups.is_some() { shape.image } else { PART }.max(1);
-        let (count, together) = (shape.pixels.div_ceil(stretch), (PART / stretch).max(1));
-        let all = |part: usize| part * together..count.min((part + 1) * together);
-        let pixels = |i: usize| i * stretch..shape.pixels.min((i + 1) * stretch);
-        let parts = self.par_map(Cost::elements(shape.pixels * shape.channels), count.div_ceil(together), |part| {
-            self.part(shape, factors, all(part).map(pixels), &add)
-        });
-        let mut all = Sums::new(shape.channels);
-        for part in parts {
+        let segment_pixels = if shape.groups.is_some() { shape.image } else { CHUNK_PIXELS }.max(1);
+        let (count, segments_per_chunk) =
+            (shape.pixels.div_ceil(segment_pixels), (CHUNK_PIXELS / segment_pixels).max(1));
+        let chunk_segments = |chunk: usize| chunk * segments_per_chunk..count.min((chunk + 1) * segments_per_chunk);
+        let pixels = |i: usize| i * segment_pixels..shape.pixels.min((i + 1) * segment_pixels);
+        let chunks =
+            self.par_map(Cost::elements(shape.pixels * shape.channels), count.div_ceil(segments_per_chunk), |chunk| {
+                self.sum_segments(shape, factors, chunk_segments(chunk).map(pixels), &add)
+            });
+        let mut totals = ChannelSums::new(shape.channels);
+        for chunk in chunks {
             for q in 0..N {
-                add_up(&mut all.channels[q], &part.channels[q]);
-                all.groups[q].extend(&part.groups[q]);
+                add_to(&mut totals.channels[q], &chunk.channels[q]);
+                totals.groups[q].extend(&chunk.groups[q]);
             }
         }
         if shape.groups.is_none() {
             let weighted = |sums: &Vec<f64>| sums.iter().zip(factors).map(|(sum, &f)| sum * f64::from(f)).collect();
-            all.groups = all.channels.each_ref().map(weighted);
+            totals.groups = totals.channels.each_ref().map(weighted);
         }
-        all
+        totals
     }
 
     /// Sums some stretches of pixels, one after the other.
-    fn part<const N: usize>(
-        &self, shape: Shape, factors: &[f32], stretches: impl Iterator<Item = core::ops::Range<usize>>,
-        add: &impl Add<N>,
-    ) -> Sums<N> {
+    fn sum_segments<const N: usize>(
+        &self, shape: NormShape, factors: &[f32], segments: impl Iterator<Item = core::ops::Range<usize>>,
+        add: &impl AddTerms<N>,
+    ) -> ChannelSums<N> {
         let channels = shape.channels;
         // Whole pixels at a time; at least one, however wide.
         let block = (BLOCK_ELEMENTS / channels.max(1)).max(1);
         // Sums of few in f32, then f64.
-        let wide = Pattern::new(factors).len();
-        let mut few = [(); N].map(|()| self.workspace(wide));
-        let (mut all, mut here) = (Sums::new(channels), Sums::<N>::new(channels));
-        for pixels in stretches {
-            here.channels.iter_mut().for_each(|sums| sums.fill(0.0));
+        let buffer_len = BroadcastBuffer::new(factors).len();
+        let mut partial_f32 = [(); N].map(|()| self.workspace(buffer_len));
+        let (mut totals, mut segment_sums) = (ChannelSums::new(channels), ChannelSums::<N>::new(channels));
+        for pixels in segments {
+            segment_sums.channels.iter_mut().for_each(|sums| sums.fill(0.0));
             for start in pixels.clone().step_by(block) {
                 let len = block.min(pixels.end - start) * channels;
-                let mut few = few.each_mut().map(|few| &mut few[..wide.min(len).max(1)]);
-                few.iter_mut().for_each(|few| few.fill(0.0));
-                add(start * channels, len, few.each_mut().map(|few| &mut **few));
-                for (sums, few) in here.channels.iter_mut().zip(&few) {
-                    for pixel in few.chunks_exact(channels.max(1)) {
+                let mut partial_f32 =
+                    partial_f32.each_mut().map(|partial_f32| &mut partial_f32[..buffer_len.min(len).max(1)]);
+                partial_f32.iter_mut().for_each(|partial_f32| partial_f32.fill(0.0));
+                add(start * channels, len, partial_f32.each_mut().map(|partial_f32| &mut **partial_f32));
+                for (sums, partial_f32) in segment_sums.channels.iter_mut().zip(&partial_f32) {
+                    for pixel in partial_f32.chunks_exact(channels.max(1)) {
                         sums.iter_mut().zip(pixel).for_each(|(sum, &v)| *sum += f64::from(v));
                     }
                 }
             }
             for q in 0..N {
-                add_up(&mut all.channels[q], &here.channels[q]);
+                add_to(&mut totals.channels[q], &segment_sums.channels[q]);
                 let width = shape.groups.map_or(0, |groups| channels / groups);
                 if width != 0 {
-                    let groups = here.channels[q].chunks(width).zip(factors.chunks(width));
-                    all.groups[q].extend(groups.map(|(sums, factors)| self.isa().weighted_sum(sums, factors)));
+                    let groups = segment_sums.channels[q].chunks(width).zip(factors.chunks(width));
+                    totals.groups[q].extend(groups.map(|(sums, factors)| self.isa().weighted_sum(sums, factors)));
                 }
             }
         }
-        all
+        totals
     }
 }
 
-fn add_up(totals: &mut [f64], sums: &[f64]) {
+fn add_to(totals: &mut [f64], sums: &[f64]) {
     totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
 }

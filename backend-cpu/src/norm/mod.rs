@@ -10,21 +10,21 @@ use gradscale_core::{
     backend::{NormSaved, Store},
     ops::Norm,
 };
-use operands::{Operands, either};
-use rows::Rows;
-use shape::{Numbers, Shape};
+use operands::{Operands, with_operands};
+use rows::RowNorm;
+use shape::{ChannelParams, NormShape};
 
 impl Cpu {
     pub(crate) fn run_norm(
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
     ) {
-        let (isa, shape, groups, n) = (self.isa(), Shape::of(p), p.groups() as usize, f64::from(p.size()));
+        let (isa, shape, groups, n) = (self.isa(), NormShape::new(p), p.groups() as usize, f64::from(p.size()));
         let ones = vec![1.0; shape.channels];
         let saved = &mut saved.f32_mut()[..2 * groups];
         let scale = affine.map_or(&ones[..], |[scale, _]| &scale.f32()[..shape.channels]);
         let zeros = vec![0.0; shape.channels];
         let shift = affine.map_or(&zeros[..], |[_, shift]| &shift.f32()[..shape.channels]);
-        if let Some(rows) = Rows::of(p) {
+        if let Some(rows) = RowNorm::from_norm(p) {
             return self.norm_rows(rows, x, [scale, shift], saved, y);
         }
         if !p.is_given() {
@@ -32,27 +32,27 @@ impl Cpu {
             means.fill(0.0);
             if p.is_centered() {
                 let sums = |start: usize, len: usize, [sums]: [&mut [f32]; 1]| {
-                    either!(Operands::new(self, [x], start, len), x => isa.add_by_channel(x[0], sums));
+                    with_operands!(Operands::new(self, [x], start, len), x => isa.add_by_channel(x[0], sums));
                 };
-                self.sums(shape, &ones, sums).means(0, n, means);
+                self.channel_sums(shape, &ones, sums).means(0, n, means);
             }
-            let means = Numbers::new(shape, [means]);
+            let means = ChannelParams::new(shape, [means]);
             let distances = |start: usize, len: usize, [sums]: [&mut [f32]; 1]| {
-                either!(Operands::new(self, [x], start, len), x => {
-                    means.each(start, len, |range, [means]| isa.add_squared_distances(&x[0][range], means, sums));
+                with_operands!(Operands::new(self, [x], start, len), x => {
+                    means.for_each_range(start, len, |range, [means]| isa.add_squared_distances(&x[0][range], means, sums));
                 });
             };
-            self.sums(shape, &ones, distances).means(0, n, variances);
+            self.channel_sums(shape, &ones, distances).means(0, n, variances);
         }
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
-        let means = shape.channels(|group, _| means[group]);
-        let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
-        let shifts = shape.channels(|_, channel| shift[channel]);
-        let numbers = Numbers::new(shape.apart(), [&means, &factors, &shifts]);
+        let means = shape.map_channels(|group, _| means[group]);
+        let factors = shape.map_channels(|group, channel| inverses[group] * scale[channel]);
+        let shifts = shape.map_channels(|_, channel| shift[channel]);
+        let channel_params = ChannelParams::new(shape.per_channel(), [&means, &factors, &shifts]);
         self.store_map(y, shape.len(), |start, [out]| {
-            either!(Operands::new(self, [x], start, out.len()), x => {
-                numbers.each(start, out.len(), |range, numbers| {
-                    isa.normalise(&x[0][range.clone()], numbers, &mut out[range]);
+            with_operands!(Operands::new(self, [x], start, out.len()), x => {
+                channel_params.for_each_range(start, out.len(), |range, channel_params| {
+                    isa.normalise(&x[0][range.clone()], channel_params, &mut out[range]);
                 });
             });
         });
@@ -63,7 +63,7 @@ impl Cpu {
     ) {
         let channels = p.x()[3] as usize;
         let scale = x.weight.map_or(vec![1.0; channels], |scale| scale.f32()[..channels].to_vec());
-        let sums = match Rows::of(p) {
+        let sums = match RowNorm::from_norm(p) {
             Some(rows) => self.norm_rows_vjp(rows, x, dy, dx, &scale),
             None => self.norm_images_vjp(p, x, dy, dx, &scale),
         };
@@ -81,20 +81,20 @@ impl Cpu {
     fn norm_images_vjp(
         &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
     ) -> [Vec<f64>; 2] {
-        let (isa, shape, groups, n) = (self.isa(), Shape::of(p), p.groups() as usize, f64::from(p.size()));
+        let (isa, shape, groups, n) = (self.isa(), NormShape::new(p), p.groups() as usize, f64::from(p.size()));
         let saved = &x.saved.f32()[..2 * groups];
         let (means, inverses) = (&saved[..groups], inverses(&saved[groups..], p.eps()));
-        let numbers = Numbers::new(shape, [means, &inverses]);
+        let channel_params = ChannelParams::new(shape, [means, &inverses]);
         // Σ dy and Σ dy · x̂.
         let gradients = |start: usize, len: usize, [plain, weighted]: [&mut [f32]; 2]| {
-            either!(Operands::new(self, [x.x, dy], start, len), operands => {
-                numbers.each(start, len, |range, numbers| {
+            with_operands!(Operands::new(self, [x.x, dy], start, len), operands => {
+                channel_params.for_each_range(start, len, |range, channel_params| {
                     let operands = operands.map(|operand| &operand[range.clone()]);
-                    isa.add_gradients(operands, numbers, [&mut *plain, &mut *weighted]);
+                    isa.add_gradients(operands, channel_params, [&mut *plain, &mut *weighted]);
                 });
             });
         };
-        let sums = self.sums(shape, scale, gradients);
+        let sums = self.channel_sums(shape, scale, gradients);
         let (mut plain, mut weighted) = (vec![0f32; groups], vec![0f32; groups]);
         if !p.is_given() {
             if p.is_centered() {
@@ -103,16 +103,16 @@ impl Cpu {
             sums.means(1, n, &mut weighted);
         }
         // (dy · scale − plain − x̂ · weighted) · inverse, with one factor for each term.
-        let means = shape.channels(|group, _| means[group]);
-        let factors = shape.channels(|group, channel| inverses[group] * scale[channel]);
-        let plain = shape.channels(|group, _| inverses[group] * plain[group]);
-        let weighted = shape.channels(|group, _| inverses[group] * inverses[group] * weighted[group]);
-        let numbers = Numbers::new(shape.apart(), [&means, &factors, &plain, &weighted]);
+        let means = shape.map_channels(|group, _| means[group]);
+        let factors = shape.map_channels(|group, channel| inverses[group] * scale[channel]);
+        let plain = shape.map_channels(|group, _| inverses[group] * plain[group]);
+        let weighted = shape.map_channels(|group, _| inverses[group] * inverses[group] * weighted[group]);
+        let channel_params = ChannelParams::new(shape.per_channel(), [&means, &factors, &plain, &weighted]);
         self.store_map(dx, shape.len(), |start, [out]| {
-            either!(Operands::new(self, [x.x, dy], start, out.len()), operands => {
-                numbers.each(start, out.len(), |range, numbers| {
+            with_operands!(Operands::new(self, [x.x, dy], start, out.len()), operands => {
+                channel_params.for_each_range(start, out.len(), |range, channel_params| {
                     let operands = operands.map(|operand| &operand[range.clone()]);
-                    isa.normalise_vjp(operands, numbers, &mut out[range]);
+                    isa.normalise_vjp(operands, channel_params, &mut out[range]);
                 });
             });
         });

@@ -1,6 +1,6 @@
 //! What is normalised, as kernels take it.
 
-use crate::{Cpu, Memory, elementwise::load, workspace::Workspace};
+use crate::{Cpu, Memory, elementwise::load_f32, workspace::Workspace};
 use half::f16;
 
 /// Elements of some operands, all of one type.
@@ -25,14 +25,14 @@ impl<'a, const N: usize> Operands<'a, N> {
         }
         Self::Floats(operands.map(|operand| {
             let mut block = cpu.workspace(len);
-            load(cpu.isa(), operand, start, &mut block);
+            load_f32(cpu.isa(), operand, start, &mut block);
             block
         }))
     }
 }
 
 /// Does the same with either type of operands.
-macro_rules! either {
+macro_rules! with_operands {
     ($operands:expr, $x:ident => $work:expr) => {
         match $operands {
             $crate::norm::operands::Operands::Halves($x) => $work,
@@ -44,4 +44,4 @@ macro_rules! either {
     };
 }
 
-pub(super) use either;
+pub(super) use with_operands;

@@ -1,4 +1,4 @@
-//! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::broadcast::Pattern`], from
+//! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::broadcast::BroadcastBuffer`], from
 //! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
 
 use super::{kernels, lane_kernels};

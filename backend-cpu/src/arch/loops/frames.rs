@@ -9,11 +9,11 @@ kernels! {
         let three = before.iter().zip(&before[1..]).zip(&before[2..]);
         for (((after, ((&far, &near), &same)), &jump), &log_prob) in after.iter_mut().zip(three).zip(jump).zip(log_prob) {
             let far = far + jump;
-            let most = if near > same { near } else { same };
-            let most = if far > most { far } else { most };
-            let sum = math::exp(same - most) + math::exp(near - most) + math::exp(far - most);
-            let all = most + if sum <= f32::MAX { math::ln(sum) } else { sum } + log_prob;
-            *after = if all < never { never } else { all };
+            let max = if near > same { near } else { same };
+            let max = if far > max { far } else { max };
+            let sum = math::exp(same - max) + math::exp(near - max) + math::exp(far - max);
+            let total = max + if sum <= f32::MAX { math::ln(sum) } else { sum } + log_prob;
+            *after = if total < never { never } else { total };
         }
     }
 }
