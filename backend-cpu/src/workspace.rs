@@ -1,4 +1,5 @@
-//! Memory for the time of an operator: counted, at the start of a cache line, and used again.
+//! Workspaces: f32 memory for the duration of an operator, counted, aligned to a cache line, and cached between
+//! operators.
 
 use crate::{Cpu, threading::ThreadPool};
 use std::sync::{
@@ -6,42 +7,43 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Bytes of a cache line, and of a vector of 16 lanes.
+/// Bytes of a cache line, which is also one vector of 16 f32 lanes.
 pub const CACHE_LINE_BYTES: usize = 64;
-/// Elements that all threads keep together, each an equal share, and the least share of one.
+/// Elements that all free lists cache together (32 MiB of f32), in equal shares.
 const MAX_CACHED_ELEMENTS: usize = 1 << 23;
+/// Elements that a free list may cache, however many threads there are: 1 MiB of f32, the packed block of a large GEMM.
 const MIN_CACHE_PER_THREAD_ELEMENTS: usize = 1 << 18;
-/// Lengths are multiples of this, so that pieces of similar length take each other's place.
+/// Elements to which lengths are rounded up, so that buffers of similar length can replace each other.
 const LENGTH_GRANULARITY: usize = 1024;
 
-/// Scratch memory in use, the most that was, and pieces that wait for their next use.
+/// Bytes in use, their peak, and cached buffers.
 #[derive(Debug)]
 pub struct WorkspacePool {
     in_use: AtomicU64,
     peak: AtomicU64,
-    /// Each helper has its own, so that none waits for another; the last are those of whoever asks for work.
+    /// One list for each worker, so that workers never wait for each other. The last one serves all other threads.
     free: Vec<Mutex<FreeList>>,
 }
 
-/// Pieces that wait, and elements of all of them.
+/// Cached buffers and the sum of their lengths in elements.
 #[derive(Debug, Default)]
 struct FreeList {
     buffers: Vec<Vec<f32>>,
     len: usize,
 }
 
-/// f32 scratch memory.
+/// An f32 workspace; its buffer returns to the pool when dropped.
 pub struct Workspace<'a> {
     data: Vec<f32>,
     from: usize,
     len: usize,
     pool: &'a WorkspacePool,
-    /// Whose it was, and will be again.
+    /// Index of the free list that the buffer returns to.
     owner: usize,
 }
 
 impl WorkspacePool {
-    /// For so many helpers and all others.
+    /// Creates free lists for `workers` workers and one for all other threads.
     pub fn new(workers: usize) -> Self {
         Self {
             in_use: AtomicU64::new(0),
@@ -50,12 +52,12 @@ impl WorkspacePool {
         }
     }
 
-    /// The most that was in use since the last call.
+    /// Returns the peak of bytes in use since the last call, and resets it.
     pub fn peak(&self) -> u64 {
         self.peak.swap(0, Relaxed)
     }
 
-    /// Memory for a helper, or for another thread.
+    /// Returns memory of unspecified content for a worker, or for another thread.
     fn acquire(&self, len: usize, worker: Option<usize>) -> Workspace<'_> {
         let bytes = 4 * len as u64;
         let in_use = self.in_use.fetch_add(bytes, Relaxed) + bytes;
@@ -74,7 +76,7 @@ impl WorkspacePool {
 }
 
 impl FreeList {
-    /// The smallest piece that is large enough.
+    /// Removes the smallest buffer that is large enough.
     fn take(&mut self, padded_len: usize) -> Option<Vec<f32>> {
         let fits = self.buffers.iter().enumerate().filter(|(_, data)| data.len() >= padded_len);
         let buffer = self.buffers.swap_remove(fits.min_by_key(|(_, data)| data.len())?.0);
@@ -82,7 +84,7 @@ impl FreeList {
         Some(buffer)
     }
 
-    /// Keeps a piece, if there is room for it.
+    /// Caches a buffer unless that exceeds the capacity.
     fn put(&mut self, buffer: Vec<f32>, capacity: usize) {
         if self.len + buffer.len() <= capacity {
             self.len += buffer.len();
@@ -114,12 +116,12 @@ impl core::ops::DerefMut for Workspace<'_> {
 }
 
 impl Cpu {
-    /// So many numbers, whatever they are.
+    /// Returns a workspace of `len` elements of unspecified content.
     pub(crate) fn workspace(&self, len: usize) -> Workspace<'_> {
         self.workspace_pool().acquire(len, ThreadPool::worker_index())
     }
 
-    /// So many zeros.
+    /// Returns a workspace of `len` zeros.
     pub(crate) fn zeroed_workspace(&self, len: usize) -> Workspace<'_> {
         let mut workspace = self.workspace(len);
         workspace.fill(0.0);

@@ -1,16 +1,49 @@
-//! Small images of many channels: several side by side, all of which meet some weights before any meets the next.
+//! Forward and data pass for batches of small images with many channels.
 //!
-//! Weights of many channels fit no cache that is near, and a row of a few pixels is soon done with them: row by row, a
-//! processor waits for weights. Here all pixels of a piece of the work meet a block of weights, and those at one place of
-//! several images are neighbours in memory, so that tiles are high. What a tap finds outside of an image is left out.
+//! In pseudo-code:
 //!
 //! ```text
-//! operand   [row, place, image, channel]
-//! sums      [row, place, image, channel of the result]
+//! for each work item: some images, or some rows of one image              in parallel
+//!     convert the operand of the item to f32     [row, position, image, channel]
+//!     for each column block of the weights       as wide as a register tile
+//!         for each tap (i, j)
+//!             for each block of channels          its weights fit L1
+//!                 for each row of the result that tap i reaches
+//!                     sums[row, positions of j, all images] += operand[…] · weights
+//!     add the bias, then scale, observe, round and store
 //! ```
 //!
-//! With a stride a tap meets every so many-th pixel of x. Pixels of x with one remainder have places side by side, so that
-//! a tap's are evenly spaced in memory.
+//! The row-by-row code of `direct` has the loops in another order, for these reasons:
+//!
+//! 1. Row by row, each row of the result reads all weights. That is fine as long as they stay in L2. With 512 input and
+//!    512 output channels a 3 × 3 kernel has 2.4 million weights, 9 MiB of f32. A row of 7 pixels is done with them
+//!    after 7 multiply-accumulates each, so the processor waits for memory. Here all pixels of the item use a block of
+//!    weights before the next block is loaded.
+//!
+//! 2. A tile should be as high as registers allow, 6 to 24 rows, and a row of the image has fewer pixels. So the same
+//!    position of several images is contiguous: the rows of a tile are first the images, then the pixels of a row. For
+//!    example, 4 images of 7 pixels are 28 rows.
+//!
+//! 3. A tap outside of the image contributes nothing, and there is no padding to read it from. So each kernel column
+//!    has its own first position and count. Weights that are not finite show the difference: ∞ · 0 of a padded row is
+//!    NaN, and a skipped tap adds nothing. The choice between both paths therefore depends on the shape alone, never on
+//!    the number of threads.
+//!
+//! 4. With a stride, the pixels that one tap reads are `stride` apart, so they would not be evenly spaced together with
+//!    images. The pixels of a row of x are permuted by stride phase: first all with remainder 0, then all with
+//!    remainder 1. Then the pixels of a tap are neighbours.
+//!
+//! 5. Two pixels are channels + 16 elements apart. Without the gap, the same channel of many pixels would share few
+//!    sets of L1, because channels are often a power of two.
+//!
+//! 6. The sums of an item are f32 in a workspace and are added to in every innermost loop. Operand and sums of an item
+//!    together are at most [`MAX_TILE_ELEMENTS`], a MiB of f32.
+//!
+//! 7. Work items are small enough for all threads to have some, but each loads all weights once. [`rows_per_item`]
+//!    minimises the time of the slowest thread, with the load counted as [`WEIGHT_LOAD_COST_PIXELS`] pixels.
+//!
+//! 8. Each row of a result has its own row of statistics, merged in order, so that rounded sums do not depend on the
+//!    items.
 
 use super::{ConvParams, direct::WEIGHT_BLOCK_L1};
 use crate::{
@@ -25,46 +58,46 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Pass};
 
-/// Fewest weights: as many as half of a second cache of a megabyte. Fewer stay near from row to row.
+/// Minimum weights for this path: 512 KiB of f32, half an L2 of a MiB. Fewer stay in L2 from row to row.
 const MIN_WEIGHTS: usize = 131_072;
-/// Fewest channels of the operand, which are the steps of a tile.
+/// Minimum input channels for this path, because the steps of a tile are the channels of one tap.
 const MIN_IN_CHANNELS: usize = 4 * LANES;
-/// Most elements of operand and sums that are worked on together.
+/// Maximum elements of operand and sums of a work item: a MiB of f32.
 const MAX_TILE_ELEMENTS: usize = 262_144;
-/// Pixels of results that take as long as it takes to bring all weights near, which each piece does.
+/// Cost of loading all weights, which each work item does, in pixels of results.
 const WEIGHT_LOAD_COST_PIXELS: usize = 16;
 
-/// How results follow from an operand where images are small.
+/// A pass over a batch of small images.
 pub struct BatchedConv<'a> {
     cpu: &'a Cpu,
     operand: FeatureMapLayout,
     result: FeatureMapLayout,
-    /// What each kernel row joins; what each kernel column does, in the order of the weights.
+    /// Rows that each kernel row connects; pixels that each kernel column connects, in the order of the packed weights.
     rows: Vec<Vec<KernelTap>>,
     columns: Vec<KernelTap>,
-    /// Rows of results in a piece: those of some images, or an even part of one image's.
+    /// Rows of results of a work item: all rows of some images, or an equal part of the rows of one.
     rows_per_item: usize,
 }
 
-/// The images of an operand or of a result.
+/// Layout of a batch of feature maps, [row, position, image, channel]. Positions are pixels permuted by stride phase.
 struct FeatureMapLayout {
     rows: usize,
     pixels: usize,
     channels: usize,
     /// Elements from one pixel to the next.
     pixel_stride: usize,
-    /// Where each pixel of a row lies.
+    /// Position of each pixel of a row.
     positions: Vec<usize>,
 }
 
-/// Rows, or so many places from the first on, that a tap joins.
+/// First row or position of operand and result that a tap connects, and their count.
 struct KernelTap {
     operand: usize,
     result: usize,
     count: usize,
 }
 
-/// Images, and the rows of their results, that are worked on together.
+/// Images and rows of their results that one task computes.
 struct WorkItem {
     images: Range<usize>,
     rows: Range<usize>,
@@ -79,19 +112,20 @@ impl FeatureMapLayout {
         Self { rows, pixels, channels, pixel_stride: channels, positions }
     }
 
-    /// Where the first of so many images has its pixel of this row and place.
+    /// Returns the offset of a row and position of the first of `images` images.
     const fn offset_of(&self, row: usize, position: usize, images: usize) -> usize {
         (row * self.pixels + position) * images * self.pixel_stride
     }
 
-    /// Where the pixels of a row lie of one of so many images.
+    /// Returns the offsets of the pixels of a row of one image.
     fn pixel_offsets(&self, row: usize, images: usize, image: usize) -> impl Iterator<Item = usize> {
         self.positions.iter().map(move |&position| self.offset_of(row, position, images) + image * self.pixel_stride)
     }
 }
 
 impl<'a> BatchedConv<'a> {
-    /// Where it is worth it, which is a matter of the shape alone: weights that are not finite show what is left out.
+    /// Plans the pass; `None` if this path is not worthwhile. That depends on the shape alone, because weights that are
+    /// not finite make a difference (reason 3 above).
     pub fn new(cpu: &'a Cpu, params: &ConvParams, pass: Pass) -> Option<Self> {
         let depth = match pass {
             Pass::Forward => params.in_channels,
@@ -125,7 +159,7 @@ impl<'a> BatchedConv<'a> {
             columns.reverse();
         }
         let [mut operand, result] = if forward { [x, y] } else { [y, x] };
-        // Else the same channel of many pixels would meet in few sets of the first cache.
+        // Reason 5 above.
         operand.pixel_stride += LANES;
         let rows_per_item = rows_per_item(
             params.x[0],
@@ -137,6 +171,7 @@ impl<'a> BatchedConv<'a> {
         Some(Self { cpu, operand, result, rows, columns, rows_per_item })
     }
 
+    /// Computes and stores the pass.
     pub fn compute(
         &self, params: &ConvParams, a: &Memory, weights: &Packed<'_>, bias: Option<&[f32]>, y: Store<'_, Cpu>,
     ) {
@@ -159,7 +194,7 @@ impl<'a> BatchedConv<'a> {
         report_stats(&epilogue, seen.iter().flatten(), |row| table.merge(to, row));
     }
 
-    /// The operand of a piece as f32; rows that nothing meets are left as they are.
+    /// Converts the operand of a work item to f32. Rows that it does not use stay unspecified.
     fn convert_input(&self, a: &Memory, item: &WorkItem) -> Workspace<'a> {
         let FeatureMapLayout { rows, pixels, channels, .. } = self.operand;
         let count = item.images.len();
@@ -175,12 +210,12 @@ impl<'a> BatchedConv<'a> {
         out
     }
 
-    /// Whether results of a piece need this row of the operand.
+    /// Returns whether a work item uses this row of the operand.
     fn is_used(&self, row: usize, item: &WorkItem) -> bool {
         self.rows.iter().flatten().any(|tap| tap.operand == row && item.rows.contains(&tap.result))
     }
 
-    /// The sums of a piece.
+    /// Computes the sums of a work item.
     fn multiply(&self, data: &[f32], weights: &Packed<'_>, item: &WorkItem) -> Workspace<'a> {
         let (count, channels, results) = (item.images.len(), self.operand.channels, self.result.channels);
         let mut sums = self.cpu.zeroed_workspace(self.result.offset_of(item.rows.len(), 0, count));
@@ -214,7 +249,7 @@ impl<'a> BatchedConv<'a> {
         sums
     }
 
-    /// Stores the results of a piece, and tells what was seen of each row.
+    /// Stores the results of a work item and returns the statistics of each row.
     fn store_results(
         &self, sums: &[f32], bias: Option<&[f32]>, epilogue: &Epilogue, mut y: OutputSlice<'_>, item: &WorkItem,
     ) -> Vec<StatsAccumulator> {
@@ -237,7 +272,8 @@ impl<'a> BatchedConv<'a> {
     }
 }
 
-/// Rows of a piece where all pieces take the least time: those of some images, at most `max_columns`, or an even part of one's.
+/// Returns the rows of a work item for which the slowest thread finishes first: the rows of at most `max_images`
+/// images, or an equal part of the rows of one.
 fn rows_per_item(images: usize, rows: usize, pixels: usize, max_images: usize, threads: usize) -> usize {
     let whole = (1..=max_images.min(images)).rev().map(|count| count * rows);
     let parts = (1..rows).rev().filter(|&part| rows.is_multiple_of(part));

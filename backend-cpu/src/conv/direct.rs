@@ -1,4 +1,49 @@
-//! Rows of a result from rows of an operand: the forward and the data pass.
+//! Forward and data pass, row by row, over padded rows.
+//!
+//! In pseudo-code, for the forward pass:
+//!
+//! ```text
+//! for each row p of the result                          in parallel
+//!     for each kernel row i, if input_coord(p, i) exists
+//!         row[i] = zeros, x[input_coord(p, i)] as f32, zeros     found in the cache, or converted
+//!     for each column block of the weights              as wide as a register tile
+//!         for each pixel q and column o
+//!             y[q, o] = Σ over i, j, c of row[i][(q·s + j·d)·C + c] · w[i, j, c][o]
+//!     add the bias, then scale, observe, round and store the row
+//! ```
+//!
+//! The real code differs, for these reasons:
+//!
+//! 1. There is no im2col. That matrix would hold each pixel once for each tap, 49 times for a 7 × 7 kernel. Here the
+//!    microkernel reads A in place: pixel q begins q · stride · channels elements after the first. So a row stride is
+//!    all it needs.
+//!
+//! 2. The sum over (j, c) is one run of memory where taps are adjacent. Such a run is a K segment. Without dilation a
+//!    kernel row is a single segment of kernel width × channels; with dilation there is one for each tap. The
+//!    microkernel takes a list of segments, and keeps its sums in registers over all of them.
+//!
+//! 3. Zeros are stored around a row, so that no tap needs a test. Kernel rows above or below the image are not in the
+//!    list, because skipping a whole row costs nothing.
+//!
+//! 4. Neighbouring rows of the result share all but a few rows of the operand. Each worker keeps its converted rows in
+//!    a [`RowCache`], so that most rows are converted from halves once.
+//!
+//! 5. The weights that a tile reads should stay in L1 while all pixels of the row pass by. So segments are cut into
+//!    blocks of [`WEIGHT_BLOCK_L1`] elements of weights, and the sums are loaded and stored once for each block. For
+//!    example, 64 columns allow 128 steps.
+//!
+//! 6. The data pass with a stride is not one convolution. Pixel v of dx is reached by those taps for which v + pad −
+//!    j·d is a multiple of the stride, and these differ with v mod stride. Each remainder is a stride [`Phase`] with
+//!    its own segments; its results are `stride` pixels apart. So dy is not dilated with zeros, which would multiply
+//!    the work by the square of the stride.
+//!
+//! 7. Segments have at most [`MAX_SEGMENT_LEN`] steps, because they are the unit of point 5: a longer one could not be
+//!    divided.
+//!
+//! 8. A sum takes its terms in the order (i, j, c), whatever the blocks. So bits depend neither on the block size nor
+//!    on the number of threads.
+//!
+//! `amx::direct` has the same loops with pairs of bf16.
 
 use super::{
     ConvParams,
@@ -10,56 +55,58 @@ use crate::{
     gemm::Packed,
 };
 
-/// Elements of the weights that a tile meets before the next tile does: half or all of the first cache.
+/// Elements of weights that all pixels of a row read before the next block: 32 KiB, half or all of L1.
 pub const WEIGHT_BLOCK_L1: usize = 8192;
-/// Steps of the longest run: where longer ones are cut.
+/// Maximum steps of a segment: with 64 columns such a segment is exactly one block of weights.
 const MAX_SEGMENT_LEN: usize = 128;
 
-/// How a row of the result follows from rows of the operand.
+/// How a row of the result depends on rows of the operand. For the data pass the operand is dy, and input and output
+/// channels are exchanged.
 pub struct ConvPlan {
     /// Rows of an image, pixels and channels of the operand.
     pub rows: usize,
     pixels: usize,
     channels: usize,
-    /// Channels of one group of the operand and of the result, and of all of the result.
+    /// Channels of one group of the operand and of the result, and elements from one pixel of the result to the next.
     pub in_channels: usize,
     pub out_channels: usize,
     pub out_pixel_stride: usize,
-    /// Zeros before the pixels of a line, and its pixels with all zeros.
+    /// Zero pixels before a row, and pixels of a row with all padding.
     pad_left: usize,
     padded_width: usize,
-    /// Kernel rows, steps of one, and rows of the operand from one to the next.
+    /// Kernel rows, steps of k of one, and rows of the operand from one to the next.
     pub kernel: usize,
     k_per_kernel_row: usize,
     pub dilation: usize,
     pub phases: Vec<Phase>,
 }
 
-/// What one thread adds to rows of the result.
+/// State of one worker: its converted rows and the segments of the current row.
 pub struct RowWorker<'a> {
     cpu: &'a Cpu,
     plan: &'a ConvPlan,
     weights: &'a [Packed<'a>],
     input_rows: PaddedRows<'a>,
     row_cache: RowCache<'a>,
-    /// Kernel rows and lines of this row of the result.
+    /// Kernel rows of the current row of the result, each with the offset of its converted row.
     tap_rows: Vec<(usize, usize)>,
     k_segments: Vec<KSegment>,
 }
 
-/// Results that read their operands alike.
+/// Pixels of the result that read the operand alike (stride phase): those with the same remainder modulo the stride.
 pub struct Phase {
-    /// First pixel, pixels from one to the next, and how many.
+    /// First pixel, pixels of the result from one to the next, and their number.
     pub first: usize,
     pub output_stride: usize,
     pub count: usize,
-    /// Pixels of the line from one result to the next.
+    /// Pixels of the padded row from one result to the next.
     pub input_stride: usize,
-    /// Runs of one kernel row.
+    /// Segments of one kernel row.
     pub k_segments: Vec<KSegment>,
 }
 
 impl ConvPlan {
+    /// Plans the forward pass.
     pub fn forward(params: &ConvParams) -> Self {
         let (kernel, depth) = (params.kernel[1], params.in_channels);
         let mut k_segments = Vec::new();
@@ -82,9 +129,10 @@ impl ConvPlan {
         }
     }
 
+    /// Plans the data pass.
     pub fn backward_data(params: &ConvParams) -> Self {
         let (stride, width, kernel, depth) = (params.stride[1], params.x[2], params.kernel[1], params.out_channels);
-        // Zeros before and behind a row of dy, for taps that point outside.
+        // Zeros before and after a row of dy, for taps that point outside.
         let pad_left = ((kernel - 1) * params.dilation[1]).div_ceil(stride);
         let phase = |phase: usize| {
             let mut k_segments = Vec::new();
@@ -119,7 +167,7 @@ impl ConvPlan {
         }
     }
 
-    /// The lines of the first group of an operand.
+    /// Returns the padded rows of the first group of an operand.
     pub fn input_rows<'a>(&self, operand: &'a Memory) -> PaddedRows<'a> {
         PaddedRows {
             data: operand,
@@ -133,7 +181,7 @@ impl ConvPlan {
         }
     }
 
-    /// One thread's part of the work.
+    /// Creates the state of one worker.
     pub fn new_worker<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> RowWorker<'a> {
         let input_rows = self.input_rows(operand);
         RowWorker {
@@ -149,7 +197,7 @@ impl ConvPlan {
 }
 
 impl RowWorker<'_> {
-    /// Makes a row of results, whatever was in `sums`; `from` are the rows of the operand that each kernel row reads.
+    /// Computes a row of results and overwrites `sums`. `from` has the row of the operand that each kernel row reads.
     pub fn compute_row(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
         let (plan, cpu, input_rows) = (self.plan, self.cpu, self.input_rows);
         self.tap_rows.clear();
@@ -160,10 +208,10 @@ impl RowWorker<'_> {
             };
             self.tap_rows.push((i, self.row_cache.find_or_convert(row, i, convert).0));
         }
-        // As many kernel rows at a time as their weights fit.
+        // As many kernel rows at a time as have their weights in L1.
         let width = plan.out_channels.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
         let kernel_rows_per_block = (WEIGHT_BLOCK_L1 / width.max(1) / plan.k_per_kernel_row.max(1)).max(1);
-        // Where a kernel row reads nothing but zeros, or none reads anything, there is nothing to begin with.
+        // If a phase has no taps, or no kernel row lies inside the image, nothing overwrites the sums.
         let overwrite = !self.tap_rows.is_empty() && plan.phases.iter().all(|phase| !phase.k_segments.is_empty());
         if !overwrite {
             sums.fill(0.0);
@@ -195,7 +243,7 @@ impl RowWorker<'_> {
 }
 
 impl ConvPlan {
-    /// Adds the products along `k_segments` to the sums of a phase, or begins with them.
+    /// Accumulates the products along `k_segments` to the sums of a phase, or overwrites them.
     #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
     fn accumulate_phase(
         &self, cpu: &Cpu, phase: &Phase, k_segments: &[KSegment], data: &[f32], weights: &Packed<'_>, sums: &mut [f32],
@@ -225,7 +273,7 @@ impl ConvPlan {
     }
 }
 
-/// Adds steps to a list of runs: they lengthen the last one, where they go on with it.
+/// Appends steps to a list of segments. They extend the last one where they continue it.
 fn push_segment(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut depth: usize) {
     while depth != 0 {
         let added = match k_segments.last_mut() {
@@ -243,7 +291,7 @@ fn push_segment(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut 
     }
 }
 
-/// Cuts runs into blocks of so many steps at most.
+/// Splits segments into blocks of at most `steps` steps.
 fn split_into_blocks(mut k_segments: &[KSegment], steps: usize) -> impl Iterator<Item = &[KSegment]> {
     core::iter::from_fn(move || {
         let mut total = 0;

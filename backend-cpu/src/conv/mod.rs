@@ -1,16 +1,17 @@
-//! Convolutions as products over lines: no im2col.
+//! Convolutions as products over padded rows, without im2col.
 //!
-//! A row of the result needs a few rows of its operand. These are converted to f32 lines with zeros around them, in
-//! which the pixels that a tile multiplies are evenly spaced, so that the tile kernel reads them where they are. A tile
-//! keeps its sums in registers over as many taps as it has weights in the first cache.
+//! A row of the result depends on a few rows of its operand. These are converted to f32 rows with zeros around them, in
+//! which the pixels of one tile are evenly spaced. So the microkernel reads them in place, and keeps its sums in
+//! registers over as many taps as have their weights in L1.
 //!
 //! ```text
-//! forward   y[q, o]     = Σ line[q·s + j·d, c] · w[o, i, j, c]         columns o, steps (i, j, c)
-//! data      dx[v, c]    = Σ line[(v + pad − j·d)/s, o] · w[o, i, j, c]   columns c, steps (i, j, o), one phase of v mod s at a time
-//! weight    dw[o, j, c] = Σ dy[q, o] · line[q·s + j·d, c]               columns (j, c), steps q
+//! forward   y[q, o]     = Σ row[q·s + j·d, c] · w[o, i, j, c]          columns o, steps (i, j, c)
+//! data      dx[v, c]    = Σ row[(v + pad − j·d)/s, o] · w[o, i, j, c]   columns c, steps (i, j, o), one stride phase v mod s at a time
+//! weight    dw[o, j, c] = Σ dy[q, o] · row[q·s + j·d, c]               columns (j, c), steps q
 //! ```
 //!
-//! With one tap for each pixel, and no other, the first two are products of matrices.
+//! `direct` has the first two, `batched_small` the same for batches of small images, and `weight_grad` the third. A 1 ×
+//! 1 convolution without stride and padding is a matrix product.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -31,7 +32,7 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass},
 };
 
-/// The numbers of a convolution, as usize.
+/// Extents of a convolution, as usize.
 #[derive(Clone, Copy)]
 struct ConvParams {
     x: [usize; 4],
@@ -47,6 +48,7 @@ struct ConvParams {
 }
 
 impl ConvParams {
+    /// Reads the extents of a descriptor.
     fn new(p: &Conv2d) -> Self {
         let (w, groups) = (p.w().map(|size| size as usize), p.group_count() as usize);
         Self {
@@ -62,45 +64,47 @@ impl ConvParams {
         }
     }
 
-    /// Taps of one group's kernel.
+    /// Returns the taps of a kernel.
     const fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// Weights of one output channel.
+    /// Returns the weights of one output channel.
     const fn weights_per_output(&self) -> usize {
         self.taps() * self.in_channels
     }
 
-    /// The same of all passes.
+    /// Returns the cost of a pass, which is the same for all three.
     fn cost(&self) -> Cost {
         Cost::macs(self.y.iter().product::<usize>() * self.weights_per_output())
     }
 
-    /// The place in x along axis 0 (rows) or 1 (pixels of a row) that output `p` reads with tap `i`; `None` outside.
+    /// Returns the coordinate in x along axis 0 (rows) or 1 (pixels of a row) that output `p` reads with tap `i`;
+    /// `None` in the padding.
     fn input_coord(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
         let at = (p * self.stride[axis] + i * self.dilation[axis]).checked_sub(self.pad[axis])?;
         (at < self.x[1 + axis]).then_some(at)
     }
 
-    /// The row of x that row `row` of y reads with kernel row `i`, where rows are those of all images.
+    /// Returns the row of x that row `row` of y reads with kernel row `i`, both counted over all images.
     fn input_row(&self, row: usize, i: usize) -> Option<usize> {
         Some(row / self.y[1] * self.x[1] + self.input_coord(0, row % self.y[1], i)?)
     }
 
-    /// The row of y that reads row `u` of x with kernel row `i`.
+    /// Returns the row of y that reads row `u` of x with kernel row `i`.
     fn output_row(&self, u: usize, i: usize) -> Option<usize> {
         let at = (u + self.pad[0]).checked_sub(i * self.dilation[0])?;
         (at.is_multiple_of(self.stride[0]) && at / self.stride[0] < self.y[1]).then_some(at / self.stride[0])
     }
 
-    /// Pixels of a line of x, padding included.
+    /// Returns the pixels of a row of x with its padding.
     const fn padded_width(&self) -> usize {
         (self.y[2] - 1) * self.stride[1] + (self.kernel[1] - 1) * self.dilation[1] + 1
     }
 }
 
-/// The product that a forward or data pass is where each pixel is met by one tap, without anything around the image.
+/// Returns the matrix product that equals a forward or data pass, if each pixel is read by one tap and there is no
+/// padding.
 fn as_gemm(p: &Conv2d, pass: Pass) -> Option<Gemm> {
     let ([outs, height, width, depth], [images, rows, pixels, _]) = (p.w(), p.x());
     if [height, width] != [1; 2] || p.strides() != [1; 2] || p.padding() != [0; 2] || p.group_count() != 1 {
@@ -115,6 +119,7 @@ fn as_gemm(p: &Conv2d, pass: Pass) -> Option<Gemm> {
 }
 
 impl Cpu {
+    /// Runs one pass of a convolution.
     pub(crate) fn run_conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) {
@@ -159,7 +164,7 @@ impl Cpu {
         });
     }
 
-    /// The weights of every group, packed by `pack`.
+    /// Packs the weights of every group with `pack`.
     fn pack_weights<'a>(
         &'a self, params: &ConvParams, pass: Pass, b: &Memory,
         pack: impl Fn(&'a Self, &[Matrix<'_>], usize, usize) -> Packed<'a>,
@@ -175,7 +180,7 @@ impl Cpu {
                     params.out_channels,
                 );
             }
-            // Taps of a row in reverse, as dy is read.
+            // The taps of a kernel row in reverse, because the data pass reads dy backwards.
             let taps = (0..params.taps()).map(|tap| tap + params.kernel[1] - 1 - 2 * (tap % params.kernel[1]));
             let taps: Vec<Matrix<'_>> =
                 taps.map(|tap| matrix(first + tap * params.in_channels, [params.weights_per_output(), 1])).collect();

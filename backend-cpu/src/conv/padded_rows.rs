@@ -1,31 +1,31 @@
-//! Rows of a tensor as f32 lines.
+//! Rows of a tensor as padded f32 rows, and their cache.
 
 use crate::{Cpu, Memory, arch::LANES, elementwise::load_f32, workspace::Workspace};
 
-/// A tensor `[rows, pixels, channels]`, some channels of which become lines.
+/// A tensor `[rows, pixels, channels]`, of which some channels become padded rows.
 #[derive(Clone, Copy)]
 pub struct PaddedRows<'a> {
     pub data: &'a Memory,
     pub pixels: usize,
     pub channels: usize,
-    /// First channel, and how many.
+    /// First channel and number of channels.
     pub first_channel: usize,
     pub channel_count: usize,
-    /// Elements from one pixel of a line to the next.
+    /// Elements from one pixel of a padded row to the next.
     pub pixel_stride: usize,
-    /// Zeros before the pixels, and pixels of a line with all zeros.
+    /// Zero pixels before a row, and pixels of a row with all padding.
     pub pad_left: usize,
     pub padded_width: usize,
 }
 
 impl PaddedRows<'_> {
-    /// Elements from one line to the next: each begins with a cache line.
+    /// Returns the elements from one padded row to the next: each begins with a cache line.
     pub const fn row_stride(&self) -> usize {
         (self.padded_width * self.pixel_stride).next_multiple_of(LANES)
     }
 
-    /// With a gap between pixels where the same channel of many of them would meet in few sets of the first cache: for tiles
-    /// that step from pixel to pixel.
+    /// Returns the layout with a gap between pixels if their distance is a multiple of 64 elements. Otherwise the same
+    /// channel of many pixels would share few sets of L1. For tiles whose K steps are pixels.
     pub const fn avoid_set_conflicts(self) -> Self {
         Self {
             pixel_stride: if self.channel_count.is_multiple_of(4 * LANES) {
@@ -37,12 +37,12 @@ impl PaddedRows<'_> {
         }
     }
 
-    /// The channels of a group instead, with as many each.
+    /// Returns the layout for the channels of another group.
     pub const fn for_group(self, group: usize) -> Self {
         Self { first_channel: self.first_channel + group * self.channel_count, ..self }
     }
 
-    /// Converts a row; its last pixels are left out where the line is shorter.
+    /// Converts a row. Its last pixels are skipped if the padded row is shorter.
     pub fn convert_row(&self, cpu: &Cpu, row: usize, line: &mut [f32]) {
         let pixels = self.pixels.min(self.padded_width.saturating_sub(self.pad_left));
         let (before, rest) = line.split_at_mut(self.pad_left.min(self.padded_width) * self.pixel_stride);
@@ -65,21 +65,21 @@ impl PaddedRows<'_> {
     }
 }
 
-/// The lines that one thread has converted last: as many as a kernel has rows, each of all groups.
+/// Cache of the rows that a worker has converted last: as many as a kernel has rows, each with all groups.
 ///
-/// The next row of the result needs all but a few of the lines of the one before it, so that most are converted once.
+/// The next row of the result needs all but a few of them again, so that most rows are converted once.
 pub struct RowCache<'a> {
     data: Workspace<'a>,
-    /// Elements from one line to the next.
+    /// Elements from one padded row to the next.
     row_stride: usize,
     groups: usize,
     dilation: usize,
-    /// The row that each place holds, and whether all of it could be converted.
+    /// The row that each slot holds, and whether all of it was converted.
     rows: Vec<Option<(usize, bool)>>,
 }
 
 impl<'a> RowCache<'a> {
-    /// Room for the lines of `kernel` rows, `dilation` apart.
+    /// Allocates `kernel` slots for rows that are `dilation` apart.
     pub fn new(cpu: &'a Cpu, row_stride: usize, groups: usize, kernel: usize, dilation: usize) -> Self {
         Self {
             data: cpu.workspace(kernel * groups * row_stride),
@@ -90,12 +90,13 @@ impl<'a> RowCache<'a> {
         }
     }
 
-    /// Where the line of a row is that kernel row `i` reads: its place in the lines of each group. `convert` is asked for
-    /// the line of each group, where it is not there yet, and whether it could be converted.
+    /// Returns the offset of the padded row that kernel row `i` reads, and whether it was converted. `convert` is
+    /// called for each group if the row is not cached.
     pub fn find_or_convert(
         &mut self, row: usize, i: usize, convert: impl Fn(usize, &mut [f32]) -> bool,
     ) -> (usize, bool) {
-        // Neighbours never take each other's place. With rows between them the next row of the result needs others.
+        // Neighbouring rows have different slots. With dilation the next row of the result needs other rows, so kernel
+        // row `i` keeps slot `i`.
         let slot = if self.dilation == 1 { row % self.rows.len() } else { i };
         let start = slot * self.groups * self.row_stride;
         if let Some((cached, converted)) = self.rows[slot]
@@ -110,7 +111,7 @@ impl<'a> RowCache<'a> {
         (start, converted)
     }
 
-    /// The lines of a group.
+    /// Returns the padded rows of a group.
     pub fn group_rows(&self, group: usize) -> &[f32] {
         &self.data[group * self.row_stride..]
     }

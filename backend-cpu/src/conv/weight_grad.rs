@@ -1,8 +1,8 @@
-//! The weight pass: sums over all pixels of all images.
+//! Weight pass: sums over all pixels of all images.
 //!
-//! A piece of the work is some kernel rows of some output channels over one slice of the result's rows. How many slices
-//! there are depends on the shape alone, and their sums are added in order; kernel rows and channels share no sum, so that
-//! their pieces may depend on the number of threads.
+//! A work item is some kernel rows of some output channels, over one slice of the rows of dy. The number of slices
+//! depends on the shape alone, and their sums are added in order. Kernel rows and channels share no sum, so that their
+//! items may depend on the number of threads.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::Operands;
@@ -19,40 +19,41 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::backend::Store;
 
-/// Pieces that the work should have for each of several threads, and on the matrix unit. Each converts what it reads.
+/// Work items for each of several threads, and with AMX. Each item converts the rows that it reads, so there are as few
+/// as balance the threads. AMX needs more, because it also skips rows that are not finite.
 const ITEMS_PER_THREAD: usize = 2;
 const ITEMS_PER_THREAD_AMX: usize = 4;
-/// Sums that all meet a row of pixels, a quarter of a second cache: with more of them kernel rows are worked on one by one,
-/// and with four times as many in one kernel row, blocks of channels.
+/// Maximum sums that one row of pixels updates: 256 KiB, a quarter of L2. With more, kernel rows become separate items;
+/// with four times as many in one kernel row, blocks of channels do.
 const MAX_SUMS_L2: usize = 65_536;
-/// Pixels that all output channels meet before the next do: 64 columns of them are about the first cache.
+/// Pixels that all output channels use before the next ones: with 64 columns they take 32 KiB, about L1.
 const PIXEL_BLOCK_L1: usize = 128;
-/// Most gradients of rows that are worked on together: a quarter of a second cache.
+/// Maximum elements of the rows of dy that are processed together: 128 KiB of L2.
 const MAX_GRADIENTS_L2: usize = 32_768;
-/// Output channels of the matrix unit's tiles.
+/// Output channels of an AMX register tile.
 const AMX_TILE_ROWS: usize = 32;
-/// Most slices.
+/// Maximum slices: each costs a copy of all sums.
 const MAX_SLICES: usize = 16;
 
-/// The pieces of a weight pass.
+/// Division of a weight pass into work items.
 struct WeightGradPlan {
     /// Slices of the rows of dy.
     slices: usize,
-    /// Blocks of output channels of one group, and the channels of one.
+    /// Blocks of output channels of one group, and channels of a block.
     blocks: usize,
     block: usize,
-    /// Kernel rows of a piece, and the pieces that have all of them.
+    /// Kernel rows of an item, and items for all of them.
     kernel: usize,
     kernel_row_blocks: usize,
-    /// Elements of one kernel row, and of the sums of a piece.
+    /// Elements of one kernel row, and sums of an item.
     run: usize,
     item_len: usize,
-    /// Whether lanes are output channels, and not elements of a kernel row.
+    /// Whether lanes are output channels instead of elements of a kernel row.
     transposed: bool,
 }
 
-/// Rows of dy, output channels of one group, and kernel rows. From one kernel row to the next the sums are `block`
-/// channels apart. Those of a kernel row are `[block, run]`, or turned.
+/// Rows of dy, output channels of one group, and kernel rows. Sums of neighbouring kernel rows are `block` channels
+/// apart; those of one kernel row are `[block, run]`, or transposed.
 #[derive(Clone)]
 pub struct WorkItem {
     pub rows: Range<usize>,
@@ -63,7 +64,7 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
-    /// The lines of x that it reads.
+    /// Returns the padded rows of x that the item reads.
     pub const fn input_rows<'a>(&self, params: &ConvParams, x: &'a Memory) -> PaddedRows<'a> {
         PaddedRows {
             data: x,
@@ -79,15 +80,15 @@ impl WorkItem {
 }
 
 impl WeightGradPlan {
-    /// `unit`: for the matrix unit, whose tiles are taller, and whose lines take more memory.
+    /// Divides the pass. `unit`: for AMX, whose tiles are higher and whose rows take more memory.
     fn new(params: &ConvParams, isa: Isa, unit: bool, threads: usize) -> Self {
         let rows = params.y[0] * params.y[1];
         let bytes = 2 * (params.x.iter().product::<usize>() + params.y.iter().product::<usize>());
         let gradient = 4 * (params.y[3] * params.weights_per_output()).max(1);
-        // A small part of the operands' memory for sums.
+        // Sums may take a sixteenth of the operands' memory (AMX: a 24th).
         let slices = (bytes / if unit { 24 } else { 16 } / gradient).clamp(1, MAX_SLICES.min(rows.max(1)));
         let run = params.kernel[1] * params.in_channels;
-        // Kernel rows that are worked on together convert each line once.
+        // Kernel rows of one item convert each row once.
         let items = match threads {
             _ if unit => ITEMS_PER_THREAD_AMX * threads,
             1 => 1,
@@ -108,7 +109,7 @@ impl WeightGradPlan {
             params.out_channels,
             params.out_channels.div_ceil(wanted).next_multiple_of(height).max(height),
         );
-        // Images of three channels fill few lanes.
+        // With three channels a kernel row fills few lanes.
         let idle = |columns: usize| columns.next_multiple_of(isa.lanes()) - columns;
         let transposed = !unit && idle(run) * block > idle(block) * run;
         let item_len = block * run * kernel;
@@ -124,7 +125,8 @@ impl WeightGradPlan {
         }
     }
 
-    /// Where the sums of kernel row `i` of output channel `o` begin in those of a slice, and how far each is from the next.
+    /// Returns the offset of the sums of kernel row `i` of output channel `o` in a slice, and the distance of its
+    /// elements.
     fn sums_offset(&self, params: &ConvParams, slice: usize, o: usize, i: usize) -> [usize; 2] {
         let (group, o) = (o / params.out_channels, o % params.out_channels);
         let block = (slice * params.groups + group) * self.blocks + o / self.block;
@@ -136,6 +138,7 @@ impl WeightGradPlan {
 }
 
 impl Cpu {
+    /// Computes and stores the weight gradient.
     pub(super) fn conv_weight_grad(&self, params: &ConvParams, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
@@ -186,10 +189,10 @@ impl Cpu {
         report_stats(&epilogue, &seen, |row| table.merge(to, row));
     }
 
-    /// Adds the gradient of a piece to its sums.
+    /// Accumulates the gradient of a work item.
     fn accumulate_kernel_rows(&self, params: &ConvParams, x: &Memory, dy: &Memory, item: &WorkItem, sums: &mut [f32]) {
         let WorkItem { rows, out_channels, kernel, block, transposed } = item.clone();
-        // All channels of a row are converted fastest.
+        // Converting all channels of a row is fastest.
         let all = params.groups == 1;
         let (from, depth) = if all { (0, params.y[3]) } else { (out_channels.start, out_channels.len()) };
         let [_, _, pixels, channels] = params.y;
@@ -206,7 +209,7 @@ impl Cpu {
         .avoid_set_conflicts();
         let inputs = item.input_rows(params, x).avoid_set_conflicts();
         let (rows_per_batch, pixel) = (rows_per_batch(params), params.stride[1] * inputs.pixel_stride);
-        // Whole pixels from line to line, so that a tile steps from one to the next.
+        // Padded rows are whole pixels apart, so that a tile steps from one to the next.
         let line = (inputs.padded_width * inputs.pixel_stride).next_multiple_of(pixel.max(1));
         let mut row_cache = if rows_per_batch == 1 {
             RowCache::new(self, line, 1, params.kernel[0], params.dilation[0])
@@ -217,7 +220,7 @@ impl Cpu {
         let mut gradient = self.workspace(rows_per_batch * gradient_line);
         let (mut used_rows, mut k_segments) = (Vec::with_capacity(rows_per_batch), Vec::with_capacity(rows_per_batch));
         let (run, max_columns) = (params.kernel[1] * params.in_channels, self.isa().tile_columns());
-        // Taps whose values lie side by side are one run of columns.
+        // Taps whose values are contiguous are one run of columns.
         let taps_contiguous = params.dilation[1] == 1 && inputs.pixel_stride == inputs.channel_count;
         let taps = if taps_contiguous { params.kernel[1] } else { 1 };
         for first in rows.clone().step_by(rows_per_batch) {
@@ -268,7 +271,7 @@ impl Cpu {
                             overwrite: false,
                             prefetch: &[],
                         };
-                        // The sums of one tap after the other.
+                        // The sums of one tap after those of the other.
                         let (start, row) = if transposed {
                             (j * params.in_channels * block, block)
                         } else {
@@ -282,13 +285,14 @@ impl Cpu {
     }
 }
 
-/// Rows of dy that are worked on together: short ones, so that a tile keeps its sums over as many pixels as of a long row.
+/// Returns the rows of dy of a batch: several short ones, so that a tile keeps its sums over as many pixels as in a
+/// long row.
 fn rows_per_batch(params: &ConvParams) -> usize {
     let row = params.y[2].max(1);
     (PIXEL_BLOCK_L1 / row).min(MAX_GRADIENTS_L2 / (row * params.y[3].max(1))).max(1)
 }
 
-/// Most rows of x from the first to the last that so many rows of dy meet.
+/// Returns the maximum span of the rows of x that a batch of rows of dy reads.
 fn input_row_span(params: &ConvParams, item: &WorkItem, rows_per_batch: usize) -> usize {
     let span_of_batch = |first: usize| {
         let batch = first..item.rows.end.min(first + rows_per_batch);
@@ -299,7 +303,7 @@ fn input_row_span(params: &ConvParams, item: &WorkItem, rows_per_batch: usize) -
     item.rows.clone().step_by(rows_per_batch).map(span_of_batch).max().unwrap_or(0).max(1)
 }
 
-/// First column and first pixel of all tiles of a row, with `max_columns` columns at most.
+/// Returns first column and first pixel of all tiles of a row, with at most `max_columns` columns.
 fn tile_origins(columns: usize, max_columns: usize, pixels: usize) -> impl Iterator<Item = (usize, usize)> {
     let pixels = move |from| (0..pixels).step_by(PIXEL_BLOCK_L1).map(move |q| (from, q));
     (0..columns).step_by(max_columns).flat_map(pixels)

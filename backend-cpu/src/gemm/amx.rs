@@ -1,7 +1,7 @@
-//! Products of halves on the matrix unit.
+//! Products of halves on the matrix unit (AMX).
 //!
-//! Both operands are packed as pairs of bf16: b once, in panels of two tiles' columns, a block by block. A block whose
-//! halves are not all finite is left to the other kernels.
+//! Both operands are packed as pairs of bf16: B once, in panels of two tiles' columns, A block by block. A block of A
+//! with a value that is not finite is left to the f32 kernels, because infinity and NaN are not sums of two bf16.
 
 use super::{GemmShape, Matrix};
 use crate::{
@@ -12,28 +12,29 @@ use crate::{
 };
 use half::f16;
 
-/// Steps of k between two visits to the accumulators: a panel of b takes 64 KiB.
+/// Steps of k between two visits to the sums: a panel of B, with upper and lower parts, takes 64 KiB.
 const KC: usize = 512;
-/// Rows of the largest tiles, and most rows of a block.
+/// Rows of the largest register tile, and maximum rows of a block.
 pub const MR: usize = 2 * TILE_DIM;
 pub const MC: usize = 4 * MR;
 /// Columns of a panel.
 const NR: usize = 2 * TILE_DIM;
-/// Elements between packed rows: upper and lower parts, and a cache line, so that rows do not take each other's place.
+/// Elements between packed rows: upper and lower parts, and one cache line more, so that rows do not share sets of L1.
 const LDA: usize = 2 * KC + K_BLOCK;
-/// Blocks of a panel that one thread packs at a time.
+/// Blocks of a panel that one task packs.
 const PACK_BLOCKS_PER_TASK: usize = 4;
 
-/// Products of a row below which packing it costs more than tiles save. A row of 16 steps by 11 columns took 20 ns on a
-/// Xeon with AMX (8.8 GMAC/s of one thread), nearly all of it packing; AVX-512 takes as long for some 1400 products.
+/// Multiply-accumulates of a row (k · n) below which packing A costs more than AMX saves. Measured on a Xeon with AMX:
+/// a row of 16 steps by 11 columns took 20 ns (8.8 GMAC/s on one thread), nearly all of it packing. AVX-512 does some
+/// 1400 multiply-accumulates in that time.
 const MIN_MACS_PER_ROW: usize = 2048;
 
-/// Whether tiles are filled well enough by a product of so many rows, steps and columns, and packing pays.
+/// Returns whether AMX is worth its packing: long enough rows, and at most half of each tile empty.
 pub fn is_worthwhile(GemmShape { m, n, k }: GemmShape) -> bool {
     k * n >= MIN_MACS_PER_ROW && m.next_multiple_of(TILE_DIM) * k.next_multiple_of(K_BLOCK) <= 2 * m * k
 }
 
-/// A matrix of halves inside a buffer.
+/// A matrix of halves inside a buffer, stored by rows or by columns.
 #[derive(Clone, Copy)]
 pub struct F16Matrix<'a> {
     data: &'a [f16],
@@ -41,17 +42,17 @@ pub struct F16Matrix<'a> {
     strides: [usize; 2],
 }
 
-/// b in panels: for every 32 steps of k upper and lower parts of all columns.
+/// B in panels: for every 32 steps of k the upper and the lower parts of all columns.
 pub struct Bf16Panels<'a> {
     data: Workspace<'a>,
-    /// Steps, and columns of the matrix and of a panel.
+    /// Steps of k, and columns of the matrix and of a panel.
     depth: usize,
     columns: usize,
     nr: usize,
 }
 
 impl<'a> F16Matrix<'a> {
-    /// A matrix, if it is one of halves whose rows or columns lie in order.
+    /// Returns the view of a matrix of halves whose rows or columns are contiguous; `None` for others.
     pub fn from_matrix(matrix: Matrix<'a>) -> Option<Self> {
         match matrix.data {
             Memory::F16(data) if matrix.strides.contains(&1) => {
@@ -61,7 +62,7 @@ impl<'a> F16Matrix<'a> {
         }
     }
 
-    /// So many rows and columns from a place on, as lines: of rows, or of what is packed as rows where `transposed`.
+    /// Returns part of the matrix as source lines of a tile. `transposed`: the tile's rows are columns of the matrix.
     fn lines(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2], transposed: bool) -> SourceLines<'a> {
         let data = &self.data[row * self.strides[0] + column * self.strides[1]..];
         if self.strides[1] == 1 {
@@ -73,8 +74,8 @@ impl<'a> F16Matrix<'a> {
 }
 
 impl F16Matrix<'_> {
-    /// Packs rows and columns from a place on as first operand: row by row, `LDA` elements apart, upper parts first. False
-    /// if something is not finite.
+    /// Packs part of the matrix as A: rows `LDA` elements apart, upper parts first. Returns false if a value is not
+    /// finite.
     fn pack_a(&self, amx: Amx, [row, column]: [usize; 2], [rows, columns]: [usize; 2], out: &mut [u16]) -> bool {
         if self.strides[1] == 1 {
             return (0..rows).zip(out.chunks_exact_mut(LDA)).all(|(r, out)| {
@@ -93,7 +94,7 @@ impl F16Matrix<'_> {
 }
 
 impl<'a> Bf16Panels<'a> {
-    /// A matrix, if all of it is finite.
+    /// Packs B; `None` if a value is not finite.
     pub fn new(cpu: &'a Cpu, amx: Amx, b: F16Matrix<'_>, depth: usize, columns: usize) -> Option<Self> {
         let nr = if columns <= TILE_DIM { TILE_DIM } else { NR };
         let (blocks, block) = (depth.div_ceil(K_BLOCK), nr * K_BLOCK);
@@ -116,14 +117,15 @@ impl<'a> Bf16Panels<'a> {
 }
 
 impl Bf16Panels<'_> {
-    /// Rows and columns.
+    /// Returns the rows and columns of B.
     pub const fn size(&self) -> [usize; 2] {
         [self.depth, self.columns]
     }
 }
 
 impl Cpu {
-    /// Rows `first..` of a product, whatever was in their sums: false if a is not finite there.
+    /// Computes rows `first..` of a product and overwrites `sums`. Returns false if A has a value there that is not
+    /// finite.
     pub(super) fn multiply_block_amx(
         &self, amx: Amx, a: F16Matrix<'_>, first: usize, b: &Bf16Panels<'_>, sums: &mut [f32],
     ) -> bool {

@@ -1,4 +1,53 @@
-//! Rows of sums, formed by tiles.
+//! Cache blocking of the GEMM, and the macrokernel that multiplies one block of rows.
+//!
+//! In pseudo-code, with the names that BLIS uses:
+//!
+//! ```text
+//! pack B                                    k × NR panels of f32, once for all threads
+//! for each task of MC rows of C             in parallel
+//!     for p in (0..k).step_by(KC)
+//!         convert A[MC × KC] to f32         stays in L2
+//!         for each panel B[KC × NR]         stays in L1 (NR = 16) or L2 (NR = 64)
+//!             for each MR rows
+//!                 C[MR × NR] += A[MR × KC] · B[KC × NR]      microkernel, sums in registers
+//!     scale, observe, round and store C[MC × n]              epilogue
+//! ```
+//!
+//! The real code differs, for these reasons:
+//!
+//! 1. B is packed whole, and not KC × NC at a time, because packing also converts halves to f32. All tasks read the
+//!    same panels, so that each element is converted once for all threads. The cost is 4 · k · n bytes of workspace.
+//!
+//! 2. There is no loop over NC. The sums of a task, MC × n of f32, wait in a workspace until the last step of k,
+//!    because the epilogue rounds only finished sums. Between two steps of KC they are loaded and stored once. For
+//!    example, with n = 512 they are 384 KiB and stay in L2.
+//!
+//! 3. k is never divided between threads, and a sum takes its terms in the order of k. A microkernel that continues a
+//!    sum loads it into the accumulator first. So results have the same bits for every block size and every number of
+//!    threads. Split-K, which GPUs use, would not have this property.
+//!
+//! 4. A task consists of blocks, and a block is the unit of statistics. Σu and its kin are rounded sums, so the rows
+//!    that they group must depend on the shape alone. The number of blocks in a task depends on the threads; the rows
+//!    of a block do not.
+//!
+//! 5. With many columns the blocks are larger: MC × KC is 384 × 512 instead of 192 × 256. From n = 1024 on, the sums of
+//!    192 rows take 768 KiB and leave L2, so each visit to them reads from L3. Twice KC halves the visits, and twice MC
+//!    halves what each panel of B costs. This needs an L2 of a MiB or more, so only processors with tiles 64 columns
+//!    wide (AVX-512) do so.
+//!
+//! 6. If there is a single panel of B, or if k and n are both small, little work is done for each element of A and C.
+//!    Then rows are finished a few at a time, while A and C are in L1: see [`Packed::fits_l1_path`]. On this path A is
+//!    prefetched by the microkernel, one element of each row a step, because a burst of requests would delay its own
+//!    operands.
+//!
+//! 7. If A has contiguous rows of at most 64 halves, the microkernel converts them itself, one register tile at a time,
+//!    and A is not packed as a block. An example is a classifier of pixels: 43,200 pixels of 64 channels, 11 classes.
+//!
+//! 8. A stored by columns is packed as columns (strides 1 and MC), because it is read in the order in which it is
+//!    stored. The microkernel takes any pair of strides.
+//!
+//! 9. Packed rows of A are KC + 16 elements apart. At a distance of a power of two, rows of one tile would compete for
+//!    the same sets of L1.
 
 use super::pack::{Matrix, Packed};
 use crate::{
@@ -7,31 +56,35 @@ use crate::{
 };
 use half::f16;
 
-/// Steps of k: a panel of 64 columns takes 64 KiB, one of 16 half the first cache.
+/// Steps of k between two visits to the sums. A panel of B of 64 columns takes 64 KiB (L2); one of 16 takes 16 KiB,
+/// half of an L1 of 32 KiB.
 pub const KC: usize = 256;
-/// Steps of k that are few.
+/// K at or below which rows of A are converted inside the microkernel, or packed as one contiguous run.
 const SMALL_K: usize = F16Rows::MAX_K;
-/// Converted elements of a and sums that stay in the first cache together, beside b and what is written.
+/// Elements of converted A and of sums that stay in L1 together: 16 KiB of 32, because B and the stored result need the
+/// other half.
 const L1_BUDGET_ELEMENTS: usize = 4096;
-/// Most rows of a task that finishes rows as soon as that.
+/// Maximum rows of a task on the L1 path: ten blocks, so that a task is worth the wake-up of a thread although it does
+/// little for each row.
 const MC_TASK_L1: usize = 2880;
-/// Columns of a product of few steps that is made so: with more, panels would be read from the second cache for few rows each.
+/// Maximum N of the L1 path for a small K. With more columns, panels of B would be read from L2 for few rows each.
 const SMALL_N: usize = 64;
-/// Most steps of a panel of b that each of them may meet: it stays in the second cache.
+/// Maximum K of the L1 path. Every few rows read the whole panel again, so it has to stay in L2: 4096 × 16 columns are
+/// 256 KiB.
 const MAX_K_L2_PANEL: usize = 4096;
-/// Most rows of a block, and of one of which not all are worked on together.
+/// Maximum rows of a block in general, and on the L1 path, where blocks are cut further. Both are multiples of the tile
+/// heights 6, 12 and 24.
 const MC_BLOCK: usize = 96;
 const MC_BLOCK_L1: usize = 288;
-/// Most rows that are worked on together, so that what each panel of b takes from the third cache is little, and the steps of k
-/// between two visits to the accumulators: 192 KiB of a.
+/// Block sizes in general: A takes 192 KiB of L2. More rows for each panel of B reduce what is read from L3.
 const BLOCKING: CacheBlocking = CacheBlocking { mc: 192, kc: KC };
-/// The same where the accumulators of all columns do not fit the second cache either: less of both from the third. 768 KiB of
-/// a, as processors whose tiles are wide have second caches of a MiB and more.
+/// Block sizes for large N, whose sums leave L2: half as many visits to sums and panels. A takes 768 KiB, which fits an
+/// L2 of a MiB or more, as processors with wide tiles have.
 const LARGE_N_BLOCKING: CacheBlocking = CacheBlocking { mc: 384, kc: 2 * KC };
-/// Columns of a wide tile, and of a product whose accumulators are that many.
+/// Tile width and N from which [`LARGE_N_BLOCKING`] applies: see reason 5 above.
 const WIDE_NR: usize = 64;
 const LARGE_N: usize = 1024;
-/// Blocks of a product that is not large.
+/// Number of blocks aimed at, so that up to 16 threads share a product that is not large.
 pub const TARGET_BLOCKS: usize = 16;
 
 /// Rows of A and depth of K that one task packs and multiplies together.
@@ -42,29 +95,29 @@ struct CacheBlocking {
 }
 
 impl Packed<'_> {
-    /// Rows of a and steps of k that are worked on together.
+    /// Returns the block sizes for these columns of B.
     const fn blocking(&self) -> CacheBlocking {
         if self.nr >= WIDE_NR && self.columns >= LARGE_N { LARGE_N_BLOCKING } else { BLOCKING }
     }
 
-    /// Whether little is done for each result, or for each element of a, so that rows are finished before the next are begun.
+    /// Returns whether little work is done for each element of A or C, so that rows are finished while they are in L1.
     const fn fits_l1_path(&self) -> bool {
         let columns = if self.depth <= SMALL_K { SMALL_N } else { self.nr };
         self.columns <= columns && self.depth <= MAX_K_L2_PANEL
     }
 
-    /// Rows of a block, of so many in all.
+    /// Returns the rows of a block of a product with `m` rows. They depend on shape and instruction set, not on threads.
     pub fn mc(&self, isa: Isa, m: usize) -> usize {
         let most = if self.fits_l1_path() { MC_BLOCK_L1 } else { MC_BLOCK };
         m.div_ceil(TARGET_BLOCKS).next_multiple_of(isa.tile_rows(isa.tile_columns())).min(most)
     }
 
-    /// Most rows of a task.
+    /// Returns the maximum rows of a task.
     pub const fn rows_per_task(&self) -> usize {
         if self.fits_l1_path() { MC_TASK_L1 } else { self.blocking().mc }
     }
 
-    /// How many rows of a block are finished before the next are begun; if `None`, all of a task.
+    /// Returns how many rows of a block are finished before the next ones begin. `None`: all rows of a task together.
     pub fn rows_per_subblock(&self, isa: Isa, a: Matrix<'_>, block: usize) -> Option<usize> {
         self.fits_l1_path().then(|| {
             let height = isa.tile_rows(self.nr);
@@ -74,17 +127,17 @@ impl Packed<'_> {
         })
     }
 
-    /// Whether rows of a are converted as one: short ones that lie side by side.
+    /// Returns whether A has short contiguous rows, which are converted as one run.
     fn rows_contiguous(&self, a: Matrix<'_>) -> bool {
         a.strides == [self.depth, 1] && self.depth <= SMALL_K
     }
 
-    /// Whether kernels convert short rows of a themselves.
+    /// Returns whether the microkernel converts rows of A itself.
     fn converts_in_kernel(&self, isa: Isa, a: Matrix<'_>) -> bool {
         matches!(a.data, Memory::F16(_)) && self.rows_contiguous(a) && isa.has_f16_row_kernels(self.columns)
     }
 
-    /// So many halves of a from row `first` on, as far as there are so many, if they lie side by side.
+    /// Returns up to `rows` contiguous rows of halves of A from row `first` on; empty if A is stored otherwise.
     fn contiguous_halves<'a>(&self, a: Matrix<'a>, first: usize, rows: usize) -> &'a [f16] {
         match a.data {
             Memory::F16(data) if a.strides == [self.depth, 1] => {
@@ -95,12 +148,13 @@ impl Packed<'_> {
         }
     }
 
-    /// Elements from one converted row of a to the next; others than short ones shall not lie a power of two apart.
+    /// Returns the elements from one packed row of A to the next. Except for short rows they are not a power of two,
+    /// because such rows would share sets of L1.
     fn leading_dim(&self, a: Matrix<'_>) -> usize {
         if self.rows_contiguous(a) { self.depth } else { self.blocking().kc.min(self.depth) + LANES }
     }
 
-    /// How many elements so many rows of a take that are worked on together.
+    /// Returns the length of the workspace for `rows` packed rows of A.
     pub fn packed_a_len(&self, isa: Isa, a: Matrix<'_>, rows: usize) -> usize {
         if self.converts_in_kernel(isa, a) {
             isa.tile_rows(self.columns) * self.depth
@@ -111,7 +165,7 @@ impl Packed<'_> {
 }
 
 impl Cpu {
-    /// Rows `first..` of a product, whatever was in their sums and in `packed`, which has [`Packed::room`] for these rows of a.
+    /// Computes rows `first..` of a product and overwrites `sums`. `packed` has the length [`Packed::packed_a_len`].
     pub(super) fn multiply_block(
         &self, a: Matrix<'_>, first: usize, b: &Packed<'_>, packed: &mut [f32], sums: &mut [f32],
     ) {
@@ -128,7 +182,7 @@ impl Cpu {
             }
         }
         let (CacheBlocking { kc, .. }, lda) = (b.blocking(), b.leading_dim(a));
-        // Read in the order in which it is stored.
+        // A stored by columns is read in the order in which it is stored.
         let is_column_major = a.is_column_major();
         for start in (0..b.depth).step_by(kc) {
             let depth = kc.min(b.depth - start);

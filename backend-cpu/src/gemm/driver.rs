@@ -1,4 +1,5 @@
-//! One product: tasks of some blocks of its rows each, which are formed and finished.
+//! Driver of one product: divides its rows into tasks of some blocks, multiplies them, and stores them through the
+//! epilogue.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
@@ -17,15 +18,16 @@ use crate::{
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
-/// b, packed for the kernels that take it.
+/// B, packed for the kernel that reads it.
 pub enum PackedB<'a> {
     F32(Packed<'a>),
-    /// For the matrix unit, and for the others where they are wanted first.
+    /// Pairs of bf16 for AMX. The f32 panels are packed on first use, for blocks of A that are not finite.
     #[cfg(target_arch = "x86_64")]
     Bf16Pairs(crate::arch::amx::Amx, amx::Bf16Panels<'a>, OnceLock<Packed<'a>>),
 }
 
 impl<'a> PackedB<'a> {
+    /// Packs B for AMX where that is worthwhile, otherwise as f32.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     pub fn new(cpu: &'a Cpu, b: Matrix<'_>, shape: GemmShape) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -40,24 +42,25 @@ impl<'a> PackedB<'a> {
     }
 }
 
-/// A product of `m` rows and `n` columns, and what becomes of its results.
+/// One product and its epilogue.
 pub struct GemmDriver<'a, 'cpu> {
     pub cpu: &'cpu Cpu,
     pub a: Matrix<'a>,
     pub b: &'a PackedB<'cpu>,
-    /// b as it lies in memory.
+    /// B as it is stored.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the matrix unit comes back to it"))]
     pub stored_b: Matrix<'a>,
     pub m: usize,
     pub n: usize,
     pub bias: Option<&'a [f32]>,
-    /// Results from one row to the next.
+    /// Elements from one row of the result to the next.
     pub ldy: usize,
     pub epilogue: &'a Epilogue,
 }
 
 impl GemmDriver<'_, '_> {
-    /// Makes all results; their rows of statistics, which come to the same for every number of threads.
+    /// Computes and stores the product. Returns the statistics of its blocks in order, which are the same for every
+    /// number of threads.
     pub fn multiply_and_store(&self, y: OutputSlice<'_>, cost: Cost) -> Vec<StatsAccumulator> {
         let (block, threads) = (self.mc(), if self.cpu.is_serial(cost) { 1 } else { self.cpu.thread_pool().count() });
         let [first, rows] = self.blocks_per_task(block, threads).map(|blocks| block * blocks);
@@ -71,7 +74,7 @@ impl GemmDriver<'_, '_> {
             .collect()
     }
 
-    /// Rows of a block.
+    /// Returns the rows of a block.
     fn mc(&self) -> usize {
         match self.b {
             PackedB::F32(b) => b.mc(self.cpu.isa(), self.m),
@@ -80,8 +83,8 @@ impl GemmDriver<'_, '_> {
         }
     }
 
-    /// How many blocks of so many rows the first task takes and how many every other, shared evenly by so many threads. The
-    /// first takes fewer where they do not come out even, as the last block of all is short.
+    /// Returns the number of blocks of the first task, and of every other task, distributed evenly over the threads.
+    /// The first task takes fewer where they do not divide evenly, because the last block is already short.
     fn blocks_per_task(&self, block: usize, threads: usize) -> [usize; 2] {
         let max_blocks = match self.b {
             PackedB::F32(b) => (b.rows_per_task() / block).max(1),
@@ -93,7 +96,7 @@ impl GemmDriver<'_, '_> {
         [(blocks - 1) % blocks_per_task + 1, blocks_per_task]
     }
 
-    /// Makes so many rows from one on, by blocks of so many.
+    /// Multiplies and stores `rows` rows from `start` on, block by block.
     fn run_task(&self, start: usize, rows: usize, block: usize, mut y: OutputSlice<'_>) -> Vec<StatsAccumulator> {
         let isa = self.cpu.isa();
         let subblock = match self.b {
@@ -129,7 +132,7 @@ impl GemmDriver<'_, '_> {
         stats
     }
 
-    /// Rows `first..` of the product, whatever was in their sums; `packed` has [`Packed::packed_len`] for as many.
+    /// Computes rows `first..` of the product and overwrites `sums`. `packed` has the length [`Packed::packed_a_len`].
     fn multiply_rows(&self, first: usize, packed: &mut [f32], sums: &mut [f32]) {
         match self.b {
             PackedB::F32(b) => self.cpu.multiply_block(self.a, first, b, packed, sums),
@@ -147,14 +150,14 @@ impl GemmDriver<'_, '_> {
         }
     }
 
-    /// Stores rows of sums.
+    /// Adds the bias and stores rows of sums.
     fn finish_rows(&self, sums: &mut [f32], mut y: OutputSlice<'_>, row: &mut StatsAccumulator) {
         if let Some(bias) = self.bias {
             for sums in sums.chunks_exact_mut(self.n) {
                 sums.iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
             }
         }
-        // Rows that lie side by side are finished as one.
+        // Contiguous rows are stored as one.
         let len = if self.ldy == self.n { sums.len() } else { self.n };
         for (i, sums) in sums.chunks_mut(len).enumerate() {
             self.epilogue.finish_block(sums, y.range(i * self.ldy..i * self.ldy + sums.len()), row);

@@ -1,9 +1,12 @@
-//! Matrix products.
+//! Matrix products (GEMM): C = A · B with A m × k and B k × n, in the manner of BLIS.
 //!
-//! b is converted and packed once, into panels as wide as a tile; blocks of rows of the result pack their rows of a,
-//! form their sums in an f32 scratch, some steps of k at a time, and finish them from there. A sum takes its terms in
-//! the order of k, whatever the blocks. Products with few rows are made otherwise, see `is_skinny`, and so are those of halves
-//! where there is a matrix unit, see `amx`.
+//! B is packed once, into panels as wide as a register tile. Tasks of MC rows of C convert their rows of A, accumulate
+//! f32 sums KC steps of k at a time, and store them through the epilogue. Every sum takes its terms in the order of k,
+//! whatever the blocks, so that the bits do not depend on the number of threads. `blocking` has the reasons and the
+//! sizes.
+//!
+//! Other paths: `skinny` where C has few rows (a gemv is its case m = 1), and `amx` for halves where the processor has
+//! a matrix unit.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -32,12 +35,14 @@ pub struct GemmShape {
 
 impl GemmShape {
     /// Multiply-accumulates of the product.
+    /// Returns the multiply-accumulates of the product.
     const fn macs(self) -> usize {
         self.m * self.n * self.k
     }
 }
 
 impl Cpu {
+    /// Multiplies a batch of matrices and stores the products.
     pub(crate) fn run_gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) {
         let [m, n, k] = p.mnk().map(|size| size as usize);
         let shape = GemmShape { m, n, k };
@@ -55,7 +60,7 @@ impl Cpu {
         let matrix = |z: usize| Matrix { data: b, start: z * stride_b, strides: strides(tb, ldb) };
         let pack_b = |z: usize| PackedB::new(self, matrix(z), shape);
         let is_skinny = skinny::is_skinny(m, n);
-        // With a stride of 0 all products use one b.
+        // With a stride of 0 all products of the batch share one B.
         let shared = (stride_b == 0 && !is_skinny).then(|| pack_b(0));
         let cost = Cost::macs(shape.macs());
         let product = |z: usize, y: OutputSlice<'_>| {
@@ -79,7 +84,7 @@ impl Cpu {
             driver.multiply_and_store(y, cost)
         };
         let mut output = output_slice(y, (batch - 1) * stride_y + end);
-        // Many small products are shared out as they are, where their results do not lie in each other.
+        // Many small products are distributed whole, provided that their results do not overlap.
         let rows: Vec<Vec<StatsAccumulator>> = if self.is_serial(cost) && stride_y >= end {
             output.par_chunks(self, Cost::macs(batch * shape.macs()), stride_y, |z, mut y| product(z, y.range(0..end)))
         } else {

@@ -1,4 +1,4 @@
-//! The second operand in panels.
+//! Packing of B into panels.
 
 use crate::{
     Cpu, Memory,
@@ -8,27 +8,27 @@ use crate::{
 };
 use core::ops::Range;
 
-/// A matrix inside a buffer.
+/// A matrix inside a buffer, with any strides.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     pub data: &'a Memory,
     pub start: usize,
-    /// Elements between rows and between columns.
+    /// Elements from one row to the next, and from one column to the next.
     pub strides: [usize; 2],
 }
 
 impl Matrix<'_> {
-    /// The transposed one.
+    /// Returns the transposed matrix.
     pub const fn transposed(self) -> Self {
         Self { strides: [self.strides[1], self.strides[0]], ..self }
     }
 
-    /// Whether it is stored column by column.
+    /// Returns whether the matrix is stored by columns.
     pub const fn is_column_major(self) -> bool {
         self.strides[0] == 1 && self.strides[1] != 1
     }
 
-    /// Copies columns `from..from + out.len()` of a row, as f32.
+    /// Converts columns `from..from + out.len()` of a row to f32.
     pub fn copy_row(&self, isa: Isa, row: usize, from: usize, out: &mut [f32]) {
         let first = self.start + row * self.strides[0] + from * self.strides[1];
         if self.strides[1] == 1 {
@@ -41,28 +41,28 @@ impl Matrix<'_> {
     }
 }
 
-/// b in panels: for as many columns as a tile has (or all, if they are fewer), k rows of them.
+/// B as panels of `nr` columns (of all columns, if they are fewer than a tile has), k rows each.
 pub struct Packed<'a> {
     data: Workspace<'a>,
-    /// Rows and columns.
+    /// Rows (k) and columns (n) of B.
     pub depth: usize,
     pub columns: usize,
-    /// Columns of a panel.
+    /// Columns of a panel: the width of the microkernel.
     pub nr: usize,
 }
 
-/// Rows that one thread packs at a time.
+/// Rows of a panel that one task packs: 16 KiB for a panel of 64 columns.
 pub const PACK_ROWS_PER_TASK: usize = 64;
-/// Columns that are read together where b is stored by them: a divisor of [`LANES`], and so of a panel's.
+/// Columns that are transposed together where B is stored by columns. It divides [`LANES`], and so every panel.
 const TRANSPOSE_BLOCK: usize = 8;
 
 impl<'a> Packed<'a> {
-    /// Matrices of `rows` rows each, one below the other.
+    /// Packs matrices of `rows` rows each, one below the other.
     pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
         Self::with_cost(cpu, matrices, rows, columns, Cost::elements(matrices.len() * rows * columns))
     }
 
-    /// The same on the caller's thread, which others may wait for.
+    /// Like [`Packed::new`], but on the calling thread, which other threads may be waiting for.
     #[cfg(target_arch = "x86_64")]
     pub fn new_on_this_thread(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
         Self::with_cost(cpu, matrices, rows, columns, Cost::elements(0))
@@ -74,7 +74,7 @@ impl<'a> Packed<'a> {
         let mut data = cpu.workspace(columns.next_multiple_of(nr.max(1)) * depth);
         cpu.par_chunks_mut(cost, &mut data, PACK_ROWS_PER_TASK * nr, |i, mut out| {
             let mut row = i * PACK_ROWS_PER_TASK;
-            // Cut where a panel or a matrix ends.
+            // A task is cut where a panel or a matrix ends.
             while !out.is_empty() {
                 let (panel, k) = (row / depth, row % depth);
                 let count = (out.len() / nr).min(rows - k % rows);
@@ -88,7 +88,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Packs rows of b from `k` on, some columns of them, `nr` with zeros.
+/// Packs some columns of the rows of B from `k` on into rows of `nr` elements, with zeros after the last column.
 pub fn pack_rows(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, nr: usize, out: &mut [f32]) {
     if b.strides[1] == 1 {
         if let Memory::F16(data) = b.data
@@ -104,7 +104,7 @@ pub fn pack_rows(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, nr: 
         }
         return;
     }
-    // Stored by columns: read some of those in order, and write what they have side by side at once.
+    // B stored by columns: some columns are read in order, and their elements of each row are written together.
     let mut column_block = [[0f32; PACK_ROWS_PER_TASK]; TRANSPOSE_BLOCK];
     let rows = out.len() / nr;
     for first in (0..nr).step_by(TRANSPOSE_BLOCK) {
@@ -123,12 +123,12 @@ pub fn pack_rows(cpu: &Cpu, b: Matrix<'_>, k: usize, columns: Range<usize>, nr: 
 }
 
 impl Packed<'_> {
-    /// Rows `k..` of the panel of columns `from..`, a multiple of a panel's.
+    /// Returns rows `k..` of the panel that begins with column `from`, a multiple of a panel's width.
     pub fn panel(&self, k: usize, from: usize) -> &[f32] {
         &self.data[(from / self.nr * self.depth + k) * self.nr..]
     }
 
-    /// Elements from one row of a panel to the next.
+    /// Returns the elements from one row of a panel to the next.
     pub const fn row_stride(&self) -> usize {
         self.nr
     }

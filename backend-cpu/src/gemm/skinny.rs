@@ -1,8 +1,10 @@
-//! Products with few rows and many columns: a step of a recurrent network, the gradient of a small layer's weights.
+//! Products with few rows and many columns (skinny GEMM; gemv for m = 1): a step of a recurrent network, or the weight
+//! gradient of a small layer.
 //!
-//! Here packing b costs as much as the product, so it is not packed as a whole: strips of columns are converted where
-//! they are used, some steps at a time, and threads share strips. Where the columns of b lie in memory as rows, the
-//! roles of both operands are exchanged, and b is read in order. A sum takes its terms in the order of k either way.
+//! Packing B would cost as much as the product itself, because each packed element is used for few rows. So B is not
+//! packed as a whole. Strips of columns are converted where they are used, KC rows at a time, and threads share the
+//! strips. If B is stored by columns, both operands exchange their roles, and B is still read in order. Every sum takes
+//! its terms in the order of k on both ways, so the bits are those of the general path.
 
 use super::{
     GemmShape, blocking,
@@ -17,23 +19,25 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Most rows that are few.
+/// Upper limit on M for this path: each converted element of B is used at most this often, so its conversion still
+/// counts.
 const SKINNY_MAX_M: usize = 64;
-/// Columns of the narrowest strip: a whole number of every instruction set's tiles.
+/// Columns of the narrowest strip: a multiple of the tile width of every instruction set.
 const NC_MIN: usize = 64;
-/// Columns of the widest strip whose rows are read, so that memory is read in order and page by page, and steps of k that are
-/// converted for it: 256 KiB of a panel.
+/// Columns of the widest strip, and steps of k that are converted for it at a time. Rows of 1024 halves are read page
+/// by page; the converted panel takes 256 KiB of L2.
 const NC_MAX: usize = 1024;
 const KC: usize = 64;
-/// Rows that are finished together.
+/// Rows that one task of the epilogue stores.
 const ROWS_PER_EPILOGUE: usize = 8;
 
-/// Whether a product of so many rows and columns is made here.
+/// Returns whether a product with `rows` rows and `columns` columns takes this path: at least two strips of columns,
+/// and at least four columns for each row.
 pub const fn is_skinny(rows: usize, columns: usize) -> bool {
     rows <= SKINNY_MAX_M && columns >= 4 * rows && columns >= 2 * NC_MIN
 }
 
-/// a in f32, all of it: rows, or columns one behind the other where it is stored so.
+/// A converted to f32 as a whole: row-major, or column-major where it is stored so.
 struct ConvertedA<'a> {
     data: Workspace<'a>,
     /// Elements between rows, and between steps of k.
@@ -41,14 +45,14 @@ struct ConvertedA<'a> {
 }
 
 impl Cpu {
-    /// A product, as rows of statistics.
+    /// Computes and stores a product. Returns the statistics of its tasks in order.
     pub(super) fn gemm_skinny(
         &self, [a, b]: [Matrix<'_>; 2], shape: GemmShape, bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue,
         y: OutputSlice<'_>,
     ) -> Vec<StatsAccumulator> {
         let GemmShape { m, n, k } = shape;
         let cost = Cost::macs(shape.macs());
-        // Strip by strip, each with all rows of its columns.
+        // Sums are stored strip by strip, each with all rows of its columns.
         let mut sums = self.workspace(m * n);
         let strip = if b.is_column_major() {
             let a = Packed::new(self, &[a.transposed()], k, m);
@@ -79,13 +83,14 @@ impl Cpu {
         })
     }
 
-    /// Columns of strips of which every thread has as many.
+    /// Returns the columns of a strip, so that every thread has equally many strips.
     fn nc(&self, n: usize, cost: Cost) -> usize {
         let threads = if self.is_serial(cost) { 1 } else { self.thread_pool().count() };
         let strips = n.div_ceil(NC_MAX).next_multiple_of(threads).min(n.div_ceil(NC_MIN));
         n.div_ceil(strips).next_multiple_of(LANES)
     }
 
+    /// Converts A to f32.
     fn convert_a(&self, a: Matrix<'_>, [m, k]: [usize; 2]) -> ConvertedA<'_> {
         let (mut data, cost, isa) = (self.workspace(m * k), Cost::elements(m * k), self.isa());
         if a.is_column_major() {
@@ -100,11 +105,11 @@ impl Cpu {
         ConvertedA { data, strides: if a.is_column_major() { [1, m] } else { [k, 1] } }
     }
 
-    /// A strip of columns from one on; rows of b are read in order.
+    /// Computes the columns of a strip from `first` on; rows of B are read in order.
     fn multiply_strip(&self, a: &ConvertedA<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
         let columns = sums.len() / m;
         let nr = self.isa().tile_columns();
-        // Rows of a panel shall not lie a power of two apart.
+        // Rows of the panel are not a power of two apart, because they would share sets of L1.
         let leading_dim = columns.next_multiple_of(LANES) + LANES;
         let mut panel = self.workspace(KC.min(k) * leading_dim);
         if k == 0 {
@@ -136,11 +141,12 @@ impl Cpu {
         }
     }
 
-    /// The same where columns of b are read in order: they are the rows of tiles, and a has the columns.
+    /// Like `multiply_strip`, for B stored by columns: columns of B are the rows of tiles, and A provides their
+    /// columns.
     fn multiply_strip_column_major(&self, a: &Packed<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
         let columns = sums.len() / m;
         let mut transposed = if k == 0 { self.zeroed_workspace(sums.len()) } else { self.workspace(sums.len()) };
-        // Rows of a tile shall not lie a power of two apart.
+        // Rows of a tile are not a power of two apart, because they would share sets of L1.
         let a_row_stride = blocking::KC.min(k) + LANES;
         let mut rows = self.workspace(columns * a_row_stride);
         for start in (0..k).step_by(blocking::KC) {

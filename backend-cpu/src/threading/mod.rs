@@ -1,4 +1,4 @@
-//! Work on parts of a result: on all threads of the device where it is worth it, or on the caller's.
+//! Parallel loops over chunks of a result: on the thread pool, or serial where the work costs less than waking threads.
 
 mod thread_pool;
 
@@ -7,33 +7,35 @@ pub use thread_pool::ThreadPool;
 use crate::Cpu;
 use std::sync::{Mutex, PoisonError};
 
-/// Elements that are stored in the time that other threads take to join in.
+/// Largest cost, in stored elements, of work that stays on the calling thread. Storing this many takes about as long as
+/// the pool's threads need to start on a job.
 const MIN_PARALLEL_COST: usize = 1 << 14;
-/// Multiplications with addition that take as long as storing an element.
+/// Multiply-accumulates that take about as long as storing one element.
 const MACS_PER_ELEMENT: usize = 32;
 
-/// What work costs, in elements that are stored in that time.
+/// Cost of an operator, in elements stored: decides whether the pool is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost(usize);
 
 impl Cost {
+    /// Cost of storing `count` elements.
     pub const fn elements(count: usize) -> Self {
         Self(count)
     }
 
-    /// Of so many products that are added.
+    /// Cost of `count` multiply-accumulates.
     pub const fn macs(count: usize) -> Self {
         Self(count / MACS_PER_ELEMENT)
     }
 }
 
 impl Cpu {
-    /// Whether work stays on the thread that asks for it.
+    /// Returns whether work of this cost runs on the calling thread alone.
     pub(crate) fn is_serial(&self, cost: Cost) -> bool {
         self.thread_pool().count() == 1 || cost.0 <= MIN_PARALLEL_COST
     }
 
-    /// Works on so many parts; results in order.
+    /// Calls `work` for `0..count` in parallel and returns the results in order.
     pub(crate) fn par_map<R: Send>(&self, cost: Cost, count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
         if self.is_serial(cost) {
             return (0..count).map(work).collect();
@@ -47,14 +49,14 @@ impl Cpu {
         results.into_iter().map(|chunk| result(chunk).unwrap_or_else(|| panic!("a part was left out"))).collect()
     }
 
-    /// Cuts memory into pieces of `size` elements and works on all; results in order.
+    /// Splits `y` into chunks of `size` elements, calls `work` on each in parallel and returns the results in order.
     pub(crate) fn par_chunks_mut<T: Send, R: Send>(
         &self, cost: Cost, y: &mut [T], size: usize, work: impl Fn(usize, &mut [T]) -> R + Sync,
     ) -> Vec<R> {
         self.par_chunks_mut_with_first(cost, y, [size; 2], work)
     }
 
-    /// The same with another size of the first.
+    /// Like [`Cpu::par_chunks_mut`], but the first chunk has a size of its own.
     pub(crate) fn par_chunks_mut_with_first<T: Send, R: Send>(
         &self, cost: Cost, y: &mut [T], [first, size]: [usize; 2], work: impl Fn(usize, &mut [T]) -> R + Sync,
     ) -> Vec<R> {
@@ -63,7 +65,7 @@ impl Cpu {
         if self.is_serial(cost) {
             return chunks.enumerate().map(|(i, y)| work(i, y)).collect();
         }
-        // Each is locked once, by the only one that works on it.
+        // Every lock is taken once, because every chunk is processed by one thread.
         let chunks: Vec<Mutex<&mut [T]>> = chunks.map(Mutex::new).collect();
         self.par_map(cost, chunks.len(), |i| work(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
     }

@@ -1,9 +1,11 @@
-//! Threads that help whoever asks for work.
+//! Thread pool of the device.
 //!
-//! The asking thread begins at once, and helpers join in when they come: one that comes when all is taken is not waited
-//! for. A helper without work looks out for more for a while before it sleeps, as a training asks every few microseconds
-//! and waking a thread takes tens of them. (rayon, which was here before, lets the asking thread sleep and wakes another
-//! for its work: on two threads a step of a GRU took 1.28 times as long, that of a transformer 1.15 times.)
+//! The thread that submits a job starts on it at once, and workers join as they wake up. A worker that arrives when all
+//! indices are taken is not waited for. An idle worker spins for a while before it sleeps, because a training step
+//! submits a job every few microseconds and waking a thread takes tens of them.
+//!
+//! The pool replaces rayon, whose calling thread sleeps while another one is woken for its work: with rayon on two
+//! threads, a step of a GRU took 1.28 times as long and that of a transformer 1.15 times.
 
 use std::{
     any::Any,
@@ -21,34 +23,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a thread looks out before it sleeps.
+/// Time that an idle worker spins before it sleeps: several times what waking a thread takes (tens of microseconds), so
+/// that threads stay awake between the jobs of one step.
 const SPIN_TIME: Duration = Duration::from_micros(200);
-/// Looks before it lets others have the processor between two of them.
+/// Checks of the condition between two calls of `yield_now`, which lets other threads use the core.
 const SPINS_BEFORE_YIELD: usize = 256;
 
 thread_local! {
-    /// Which helper this thread is.
+    /// Index of this thread among the workers of its pool; `None` on all other threads.
     static WORKER_INDEX: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Work that all take part in, each with a number of its own.
+/// A job: a function that every participating thread calls once with its own number.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// Helpers, and the desk where they get their work.
+/// Worker threads and the slot through which they receive jobs.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Held by who asks: one at a time.
+    /// Held while a job runs, because the slot holds one job at a time.
     submit_lock: Mutex<()>,
 }
 
 struct Shared {
-    /// Grows with every call for help, and at the end.
+    /// Number of the current job. Grows with every submission and at shutdown.
     epoch: AtomicUsize,
-    /// Helpers that work.
+    /// Workers that are executing the current job.
     active: AtomicUsize,
     slot: Mutex<JobSlot>,
-    /// Sleeping helpers wait for work, and who asks for the last of them.
+    /// Wakes sleeping workers for a job (`job_posted`) and the submitter when the last worker has left it (`job_done`).
     job_posted: Condvar,
     job_done: Condvar,
     spin_time: Duration,
@@ -56,17 +59,17 @@ struct Shared {
 
 #[derive(Default)]
 struct JobSlot {
-    /// Until it is closed, and for how many more helpers.
+    /// The job and the number of workers that may still join; `None` between jobs.
     current_job: Option<(Job<'static>, usize)>,
     sleeping: usize,
     submitter_waits: bool,
     shutdown: bool,
-    /// What a helper panicked with.
+    /// First panic of a worker in the current job.
     panic: Option<Box<dyn Any + Send>>,
 }
 
 impl ThreadPool {
-    /// So many threads in all, one of which is whoever asks; 0: as many as the machine runs at a time.
+    /// Starts a pool of `threads` threads, of which one is the submitting thread. 0 means one for each core.
     pub fn new(threads: usize) -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = if threads == 0 { cores } else { threads };
@@ -76,7 +79,7 @@ impl ThreadPool {
             slot: Mutex::default(),
             job_posted: Condvar::new(),
             job_done: Condvar::new(),
-            // Who looks out where there are more threads than processors keeps one from those who work.
+            // With more threads than cores, a spinning worker would take a core from one that works.
             spin_time: if threads > cores { Duration::ZERO } else { SPIN_TIME },
         });
         let mut pool = Self { shared, workers: Vec::new(), submit_lock: Mutex::default() };
@@ -85,7 +88,7 @@ impl ThreadPool {
             let name = format!("gradscale-{worker}");
             match thread::Builder::new().name(name).spawn(move || shared.worker_loop(worker)) {
                 Ok(worker) => pool.workers.push(worker),
-                // WebAssembly has no threads: who asks does all.
+                // WebAssembly has no threads: the submitting thread does all the work.
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => break,
                 Err(error) => return Err(error),
             }
@@ -93,21 +96,21 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// Threads that share work.
+    /// Returns the number of threads, the submitting one included.
     pub const fn count(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Which of the helpers this thread is, here or elsewhere.
+    /// Returns this thread's index among the workers of its pool, if it is a worker.
     pub fn worker_index() -> Option<usize> {
         WORKER_INDEX.get()
     }
 
-    /// Works on parts `0..count`, each once, on whatever threads come. Where all are at work already, for another thread or
-    /// for a part that asks for more, the asking thread does it alone.
+    /// Calls `part` once for each index in `0..count`, on the threads that join. The calling thread does all the work
+    /// alone if the pool is busy with another job, for example because a part submits one itself.
     ///
     /// # Panics
-    /// As a part does, when no other is worked on any more.
+    /// If a part panics; by then no other part is running.
     pub fn for_each_index(&self, count: usize, part: impl Fn(usize) + Sync) {
         let workers = self.workers.len().min(count.saturating_sub(1));
         let submit_lock = if workers == 0 { None } else { self.try_submit() };
@@ -118,7 +121,7 @@ impl ThreadPool {
         self.shared.run_job(workers, &|thread| ranges.run_from(thread, &part));
     }
 
-    /// The right to ask helpers, if nobody has it.
+    /// Takes the right to submit a job, unless a job is running.
     fn try_submit(&self) -> Option<MutexGuard<'_, ()>> {
         match self.submit_lock.try_lock() {
             Ok(submit_lock) => Some(submit_lock),
@@ -130,7 +133,7 @@ impl ThreadPool {
 
 impl fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Threads").field(&self.count()).finish()
+        f.debug_tuple("ThreadPool").field(&self.count()).finish()
     }
 }
 
@@ -140,16 +143,16 @@ impl Drop for ThreadPool {
         self.shared.epoch.fetch_add(1, Release);
         self.shared.job_posted.notify_all();
         for worker in self.workers.drain(..) {
-            // It catches what parts panic with.
+            // Never an error: the worker loop catches panics of parts.
             let _ = worker.join();
         }
     }
 }
 
-/// Parts in shares: neighbours stay on one thread, whose cache has what they have in common, and who has done its own share
-/// takes of the others'.
+/// Ranges of indices, one for each thread. Neighbouring indices stay on one thread, because they share cached data. A
+/// thread that has finished its range steals from the others.
 struct IndexRanges {
-    /// Of each, the next part and where they end.
+    /// For each range the next index and the end.
     ranges: Vec<(AtomicUsize, usize)>,
 }
 
@@ -159,7 +162,7 @@ impl IndexRanges {
         Self { ranges: (0..ranges).map(|i| (AtomicUsize::new(start(i)), start(i + 1))).collect() }
     }
 
-    /// Takes parts until there are none.
+    /// Calls `part` for the indices of this thread's range, then for those left in the others.
     fn run_from(&self, thread: usize, part: &impl Fn(usize)) {
         let (before, own) = self.ranges.split_at(thread % self.ranges.len());
         for (next, end) in own.iter().chain(before) {
@@ -179,11 +182,11 @@ impl Shared {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does work on this thread, as number 0, and on as many helpers as come while it lasts.
+    /// Runs a job on this thread, as number 0, and on the workers that join before it ends.
     fn run_job(&self, workers: usize, work: Job<'_>) {
-        // SAFETY: only the lifetime changes. Helpers call `work` only between taking it from the slot, which counts them as
-        // inside, and leaving; `JobGuard` takes it from the slot and waits for all who are inside, before this function
-        // returns or unwinds.
+        // SAFETY: only the lifetime changes. Workers call the job only between taking it from the slot, which counts
+        // them as active, and leaving it. `JobGuard` removes it from the slot and waits for all active workers before
+        // this function returns or unwinds.
         let erased = unsafe { core::mem::transmute::<Job<'_>, Job<'static>>(work) };
         let mut slot = self.lock_slot();
         slot.current_job = Some((erased, workers));
@@ -199,7 +202,7 @@ impl Shared {
         }
     }
 
-    /// The life of a helper.
+    /// Executes jobs until shutdown.
     fn worker_loop(&self, worker: usize) {
         WORKER_INDEX.set(Some(worker));
         let mut last_epoch = 0;
@@ -207,14 +210,14 @@ impl Shared {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(worker + 1))) {
                 self.lock_slot().panic.get_or_insert(panic);
             }
-            // What was written is there for who sees the count.
+            // `Release` makes the writes of this worker visible to the submitter, which loads the count with `Acquire`.
             if self.active.fetch_sub(1, Release) == 1 && self.lock_slot().submitter_waits {
                 self.job_done.notify_one();
             }
         }
     }
 
-    /// Waits for a call that this helper has not seen, and takes its work; none at the end.
+    /// Waits for a job that this worker has not seen and takes it. Returns `None` at shutdown.
     fn next_job(&self, last_epoch: &mut usize) -> Option<Job<'static>> {
         loop {
             self.spin_until(|| self.epoch.load(Acquire) != *last_epoch);
@@ -236,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// Looks whether something has happened, for as long as patience lasts.
+    /// Spins until `is_ready` or until the spin time is over. Returns whether it became ready.
     fn spin_until(&self, is_ready: impl Fn() -> bool) -> bool {
         let mut started = None;
         loop {
@@ -254,7 +257,7 @@ impl Shared {
     }
 }
 
-/// Closes the desk, and waits for helpers that are inside.
+/// Removes the job from the slot when dropped and waits for the workers that are active in it.
 struct JobGuard<'a>(&'a Shared);
 
 impl Drop for JobGuard<'_> {
@@ -282,7 +285,7 @@ mod tests {
     use super::*;
     use std::sync::{Barrier, atomic::AtomicBool};
 
-    /// Works on parts, and says how often each was.
+    /// Runs a job and counts how often each index occurs.
     fn counts(threads: &ThreadPool, count: usize) -> Vec<usize> {
         let times: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
         threads.for_each_index(count, |i| {
@@ -298,14 +301,14 @@ mod tests {
             for parts in [0, 1, 2, 3, 7, 64, 1000] {
                 assert_eq!(counts(&threads, parts), vec![1; parts], "{count} threads");
             }
-            // Helpers that have fallen asleep come too.
+            // Workers that have fallen asleep join as well.
             thread::sleep(2 * SPIN_TIME);
             assert_eq!(counts(&threads, 9), [1; 9]);
         }
         assert!(ThreadPool::new(0).unwrap().count() >= 1);
     }
 
-    /// Two parts that wait for each other end only on two threads.
+    /// Parts that wait for each other finish only if they run on different threads.
     #[test]
     fn parts_are_worked_on_side_by_side() {
         let threads = ThreadPool::new(3).unwrap();
@@ -340,7 +343,7 @@ mod tests {
         assert_eq!(all.into_inner(), 4 * 50 * 5);
     }
 
-    /// Wherever it happens; and others are still at work on what they hold while one panics.
+    /// Whether the submitter or a worker panics, the call waits for the threads that are still running parts.
     #[test]
     fn a_panic_reaches_who_asked_and_threads_go_on() {
         let threads = ThreadPool::new(2).unwrap();

@@ -1,4 +1,4 @@
-//! Rows of a result from rows of an operand, by tiles.
+//! Forward and data pass with AMX: rows of the result from padded rows of bf16.
 
 use super::{fills_tiles, padded_rows::SplitRows};
 use crate::{
@@ -20,14 +20,14 @@ use std::sync::OnceLock;
 
 /// Columns of a panel of weights.
 const NR: usize = 2 * TILE_DIM;
-/// Blocks of weights that all pixels meet before the next do: 64 KiB.
+/// Blocks of weights that all pixels of a row use before the next: 64 KiB of L2.
 const WEIGHT_BLOCKS_L2: usize = 16;
-/// Fewest products of an element that are worth its conversion.
+/// Minimum multiply-accumulates of an element of the operand that are worth its conversion.
 const MIN_MACS_PER_ELEMENT: usize = 32;
-/// Blocks that one thread packs at a time.
+/// Blocks that one task packs.
 const PACK_BLOCKS_PER_TASK: usize = 4;
 
-/// The weights of a group: for every panel of columns, phase, kernel row, and 32 steps upper and lower parts.
+/// Weights of a group: upper and lower parts for every panel of columns, phase, kernel row, and 32 steps of k.
 struct WeightPanels<'a> {
     data: Workspace<'a>,
     columns: usize,
@@ -36,29 +36,29 @@ struct WeightPanels<'a> {
     blocks: usize,
 }
 
-/// The weights of all groups, and those for other kernels where they are wanted first.
+/// Weights of all groups. The f32 panels are packed on first use, for rows that are not finite.
 pub struct PackedWeights<'a> {
     unit: Amx,
     groups: Vec<WeightPanels<'a>>,
     f32_weights: OnceLock<Vec<Packed<'a>>>,
 }
 
-/// What one thread adds to rows of the result.
+/// State of one worker.
 pub struct RowWorker<'a, 'c, P> {
     cpu: &'c Cpu,
     plan: &'a ConvPlan,
     weights: &'a PackedWeights<'c>,
     operand: &'a Memory,
     lines: RowCache<'a>,
-    /// Kernel rows and lines of this row of the result.
+    /// Kernel rows of the current row of the result, each with the offset of its converted row.
     tap_rows: Vec<(usize, usize)>,
     k_segments: Vec<KSegment>,
-    /// For rows that are not finite.
+    /// Fallback for rows that are not finite.
     pack: P,
     f32_worker: Option<direct::RowWorker<'a>>,
 }
 
-/// Steps of one kernel row that a block has, by phase: as long as the phase's runs, cut into 32.
+/// Returns the steps of the blocks of a kernel row, phase by phase: its segments, cut into 32 steps.
 fn phase_blocks(phase: &Phase) -> impl Iterator<Item = Range<usize>> {
     phase
         .k_segments
@@ -67,7 +67,7 @@ fn phase_blocks(phase: &Phase) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl<'a> WeightPanels<'a> {
-    /// The weights of a group that begin at `first`: none if something is not finite.
+    /// Packs the weights of a group; `None` if a value is not finite.
     fn new(cpu: &'a Cpu, unit: Amx, params: &ConvParams, pass: Pass, plan: &ConvPlan, data: &[f16]) -> Option<Self> {
         let columns = if pass == Pass::Forward { params.out_channels } else { params.in_channels };
         let nr = if columns <= TILE_DIM { TILE_DIM } else { NR };
@@ -101,7 +101,7 @@ impl<'a> WeightPanels<'a> {
                             is_k_major: false,
                         }
                     } else {
-                        // Taps in reverse, as dy is read.
+                        // The taps of a kernel row in reverse, because the data pass reads dy backwards.
                         for (k, out) in steps.clone().zip(rows.chunks_exact_mut(TILE_DIM)) {
                             let (tap, o) = (params.kernel[1] - 1 - k / params.out_channels, k % params.out_channels);
                             let first = o * params.weights_per_output()
@@ -121,12 +121,12 @@ impl<'a> WeightPanels<'a> {
 }
 
 impl<'c> PackedWeights<'c> {
-    /// Packs the weights, if the unit is to be used for this convolution.
+    /// Packs the weights; `None` if AMX is not worthwhile for this convolution.
     pub fn new(cpu: &'c Cpu, params: &ConvParams, pass: Pass, plan: &ConvPlan, [x, w]: [&Memory; 2]) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(_), Memory::F16(w)) = (x, w) else { return None };
         let fills_tiles = |phase: &Phase| fills_tiles(phase.count, phase.k_segments.iter().map(|run| run.depth));
-        // Products that an element of the lines enters, for which it is converted.
+        // Multiply-accumulates that use one converted element.
         if plan.out_channels * params.taps() < MIN_MACS_PER_ELEMENT
             || plan.phases.is_empty()
             || !plan.phases.iter().all(fills_tiles)
@@ -147,7 +147,7 @@ impl<'c> PackedWeights<'c> {
         Some(Self { unit, groups, f32_weights: OnceLock::new() })
     }
 
-    /// One thread's part of the work. `pack` packs the weights for other kernels, on its own thread.
+    /// Creates the state of one worker. `pack` packs f32 weights on its own thread.
     pub fn new_worker<'a, P: Fn() -> Vec<Packed<'c>>>(
         &'a self, cpu: &'c Cpu, plan: &'a ConvPlan, operand: &'a Memory, pack: P,
     ) -> RowWorker<'a, 'c, P> {
@@ -167,7 +167,7 @@ impl<'c> PackedWeights<'c> {
 }
 
 impl<'c, P: Fn() -> Vec<Packed<'c>>> RowWorker<'_, 'c, P> {
-    /// Makes a row of results, whatever was in `sums`; `from` are the rows of the operand that each kernel row reads.
+    /// Computes a row of results and overwrites `sums`. `from` has the row of the operand that each kernel row reads.
     pub fn compute_row(&mut self, from: impl Iterator<Item = Option<usize>> + Clone, sums: &mut [f32]) {
         let (plan, weights) = (self.plan, self.weights);
         let split = SplitRows { lines: plan.input_rows(self.operand), unit: weights.unit };
@@ -190,7 +190,7 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> RowWorker<'_, 'c, P> {
             let (lines, mut first) = (as_bf16(self.lines.group_rows(group)), 0);
             for phase in &plan.phases {
                 let row = phase_blocks(phase).count();
-                // As many kernel rows at a time as stay in the cache.
+                // As many kernel rows at a time as have their weights in L2.
                 for rows in self.tap_rows.chunks((WEIGHT_BLOCKS_L2 / row.max(1)).max(1)) {
                     self.k_segments.clear();
                     for &(i, line) in rows {
@@ -219,7 +219,7 @@ impl<'c, P: Fn() -> Vec<Packed<'c>>> RowWorker<'_, 'c, P> {
 }
 
 impl ConvPlan {
-    /// Adds the products along `k_segments`, whose b are blocks of a panel, to the sums of a phase.
+    /// Accumulates the products along `k_segments`, whose `b` are blocks of a panel, to the sums of a phase.
     #[expect(clippy::too_many_arguments, reason = "what a product depends on")]
     fn accumulate_phase_amx(
         &self, unit: Amx, phase: &Phase, k_segments: &mut [KSegment], [a, b]: [&[u16]; 2], a_low: usize,

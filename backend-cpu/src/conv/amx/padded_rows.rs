@@ -1,4 +1,4 @@
-//! Rows of a tensor of halves as lines of bf16.
+//! Rows of a tensor of halves as padded rows of bf16.
 
 use crate::{
     Cpu, Memory,
@@ -7,7 +7,7 @@ use crate::{
 };
 use half::f16;
 
-/// Lines as a product's first operand reads them: upper parts, then lower ones, with zeros around both.
+/// Padded rows as operand A: upper parts, then lower ones, with zeros around both.
 #[derive(Clone, Copy)]
 pub struct SplitRows<'a> {
     pub lines: PaddedRows<'a>,
@@ -15,8 +15,8 @@ pub struct SplitRows<'a> {
 }
 
 impl PaddedRows<'_> {
-    /// A row as it is stored, if it is one of halves: its last pixels are left out where the line is shorter. `gathered` is
-    /// used where channels lie between those of the line.
+    /// Returns a row of halves as it is stored; empty for other types. Its last pixels are skipped if the padded row is
+    /// shorter. `gathered` holds it if other channels lie between its own.
     fn source_halves<'b>(&'b self, row: usize, gathered: &'b mut Vec<f16>) -> &'b [f16] {
         let Memory::F16(data) = self.data else { return &[] };
         let pixels = self.pixels.min(self.padded_width.saturating_sub(self.pad_left));
@@ -32,12 +32,12 @@ impl PaddedRows<'_> {
 }
 
 impl SplitRows<'_> {
-    /// Elements of each part of a line: a tile may read a block from where the line ends.
+    /// Returns the elements of each part of a row. A tile may read a block from where the row ends.
     pub const fn part_len(&self) -> usize {
         (self.lines.padded_width * self.lines.channel_count + K_BLOCK).next_multiple_of(K_BLOCK) + K_BLOCK
     }
 
-    /// Converts a row: false if not all of it is finite.
+    /// Converts a row. Returns false if a value is not finite.
     pub fn convert_row(&self, row: usize, line: &mut [f32]) -> bool {
         let (mut gathered, part, line) = (vec![], self.part_len(), as_bf16_mut(line));
         let (x, pad_left) = (
@@ -53,29 +53,29 @@ impl SplitRows<'_> {
     }
 }
 
-/// Lines as a product's second operand reads them: every element with that of the next result, upper parts, then lower
-/// ones. Pixels behind the last result are zeros, as many as fill its last block.
+/// Padded rows as operand B: every element is paired with that of the next result, upper parts, then lower ones. Pixels
+/// after the last result are zeros, as many as fill its last block.
 #[derive(Clone, Copy)]
 pub struct PairedRows<'a> {
     pub lines: PaddedRows<'a>,
     pub unit: Amx,
-    /// Elements from a result's to the next one's.
+    /// Elements from the operand of a result to that of the next.
     pub pair_distance: usize,
-    /// Pixels with those of the last block.
+    /// Pixels, with those of the last block.
     pub pixels: usize,
 }
 
 impl PairedRows<'_> {
-    /// Elements of each part of a line.
+    /// Returns the elements of each part of a row.
     pub const fn part_len(&self) -> usize {
         2 * self.pixels * self.lines.channel_count
     }
 
-    /// Converts a row, which is finite.
+    /// Converts a row whose values are finite.
     pub fn convert_row(&self, cpu: &Cpu, row: usize, line: &mut [f32]) {
         let (mut gathered, len) = (vec![], self.pixels * self.lines.channel_count);
         let x = self.lines.source_halves(row, &mut gathered);
-        // With zeros around them; a half in the place of every second one.
+        // The padded row; each half takes the place of one 16-bit word.
         let mut padded = cpu.zeroed_workspace(len.div_ceil(2));
         let pad_left = self.lines.pad_left.min(self.lines.padded_width) * self.lines.channel_count;
         let padded = as_bf16_mut(&mut padded);

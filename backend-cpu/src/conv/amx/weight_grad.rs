@@ -1,6 +1,6 @@
-//! The weight pass by tiles: rows of dy, turned, times lines of x.
+//! Weight pass with AMX: transposed rows of dy times padded rows of x.
 //!
-//! Several rows at a time, so that tiles of sums stay in the unit for as long as it takes to fetch them.
+//! Several rows at a time, so that tiles of sums stay in the unit for as long as loading and storing them takes.
 
 use super::{fills_tiles, padded_rows::PairedRows};
 use crate::{
@@ -13,25 +13,25 @@ use crate::{
 use core::ops::Range;
 use half::f16;
 
-/// Fewest products of a pixel for each of its elements that are worth their conversion.
+/// Minimum multiply-accumulates of an element of x and dy that are worth its conversion.
 const MIN_MACS_PER_ELEMENT: usize = 96;
-/// Pixels of rows that are worked on together, more or less.
+/// Pixels of the rows of dy that are processed together, approximately.
 const BATCH_PIXELS: usize = 160;
 
-/// The operands of a weight pass that the unit takes.
+/// Operands of a weight pass for which AMX is worthwhile.
 pub struct Operands<'a> {
     unit: Amx,
     x: &'a Memory,
     dy: &'a [f16],
-    /// Which rows of x and of dy are finite.
+    /// Whether each row of x and of dy is finite.
     finite_rows: [Vec<bool>; 2],
-    /// Rows of dy that are worked on together.
+    /// Rows of dy that are processed together.
     rows_per_batch: usize,
-    /// Pixels of a row of dy, as many as fill its last block.
+    /// Pixels of a row of dy, rounded up to whole blocks.
     part_len: usize,
 }
 
-/// What one thread has converted for the weight pass.
+/// Converted rows of one worker.
 struct ConvertedRows<'a> {
     inputs: PairedRows<'a>,
     lines: RowCache<'a>,
@@ -41,7 +41,7 @@ struct ConvertedRows<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// The operands, if the unit is to be used for them.
+    /// Returns the operands; `None` if AMX is not worthwhile for them.
     pub fn new(cpu: &Cpu, params: &ConvParams, x: &'a Memory, dy: &'a Memory) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(halves), Memory::F16(dy)) = (x, dy) else { return None };
@@ -56,12 +56,13 @@ impl<'a> Operands<'a> {
             cpu.par_map(Cost::elements(count * row), count, |i| unit.all_finite(&data[i * row..(i + 1) * row]))
         });
         let part_len = params.y[2].next_multiple_of(K_BLOCK);
-        // Lines of rows between which others lie are not kept for the next ones.
+        // With dilation, rows are not reused for the next row, so batches of rows do not pay.
         let rows_per_batch = if params.dilation[0] == 1 { (BATCH_PIXELS / part_len).clamp(1, params.y[1]) } else { 1 };
         Some(Self { unit, x, dy, finite_rows, rows_per_batch, part_len })
     }
 
-    /// Adds the gradient of a piece; `f32_kernel` adds that of rows that are not finite, or have such neighbours.
+    /// Accumulates the gradient of a work item. `f32_kernel` does so for rows that are not finite or read rows that are
+    /// not.
     pub fn add(
         &self, cpu: &Cpu, params: &ConvParams, item: &WorkItem, sums: &mut [f32],
         f32_kernel: impl Fn(&WorkItem, &mut [f32]),
@@ -69,7 +70,7 @@ impl<'a> Operands<'a> {
         let mut rows = self.new_rows(cpu, params, item);
         let mut first = item.rows.start;
         while first < item.rows.end {
-            // Within an image, wherever a piece begins.
+            // A batch does not cross images, wherever the item begins.
             let end = (first / params.y[1] + 1) * params.y[1];
             let part = first..item.rows.end.min(end).min(first + self.rows_per_batch);
             first = part.end;
@@ -93,13 +94,13 @@ impl<'a> Operands<'a> {
         ConvertedRows {
             inputs,
             lines: RowCache::new(cpu, inputs.part_len(), 1, held, params.dilation[0]),
-            // Two bf16 in the place of an f32.
+            // Two bf16 take the place of one f32.
             gradients: cpu.workspace(self.rows_per_batch * self.row_stride(&item.out_channels) / 2),
             k_segments: vec![],
         }
     }
 
-    /// Elements from one turned row of dy to the next, and from one of its channels to the next.
+    /// Returns the elements from one transposed row of dy to the next, and from one of its channels to the next.
     fn row_stride(&self, out_channels: &Range<usize>) -> usize {
         out_channels.len().next_multiple_of(TILE_DIM) * self.channel_stride()
     }
@@ -108,7 +109,7 @@ impl<'a> Operands<'a> {
         2 * self.part_len + K_BLOCK
     }
 
-    /// Whether rows of dy, and all that they meet, are finite.
+    /// Returns whether rows of dy, and all rows of x that they read, are finite.
     fn is_finite(&self, params: &ConvParams, rows: &Range<usize>) -> bool {
         let [x, dy] = &self.finite_rows;
         rows.clone().all(|row| {
@@ -118,7 +119,7 @@ impl<'a> Operands<'a> {
         })
     }
 
-    /// Turns some channels of rows of dy.
+    /// Transposes some channels of rows of dy.
     fn transpose_rows(&self, params: &ConvParams, rows: &Range<usize>, out_channels: &Range<usize>, out: &mut [u16]) {
         let (pixels, channels) = (params.y[2], params.y[3]);
         for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.row_stride(out_channels))) {
@@ -139,14 +140,14 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Adds the products of turned rows of dy with the lines that each kernel row reads.
+    /// Accumulates the products of transposed rows of dy with the rows of x that each kernel row reads.
     fn add_rows(
         &self, cpu: &Cpu, params: &ConvParams, part: &Range<usize>, item: &WorkItem, rows: &mut ConvertedRows<'_>,
         sums: &mut [f32],
     ) {
         let ConvertedRows { inputs, lines, gradients, k_segments } = rows;
         let run = params.kernel[1] * params.in_channels;
-        // Taps whose values lie side by side are one run of columns.
+        // Taps whose values are contiguous are one run of columns.
         let taps = if params.dilation[1] == 1 { params.kernel[1] } else { 1 };
         for (i, sums) in item.kernel.clone().zip(sums.chunks_mut((item.block * run).max(1))) {
             k_segments.clear();
