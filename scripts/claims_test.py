@@ -6,6 +6,7 @@ import unittest
 import claims
 import master_weights
 import predicted
+import ssd_scales
 import table3
 
 
@@ -77,11 +78,23 @@ class Studies(unittest.TestCase):
         expected = {"loss_first_tenth": 4.0, "loss_last_half": 1.0, "miou": 25.0, "flushed_worst": 50.0, "lost_last": 25.0, "skipped": 1, "repeated": 2}
         self.assertEqual({key: row[key] for key in expected}, expected)
         self.assertEqual(list(row), table3.STUDY.columns())
+        # A run that diverged after its first steps.
+        run.update(loss=[4.0, None, None], metrics=None, sites=[])
+        row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
+        self.assertEqual([row[key] for key in ("loss_first_tenth", "loss_last_half", "miou", "flushed_worst")], [4.0, None, None, 0])
+        self.assertEqual(table3.STUDY.values([{"method": "gs", "seed": "0", "miou": ""}, {"method": "gs", "seed": "1", "miou": "2.5"}], "gs", "miou"), {1: 2.5})
 
 
 class Predicted(unittest.TestCase):
     def test_the_figure_is_that_of_the_record(self):
         self.assertEqual(predicted.FIGURE.read_text(), predicted.draw(predicted.read_rows()), "run scripts/predicted.py")
+
+    def test_the_scales_of_ssd_are_those_of_the_record(self):
+        rows = ssd_scales.read_rows()
+        self.assertEqual(ssd_scales.FIGURE.read_text(), ssd_scales.draw(rows), "run scripts/ssd_scales.py")
+        # Eight branches: classes and boxes at four sizes.
+        self.assertEqual(sum(ssd_scales.predicts(row["site"]) for row in rows), 8)
+        self.assertIn(">32</tspan>", ssd_scales.draw(rows + [{"site": "x", "log2_scale": "33"}]))
 
     def test_theorems_of_sites(self):
         expected = {"cross_entropy/cast": 2, "cross_entropy2/cast": 2, "ctc_loss/cast": 2, "decoder.layers.0.self_attn.softmax/dgrad": 2,

@@ -58,11 +58,14 @@ class Study:
         """What the record keeps of a training that the program has written."""
         (run,) = results["runs"]
         losses, sites = run["loss"], run["sites"]
-        mean = lambda part: statistics.mean(loss for loss in part if loss is not None)
+        # A run that diverged has no finite losses, and perhaps no scores: what is missing is left empty.
+        finite = lambda part: [loss for loss in part if loss is not None]
+        mean = lambda part: statistics.mean(finite(part)) if finite(part) else None
+        metrics = run["metrics"] or {}
         lost = [share for site in sites if (share := site["lost"][-1]) is not None]
         return {
-            "method": method, "seed": run["seed"], "steps": len(losses), "loss_first_tenth": mean(losses[: len(losses) // 10]),
-            "loss_last_half": mean(losses[len(losses) // 2 :]), **{key: 100 * run["metrics"][key] for key, _ in self.scores},
+            "method": method, "seed": run["seed"], "steps": len(losses), "loss_first_tenth": mean(losses[: max(1, len(losses) // 10)]),
+            "loss_last_half": mean(losses[len(losses) // 2 :]), **{key: 100 * metrics[key] if key in metrics else None for key, _ in self.scores},
             "flushed_worst": 100 * max((site["worst"] for site in sites), default=0), "lost_last": 100 * max(lost, default=0),
             "skipped": run["skipped_steps"], "repeated": run["repeats"], "version": results["version"], "commit": results["commit"],
             "machine": results["machine"],
@@ -85,8 +88,8 @@ class Study:
 
     @staticmethod
     def values(rows, method, key):
-        """A measure by seed."""
-        return {int(row["seed"]): float(row[key]) for row in rows if row["method"] == method}
+        """A measure by seed, of runs that have it."""
+        return {int(row["seed"]): float(row[key]) for row in rows if row["method"] == method and row[key]}
 
     @classmethod
     def pairs_of(cls, rows, method, baseline, key):
@@ -104,7 +107,7 @@ class Study:
         digits = [("loss_last_half", 4), *((key, 1) for key, _ in self.scores), ("flushed_worst", 3), ("lost_last", 6)]
         for method in self.methods:
             of = [row for row in rows if row["method"] == method]
-            cells = [spread((float(row[key]) for row in of), places) for key, places in digits]
+            cells = [spread((float(row[key]) for row in of if row[key]), places) for key, places in digits]
             counts = [spread((int(row[key]) for row in of), 0) for key in ("skipped", "repeated")]
             if of:
                 lines.append(f"| {method} | {len(of)} | {' | '.join(cells + counts)} |")
