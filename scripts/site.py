@@ -58,6 +58,7 @@ CHAPTERS = {
     ],
     "Other languages": [
         ("Python", "python/README.md"),
+        ("numpy", "docs/numpy.md"),
         ("PyTorch: details", "docs/pytorch-notes.md"),
         ("C and C++", "capi/README.md"),
         ("JavaScript", "npm/README.md"),
@@ -67,6 +68,7 @@ CHAPTERS = {
         ("The crate of the program", "cli/README.md"),
         ("The core", "core/README.md"),
         ("Architecture", "ARCHITECTURE.md"),
+        ("Life of a step", "docs/life-of-a-step.md"),
         ("Decisions", "docs/decisions/README.md"),
         ("Contributing", "CONTRIBUTING.md"),
         ("Test times", "docs/test-times.md"),

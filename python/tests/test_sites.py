@@ -306,9 +306,10 @@ def test_examples_of_the_documentation():
     import doctest
 
     assert doctest.testmod(gs).failed == 0
-    readme = Path(__file__).parents[1] / "README.md"
-    if readme.exists():
-        assert doctest.testfile(str(readme), module_relative=False).failed == 0
+    package = Path(__file__).parents[1]
+    for page in package / "README.md", package.parent / "docs/numpy.md":
+        if page.exists():
+            assert doctest.testfile(str(page), module_relative=False).failed == 0
 
 
 def test_types_name_what_is_there():
