@@ -26,9 +26,25 @@ pub struct Entry {
     pub spill_loads: u32,
 }
 
-/// A checksum of all that decides the machine code: text, options, compiler.
+/// Source text without what the compiler ignores: comments, names of files, blank lines, indentation.
+///
+/// A comment or the name of a file can therefore change without another compile of the kernel, because the machine code
+/// stays the same.
+fn code_of(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    for line in source.lines().filter(|line| !line.starts_with("#line ")) {
+        let line = line.split_once("//").map_or(line, |(code, _comment)| code).trim();
+        if !line.is_empty() {
+            code.push_str(line);
+            code.push('\n');
+        }
+    }
+    code
+}
+
+/// Checksum of everything that decides the machine code: code of the module, compiler options, compiler version.
 pub fn checksum(module: &Module, arch: u32) -> u32 {
-    let mut sum = crc32c::crc32c(module.source(PTX).as_bytes());
+    let mut sum = crc32c::crc32c(code_of(&module.source(PTX)).as_bytes());
     for option in nvrtc::options(arch) {
         sum = crc32c::crc32c_append(sum, option.as_bytes());
     }
@@ -113,5 +129,19 @@ impl Record {
     pub fn replace(&mut self, entries: Vec<Entry>) {
         self.0.retain(|old| !entries.iter().any(|new| (&new.module, new.arch) == (&old.module, old.arch)));
         self.0.extend(entries);
+    }
+}
+
+#[test]
+fn a_checksum_depends_on_code_alone() {
+    let commented = "#line 1 \"a.cu\"\n// Sum of two.\nint sum(int a, int b) { return a + b; } // In order.\n";
+    let moved = "#line 1 \"b.cu\"\n\n// Adds.\n  int sum(int a, int b) { return a + b; }\n";
+    assert_eq!(code_of(commented), code_of(moved));
+    assert_ne!(code_of(moved), code_of(&moved.replace('+', "-")));
+    // A comment inside a string would hide the code behind it.
+    for kernel in gradscale_cuda::kernels::all() {
+        let source = kernel.module.source(PTX);
+        let hidden = source.lines().find(|line| line.split("//").next().is_some_and(|code| code.matches('"').count() % 2 == 1));
+        assert_eq!(hidden, None, "{}", kernel.module.name);
     }
 }
