@@ -34,6 +34,20 @@ ARCHITECTURES = [75, 80, 90]
 # The commit that the table compares with.
 BEFORE = "431419b"
 
+# Names that files of kernels had in older commits.
+FORMER_NAMES = {
+    "block_reduce.cuh": "sums.cuh",
+    "elementwise.cuh": "dense.cuh",
+    "epilogue_pipeline.cuh": "hand_over.cuh",
+    "grad_reduce.cu": "wire.cu",
+    "implicit_gemm.cuh": "product.cuh",
+    "mma_sync.cu": "tensor.cu",
+    "multi_tensor.cuh": "lists.cuh",
+    "operand_swap.cuh": "roles.cuh",
+    "simt.cu": "plain.cu",
+    "split_k_reduce.cu": "finish.cu",
+}
+
 # Kinds of instructions.
 LOAD16 = r"LDG?\.E(\.\w+)*\.128\b"
 STORE16 = r"STG?\.E(\.\w+)*\.128\b"
@@ -73,7 +87,7 @@ PRODUCTS = [
 ARRIVE = r"SYNCS\.ARRIVE\S*"
 LOOP = "inner loop of "
 # Products whose threads bring operands, on sm_90: module, and eights that a thread brings of 64 of k. What finds their
-# addresses is most of it; the model of choice.rs has it for each operand.
+# addresses is most of it; the model of kernel_selection.rs has it for each operand.
 COPIES = "copies of "
 COPIED = [
     *((f"wgmma_{name}_128x128", 8) for name in ("forward", "data", "weight")),
@@ -304,12 +318,15 @@ def with_files(source, files):
 
 
 def files_of(commit):
-    """The kernels' files of a commit; one that was not there stays as it is."""
+    """The kernels' files of a commit, by their present or former name. A file that the commit lacks stays as it is."""
 
     def text(name, own):
-        command = ["git", "show", f"{commit}:backend-cuda/src/kernels/{name}"]
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
-        return done.stdout if done.returncode == 0 else own
+        for known in filter(None, (name, FORMER_NAMES.get(name))):
+            command = ["git", "show", f"{commit}:backend-cuda/src/kernels/{known}"]
+            done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+            if done.returncode == 0:
+                return done.stdout
+        return own
 
     return text
 

@@ -4,8 +4,8 @@ use crate::{
     Cuda, Error,
     kernels::{self, FEW_CLASSES},
     memory::Memory,
-    scratch::Use,
     store::StoreParams,
+    workspace::Use,
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{

@@ -1,6 +1,6 @@
 //! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
 
-use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use};
+use crate::{Cuda, Error, kernels, memory::Memory, workspace::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{CtcArgs, DType},

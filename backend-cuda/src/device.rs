@@ -3,12 +3,12 @@
 use crate::{
     Error,
     gpu::{Gpu, GpuRecording},
+    grad_reduce::Wired,
     kernels::Kernel,
     memory::Memory,
     nccl,
-    scratch::{Scratch, Use},
     table::Table,
-    wire::Wired,
+    workspace::{Scratch, Use},
 };
 use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
 use core::{ops::Range, time::Duration};

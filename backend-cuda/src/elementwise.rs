@@ -1,6 +1,6 @@
 //! Element by element: unary and binary functions, sums of several sources.
 
-use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Slot, Store},

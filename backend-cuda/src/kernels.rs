@@ -20,9 +20,9 @@ macro_rules! file {
 }
 
 // After the macro, which it uses.
-mod products;
+mod gemm_variants;
 
-pub use products::{
+pub use gemm_variants::{
     CONVOLUTIONS, FINISH, LONGEST, MATRICES, PLAIN, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CLUSTERS,
     WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES, WGMMA_TMA_WEIGHT_T, WGMMA_WEIGHT_T,
 };
@@ -92,7 +92,7 @@ const fn small(number: usize) -> u32 {
 }
 
 const STORE: File = file!("store.cuh");
-const DENSE: File = file!("dense.cuh");
+const DENSE: File = file!("elementwise.cuh");
 const FUNCTIONS: File = file!("functions.cuh");
 
 const UNARY_MODULE: Module = Module::new("unary", &[STORE, DENSE, FUNCTIONS, file!("unary.cu")]);
@@ -155,7 +155,7 @@ pub static ROI_POOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_poo
 /// The gradient of the images.
 pub static ROI_UNPOOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_unpool" };
 
-const SUMS: File = file!("sums.cuh");
+const SUMS: File = file!("block_reduce.cuh");
 const NORM: File = file!("norm.cuh");
 
 const NORM_MODULE: Module = Module::new("norm", &[STORE, DENSE, SUMS, NORM, file!("norm.cu")]);
@@ -212,7 +212,7 @@ pub static CTC_GRADIENT: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_grad
 
 /// Elements of a piece of a tensor in launches over several tensors.
 pub const LIST_PIECE: u32 = 4096;
-const LISTS: File = file!("lists.cuh");
+const LISTS: File = file!("multi_tensor.cuh");
 
 /// Tensors that one launch of [`OPTIMIZE`] or [`GLOBAL_NORM`] takes. Kernels may have 32 KiB of parameters from compute
 /// capability 7.0 on (CUDA 12.1); these are 12.
@@ -235,7 +235,7 @@ pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, en
 
 /// What travels between ranks: one half of each value, whole sums of several, f32.
 pub const WIRE: [(&str, u32); 3] = [("WIRE_HALVES", 0), ("WIRE_SUMS", 1), ("WIRE_SINGLES", 2)];
-const WIRE_MODULE: Module = Module { defines: &WIRE, ..Module::new("wire", &[STORE, file!("wire.cu")]) };
+const WIRE_MODULE: Module = Module { defines: &WIRE, ..Module::new("wire", &[STORE, file!("grad_reduce.cu")]) };
 /// Gradients of a part of a step, added to what travels.
 pub static WIRE_ADD: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_add" };
 /// Means of what has come from all ranks.

@@ -11,7 +11,7 @@
 //! }
 //! ```
 
-mod choice;
+mod channel_padding;
 mod copy;
 mod cross_entropy;
 mod ctc;
@@ -19,25 +19,25 @@ mod cubins;
 mod device;
 mod elementwise;
 mod error;
+mod gemm;
+mod gemm_problem;
 mod gpu;
+mod grad_reduce;
+mod kernel_selection;
 pub mod kernels;
 mod memory;
 mod nccl;
 mod norm;
 mod optimize;
-mod padded;
-mod plan;
 mod pool;
-mod product;
-mod proof;
 mod reduce;
 mod roi_align;
 mod roi_pool;
 mod rows;
-mod scratch;
+mod self_test;
 mod store;
 mod table;
-mod wire;
+mod workspace;
 
 pub use cubins::{CubinReport, Cubins, build_all};
 pub use device::Cuda;

@@ -7,8 +7,8 @@ use crate::{
     Cuda, Error,
     kernels::{self, Kernel},
     memory::Memory,
-    scratch::Use,
     store::StoreParams,
+    workspace::Use,
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{

@@ -5,7 +5,7 @@ use crate::{
     Cuda, Error, Table,
     kernels::{self, LIST_PIECE, LIST_TENSORS},
     memory::Memory,
-    scratch::Use,
+    workspace::Use,
 };
 use bytemuck::{Pod, Zeroable};
 use core::ops::Range;

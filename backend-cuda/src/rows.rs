@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::{Cuda, Error, kernels, memory::Memory, scratch::Use, store::StoreParams};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},

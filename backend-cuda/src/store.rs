@@ -1,6 +1,6 @@
 //! The store of an operator as kernels take it.
 
-use crate::{Cuda, Error, scratch::Use};
+use crate::{Cuda, Error, workspace::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Store};
 

@@ -2,7 +2,7 @@
 //! not.
 
 mod emulated;
-mod products;
+mod gemm;
 
 use emulated::Emulated;
 use gradscale::{
@@ -159,7 +159,7 @@ fn tensor_maps_that_are_refused() {
     };
     emulated.fail("maps");
     let device = emulated.open().expect("a device");
-    products::check_some(&device, 8);
+    gemm::check_some(&device, 8);
     let refused: Vec<_> = device.proven().into_iter().filter(|(name, _)| name.starts_with("wgmma_tma")).collect();
     assert!(!refused.is_empty());
     for (name, proof) in refused {

@@ -1,11 +1,11 @@
 //! The same on hardware: every tile of every product, where it is seen whether wgmma and the TMA engine read what this
 //! project thinks they do, and the engine.
 
-mod products;
+mod gemm;
+mod grad_reduce;
 mod segnet;
 #[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;
-mod wire;
 
 use gradscale_cuda::Cuda;
 
@@ -25,9 +25,9 @@ fn gpu() -> Option<Cuda> {
 #[test]
 fn every_tile_of_every_product() {
     if let Some(device) = gpu() {
-        products::check(&device.without_warpgroups());
+        gemm::check(&device.without_warpgroups());
         let device = gpu().expect("as before");
-        products::check(&device);
+        gemm::check(&device);
         println!("kernels for this architecture alone: {:?}", device.proven());
         assert!(device.proven().values().all(Result::is_ok), "{:?}", device.proven());
     }
@@ -53,9 +53,9 @@ fn ranks() {
     let devices: Vec<_> = (0..count).map(|number| move || Cuda::open(number).expect("as before")).collect();
     println!("{count} GPUs");
     for ranks in [1, count] {
-        wire::sums_are_exact(&devices[..ranks]);
+        grad_reduce::sums_are_exact(&devices[..ranks]);
     }
-    wire::trainings_are_the_same(&devices, &[1, count]);
+    grad_reduce::trainings_are_the_same(&devices, &[1, count]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Ranks on emulated GPUs, by emulated NCCL.
 
 mod emulated;
-mod wire;
+mod grad_reduce;
 
 use emulated::Emulated;
 use gradscale::{
@@ -34,7 +34,7 @@ fn devices() -> Option<Vec<impl Fn() -> Cuda + Sync>> {
 fn sums_of_ranks_are_exact() {
     let Some(devices) = devices() else { return };
     for ranks in [1, 2, 3, 4] {
-        wire::sums_are_exact(&devices[..ranks]);
+        grad_reduce::sums_are_exact(&devices[..ranks]);
     }
 }
 
@@ -48,7 +48,7 @@ fn trainings_by_nccl_are_those_of_one_rank() {
     };
     emulated::load_nccl();
     let devices: Vec<_> = all.into_iter().map(|device| move || device.open().expect("a device")).collect();
-    wire::trainings_are_the_same(&devices, &[1, 2, 4]);
+    grad_reduce::trainings_are_the_same(&devices, &[1, 2, 4]);
 }
 
 /// NCCL refuses that two ranks share a GPU; their gradients go through the host's memory then, and both know why.

@@ -2,7 +2,7 @@
 //! the instructions of three generations.
 
 mod emulated;
-mod products;
+mod gemm;
 
 use emulated::Emulated;
 use gradscale_cuda::kernels::{CONVOLUTIONS, MATRICES, warpgroups};
@@ -21,7 +21,7 @@ fn every_tile_of_every_product() {
             }
         };
         let device = emulated.open().expect("a device");
-        products::check(&device);
+        gemm::check(&device);
         let used = emulated.used();
         let unused: Vec<_> =
             kernels.iter().map(|kernel| kernel.module.name).filter(|&name| !used.contains_key(name)).collect();
@@ -39,7 +39,7 @@ fn long_sums() {
     ] {
         match Emulated::new(arch, 8) {
             Ok(emulated) => {
-                products::check_long_sums(&emulated.open().expect("a device"));
+                gemm::check_long_sums(&emulated.open().expect("a device"));
                 let used = emulated.used();
                 assert!(kernels.iter().all(|&name| used.contains_key(name)), "sm_{arch}: {used:?}");
             }
@@ -48,7 +48,7 @@ fn long_sums() {
     }
     match Emulated::new(90, 1) {
         Ok(emulated) => {
-            products::check_longest_sum(&emulated.open().expect("a device"));
+            gemm::check_longest_sum(&emulated.open().expect("a device"));
             let used = emulated.used();
             assert!(used.contains_key("wgmma_tma_weight_t_128x64") && !used.contains_key("finish"), "{used:?}");
         }
@@ -64,7 +64,7 @@ fn what_is_wrong_on_a_device_is_not_used() {
             emulated.fail("broken=wgmma_tma_gemm_t");
             let device = emulated.open().expect("a device");
             // Products of matrices come first.
-            products::check_some(&device, 28);
+            gemm::check_some(&device, 28);
             let wrong: Vec<_> =
                 device.proven().into_iter().filter(|(_, proof)| proof.is_err()).map(|(name, _)| name).collect();
             assert!(!wrong.is_empty() && wrong.iter().all(|name| name.starts_with("wgmma_tma_gemm_t")), "{wrong:?}");

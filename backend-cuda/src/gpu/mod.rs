@@ -2,17 +2,17 @@
 //! and copies beside it.
 
 mod context;
-mod maps;
 pub mod nvrtc;
 mod open;
 mod readback;
 mod recording;
 mod staging;
+mod tensor_maps;
 mod timing;
 mod upload;
 
-pub use maps::{Im2col, TensorMap, Tiled};
 pub use recording::GpuRecording;
+pub use tensor_maps::{Im2col, TensorMap, Tiled};
 
 use crate::{CubinReport, Cubins, Error, kernels::Kernel};
 use bytemuck::NoUninit;
@@ -304,7 +304,7 @@ impl Gpu {
     /// The driver's.
     pub(crate) fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
         self.enter()?;
-        maps::tiled(tensor).map_err(failed("describe a matrix"))
+        tensor_maps::tiled(tensor).map_err(failed("describe a matrix"))
     }
 
     /// The same for pixels.
@@ -313,7 +313,7 @@ impl Gpu {
     /// The driver's.
     pub(crate) fn im2col_map(&self, pixels: &Im2col) -> Result<TensorMap, Error> {
         self.enter()?;
-        maps::im2col(pixels).map_err(failed("describe pixels"))
+        tensor_maps::im2col(pixels).map_err(failed("describe pixels"))
     }
 
     /// From here on launches are kept, not run.

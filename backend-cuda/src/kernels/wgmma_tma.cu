@@ -7,7 +7,7 @@
 // when its bytes are there, `empty` when all groups have read them.
 //
 // Where shared memory has room for a tile's sums, the first four warps only store: those that multiply leave their sums
-// there and go on with the next tile (hand_over.cuh). Elsewhere they store themselves, with registers that those hand to
+// there and go on with the next tile (epilogue_pipeline.cuh). Elsewhere they store themselves, with registers that those hand to
 // them who bring, and the tensor cores wait.
 //
 // CLUSTER blocks work side by side on rows below each other: each brings its own rows, and its share of the columns to
@@ -26,7 +26,7 @@
 #define EPILOGUE_COLUMNS (APART ? TILE_N : STORE_COLUMNS)
 #define EPILOGUE_BYTES (WARPS * EPILOGUE_FLOATS(EPILOGUE_COLUMNS) * 4)
 // Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where sums are left in shared
-// memory, those of LONGEST terms are added there by threads, which round to nearest, as finish.cu adds parts.
+// memory, those of LONGEST terms are added there by threads, which round to nearest, as split_k_reduce.cu adds parts.
 #define CHUNK (LONGEST / DEPTH)
 
 static_assert(FIRST_BRINGER + 128 == THREADS, "a group that brings comes last");

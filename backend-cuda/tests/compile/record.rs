@@ -141,7 +141,8 @@ fn a_checksum_depends_on_code_alone() {
     // A comment inside a string would hide the code behind it.
     for kernel in gradscale_cuda::kernels::all() {
         let source = kernel.module.source(PTX);
-        let hidden = source.lines().find(|line| line.split("//").next().is_some_and(|code| code.matches('"').count() % 2 == 1));
+        let hidden =
+            source.lines().find(|line| line.split("//").next().is_some_and(|code| code.matches('"').count() % 2 == 1));
         assert_eq!(hidden, None, "{}", kernel.module.name);
     }
 }

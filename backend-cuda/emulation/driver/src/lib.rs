@@ -16,11 +16,11 @@
 mod contexts;
 mod faults;
 mod graphs;
-mod maps;
 mod memory;
 mod modules;
 mod state;
 mod streams;
+mod tensor_maps;
 
 pub use state::emulated_device;
 

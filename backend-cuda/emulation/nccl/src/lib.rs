@@ -6,12 +6,12 @@
 //! ranks on one GPU, ranks that do not come. What it leaves undefined ends the process with a message: memory that is not
 //! allocated, calls of ranks that do not fit each other.
 
+mod collectives;
 mod driver;
-mod moves;
 mod world;
 
+use collectives::{Call, Kind, Way};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use moves::{Call, Kind, Way};
 use std::{
     cell::{Cell, RefCell},
     sync::{

@@ -1,6 +1,6 @@
 //! Ranks that meet: each waits until all have called.
 
-use crate::moves::{Call, perform};
+use crate::collectives::{Call, perform};
 use std::{
     collections::HashMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},

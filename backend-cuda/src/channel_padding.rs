@@ -1,6 +1,6 @@
 //! Convolutions of images of few channels: these are padded to eight, so that kernels for aligned operands take them.
 
-use crate::{Cuda, Error, kernels::PAD, memory::Memory, plan::Plan, product::Operands, scratch::Use};
+use crate::{Cuda, Error, gemm::Operands, gemm_problem::Plan, kernels::PAD, memory::Memory, workspace::Use};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},

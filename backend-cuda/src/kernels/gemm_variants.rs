@@ -2,8 +2,8 @@
 
 use super::{File, Kernel, Module, STORE};
 
-const PRODUCT: File = file!("product.cuh");
-const ROLES: File = file!("roles.cuh");
+const PRODUCT: File = file!("implicit_gemm.cuh");
+const ROLES: File = file!("operand_swap.cuh");
 const WARPGROUP: File = file!("warpgroup.cuh");
 const STAGES: File = file!("wgmma.cuh");
 
@@ -51,7 +51,7 @@ macro_rules! tensor {
                 blocks: 16 / ($warps.0 * $warps.1),
                 // Three stages of both operands, each in the larger of its layouts.
                 shared: 3 * 80 * ($m + $n),
-                ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("tensor.cu")])
+                ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("mma_sync.cu")])
             },
             entry: "tensor",
         }
@@ -73,7 +73,7 @@ macro_rules! plain {
         Kernel {
             module: &Module {
                 defines: &[$mode],
-                ..Module::new(concat!("plain_", $name), &[STORE, PRODUCT, file!("plain.cu")])
+                ..Module::new(concat!("plain_", $name), &[STORE, PRODUCT, file!("simt.cu")])
             },
             entry: "plain",
         }
@@ -133,7 +133,7 @@ macro_rules! wgmma_tma {
                         ROLES,
                         STAGES,
                         file!("tma.cuh"),
-                        file!("hand_over.cuh"),
+                        file!("epilogue_pipeline.cuh"),
                         file!("wgmma_tma.cu"),
                     ],
                 )
@@ -195,6 +195,6 @@ pub static PLAIN: [Kernel; 4] = [
     layout!(plain, "weight", 3, 0, 0),
 ];
 const FINISH_MODULE: Module =
-    Module { defines: &[("MODE", 0)], ..Module::new("finish", &[STORE, PRODUCT, file!("finish.cu")]) };
+    Module { defines: &[("MODE", 0)], ..Module::new("finish", &[STORE, PRODUCT, file!("split_k_reduce.cu")]) };
 /// Adds the parts of a product.
 pub static FINISH: Kernel = Kernel { module: &FINISH_MODULE, entry: "finish" };

@@ -2,8 +2,8 @@
 
 use super::{Choice, Cut, Demand, Means};
 use crate::{
-    plan::{Kind, Plan},
-    scratch::partials_room,
+    gemm_problem::{Kind, Plan},
+    workspace::partials_room,
 };
 use gradscale_core::ops::{Conv2d, Gemm, Pass};
 

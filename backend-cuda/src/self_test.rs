@@ -2,7 +2,7 @@
 //! itself, before the kernel is used for the first time. Where it is not, or does not compile, the one for all
 //! architectures is taken.
 
-use crate::{Cuda, Error, choice::Choice, plan::Kind};
+use crate::{Cuda, Error, gemm_problem::Kind, kernel_selection::Choice};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},

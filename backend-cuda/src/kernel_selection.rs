@@ -13,11 +13,11 @@
 //! in docs/gpu.md; ways were not compared with each other there.
 
 use crate::{
+    gemm_problem::{Kind, Plan},
     kernels::{
         Kernel, LONGEST, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CLUSTERS, WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES,
         WGMMA_TMA_WEIGHT_T, WGMMA_WEIGHT_T,
     },
-    plan::{Kind, Plan},
 };
 use gradscale_core::ops::Pass;
 
@@ -50,7 +50,7 @@ pub(crate) struct Choice {
     means: Means,
     /// Instructions of a thread that brings eight elements, of rows' operand and of columns'.
     copies: [u32; 2],
-    /// Whether a tile's rows are columns of the result (`roles.cuh`).
+    /// Whether a tile's rows are columns of the result (`operand_swap.cuh`).
     pub transposed: bool,
 }
 
@@ -93,7 +93,7 @@ const LEFT: u64 = 32;
 /// Clocks of a launch, and bytes from memory for each multiprocessor in a clock.
 const LAUNCH: u64 = 4000;
 const BYTES: u64 = 16;
-/// Parts that a thread of finish.cu has under way (`PARTS` there), and the clocks until L2 has answered: about what is
+/// Parts that a thread of split_k_reduce.cu has under way (`PARTS` there), and the clocks until L2 has answered: about what is
 /// published of an H100, not measured here.
 const PARTS: u32 = 8;
 const ANSWER: u64 = 300;

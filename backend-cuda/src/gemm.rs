@@ -2,14 +2,14 @@
 
 use crate::{
     Cuda, Error,
-    choice::{Choice, Demand},
+    gemm_problem::{ConvParams, Kind, Plan, Steps},
     gpu::TensorMap,
+    kernel_selection::{Choice, Demand},
     kernels::FINISH,
     memory::Memory,
-    plan::{ConvParams, Kind, Plan, Steps},
-    proof,
-    scratch::{Use, partials_room},
+    self_test,
     store::StoreParams,
+    workspace::{Use, partials_room},
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
@@ -17,7 +17,7 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass},
 };
 
-/// `Product` of `product.cuh`.
+/// `Product` of `implicit_gemm.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ProductParams {
@@ -164,8 +164,8 @@ impl Cuda {
         &self, kind: Kind, choice: Choice, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {
         let plan = match kind {
-            Kind::Matrices(_) => Plan::gemm(&proof::gemm(kind)?),
-            Kind::Convolution(pass) => Plan::conv(&proof::conv(choice, pass)?, pass),
+            Kind::Matrices(_) => Plan::gemm(&self_test::gemm(kind)?),
+            Kind::Convolution(pass) => Plan::conv(&self_test::conv(choice, pass)?, pass),
         };
         let operands = Operands::of(&plan, a, b);
         self.run_product(&plan, &operands, None, &y[0], Some(choice))?;

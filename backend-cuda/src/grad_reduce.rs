@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 /// Values of a rank's share: no kernel or message begins in the middle of a word of the memory.
 const ALIGNED: usize = 64;
 
-/// `WireParams` of `wire.cu`.
+/// `WireParams` of `grad_reduce.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct WireParams {

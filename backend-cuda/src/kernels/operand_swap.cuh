@@ -1,4 +1,4 @@
-// What gives the rows and what the columns of a tile by warpgroups: a and b, as product.cuh has them.
+// What gives the rows and what the columns of a tile by warpgroups: a and b, as implicit_gemm.cuh has them.
 //
 // TRANSPOSED: the other way around. The gradient of weights of few outputs has few rows, of which the tensor cores take 64
 // at a time and a tile 128; there rows are taps and inputs (n, of b), columns outputs (m, of a). Results lie as they would.
