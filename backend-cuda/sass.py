@@ -80,8 +80,8 @@ PRODUCTS = [
     ("wgmma_tma_forward_128x64", 90, APART, (2, 2, 2)),
     ("wgmma_tma_gemm_128x128", 90, APART, (2, 4, 2)),
     ("wgmma_tma_weight_t_128x64", 90, APART, (2, 2, 2)),
-    ("tensor_gemm_128x128", 80, WAITED, (2, 4, 1)),
-    ("tensor_gemm_128x128", 75, WAITED, (2, 4, 1)),
+    ("mma_sync_gemm_128x128", 80, WAITED, (2, 4, 1)),
+    ("mma_sync_gemm_128x128", 75, WAITED, (2, 4, 1)),
 ]
 # Of those by warpgroups: a thread arrives at a barrier or waits for one.
 ARRIVE = r"SYNCS\.ARRIVE\S*"

@@ -12,19 +12,19 @@ use gradscale_core::{
 struct CopyParams {
     y: StoreParams,
     x: u64,
-    x_steps: [u32; MAX_DIMS],
-    y_steps: [u32; MAX_DIMS],
+    x_strides: [u32; MAX_DIMS],
+    y_strides: [u32; MAX_DIMS],
     starts: [u32; 2],
     lens: [u32; MAX_DIMS],
     kind: u32,
     count: u32,
-    wide: u32,
+    vectorized: u32,
     unused: u32,
 }
 
 /// The same copy with dimensions in the order in which they lie in y, outermost first, all rising there, and those that
 /// are one in both merged.
-fn in_order(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
+fn sort_and_merge(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
     let mut starts = p.start().map(i64::from);
     let mut given: Vec<Dim> = p.dims().iter().copied().filter(|dim| dim.len != 1).collect();
     given.sort_by_key(|dim| core::cmp::Reverse(dim.y.unsigned_abs()));
@@ -48,12 +48,12 @@ fn in_order(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
 }
 
 /// A step as the kernel adds it: modulo 2^32, below which all places lie.
-fn wrapped(step: i64) -> u32 {
+fn wrap_to_u32(step: i64) -> u32 {
     u32::try_from(step & 0xFFFF_FFFF).expect("32 bits")
 }
 
 /// Whether eights of the innermost dimension are contiguous and aligned, in x and in y.
-fn is_wide(dims: &[Dim], starts: [i64; 2]) -> bool {
+fn is_vectorizable(dims: &[Dim], starts: [i64; 2]) -> bool {
     let eights = |step: i64| step % 8 == 0;
     dims.split_last().is_some_and(|(run, outer)| {
         let aligned = starts.into_iter().chain(outer.iter().flat_map(|dim| [dim.x, dim.y])).all(eights);
@@ -66,23 +66,24 @@ impl Cuda {
         let [x_len, y_len] = p.reach().map(|len| len as usize);
         let words = x.dtype() == DType::U32 && y.y.dtype() == DType::U32;
         let kernel = if words { &kernels::COPY_WORDS } else { &kernels::COPY };
-        let (count, blocks) = self.dense(kernel, p.count() as usize)?;
-        let (dims, starts) = in_order(p);
+        let (count, blocks) = self.elementwise_grid(kernel, p.count() as usize)?;
+        let (dims, starts) = sort_and_merge(p);
         let mut params = CopyParams {
             y: self.store(y, y_len, blocks)?,
-            x: x.holds(x_len).at(),
-            x_steps: [0; MAX_DIMS],
-            y_steps: [0; MAX_DIMS],
-            starts: starts.map(wrapped),
+            x: x.expect_len(x_len).at(),
+            x_strides: [0; MAX_DIMS],
+            y_strides: [0; MAX_DIMS],
+            starts: starts.map(wrap_to_u32),
             lens: [1; MAX_DIMS],
             kind: x.kind(),
             count,
-            wide: u32::from(is_wide(&dims, starts)),
+            vectorized: u32::from(is_vectorizable(&dims, starts)),
             unused: 0,
         };
         // The innermost stands last.
         for (dim, d) in dims.iter().rev().zip((0..MAX_DIMS).rev()) {
-            (params.lens[d], params.x_steps[d], params.y_steps[d]) = (dim.len, wrapped(dim.x), wrapped(dim.y));
+            (params.lens[d], params.x_strides[d], params.y_strides[d]) =
+                (dim.len, wrap_to_u32(dim.x), wrap_to_u32(dim.y));
         }
         // SAFETY: x and y hold all places that the descriptor reaches.
         unsafe { self.launch(kernel, blocks, &params) }

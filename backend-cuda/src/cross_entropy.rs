@@ -2,10 +2,10 @@
 
 use crate::{
     Cuda, Error,
-    kernels::{self, FEW_CLASSES},
+    kernels::{self, MAX_CLASSES_PER_THREAD},
     memory::Memory,
     store::StoreParams,
-    workspace::Use,
+    workspace::WorkspaceKind,
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
@@ -23,8 +23,8 @@ struct CrossEntropyParams {
     sums: u64,
     kinds: [u32; 2],
     shape: [u32; 2],
-    ignored: [u32; 2],
-    divide: u32,
+    ignored_label: [u32; 2],
+    divisor_kind: u32,
     divisor: f32,
     lanes: u32,
     blocks: u32,
@@ -42,7 +42,7 @@ struct CrossEntropyVjpParams {
     kinds: [u32; 2],
     len: u32,
     classes: u32,
-    ignored: [u32; 2],
+    ignored_label: [u32; 2],
 }
 
 /// Threads of a block.
@@ -53,14 +53,14 @@ fn operands(p: &CrossEntropy, x: CrossEntropyArgs<&Memory>) -> [u64; 3] {
     let [rows, classes] = p.shape().map(|size| size as usize);
     assert!(matches!(x.labels.dtype(), DType::U8 | DType::U32), "labels are integers");
     [
-        x.logits.holds(rows * classes).at(),
-        x.labels.holds(rows).at(),
-        x.weights.map_or(0, |weights| weights.holds(classes).of(DType::F32)),
+        x.logits.expect_len(rows * classes).at(),
+        x.labels.expect_len(rows).at(),
+        x.weights.map_or(0, |weights| weights.expect_len(classes).typed_address(DType::F32)),
     ]
 }
 
 /// Whether there is a label that does not count, and which.
-fn ignored(p: &CrossEntropy) -> [u32; 2] {
+fn ignored_label(p: &CrossEntropy) -> [u32; 2] {
     p.ignored().map_or([0, 0], |label| [1, label])
 }
 
@@ -71,20 +71,21 @@ impl Cuda {
         let [rows, classes] = p.shape();
         let [logits, labels, weights] = operands(p, x);
         // A few classes for each thread.
-        let few = x.logits.dtype() == DType::F16 && classes <= FEW_CLASSES && !classes.is_multiple_of(8);
-        let lanes = if few { 1 } else { classes.div_ceil(4).clamp(2, 32).next_power_of_two() };
-        let blocks = self.filling(&kernels::CROSS_ENTROPY, rows.div_ceil(THREADS / lanes))?;
+        let fits_one_thread =
+            x.logits.dtype() == DType::F16 && classes <= MAX_CLASSES_PER_THREAD && !classes.is_multiple_of(8);
+        let lanes = if fits_one_thread { 1 } else { classes.div_ceil(4).clamp(2, 32).next_power_of_two() };
+        let blocks = self.fill_device(&kernels::CROSS_ENTROPY, rows.div_ceil(THREADS / lanes))?;
         let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let params = CrossEntropyParams {
-            out: out.holds(2 + rows as usize).of(DType::F32),
+            out: out.expect_len(2 + rows as usize).typed_address(DType::F32),
             logits,
             labels,
             weights,
-            sums: self.scratch(Use::Work, 3 * 8 * blocks as usize)?,
+            sums: self.workspace_address(WorkspaceKind::Intermediates, 3 * 8 * blocks as usize)?,
             kinds: [x.logits.kind(), x.labels.kind()],
             shape: p.shape(),
-            ignored: ignored(p),
-            divide: p.divisor().code(),
+            ignored_label: ignored_label(p),
+            divisor_kind: p.divisor().code(),
             divisor,
             lanes,
             blocks,
@@ -101,21 +102,21 @@ impl Cuda {
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         let n = (rows * classes) as usize;
-        let of_two = x.logits.dtype() == DType::F16 && classes >= 8;
-        let kernel = if of_two { &kernels::CROSS_ENTROPY_VJP_OF_TWO } else { &kernels::CROSS_ENTROPY_VJP };
-        let (len, blocks) = self.dense(kernel, n)?;
+        let spans_two_rows = x.logits.dtype() == DType::F16 && classes >= 8;
+        let kernel = if spans_two_rows { &kernels::CROSS_ENTROPY_VJP_TWO_ROWS } else { &kernels::CROSS_ENTROPY_VJP };
+        let (len, blocks) = self.elementwise_grid(kernel, n)?;
         let [logits, labels, weights] = operands(p, x);
         let params = CrossEntropyVjpParams {
             dx: self.store(dx, n, blocks)?,
             logits,
             labels,
             weights,
-            out: out.holds(2 + rows as usize).of(DType::F32),
-            upstream: g.holds(1).of(DType::F32),
+            out: out.expect_len(2 + rows as usize).typed_address(DType::F32),
+            upstream: g.expect_len(1).typed_address(DType::F32),
             kinds: [x.logits.kind(), x.labels.kind()],
             len,
             classes,
-            ignored: ignored(p),
+            ignored_label: ignored_label(p),
         };
         // SAFETY: all operands hold what the descriptor says.
         unsafe { self.launch(kernel, blocks, &params) }

@@ -1,6 +1,6 @@
 //! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
 
-use crate::{Cuda, Error, kernels, memory::Memory, workspace::Use};
+use crate::{Cuda, Error, kernels, memory::Memory, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{CtcArgs, DType},
@@ -16,8 +16,8 @@ struct CtcParams {
     target_lengths: u64,
     losses: u64,
     gradient: u64,
-    numbers: u64,
-    table: u64,
+    log_sums: u64,
+    path_sums: u64,
     kind: u32,
     shape: [u32; 3],
     letters: u32,
@@ -33,19 +33,20 @@ impl Cuda {
         let shape @ [batch, frames, classes] = p.logits();
         let (rows, states) = (batch * frames, Ctc::states(p.letters()));
         // Numbers of frames and sequences, then both tables of sums.
-        let numbers = rows as usize + batch as usize;
-        let at = self.scratch(Use::Work, 4 * (numbers + 2 * rows as usize * states as usize))?;
+        let log_sums = rows as usize + batch as usize;
+        let at =
+            self.workspace_address(WorkspaceKind::Intermediates, 4 * (log_sums + 2 * rows as usize * states as usize))?;
         let len = (rows * classes) as usize;
-        let words = |memory: &Memory, len: u32| memory.holds(len as usize).of(DType::U32);
+        let words = |memory: &Memory, len: u32| memory.expect_len(len as usize).typed_address(DType::U32);
         let params = CtcParams {
-            logits: x.logits.holds(len).at(),
+            logits: x.logits.expect_len(len).at(),
             targets: words(x.targets, batch * p.letters()),
             input_lengths: words(x.input_lengths, batch),
             target_lengths: words(x.target_lengths, batch),
-            losses: losses.holds(batch as usize).of(DType::F32),
-            gradient: gradient.map_or(0, |gradient| gradient.holds(len).of(DType::F32)),
-            numbers: at,
-            table: at + 4 * numbers as u64,
+            losses: losses.expect_len(batch as usize).typed_address(DType::F32),
+            gradient: gradient.map_or(0, |gradient| gradient.expect_len(len).typed_address(DType::F32)),
+            log_sums: at,
+            path_sums: at + 4 * log_sums as u64,
             kind: x.logits.kind(),
             shape,
             letters: p.letters(),

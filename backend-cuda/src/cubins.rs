@@ -169,7 +169,7 @@ pub fn build_all(folder: &Path, archs: &[u32]) -> Result<usize, String> {
         [] => known.into_iter().filter(|&arch| arch >= 75).collect(),
         given => given.to_vec(),
     };
-    let mut modules: Vec<&kernels::Module> = kernels::all().map(|kernel| kernel.module).collect();
+    let mut modules: Vec<&kernels::Module> = kernels::all_kernels().map(|kernel| kernel.module).collect();
     modules.dedup_by_key(|module| module.name);
     let fits = |module: &&&kernels::Module, arch: u32| (module.arch[0]..=module.arch[1]).contains(&arch);
     let jobs: Vec<(&kernels::Module, u32)> = archs

@@ -3,12 +3,12 @@
 use crate::{
     Error,
     gpu::{Gpu, GpuRecording},
-    grad_reduce::Wired,
+    grad_reduce::RankConnection,
     kernels::Kernel,
     memory::Memory,
     nccl,
     table::Table,
-    workspace::{Scratch, Use},
+    workspace::{WorkspaceKind, WorkspacePool},
 };
 use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
 use core::{ops::Range, time::Duration};
@@ -29,13 +29,13 @@ use std::{
 #[derive(Debug)]
 pub struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
-    scratch: Mutex<Scratch>,
+    workspace: Mutex<WorkspacePool>,
     warpgroups: bool,
     /// By module: whether it has been seen to be right on this device, and if not, what was seen.
-    pub(crate) proven: Mutex<HashMap<&'static str, Result<(), String>>>,
+    pub(crate) self_test_results: Mutex<HashMap<&'static str, Result<(), String>>>,
     recording: AtomicBool,
     /// The devices of other ranks, once it has joined them.
-    pub(crate) wire: Mutex<Option<Wired>>,
+    pub(crate) connection: Mutex<Option<RankConnection>>,
     pub(crate) nccl: bool,
 }
 
@@ -45,11 +45,11 @@ impl Cuda {
         let warpgroups = gpu.arch() == 90;
         Self {
             gpu: Arc::new(gpu),
-            scratch: Mutex::default(),
+            workspace: Mutex::default(),
             warpgroups,
-            proven: Mutex::default(),
+            self_test_results: Mutex::default(),
             recording: AtomicBool::new(false),
-            wire: Mutex::default(),
+            connection: Mutex::default(),
             nccl: true,
         }
     }
@@ -70,9 +70,9 @@ impl Cuda {
     /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right: if
     /// not, why. Another is taken in place of one that was not.
     #[must_use]
-    pub fn proven(&self) -> BTreeMap<&'static str, Result<(), String>> {
-        let proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
-        proven.iter().map(|(&name, proof)| (name, proof.clone())).collect()
+    pub fn self_test_results(&self) -> BTreeMap<&'static str, Result<(), String>> {
+        let self_test_results = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner);
+        self_test_results.iter().map(|(&name, proof)| (name, proof.clone())).collect()
     }
 
     /// Whether launches are kept, not run.
@@ -92,20 +92,20 @@ impl Cuda {
     }
 
     /// Memory for the time of an operator.
-    pub(crate) fn scratch(&self, what: Use, bytes: usize) -> Result<u64, Error> {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).get(&self.gpu, what, bytes)
+    pub(crate) fn workspace_address(&self, kind: WorkspaceKind, bytes: usize) -> Result<u64, Error> {
+        self.workspace.lock().unwrap_or_else(PoisonError::into_inner).reserve(&self.gpu, kind, bytes)
     }
 
     /// Length and blocks of a kernel with so many dense results.
-    pub(crate) fn dense(&self, kernel: &'static Kernel, len: usize) -> Result<(u32, [u32; 3]), Error> {
+    pub(crate) fn elementwise_grid(&self, kernel: &'static Kernel, len: usize) -> Result<(u32, [u32; 3]), Error> {
         let len = u32::try_from(len).expect("fewer than 2^32 elements, as descriptors say");
-        Ok((len, [self.filling(kernel, len.div_ceil(8 * 256))?, 1, 1]))
+        Ok((len, [self.fill_device(kernel, len.div_ceil(8 * 256))?, 1, 1]))
     }
 
     /// Blocks of a kernel that would have work for `most`: no more than the device holds at once, so that all end
     /// together.
-    pub(crate) fn filling(&self, kernel: &'static Kernel, most: u32) -> Result<u32, Error> {
-        Ok(most.min(self.gpu.resident(kernel)?))
+    pub(crate) fn fill_device(&self, kernel: &'static Kernel, max_blocks: u32) -> Result<u32, Error> {
+        Ok(max_blocks.min(self.gpu.resident_blocks(kernel)?))
     }
 
     /// Launches a kernel; nothing if it has no blocks.
@@ -135,11 +135,11 @@ impl Backend for Cuda {
     }
 
     fn scratch_peak(&self) -> Option<u64> {
-        Some(self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take_peak())
+        Some(self.workspace.lock().unwrap_or_else(PoisonError::into_inner).take_peak())
     }
 
     fn workspace(&self) -> u64 {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+        self.workspace.lock().unwrap_or_else(PoisonError::into_inner).bytes()
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
@@ -147,19 +147,19 @@ impl Backend for Cuda {
     }
 
     fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
-        let at = dst.holds(src.len()).of(src.dtype());
+        let at = dst.expect_len(src.len()).typed_address(src.dtype());
         // SAFETY: `dst` holds as many elements of that type.
         unsafe { self.gpu.copy_in(bytes_of(src), at) }
     }
 
     fn prefetch(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
-        let at = dst.holds(src.len()).for_copies_beside(src.dtype());
+        let at = dst.expect_len(src.len()).prefetch_address(src.dtype());
         // SAFETY: as above.
         unsafe { self.gpu.upload_async(bytes_of(src), at) }
     }
 
     async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
-        let at = src.holds(dst.len()).of(dst.dtype());
+        let at = src.expect_len(dst.len()).typed_address(dst.dtype());
         let bytes: &mut [u8] = match dst {
             DataMut::F32(dst) => cast_slice_mut(dst),
             DataMut::F16(dst) => cast_slice_mut(dst.reinterpret_cast_mut()),
@@ -182,15 +182,17 @@ impl Backend for Cuda {
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
     ) -> Done<Self> {
-        let (at, len) = table.place_of(&rows);
+        let (at, len) = table.row_range(&rows);
         let mut bytes = vec![0; len];
         let mut parts = vec![(at, &mut bytes[..])];
         let scalars = values.chunks_mut(1).zip(scalars);
-        parts.extend(scalars.map(|(value, scalar)| (scalar.holds(1).of(DType::F32), cast_slice_mut(value))));
+        parts.extend(
+            scalars.map(|(value, scalar)| (scalar.expect_len(1).typed_address(DType::F32), cast_slice_mut(value))),
+        );
         parts.retain(|(_, part)| !part.is_empty());
         // SAFETY: these rows are in the table, and scalars have a first element.
         unsafe { self.gpu.copy_out(&mut parts)? };
-        table.understand(&rows, &bytes, out)
+        table.decode_rows(&rows, &bytes, out)
     }
 
     fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<GpuRecording>, Error> {
@@ -241,19 +243,19 @@ impl Backend for Cuda {
     }
 
     fn reaches_by(&self) -> Option<&'static str> {
-        self.reaches_others()
+        self.collective_backend()
     }
 
     fn invite(&self) -> Result<Invitation, Error> {
-        nccl::invitation()
+        nccl::create_unique_id()
     }
 
     fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
-        self.join_others(invitation, rank, ranks)
+        self.join_ranks(invitation, rank, ranks)
     }
 
     fn wire(&self, part: Wire<'_, Memory>) -> Done<Self> {
-        self.run_wire(part)
+        self.run_grad_reduce(part)
     }
 }
 

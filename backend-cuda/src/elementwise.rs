@@ -1,6 +1,6 @@
 //! Element by element: unary and binary functions, sums of several sources.
 
-use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::Use};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Slot, Store},
@@ -20,7 +20,7 @@ pub struct Function {
 }
 
 impl Function {
-    pub fn of(op: Unary) -> Self {
+    pub fn from_op(op: Unary) -> Self {
         let (stream, threshold) = match op {
             Unary::Dropout { keep, stream } => (stream, dropout_threshold(keep)),
             _ => (0, 0),
@@ -66,7 +66,7 @@ struct Term {
 struct SumParams {
     y: StoreParams,
     terms: [Term; kernels::SUM_TERMS],
-    before: u64,
+    previous_sum: u64,
     count: u32,
     len: u32,
 }
@@ -74,14 +74,14 @@ struct SumParams {
 impl Cuda {
     pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let n = len as usize;
-        self.unary_at(op, x.holds(n).at(), x.kind(), n, y)
+        self.unary_at(op, x.expect_len(n).at(), x.kind(), n, y)
     }
 
     /// A unary function of `n` elements of a type at an address.
     pub(crate) fn unary_at(&self, op: Unary, x: u64, kind: u32, n: usize, y: &Store<'_, Self>) -> Result<(), Error> {
-        let (len, blocks) = self.dense(&kernels::UNARY, n)?;
+        let (len, blocks) = self.elementwise_grid(&kernels::UNARY, n)?;
         let y = self.store(y, n, blocks)?;
-        let params = UnaryParams { y, x, kind, len, f: Function::of(op) };
+        let params = UnaryParams { y, x, kind, len, f: Function::from_op(op) };
         // SAFETY: x and y hold `len` elements.
         unsafe { self.launch(&kernels::UNARY, blocks, &params) }
     }
@@ -89,13 +89,13 @@ impl Cuda {
     pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let [rows, cols] = p.shape();
         let n = (rows * cols) as usize;
-        let (len, blocks) = self.dense(&kernels::BINARY, n)?;
+        let (len, blocks) = self.elementwise_grid(&kernels::BINARY, n)?;
         // What is plain takes no part in a gradient.
-        let f = Function::of(if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id });
+        let f = Function::from_op(if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id });
         let params = BinaryParams {
             y: self.store(y, n, blocks)?,
-            a: a.holds(n).at(),
-            b: b.holds(p.b_len() as usize).at(),
+            a: a.expect_len(n).at(),
+            b: b.expect_len(p.b_len() as usize).at(),
             kinds: [a.kind(), b.kind()],
             len,
             cols,
@@ -109,23 +109,23 @@ impl Cuda {
 
     pub(crate) fn run_sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Result<(), Error> {
         let n = len as usize;
-        let (len, blocks) = self.dense(&kernels::SUM, n)?;
+        let (len, blocks) = self.elementwise_grid(&kernels::SUM, n)?;
         // The terms are brought to the exponent of the sum; the store itself does not scale.
         let y = Store { from: y.to, ..y };
         let store = self.store(&y, n, blocks)?;
-        let many = terms.len() > kernels::SUM_TERMS;
-        let sums = if many { self.scratch(Use::Work, 4 * n)? } else { 0 };
+        let needs_workspace = terms.len() > kernels::SUM_TERMS;
+        let sums = if needs_workspace { self.workspace_address(WorkspaceKind::Intermediates, 4 * n)? } else { 0 };
         let last = terms.len().div_ceil(kernels::SUM_TERMS).saturating_sub(1);
         for (i, terms) in terms.chunks(kernels::SUM_TERMS).enumerate() {
             let mut list = [Term::default(); kernels::SUM_TERMS];
             for (entry, term) in list.iter_mut().zip(terms) {
                 let slot = y.table.slot(term.alpha);
-                *entry = Term { x: term.data.holds(n).at(), kind: term.data.kind(), slot };
+                *entry = Term { x: term.data.expect_len(n).at(), kind: term.data.kind(), slot };
             }
             let count = u32::try_from(terms.len()).expect("terms of one launch");
-            let before = if i == 0 { 0 } else { sums };
-            let y = if i == last { store } else { store.into_scratch(sums) };
-            let params = SumParams { y, terms: list, before, count, len };
+            let previous_sum = if i == 0 { 0 } else { sums };
+            let y = if i == last { store } else { store.into_workspace(sums) };
+            let params = SumParams { y, terms: list, previous_sum, count, len };
             // SAFETY: terms, y and the sums so far hold `len` elements.
             unsafe { self.launch(&kernels::SUM, blocks, &params)? };
         }

@@ -2,14 +2,14 @@
 
 use crate::{
     Cuda, Error,
-    gemm_problem::{ConvParams, Kind, Plan, Steps},
+    gemm_problem::{ConvShape, GemmKind, GemmProblem, OperandStrides},
     gpu::TensorMap,
-    kernel_selection::{Choice, Demand},
-    kernels::FINISH,
+    kernel_selection::{KernelConfig, SplitKConstraints},
+    kernels::SPLIT_K_REDUCE,
     memory::Memory,
     self_test,
     store::StoreParams,
-    workspace::{Use, partials_room},
+    workspace::{WorkspaceKind, split_k_workspace_bytes},
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
@@ -20,7 +20,7 @@ use gradscale_core::{
 /// `Product` of `implicit_gemm.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct ProductParams {
+struct GemmParams {
     y: StoreParams,
     a: u64,
     b: u64,
@@ -30,28 +30,28 @@ struct ProductParams {
     mnk: [u32; 3],
     batch: u32,
     splits: u32,
-    depth: u32,
-    y_lead: u32,
+    split_len: u32,
+    ldy: u32,
     y_stride: u32,
     bias_stride: u32,
-    steps: Steps,
-    conv: ConvParams,
-    wide: u32,
+    strides: OperandStrides,
+    conv: ConvShape,
+    vectorized: u32,
     unused: u32,
 }
 
-const _: () = assert!(size_of::<ProductParams>() == size_of::<StoreParams>() + 4 * 8 + 36 * 4);
+const _: () = assert!(size_of::<GemmParams>() == size_of::<StoreParams>() + 4 * 8 + 36 * 4);
 
 /// `TmaProduct` of `tma.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct TmaParams {
-    maps: [TensorMap; 2],
-    product: ProductParams,
+struct TmaGemmParams {
+    tensor_maps: [TensorMap; 2],
+    product: GemmParams,
     unused: [u32; 2],
 }
 
-const _: () = assert!(size_of::<TmaParams>() == 2 * 128 + size_of::<ProductParams>() + 8);
+const _: () = assert!(size_of::<TmaGemmParams>() == 2 * 128 + size_of::<GemmParams>() + 8);
 
 /// What is multiplied: addresses and types.
 pub(crate) struct Operands {
@@ -61,8 +61,11 @@ pub(crate) struct Operands {
 
 impl Operands {
     /// Those of a plan; panics unless they are as long as it says.
-    pub fn of(plan: &Plan, a: &Memory, b: &Memory) -> Self {
-        Self { at: [a.holds(plan.lens[0]).at(), b.holds(plan.lens[1]).at()], types: [a.dtype(), b.dtype()] }
+    pub fn from_problem(problem: &GemmProblem, a: &Memory, b: &Memory) -> Self {
+        Self {
+            at: [a.expect_len(problem.lens[0]).at(), b.expect_len(problem.lens[1]).at()],
+            types: [a.dtype(), b.dtype()],
+        }
     }
 }
 
@@ -70,8 +73,8 @@ impl Cuda {
     pub(crate) fn run_gemm(
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        let plan = Plan::gemm(p);
-        self.run_product(&plan, &Operands::of(&plan, a, b), bias, y, None)
+        let problem = GemmProblem::gemm(p);
+        self.launch_product(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
     }
 
     pub(crate) fn run_conv(
@@ -79,96 +82,104 @@ impl Cuda {
     ) -> Result<(), Error> {
         // a is what gives the rows of the result.
         let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
-        if self.run_padded(p, pass, [a, b], bias, y)? {
+        if self.run_channel_padded(p, pass, [a, b], bias, y)? {
             return Ok(());
         }
-        let plan = Plan::conv(p, pass);
-        self.run_product(&plan, &Operands::of(&plan, a, b), bias, y, None)
+        let problem = GemmProblem::conv(p, pass);
+        self.launch_product(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
     }
 
     /// `by`: the way to compute, if it is not to be chosen.
-    pub(crate) fn run_product(
-        &self, plan: &Plan, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>, by: Option<Choice>,
+    pub(crate) fn launch_product(
+        &self, problem: &GemmProblem, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
+        by: Option<KernelConfig>,
     ) -> Result<(), Error> {
-        let ([m, n, _], batch) = (plan.mnk, plan.batch);
+        let ([m, n, _], batch) = (problem.mnk, problem.batch);
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
-        let demand = Demand::of(plan, partials_room(self.gpu().memory()));
-        let choice = match by {
-            Some(choice) => choice,
-            None if x.types == [DType::F16; 2] => self.choose(plan, &demand)?,
-            None => Choice::plain(plan.plain),
+        let constraints = SplitKConstraints::of(problem, split_k_workspace_bytes(self.gpu().memory()));
+        let config = match by {
+            Some(config) => config,
+            None if x.types == [DType::F16; 2] => self.select_kernel(problem, &constraints)?,
+            None => KernelConfig::simt(problem.simt),
         };
-        let cut = choice.cut(&demand, self.gpu().multiprocessors());
-        let blocks = [choice.blocks(&demand, &cut, self.gpu().multiprocessors()), 1, 1];
-        let wide = [n, plan.y_lead, plan.y_stride].into_iter().all(|size| size.is_multiple_of(8));
-        let partials =
-            if cut.splits > 1 { self.scratch(Use::Partials, cut.splits as usize * demand.results() * 4)? } else { 0 };
-        let mut params = ProductParams {
-            y: self.store(y, plan.lens[3], blocks)?,
+        let split_k = config.split_k(&constraints, self.gpu().multiprocessors());
+        let blocks = [config.blocks(&constraints, &split_k, self.gpu().multiprocessors()), 1, 1];
+        let vectorized = [n, problem.ldy, problem.y_stride].into_iter().all(|size| size.is_multiple_of(8));
+        let partials = if split_k.splits > 1 {
+            self.workspace_address(
+                WorkspaceKind::SplitKPartials,
+                split_k.splits as usize * constraints.result_count() * 4,
+            )?
+        } else {
+            0
+        };
+        let mut params = GemmParams {
+            y: self.store(y, problem.lens[3], blocks)?,
             a: x.at[0],
             b: x.at[1],
-            bias: bias.map_or(0, |bias| bias.holds(plan.lens[2]).at()),
+            bias: bias.map_or(0, |bias| bias.expect_len(problem.lens[2]).at()),
             partials,
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
-            mnk: plan.mnk,
+            mnk: problem.mnk,
             batch,
-            splits: cut.splits,
-            depth: cut.depth,
-            y_lead: plan.y_lead,
-            y_stride: plan.y_stride,
-            bias_stride: plan.bias_stride,
-            steps: plan.steps,
-            conv: plan.conv,
-            wide: u32::from(wide),
+            splits: split_k.splits,
+            split_len: split_k.split_len,
+            ldy: problem.ldy,
+            y_stride: problem.y_stride,
+            bias_stride: problem.bias_stride,
+            strides: problem.strides,
+            conv: problem.conv,
+            vectorized: u32::from(vectorized),
             unused: 0,
         };
         // SAFETY: operands and result are as long as their shapes say, the partial sums as long as all their results; TMA tiles
         // that leave a matrix are cut.
         unsafe {
-            if choice.is_tma() {
-                let maps = plan.maps(self.gpu(), choice.tma_tile(), [params.a, params.b])?;
-                self.launch(choice.kernel, blocks, &TmaParams { maps, product: params, unused: [0; 2] })?;
+            if config.is_tma() {
+                let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
+                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, product: params, unused: [0; 2] })?;
             } else {
-                self.launch(choice.kernel, blocks, &params)?;
+                self.launch(config.kernel, blocks, &params)?;
             }
         }
-        if cut.splits > 1 {
-            if plan.kept < n {
+        if split_k.splits > 1 {
+            if problem.stored_columns < n {
                 // Parts have all channels of a pixel, the result those that x has.
-                params.conv.x[2] = plan.kept / (n / plan.conv.inputs);
-                (params.mnk[1], params.wide) = (plan.kept, 0);
+                params.conv.x[2] = problem.stored_columns / (n / problem.conv.inputs);
+                (params.mnk[1], params.vectorized) = (problem.stored_columns, 0);
             }
-            let (_, blocks) = self.dense(&FINISH, demand.results())?;
-            params.y = self.store(y, plan.lens[3], blocks)?;
+            let (_, blocks) = self.elementwise_grid(&SPLIT_K_REDUCE, constraints.result_count())?;
+            params.y = self.store(y, problem.lens[3], blocks)?;
             // SAFETY: as above.
-            unsafe { self.launch(&FINISH, blocks, &params)? };
+            unsafe { self.launch(&SPLIT_K_REDUCE, blocks, &params)? };
         }
         Ok(())
     }
 
     /// The way to multiply halves: the best of those that the device has and that have been seen to be right there.
-    fn choose(&self, plan: &Plan, demand: &Demand) -> Result<Choice, Error> {
-        let ways = Choice::ways(plan, demand, self.gpu().multiprocessors(), self.has_warpgroups());
-        for &way in &ways {
-            if !way.is_own() || self.is_proven(plan.kind, way)? {
-                return Ok(way);
+    fn select_kernel(&self, problem: &GemmProblem, constraints: &SplitKConstraints) -> Result<KernelConfig, Error> {
+        let candidates =
+            KernelConfig::candidates(problem, constraints, self.gpu().multiprocessors(), self.has_warpgroups());
+        for &candidate in &candidates {
+            if !candidate.is_arch_specific() || self.passes_self_test(problem.kind, candidate)? {
+                return Ok(candidate);
             }
         }
-        Ok(Choice::any(plan.kind))
+        Ok(KernelConfig::mma_sync_unaligned(problem.kind))
     }
 
     /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the simplest.
-    pub(crate) fn run_twice(
-        &self, kind: Kind, choice: Choice, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
+    pub(crate) fn run_both_kernels(
+        &self, kind: GemmKind, config: KernelConfig, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {
-        let plan = match kind {
-            Kind::Matrices(_) => Plan::gemm(&self_test::gemm(kind)?),
-            Kind::Convolution(pass) => Plan::conv(&self_test::conv(choice, pass)?, pass),
+        let problem = match kind {
+            GemmKind::Matmul(_) => GemmProblem::gemm(&self_test::test_gemm(kind)?),
+            GemmKind::Conv(pass) => GemmProblem::conv(&self_test::test_conv(config, pass)?, pass),
         };
-        let operands = Operands::of(&plan, a, b);
-        self.run_product(&plan, &operands, None, &y[0], Some(choice))?;
-        self.run_product(&plan, &operands, None, &y[1], Some(Choice::any(kind)))
+        let operands = Operands::from_problem(&problem, a, b);
+        self.launch_product(&problem, &operands, None, &y[0], Some(config))?;
+        self.launch_product(&problem, &operands, None, &y[1], Some(KernelConfig::mma_sync_unaligned(kind)))
     }
 }

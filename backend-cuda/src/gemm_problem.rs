@@ -4,7 +4,7 @@
 use crate::{
     Error,
     gpu::{Gpu, Im2col, TensorMap, Tiled},
-    kernels::{CONVOLUTIONS, Kernel, MATRICES, PLAIN},
+    kernels::{Kernel, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT},
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::ops::{Conv2d, Gemm, Pass};
@@ -12,7 +12,7 @@ use gradscale_core::ops::{Conv2d, Gemm, Pass};
 /// Elements from one m, k, z to the next in a, and from one k, n, z in b.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct Steps {
+pub struct OperandStrides {
     pub a: [u32; 3],
     pub b: [u32; 3],
 }
@@ -20,7 +20,7 @@ pub struct Steps {
 /// Shape of a convolution.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct ConvParams {
+pub struct ConvShape {
     pub x: [u32; 3],
     pub y: [u32; 3],
     pub kernel: [u32; 2],
@@ -33,22 +33,22 @@ pub struct ConvParams {
 
 /// A product, before it is known how it runs.
 #[derive(Clone, Copy)]
-pub struct Plan {
-    pub kind: Kind,
-    /// Of [`PLAIN`].
-    pub plain: &'static Kernel,
+pub struct GemmProblem {
+    pub kind: GemmKind,
+    /// Of [`SIMT`].
+    pub simt: &'static Kernel,
     pub mnk: [u32; 3],
     /// Columns of the result: n, or fewer where x was padded to more channels than it has.
-    pub kept: u32,
+    pub stored_columns: u32,
     pub batch: u32,
-    pub y_lead: u32,
+    pub ldy: u32,
     pub y_stride: u32,
     pub bias_stride: u32,
-    pub steps: Steps,
-    pub conv: ConvParams,
+    pub strides: OperandStrides,
+    pub conv: ConvShape,
     /// Whether eight elements side by side, in the direction in which operands are contiguous, are all there or none,
     /// and aligned.
-    pub aligned: bool,
+    pub is_vectorizable: bool,
     /// What moves over x (over dy in the data pass), without address and pixels, if TMA can bring it.
     pub im2col: Option<Im2col>,
     /// Elements that a, b, the bias and y must have.
@@ -57,54 +57,54 @@ pub struct Plan {
 
 /// What a product's operands are, and where they are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// Matrices, transposed or not: of [`MATRICES`] and [`crate::kernels::WGMMA_TMA`].
-    Matrices([bool; 2]),
-    /// Of [`CONVOLUTIONS`], [`crate::kernels::WGMMA`] and [`crate::kernels::WGMMA_TMA_CONVOLUTIONS`].
-    Convolution(Pass),
+pub enum GemmKind {
+    /// Matrices, transposed or not: of [`MMA_SYNC_GEMM`] and [`crate::kernels::WGMMA_TMA_GEMM`].
+    Matmul([bool; 2]),
+    /// Of [`MMA_SYNC_CONV`], [`crate::kernels::WGMMA_CONV`] and [`crate::kernels::WGMMA_TMA_CONV`].
+    Conv(Pass),
 }
 
-impl Kind {
+impl GemmKind {
     pub fn index(self) -> usize {
         match self {
-            Self::Matrices([a, b]) => usize::from(a) + 2 * usize::from(b),
-            Self::Convolution(Pass::Forward) => 0,
-            Self::Convolution(Pass::Data) => 1,
-            Self::Convolution(Pass::Weight) => 2,
+            Self::Matmul([a, b]) => usize::from(a) + 2 * usize::from(b),
+            Self::Conv(Pass::Forward) => 0,
+            Self::Conv(Pass::Data) => 1,
+            Self::Conv(Pass::Weight) => 2,
         }
     }
 
     /// The kernels for every device with tensor cores.
-    pub fn tensor(self) -> &'static [Kernel; 5] {
+    pub fn mma_sync_kernels(self) -> &'static [Kernel; 5] {
         match self {
-            Self::Matrices(_) => &MATRICES[self.index()],
-            Self::Convolution(_) => &CONVOLUTIONS[self.index()],
+            Self::Matmul(_) => &MMA_SYNC_GEMM[self.index()],
+            Self::Conv(_) => &MMA_SYNC_CONV[self.index()],
         }
     }
 }
 
-impl Plan {
+impl GemmProblem {
     /// A product of matrices.
     pub fn gemm(p: &Gemm) -> Self {
         let ([m, n, k], [ta, tb], lead, strides) = (p.mnk(), p.transposed(), p.lead(), p.strides());
         let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
-        let eights = |sizes: [u32; 3]| sizes.into_iter().all(|size| size.is_multiple_of(8));
+        let all_multiples_of_8 = |sizes: [u32; 3]| sizes.into_iter().all(|size| size.is_multiple_of(8));
         Self {
-            kind: Kind::Matrices([ta, tb]),
-            plain: &PLAIN[0],
+            kind: GemmKind::Matmul([ta, tb]),
+            simt: &SIMT[0],
             mnk: [m, n, k],
-            kept: n,
+            stored_columns: n,
             batch: p.batch(),
-            y_lead: lead[2],
+            ldy: lead[2],
             y_stride: strides[2],
             bias_stride: 0,
-            steps: Steps {
+            strides: OperandStrides {
                 a: if ta { [1, lead[0], strides[0]] } else { [lead[0], 1, strides[0]] },
                 b: if tb { [1, lead[1], strides[1]] } else { [lead[1], 1, strides[1]] },
             },
-            conv: ConvParams::default(),
-            aligned: eights([if ta { m } else { k }, lead[0], strides[0]])
-                && eights([if tb { k } else { n }, lead[1], strides[1]]),
+            conv: ConvShape::default(),
+            is_vectorizable: all_multiples_of_8([if ta { m } else { k }, lead[0], strides[0]])
+                && all_multiples_of_8([if tb { k } else { n }, lead[1], strides[1]]),
             im2col: None,
             lens: [a_len, b_len, n as usize, y_len],
         }
@@ -120,33 +120,33 @@ impl Plan {
         // What is contiguous along each operand.
         let [wide_inputs, wide_outputs] = [inputs, outputs].map(|channels| channels.is_multiple_of(8));
         let filter = taps * inputs;
-        let (plain, mnk, y_lead, y_stride, steps, aligned, lens) = match pass {
+        let (simt, mnk, ldy, y_stride, strides, is_vectorizable, lens) = match pass {
             Pass::Forward => {
-                let steps = Steps { b: [1, filter, outputs * filter], ..Steps::default() };
-                (1, [pixels, outputs, filter], o, outputs, steps, wide_inputs, [x_len, w_len, o as usize, y_len])
+                let strides = OperandStrides { b: [1, filter, outputs * filter], ..OperandStrides::default() };
+                (1, [pixels, outputs, filter], o, outputs, strides, wide_inputs, [x_len, w_len, o as usize, y_len])
             }
             Pass::Data => {
-                let (mnk, aligned) = ([images * h * w, inputs, taps * outputs], wide_inputs && wide_outputs);
-                (2, mnk, c, inputs, Steps::default(), aligned, [y_len, w_len, c as usize, x_len])
+                let (mnk, is_vectorizable) = ([images * h * w, inputs, taps * outputs], wide_inputs && wide_outputs);
+                (2, mnk, c, inputs, OperandStrides::default(), is_vectorizable, [y_len, w_len, c as usize, x_len])
             }
             Pass::Weight => {
                 // Results of a group follow those of the group before.
-                let (mnk, aligned) = ([outputs, filter, pixels], wide_inputs && wide_outputs);
-                (3, mnk, filter, outputs * filter, Steps::default(), aligned, [y_len, x_len, 0, w_len])
+                let (mnk, is_vectorizable) = ([outputs, filter, pixels], wide_inputs && wide_outputs);
+                (3, mnk, filter, outputs * filter, OperandStrides::default(), is_vectorizable, [y_len, x_len, 0, w_len])
             }
         };
         let im2col = im2col(p, pass);
         Self {
-            kind: Kind::Convolution(pass),
-            plain: &PLAIN[plain],
+            kind: GemmKind::Conv(pass),
+            simt: &SIMT[simt],
             mnk,
-            kept: mnk[1],
+            stored_columns: mnk[1],
             batch: groups,
-            y_lead,
+            ldy,
             y_stride,
             bias_stride: y_stride,
-            steps,
-            conv: ConvParams {
+            strides,
+            conv: ConvShape {
                 x: [h, w, c],
                 y: [oh, ow, o],
                 kernel: [kh, kw],
@@ -156,7 +156,7 @@ impl Plan {
                 inputs,
                 outputs,
             },
-            aligned,
+            is_vectorizable,
             im2col,
             lens,
         }
@@ -170,7 +170,7 @@ impl Plan {
     /// Both operands, matrices at these addresses, in TMA tiles of 64 of k.
     fn tma_tiles(&self, tile: [u32; 2], at: [u64; 2]) -> [Tiled; 2] {
         let [m, n, k] = self.mnk;
-        let Steps { a, b } = self.steps;
+        let OperandStrides { a, b } = self.strides;
         // Elements from one row (m of a, n of b) and one k to the next, and from matrix to matrix.
         [(at[0], m, a, tile[0]), (at[1], n, [b[1], b[0], b[2]], tile[1])].map(
             |(at, rows, [row, step, matrix], tile)| {
@@ -185,8 +185,8 @@ impl Plan {
     }
 
     /// What TMA needs to know of both operands, which lie at these addresses.
-    pub fn maps(&self, gpu: &Gpu, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
-        let Kind::Convolution(pass) = self.kind else {
+    pub fn tensor_maps(&self, gpu: &Gpu, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
+        let GemmKind::Conv(pass) = self.kind else {
             let [a, b] = self.tma_tiles(tile, at);
             return Ok([gpu.tensor_map(&a)?, gpu.tensor_map(&b)?]);
         };
@@ -198,7 +198,7 @@ impl Plan {
             let row = 2 * u64::from(sizes[0]);
             gpu.tensor_map(&Tiled { at, sizes, strides: [row, row * u64::from(sizes[1])], tile })
         };
-        let ConvParams { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
+        let ConvShape { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
         let taps = kernel[0] * kernel[1];
         Ok(match pass {
             Pass::Forward => {
@@ -216,13 +216,13 @@ impl Plan {
 fn im2col(p: &Conv2d, pass: Pass) -> Option<Im2col> {
     let ([images, h, w, c], [_, oh, ow, o], [_, kh, kw, inputs]) = (p.x(), p.y(), p.w());
     let ([stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w]) = (p.strides(), p.padding(), p.dilations());
-    let reach = [(kw - 1).checked_mul(dilation_w)?, (kh - 1).checked_mul(dilation_h)?];
+    let kernel_reach = [(kw - 1).checked_mul(dilation_w)?, (kh - 1).checked_mul(dilation_h)?];
     let padding = [i32::try_from(pad_w).ok()?, i32::try_from(pad_h).ok()?];
     let (pixels, channels) = if pass == Pass::Data {
         if [stride_h, stride_w] != [1, 1] {
             return None;
         }
-        let back = [i32::try_from(reach[0]).ok()?, i32::try_from(reach[1]).ok()?];
+        let back = [i32::try_from(kernel_reach[0]).ok()?, i32::try_from(kernel_reach[1]).ok()?];
         let first = [padding[0].checked_sub(back[0])?, padding[1].checked_sub(back[1])?];
         let pixels = Im2col { at: 0, sizes: [o, ow, oh, images], first, counts: [w, h], step: [1, 1], pixels: 0 };
         (pixels, o / p.group_count())
@@ -230,5 +230,5 @@ fn im2col(p: &Conv2d, pass: Pass) -> Option<Im2col> {
         let (first, step) = (padding.map(|size| -size), [stride_w, stride_h]);
         (Im2col { at: 0, sizes: [c, w, h, images], first, counts: [ow, oh], step, pixels: 0 }, inputs)
     };
-    (channels.is_multiple_of(64) && pixels.fits(reach)).then_some(pixels)
+    (channels.is_multiple_of(64) && pixels.fits(kernel_reach)).then_some(pixels)
 }

@@ -2,21 +2,21 @@
 
 use crate::{
     Cuda, Error,
-    kernels::{WIRE_ADD, WIRE_MEAN, WIRE_TAKE},
+    kernels::{GRAD_REDUCE_ACCUMULATE, GRAD_REDUCE_MEAN, GRAD_REDUCE_READ},
     memory::Memory,
-    nccl::{Kind, Nccl, is_present},
+    nccl::{DataType, Nccl, is_present},
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Invitation, Wire};
 use std::sync::PoisonError;
 
 /// Values of a rank's share: no kernel or message begins in the middle of a word of the memory.
-const ALIGNED: usize = 64;
+const VALUES_ALIGNMENT: usize = 64;
 
 /// `WireParams` of `grad_reduce.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct WireParams {
+struct GradReduceParams {
     from: u64,
     to: u64,
     count: u64,
@@ -27,155 +27,169 @@ struct WireParams {
     exponent: i32,
 }
 
-/// What travels, as kernels know it (`kernels::WIRE`).
+/// What travels, as kernels know it (`kernels::GRAD_REDUCE_KINDS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Travels {
+enum GradFormat {
     /// A half of each value: of one part for each rank.
-    Halves,
+    F16,
     /// Sums of several, whole.
-    Sums,
+    FixedPoint,
     /// Sums in f32.
-    Singles,
+    F32,
 }
 
-impl Travels {
+impl GradFormat {
     /// Bytes of a value.
     const fn bytes(self) -> usize {
         match self {
-            Self::Halves => 2,
-            Self::Sums => 8,
-            Self::Singles => 4,
+            Self::F16 => 2,
+            Self::FixedPoint => 8,
+            Self::F32 => 4,
         }
     }
 }
 
 /// A step's gradients.
 #[derive(Debug)]
-struct Room {
-    travels: Travels,
+struct ReduceBuffers {
+    format: GradFormat,
     parts: u32,
     /// Values of a rank's share.
-    share: usize,
+    values_per_rank: usize,
     /// Those of this rank's parts, and what has come of them.
-    own: Memory,
-    come: Memory,
+    local: Memory,
+    received: Memory,
     /// Halves of all ranks' shares.
     means: Memory,
 }
 
 /// A place among the GPUs of all ranks.
 #[derive(Debug)]
-pub(crate) struct Wired {
-    room: Option<Room>,
+pub(crate) struct RankConnection {
+    buffers: Option<ReduceBuffers>,
     nccl: Nccl,
 }
 
 impl Cuda {
     /// NCCL, if it is there and nobody does without it.
-    pub(crate) fn reaches_others(&self) -> Option<&'static str> {
+    pub(crate) fn collective_backend(&self) -> Option<&'static str> {
         (self.nccl && is_present()).then_some("NCCL")
     }
 
-    pub(crate) fn join_others(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Result<(), Error> {
+    pub(crate) fn join_ranks(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Result<(), Error> {
         let nccl = Nccl::join(&self.gpu, invitation, rank, ranks)?;
-        *self.wire.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(Wired { room: None, nccl });
+        *self.connection.get_mut().unwrap_or_else(PoisonError::into_inner) =
+            Some(RankConnection { buffers: None, nccl });
         Ok(())
     }
 
-    pub(crate) fn run_wire(&self, part: Wire<'_, Memory>) -> Result<(), Error> {
-        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-        let wire = wire.as_mut().ok_or(Error::Unsupported("wire without other ranks"))?;
+    pub(crate) fn run_grad_reduce(&self, part: Wire<'_, Memory>) -> Result<(), Error> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = connection.as_mut().ok_or(Error::Unsupported("wire without other ranks"))?;
         if let Wire::Begin { len, parts, exact } = part {
-            return self.begin_wire(wire, len, parts, exact);
+            return self.begin_grad_reduce(connection, len, parts, exact);
         }
-        let Some(room) = &wire.room else { return Err(Error::Unsupported("wire before it has begun")) };
-        let plain = WireParams {
+        let Some(buffers) = &connection.buffers else { return Err(Error::Unsupported("wire before it has begun")) };
+        let template = GradReduceParams {
             from: 0,
             to: 0,
             count: 0,
-            stride: room.share as u64,
-            kind: room.travels as u32,
-            ranks: u32::try_from(wire.nccl.ranks).unwrap_or(u32::MAX),
-            parts: room.parts,
+            stride: buffers.values_per_rank as u64,
+            kind: buffers.format as u32,
+            ranks: u32::try_from(connection.nccl.ranks).unwrap_or(u32::MAX),
+            parts: buffers.parts,
             exponent: 0,
         };
-        let all = room.share * wire.nccl.ranks;
+        let total = buffers.values_per_rank * connection.nccl.ranks;
         match part {
             Wire::Begin { .. } => Ok(()),
             Wire::Add { at, len, values, exponent } => {
-                assert!(at + len <= all, "{len} gradients at {at} of {all}");
+                assert!(at + len <= total, "{len} gradients at {at} of {total}");
                 // Halves that nobody adds are zeros.
-                let exponent = if room.travels == Travels::Singles { Some(0) } else { exponent };
+                let exponent = if buffers.format == GradFormat::F32 { Some(0) } else { exponent };
                 let Some(exponent) = exponent else { return Ok(()) };
-                let from = values.holds(len).of(DType::F32);
-                let to = room.own.at() + (at * room.travels.bytes()) as u64;
-                self.launch_wire(&WIRE_ADD, WireParams { from, to, count: len as u64, exponent, ..plain })
+                let from = values.expect_len(len).typed_address(DType::F32);
+                let to = buffers.local.at() + (at * buffers.format.bytes()) as u64;
+                self.launch_grad_reduce(
+                    &GRAD_REDUCE_ACCUMULATE,
+                    GradReduceParams { from, to, count: len as u64, exponent, ..template },
+                )
             }
             Wire::Mean => {
-                self.form_means(&wire.nccl, room, plain)?;
-                wire.nccl.wait()
+                self.reduce_means(&connection.nccl, buffers, template)?;
+                connection.nccl.wait()
             }
             Wire::Take { at, len, values, exponent } => {
-                assert!(at + len <= all, "{len} means at {at} of {all}");
-                let (from, bytes) = match room.travels {
-                    Travels::Halves | Travels::Sums => (&room.means, 2),
-                    Travels::Singles => (&room.own, 4),
+                assert!(at + len <= total, "{len} means at {at} of {total}");
+                let (from, bytes) = match buffers.format {
+                    GradFormat::F16 | GradFormat::FixedPoint => (&buffers.means, 2),
+                    GradFormat::F32 => (&buffers.local, 4),
                 };
                 let from = from.at() + (at * bytes) as u64;
-                let to = values.holds(len).of(DType::F32);
-                self.launch_wire(&WIRE_TAKE, WireParams { from, to, count: len as u64, exponent, ..plain })
+                let to = values.expect_len(len).typed_address(DType::F32);
+                self.launch_grad_reduce(
+                    &GRAD_REDUCE_READ,
+                    GradReduceParams { from, to, count: len as u64, exponent, ..template },
+                )
             }
         }
     }
 
-    fn begin_wire(&self, wire: &mut Wired, len: usize, parts: u32, exact: bool) -> Result<(), Error> {
-        let ranks = wire.nccl.ranks;
-        let travels = match exact {
-            false => Travels::Singles,
-            true if parts as usize == ranks => Travels::Halves,
-            true => Travels::Sums,
+    fn begin_grad_reduce(
+        &self, connection: &mut RankConnection, len: usize, parts: u32, exact: bool,
+    ) -> Result<(), Error> {
+        let ranks = connection.nccl.ranks;
+        let format = match exact {
+            false => GradFormat::F32,
+            true if parts as usize == ranks => GradFormat::F16,
+            true => GradFormat::FixedPoint,
         };
-        let share = len.div_ceil(ranks).next_multiple_of(ALIGNED);
-        let fits = |room: &Room| (room.travels, room.share) == (travels, share);
-        if !wire.room.as_ref().is_some_and(fits) {
+        let values_per_rank = len.div_ceil(ranks).next_multiple_of(VALUES_ALIGNMENT);
+        let fits = |buffers: &ReduceBuffers| (buffers.format, buffers.values_per_rank) == (format, values_per_rank);
+        if !connection.buffers.as_ref().is_some_and(fits) {
             // First its memory goes, then there is other.
-            wire.room = None;
+            connection.buffers = None;
             let memory = |values: usize, bytes: usize| Memory::new(&self.gpu, DType::U8, values * bytes);
-            let (come, means) = match travels {
-                Travels::Halves => (share * ranks, share * ranks),
-                Travels::Sums => (share, share * ranks),
-                Travels::Singles => (0, 0),
+            let (received, means) = match format {
+                GradFormat::F16 => (values_per_rank * ranks, values_per_rank * ranks),
+                GradFormat::FixedPoint => (values_per_rank, values_per_rank * ranks),
+                GradFormat::F32 => (0, 0),
             };
-            let own = memory(share * ranks, travels.bytes())?;
-            let (come, means) = (memory(come, travels.bytes())?, memory(means, 2)?);
-            wire.room = Some(Room { travels, parts, share, own, come, means });
+            let local = memory(values_per_rank * ranks, format.bytes())?;
+            let (received, means) = (memory(received, format.bytes())?, memory(means, 2)?);
+            connection.buffers = Some(ReduceBuffers { format, parts, values_per_rank, local, received, means });
         }
-        let Some(room) = &mut wire.room else { return Ok(()) };
-        room.parts = parts;
+        let Some(buffers) = &mut connection.buffers else { return Ok(()) };
+        buffers.parts = parts;
         // SAFETY: so long it is.
-        unsafe { self.gpu.zero(room.own.at(), room.own.len()) }
+        unsafe { self.gpu.zero(buffers.local.at(), buffers.local.len()) }
     }
 
-    fn form_means(&self, nccl: &Nccl, room: &Room, plain: WireParams) -> Result<(), Error> {
-        let (own, come, share) = (room.own.at(), room.come.at(), room.share);
-        let means = room.means.at();
+    fn reduce_means(&self, nccl: &Nccl, buffers: &ReduceBuffers, template: GradReduceParams) -> Result<(), Error> {
+        let (local, received, values_per_rank) = (buffers.local.at(), buffers.received.at(), buffers.values_per_rank);
+        let means = buffers.means.at();
         // SAFETY: all have room for the shares of all ranks, as they were made.
         unsafe {
-            match room.travels {
-                Travels::Singles => return nccl.all_reduce(own, share * nccl.ranks, Kind::F32),
-                Travels::Halves => nccl.all_to_all(own, come, share, Kind::F16)?,
-                Travels::Sums => nccl.reduce_scatter(own, come, share, Kind::I64)?,
+            match buffers.format {
+                GradFormat::F32 => return nccl.all_reduce(local, values_per_rank * nccl.ranks, DataType::F32),
+                GradFormat::F16 => nccl.all_to_all(local, received, values_per_rank, DataType::F16)?,
+                GradFormat::FixedPoint => nccl.reduce_scatter(local, received, values_per_rank, DataType::I64)?,
             }
         }
-        let to = means + (2 * nccl.rank * share) as u64;
-        self.launch_wire(&WIRE_MEAN, WireParams { from: come, to, count: share as u64, ..plain })?;
+        let to = means + (2 * nccl.rank * values_per_rank) as u64;
+        self.launch_grad_reduce(
+            &GRAD_REDUCE_MEAN,
+            GradReduceParams { from: received, to, count: values_per_rank as u64, ..template },
+        )?;
         // SAFETY: as above.
-        unsafe { nccl.all_gather(means, share, Kind::F16) }
+        unsafe { nccl.all_gather(means, values_per_rank, DataType::F16) }
     }
 
-    fn launch_wire(&self, kernel: &'static crate::kernels::Kernel, params: WireParams) -> Result<(), Error> {
+    fn launch_grad_reduce(
+        &self, kernel: &'static crate::kernels::Kernel, params: GradReduceParams,
+    ) -> Result<(), Error> {
         let blocks = u32::try_from(params.count.div_ceil(256)).unwrap_or(u32::MAX);
-        let blocks = [self.filling(kernel, blocks)?, 1, 1];
+        let blocks = [self.fill_device(kernel, blocks)?, 1, 1];
         // SAFETY: callers have seen that memory at both addresses holds as many values.
         unsafe { self.launch(kernel, blocks, &params) }
     }

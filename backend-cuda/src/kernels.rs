@@ -23,8 +23,9 @@ macro_rules! file {
 mod gemm_variants;
 
 pub use gemm_variants::{
-    CONVOLUTIONS, FINISH, LONGEST, MATRICES, PLAIN, TILES, WARPS, WGMMA, WGMMA_TMA, WGMMA_TMA_CLUSTERS,
-    WGMMA_TMA_CONVOLUTIONS, WGMMA_TMA_TILES, WGMMA_TMA_WEIGHT_T, WGMMA_WEIGHT_T,
+    MAX_ACCUMULATION_K, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, WGMMA_CONV,
+    WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM,
+    WGMMA_TMA_TILE_SHAPES,
 };
 
 /// What is compiled as one: files in their order, with definitions before them.
@@ -73,8 +74,8 @@ impl Module {
         let mut text = String::new();
         // Those that the module names: a number that another operator brings along changes no text here, so that
         // what was compiled for it stays valid.
-        let all = ABI.iter().copied().flatten().chain(&own).chain(self.defines);
-        for (name, value) in all.filter(|(name, _)| used.contains(name)) {
+        let defines = ABI.iter().copied().flatten().chain(&own).chain(self.defines);
+        for (name, value) in defines.filter(|(name, _)| used.contains(name)) {
             writeln!(text, "#define {name} {value}u").ok();
         }
         writeln!(text, "#define MAX_STEP {MAX_STEP}").ok();
@@ -87,7 +88,7 @@ impl Module {
 
 /// A number of a few, for kernels.
 #[expect(clippy::cast_possible_truncation, reason = "below 2^32 by far")]
-const fn small(number: usize) -> u32 {
+const fn to_u32(number: usize) -> u32 {
     number as u32
 }
 
@@ -106,12 +107,12 @@ pub static BINARY: Kernel = Kernel { module: &BINARY_MODULE, entry: "binary" };
 /// Terms that one launch of [`SUM`] adds.
 pub const SUM_TERMS: usize = 4;
 const SUM_MODULE: Module =
-    Module { defines: &[("SUM_TERMS", small(SUM_TERMS))], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
+    Module { defines: &[("SUM_TERMS", to_u32(SUM_TERMS))], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
 /// `y[i] = Σ terms[·][i]`.
 pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
 
 const COPY_MODULE: Module =
-    Module { defines: &[("COPY_DIMS", small(MAX_DIMS))], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
+    Module { defines: &[("COPY_DIMS", to_u32(MAX_DIMS))], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
 /// Strided copy through the epilogue.
 pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
 /// Strided copy of words.
@@ -164,7 +165,7 @@ pub static NORM_COLUMNS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_co
 /// Mean and variance of each channel.
 pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_moments" };
 /// 1 / σ of each group.
-pub static NORM_INVERSES: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inverses" };
+pub static NORM_INV_STD: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inv_std" };
 /// Normalisation by statistics that are there.
 pub static NORM_APPLY: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply" };
 /// The same of halves by channel.
@@ -185,9 +186,9 @@ pub static NORM_VJP_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_VJP_MODULE
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
 /// Classes of a row that one thread takes alone.
-pub const FEW_CLASSES: u32 = 32;
+pub const MAX_CLASSES_PER_THREAD: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
-    defines: &[("FEW_CLASSES", FEW_CLASSES)],
+    defines: &[("MAX_CLASSES_PER_THREAD", MAX_CLASSES_PER_THREAD)],
     // Labels and sums of rows are waited for beside logits, and exponentials take their time.
     blocks: 3,
     ..Module::new("cross_entropy", &[STORE, DENSE, SUMS, file!("cross_entropy.cu")])
@@ -199,8 +200,8 @@ pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE
 /// The gradient of the logits.
 pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp" };
 /// The same of halves where eight neighbours are of two rows at most.
-pub static CROSS_ENTROPY_VJP_OF_TWO: Kernel =
-    Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp_of_two" };
+pub static CROSS_ENTROPY_VJP_TWO_ROWS: Kernel =
+    Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp_two_rows" };
 
 const CTC_MODULE: Module = Module::new("ctc", &[STORE, SUMS, file!("ctc.cu")]);
 /// Log-sum-exp of each frame.
@@ -211,22 +212,22 @@ pub static CTC_SUMS: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_sums" };
 pub static CTC_GRADIENT: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_gradient" };
 
 /// Elements of a piece of a tensor in launches over several tensors.
-pub const LIST_PIECE: u32 = 4096;
-const LISTS: File = file!("multi_tensor.cuh");
+pub const CHUNK_ELEMENTS: u32 = 4096;
+const MULTI_TENSOR: File = file!("multi_tensor.cuh");
 
 /// Tensors that one launch of [`OPTIMIZE`] or [`GLOBAL_NORM`] takes. Kernels may have 32 KiB of parameters from compute
 /// capability 7.0 on (CUDA 12.1); these are 12.
-pub const LIST_TENSORS: usize = 256;
+pub const MAX_TENSORS_PER_LAUNCH: usize = 256;
 const OPTIMIZE_MODULE: Module = Module {
-    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],
-    ..Module::new("optimize", &[LISTS, file!("optimize.cu")])
+    defines: &[("CHUNK_ELEMENTS", CHUNK_ELEMENTS), ("MAX_TENSORS_PER_LAUNCH", to_u32(MAX_TENSORS_PER_LAUNCH))],
+    ..Module::new("optimize", &[MULTI_TENSOR, file!("optimize.cu")])
 };
 /// The update of all parameters.
 pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimize" };
 
 const GLOBAL_NORM_MODULE: Module = Module {
-    defines: &[("LIST_PIECE", LIST_PIECE), ("LIST_TENSORS", small(LIST_TENSORS))],
-    ..Module::new("global_norm", &[LISTS, SUMS, file!("global_norm.cu")])
+    defines: &[("CHUNK_ELEMENTS", CHUNK_ELEMENTS), ("MAX_TENSORS_PER_LAUNCH", to_u32(MAX_TENSORS_PER_LAUNCH))],
+    ..Module::new("global_norm", &[MULTI_TENSOR, SUMS, file!("global_norm.cu")])
 };
 /// Each block's share of the sum of squares.
 pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm" };
@@ -234,19 +235,21 @@ pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "g
 pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm_finish" };
 
 /// What travels between ranks: one half of each value, whole sums of several, f32.
-pub const WIRE: [(&str, u32); 3] = [("WIRE_HALVES", 0), ("WIRE_SUMS", 1), ("WIRE_SINGLES", 2)];
-const WIRE_MODULE: Module = Module { defines: &WIRE, ..Module::new("wire", &[STORE, file!("grad_reduce.cu")]) };
+pub const GRAD_REDUCE_KINDS: [(&str, u32); 3] =
+    [("GRAD_REDUCE_F16", 0), ("GRAD_REDUCE_I64", 1), ("GRAD_REDUCE_F32", 2)];
+const GRAD_REDUCE_MODULE: Module =
+    Module { defines: &GRAD_REDUCE_KINDS, ..Module::new("grad_reduce", &[STORE, file!("grad_reduce.cu")]) };
 /// Gradients of a part of a step, added to what travels.
-pub static WIRE_ADD: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_add" };
+pub static GRAD_REDUCE_ACCUMULATE: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_accumulate" };
 /// Means of what has come from all ranks.
-pub static WIRE_MEAN: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_mean" };
+pub static GRAD_REDUCE_MEAN: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_mean" };
 /// A parameter's means.
-pub static WIRE_TAKE: Kernel = Kernel { module: &WIRE_MODULE, entry: "wire_take" };
+pub static GRAD_REDUCE_READ: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_read" };
 
 /// Every entry point that stands alone.
-static SINGLE: &[&Kernel] = &[
+static STANDALONE: &[&Kernel] = &[
     &UNARY,
-    &FINISH,
+    &SPLIT_K_REDUCE,
     &BINARY,
     &SUM,
     &COPY,
@@ -266,7 +269,7 @@ static SINGLE: &[&Kernel] = &[
     &ROI_UNPOOL,
     &NORM_COLUMNS,
     &NORM_MOMENTS,
-    &NORM_INVERSES,
+    &NORM_INV_STD,
     &NORM_APPLY,
     &NORM_APPLY_BY_CHANNEL,
     &NORM_GROUPS,
@@ -278,26 +281,26 @@ static SINGLE: &[&Kernel] = &[
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,
-    &CROSS_ENTROPY_VJP_OF_TWO,
+    &CROSS_ENTROPY_VJP_TWO_ROWS,
     &CTC_ROWS,
     &CTC_SUMS,
     &CTC_GRADIENT,
     &OPTIMIZE,
     &GLOBAL_NORM,
     &GLOBAL_NORM_FINISH,
-    &WIRE_ADD,
-    &WIRE_MEAN,
-    &WIRE_TAKE,
+    &GRAD_REDUCE_ACCUMULATE,
+    &GRAD_REDUCE_MEAN,
+    &GRAD_REDUCE_READ,
 ];
 
 /// Those of sm_90a alone.
-pub fn warpgroups() -> impl Iterator<Item = &'static Kernel> {
-    let by_tma = WGMMA_TMA.as_flattened().iter().chain(WGMMA_TMA_CONVOLUTIONS.as_flattened());
-    by_tma.chain(&WGMMA_TMA_WEIGHT_T).chain(WGMMA.as_flattened()).chain(&WGMMA_WEIGHT_T)
+pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
+    let by_tma = WGMMA_TMA_GEMM.as_flattened().iter().chain(WGMMA_TMA_CONV.as_flattened());
+    by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(WGMMA_CONV.as_flattened()).chain(&WGMMA_CONV_SWAPPED)
 }
 
 /// Every entry point.
-pub fn all() -> impl Iterator<Item = &'static Kernel> {
-    let halves = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened());
-    SINGLE.iter().copied().chain(PLAIN.iter()).chain(halves).chain(warpgroups())
+pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
+    let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
+    STANDALONE.iter().copied().chain(SIMT.iter()).chain(halves).chain(wgmma_kernels())
 }

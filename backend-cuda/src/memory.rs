@@ -30,7 +30,7 @@ impl Memory {
     }
 
     /// The address for another copy of that kind, of memory that holds `dtype`.
-    pub(crate) fn for_copies_beside(&self, dtype: DType) -> u64 {
+    pub(crate) fn prefetch_address(&self, dtype: DType) -> u64 {
         self.check(dtype);
         self.at
     }
@@ -41,7 +41,7 @@ impl Memory {
     }
 
     /// The address, of memory that holds `dtype`.
-    pub(crate) fn of(&self, dtype: DType) -> u64 {
+    pub(crate) fn typed_address(&self, dtype: DType) -> u64 {
         self.check(dtype);
         self.at()
     }
@@ -51,7 +51,7 @@ impl Memory {
     }
 
     /// Panics unless at least `len` elements are there: kernels do not look.
-    pub(crate) fn holds(&self, len: usize) -> &Self {
+    pub(crate) fn expect_len(&self, len: usize) -> &Self {
         assert!(self.len >= len, "a buffer of {} elements where {len} are needed", self.len);
         self
     }

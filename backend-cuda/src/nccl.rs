@@ -11,7 +11,7 @@ use libloading::Library;
 use std::sync::{Arc, OnceLock};
 
 /// Where it is looked for, by the loader's rules.
-const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+const LIBRARY_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// `ncclUniqueId`.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ const SUM: c_int = 0;
 
 /// What travels: `ncclDataType_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DataType {
     I64 = 4,
     F16 = 6,
     F32 = 7,
@@ -70,11 +70,11 @@ functions! {
     reduce_scatter: b"ncclReduceScatter", fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CUstream) -> Status;
 }
 
-fn functions() -> Result<&'static Functions, Error> {
+fn load_functions() -> Result<&'static Functions, Error> {
     static LOADED: OnceLock<Option<Functions>> = OnceLock::new();
     let load = || {
         // SAFETY: NVIDIA's library, whose initialisers do no harm.
-        let library = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
+        let library = LIBRARY_NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
         Functions::of(library)
     };
     LOADED.get_or_init(load).as_ref().ok_or(Error::NoLibrary { library: "nccl" })
@@ -82,11 +82,11 @@ fn functions() -> Result<&'static Functions, Error> {
 
 /// Whether it is installed.
 pub(crate) fn is_present() -> bool {
-    functions().is_ok()
+    load_functions().is_ok()
 }
 
 /// Its words for an error; those of the call itself, if it has some.
-fn failed(functions: &Functions, comm: Comm, status: Status, doing: &'static str) -> Error {
+fn nccl_error(functions: &Functions, comm: Comm, status: Status, doing: &'static str) -> Error {
     // SAFETY: texts that end with a zero, of a library that stays; no communicator is allowed.
     let text = |at: *const c_char| match unsafe { at.as_ref().map(|at| CStr::from_ptr(at)) } {
         Some(text) => text.to_string_lossy().trim().to_owned(),
@@ -103,13 +103,13 @@ fn failed(functions: &Functions, comm: Comm, status: Status, doing: &'static str
 ///
 /// # Errors
 /// No library, or its own.
-pub(crate) fn invitation() -> Result<Invitation, Error> {
-    let functions = functions()?;
+pub(crate) fn create_unique_id() -> Result<Invitation, Error> {
+    let functions = load_functions()?;
     let mut id = UniqueId([0; 128]);
     // SAFETY: the memory is this function's own.
     match unsafe { (functions.unique_id)(&raw mut id) } {
         SUCCESS => Ok(id.0),
-        status => Err(failed(functions, core::ptr::null_mut(), status, "begin")),
+        status => Err(nccl_error(functions, core::ptr::null_mut(), status, "begin")),
     }
 }
 
@@ -137,20 +137,20 @@ impl Nccl {
     /// # Errors
     /// No library, or its own: two ranks on one GPU are among them.
     pub fn join(gpu: &Arc<Gpu>, invitation: &Invitation, rank: u32, ranks: u32) -> Result<Self, Error> {
-        let functions = functions()?;
+        let functions = load_functions()?;
         gpu.enter()?;
         let mut comm: Comm = core::ptr::null_mut();
         let number = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
         // SAFETY: the memory is this function's own, and the GPU's context is current.
         let status = unsafe { (functions.init)(&raw mut comm, number(ranks), UniqueId(*invitation), number(rank)) };
         if status != SUCCESS {
-            return Err(failed(functions, core::ptr::null_mut(), status, "join other GPUs"));
+            return Err(nccl_error(functions, core::ptr::null_mut(), status, "join other GPUs"));
         }
         Ok(Self { gpu: gpu.clone(), functions, comm, rank: rank as usize, ranks: ranks as usize })
     }
 
-    fn done(&self, status: Status, doing: &'static str) -> Result<(), Error> {
-        if status == SUCCESS { Ok(()) } else { Err(failed(self.functions, self.comm, status, doing)) }
+    fn check(&self, status: Status, doing: &'static str) -> Result<(), Error> {
+        if status == SUCCESS { Ok(()) } else { Err(nccl_error(self.functions, self.comm, status, doing)) }
     }
 
     /// Sends each rank its `count` values, which stand one rank's behind the other's, and takes as many from each.
@@ -160,20 +160,20 @@ impl Nccl {
     ///
     /// # Errors
     /// The library's.
-    pub unsafe fn all_to_all(&self, from: u64, to: u64, count: usize, kind: Kind) -> Result<(), Error> {
+    pub unsafe fn all_to_all(&self, from: u64, to: u64, count: usize, kind: DataType) -> Result<(), Error> {
         let doing = "exchange gradients";
         let bytes = count as u64 * kind.bytes();
         let stream = self.stream()?;
         // SAFETY: the caller's promise.
         unsafe {
-            self.done((self.functions.group_start)(), doing)?;
+            self.check((self.functions.group_start)(), doing)?;
             let all = (0..self.ranks).try_for_each(|rank| {
                 let (at, peer) = (rank as u64 * bytes, c_int::try_from(rank).unwrap_or(c_int::MAX));
                 let (from, to) = ((from + at) as *const c_void, (to + at) as *mut c_void);
-                self.done((self.functions.send)(from, count, kind as c_int, peer, self.comm, stream), doing)?;
-                self.done((self.functions.recv)(to, count, kind as c_int, peer, self.comm, stream), doing)
+                self.check((self.functions.send)(from, count, kind as c_int, peer, self.comm, stream), doing)?;
+                self.check((self.functions.recv)(to, count, kind as c_int, peer, self.comm, stream), doing)
             });
-            let ended = self.done((self.functions.group_end)(), doing);
+            let ended = self.check((self.functions.group_end)(), doing);
             all.and(ended)
         }
     }
@@ -185,13 +185,14 @@ impl Nccl {
     ///
     /// # Errors
     /// The library's.
-    pub unsafe fn all_gather(&self, at: u64, count: usize, kind: Kind) -> Result<(), Error> {
-        let mine = (at + (self.rank * count) as u64 * kind.bytes()) as *const c_void;
+    pub unsafe fn all_gather(&self, at: u64, count: usize, kind: DataType) -> Result<(), Error> {
+        let own_values = (at + (self.rank * count) as u64 * kind.bytes()) as *const c_void;
         let stream = self.stream()?;
         // SAFETY: the caller's promise; with its own values in place a rank may gather into them.
-        let status =
-            unsafe { (self.functions.all_gather)(mine, at as *mut c_void, count, kind as c_int, self.comm, stream) };
-        self.done(status, "gather gradients")
+        let status = unsafe {
+            (self.functions.all_gather)(own_values, at as *mut c_void, count, kind as c_int, self.comm, stream)
+        };
+        self.check(status, "gather gradients")
     }
 
     /// Sums over all ranks of each rank's `count` values, which stand one rank's behind the other's: this one's.
@@ -201,12 +202,12 @@ impl Nccl {
     ///
     /// # Errors
     /// The library's.
-    pub unsafe fn reduce_scatter(&self, from: u64, to: u64, count: usize, kind: Kind) -> Result<(), Error> {
+    pub unsafe fn reduce_scatter(&self, from: u64, to: u64, count: usize, kind: DataType) -> Result<(), Error> {
         let stream = self.stream()?;
         let (from, to) = (from as *const c_void, to as *mut c_void);
         // SAFETY: the caller's promise.
         let status = unsafe { (self.functions.reduce_scatter)(from, to, count, kind as c_int, SUM, self.comm, stream) };
-        self.done(status, "add gradients")
+        self.check(status, "add gradients")
     }
 
     /// Sums over all ranks, in place.
@@ -216,7 +217,7 @@ impl Nccl {
     ///
     /// # Errors
     /// The library's.
-    pub unsafe fn all_reduce(&self, at: u64, count: usize, kind: Kind) -> Result<(), Error> {
+    pub unsafe fn all_reduce(&self, at: u64, count: usize, kind: DataType) -> Result<(), Error> {
         let stream = self.stream()?;
         // SAFETY: the caller's promise; in place is allowed.
         let status = unsafe {
@@ -230,7 +231,7 @@ impl Nccl {
                 stream,
             )
         };
-        self.done(status, "add gradients")
+        self.check(status, "add gradients")
     }
 
     /// Waits for all that is enqueued.
@@ -242,8 +243,8 @@ impl Nccl {
         let mut status = SUCCESS;
         // SAFETY: the communicator lives, the memory is this function's own.
         let asked = unsafe { (self.functions.async_error)(self.comm, &raw mut status) };
-        self.done(asked, "say what has failed")?;
-        self.done(status, "exchange gradients")?;
+        self.check(asked, "say what has failed")?;
+        self.check(status, "exchange gradients")?;
         waited
     }
 
@@ -253,7 +254,7 @@ impl Nccl {
     }
 }
 
-impl Kind {
+impl DataType {
     /// Of a value.
     const fn bytes(self) -> u64 {
         match self {

@@ -8,7 +8,7 @@ use crate::{
     kernels::{self, Kernel},
     memory::Memory,
     store::StoreParams,
-    workspace::Use,
+    workspace::WorkspaceKind,
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
@@ -19,7 +19,7 @@ use gradscale_core::{
 /// `Layout` of `norm.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Layout {
+struct NormLayout {
     pixels: u32,
     channels: u32,
     image: u32,
@@ -32,10 +32,10 @@ struct ColumnsParams {
     x: u64,
     dy: u64,
     saved: u64,
-    inverses: u64,
+    inv_stds: u64,
     sums: u64,
     kinds: [u32; 2],
-    shape: Layout,
+    shape: NormLayout,
     part: u32,
     lanes: u32,
     eps: f32,
@@ -48,7 +48,7 @@ struct MomentsParams {
     x: u64,
     sums: u64,
     saved: u64,
-    inverses: u64,
+    inv_stds: u64,
     kind: u32,
     parts: u32,
     channels: u32,
@@ -59,9 +59,9 @@ struct MomentsParams {
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct InversesParams {
+struct InvStdParams {
     variances: u64,
-    inverses: u64,
+    inv_stds: u64,
     len: u32,
     eps: f32,
 }
@@ -72,13 +72,13 @@ struct NormParams {
     y: StoreParams,
     x: u64,
     saved: u64,
-    inverses: u64,
+    inv_stds: u64,
     scale: u64,
     shift: u64,
     kind: u32,
     len: u32,
-    shape: Layout,
-    total: u32,
+    shape: NormLayout,
+    group_count: u32,
     lanes: u32,
     centered: u32,
     eps: f32,
@@ -104,14 +104,14 @@ struct NormVjpParams {
     x: u64,
     dy: u64,
     saved: u64,
-    inverses: u64,
+    inv_stds: u64,
     scale: u64,
     /// Means of the gradient, and of it times the normalised values.
     means: [u64; 2],
     kinds: [u32; 2],
     len: u32,
-    shape: Layout,
-    total: u32,
+    shape: NormLayout,
+    group_count: u32,
     lanes: u32,
     centered: u32,
     eps: f32,
@@ -121,11 +121,11 @@ struct NormVjpParams {
 /// Threads of a block.
 const THREADS: u32 = 256;
 /// Blocks that fill any device, and pixels that a thread takes at least.
-const BLOCKS: u32 = 512;
-const LEAST: u32 = 4;
+const MAX_PARTIAL_BLOCKS: u32 = 512;
+const MIN_PIXELS_PER_THREAD: u32 = 4;
 
-impl Layout {
-    fn of(p: &Norm) -> Self {
+impl NormLayout {
+    fn new(p: &Norm) -> Self {
         let [n, h, w, channels] = p.x();
         let groups = if let NormOver::Group(groups) = p.over() { groups } else { 0 };
         Self { pixels: n * h * w, channels, image: h * w, groups }
@@ -137,7 +137,7 @@ impl Layout {
 }
 
 /// What normalises by statistics that are there.
-struct Apply {
+struct ApplyLaunch {
     kernel: &'static Kernel,
     /// Whether a thread keeps to its channels, of which it takes 1 / σ itself.
     by_channel: bool,
@@ -146,20 +146,21 @@ struct Apply {
 }
 
 /// How sums by channel are cut.
-struct Columns {
+struct ColumnSplit {
     lanes: u32,
     part: u32,
     parts: u32,
     blocks: [u32; 3],
 }
 
-impl Columns {
+impl ColumnSplit {
     /// With `wide` channels to a thread.
-    fn of(shape: &Layout, wide: u32) -> Self {
-        let columns = shape.channels / wide;
-        let together = columns.clamp(1, THREADS).next_power_of_two();
-        let (lanes, tiles) = (THREADS / together, columns.div_ceil(together));
-        let parts = (shape.pixels / (lanes * LEAST)).clamp(1, (BLOCKS / tiles.max(1)).max(1));
+    fn new(shape: &NormLayout, vec_width: u32) -> Self {
+        let columns = shape.channels / vec_width;
+        let columns_per_block = columns.clamp(1, THREADS).next_power_of_two();
+        let (lanes, tiles) = (THREADS / columns_per_block, columns.div_ceil(columns_per_block));
+        let parts =
+            (shape.pixels / (lanes * MIN_PIXELS_PER_THREAD)).clamp(1, (MAX_PARTIAL_BLOCKS / tiles.max(1)).max(1));
         let part = shape.pixels.div_ceil(parts).max(1);
         let parts = shape.pixels.div_ceil(part).max(1);
         Self { lanes, part, parts, blocks: [tiles, parts, 1] }
@@ -172,9 +173,9 @@ impl Columns {
 }
 
 /// Threads for one group of so many elements: each has a few, and there are no more than its values.
-fn lanes(shape: &Layout, size: u32) -> u32 {
-    let wide = if (shape.channels / shape.groups).is_multiple_of(8) { 8 } else { 1 };
-    let values = size / wide;
+fn lanes(shape: &NormLayout, size: u32) -> u32 {
+    let vec_width = if (shape.channels / shape.groups).is_multiple_of(8) { 8 } else { 1 };
+    let values = size / vec_width;
     if values > THREADS { THREADS } else { values.div_ceil(4).clamp(1, 32).next_power_of_two() }
 }
 
@@ -189,66 +190,72 @@ fn size(p: &Norm) -> f32 {
 }
 
 impl Cuda {
-    fn room(&self, bytes: u64) -> Result<u64, Error> {
-        self.scratch(Use::Work, usize::try_from(bytes).map_err(|_| Error::OutOfMemory { bytes })?)
+    fn intermediates_address(&self, bytes: u64) -> Result<u64, Error> {
+        self.workspace_address(
+            WorkspaceKind::Intermediates,
+            usize::try_from(bytes).map_err(|_| Error::OutOfMemory { bytes })?,
+        )
     }
 
     /// 1 / σ of each group.
-    fn inverses(&self, p: &Norm, saved: u64, inverses: u64) -> Result<(), Error> {
+    fn compute_inv_stds(&self, p: &Norm, saved: u64, inv_stds: u64) -> Result<(), Error> {
         let len = p.groups();
-        let params = InversesParams { variances: saved + 4 * u64::from(len), inverses, len, eps: p.eps() };
+        let params = InvStdParams { variances: saved + 4 * u64::from(len), inv_stds, len, eps: p.eps() };
         // SAFETY: both hold as many numbers as there are groups.
-        unsafe { self.launch(&kernels::NORM_INVERSES, self.dense(&kernels::NORM_INVERSES, len as usize)?.1, &params) }
+        unsafe {
+            self.launch(&kernels::NORM_INV_STD, self.elementwise_grid(&kernels::NORM_INV_STD, len as usize)?.1, &params)
+        }
     }
 
     pub(crate) fn run_norm(
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &Memory, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        let (shape, total) = (Layout::of(p), p.groups());
+        let (shape, group_count) = (NormLayout::new(p), p.groups());
         let ways = [&kernels::NORM_APPLY_BY_CHANNEL, &kernels::NORM_APPLY];
         let apply = self.apply(ways, &shape, &[x])?;
-        let x_at = x.holds(shape.len()).at();
-        let saved = saved.holds(2 * total as usize).of(DType::F32);
-        let numbers =
-            |which: usize| affine.map_or(0, |affine| affine[which].holds(shape.channels as usize).of(DType::F32));
-        let params = |y, inverses, lanes| NormParams {
+        let x_at = x.expect_len(shape.len()).at();
+        let saved = saved.expect_len(2 * group_count as usize).typed_address(DType::F32);
+        let numbers = |which: usize| {
+            affine.map_or(0, |affine| affine[which].expect_len(shape.channels as usize).typed_address(DType::F32))
+        };
+        let params = |y, inv_stds, lanes| NormParams {
             y,
             x: x_at,
             saved,
-            inverses,
+            inv_stds,
             scale: numbers(0),
             shift: numbers(1),
             kind: x.kind(),
             len: apply.len,
             shape,
-            total,
+            group_count,
             lanes,
             centered: u32::from(p.is_centered()),
             eps: p.eps(),
         };
         if shape.groups != 0 && !p.is_given() {
             let lanes = lanes(&shape, p.size());
-            let blocks = [self.filling(&kernels::NORM_GROUPS, total.div_ceil(THREADS / lanes))?, 1, 1];
+            let blocks = [self.fill_device(&kernels::NORM_GROUPS, group_count.div_ceil(THREADS / lanes))?, 1, 1];
             let params = params(self.store(y, shape.len(), blocks)?, 0, lanes);
             // SAFETY: all operands hold what the descriptor says.
             return unsafe { self.launch(&kernels::NORM_GROUPS, blocks, &params) };
         }
-        let inverses = if p.is_given() {
-            let inverses = self.room(row(total))?;
+        let inv_stds = if p.is_given() {
+            let inv_stds = self.intermediates_address(row(group_count))?;
             if !apply.by_channel {
-                self.inverses(p, saved, inverses)?;
+                self.compute_inv_stds(p, saved, inv_stds)?;
             }
-            inverses
+            inv_stds
         } else {
-            let columns = Columns::of(&shape, if shape.channels.is_multiple_of(8) { 8 } else { 1 });
-            let inverses = self.room(row(total) + columns.bytes(shape.channels))?;
-            let sums = inverses + row(total);
-            self.columns(&kernels::NORM_COLUMNS, p, &columns, [x, x], [0, 0], sums)?;
+            let columns = ColumnSplit::new(&shape, if shape.channels.is_multiple_of(8) { 8 } else { 1 });
+            let inv_stds = self.intermediates_address(row(group_count) + columns.bytes(shape.channels))?;
+            let sums = inv_stds + row(group_count);
+            self.launch_column_sums(&kernels::NORM_COLUMNS, p, &columns, [x, x], [0, 0], sums)?;
             let params = MomentsParams {
                 x: x_at,
                 sums,
                 saved,
-                inverses,
+                inv_stds,
                 kind: x.kind(),
                 parts: columns.parts,
                 channels: shape.channels,
@@ -259,44 +266,44 @@ impl Cuda {
             let blocks = [shape.channels, 1, 1];
             // SAFETY: the sums of all parts are there, and room for each channel's numbers.
             unsafe { self.launch(&kernels::NORM_MOMENTS, blocks, &params)? };
-            inverses
+            inv_stds
         };
-        let params = params(self.store(y, shape.len(), apply.blocks)?, inverses, 1);
+        let params = params(self.store(y, shape.len(), apply.blocks)?, inv_stds, 1);
         // SAFETY: all operands hold what the descriptor says.
         unsafe { self.launch(apply.kernel, apply.blocks, &params) }
     }
 
     /// The kernel that normalises by statistics that are there.
     fn apply(
-        &self, [by_channel, any]: [&'static Kernel; 2], shape: &Layout, operands: &[&Memory],
-    ) -> Result<Apply, Error> {
+        &self, [by_channel, general]: [&'static Kernel; 2], shape: &NormLayout, operands: &[&Memory],
+    ) -> Result<ApplyLaunch, Error> {
         let in_eights = shape.groups == 0 && shape.channels.is_multiple_of(8);
         if in_eights && operands.iter().all(|memory| memory.dtype() == DType::F16) {
-            let (len, [blocks, ..]) = self.dense(by_channel, shape.len())?;
+            let (len, [blocks, ..]) = self.elementwise_grid(by_channel, shape.len())?;
             // So many blocks take a multiple of the channels at a time: one takes a power of two of elements.
             let unit = shape.channels >> shape.channels.trailing_zeros().min((8 * THREADS).trailing_zeros());
             if unit != 0 && blocks >= unit {
                 let blocks = [blocks / unit * unit, 1, 1];
-                return Ok(Apply { kernel: by_channel, by_channel: true, len, blocks });
+                return Ok(ApplyLaunch { kernel: by_channel, by_channel: true, len, blocks });
             }
         }
-        let (len, blocks) = self.dense(any, shape.len())?;
-        Ok(Apply { kernel: any, by_channel: false, len, blocks })
+        let (len, blocks) = self.elementwise_grid(general, shape.len())?;
+        Ok(ApplyLaunch { kernel: general, by_channel: false, len, blocks })
     }
 
     /// Sums by channel, of parts of the pixels.
-    fn columns(
-        &self, kernel: &'static Kernel, p: &Norm, columns: &Columns, [x, dy]: [&Memory; 2],
-        [saved, inverses]: [u64; 2], sums: u64,
+    fn launch_column_sums(
+        &self, kernel: &'static Kernel, p: &Norm, columns: &ColumnSplit, [x, dy]: [&Memory; 2],
+        [saved, inv_stds]: [u64; 2], sums: u64,
     ) -> Result<(), Error> {
         let params = ColumnsParams {
             x: x.at(),
             dy: dy.at(),
             saved,
-            inverses,
+            inv_stds,
             sums,
             kinds: [x.kind(), dy.kind()],
-            shape: Layout::of(p),
+            shape: NormLayout::new(p),
             part: columns.part,
             lanes: columns.lanes,
             eps: p.eps(),
@@ -310,42 +317,42 @@ impl Cuda {
         &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: &Store<'_, Self>,
         affine: Option<&[Store<'_, Self>; 2]>,
     ) -> Result<(), Error> {
-        let (shape, total) = (Layout::of(p), p.groups());
+        let (shape, group_count) = (NormLayout::new(p), p.groups());
         let ways = [&kernels::NORM_VJP_APPLY_BY_CHANNEL, &kernels::NORM_VJP_APPLY];
         let apply = self.apply(ways, &shape, &[x.x, dy])?;
         let channels = shape.channels;
-        let saved = x.saved.holds(2 * total as usize).of(DType::F32);
-        let scale = x.weight.map_or(0, |scale| scale.holds(channels as usize).of(DType::F32));
-        let (x, fused) = (x.x.holds(shape.len()), shape.groups != 0 && !p.is_given());
-        let dy = dy.holds(shape.len());
-        let params = |dx, inverses, means, lanes| NormVjpParams {
+        let saved = x.saved.expect_len(2 * group_count as usize).typed_address(DType::F32);
+        let scale = x.weight.map_or(0, |scale| scale.expect_len(channels as usize).typed_address(DType::F32));
+        let (x, fused) = (x.x.expect_len(shape.len()), shape.groups != 0 && !p.is_given());
+        let dy = dy.expect_len(shape.len());
+        let params = |dx, inv_stds, means, lanes| NormVjpParams {
             dx,
             x: x.at(),
             dy: dy.at(),
             saved,
-            inverses,
+            inv_stds,
             scale,
             means,
             kinds: [x.kind(), dy.kind()],
             len: apply.len,
             shape,
-            total,
+            group_count,
             lanes,
             centered: u32::from(p.is_centered()),
             eps: p.eps(),
             unused: 0,
         };
         // Inverses, then four numbers of each channel, then sums.
-        let columns = Columns::of(&shape, if shape.groups == 0 && channels.is_multiple_of(8) { 8 } else { 1 });
-        let inverses = self.room(row(total) + 4 * row(channels) + columns.bytes(channels))?;
-        let numbers = [0, 1, 2, 3].map(|i| inverses + row(total) + i * row(channels));
+        let columns = ColumnSplit::new(&shape, if shape.groups == 0 && channels.is_multiple_of(8) { 8 } else { 1 });
+        let inv_stds = self.intermediates_address(row(group_count) + 4 * row(channels) + columns.bytes(channels))?;
+        let numbers = [0, 1, 2, 3].map(|i| inv_stds + row(group_count) + i * row(channels));
         let [shifts, scales, plain, weighted] = numbers;
         if !apply.by_channel && (!fused || affine.is_some()) {
-            self.inverses(p, saved, inverses)?;
+            self.compute_inv_stds(p, saved, inv_stds)?;
         }
         if affine.is_some() || !(fused || p.is_given()) {
             let sums = weighted + row(channels);
-            self.columns(&kernels::NORM_VJP_COLUMNS, p, &columns, [x, dy], [saved, inverses], sums)?;
+            self.launch_column_sums(&kernels::NORM_VJP_COLUMNS, p, &columns, [x, dy], [saved, inv_stds], sums)?;
             let params = TotalsParams {
                 sums,
                 scale,
@@ -361,13 +368,13 @@ impl Cuda {
         }
         if fused {
             let lanes = lanes(&shape, p.size());
-            let blocks = [self.filling(&kernels::NORM_VJP_GROUPS, total.div_ceil(THREADS / lanes))?, 1, 1];
+            let blocks = [self.fill_device(&kernels::NORM_VJP_GROUPS, group_count.div_ceil(THREADS / lanes))?, 1, 1];
             let params = params(self.store(dx, shape.len(), blocks)?, 0, [0, 0], lanes);
             // SAFETY: all operands hold what the descriptor says.
             unsafe { self.launch(&kernels::NORM_VJP_GROUPS, blocks, &params)? };
         } else {
             let means = if p.is_given() { [0, 0] } else { [plain, weighted] };
-            let params = params(self.store(dx, shape.len(), apply.blocks)?, inverses, means, 1);
+            let params = params(self.store(dx, shape.len(), apply.blocks)?, inv_stds, means, 1);
             // SAFETY: as above.
             unsafe { self.launch(apply.kernel, apply.blocks, &params)? };
         }

@@ -3,9 +3,9 @@
 
 use crate::{
     Cuda, Error, Table,
-    kernels::{self, LIST_PIECE, LIST_TENSORS},
+    kernels::{self, CHUNK_ELEMENTS, MAX_TENSORS_PER_LAUNCH},
     memory::Memory,
-    workspace::Use,
+    workspace::WorkspaceKind,
 };
 use bytemuck::{Pod, Zeroable};
 use core::ops::Range;
@@ -22,7 +22,7 @@ struct Parameter {
     states: [u64; 2],
     half: u64,
     len: u32,
-    first: u32,
+    first_chunk: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -32,7 +32,7 @@ struct OptimizeParams {
     hyperparameters: u64,
     norm: u64,
     guard: u32,
-    pieces: u32,
+    chunks: u32,
     count: u32,
     rule: u32,
     lr: u32,
@@ -44,63 +44,64 @@ struct OptimizeParams {
     eps: f32,
     decay: f32,
     limits: [f32; 2],
-    parameters: [Parameter; LIST_TENSORS],
+    parameters: [Parameter; MAX_TENSORS_PER_LAUNCH],
 }
 
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-struct Listed {
+struct TensorEntry {
     x: u64,
     len: u32,
-    first: u32,
+    first_chunk: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct GlobalNormParams {
     sums: u64,
-    pieces: u32,
+    chunks: u32,
     count: u32,
     sum: u32,
     unused: u32,
-    tensors: [Listed; LIST_TENSORS],
+    tensors: [TensorEntry; MAX_TENSORS_PER_LAUNCH],
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct GlobalNormEnd {
+struct GlobalNormFinishParams {
     sums: u64,
     norm: u64,
     count: u32,
     unused: u32,
 }
 
-fn small(n: usize) -> u32 {
+fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("fewer than 2^32 elements")
 }
 
 impl Cuda {
     pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &Memory) -> Result<(), Error> {
         let grads: Vec<&Memory> = grads.iter().copied().filter(|grad| grad.len() != 0).collect();
-        let launches = grads.len().div_ceil(LIST_TENSORS);
-        let most = launches * self.filling(&kernels::GLOBAL_NORM, u32::MAX)? as usize;
-        let sums = self.scratch(Use::Work, 8 * most)?;
+        let launches = grads.len().div_ceil(MAX_TENSORS_PER_LAUNCH);
+        let max_sums = launches * self.fill_device(&kernels::GLOBAL_NORM, u32::MAX)? as usize;
+        let sums = self.workspace_address(WorkspaceKind::Intermediates, 8 * max_sums)?;
         let mut sum = 0;
-        for grads in grads.chunks(LIST_TENSORS) {
-            let mut tensors = [Listed::default(); LIST_TENSORS];
-            let mut pieces = 0;
+        for grads in grads.chunks(MAX_TENSORS_PER_LAUNCH) {
+            let mut tensors = [TensorEntry::default(); MAX_TENSORS_PER_LAUNCH];
+            let mut chunks = 0;
             for (entry, grad) in tensors.iter_mut().zip(grads) {
-                let len = small(grad.len());
-                *entry = Listed { x: grad.of(DType::F32), len, first: pieces };
-                pieces += len.div_ceil(LIST_PIECE);
+                let len = to_u32(grad.len());
+                *entry = TensorEntry { x: grad.typed_address(DType::F32), len, first_chunk: chunks };
+                chunks += len.div_ceil(CHUNK_ELEMENTS);
             }
-            let params = GlobalNormParams { sums, pieces, count: small(grads.len()), sum, unused: 0, tensors };
-            let blocks = self.filling(&kernels::GLOBAL_NORM, pieces)?;
+            let params = GlobalNormParams { sums, chunks, count: to_u32(grads.len()), sum, unused: 0, tensors };
+            let blocks = self.fill_device(&kernels::GLOBAL_NORM, chunks)?;
             // SAFETY: the tensors are as long as the list says, and there is room for the sum of each block.
             unsafe { self.launch(&kernels::GLOBAL_NORM, [blocks, 1, 1], &params)? };
             sum += blocks;
         }
-        let params = GlobalNormEnd { sums, norm: norm.holds(1).of(DType::F32), count: sum, unused: 0 };
+        let params =
+            GlobalNormFinishParams { sums, norm: norm.expect_len(1).typed_address(DType::F32), count: sum, unused: 0 };
         // SAFETY: so many sums are there, and room for the norm.
         unsafe { self.launch(&kernels::GLOBAL_NORM_FINISH, [1, 1, 1], &params) }
     }
@@ -113,9 +114,9 @@ impl Cuda {
         let mut step = OptimizeParams {
             rows: table.rows_of(&guard),
             hyperparameters: table.hyperparameters(),
-            norm: norm.filter(|_| max_norm.is_some()).map_or(0, |norm| norm.holds(1).of(DType::F32)),
+            norm: norm.filter(|_| max_norm.is_some()).map_or(0, |norm| norm.expect_len(1).typed_address(DType::F32)),
             guard: u32::from(guard.end.saturating_sub(guard.start)),
-            pieces: 0,
+            chunks: 0,
             count: 0,
             rule: p.rule().code(),
             lr,
@@ -127,7 +128,7 @@ impl Cuda {
             eps: 0.0,
             decay: p.weight_decay(),
             limits: [max_value, max_norm].map(|limit| limit.unwrap_or(f32::INFINITY)),
-            parameters: [Parameter::default(); LIST_TENSORS],
+            parameters: [Parameter::default(); MAX_TENSORS_PER_LAUNCH],
         };
         match p.rule() {
             Rule::Sgd { momentum, nesterov } => (step.momentum, step.nesterov) = (momentum, u32::from(nesterov)),
@@ -138,21 +139,23 @@ impl Cuda {
             Rule::Ema { keep } => step.correction = [table.hyperparameter(keep); 2],
         }
         let mut params: Vec<&mut Param<'_, Memory>> = params.iter_mut().filter(|param| param.len != 0).collect();
-        for params in params.chunks_mut(LIST_TENSORS) {
-            (step.pieces, step.count) = (0, small(params.len()));
+        for params in params.chunks_mut(MAX_TENSORS_PER_LAUNCH) {
+            (step.chunks, step.count) = (0, to_u32(params.len()));
             for (entry, param) in step.parameters.iter_mut().zip(params) {
                 let n = param.len as usize;
                 *entry = Parameter {
-                    master: param.master.holds(n).of(DType::F32),
-                    grad: param.grad.holds(n).of(DType::F32),
-                    states: [0, 1].map(|i| param.state[i].as_ref().map_or(0, |state| state.holds(n).of(DType::F32))),
-                    half: param.half.as_ref().map_or(0, |half| half.holds(n).of(DType::F16)),
-                    len: small(n),
-                    first: step.pieces,
+                    master: param.master.expect_len(n).typed_address(DType::F32),
+                    grad: param.grad.expect_len(n).typed_address(DType::F32),
+                    states: [0, 1].map(|i| {
+                        param.state[i].as_ref().map_or(0, |state| state.expect_len(n).typed_address(DType::F32))
+                    }),
+                    half: param.half.as_ref().map_or(0, |half| half.expect_len(n).typed_address(DType::F16)),
+                    len: to_u32(n),
+                    first_chunk: step.chunks,
                 };
-                step.pieces += small(n).div_ceil(LIST_PIECE);
+                step.chunks += to_u32(n).div_ceil(CHUNK_ELEMENTS);
             }
-            let blocks = [self.filling(&kernels::OPTIMIZE, step.pieces)?, 1, 1];
+            let blocks = [self.fill_device(&kernels::OPTIMIZE, step.chunks)?, 1, 1];
             // SAFETY: all tensors are as long as their gradients; rows, hyperparameters and norm are there.
             unsafe { self.launch(&kernels::OPTIMIZE, blocks, &step)? };
         }

@@ -50,14 +50,14 @@ impl Cuda {
         y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [from, to] = shapes.map(|shape| shape.into_iter().product::<u32>() as usize);
-        let (len, blocks) = self.dense(kernel, to)?;
+        let (len, blocks) = self.elementwise_grid(kernel, to)?;
         let [_, rows, cols, channels] = p.y();
         let offsets = p.y().into_iter().product::<u32>() as usize;
         let at = at.filter(|_| p.op() == PoolOp::Max);
         let params = PoolParams {
             y: self.store(y, to, blocks)?,
-            x: x.holds(from).at(),
-            at: at.map_or(0, |at| at.holds(offsets).of(DType::U8)),
+            x: x.expect_len(from).at(),
+            at: at.map_or(0, |at| at.expect_len(offsets).typed_address(DType::U8)),
             kind: x.kind(),
             len,
             image: [p.x()[1], p.x()[2], channels],

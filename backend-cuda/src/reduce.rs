@@ -1,6 +1,6 @@
 //! Reductions along one axis.
 
-use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::Use};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
@@ -12,12 +12,12 @@ use gradscale_core::{
 struct ReduceParams {
     y: StoreParams,
     x: u64,
-    from: u64,
-    places: u64,
+    in_indices: u64,
+    out_indices: u64,
     kind: u32,
     op: u32,
     shape: [u32; 3],
-    part: u32,
+    part_len: u32,
     lanes: u32,
     divisor: f32,
 }
@@ -25,12 +25,12 @@ struct ReduceParams {
 /// Threads of a block.
 const THREADS: u32 = 256;
 /// Values that a lane takes at least before len is cut.
-const LEAST: u32 = 32;
+const MIN_VALUES_PER_LANE: u32 = 32;
 /// Blocks that fill any device.
-const BLOCKS: u32 = 1024;
+const TARGET_BLOCKS: u32 = 1024;
 
 /// Columns of results: a thread forms one, or eight that lie side by side.
-fn columns([outer, _, inner]: [u32; 3]) -> u32 {
+fn column_count([outer, _, inner]: [u32; 3]) -> u32 {
     outer * inner / if inner.is_multiple_of(8) { 8 } else { 1 }
 }
 
@@ -39,20 +39,20 @@ fn lanes(shape @ [_, len, inner]: [u32; 3]) -> u32 {
     if inner == 1 {
         len.div_ceil(8).next_power_of_two().min(THREADS)
     } else {
-        let columns = columns(shape).clamp(1, THREADS).next_power_of_two();
-        (THREADS / columns).min(len.max(1).next_power_of_two())
+        let column_count = column_count(shape).clamp(1, THREADS).next_power_of_two();
+        (THREADS / column_count).min(len.max(1).next_power_of_two())
     }
 }
 
 /// Blocks that one part needs.
-fn tiles(shape: [u32; 3], lanes: u32) -> u32 {
-    columns(shape).div_ceil(THREADS / lanes)
+fn block_count(shape: [u32; 3], lanes: u32) -> u32 {
+    column_count(shape).div_ceil(THREADS / lanes)
 }
 
 /// Values of a part: a multiple of eight.
-fn part(shape: [u32; 3], lanes: u32) -> u32 {
-    let most = (BLOCKS / tiles(shape, lanes).max(1)).max(1);
-    let parts = (shape[1] / (lanes * LEAST)).clamp(1, most);
+fn part_len(shape: [u32; 3], lanes: u32) -> u32 {
+    let max_parts = (TARGET_BLOCKS / block_count(shape, lanes).max(1)).max(1);
+    let parts = (shape[1] / (lanes * MIN_VALUES_PER_LANE)).clamp(1, max_parts);
     shape[1].div_ceil(parts).max(1).next_multiple_of(8)
 }
 
@@ -64,50 +64,51 @@ impl Cuda {
         }
         let results = outer * inner;
         let lanes = lanes(shape);
-        let part = part(shape, lanes);
-        let parts = len.div_ceil(part).max(1);
-        let blocks = [self.filling(&kernels::REDUCE, tiles(shape, lanes) * parts)?, 1, 1];
+        let part_len = part_len(shape, lanes);
+        let parts = len.div_ceil(part_len).max(1);
+        let blocks = [self.fill_device(&kernels::REDUCE, block_count(shape, lanes) * parts)?, 1, 1];
         let store = self.store(y, results as usize, blocks)?;
         #[expect(clippy::cast_precision_loss, reason = "as the mean of f32 is defined")]
         let divisor = len as f32;
         let mut params = ReduceParams {
             y: store,
-            x: x.holds((outer * len * inner) as usize).at(),
-            from: 0,
-            places: 0,
+            x: x.expect_len((outer * len * inner) as usize).at(),
+            in_indices: 0,
+            out_indices: 0,
             kind: x.kind(),
             op: p.op().code(),
             shape,
-            part,
+            part_len,
             lanes,
             divisor,
         };
         if parts > 1 {
             // Values of the parts, then their places.
             let bytes = u64::from(parts) * u64::from(results) * 4;
-            let scratch = self.scratch(Use::Work, usize::try_from(2 * bytes).unwrap_or(usize::MAX))?;
-            let places = if p.op() == ReduceOp::ArgMax { scratch + bytes } else { 0 };
+            let workspace =
+                self.workspace_address(WorkspaceKind::Intermediates, usize::try_from(2 * bytes).unwrap_or(usize::MAX))?;
+            let out_indices = if p.op() == ReduceOp::ArgMax { workspace + bytes } else { 0 };
             // A sum is divided once.
             let op = if p.op() == ReduceOp::Mean { ReduceOp::Sum } else { p.op() };
-            let first = ReduceParams { y: store.into_scratch(scratch), places, op: op.code(), ..params };
+            let first = ReduceParams { y: store.into_workspace(workspace), out_indices, op: op.code(), ..params };
             // SAFETY: x holds its shape, and the scratch memory the results of all parts.
             unsafe { self.launch(&kernels::REDUCE, blocks, &first)? };
             let shape = [1, parts, results];
             let op = if p.op() == ReduceOp::SumSquares { ReduceOp::Sum } else { p.op() };
             let lanes = self::lanes(shape);
             params = ReduceParams {
-                x: scratch,
-                from: places,
+                x: workspace,
+                in_indices: out_indices,
                 kind: DType::F32.code(),
                 op: op.code(),
                 shape,
-                part: parts.next_multiple_of(8),
+                part_len: parts.next_multiple_of(8),
                 lanes,
                 ..params
             };
         }
-        let tiles = tiles(params.shape, params.lanes) * params.shape[1].div_ceil(params.part).max(1);
-        let blocks = [tiles.min(blocks[0]), 1, 1];
+        let block_count = block_count(params.shape, params.lanes) * params.shape[1].div_ceil(params.part_len).max(1);
+        let blocks = [block_count.min(blocks[0]), 1, 1];
         // SAFETY: x and y, or the scratch memory and y, hold their shapes.
         unsafe { self.launch(&kernels::REDUCE, blocks, &params) }
     }

@@ -36,11 +36,11 @@ impl Cuda {
             GatherScatter::Gather => (&kernels::ROI_ALIGN, pixels, bins),
             GatherScatter::Scatter => (&kernels::ROI_ALIGN_VJP, bins, pixels),
         };
-        let (len, blocks) = self.dense(kernel, to)?;
+        let (len, blocks) = self.elementwise_grid(kernel, to)?;
         let params = RoiAlignParams {
             y: self.store(y, to, blocks)?,
-            x: x.holds(from).at(),
-            boxes: boxes.holds(5 * count as usize).of(DType::F32),
+            x: x.expect_len(from).at(),
+            boxes: boxes.expect_len(5 * count as usize).typed_address(DType::F32),
             kind: x.kind(),
             len,
             x_size: [height, width],

@@ -47,15 +47,15 @@ impl Cuda {
         y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let [from, to] = shapes.map(|shape| shape.into_iter().product::<u32>() as usize);
-        let (len, blocks) = self.dense(kernel, to)?;
+        let (len, blocks) = self.elementwise_grid(kernel, to)?;
         let [images, height, width, channels] = p.x();
         let [count, rows, columns, _] = p.y();
         let bins = p.y().into_iter().product::<u32>() as usize;
         let params = RoiPoolParams {
             y: self.store(y, to, blocks)?,
-            x: x.holds(from).at(),
-            boxes: boxes.holds(5 * count as usize).of(DType::F32),
-            places: places.holds(bins).of(DType::U32),
+            x: x.expect_len(from).at(),
+            boxes: boxes.expect_len(5 * count as usize).typed_address(DType::F32),
+            places: places.expect_len(bins).typed_address(DType::U32),
             kind: x.kind(),
             len,
             x_size: [height, width],

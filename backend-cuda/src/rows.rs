@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::Use};
+use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{DType, Store},
@@ -34,11 +34,11 @@ impl Cuda {
             GatherScatter::Scatter => (&kernels::ROWS_SCATTER, count, table),
         };
         let n = (to * row) as usize;
-        let (len, blocks) = self.dense(kernel, n)?;
+        let (len, blocks) = self.elementwise_grid(kernel, n)?;
         let mut params = RowsParams {
             y: self.store(y, n, blocks)?,
-            x: x.holds((from * row) as usize).at(),
-            index: index.holds(count as usize).of(DType::U32),
+            x: x.expect_len((from * row) as usize).at(),
+            index: index.expect_len(count as usize).typed_address(DType::U32),
             head: 0,
             tail: 0,
             next: 0,
@@ -54,10 +54,10 @@ impl Cuda {
             return unsafe { self.launch(kernel, blocks, &params) };
         }
         let words = 2 * table as usize + count as usize;
-        params.head = self.scratch(Use::Work, 4 * words)?;
+        params.head = self.workspace_address(WorkspaceKind::Intermediates, 4 * words)?;
         params.tail = params.head + 4 * u64::from(table);
         params.next = params.tail + 4 * u64::from(table);
-        let (_, clearing) = self.dense(&kernels::ROWS_CLEAR, table as usize)?;
+        let (_, clearing) = self.elementwise_grid(&kernels::ROWS_CLEAR, table as usize)?;
         // SAFETY: as above, and the scratch memory holds all lists.
         unsafe {
             self.launch(&kernels::ROWS_CLEAR, clearing, &params)?;

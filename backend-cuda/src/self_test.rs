@@ -2,7 +2,7 @@
 //! itself, before the kernel is used for the first time. Where it is not, or does not compile, the one for all
 //! architectures is taken.
 
-use crate::{Cuda, Error, gemm_problem::Kind, kernel_selection::Choice};
+use crate::{Cuda, Error, gemm_problem::GemmKind, kernel_selection::KernelConfig};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},
@@ -13,8 +13,8 @@ use pollster::block_on;
 use std::sync::PoisonError;
 
 /// Several tiles along each side, and parts of tiles.
-pub(crate) fn gemm(kind: Kind) -> Result<Gemm, Error> {
-    let Kind::Matrices([a, b]) = kind else { unreachable!("a convolution is no product of matrices") };
+pub(crate) fn test_gemm(kind: GemmKind) -> Result<Gemm, Error> {
+    let GemmKind::Matmul([a, b]) = kind else { unreachable!("a convolution is no product of matrices") };
     let shape = || -> Result<Gemm, ShapeError> {
         let (m, n, k) = (264, 392, 200);
         let p = Gemm::new(m, n, k)?;
@@ -27,9 +27,9 @@ pub(crate) fn gemm(kind: Kind) -> Result<Gemm, Error> {
 
 /// The same in three directions. TMA takes 64 channels at a time; nothing about rows is as it is about
 /// columns, so that it is seen if they are taken for each other.
-pub(crate) fn conv(choice: Choice, pass: Pass) -> Result<Conv2d, Error> {
+pub(crate) fn test_conv(config: KernelConfig, pass: Pass) -> Result<Conv2d, Error> {
     let shape = || -> Result<Conv2d, ShapeError> {
-        if !choice.is_tma() {
+        if !config.is_tma() {
             return Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]);
         }
         let stride = if pass == Pass::Data { [1, 1] } else { [1, 2] };
@@ -42,12 +42,12 @@ fn invalid(error: ShapeError) -> Error {
     Error::Driver { doing: "prove a kernel", name: error.to_string(), lost: false }
 }
 
-fn elements(shape: [u32; 4]) -> usize {
+fn element_count(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
 /// Small integers: their sums are exact in any order.
-fn numbers(len: usize, seed: u32) -> Vec<f16> {
+fn small_integers(len: usize, seed: u32) -> Vec<f16> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -57,7 +57,7 @@ fn numbers(len: usize, seed: u32) -> Vec<f16> {
 }
 
 /// The first difference between results and statistics of a kernel and of the simplest one, and how many there are.
-fn same([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(), String> {
+fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(), String> {
     let differ = |&at: &usize| here[at].to_bits() != there[at].to_bits();
     if let Some(at) = (0..here.len()).find(differ) {
         let count = (0..here.len()).filter(differ).count();
@@ -77,18 +77,22 @@ fn same([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(),
 }
 
 /// Every way to compute that one architecture alone has, with a product that it is for.
-fn own_ways() -> impl Iterator<Item = (Kind, Choice)> {
-    let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| Kind::Matrices([a, b])));
-    let kinds = matrices.chain(Pass::ALL.map(Kind::Convolution));
-    kinds.flat_map(|kind| Choice::warpgroups(kind).into_iter().map(move |way| (kind, way)))
+fn arch_specific_configs() -> impl Iterator<Item = (GemmKind, KernelConfig)> {
+    let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| GemmKind::Matmul([a, b])));
+    let kinds = matrices.chain(Pass::ALL.map(GemmKind::Conv));
+    kinds.flat_map(|kind| KernelConfig::wgmma_candidates(kind).into_iter().map(move |config| (kind, config)))
 }
 
 impl Cuda {
     /// The modules for this device's architecture alone: products by warpgroups on an sm_90, which are proven on the
     /// device before they are used.
     #[must_use]
-    pub fn own_modules(&self) -> Vec<&'static str> {
-        if self.has_warpgroups() { own_ways().map(|(_, way)| way.kernel.module.name).collect() } else { vec![] }
+    pub fn arch_specific_modules(&self) -> Vec<&'static str> {
+        if self.has_warpgroups() {
+            arch_specific_configs().map(|(_, config)| config.kernel.module.name).collect()
+        } else {
+            vec![]
+        }
     }
 
     /// Whether one of them is right on this device, results and statistics. A kernel that hangs hangs this: prove it in
@@ -96,43 +100,45 @@ impl Cuda {
     ///
     /// # Errors
     /// What is wrong: the first difference, or what the compiler or the driver said.
-    pub fn prove_module(&self, name: &str) -> Result<(), String> {
-        let way = own_ways().find(|(_, way)| way.kernel.module.name == name);
-        let (kind, way) = way.ok_or_else(|| format!("no module for one architecture is called {name}"))?;
-        self.is_proven(kind, way).map_err(|error| error.to_string())?;
-        self.proven().remove(name).unwrap_or_else(|| Err("a step is recorded, in which nothing can be proven".into()))
+    pub fn self_test_module(&self, name: &str) -> Result<(), String> {
+        let config = arch_specific_configs().find(|(_, config)| config.kernel.module.name == name);
+        let (kind, config) = config.ok_or_else(|| format!("no module for one architecture is called {name}"))?;
+        self.passes_self_test(kind, config).map_err(|error| error.to_string())?;
+        self.self_test_results()
+            .remove(name)
+            .unwrap_or_else(|| Err("a step is recorded, in which nothing can be proven".into()))
     }
 
     /// Whether a kernel has given the bits of the simplest one, results and statistics. While a step is recorded
     /// nothing runs: what has not been seen by then does not count.
-    pub(crate) fn is_proven(&self, kind: Kind, choice: Choice) -> Result<bool, Error> {
-        let name = choice.kernel.module.name;
-        let known = self.proven.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Result::is_ok);
+    pub(crate) fn passes_self_test(&self, kind: GemmKind, config: KernelConfig) -> Result<bool, Error> {
+        let name = config.kernel.module.name;
+        let known = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Result::is_ok);
         match known {
             Some(right) => Ok(right),
             None if self.is_recording() => Ok(false),
             None => {
-                let proof = match self.prove(kind, choice) {
+                let result = match self.run_self_test(kind, config) {
                     // A device that is lost is lost for all, and one that has no room for this may have some later.
                     Err(error @ (Error::Driver { lost: true, .. } | Error::OutOfMemory { .. })) => return Err(error),
                     // What does not compile is not used.
                     Err(error) => Err(error.to_string()),
-                    Ok(proof) => proof,
+                    Ok(result) => result,
                 };
-                let right = proof.is_ok();
-                self.proven.lock().unwrap_or_else(PoisonError::into_inner).insert(name, proof);
+                let right = result.is_ok();
+                self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner).insert(name, result);
                 Ok(right)
             }
         }
     }
 
     /// Whether it gives the same, and if not, what differs.
-    fn prove(&self, kind: Kind, choice: Choice) -> Result<Result<(), String>, Error> {
+    fn run_self_test(&self, kind: GemmKind, config: KernelConfig) -> Result<Result<(), String>, Error> {
         let [a_len, b_len, y_len] = match kind {
-            Kind::Matrices(_) => gemm(kind)?.lens().map(|len| len as usize),
-            Kind::Convolution(pass) => {
-                let p = conv(choice, pass)?;
-                let [x, w, y] = [p.x(), p.w(), p.y()].map(elements);
+            GemmKind::Matmul(_) => test_gemm(kind)?.lens().map(|len| len as usize),
+            GemmKind::Conv(pass) => {
+                let p = test_conv(config, pass)?;
+                let [x, w, y] = [p.x(), p.w(), p.y()].map(element_count);
                 match pass {
                     Pass::Forward => [x, w, y],
                     Pass::Data => [y, w, x],
@@ -143,24 +149,26 @@ impl Cuda {
         };
         let load = |len, seed| {
             let mut memory = self.alloc(DType::F16, len)?;
-            self.write(Data::F16(&numbers(len, seed)), &mut memory)?;
+            self.write(Data::F16(&small_integers(len, seed)), &mut memory)?;
             Ok::<_, Error>(memory)
         };
-        let (a, b, mut y, mut plain) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?, load(y_len, 4)?);
+        let (a, b, mut y, mut reference) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?, load(y_len, 4)?);
         let slots = [Slot::FIRST_SITE, Slot(Slot::FIRST_SITE.0 + 1)];
         let mut exponents = vec![0; usize::from(Slot::FIRST_SITE.0) + 2];
         exponents[usize::from(Slot::FIRST_SITE.0)..].fill(-3);
         let mut table = self.table(Slot::FIRST_SITE.0 + 2, 0)?;
         let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
         self.upload(&control, 0..Slot::FIRST_SITE.0 + 2, &mut table)?;
-        let stores =
-            [Store::site(Slot::ONE, slots[0], &table, &mut y), Store::site(Slot::ONE, slots[1], &table, &mut plain)];
-        self.run_twice(kind, choice, [&a, &b], stores)?;
+        let stores = [
+            Store::site(Slot::ONE, slots[0], &table, &mut y),
+            Store::site(Slot::ONE, slots[1], &table, &mut reference),
+        ];
+        self.run_both_kernels(kind, config, [&a, &b], stores)?;
         let mut results = [vec![f16::ZERO; y_len], vec![f16::ZERO; y_len]];
         block_on(self.read(&y, DataMut::F16(&mut results[0])))?;
-        block_on(self.read(&plain, DataMut::F16(&mut results[1])))?;
+        block_on(self.read(&reference, DataMut::F16(&mut results[1])))?;
         let mut rows = [Stats::new(Convention::FP16, 0, Detail::None); 2];
         block_on(self.collect(&table, slots[0].0..slots[1].0 + 1, &mut rows, &[], &mut []))?;
-        Ok(same(&results, &rows))
+        Ok(compare_results(&results, &rows))
     }
 }

@@ -1,6 +1,6 @@
 //! The store of an operator as kernels take it.
 
-use crate::{Cuda, Error, workspace::Use};
+use crate::{Cuda, Error, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Store};
 
@@ -24,7 +24,7 @@ pub struct StoreParams {
 
 impl StoreParams {
     /// The same launch into memory of f32, as the values are, unseen.
-    pub(crate) const fn into_scratch(self, y: u64) -> Self {
+    pub(crate) const fn into_workspace(self, y: u64) -> Self {
         Self { y, kind: DType::F32.code(), add: 0, detail: 0, to: self.from, ..self }
     }
 }
@@ -35,12 +35,12 @@ impl Cuda {
         let blocks: u64 = blocks.into_iter().map(u64::from).product();
         let sums = usize::try_from(blocks * 4 * 8).map_err(|_| Error::OutOfMemory { bytes: blocks * 4 * 8 })?;
         Ok(StoreParams {
-            y: y.y.holds(len).at(),
+            y: y.y.expect_len(len).at(),
             exponents: y.table.exponents(),
             control: y.table.control(),
             rows: y.table.rows(),
-            sums: self.scratch(Use::Sums, sums)?,
-            done: self.scratch(Use::Done, 4096)?,
+            sums: self.workspace_address(WorkspaceKind::BlockSums, sums)?,
+            done: self.workspace_address(WorkspaceKind::BlockCounters, 4096)?,
             kind: y.y.dtype().code(),
             add: u32::from(y.add),
             detail: y.detail.code(),

@@ -58,14 +58,14 @@ impl Table {
     }
 
     /// Where rows lie, and their bytes.
-    pub(crate) fn place_of(&self, rows: &Range<u16>) -> (u64, usize) {
+    pub(crate) fn row_range(&self, rows: &Range<u16>) -> (u64, usize) {
         let (start, count) = (usize::from(rows.start), rows.len());
         assert!(start + count <= self.exponents.len(), "rows beyond the table");
         (self.rows() + 4 * (start * WORDS) as u64, 4 * WORDS * count)
     }
 
     /// What the bytes of rows say.
-    pub(crate) fn understand(&self, rows: &Range<u16>, bytes: &[u8], out: &mut [Stats]) -> Result<(), Error> {
+    pub(crate) fn decode_rows(&self, rows: &Range<u16>, bytes: &[u8], out: &mut [Stats]) -> Result<(), Error> {
         let exponents = &self.exponents[usize::from(rows.start)..usize::from(rows.end)];
         let (words, _) = bytes.as_chunks();
         for ((row, words), &exponent) in out.iter_mut().zip(words.chunks_exact(WORDS)).zip(exponents) {

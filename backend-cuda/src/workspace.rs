@@ -7,69 +7,70 @@ use std::sync::Arc;
 
 /// What a piece is for.
 #[derive(Clone, Copy, Debug)]
-pub enum Use {
+pub enum WorkspaceKind {
     /// Sums of blocks.
-    Sums,
+    BlockSums,
     /// Counters of blocks, 0 between launches.
-    Done,
+    BlockCounters,
     /// What an operator hands from launch to launch.
-    Work,
+    Intermediates,
     /// Operands with more channels than they have.
-    Padded,
-    /// Partial sums of a product whose sums are cut: [`partials_room`] bytes from its first use on.
-    Partials,
+    PaddedOperands,
+    /// Partial sums of a product whose sums are cut: [`split_k_workspace_bytes`] bytes from its first use on.
+    SplitKPartials,
 }
 
 /// Largest room for partial sums. A weight gradient of 64 outputs and 49 · 64 weights for each is 0.8 MB, of which it
 /// takes 5 to 21 splits to fill 132 multiprocessors; one of 512 · 2048 is 4 MB, and takes up to 15.
-const MAX_PARTIALS_BYTES: u64 = 64 << 20;
+const MAX_SPLIT_K_BYTES: u64 = 64 << 20;
 /// Share of a device's memory that the room is at most: 8 GiB or more have all of it.
-const PARTIALS_SHARE: u64 = 128;
+const MEMORY_PER_SPLIT_K_BYTE: u64 = 128;
 
 /// Bytes that all launches of a device share for partial sums.
 ///
 /// The number of splits decides in which order a sum is added, and so its bits. Therefore this depends on the device's
 /// total memory alone, never on what is free: a training that is resumed on the device has the same bits. Where the
 /// bytes cannot be allocated, the launch fails as any other without memory.
-pub fn partials_room(memory: u64) -> usize {
-    usize::try_from((memory / PARTIALS_SHARE).min(MAX_PARTIALS_BYTES)).unwrap_or(usize::MAX)
+pub fn split_k_workspace_bytes(memory: u64) -> usize {
+    usize::try_from((memory / MEMORY_PER_SPLIT_K_BYTE).min(MAX_SPLIT_K_BYTES)).unwrap_or(usize::MAX)
 }
 
 /// The pieces.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    pieces: [Option<Memory>; 5],
+pub struct WorkspacePool {
+    buffers: [Option<Memory>; 5],
     outgrown: Vec<Memory>,
     /// Largest amount since the last look.
     peak: u64,
 }
 
-impl Scratch {
+impl WorkspacePool {
     /// At least so many bytes.
-    pub fn get(&mut self, gpu: &Arc<Gpu>, what: Use, bytes: usize) -> Result<u64, Error> {
+    pub fn reserve(&mut self, gpu: &Arc<Gpu>, kind: WorkspaceKind, bytes: usize) -> Result<u64, Error> {
         use gradscale_core::backend::Buffer;
-        let piece = &mut self.pieces[what as usize];
-        if piece.as_ref().is_none_or(|piece| piece.len() < bytes) {
+        let buffer = &mut self.buffers[kind as usize];
+        if buffer.as_ref().is_none_or(|buffer| buffer.len() < bytes) {
             // Twice as much as before, so that it soon ends.
-            let first = if let Use::Partials = what { partials_room(gpu.memory()) } else { 4096 };
-            let least = piece.as_ref().map_or(first, |piece| 2 * piece.len());
+            let first =
+                if let WorkspaceKind::SplitKPartials = kind { split_k_workspace_bytes(gpu.memory()) } else { 4096 };
+            let least = buffer.as_ref().map_or(first, |buffer| 2 * buffer.len());
             let new = Memory::new(gpu, DType::U8, bytes.max(least))?;
-            if let Use::Done = what {
+            if let WorkspaceKind::BlockCounters = kind {
                 // SAFETY: so long is the piece.
                 unsafe { gpu.zero(new.at(), new.len())? };
             }
-            self.outgrown.extend(piece.replace(new));
+            self.outgrown.extend(buffer.replace(new));
         }
-        if let Use::Work | Use::Padded | Use::Partials = what {
+        if let WorkspaceKind::Intermediates | WorkspaceKind::PaddedOperands | WorkspaceKind::SplitKPartials = kind {
             self.peak = self.peak.max(bytes as u64);
         }
-        Ok(piece.as_ref().map_or(0, Memory::at))
+        Ok(buffer.as_ref().map_or(0, Memory::at))
     }
 
     /// Bytes of all pieces, also of those that were outgrown.
     pub fn bytes(&self) -> u64 {
         use gradscale_core::backend::Buffer;
-        self.pieces.iter().flatten().chain(&self.outgrown).map(|piece| piece.len() as u64).sum()
+        self.buffers.iter().flatten().chain(&self.outgrown).map(|buffer| buffer.len() as u64).sum()
     }
 
     /// The peak, which starts anew.

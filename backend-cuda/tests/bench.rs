@@ -37,17 +37,17 @@ use networks::{Built, Network, Row};
 #[test]
 fn targets_are_in_the_readme() {
     let readme = include_str!("../README.md");
-    for target in targets::all() {
+    for target in targets::read_targets() {
         let row = format!("| {} | {} | {} |", target.line, target.beside, target.words());
         assert!(readme.contains(&row), "`scripts/gpu_bundle/page.py --targets` writes README.md; without {row}");
     }
     let rows = |text: &str| text.lines().filter(|line| line.starts_with("| ") && line.contains(", goal ")).count();
-    assert_eq!(rows(readme), targets::all().count(), "rows of no target");
+    assert_eq!(rows(readme), targets::read_targets().count(), "rows of no target");
 }
 
 #[test]
 fn a_line_finds_its_target() {
-    let goal = |name: &str| targets::of(name).map(|target| target.limits[1]);
+    let goal = |name: &str| targets::find_target(name).map(|target| target.limits[1]);
     assert_eq!(goal("gemm 2048³: with statistics / cuBLASLt without"), Some(1.0));
     assert_eq!(goal("conv encoder.conv2 Weight: with statistics / cuDNN"), Some(1.0));
     assert_eq!(goal("conv encoder.conv2 Weight: statistics on / off"), Some(0.99));
@@ -55,8 +55,8 @@ fn a_line_finds_its_target() {
     assert_eq!(goal("gemm"), None);
     assert_eq!(goal("conv odd head 3×3 512→84 Data: with statistics / cuDNN"), Some(1.0));
     assert_eq!(goal("network decoder: with scaling / PyTorch AMP"), Some(1.0));
-    assert!(!targets::of("segnet: minutes of 16 000 iterations").expect("a target").at_least);
-    let mut all = targets::all();
+    assert!(!targets::find_target("segnet: minutes of 16 000 iterations").expect("a target").at_least);
+    let mut all = targets::read_targets();
     assert!(all.all(
         |target| (target.limits[0] <= target.limits[1]) == target.at_least || target.limits[0] == target.limits[1]
     ));
@@ -163,7 +163,7 @@ fn a_copy_is_a_copy() {
         assert_eq!(kernels.len(), 12);
         for kernel in kernels {
             device.write(Data::F32(&vec![-7.0; len + 4]), &mut to).expect("it is written");
-            kernel.run(&device, &from, &to).expect("it runs");
+            kernel.launch(&device, &from, &to).expect("it runs");
             let copied = read(&device, &to, len + 4);
             assert!(copied[..len] == read(&device, &from, len), "{kernel:?}, {len}");
             assert_eq!(copied[len..], [(-7.0f32).to_bits(); 4], "{kernel:?}, {len}");
@@ -183,7 +183,7 @@ fn the_fastest_copy_is_what_others_are_compared_with() {
         assert!(row.contains(way), "{row}");
     }
     assert!(bench.copy.gigabytes > 0.0 && row.contains(bench.copy.by), "{row}");
-    elements::all(&mut bench).expect("it runs");
+    elements::measure(&mut bench).expect("it runs");
     let (table, by) = (bench.table(), format!("GB/s by {} |", bench.copy.by));
     let compared: Vec<_> = table.lines().filter(|row| row.contains(" / copy |")).collect();
     assert!(compared.len() == 9 && compared.iter().all(|row| row.contains(&by)), "{table}");
@@ -203,23 +203,23 @@ fn products_of_all_sizes_run() {
         let mut bench = small(&device, &["gemm 32", "encoder.conv2", "odd"]);
         products::gemm(&mut bench, true).expect("it runs");
         products::conv(&mut bench).expect("it runs");
-        odd::all(&mut bench).expect("it runs");
+        odd::measure(&mut bench).expect("it runs");
         let rows = rows(&bench);
         let count = |part: &str| rows.iter().filter(|row| row.contains(part)).count();
         let counts = [count("gemm 32³"), count("conv encoder.conv2"), count("conv odd"), count("gemm odd")];
         assert_eq!(counts, [2, 3, 20, 18], "{rows:?}");
-        for shape in odd::Shape::all() {
+        for shape in odd::Shape::read_table() {
             assert!(
                 count(&format!("conv odd {} Data: statistics on / off", shape.name)) > 0
                     || shape.name.starts_with("f32")
             );
         }
         for row in rows.iter().filter(|row| row.ends_with(": statistics on / off")) {
-            assert_eq!(targets::of(row).map(|target| target.limits[0]), Some(0.97), "{row}");
+            assert_eq!(targets::find_target(row).map(|target| target.limits[0]), Some(0.97), "{row}");
         }
         // Without the word there are none, though their names have others.
         let mut bench = small(&device, &["gemm", "conv"]);
-        odd::all(&mut bench).expect("it runs");
+        odd::measure(&mut bench).expect("it runs");
         assert_eq!(bench.table().lines().count(), 3);
     }
 }
@@ -229,7 +229,7 @@ fn products_of_all_sizes_run() {
 fn networks_train() {
     let Some((emulated, device)) = emulated(80) else { return };
     let mut bench = small(&device, &["networks"]);
-    networks::all(&mut bench, &|| emulated.open()).expect("all train");
+    networks::measure_all(&mut bench, &|| emulated.open()).expect("all train");
     let names = Network::ALL.map(|network| format!("network {} step: with scaling", network.name()));
     assert_eq!(rows(&bench), names);
 }
@@ -239,10 +239,10 @@ fn networks_train() {
 fn networks_are_those_of_the_file() {
     let Some((emulated, device)) = emulated(80) else { return };
     let mut bench = small(&device, &["networks", "biglstm"]);
-    networks::all(&mut bench, &|| emulated.open()).expect("it trains");
+    networks::measure_all(&mut bench, &|| emulated.open()).expect("it trains");
     assert_eq!(rows(&bench), ["network biglstm step: with scaling"]);
     let mut bench = small(&device, &["gemm"]);
-    networks::all(&mut bench, &|| emulated.open()).expect("nothing is asked for");
+    networks::measure_all(&mut bench, &|| emulated.open()).expect("nothing is asked for");
     assert!(rows(&bench).is_empty());
     let row = Row::new(Network::Decoder, true);
     row.check(row.parameters).expect("the file's");

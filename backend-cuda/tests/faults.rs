@@ -160,7 +160,8 @@ fn tensor_maps_that_are_refused() {
     emulated.fail("maps");
     let device = emulated.open().expect("a device");
     gemm::check_some(&device, 8);
-    let refused: Vec<_> = device.proven().into_iter().filter(|(name, _)| name.starts_with("wgmma_tma")).collect();
+    let refused: Vec<_> =
+        device.self_test_results().into_iter().filter(|(name, _)| name.starts_with("wgmma_tma")).collect();
     assert!(!refused.is_empty());
     for (name, proof) in refused {
         let reason = proof.expect_err("it is refused");

@@ -28,8 +28,8 @@ fn every_tile_of_every_product() {
         gemm::check(&device.without_warpgroups());
         let device = gpu().expect("as before");
         gemm::check(&device);
-        println!("kernels for this architecture alone: {:?}", device.proven());
-        assert!(device.proven().values().all(Result::is_ok), "{:?}", device.proven());
+        println!("kernels for this architecture alone: {:?}", device.self_test_results());
+        assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
     }
 }
 

@@ -66,7 +66,7 @@ fn long_sums_are_cut() {
     let device = emulated.open().expect("a device");
     let p = Conv2d::padded([2, 128, 128, 8], 8, [1, 1], [0, 0]).expect("a shape");
     convolve(&device, p, Pass::Weight).expect("it runs");
-    let parts = blocks(&emulated, "tensor_weight");
+    let parts = blocks(&emulated, "mma_sync_weight");
     assert!(parts >= 2 * 128 * 128 / 4096, "{parts} parts");
 }
 
@@ -80,7 +80,7 @@ fn pictures_are_padded() {
         convolve(&device, p, pass).expect("it runs");
     }
     let used = emulated.used();
-    let ways: Vec<&String> = used.keys().filter(|name| name.starts_with("tensor_")).collect();
+    let ways: Vec<&String> = used.keys().filter(|name| name.starts_with("mma_sync_")).collect();
     assert!(
         used.contains_key("pad") && !ways.is_empty() && ways.iter().all(|name| !name.ends_with("_any")),
         "{used:?}"

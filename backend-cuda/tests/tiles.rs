@@ -5,13 +5,13 @@ mod emulated;
 mod gemm;
 
 use emulated::Emulated;
-use gradscale_cuda::kernels::{CONVOLUTIONS, MATRICES, warpgroups};
+use gradscale_cuda::kernels::{MMA_SYNC_CONV, MMA_SYNC_GEMM, wgmma_kernels};
 
 #[test]
 fn every_tile_of_every_product() {
-    let tensor: Vec<_> = MATRICES.as_flattened().iter().chain(CONVOLUTIONS.as_flattened()).collect();
-    let warpgroups: Vec<_> = warpgroups().collect();
-    for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &warpgroups)] {
+    let tensor: Vec<_> = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened()).collect();
+    let wgmma_kernels: Vec<_> = wgmma_kernels().collect();
+    for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &wgmma_kernels)] {
         // With one multiprocessor the largest tile that fits is taken.
         let emulated = match Emulated::new(arch, 1) {
             Ok(emulated) => emulated,
@@ -26,7 +26,7 @@ fn every_tile_of_every_product() {
         let unused: Vec<_> =
             kernels.iter().map(|kernel| kernel.module.name).filter(|&name| !used.contains_key(name)).collect();
         assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
-        assert!(device.proven().values().all(Result::is_ok), "{:?}", device.proven());
+        assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
     }
 }
 
@@ -34,8 +34,8 @@ fn every_tile_of_every_product() {
 #[test]
 fn long_sums() {
     for (arch, kernels) in [
-        (80, &["finish", "tensor_gemm_64x64", "tensor_weight_64x64"][..]),
-        (90, &["finish", "wgmma_forward_128x64", "wgmma_weight_t_128x64", "wgmma_tma_weight_t_128x64"]),
+        (80, &["split_k_reduce", "mma_sync_gemm_64x64", "mma_sync_weight_64x64"][..]),
+        (90, &["split_k_reduce", "wgmma_forward_128x64", "wgmma_weight_t_128x64", "wgmma_tma_weight_t_128x64"]),
     ] {
         match Emulated::new(arch, 8) {
             Ok(emulated) => {
@@ -50,7 +50,7 @@ fn long_sums() {
         Ok(emulated) => {
             gemm::check_longest_sum(&emulated.open().expect("a device"));
             let used = emulated.used();
-            assert!(used.contains_key("wgmma_tma_weight_t_128x64") && !used.contains_key("finish"), "{used:?}");
+            assert!(used.contains_key("wgmma_tma_weight_t_128x64") && !used.contains_key("split_k_reduce"), "{used:?}");
         }
         Err(reason) => println!("SKIPPED: {reason}"),
     }
@@ -65,8 +65,12 @@ fn what_is_wrong_on_a_device_is_not_used() {
             let device = emulated.open().expect("a device");
             // Products of matrices come first.
             gemm::check_some(&device, 28);
-            let wrong: Vec<_> =
-                device.proven().into_iter().filter(|(_, proof)| proof.is_err()).map(|(name, _)| name).collect();
+            let wrong: Vec<_> = device
+                .self_test_results()
+                .into_iter()
+                .filter(|(_, proof)| proof.is_err())
+                .map(|(name, _)| name)
+                .collect();
             assert!(!wrong.is_empty() && wrong.iter().all(|name| name.starts_with("wgmma_tma_gemm_t")), "{wrong:?}");
         }
         Err(reason) => println!("SKIPPED: {reason}"),

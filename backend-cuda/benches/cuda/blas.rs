@@ -87,7 +87,7 @@ impl Product {
             // SAFETY: the library has written `count` of them.
             let algorithm = unsafe { found.assume_init_ref() }.algo;
             let one = Self { handle, what, layouts, algorithm, workspace };
-            let run = || one.run(device, addresses);
+            let run = || one.launch(device, addresses);
             if run().is_ok()
                 && let Ok(seconds) = device.gpu().seconds(|| run().and_then(|()| run()))
                 && best.as_ref().is_none_or(|(least, _)| seconds < *least)
@@ -105,7 +105,7 @@ impl Product {
     }
 
     /// Enqueues the product on the device's stream.
-    pub fn run(&self, device: &Cuda, [a, b, y]: [u64; 3]) -> Result<(), Error> {
+    pub fn launch(&self, device: &Cuda, [a, b, y]: [u64; 3]) -> Result<(), Error> {
         let (one, zero) = (1f32, 0f32);
         let pointer = |at: u64| at as *const c_void;
         let [b_layout, a_layout, y_layout] = self.layouts;

@@ -92,7 +92,7 @@ impl CopyKernel {
     ///
     /// # Panics
     /// If `to` is shorter, or its bytes are no multiple of 16.
-    pub fn run(&self, device: &Cuda, from: &Memory, to: &Memory) -> Result<(), Error> {
+    pub fn launch(&self, device: &Cuda, from: &Memory, to: &Memory) -> Result<(), Error> {
         let bytes = from.len() * from.dtype().size();
         assert!(bytes <= to.len() * to.dtype().size() && bytes.is_multiple_of(16), "{bytes} bytes to copy");
         let params = CopyParams { from: from.at(), to: to.at(), count: bytes as u64 / 16 };
@@ -158,7 +158,7 @@ pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
     works.extend(
         kernels
             .iter()
-            .map(|kernel| -> Work<'_> { Box::new(move |_| kernel.run(device, from_here, &to_there.borrow())) }),
+            .map(|kernel| -> Work<'_> { Box::new(move |_| kernel.launch(device, from_here, &to_there.borrow())) }),
     );
     // The emulated driver has no such copies.
     let has_driver = bench.size(true, false);

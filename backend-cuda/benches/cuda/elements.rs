@@ -24,7 +24,7 @@ fn line(bench: &mut Bench<'_>, name: &str, what: &str, [count, bytes]: [f64; 2],
 }
 
 /// Casts, normalisation, loss, update.
-pub fn all(bench: &mut Bench<'_>) -> Result<(), Error> {
+pub fn measure(bench: &mut Bench<'_>) -> Result<(), Error> {
     casts(bench)?;
     norms(bench)?;
     losses(bench)?;

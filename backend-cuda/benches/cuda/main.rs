@@ -56,10 +56,10 @@ fn main() -> ExitCode {
     let result = copies::copy(&mut bench)
         .and_then(|()| products::gemm(&mut bench, true))
         .and_then(|()| products::conv(&mut bench))
-        .and_then(|()| odd::all(&mut bench))
-        .and_then(|()| elements::all(&mut bench))
+        .and_then(|()| odd::measure(&mut bench))
+        .and_then(|()| elements::measure(&mut bench))
         .and_then(|()| training::step(&mut bench))
-        .and_then(|()| networks::all(&mut bench, &|| Cuda::open(0)))
+        .and_then(|()| networks::measure_all(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| {
             let launches = training::launches(&bench)?;
             Ok(launches + &warpgroups(&device, words, small)?)
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
 
 /// Products once more, as on devices before sm_90, where they were not so.
 fn warpgroups(device: &Cuda, words: Vec<String>, small: bool) -> Result<String, gradscale_cuda::Error> {
-    let proven = device.proven();
+    let proven = device.self_test_results();
     if proven.is_empty() {
         return Ok(String::new());
     }

@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
             String::from("\n| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n");
         for Line { name, value, beside, ratio, model } in &self.lines {
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
-            let target = targets::of(name).map_or(String::new(), |target| target.words());
+            let target = targets::find_target(name).map_or(String::new(), |target| target.words());
             writeln!(text, "| {name} | {value} | {beside} | {ratio} | {target} | {model} |").ok();
         }
         text

@@ -230,7 +230,7 @@ fn failed(error: impl core::fmt::Display) -> Error {
 ///
 /// # Errors
 /// That of the last network that could not be trained.
-pub fn all(bench: &mut Bench<'_>, open: &dyn Fn() -> Result<Cuda, Error>) -> Result<(), Error> {
+pub fn measure_all(bench: &mut Bench<'_>, open: &dyn Fn() -> Result<Cuda, Error>) -> Result<(), Error> {
     if !bench.wants_group("networks") {
         return Ok(());
     }

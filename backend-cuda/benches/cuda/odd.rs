@@ -29,7 +29,7 @@ impl Shape {
     ///
     /// # Panics
     /// If the file is not in its form, which a test sees.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub fn read_table() -> impl Iterator<Item = Self> {
         include_str!("../odd.csv").lines().skip(1).map(|row| {
             let fields: Vec<_> = row.split(',').collect();
             let [name, numbers @ .., passes, dtype] = &fields[..] else { panic!("{row}: ten fields") };
@@ -89,11 +89,11 @@ const fn matrices(
 ///
 /// # Errors
 /// The device's, or cuBLASLt's.
-pub fn all(bench: &mut Bench<'_>) -> Result<(), Error> {
+pub fn measure(bench: &mut Bench<'_>) -> Result<(), Error> {
     if !bench.wants_group("odd") {
         return Ok(());
     }
-    for Shape { name, input, outputs, kernel, stride, passes, dtype } in Shape::all() {
+    for Shape { name, input, outputs, kernel, stride, passes, dtype } in Shape::read_table() {
         let [_, _, _, c] = input;
         // Odd stays odd: outputs keep their rest of eight, and sides have one.
         let small = ([1, 7, 5, c.min(8)], 8 + outputs % 8);

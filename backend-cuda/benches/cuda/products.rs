@@ -105,9 +105,9 @@ pub fn beside_blas(bench: &mut Bench<'_>, case: &GemmCase) -> Result<(), Error> 
     let mut observed = device.alloc(*results, y_len)?;
     let mut works: Vec<Work<'_>> = vec![Box::new(ours(&on)), Box::new(ours(&off))];
     if let Some(theirs) = &theirs {
-        works.push(Box::new(|i| theirs.run(device, addresses(i))));
+        works.push(Box::new(|i| theirs.launch(device, addresses(i))));
         works.push(Box::new(|i| {
-            theirs.run(device, addresses(i))?;
+            theirs.launch(device, addresses(i))?;
             let y = y[i % sets].borrow();
             device.launch(Launch::Unary {
                 op: Unary::Id,

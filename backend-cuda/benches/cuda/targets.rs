@@ -17,7 +17,7 @@ pub struct Target {
 ///
 /// # Panics
 /// Where the file does not have its own form, which a test sees.
-pub fn all() -> impl Iterator<Item = Target> {
+pub fn read_targets() -> impl Iterator<Item = Target> {
     include_str!("../targets.csv").lines().skip(1).map(|row| {
         let [line, beside, relation, target, goal] =
             row.split(',').collect::<Vec<_>>().try_into().unwrap_or_else(|_| panic!("{row}: five fields"));
@@ -32,8 +32,8 @@ pub fn all() -> impl Iterator<Item = Target> {
 }
 
 /// The target of a line, if it has one.
-pub fn of(name: &str) -> Option<Target> {
-    all().find(|target| matches(target.line, name))
+pub fn find_target(name: &str) -> Option<Target> {
+    read_targets().find(|target| matches(target.line, name))
 }
 
 fn matches(pattern: &str, name: &str) -> bool {

@@ -50,7 +50,7 @@ struct alignas(8) Words2 {
 
 namespace machine {
 
-constexpr u32 MOST_THREADS = 1024, WARP = 32, WARPGROUP = 128;
+constexpr u32 MAX_THREADS = 1024, WARP = 32, WARPGROUP = 128;
 constexpr size_t STACK = 128 * 1024, SHARED_MEMORY = 232448;
 
 struct Copy {
@@ -66,7 +66,7 @@ struct Fiber {
     ucontext_t context;
 #endif
     char* stack;
-    Fiber *next, *before;
+    Fiber *next, *previous;
     u32 index, cta, exchanges, group;
     std::vector<Copy> copies;
 };
@@ -79,44 +79,44 @@ struct Warp {
 };
 
 // Threads that wait for each other.
-struct Meeting {
+struct Barrier {
     u32 arrived, generation;
 };
 
 struct alignas(1024) Cta {
     u8 shared[SHARED_MEMORY];
     u32 at[3], alive;
-    Meeting all, storers;
+    Barrier all, epilogue_threads;
     std::vector<u8> variables;
     // Registers of a thread in each group of four warps, and those that groups gave back.
-    Meeting groups[MOST_THREADS / WARPGROUP];
-    u32 registers[MOST_THREADS / WARPGROUP], free_registers;
+    Barrier groups[MAX_THREADS / WARPGROUP];
+    u32 registers[MAX_THREADS / WARPGROUP], free_registers;
 };
 
-static Fiber fibers[MOST_THREADS], host;
-static Warp warps[MOST_THREADS / WARP];
+static Fiber fibers[MAX_THREADS], host;
+static Warp warps[MAX_THREADS / WARP];
 static Fiber* current;
 static Cta ctas[CLUSTER];
-static Meeting cluster;
-static u32 threads, alive, idle;
-static bool backwards;
+static Barrier cluster;
+static u32 threads, alive, idle_turns;
+static bool is_reversed;
 // The group of four warps that is late in this launch, or one that there is not.
-static u32 late;
+static u32 delayed_group;
 static u32 grid[3];
 static const void* parameters;
 static void (*kernel)(const void*);
 
 #if defined(__x86_64__)
-extern "C" __attribute__((visibility("hidden"))) void change_stack(void** from, void* to) __asm__("change_stack");
+extern "C" __attribute__((visibility("hidden"))) void switch_stack(void** from, void* to) __asm__("change_stack");
 // System V ABI, section 3.2.1: what a function must keep.
 __asm__(
     ".text\n.p2align 4\nchange_stack:\n"
     "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
     "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
     "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
-static inline void change(Fiber* from, Fiber* to) { change_stack(&from->stack_pointer, to->stack_pointer); }
+static inline void switch_context(Fiber* from, Fiber* to) { switch_stack(&from->stack_pointer, to->stack_pointer); }
 #else
-static inline void change(Fiber* from, Fiber* to) { swapcontext(&from->context, &to->context); }
+static inline void switch_context(Fiber* from, Fiber* to) { swapcontext(&from->context, &to->context); }
 #endif
 
 static inline Cta& own() { return ctas[current->cta]; }
@@ -133,57 +133,57 @@ static inline void exchange_variables(Cta& from, Cta& to) {
 #endif
 }
 
-static inline void go(Fiber* to) {
+static inline void switch_to(Fiber* to) {
     Fiber* from = current;
     exchange_variables(ctas[from->cta], ctas[to->cta]);
     current = to;
-    change(from, to);
+    switch_context(from, to);
 }
 
 // Something that no device does.
-[[noreturn]] static inline void wrong(const char* what) {
+[[noreturn]] static inline void abort_with(const char* what) {
     const u32* at = own().at;
     fprintf(stderr, "emulation: thread %u %s (block %u %u %u)\n", current->index, what, at[0], at[1], at[2]);
     abort();
 }
 // What a shared address of one's own block names.
 static inline u8* shared_at(u32 address) {
-    if (address >> 24 != current->cta) wrong("names another block's memory");
+    if (address >> 24 != current->cta) abort_with("names another block's memory");
     return own().shared + (address & 0xFFFFFF);
 }
 
-static inline void take_turns() {
-    if (++idle > 64 * MOST_THREADS) wrong("waits for ever");
-    if (current->next != current) go(current->next);
+static inline void yield_turn() {
+    if (++idle_turns > 64 * MAX_THREADS) abort_with("waits for ever");
+    if (current->next != current) switch_to(current->next);
 }
 
 // Whether so many have met; then the next meeting begins.
-static inline bool all_met(Meeting& meeting, u32 count) {
-    if (meeting.arrived != count) return false;
-    meeting.arrived = 0;
-    meeting.generation += 1;
-    idle = 0;
+static inline bool completes(Barrier& barrier_state, u32 count) {
+    if (barrier_state.arrived != count) return false;
+    barrier_state.arrived = 0;
+    barrier_state.generation += 1;
+    idle_turns = 0;
     return true;
 }
 
-static inline void meet_in(Meeting& meeting, const u32& count) {
-    const u32 mine = meeting.generation;
-    meeting.arrived += 1;
-    if (all_met(meeting, count)) return;
-    while (meeting.generation == mine) take_turns();
+static inline void sync_at(Barrier& barrier_state, const u32& count) {
+    const u32 mine = barrier_state.generation;
+    barrier_state.arrived += 1;
+    if (completes(barrier_state, count)) return;
+    while (barrier_state.generation == mine) yield_turn();
 }
 
-static void live() {
+static void run_fiber() {
     kernel(parameters);
     Fiber* self = current;
-    self->before->next = self->next;
-    self->next->before = self->before;
+    self->previous->next = self->next;
+    self->next->previous = self->previous;
     alive -= 1;
     own().alive -= 1;
     // Nobody waits for those that have ended.
-    if (own().alive != 0) all_met(own().all, own().alive);
-    if (alive != 0) all_met(cluster, alive);
-    go(alive == 0 ? &host : self->next);
+    if (own().alive != 0) completes(own().all, own().alive);
+    if (alive != 0) completes(cluster, alive);
+    switch_to(alive == 0 ? &host : self->next);
     abort();
 }
 
@@ -196,7 +196,7 @@ static void prepare(Fiber& fiber) {
 #if defined(__x86_64__)
     // So that the first function finds the stack as after a call (System V ABI, section 3.2.2).
     void** top = reinterpret_cast<void**>(fiber.stack + STACK) - 1;
-    *--top = reinterpret_cast<void*>(live);
+    *--top = reinterpret_cast<void*>(run_fiber);
     top -= 6;
     fiber.stack_pointer = top;
 #else
@@ -204,24 +204,24 @@ static void prepare(Fiber& fiber) {
     fiber.context.uc_stack.ss_sp = fiber.stack;
     fiber.context.uc_stack.ss_size = STACK;
     fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, live, 0);
+    makecontext(&fiber.context, run_fiber, 0);
 #endif
 }
 
 // The blocks of a cluster.
 static void run_blocks(bool reversed) {
     const u32 all = alive = threads * CLUSTER;
-    idle = 0;
+    idle_turns = 0;
     cluster = {};
     for (Cta& cta : ctas) {
-        cta.alive = threads, cta.all = cta.storers = {};
+        cta.alive = threads, cta.all = cta.epilogue_threads = {};
         cta.free_registers = 0;
         for (u32 group = 0; group < threads / WARPGROUP; group++) {
             cta.groups[group] = {};
             cta.registers[group] = 65536 / threads / 8 * 8;
         }
     }
-    backwards = reversed;
+    is_reversed = reversed;
     memset(warps, 0, sizeof warps);
     for (u32 t = 0; t < all; t++) {
         Fiber &fiber = fibers[t], &up = fibers[(t + 1) % all], &down = fibers[(t + all - 1) % all];
@@ -230,19 +230,19 @@ static void run_blocks(bool reversed) {
         fiber.exchanges = fiber.group = 0;
         fiber.copies.clear();
         fiber.next = reversed ? &down : &up;
-        fiber.before = reversed ? &up : &down;
+        fiber.previous = reversed ? &up : &down;
         prepare(fiber);
     }
     current = &host;
-    go(&fibers[reversed ? all - 1 : 0]);
+    switch_to(&fibers[reversed ? all - 1 : 0]);
 }
 
 // Runs a grid, blocks in one order or the other.
 static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
     static u32 launches;
     bool reversed = (launches & 1) != 0;
-    late = launches++ / 2 % (block / WARPGROUP + 1);
-    if (block * CLUSTER > MOST_THREADS || block % WARP != 0 || shared_bytes > SHARED_MEMORY) abort();
+    delayed_group = launches++ / 2 % (block / WARPGROUP + 1);
+    if (block * CLUSTER > MAX_THREADS || block % WARP != 0 || shared_bytes > SHARED_MEMORY) abort();
     if (blocks[0] % CLUSTER != 0) abort();
     threads = block;
     kernel = work;
@@ -265,24 +265,24 @@ static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 
 static inline Warp& warp() { return warps[(current - fibers) / WARP]; }
 static inline u32 lane() { return current->index % WARP; }
 
-static inline void meet() {
+static inline void sync_warp() {
     Warp& warp = machine::warp();
     u32 mine = warp.generation;
     if (++warp.arrived == WARP) {
         warp.arrived = 0;
         warp.generation += 1;
-        idle = 0;
+        idle_turns = 0;
         return;
     }
-    while (warp.generation == mine) take_turns();
+    while (warp.generation == mine) yield_turn();
 }
 
 // Gives a word to the warp; returns those of all lanes.
-static inline const u64* exchange(u64 word) {
+static inline const u64* exchange_words(u64 word) {
     u32 side = current->exchanges++ & 1;
     u64* words = warp().words[side];
     words[lane()] = word;
-    meet();
+    sync_warp();
     return words;
 }
 
@@ -290,12 +290,12 @@ template <class T>
 static inline T shuffle(T x, u32 mask) {
     u64 word = 0;
     memcpy(&word, &x, sizeof x);
-    word = exchange(word)[lane() ^ mask];
+    word = exchange_words(word)[lane() ^ mask];
     memcpy(&x, &word, sizeof x);
     return x;
 }
 
-static inline float of_half(u16 x) {
+static inline float half_to_float(u16 x) {
     _Float16 y;
     memcpy(&y, &x, 2);
     return static_cast<float>(y);
@@ -306,21 +306,21 @@ static inline float add_products(float sum, const float* a, const float* b, int 
     for (int k = 0; k < count; k += 8) {
         double exact = sum;
         for (int i = 0; i < 8; i++) exact += static_cast<double>(a[k + i]) * b[k + i];
-        float near = static_cast<float>(exact);
-        if (std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(exact)) {
+        float nearest = static_cast<float>(exact);
+        if (std::isfinite(nearest) && std::fabs(static_cast<double>(nearest)) > std::fabs(exact)) {
             u32 bits;
-            memcpy(&bits, &near, 4);
+            memcpy(&bits, &nearest, 4);
             bits -= 1;
-            memcpy(&near, &bits, 4);
+            memcpy(&nearest, &bits, 4);
         }
-        sum = near;
+        sum = nearest;
     }
     return sum;
 }
 
 template <bool transposed>
 static inline void ldmatrix(u32 (&to)[4], u32 row) {
-    const u64* rows = exchange(row);
+    const u64* rows = exchange_words(row);
     const auto halves = [&](u32 i) { return reinterpret_cast<const u16*>(shared_at(static_cast<u32>(rows[i]))); };
     u32 l = lane();
     for (u32 i = 0; i < 4; i++) {
@@ -362,11 +362,11 @@ static inline void cp_async_arrives(u32 last_group) {
     }                                                                                                     \
     static void name##_on_host(const Params& p)
 
-DEVICE Words4 load_once(const void* at) { return *static_cast<const Words4*>(at); }
+DEVICE Words4 load_streaming(const void* at) { return *static_cast<const Words4*>(at); }
 
 DEVICE u32 thread_index() { return machine::current->index; }
-#if defined(STORERS)
-DEVICE u32 thread_count() { return STORERS; }
+#if defined(EPILOGUE_THREADS)
+DEVICE u32 thread_count() { return EPILOGUE_THREADS; }
 #else
 DEVICE u32 thread_count() { return machine::threads; }
 #endif
@@ -377,63 +377,63 @@ DEVICE u32 blocks_x() { return machine::grid[0]; }
 DEVICE u32 blocks_y() { return machine::grid[1]; }
 DEVICE u32 blocks_z() { return machine::grid[2]; }
 
-DEVICE void block_barrier() { machine::meet_in(machine::own().all, machine::own().alive); }
-#if defined(STORERS)
-DEVICE void barrier() { machine::meet_in(machine::own().storers, STORERS); }
+DEVICE void block_barrier() { machine::sync_at(machine::own().all, machine::own().alive); }
+#if defined(EPILOGUE_THREADS)
+DEVICE void barrier() { machine::sync_at(machine::own().epilogue_threads, EPILOGUE_THREADS); }
 #else
 DEVICE void barrier() { block_barrier(); }
 #endif
-DEVICE void warp_barrier() { machine::meet(); }
+DEVICE void warp_barrier() { machine::sync_warp(); }
 DEVICE void fence() {}
 
-DEVICE float fma_near(float a, float b, float c) { return fmaf(a, b, c); }
-DEVICE u32 bits_of(float x) {
+DEVICE float fma_rn(float a, float b, float c) { return fmaf(a, b, c); }
+DEVICE u32 float_as_bits(float x) {
     u32 y;
     memcpy(&y, &x, 4);
     return y;
 }
-DEVICE float of_bits(u32 x) {
+DEVICE float bits_as_float(u32 x) {
     float y;
     memcpy(&y, &x, 4);
     return y;
 }
-DEVICE u16 half_of(float x) {
+DEVICE u16 float_to_half(float x) {
     if (std::isnan(x)) return 0x7FFF;
     _Float16 y = static_cast<_Float16>(x);
     u16 bits;
     memcpy(&bits, &y, 2);
     return bits;
 }
-DEVICE u32 halves_of(float low, float high) { return half_of(low) | static_cast<u32>(half_of(high)) << 16; }
-DEVICE float of_half(u16 x) { return machine::of_half(x); }
-DEVICE float log2_near(float x) { return log2f(x); }
+DEVICE u32 floats_to_half2(float low, float high) { return float_to_half(low) | static_cast<u32>(float_to_half(high)) << 16; }
+DEVICE float half_to_float(u16 x) { return machine::half_to_float(x); }
+DEVICE float log2_approx(float x) { return log2f(x); }
 
 DEVICE float shuffle_xor(float x, u32 mask) { return machine::shuffle(x, mask); }
 DEVICE u32 shuffle_xor(u32 x, u32 mask) { return machine::shuffle(x, mask); }
 DEVICE double shuffle_xor(double x, u32 mask) { return machine::shuffle(x, mask); }
 DEVICE u32 warp_sum(u32 x) {
-    const u64* words = machine::exchange(x);
+    const u64* words = machine::exchange_words(x);
     u32 sum = 0;
     for (u32 i = 0; i < machine::WARP; i++) sum += static_cast<u32>(words[i]);
     return sum;
 }
 DEVICE u32 warp_max(u32 x) {
-    const u64* words = machine::exchange(x);
-    u64 most = 0;
-    for (u32 i = 0; i < machine::WARP; i++) most = words[i] > most ? words[i] : most;
-    return static_cast<u32>(most);
+    const u64* words = machine::exchange_words(x);
+    u64 max_value = 0;
+    for (u32 i = 0; i < machine::WARP; i++) max_value = words[i] > max_value ? words[i] : max_value;
+    return static_cast<u32>(max_value);
 }
 
 template <class T>
 DEVICE T atomic_add(T* at, T x) {
-    T before = *at;
+    T previous = *at;
     *at += x;
-    return before;
+    return previous;
 }
 DEVICE u32 atomic_max(u32* at, u32 x) {
-    u32 before = *at;
-    *at = x > before ? x : before;
-    return before;
+    u32 previous = *at;
+    *at = x > previous ? x : previous;
+    return previous;
 }
 
 DEVICE u32 warp_uniform(u32 x) { return x; }
@@ -450,13 +450,13 @@ DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     using namespace machine;
     u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, pair = 2 * (l % 4);
     Warp& warp = machine::warp();
-    auto put = [](float* to, u32 halves) {
-        to[0] = machine::of_half(static_cast<u16>(halves));
-        to[1] = machine::of_half(static_cast<u16>(halves >> 16));
+    auto store_scalar = [](float* to, u32 halves) {
+        to[0] = machine::half_to_float(static_cast<u16>(halves));
+        to[1] = machine::half_to_float(static_cast<u16>(halves >> 16));
     };
-    for (u32 i = 0; i < 4; i++) put(&warp.a[side][group + 8 * (i % 2)][pair + 8 * (i / 2)], a[i]);
-    for (u32 i = 0; i < 2; i++) put(&warp.b[side][group][pair + 8 * i], b[i]);
-    meet();
+    for (u32 i = 0; i < 4; i++) store_scalar(&warp.a[side][group + 8 * (i % 2)][pair + 8 * (i / 2)], a[i]);
+    for (u32 i = 0; i < 2; i++) store_scalar(&warp.b[side][group][pair + 8 * i], b[i]);
+    sync_warp();
     for (u32 i = 0; i < 4; i++) {
         d[i] = add_products(d[i], warp.a[side][group + 8 * (i / 2)], warp.b[side][pair + i % 2], 16);
     }
@@ -478,46 +478,46 @@ DEVICE void cp_async_wait() {
 
 DEVICE void fence_proxy_async() {}
 // `sync.aligned`: no lane goes on before the others have come so far.
-DEVICE void wgmma_fence() { machine::meet(); }
+DEVICE void wgmma_fence() { machine::sync_warp(); }
 DEVICE void wgmma_commit() {}
-template <int eights>
-DEVICE void wgmma_wait(float (&)[eights][4]) { machine::meet(); }
+template <int VEC8S>
+DEVICE void wgmma_wait(float (&)[VEC8S][4]) { machine::sync_warp(); }
 
 namespace machine {
 // Element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
-static inline float described(u64 descriptor, bool across, u32 place, u32 k) {
+static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
     u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
     u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
-    u32 line = across ? k : place, along = across ? place : k;
+    u32 line = is_transposed ? k : place, along = is_transposed ? place : k;
     u32 address = start + line / 8 * groups + line % 8 * 128 + along * 2;
-    if (across) address = start + along / 64 * panels + line / 8 * groups + line % 8 * 128 + along % 64 * 2;
+    if (is_transposed) address = start + along / 64 * panels + line / 8 * groups + line % 8 * 128 + along % 64 * 2;
     // Bits 4 to 6 exchanged by bits 7 to 9.
     address ^= (address >> 7 & 7) << 4;
     u16 half;
     memcpy(&half, own().shared + address, 2);
-    return of_half(half);
+    return half_to_float(half);
 }
 }  // namespace machine
 
-template <bool a_across, bool b_across, int eights>
-DEVICE void wgmma_mma_async(float (&d)[eights][4], u64 a, u64 b) {
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, int VEC8S>
+DEVICE void wgmma_mma_async(float (&d)[VEC8S][4], u64 a, u64 b) {
     using namespace machine;
     const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
     float left[2][16], right[16];
     for (u32 i = 0; i < 2; i++) {
-        for (u32 k = 0; k < 16; k++) left[i][k] = described(a, a_across, row + 8 * i, k);
+        for (u32 k = 0; k < 16; k++) left[i][k] = element_of(a, A_TRANSPOSED, row + 8 * i, k);
     }
-    for (u32 j = 0; j < eights; j++) {
+    for (u32 j = 0; j < VEC8S; j++) {
         for (u32 c = 0; c < 2; c++) {
-            for (u32 k = 0; k < 16; k++) right[k] = described(b, b_across, 8 * j + 2 * (l % 4) + c, k);
+            for (u32 k = 0; k < 16; k++) right[k] = element_of(b, B_TRANSPOSED, 8 * j + 2 * (l % 4) + c, k);
             d[j][c] = add_products(d[j][c], left[0], right, 16);
             d[j][2 + c] = add_products(d[j][2 + c], left[1], right, 16);
         }
     }
 }
-DEVICE void wgmma_wait_but_one() { machine::meet(); }
+DEVICE void wgmma_wait_all_but_last() { machine::sync_warp(); }
 
-#if defined(STORERS)
+#if defined(EPILOGUE_THREADS)
 // Barriers in memory, in their 8 bytes; what TMA loads arrives as late as it may in one launch, at once in the next.
 
 namespace machine {
@@ -551,14 +551,14 @@ struct Load {
 };
 static std::vector<Load> loads;
 
-static inline void look(Mbarrier& mbarrier) {
+static inline void complete_phase(Mbarrier& mbarrier) {
     if (mbarrier.pending == 0 && mbarrier.bytes == 0) {
         mbarrier.pending = mbarrier.threads;
         mbarrier.phase ^= 1;
-        idle = 0;
+        idle_turns = 0;
     }
 }
-static inline void arrives(const Load& load) {
+static inline void complete_load(const Load& load) {
     const TensorMap& from = *load.from;
     for (u64 line = 0; line < load.lines.size(); line++) {
         bool there = true;
@@ -578,11 +578,11 @@ static inline void arrives(const Load& load) {
         }
     }
     load.full->bytes -= static_cast<int32_t>(from.box[0] * load.lines.size() * 2);
-    look(*load.full);
+    complete_phase(*load.full);
 }
-static inline void ask(Load load) {
-    if (backwards) {
-        arrives(load);
+static inline void issue_load(Load load) {
+    if (is_reversed) {
+        complete_load(load);
     } else {
         loads.push_back(std::move(load));
     }
@@ -593,15 +593,15 @@ static inline Mbarrier& mbarrier_in(u32 at, u32 cta) {
     return *reinterpret_cast<Mbarrier*>(ctas[cta].shared + (shared_at(at) - own().shared));
 }
 static inline void arrive(Mbarrier& mbarrier) {
-    if (mbarrier.pending == 0) wrong("arrives where enough have");
+    if (mbarrier.pending == 0) abort_with("arrives where enough have");
     mbarrier.pending -= 1;
-    look(mbarrier);
+    complete_phase(mbarrier);
 }
-static inline Load load_to(void* to, const TensorMap& from, u32 full) {
+static inline Load load_into(void* to, const TensorMap& from, u32 full) {
     return {current->cta, static_cast<u64>(static_cast<u8*>(to) - own().shared), &from, {}, &mbarrier(full)};
 }
-static inline Load load_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
-    Load load = load_to(to, from, full);
+static inline Load load_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
+    Load load = load_into(to, from, full);
     for (u32 k = 0; k < from.box[2]; k++) {
         for (u32 j = 0; j < from.box[1]; j++) load.lines.push_back({x, y + j, z + k, 0});
     }
@@ -611,26 +611,26 @@ static inline Load load_of(void* to, const TensorMap& from, u32 x, u32 y, u32 z,
 
 // `sync.aligned` of four warps: none of their threads goes on before all have come so far.
 namespace machine {
-static inline void change_registers(u32 wanted, bool more) {
+static inline void set_registers(u32 wanted, bool takes) {
     Cta& cta = own();
     const u32 group = current->index / WARPGROUP;
     u32& have = cta.registers[group];
-    meet_in(cta.groups[group], WARPGROUP);
+    sync_at(cta.groups[group], WARPGROUP);
     if (current->index % WARPGROUP == 0) {
-        if (wanted % 8 != 0 || wanted < 24 || wanted > 256) wrong("asks for registers that cannot be");
-        if (more ? wanted < have : wanted > have) wrong("changes its registers the wrong way");
-        if (!more) cta.free_registers += have - wanted;
-        while (more && cta.free_registers < wanted - have) take_turns();
-        if (more) cta.free_registers -= wanted - have;
+        if (wanted % 8 != 0 || wanted < 24 || wanted > 256) abort_with("asks for registers that cannot be");
+        if (takes ? wanted < have : wanted > have) abort_with("changes its registers the wrong way");
+        if (!takes) cta.free_registers += have - wanted;
+        while (takes && cta.free_registers < wanted - have) yield_turn();
+        if (takes) cta.free_registers -= wanted - have;
         have = wanted;
     }
-    meet_in(cta.groups[group], WARPGROUP);
+    sync_at(cta.groups[group], WARPGROUP);
 }
 }  // namespace machine
 template <u32 registers>
-DEVICE void setmaxnreg_dec() { machine::change_registers(registers, false); }
+DEVICE void setmaxnreg_dec() { machine::set_registers(registers, false); }
 template <u32 registers>
-DEVICE void setmaxnreg_inc() { machine::change_registers(registers, true); }
+DEVICE void setmaxnreg_inc() { machine::set_registers(registers, true); }
 DEVICE void mbarrier_init(u32 at, u32 threads) {
     machine::mbarrier(at) = {0, static_cast<u16>(threads), static_cast<u8>(threads), 0};
 }
@@ -645,36 +645,36 @@ DEVICE void mbarrier_wait(u32 at, u32 phase) {
     while (mbarrier(at).phase == phase) {
         for (size_t i = 0; i < loads.size();) {
             if (loads[i].full == &mbarrier(at)) {
-                arrives(loads[i]);
+                complete_load(loads[i]);
                 loads.erase(loads.begin() + static_cast<long>(i));
             } else {
                 i += 1;
             }
         }
-        if (mbarrier(at).phase == phase) take_turns();
+        if (mbarrier(at).phase == phase) yield_turn();
     }
     // Who is late goes on only when nobody else can.
-    while (current->index / WARPGROUP == late && idle < alive) take_turns();
+    while (current->index / WARPGROUP == delayed_group && idle_turns < alive) yield_turn();
 }
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
-    machine::ask(machine::load_of(to, from, x, y, z, full));
+    machine::issue_load(machine::load_box(to, from, x, y, z, full));
 }
 #if CLUSTER > 1
 DEVICE u32 cluster_rank() { return machine::current->cta; }
-DEVICE void cluster_barrier() { machine::meet_in(machine::cluster, machine::alive); }
-DEVICE void mbarrier_arrive_in(u32 at, u32 block) { machine::arrive(machine::mbarrier_in(at, block)); }
+DEVICE void cluster_barrier() { machine::sync_at(machine::cluster, machine::alive); }
+DEVICE void mbarrier_arrive_remote(u32 at, u32 block) { machine::arrive(machine::mbarrier_in(at, block)); }
 DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     for (u32 cta = 0; cta < CLUSTER; cta++) {
-        machine::Load load = machine::load_of(to, from, x, y, z, full);
+        machine::Load load = machine::load_box(to, from, x, y, z, full);
         load.cta = cta;
         load.full = &machine::mbarrier_in(full, cta);
-        machine::ask(std::move(load));
+        machine::issue_load(std::move(load));
     }
 }
 #endif
 DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u32 full) {
-    machine::Load load = machine::load_to(to, from, full);
+    machine::Load load = machine::load_into(to, from, full);
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],
                              static_cast<int64_t>(from.sizes[2]) - 1 + from.last[1]};
     int64_t at[2] = {column, row}, n = image;
@@ -689,6 +689,6 @@ DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, 
         if (at[0] > last[0]) at[0] = from.first[0], at[1] += from.step[1];
         if (at[1] > last[1]) at[1] = from.first[1], n += 1;
     }
-    machine::ask(std::move(load));
+    machine::issue_load(std::move(load));
 }
 #endif

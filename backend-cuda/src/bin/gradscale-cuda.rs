@@ -21,16 +21,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "usage: gradscale-cuda prove [NAME] | gradscale-cuda cubins FOLDER [ARCH ...] | gradscale-cuda \
+const USAGE: &str = "usage: gradscale-cuda run_self_test [NAME] | gradscale-cuda cubins FOLDER [ARCH ...] | gradscale-cuda \
                      sources FOLDER ARCH";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["prove"] => prove_all(),
-        ["prove", name] => {
-            Cuda::open(0).map_err(|error| error.to_string()).and_then(|device| device.prove_module(name))
+        ["run_self_test"] => prove_all(),
+        ["run_self_test", name] => {
+            Cuda::open(0).map_err(|error| error.to_string()).and_then(|device| device.self_test_module(name))
         }
         ["cubins", folder, ref archs @ ..] => cubins(Path::new(folder), archs),
         ["sources", folder, arch] => sources(Path::new(folder), arch),
@@ -59,8 +59,9 @@ fn cubins(folder: &Path, archs: &[&str]) -> Result<(), String> {
 fn sources(folder: &Path, arch: &str) -> Result<(), String> {
     let arch: u32 = arch.parse().map_err(|_| format!("{arch}: such as 90"))?;
     let options = nvrtc::options(arch).join(" ");
-    for module in
-        kernels::all().map(|kernel| kernel.module).filter(|module| (module.arch[0]..=module.arch[1]).contains(&arch))
+    for module in kernels::all_kernels()
+        .map(|kernel| kernel.module)
+        .filter(|module| (module.arch[0]..=module.arch[1]).contains(&arch))
     {
         let path = folder.join(format!("{}.cu", module.name));
         let text = format!("// {options}\n{}", module.source(kernels::PTX));
@@ -71,12 +72,12 @@ fn sources(folder: &Path, arch: &str) -> Result<(), String> {
 }
 
 fn prove_all() -> Result<(), String> {
-    let modules = Cuda::open(0).map_err(|error| error.to_string())?.own_modules();
+    let modules = Cuda::open(0).map_err(|error| error.to_string())?.arch_specific_modules();
     let given = std::env::var("GRADSCALE_PROVE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let limit = Duration::from_secs(given.unwrap_or(60));
     let mut wrong = 0;
     for module in &modules {
-        let verdict = one(module, limit);
+        let verdict = prove_in_process(module, limit);
         wrong += usize::from(verdict.is_err());
         println!("{module}: {}", verdict.err().unwrap_or_else(|| "right".into()));
     }
@@ -90,7 +91,7 @@ fn prove_all() -> Result<(), String> {
 }
 
 /// Proves a module in another process, which may take so long.
-fn one(module: &str, limit: Duration) -> Result<(), String> {
+fn prove_in_process(module: &str, limit: Duration) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     let mut child =

@@ -1,6 +1,6 @@
 //! The device's primary context, which lives as long as anything that was made in it.
 
-use super::failed;
+use super::driver_error;
 use crate::Error;
 use cudarc::driver::{
     result::{ctx, primary_ctx},
@@ -26,7 +26,7 @@ impl Context {
     /// The driver's.
     pub fn retain(device: sys::CUdevice) -> Result<Self, Error> {
         // SAFETY: the device is there; what is retained here is released when this is dropped.
-        let context = unsafe { primary_ctx::retain(device) }.map_err(failed("open a device"))?;
+        let context = unsafe { primary_ctx::retain(device) }.map_err(driver_error("open a device"))?;
         Ok(Self { device, context })
     }
 
@@ -36,7 +36,7 @@ impl Context {
     /// The driver's.
     pub fn enter(&self) -> Result<(), Error> {
         // SAFETY: the context lives as long as this.
-        unsafe { ctx::set_current(self.context) }.map_err(failed("enter a device"))
+        unsafe { ctx::set_current(self.context) }.map_err(driver_error("enter a device"))
     }
 }
 

@@ -22,7 +22,7 @@ use cudarc::driver::{
     result::{self, event, function, module, stream},
     sys,
 };
-use open::failed;
+use open::driver_error;
 use readback::PinnedReadback;
 use staging::Staging;
 use std::{
@@ -33,7 +33,7 @@ use upload::UploadStream;
 
 /// Bytes that are copied at once, at most, in the order of the work: numbers of a step are far below, and of weights the
 /// host waits for what goes before.
-const MOST: usize = 4 << 20;
+const MAX_STAGED_BYTES: usize = 4 << 20;
 
 /// An NVIDIA GPU.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Loaded {
 struct Function {
     handle: sys::CUfunction,
     /// Blocks that a multiprocessor holds at once.
-    resident: u32,
+    resident_blocks: u32,
 }
 
 // SAFETY: the driver's functions may be called from every thread; each call below first makes the context current.
@@ -88,7 +88,7 @@ impl Gpu {
     pub fn stream(&self) -> sys::CUstream {
         if self.upload.watches() && self.enter().is_ok() {
             // SAFETY: the stream lives, in the current context; who records launches by the backend alone.
-            unsafe { self.upload.before_anything(self.stream) };
+            unsafe { self.upload.before_foreign_work(self.stream) };
         }
         self.stream
     }
@@ -99,7 +99,7 @@ impl Gpu {
     /// Those of the work, and the driver's.
     pub fn seconds(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
         self.enter()?;
-        let timing = failed("measure time");
+        let timing = driver_error("measure time");
         let create = || event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(&timing);
         let [start, end] = [create()?, create()?];
         // SAFETY: the events are this function's own, the stream lives.
@@ -131,7 +131,7 @@ impl Gpu {
             None => {
                 let code = self.cubins.load(kernel.module, self.arch, |code| {
                     // SAFETY: the compiler made the image for this device.
-                    unsafe { module::load_data(code.as_ptr().cast()) }.map_err(failed("load a module"))
+                    unsafe { module::load_data(code.as_ptr().cast()) }.map_err(driver_error("load a module"))
                 })?;
                 loaded.modules.insert(name, code);
                 code
@@ -139,24 +139,25 @@ impl Gpu {
         };
         let entry = std::ffi::CString::new(kernel.entry).unwrap_or_default();
         // SAFETY: the module is loaded and is never unloaded before this is dropped.
-        let handle = unsafe { module::get_function(code, entry) }.map_err(failed("find a kernel"))?;
+        let handle = unsafe { module::get_function(code, entry) }.map_err(driver_error("find a kernel"))?;
         let (threads, shared) = (kernel.module.threads, kernel.module.shared);
-        let mut resident = 0;
+        let mut resident_blocks = 0;
         // More than 48 KiB must be asked for, a kernel's own static part included.
         let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function was found above; the number is this function's own.
         unsafe {
-            function::set_function_attribute(handle, most, shared.cast_signed()).map_err(failed("prepare a kernel"))?;
+            function::set_function_attribute(handle, most, shared.cast_signed())
+                .map_err(driver_error("prepare a kernel"))?;
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &raw mut resident,
+                &raw mut resident_blocks,
                 handle,
                 threads.cast_signed(),
                 shared as usize,
             )
             .result()
-            .map_err(failed("prepare a kernel"))?;
+            .map_err(driver_error("prepare a kernel"))?;
         }
-        let function = Function { handle, resident: u32::try_from(resident).unwrap_or(0).max(1) };
+        let function = Function { handle, resident_blocks: u32::try_from(resident_blocks).unwrap_or(0).max(1) };
         loaded.functions.insert((name, kernel.entry), function);
         Ok(function)
     }
@@ -166,9 +167,9 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::Compile`], and the driver's.
-    pub(crate) fn resident(&self, kernel: &'static Kernel) -> Result<u32, Error> {
+    pub(crate) fn resident_blocks(&self, kernel: &'static Kernel) -> Result<u32, Error> {
         self.enter()?;
-        Ok(self.function(kernel)?.resident * self.multiprocessors)
+        Ok(self.function(kernel)?.resident_blocks * self.multiprocessors)
     }
 
     /// For people.
@@ -202,7 +203,7 @@ impl Gpu {
         // SAFETY: the caller writes before it reads.
         unsafe { result::malloc_sync(bytes) }.map_err(|error| match error.0 {
             sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory { bytes: bytes as u64 },
-            _ => failed("allocate")(error),
+            _ => driver_error("allocate")(error),
         })
     }
 
@@ -234,7 +235,7 @@ impl Gpu {
     pub(crate) unsafe fn copy_in(&self, src: &[u8], dst: u64) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives, in the current context.
-        unsafe { lock(&self.staging).copy_in(src, dst, self.stream) }.map_err(failed("copy to the device"))
+        unsafe { lock(&self.staging).copy_in(src, dst, self.stream) }.map_err(driver_error("copy to the device"))
     }
 
     /// Copies to the host, each part from its address, and waits, once for all.
@@ -247,7 +248,7 @@ impl Gpu {
     pub(crate) unsafe fn copy_out(&self, parts: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the context is current.
-        unsafe { self.readback.copy_out(self.stream, parts) }.map_err(failed("copy from the device"))?;
+        unsafe { self.readback.copy_out(self.stream, parts) }.map_err(driver_error("copy from the device"))?;
         // It waited for all that went before.
         lock(&self.staging).arrived();
         Ok(())
@@ -260,7 +261,7 @@ impl Gpu {
     pub(crate) fn wait(&self) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the stream lives, in the current context.
-        unsafe { stream::synchronize(self.stream) }.map_err(failed("wait"))
+        unsafe { stream::synchronize(self.stream) }.map_err(driver_error("wait"))
     }
 
     /// Fills with zeros.
@@ -273,7 +274,7 @@ impl Gpu {
     pub(crate) unsafe fn zero(&self, at: u64, bytes: usize) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise.
-        unsafe { result::memset_d8_async(at, 0, bytes, self.stream) }.map_err(failed("fill memory"))
+        unsafe { result::memset_d8_async(at, 0, bytes, self.stream) }.map_err(driver_error("fill memory"))
     }
 
     /// Launches a kernel; compiles it first where it is new.
@@ -294,7 +295,7 @@ impl Gpu {
         // SAFETY: the caller's promise; the driver copies the parameters before it returns.
         unsafe {
             result::launch_kernel(function, (x, y, z), (threads, 1, 1), shared, self.stream, &mut arguments)
-                .map_err(failed("launch a kernel"))
+                .map_err(driver_error("launch a kernel"))
         }
     }
 
@@ -304,7 +305,7 @@ impl Gpu {
     /// The driver's.
     pub(crate) fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
         self.enter()?;
-        tensor_maps::tiled(tensor).map_err(failed("describe a matrix"))
+        tensor_maps::tiled(tensor).map_err(driver_error("describe a matrix"))
     }
 
     /// The same for pixels.
@@ -313,7 +314,7 @@ impl Gpu {
     /// The driver's.
     pub(crate) fn im2col_map(&self, pixels: &Im2col) -> Result<TensorMap, Error> {
         self.enter()?;
-        tensor_maps::im2col(pixels).map_err(failed("describe pixels"))
+        tensor_maps::im2col(pixels).map_err(driver_error("describe pixels"))
     }
 
     /// From here on launches are kept, not run.
@@ -325,11 +326,11 @@ impl Gpu {
         // Relaxed: other streams and threads may do as they like.
         // SAFETY: the stream lives.
         unsafe {
-            self.upload.before_anything(self.stream);
+            self.upload.before_foreign_work(self.stream);
             stream::begin_capture(self.stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)
         }
-        .map_err(failed("start a recording"))?;
-        self.upload.starts_recording();
+        .map_err(driver_error("start a recording"))?;
+        self.upload.begin_recording();
         Ok(())
     }
 
@@ -338,7 +339,7 @@ impl Gpu {
     /// # Errors
     /// The driver's.
     pub(crate) fn stop_recording(&self) -> Result<GpuRecording, Error> {
-        let used = self.upload.stops_recording();
+        let used = self.upload.end_recording();
         self.enter()?;
         // SAFETY: the stream lives, in this context, and records.
         unsafe { GpuRecording::end(&self.context, self.stream, used) }
@@ -355,7 +356,7 @@ impl Gpu {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives.
         unsafe {
-            self.upload.before_repeating(self.stream, recording.used());
+            self.upload.before_replay(self.stream, recording.used());
             recording.repeat(self.stream)
         }
     }

@@ -1,6 +1,6 @@
 //! Finding and opening devices, and what the driver's errors mean.
 
-use super::{Context, Gpu, MOST, nvrtc, readback::PinnedReadback, staging::Staging, upload::UploadStream};
+use super::{Context, Gpu, MAX_STAGED_BYTES, nvrtc, readback::PinnedReadback, staging::Staging, upload::UploadStream};
 use crate::{Cubins, Error};
 use cudarc::driver::{
     DriverError,
@@ -10,7 +10,7 @@ use cudarc::driver::{
 use std::sync::{Arc, Mutex};
 
 /// An error of the driver.
-pub(super) fn failed(doing: &'static str) -> impl Fn(DriverError) -> Error {
+pub(super) fn driver_error(doing: &'static str) -> impl Fn(DriverError) -> Error {
     use sys::cudaError_enum as code;
     move |error| {
         let lost = matches!(
@@ -70,9 +70,9 @@ impl Gpu {
         }
         if let Err(error) = result::init() {
             let none = error.0 == sys::cudaError_enum::CUDA_ERROR_NO_DEVICE;
-            return if none { Ok(0) } else { Err(failed("start")(error)) };
+            return if none { Ok(0) } else { Err(driver_error("start")(error)) };
         }
-        let count = device::get_count().map_err(failed("count devices"))?;
+        let count = device::get_count().map_err(driver_error("count devices"))?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
@@ -81,11 +81,11 @@ impl Gpu {
         if ordinal >= count {
             return Err(Error::NoDevice { ordinal, count });
         }
-        let device = device::get(i32::try_from(ordinal).unwrap_or(i32::MAX)).map_err(failed("open a device"))?;
+        let device = device::get(i32::try_from(ordinal).unwrap_or(i32::MAX)).map_err(driver_error("open a device"))?;
         use sys::CUdevice_attribute_enum as attribute;
         let get = |what| {
             // SAFETY: the device is there.
-            let value = unsafe { device::get_attribute(device, what) }.map_err(failed("describe a device"))?;
+            let value = unsafe { device::get_attribute(device, what) }.map_err(driver_error("describe a device"))?;
             Ok::<_, Error>(u32::try_from(value).unwrap_or(0))
         };
         let arch = 10 * get(attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
@@ -97,13 +97,13 @@ impl Gpu {
             return Err(Error::NoLibrary { library: "nvrtc" });
         }
         let multiprocessors = get(attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
-        let model = device::get_name(device).map_err(failed("describe a device"))?;
+        let model = device::get_name(device).map_err(driver_error("describe a device"))?;
         let context = Arc::new(Context::retain(device)?);
         context.enter()?;
         // SAFETY: the device is there.
-        let memory = unsafe { device::total_mem(device) }.map_err(failed("describe a device"))?;
-        let upload = UploadStream::new().map_err(failed("open a device"))?;
-        let stream = stream::create(stream::StreamKind::NonBlocking).map_err(failed("open a device"))?;
+        let memory = unsafe { device::total_mem(device) }.map_err(driver_error("describe a device"))?;
+        let upload = UploadStream::new().map_err(driver_error("open a device"))?;
+        let stream = stream::create(stream::StreamKind::NonBlocking).map_err(driver_error("open a device"))?;
         let name = format!("CUDA {ordinal}, {model}, sm_{arch}, {multiprocessors} multiprocessors");
         let memory = memory as u64;
         Ok(Self {
@@ -115,7 +115,7 @@ impl Gpu {
             memory,
             cubins,
             loaded: Mutex::default(),
-            staging: Mutex::new(Staging::new(MOST)),
+            staging: Mutex::new(Staging::new(MAX_STAGED_BYTES)),
             readback: PinnedReadback::default(),
             upload,
         })

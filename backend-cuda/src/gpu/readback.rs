@@ -11,9 +11,9 @@ use std::{
 };
 
 /// Bytes of the largest read that goes this way: rows and scalars of a step are far below.
-const MOST: usize = 1 << 20;
+const MAX_PINNED_BYTES: usize = 1 << 20;
 
-/// [`MOST`] bytes of pinned memory, from the first read on.
+/// [`MAX_PINNED_BYTES`] bytes of pinned memory, from the first read on.
 #[derive(Debug)]
 pub struct PinnedReadback {
     at: Mutex<*mut u8>,
@@ -39,12 +39,12 @@ impl PinnedReadback {
         // SAFETY: the caller's promise; every part is complete when the stream is, for which this waits also after an
         // error. What is read is as long as all parts.
         unsafe {
-            if total > MOST {
+            if total > MAX_PINNED_BYTES {
                 let copied = parts.iter_mut().try_for_each(|(src, part)| result::memcpy_dtoh_async(part, *src, stream));
                 return copied.and(stream::synchronize(stream));
             }
             if at.is_null() {
-                *at = result::malloc_host(MOST, 0)?.cast();
+                *at = result::malloc_host(MAX_PINNED_BYTES, 0)?.cast();
             }
             let all = core::slice::from_raw_parts_mut(*at, total);
             let mut rest = &mut *all;

@@ -1,6 +1,6 @@
 //! Recorded steps: CUDA graphs.
 
-use super::{Context, failed};
+use super::{Context, driver_error};
 use crate::Error;
 use cudarc::driver::{
     result::{graph, stream},
@@ -34,7 +34,7 @@ impl GpuRecording {
     pub(super) unsafe fn end(
         context: &Arc<Context>, stream: sys::CUstream, used: BTreeSet<u64>,
     ) -> Result<Self, Error> {
-        let doing = failed("end a recording");
+        let doing = driver_error("end a recording");
         // SAFETY: the caller's promise; the graph is destroyed with the recording, or here.
         unsafe {
             let graph = stream::end_capture(stream).map_err(&doing)?;
@@ -62,7 +62,7 @@ impl GpuRecording {
     /// The driver's.
     pub(super) unsafe fn repeat(&self, stream: sys::CUstream) -> Result<(), Error> {
         // SAFETY: the recording is whole; the rest is the caller's promise.
-        unsafe { graph::launch(self.launches, stream) }.map_err(failed("repeat a step"))
+        unsafe { graph::launch(self.launches, stream) }.map_err(driver_error("repeat a step"))
     }
 }
 

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 #[derive(Debug)]
 pub struct Staging {
     /// Bytes that are copied at once, at most.
-    most: usize,
+    max_bytes: usize,
     at: *mut u8,
     len: usize,
     used: usize,
@@ -20,8 +20,8 @@ pub struct Staging {
 
 impl Staging {
     /// Without memory, which comes with the first copy.
-    pub const fn new(most: usize) -> Self {
-        Self { most, at: null_mut(), len: 0, used: 0 }
+    pub const fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, at: null_mut(), len: 0, used: 0 }
     }
 
     /// Copies on a stream; `src` may be reused on return.
@@ -34,7 +34,7 @@ impl Staging {
     /// The driver's.
     pub unsafe fn copy_in(&mut self, src: &[u8], dst: u64, stream: sys::CUstream) -> Result<(), DriverError> {
         let mut at = dst;
-        for part in src.chunks(self.most) {
+        for part in src.chunks(self.max_bytes) {
             // SAFETY: the caller's promise; the part lies in pinned memory until the copy is done.
             unsafe {
                 let staged = self.stage(part, stream)?;

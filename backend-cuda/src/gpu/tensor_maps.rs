@@ -6,10 +6,10 @@ use cudarc::driver::{
     DriverError,
     sys::{
         self, CUtensorMapDataType_enum::CU_TENSOR_MAP_DATA_TYPE_FLOAT16 as HALVES,
-        CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE as ZEROS,
-        CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE as PLAIN,
-        CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B as PROMOTED,
-        CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B as EXCHANGED,
+        CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE as FILL_ZEROS,
+        CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE as NO_INTERLEAVE,
+        CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B as PROMOTE_L2_256B,
+        CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B as SWIZZLE_128B,
     },
 };
 
@@ -89,10 +89,10 @@ pub fn tiled(tensor: &Tiled) -> Result<TensorMap, DriverError> {
             tensor.strides.as_ptr(),
             tensor.tile.as_ptr(),
             [1; 3].as_ptr(),
-            PLAIN,
-            EXCHANGED,
-            PROMOTED,
-            ZEROS,
+            NO_INTERLEAVE,
+            SWIZZLE_128B,
+            PROMOTE_L2_256B,
+            FILL_ZEROS,
         )
     };
     result.result().map(|()| TensorMap(map.opaque))
@@ -123,10 +123,10 @@ pub fn im2col(pixels: &Im2col) -> Result<TensorMap, DriverError> {
             64,
             pixels.pixels,
             steps.as_ptr(),
-            PLAIN,
-            EXCHANGED,
-            PROMOTED,
-            ZEROS,
+            NO_INTERLEAVE,
+            SWIZZLE_128B,
+            PROMOTE_L2_256B,
+            FILL_ZEROS,
         )
     };
     result.result().map(|()| TensorMap(map.opaque))

@@ -1,13 +1,13 @@
 //! Times by the device's own clock: events of its stream.
 
-use super::{Gpu, open::failed};
+use super::{Gpu, open::driver_error};
 use crate::Error;
 use core::time::Duration;
 use cudarc::driver::{result::event, sys};
 
 /// Pieces of work between two waits. Each has two events, which cost the host about as much as a launch; so many suffice
 /// for a step of most networks, and the wait for them is nothing beside it.
-const TIMED_TOGETHER: usize = 1024;
+const MAX_TIMED_LAUNCHES: usize = 1024;
 
 /// Events that are destroyed with this.
 struct Events(Vec<sys::CUevent>);
@@ -17,7 +17,7 @@ impl Events {
     fn new(count: usize) -> Result<Self, Error> {
         let mut events = Self(Vec::with_capacity(count));
         for _ in 0..count {
-            let new = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("measure time"))?;
+            let new = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(driver_error("measure time"))?;
             events.0.push(new);
         }
         Ok(events)
@@ -45,16 +45,16 @@ impl Gpu {
         &self, times: &mut [Duration], mut work: impl FnMut(usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.enter()?;
-        let timing = failed("measure time");
-        let events = Events::new(2 * times.len().min(TIMED_TOGETHER))?;
-        for (part, times) in times.chunks_mut(TIMED_TOGETHER).enumerate() {
+        let timing = driver_error("measure time");
+        let events = Events::new(2 * times.len().min(MAX_TIMED_LAUNCHES))?;
+        for (part, times) in times.chunks_mut(MAX_TIMED_LAUNCHES).enumerate() {
             let pairs: Vec<[sys::CUevent; 2]> = events.0.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
             for (i, &[start, end]) in (0..times.len()).zip(&pairs) {
                 // SAFETY: the events live as long as this call, the stream as long as the device; nothing is recorded.
                 unsafe {
                     self.enter()?;
                     event::record(start, self.stream).map_err(&timing)?;
-                    work(part * TIMED_TOGETHER + i)?;
+                    work(part * MAX_TIMED_LAUNCHES + i)?;
                     self.enter()?;
                     event::record(end, self.stream).map_err(&timing)?;
                 }

@@ -3,7 +3,7 @@
 //! The first stream waits for a copy when something that uses its memory is enqueued there, and not before: so the update
 //! and the read-back of a step do not wait for the next step's batch.
 
-use super::{Gpu, failed, staging::Staging};
+use super::{Gpu, driver_error, staging::Staging};
 use crate::Error;
 use cudarc::driver::{
     DriverError,
@@ -19,7 +19,7 @@ use std::{
 };
 
 /// Bytes that are copied at once, at most: before a longer copy goes on, the host waits for what goes before.
-const MOST: usize = 64 << 20;
+const MAX_STAGED_BYTES: usize = 64 << 20;
 
 /// The second stream.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct UploadStream {
 #[derive(Debug, Default)]
 struct Uses {
     /// Where copies go that the first stream does not wait for yet.
-    on_the_way: BTreeSet<u64>,
+    in_flight: BTreeSet<u64>,
     /// What the recording in progress uses.
     recorded: Option<BTreeSet<u64>>,
 }
@@ -55,7 +55,7 @@ impl UploadStream {
             stream: stream::create(stream::StreamKind::NonBlocking)?,
             mark: event()?,
             arrived: event()?,
-            staging: Mutex::new(Staging::new(MOST)),
+            staging: Mutex::new(Staging::new(MAX_STAGED_BYTES)),
             uses: Mutex::default(),
             watches: AtomicBool::new(false),
         })
@@ -64,7 +64,7 @@ impl UploadStream {
     fn with_uses<T>(&self, change: impl FnOnce(&mut Uses) -> T) -> T {
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut uses);
-        self.watches.store(!uses.on_the_way.is_empty() || uses.recorded.is_some(), Relaxed);
+        self.watches.store(!uses.in_flight.is_empty() || uses.recorded.is_some(), Relaxed);
         result
     }
 
@@ -78,7 +78,7 @@ impl UploadStream {
     /// # Safety
     /// The stream lives, does not record, and its context is current.
     unsafe fn wait(&self, first: sys::CUstream, uses: &mut Uses) {
-        uses.on_the_way.clear();
+        uses.in_flight.clear();
         let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the caller's promise; the event, of the last copy, lives as long as this. What can go wrong here is a
         // context that is lost, which the next call says as well.
@@ -100,7 +100,7 @@ impl UploadStream {
         self.with_uses(|uses| {
             if let Some(recorded) = &mut uses.recorded {
                 recorded.insert(at);
-            } else if uses.on_the_way.contains(&at) {
+            } else if uses.in_flight.contains(&at) {
                 // SAFETY: the caller's promise, and nothing is recorded.
                 unsafe { self.wait(first, uses) };
             }
@@ -111,10 +111,10 @@ impl UploadStream {
     ///
     /// # Safety
     /// As above; nothing is recorded.
-    pub unsafe fn before_repeating(&self, first: sys::CUstream, used: &BTreeSet<u64>) {
+    pub unsafe fn before_replay(&self, first: sys::CUstream, used: &BTreeSet<u64>) {
         if self.watches() {
             self.with_uses(|uses| {
-                if !uses.on_the_way.is_disjoint(used) {
+                if !uses.in_flight.is_disjoint(used) {
                     // SAFETY: the caller's promise.
                     unsafe { self.wait(first, uses) };
                 }
@@ -126,10 +126,10 @@ impl UploadStream {
     ///
     /// # Safety
     /// As above; nothing is recorded.
-    pub unsafe fn before_anything(&self, first: sys::CUstream) {
+    pub unsafe fn before_foreign_work(&self, first: sys::CUstream) {
         if self.watches() {
             self.with_uses(|uses| {
-                if !uses.on_the_way.is_empty() {
+                if !uses.in_flight.is_empty() {
                     // SAFETY: the caller's promise.
                     unsafe { self.wait(first, uses) };
                 }
@@ -138,12 +138,12 @@ impl UploadStream {
     }
 
     /// From now on the memory that is used is that of a recording.
-    pub fn starts_recording(&self) {
+    pub fn begin_recording(&self) {
         self.with_uses(|uses| uses.recorded = Some(BTreeSet::new()));
     }
 
     /// All memory that the recording uses.
-    pub fn stops_recording(&self) -> BTreeSet<u64> {
+    pub fn end_recording(&self) -> BTreeSet<u64> {
         self.with_uses(|uses| uses.recorded.take().unwrap_or_default())
     }
 
@@ -154,7 +154,7 @@ impl UploadStream {
     pub unsafe fn before_freeing(&self, at: u64) {
         if self.watches() {
             self.with_uses(|uses| {
-                if uses.on_the_way.remove(&at) {
+                if uses.in_flight.remove(&at) {
                     // SAFETY: the stream lives as long as this. Nobody hears of an error here; the next call has it too.
                     unsafe { stream::synchronize(self.stream) }.ok();
                 }
@@ -195,7 +195,7 @@ impl UploadStream {
                 // Nobody waits for this copy: so it ends here.
                 stream::synchronize(self.stream).ok();
             } else {
-                self.with_uses(|uses| uses.on_the_way.insert(dst));
+                self.with_uses(|uses| uses.in_flight.insert(dst));
             }
             copied
         }
@@ -235,7 +235,7 @@ impl Gpu {
     pub(crate) fn mark(&self) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the stream lives, in the current context.
-        unsafe { self.upload.mark(self.stream) }.map_err(failed("mark a step"))
+        unsafe { self.upload.mark(self.stream) }.map_err(driver_error("mark a step"))
     }
 
     /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
@@ -249,6 +249,6 @@ impl Gpu {
     pub(crate) unsafe fn upload_async(&self, src: &[u8], dst: u64) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: the caller's promise; the stream lives, in the current context.
-        unsafe { self.upload.copy_in(src, dst) }.map_err(failed("copy to the device"))
+        unsafe { self.upload.copy_in(src, dst) }.map_err(driver_error("copy to the device"))
     }
 }

@@ -1,9 +1,9 @@
 //! Which kernel and cut are chosen for shapes of which it is known what is best, and what every cut must be.
 
-use super::{Choice, Cut, Demand, Means};
+use super::{KernelConfig, MainloopKind, SplitK, SplitKConstraints};
 use crate::{
-    gemm_problem::{Kind, Plan},
-    workspace::partials_room,
+    gemm_problem::{GemmKind, GemmProblem},
+    workspace::split_k_workspace_bytes,
 };
 use gradscale_core::ops::{Conv2d, Gemm, Pass};
 
@@ -12,23 +12,23 @@ const H100: u32 = 132;
 /// Its room for partial sums.
 const PARTIAL_SUM_BYTES: usize = 64 << 20;
 
-fn best(plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
-    best_in(PARTIAL_SUM_BYTES, plan, multiprocessors)
+fn best_config(problem: &GemmProblem, multiprocessors: u32) -> (&'static str, SplitK) {
+    best_config_in(PARTIAL_SUM_BYTES, problem, multiprocessors)
 }
 
-fn best_in(room: usize, plan: &Plan, multiprocessors: u32) -> (&'static str, Cut) {
-    let demand = Demand::of(plan, room);
-    let way = Choice::ways(plan, &demand, multiprocessors, true)[0];
-    (way.kernel.module.name, way.cut(&demand, multiprocessors))
+fn best_config_in(workspace_bytes: usize, problem: &GemmProblem, multiprocessors: u32) -> (&'static str, SplitK) {
+    let constraints = SplitKConstraints::of(problem, workspace_bytes);
+    let config = KernelConfig::candidates(problem, &constraints, multiprocessors, true)[0];
+    (config.kernel.module.name, config.split_k(&constraints, multiprocessors))
 }
 
-fn matrices([m, n, k]: [u32; 3]) -> Plan {
-    Plan::gemm(&Gemm::new(m, n, k).expect("a shape"))
+fn matrices([m, n, k]: [u32; 3]) -> GemmProblem {
+    GemmProblem::gemm(&Gemm::new(m, n, k).expect("a shape"))
 }
 
 /// 7 × 7, as of SegNet's layers.
-fn convolution(c: u32, o: u32, [h, w]: [u32; 2], pass: Pass) -> Plan {
-    Plan::conv(&Conv2d::padded([12, h, w, c], o, [7, 7], [3, 3]).expect("a shape"), pass)
+fn convolution(c: u32, o: u32, [h, w]: [u32; 2], pass: Pass) -> GemmProblem {
+    GemmProblem::conv(&Conv2d::padded([12, h, w, c], o, [7, 7], [3, 3]).expect("a shape"), pass)
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn tiles_by_even_rounds() {
         // Few results of long sums are cut: 4 tiles on 132 multiprocessors.
         ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 32),
         // Nothing to share.
-        ([8, 8, 8], H100, "tensor_gemm_64x64", 1),
+        ([8, 8, 8], H100, "mma_sync_gemm_64x64", 1),
     ] {
-        let (chosen, cut) = best(&matrices(shape), multiprocessors);
-        assert_eq!((chosen, cut.splits), (name, splits), "{shape:?} on {multiprocessors}");
+        let (chosen, split_k) = best_config(&matrices(shape), multiprocessors);
+        assert_eq!((chosen, split_k.splits), (name, splits), "{shape:?} on {multiprocessors}");
     }
 }
 
@@ -64,22 +64,22 @@ fn weights_of_few_outputs_have_them_as_columns() {
         // Pictures, padded.
         (8, 64, "wgmma_weight_t_128x64"),
     ] {
-        let plan = convolution(c, o, [180, 240], Pass::Weight);
-        let (chosen, cut) = best(&plan, H100);
+        let problem = convolution(c, o, [180, 240], Pass::Weight);
+        let (chosen, split_k) = best_config(&problem, H100);
         assert_eq!(chosen, name, "{c} to {o}");
         // No more splits than there are multiprocessors to work on them, where the kernel adds long sums itself.
-        assert!(cut.splits <= 4 * H100 && (c == 8 || cut.splits <= 21), "{c} to {o}: {cut:?}");
+        assert!(split_k.splits <= 4 * H100 && (c == 8 || split_k.splits <= 21), "{c} to {o}: {split_k:?}");
     }
-    let (forward, _) = best(&convolution(64, 64, [180, 240], Pass::Forward), H100);
+    let (forward, _) = best_config(&convolution(64, 64, [180, 240], Pass::Forward), H100);
     assert_eq!(forward, "wgmma_tma_forward_128x64");
 }
 
 /// Sizes that look random, the same in every run.
 fn sizes() -> impl Iterator<Item = [u32; 3]> {
     let mut state = 3u32;
-    let mut next = move |most: u32| {
+    let mut next = move |max_splits: u32| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        8 + (state >> 8) % (1 << (3 + (state >> 4) % most))
+        8 + (state >> 8) % (1 << (3 + (state >> 4) % max_splits))
     };
     (0..300).map(move |_| [next(12), next(12), next(16)])
 }
@@ -90,21 +90,27 @@ fn every_cut_is_whole_and_nearly_the_best() {
         let multiprocessors = [1, 2, 16, 108, H100][i % 5];
         let [m, n, k] = shape;
         let gemm = Gemm::new(m, n, k).expect("a shape");
-        let plan = Plan::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
-        let demand = Demand::of(&plan, PARTIAL_SUM_BYTES);
-        let (k, own) = (demand.mnk[2], i % 3 != 0);
-        let ways = Choice::ways(&plan, &demand, multiprocessors, own);
-        assert!(ways.last().is_some_and(|way| !way.is_own()), "{shape:?}: a way that needs no proof");
-        for way in ways {
-            let cut = way.cut(&demand, multiprocessors);
-            let Cut { splits, depth, clocks } = cut;
-            assert!(depth % 64 == 0 && splits * depth >= k && (splits - 1) * depth < k, "{shape:?}: {cut:?}");
-            let least = k.div_ceil(demand.longest);
-            assert!(splits <= demand.most.max(least), "{shape:?}: {cut:?} of {demand:?}");
-            assert!(depth <= demand.longest || way.stores_apart(), "{shape:?}: {cut:?}");
-            let all = (least.max(1)..=demand.most.max(least)).take(600);
-            let fewest = all.map(|splits| way.cut_in(splits, &demand, multiprocessors).clocks).min();
-            assert!(fewest.is_none_or(|fewest| 10 * clocks <= 11 * fewest), "{shape:?}: {cut:?}, {fewest:?}");
+        let problem = GemmProblem::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
+        let constraints = SplitKConstraints::of(&problem, PARTIAL_SUM_BYTES);
+        let (k, arch_specific) = (constraints.mnk[2], i % 3 != 0);
+        let candidates = KernelConfig::candidates(&problem, &constraints, multiprocessors, arch_specific);
+        assert!(
+            candidates.last().is_some_and(|config| !config.is_arch_specific()),
+            "{shape:?}: a way that needs no proof"
+        );
+        for config in candidates {
+            let split_k = config.split_k(&constraints, multiprocessors);
+            let SplitK { splits, split_len, cycles } = split_k;
+            assert!(
+                split_len % 64 == 0 && splits * split_len >= k && (splits - 1) * split_len < k,
+                "{shape:?}: {split_k:?}"
+            );
+            let min_splits = k.div_ceil(constraints.max_accumulation_k);
+            assert!(splits <= constraints.max_splits.max(min_splits), "{shape:?}: {split_k:?} of {constraints:?}");
+            assert!(split_len <= constraints.max_accumulation_k || config.has_store_warps(), "{shape:?}: {split_k:?}");
+            let all = (min_splits.max(1)..=constraints.max_splits.max(min_splits)).take(600);
+            let fewest = all.map(|splits| config.split_into(splits, &constraints, multiprocessors).cycles).min();
+            assert!(fewest.is_none_or(|fewest| 10 * cycles <= 11 * fewest), "{shape:?}: {split_k:?}, {fewest:?}");
         }
     }
 }
@@ -113,18 +119,25 @@ fn every_cut_is_whole_and_nearly_the_best() {
 #[test]
 fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
     for (level, size) in [("conv3", [90, 120]), ("conv4", [45, 60])] {
-        let plan = convolution(64, 64, size, Pass::Weight);
-        let (chosen, cut) = best(&plan, H100);
+        let problem = convolution(64, 64, size, Pass::Weight);
+        let (chosen, split_k) = best_config(&problem, H100);
         assert_eq!(chosen, "wgmma_tma_weight_t_128x64", "{level}");
-        assert!(cut.splits >= 5, "{level}: {cut:?}");
+        assert!(split_k.splits >= 5, "{level}: {split_k:?}");
         // Room for two splits, as 256 KiB or a sixteenth of the operands once were, and for none.
-        let results = 4 * 64 * 64 * 49;
-        for (room, most) in [(2 * results, 2), (results / 2, 1)] {
-            let demand = Demand::of(&plan, room);
-            for way in Choice::ways(&plan, &demand, H100, true) {
+        let result_count = 4 * 64 * 64 * 49;
+        for (workspace_bytes, max_splits) in [(2 * result_count, 2), (result_count / 2, 1)] {
+            let constraints = SplitKConstraints::of(&problem, workspace_bytes);
+            for config in KernelConfig::candidates(&problem, &constraints, H100, true) {
                 // What one accumulator must not add is cut in any case.
-                let least = if way.stores_apart() { 1 } else { demand.mnk[2].div_ceil(demand.longest) };
-                assert!(way.cut(&demand, H100).splits <= least.max(most), "{level}: {way:?} in {room}");
+                let min_splits = if config.has_store_warps() {
+                    1
+                } else {
+                    constraints.mnk[2].div_ceil(constraints.max_accumulation_k)
+                };
+                assert!(
+                    config.split_k(&constraints, H100).splits <= min_splits.max(max_splits),
+                    "{level}: {config:?} in {workspace_bytes}"
+                );
             }
         }
     }
@@ -132,18 +145,19 @@ fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
 
 #[test]
 fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
-    let [small, large] = [1u64 << 30, 80 << 30].map(partials_room);
+    let [small_tiles, large] = [1u64 << 30, 80 << 30].map(split_k_workspace_bytes);
     assert_eq!(
-        (small, large, partials_room(8 << 30), partials_room(0)),
+        (small_tiles, large, split_k_workspace_bytes(8 << 30), split_k_workspace_bytes(0)),
         (8 << 20, PARTIAL_SUM_BYTES, PARTIAL_SUM_BYTES, 0)
     );
     // 4 MB of results: as many splits as an H100 wants, or two where a device has 1 GiB.
-    let plan = Plan::conv(&Conv2d::new([256, 7, 7, 512], 2048, [1, 1]).expect("a shape"), Pass::Weight);
-    let most = |room| Demand::of(&plan, room).most;
-    assert_eq!((most(large), most(small)), (16, 2));
+    let problem = GemmProblem::conv(&Conv2d::new([256, 7, 7, 512], 2048, [1, 1]).expect("a shape"), Pass::Weight);
+    let max_splits = |workspace_bytes| SplitKConstraints::of(&problem, workspace_bytes).max_splits;
+    assert_eq!((max_splits(large), max_splits(small_tiles)), (16, 2));
     // One accumulator adds 4096 of 12 544 pixels at most: four splits are made whatever the room.
-    let [(_, many), (_, few)] = [large, small].map(|room| best_in(room, &plan, 8 * H100));
-    assert!(few.splits <= 4 && few.splits < many.splits, "{few:?} {many:?}");
+    let [(_, many_splits), (_, few_splits)] =
+        [large, small_tiles].map(|workspace_bytes| best_config_in(workspace_bytes, &problem, 8 * H100));
+    assert!(few_splits.splits <= 4 && few_splits.splits < many_splits.splits, "{few_splits:?} {many_splits:?}");
 }
 
 /// What the model says of the instructions of copies is what sass.py has counted in machine code.
@@ -151,14 +165,14 @@ fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
 fn copies_cost_what_was_counted() {
     let mut seen = 0;
     for pass in Pass::ALL {
-        for way in Choice::warpgroups(Kind::Convolution(pass)) {
-            if way.means != Means::Warpgroups {
+        for config in KernelConfig::wgmma_candidates(GemmKind::Conv(pass)) {
+            if config.mainloop != MainloopKind::WgmmaCpAsync {
                 continue;
             }
-            let name = format!("copies of {},90,", way.kernel.module.name);
+            let name = format!("copies of {},90,", config.kernel.module.name);
             let line = include_str!("../../sass.csv").lines().find_map(|line| line.strip_prefix(&name));
             let counted: f64 = line.and_then(|line| line.split(',').next()?.parse().ok()).expect("a count");
-            let ([m, n], [a, b]) = (way.tile.map(f64::from), way.copies.map(f64::from));
+            let ([m, n], [a, b]) = (config.tile.map(f64::from), config.copy_instructions.map(f64::from));
             let modelled = (m * a + n * b) / (m + n);
             assert!((modelled / counted - 1.0).abs() < 0.08, "{name} {counted}, in the model {modelled}");
             seen += 1;

@@ -1,7 +1,7 @@
 // Sums of a few f64 over the threads of a block, in a fixed order. All threads take part, and all get them.
 
 template <int N>
-DEVICE void over_warp(double (&x)[N], u32 lanes) {
+DEVICE void warp_reduce(double (&x)[N], u32 lanes) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         for (u32 mask = lanes / 2; mask != 0; mask /= 2) x[i] += shuffle_xor(x[i], mask);
@@ -9,9 +9,9 @@ DEVICE void over_warp(double (&x)[N], u32 lanes) {
 }
 
 template <int N>
-DEVICE void over_block(double (&x)[N]) {
+DEVICE void block_reduce(double (&x)[N]) {
     SHARED double warps[THREADS / 32][N];
-    over_warp(x, 32);
+    warp_reduce(x, 32);
     barrier();
     if (thread_index() % 32 == 0) {
 #pragma unroll
@@ -27,10 +27,10 @@ DEVICE void over_block(double (&x)[N]) {
 
 // Over so many neighbouring threads: a power of two up to 32, or all of the block.
 template <int N>
-DEVICE void over_lanes(double (&x)[N], u32 lanes) {
+DEVICE void lane_group_reduce(double (&x)[N], u32 lanes) {
     if (lanes > 32) {
-        over_block(x);
+        block_reduce(x);
     } else {
-        over_warp(x, lanes);
+        warp_reduce(x, lanes);
     }
 }

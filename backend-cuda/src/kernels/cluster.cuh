@@ -18,7 +18,7 @@ DEVICE void cluster_barrier() {
 }
 // Arrives at the barrier that stands at the same place in another block. What this thread wrote need not be seen there,
 // only what it read be done: a release over the cluster would be a fence of all memory each time.
-DEVICE void mbarrier_arrive_in(u32 at, u32 block) {
+DEVICE void mbarrier_arrive_remote(u32 at, u32 block) {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(at),

@@ -10,9 +10,9 @@ struct CtcParams {
     // Or null.
     float* gradient;
     // Of each frame the logarithm of its sum of exponentials; then of each sequence that of the sum over all alignments.
-    float* numbers;
+    float* log_sums;
     // Sums over beginnings of alignments, then over ends: [2, batch, frames, states].
-    float* table;
+    float* path_sums;
     u32 type;
     u32 batch, frames, classes;
     // Room for letters of a target, and for states of an alignment.
@@ -23,15 +23,15 @@ struct CtcParams {
 };
 
 // The logarithm of what never happens, and what is below this was never.
-#define NEVER (-1e30f)
-#define HARDLY (-1e29f)
+#define LOG_ZERO (-1e30f)
+#define LOG_ZERO_THRESHOLD (-1e29f)
 
-DEVICE bool is_nan(float x) { return (bits_of(x) & 0x7FFFFFFFu) > 0x7F800000u; }
+DEVICE bool is_nan(float x) { return (float_as_bits(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 // NaN stays.
-DEVICE float not_below(float log) { return log < NEVER ? NEVER : log; }
+DEVICE float clamp_log(float log) { return log < LOG_ZERO ? LOG_ZERO : log; }
 
 // The largest of all threads' numbers, NaN aside. All take part.
-DEVICE float most_of_block(float v) {
+DEVICE float block_max(float v) {
     SHARED float warps[THREADS / 32];
     for (u32 mask = 16; mask != 0; mask /= 2) {
         const float other = shuffle_xor(v, mask);
@@ -47,132 +47,132 @@ DEVICE float most_of_block(float v) {
 KERNEL(ctc_rows, CtcParams) {
     const u32 row = block_x();
     const u64 first = (u64)row * p.classes;
-    float most = of_bits(0xFF800000u);
+    float max_log = bits_as_float(0xFF800000u);
     for (u32 c = thread_index(); c < p.classes; c += THREADS) {
         const float v = load(p.logits, p.type, first + c);
-        most = v > most ? v : most;
+        max_log = v > max_log ? v : max_log;
     }
-    most = most_of_block(most);
+    max_log = block_max(max_log);
     double sum[1] = {0};
-    for (u32 c = thread_index(); c < p.classes; c += THREADS) sum[0] += expf(load(p.logits, p.type, first + c) - most);
-    over_block(sum);
-    if (thread_index() == 0) p.numbers[row] = most + logf((float)sum[0]);
+    for (u32 c = thread_index(); c < p.classes; c += THREADS) sum[0] += expf(load(p.logits, p.type, first + c) - max_log);
+    block_reduce(sum);
+    if (thread_index() == 0) p.log_sums[row] = max_log + logf((float)sum[0]);
 }
 
 // A sequence's letters, read from the front or from the back.
 struct Alignment {
     const u32* target;
     u32 states, blank;
-    bool back;
+    bool is_reversed;
     // The class of a state: a blank, a letter, a blank, …
     DEVICE_MEMBER u32 class_of(u32 state) const {
-        const u32 at = back ? states - 1 - state : state;
+        const u32 at = is_reversed ? states - 1 - state : state;
         return at % 2 == 0 ? blank : target[at / 2];
     }
 };
 
 // The logarithm of the sum of what comes from a state, from the one before, and from the one before that where a letter
 // may follow another without a blank.
-DEVICE float sum_before(const float* row, u32 state, bool jumps) {
-    const float same = row[state], near = state > 0 ? row[state - 1] : NEVER, far = jumps ? row[state - 2] : NEVER;
-    float most = near > same ? near : same;
-    most = far > most ? far : most;
-    return most + logf(expf(same - most) + expf(near - most) + expf(far - most));
+DEVICE float log_sum_predecessors(const float* row, u32 state, bool may_skip_blank) {
+    const float stay = row[state], previous = state > 0 ? row[state - 1] : LOG_ZERO, before_blank = may_skip_blank ? row[state - 2] : LOG_ZERO;
+    float max_log = previous > stay ? previous : stay;
+    max_log = before_blank > max_log ? before_blank : max_log;
+    return max_log + logf(expf(stay - max_log) + expf(previous - max_log) + expf(before_blank - max_log));
 }
 
 // The ends are the beginnings of the sequence read backwards. A frame is divided by the largest sum of the frame before.
 KERNEL(ctc_sums, CtcParams) {
     const u32 sequence = block_x() / 2;
-    const bool back = block_x() % 2 == 1;
+    const bool is_reversed = block_x() % 2 == 1;
     const u32 letters = p.target_lengths[sequence], input = p.input_lengths[sequence];
     const u32* target = p.targets + (u64)sequence * p.letters;
-    double wrong[1] = {input > p.frames || letters > p.letters ? 1.0 : 0.0};
-    if (wrong[0] == 0) {
+    double invalid[1] = {input > p.frames || letters > p.letters ? 1.0 : 0.0};
+    if (invalid[0] == 0) {
         for (u32 i = thread_index(); i < letters; i += THREADS) {
-            if (target[i] == p.blank || target[i] >= p.classes) wrong[0] = 1;
+            if (target[i] == p.blank || target[i] >= p.classes) invalid[0] = 1;
         }
     }
-    over_block(wrong);
-    const bool valid = wrong[0] == 0;
+    block_reduce(invalid);
+    const bool valid = invalid[0] == 0;
     const u32 frames = valid ? input : 0, states = valid ? 2 * letters + 1 : 1;
-    const Alignment alignment = {target, states, p.blank, back};
-    float* table = p.table + ((back ? (u64)p.batch : 0) + sequence) * p.frames * p.states;
-    float divided = 0.0f, by = 0.0f;
+    const Alignment alignment = {target, states, p.blank, is_reversed};
+    float* path_sums = p.path_sums + ((is_reversed ? (u64)p.batch : 0) + sequence) * p.frames * p.states;
+    float log_scale = 0.0f, frame_log_scale = 0.0f;
     for (u32 frame = 0; frame < frames; frame++) {
-        float* row = table + (u64)frame * p.states;
-        const u64 time = (u64)sequence * p.frames + (back ? frames - 1 - frame : frame);
-        float most = NEVER;
+        float* row = path_sums + (u64)frame * p.states;
+        const u64 time = (u64)sequence * p.frames + (is_reversed ? frames - 1 - frame : frame);
+        float max_log = LOG_ZERO;
         for (u32 state = thread_index(); state < states; state += THREADS) {
             const u32 c = alignment.class_of(state);
-            float sum = not_below(load(p.logits, p.type, time * p.classes + c) - p.numbers[time]) - by;
+            float sum = clamp_log(load(p.logits, p.type, time * p.classes + c) - p.log_sums[time]) - frame_log_scale;
             if (frame > 0) {
-                const bool jumps = state > 1 && c != p.blank && c != alignment.class_of(state - 2);
-                sum += sum_before(row - p.states, state, jumps);
+                const bool may_skip_blank = state > 1 && c != p.blank && c != alignment.class_of(state - 2);
+                sum += log_sum_predecessors(row - p.states, state, may_skip_blank);
             } else if (state > 1) {
                 // An alignment begins with the first blank or the first letter.
-                sum = NEVER;
+                sum = LOG_ZERO;
             }
-            sum = not_below(sum);
+            sum = clamp_log(sum);
             row[state] = sum;
-            most = sum > most ? sum : most;
+            max_log = sum > max_log ? sum : max_log;
         }
         // With a barrier: the row is there for the next one.
-        most = most_of_block(most);
-        divided += by;
-        by = most > HARDLY ? most : 0.0f;
+        max_log = block_max(max_log);
+        log_scale += frame_log_scale;
+        frame_log_scale = max_log > LOG_ZERO_THRESHOLD ? max_log : 0.0f;
     }
-    if (thread_index() != 0 || back) return;
+    if (thread_index() != 0 || is_reversed) return;
     // It ends with the last blank or the last letter.
-    float all = letters == 0 ? 0.0f : NEVER;
+    float log_total = letters == 0 ? 0.0f : LOG_ZERO;
     if (frames > 0) {
-        const float* row = table + (u64)(frames - 1) * p.states;
-        const float one = row[states - 1], other = states > 1 ? row[states - 2] : NEVER;
-        const float most = one > other ? one : other;
-        all = divided + most + logf(expf(one - most) + expf(other - most));
+        const float* row = path_sums + (u64)(frames - 1) * p.states;
+        const float last_blank = row[states - 1], last_letter = states > 1 ? row[states - 2] : LOG_ZERO;
+        const float max_log = last_blank > last_letter ? last_blank : last_letter;
+        log_total = log_scale + max_log + logf(expf(last_blank - max_log) + expf(last_letter - max_log));
     }
-    if (!valid) all = of_bits(0x7FC00000u);
-    p.numbers[(u64)p.batch * p.frames + sequence] = all;
-    const float impossible = p.zero_infinity != 0 ? 0.0f : of_bits(0x7F800000u);
-    p.losses[sequence] = is_nan(all) ? all : all < HARDLY ? impossible : -all;
+    if (!valid) log_total = bits_as_float(0x7FC00000u);
+    p.log_sums[(u64)p.batch * p.frames + sequence] = log_total;
+    const float impossible = p.zero_infinity != 0 ? 0.0f : bits_as_float(0x7F800000u);
+    p.losses[sequence] = is_nan(log_total) ? log_total : log_total < LOG_ZERO_THRESHOLD ? impossible : -log_total;
 }
 
 // Probabilities less the share of alignments that name a class at a frame.
 KERNEL(ctc_gradient, CtcParams) {
     const u32 row = block_x(), sequence = row / p.frames, frame = row % p.frames;
-    const float all = p.numbers[(u64)p.batch * p.frames + sequence];
+    const float log_total = p.log_sums[(u64)p.batch * p.frames + sequence];
     const u32 frames = p.input_lengths[sequence];
-    const bool counts = !is_nan(all) && all >= HARDLY && frame < frames;
-    const Alignment alignment = {p.targets + (u64)sequence * p.letters, counts ? 2 * p.target_lengths[sequence] + 1 : 0,
+    const bool is_counted = !is_nan(log_total) && log_total >= LOG_ZERO_THRESHOLD && frame < frames;
+    const Alignment alignment = {p.targets + (u64)sequence * p.letters, is_counted ? 2 * p.target_lengths[sequence] + 1 : 0,
                                  p.blank, false};
     const u32 states = alignment.states;
     const u64 first = (u64)row * p.classes;
-    float* shares = p.table + (u64)row * p.states;
-    const float* back = p.table + (((u64)p.batch + sequence) * p.frames + (counts ? frames - 1 - frame : 0)) * p.states;
-    float most = NEVER;
+    float* posteriors = p.path_sums + (u64)row * p.states;
+    const float* reversed_sums = p.path_sums + (((u64)p.batch + sequence) * p.frames + (is_counted ? frames - 1 - frame : 0)) * p.states;
+    float max_log = LOG_ZERO;
     for (u32 state = thread_index(); state < states; state += THREADS) {
-        const float logit = load(p.logits, p.type, first + alignment.class_of(state)) - p.numbers[row];
+        const float logit = load(p.logits, p.type, first + alignment.class_of(state)) - p.log_sums[row];
         // Both have the frame's own probability.
-        shares[state] += back[states - 1 - state] - not_below(logit);
-        most = shares[state] > most ? shares[state] : most;
+        posteriors[state] += reversed_sums[states - 1 - state] - clamp_log(logit);
+        max_log = posteriors[state] > max_log ? posteriors[state] : max_log;
     }
-    most = most_of_block(most);
+    max_log = block_max(max_log);
     double sum[1] = {0};
     for (u32 state = thread_index(); state < states; state += THREADS) {
-        shares[state] = expf(shares[state] - most);
-        sum[0] += shares[state];
+        posteriors[state] = expf(posteriors[state] - max_log);
+        sum[0] += posteriors[state];
     }
     // With barriers: all shares are there.
-    over_block(sum);
+    block_reduce(sum);
     for (u32 c = thread_index(); c < p.classes; c += THREADS) {
-        float gradient = is_nan(all) ? all : 0.0f;
-        if (all < HARDLY && p.zero_infinity == 0 && frame < frames) gradient = of_bits(0x7FC00000u);
-        if (counts) {
-            float of_class = 0.0f;
+        float gradient = is_nan(log_total) ? log_total : 0.0f;
+        if (log_total < LOG_ZERO_THRESHOLD && p.zero_infinity == 0 && frame < frames) gradient = bits_as_float(0x7FC00000u);
+        if (is_counted) {
+            float class_posterior = 0.0f;
             for (u32 state = c == p.blank ? 0 : 1; state < states; state += 2) {
-                if (alignment.class_of(state) == c) of_class += shares[state];
+                if (alignment.class_of(state) == c) class_posterior += posteriors[state];
             }
-            const float probability = expf(not_below(load(p.logits, p.type, first + c) - p.numbers[row]));
-            gradient = probability - of_class / (float)sum[0];
+            const float probability = expf(clamp_log(load(p.logits, p.type, first + c) - p.log_sums[row]));
+            gradient = probability - class_posterior / (float)sum[0];
         }
         p.gradient[first + c] = gradient;
     }

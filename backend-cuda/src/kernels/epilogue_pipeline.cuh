@@ -6,48 +6,48 @@
 // arrives for itself: one that arrived for all, after a barrier of the warp, would do, but compute-sanitizer's racecheck
 // does not follow that.
 
-struct HandOver {
-    // Of each warp that multiplies: EPILOGUE_FLOATS(TILE_N), and two barriers.
+struct EpiloguePipeline {
+    // Of each warp that multiplies: EPILOGUE_TILE_FLOATS(TILE_N), and two barriers.
     float* tiles;
-    u32 left, taken;
+    u32 full, empty;
 };
 
-DEVICE void init(const HandOver& h) {
-    for (u32 warp = 0; warp < MULTIPLIERS / 32; warp++) {
-        mbarrier_init(h.left + 8 * warp, 32);
-        mbarrier_init(h.taken + 8 * warp, 32);
+DEVICE void init_pipeline(const EpiloguePipeline& h) {
+    for (u32 warp = 0; warp < CONSUMER_THREADS / 32; warp++) {
+        mbarrier_init(h.full + 8 * warp, 32);
+        mbarrier_init(h.empty + 8 * warp, 32);
     }
 }
 
 // Called by all lanes of a warp that multiplies, as the two that follow: until the sums of the tile before have been read.
-DEVICE void wait_taken(const HandOver& h, u32 warp, u32 turn) {
+DEVICE void producer_acquire(const EpiloguePipeline& h, u32 warp, u32 phase) {
     // Before the first tile the phase counts as complete.
-    mbarrier_wait(h.taken + 8 * warp, turn ^ 1);
+    mbarrier_wait(h.empty + 8 * warp, phase ^ 1);
 }
 
 // Leaves sums, or adds them to those that lie there.
-DEVICE void leave(const HandOver& h, u32 warp, const float (&sums)[TILE_N / 8][4], bool add) {
-    float* const tile = h.tiles + warp * EPILOGUE_FLOATS(TILE_N);
-    if (add) {
+DEVICE void producer_write(const EpiloguePipeline& h, u32 warp, const float (&sums)[TILE_N / 8][4], bool accumulates) {
+    float* const tile = h.tiles + warp * EPILOGUE_TILE_FLOATS(TILE_N);
+    if (accumulates) {
 #pragma unroll
-        for (u32 j = 0; j < TILE_N / 8; j++) add_kept<TILE_N>(tile, j * 8, sums[j]);
+        for (u32 j = 0; j < TILE_N / 8; j++) smem_accumulate<TILE_N>(tile, j * 8, sums[j]);
     } else {
 #pragma unroll
-        for (u32 j = 0; j < TILE_N / 8; j++) keep<TILE_N>(tile, j * 8, sums[j]);
+        for (u32 j = 0; j < TILE_N / 8; j++) smem_write<TILE_N>(tile, j * 8, sums[j]);
     }
 }
 
-DEVICE void say_left(const HandOver& h, u32 warp) {
-    mbarrier_arrive(h.left + 8 * warp);
+DEVICE void producer_commit(const EpiloguePipeline& h, u32 warp) {
+    mbarrier_arrive(h.full + 8 * warp);
 }
 
 // Called by all lanes of a warp that stores: a tile's rows of the warps that are its partners.
-DEVICE void store_left(const HandOver& h, const Product& p, const Block& block, u32 turn, const Epilogue& e, Seen& seen) {
+DEVICE void consumer_store(const EpiloguePipeline& h, const GemmParams& p, const TileCoord& block, u32 phase, const Epilogue& e, StatsAccumulator& stats) {
 #pragma unroll 1
-    for (u32 warp = thread_index() / 32; warp < MULTIPLIERS / 32; warp += STORERS / 32) {
-        const float* const tile = h.tiles + warp * EPILOGUE_FLOATS(TILE_N);
-        mbarrier_wait(h.left + 8 * warp, turn);
-        store_kept<TILE_N>(p, block, block.m + warp * 16, block.n, tile, e, seen);
-        mbarrier_arrive(h.taken + 8 * warp);
+    for (u32 warp = thread_index() / 32; warp < CONSUMER_THREADS / 32; warp += EPILOGUE_THREADS / 32) {
+        const float* const tile = h.tiles + warp * EPILOGUE_TILE_FLOATS(TILE_N);
+        mbarrier_wait(h.full + 8 * warp, phase);
+        smem_store<TILE_N>(p, block, block.m + warp * 16, block.n, tile, e, stats);
+        mbarrier_arrive(h.empty + 8 * warp);
     }
 }

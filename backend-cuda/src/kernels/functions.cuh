@@ -8,7 +8,7 @@ struct Function {
     u32 unused;
 };
 
-DEVICE u32 mix(u32 x) {
+DEVICE u32 mix_bits(u32 x) {
     x ^= x >> 16;
     x *= 0x7FEB352Du;
     x ^= x >> 15;
@@ -17,8 +17,8 @@ DEVICE u32 mix(u32 x) {
 }
 
 DEVICE bool dropout_keeps(const Function& f, const u32* control, u32 i) {
-    u32 x = mix(mix(control[CONTROL_SEED] ^ 0x9E3779B9u) ^ control[CONTROL_SEED + 1]);
-    return mix(mix(x ^ f.stream) ^ i) >> 8 < f.threshold;
+    u32 x = mix_bits(mix_bits(control[CONTROL_SEED] ^ 0x9E3779B9u) ^ control[CONTROL_SEED + 1]);
+    return mix_bits(mix_bits(x ^ f.stream) ^ i) >> 8 < f.threshold;
 }
 
 // By the exponential that does not overflow.
@@ -55,28 +55,28 @@ DEVICE float evaluate(const Function& f, float x, const u32* control, u32 i) {
 }
 
 // The derivative times dy. Masks select, they never multiply.
-DEVICE float derive(const Function& f, float kept, float dy, const u32* control, u32 i) {
+DEVICE float derive(const Function& f, float saved, float dy, const u32* control, u32 i) {
     switch (f.code) {
         case UNARY_NEG: return -dy;
-        case UNARY_ABS: return kept > 0.0f ? dy : kept < 0.0f ? -dy : 0.0f;
-        case UNARY_RELU: return kept > 0.0f ? dy : 0.0f;
-        case UNARY_LEAKY_RELU: return kept > 0.0f ? dy : f.a * dy;
-        case UNARY_TANH: return dy * (1.0f - kept * kept);
-        case UNARY_SIGMOID: return dy * (kept * (1.0f - kept));
-        case UNARY_GELU: return dy * (normal_cdf(kept) + kept * (0.398942280401433f * expf(-0.5f * kept * kept)));
+        case UNARY_ABS: return saved > 0.0f ? dy : saved < 0.0f ? -dy : 0.0f;
+        case UNARY_RELU: return saved > 0.0f ? dy : 0.0f;
+        case UNARY_LEAKY_RELU: return saved > 0.0f ? dy : f.a * dy;
+        case UNARY_TANH: return dy * (1.0f - saved * saved);
+        case UNARY_SIGMOID: return dy * (saved * (1.0f - saved));
+        case UNARY_GELU: return dy * (normal_cdf(saved) + saved * (0.398942280401433f * expf(-0.5f * saved * saved)));
         case UNARY_SILU: {
-            float s = sigmoid(kept);
-            return dy * (s * (1.0f + kept * (1.0f - s)));
+            float s = sigmoid(saved);
+            return dy * (s * (1.0f + saved * (1.0f - s)));
         }
-        case UNARY_ERF: return dy * (1.12837916709551f * expf(-kept * kept));
-        case UNARY_EXP: return dy * kept;
-        case UNARY_LN: return dy / kept;
-        case UNARY_SQRT: return dy * (0.5f / kept);
-        case UNARY_RECIP: return -dy * kept * kept;
-        case UNARY_POW: return dy * (f.a * powf(kept, f.a - 1.0f));
+        case UNARY_ERF: return dy * (1.12837916709551f * expf(-saved * saved));
+        case UNARY_EXP: return dy * saved;
+        case UNARY_LN: return dy / saved;
+        case UNARY_SQRT: return dy * (0.5f / saved);
+        case UNARY_RECIP: return -dy * saved * saved;
+        case UNARY_POW: return dy * (f.a * powf(saved, f.a - 1.0f));
         case UNARY_AFFINE: return dy * f.a;
         case UNARY_SIGN: return 0.0f;
-        case UNARY_HARDSWISH: return kept < -3.0f ? 0.0f : kept > 3.0f ? dy : dy * (kept * 0.333333333f + 0.5f);
+        case UNARY_HARDSWISH: return saved < -3.0f ? 0.0f : saved > 3.0f ? dy : dy * (saved * 0.333333333f + 0.5f);
         case UNARY_DROPOUT: return evaluate(f, dy, control, i);
         default: return dy;
     }

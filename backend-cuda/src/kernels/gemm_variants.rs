@@ -2,15 +2,15 @@
 
 use super::{File, Kernel, Module, STORE};
 
-const PRODUCT: File = file!("implicit_gemm.cuh");
-const ROLES: File = file!("operand_swap.cuh");
+const IMPLICIT_GEMM: File = file!("implicit_gemm.cuh");
+const OPERAND_SWAP: File = file!("operand_swap.cuh");
 const WARPGROUP: File = file!("warpgroup.cuh");
-const STAGES: File = file!("wgmma.cuh");
+const WGMMA_STAGES: File = file!("wgmma.cuh");
 
 /// What a product's operands are to its kernel, and whether they are contiguous along k.
 macro_rules! layout {
     ($kernels:ident, $name:literal, $mode:literal, $a:literal, $b:literal) => {
-        $kernels!($name, [("MODE", $mode), ("A_ALONG_K", $a), ("B_ALONG_K", $b)])
+        $kernels!($name, [("MODE", $mode), ("A_K_CONTIGUOUS", $a), ("B_K_CONTIGUOUS", $b)])
     };
 }
 macro_rules! matrices {
@@ -33,49 +33,49 @@ macro_rules! convolutions {
     };
 }
 
-macro_rules! transposed {
+macro_rules! swapped {
     ($kernel:ident) => {
-        $kernel!("weight_t", [("MODE", 3), ("A_ALONG_K", 0), ("B_ALONG_K", 0), ("TRANSPOSED", 1)])
+        $kernel!("weight_t", [("MODE", 3), ("A_K_CONTIGUOUS", 0), ("B_K_CONTIGUOUS", 0), ("SWAP_AB", 1)])
     };
 }
 
 /// A tile: name, rows, columns, warps along each, whether operands come in aligned eights.
-macro_rules! tensor {
+macro_rules! mma_sync {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $warps:expr, $wide:literal) => {
         Kernel {
             module: &Module {
                 defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WARPS_M", $warps.0), ("WARPS_N", $warps.1),
-                    ("WIDE", $wide)],
+                    ("VECTORIZED", $wide)],
                 threads: 32 * $warps.0 * $warps.1,
                 // 128 registers.
                 blocks: 16 / ($warps.0 * $warps.1),
                 // Three stages of both operands, each in the larger of its layouts.
                 shared: 3 * 80 * ($m + $n),
-                ..Module::new(concat!("tensor_", $name, "_", $tile), &[STORE, PRODUCT, file!("mma_sync.cu")])
+                ..Module::new(concat!("mma_sync_", $name, "_", $tile), &[STORE, IMPLICIT_GEMM, file!("mma_sync.cu")])
             },
-            entry: "tensor",
+            entry: "mma_sync_gemm",
         }
     };
 }
 macro_rules! tiles {
     ($name:literal, $layout:tt) => {
         [
-            tensor!($name, $layout, "128x128", 128, 128, (2, 4), 1),
-            tensor!($name, $layout, "128x64", 128, 64, (2, 2), 1),
-            tensor!($name, $layout, "64x128", 64, 128, (1, 4), 1),
-            tensor!($name, $layout, "64x64", 64, 64, (2, 2), 1),
-            tensor!($name, $layout, "64x64_any", 64, 64, (2, 2), 0),
+            mma_sync!($name, $layout, "128x128", 128, 128, (2, 4), 1),
+            mma_sync!($name, $layout, "128x64", 128, 64, (2, 2), 1),
+            mma_sync!($name, $layout, "64x128", 64, 128, (1, 4), 1),
+            mma_sync!($name, $layout, "64x64", 64, 64, (2, 2), 1),
+            mma_sync!($name, $layout, "64x64_any", 64, 64, (2, 2), 0),
         ]
     };
 }
-macro_rules! plain {
+macro_rules! simt {
     ($name:literal, [$mode:expr, $a:expr, $b:expr]) => {
         Kernel {
             module: &Module {
                 defines: &[$mode],
-                ..Module::new(concat!("plain_", $name), &[STORE, PRODUCT, file!("simt.cu")])
+                ..Module::new(concat!("simt_", $name), &[STORE, IMPLICIT_GEMM, file!("simt.cu")])
             },
-            entry: "plain",
+            entry: "simt_gemm",
         }
     };
 }
@@ -90,7 +90,7 @@ macro_rules! wgmma {
                 // Three stages of both operands, 64 of k.
                 shared: 3 * 128 * ($m + $n),
                 arch: [90, 90],
-                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, WARPGROUP, PRODUCT, ROLES, STAGES, file!("wgmma.cu")])
+                ..Module::new(concat!("wgmma_", $name, "_", $tile), &[STORE, WARPGROUP, IMPLICIT_GEMM, OPERAND_SWAP, WGMMA_STAGES, file!("wgmma.cu")])
             },
             entry: "wgmma",
         }
@@ -115,8 +115,8 @@ macro_rules! wgmma_tma {
         $threads:literal, $storers:literal, $columns:literal) => {
         Kernel {
             module: &Module {
-                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("MULTIPLIERS", 2 * $m),
-                    ("STORERS", $storers), ("LONGEST", LONGEST), ("CLUSTER", $cluster)],
+                defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("STAGES", $stages), ("CONSUMER_THREADS", 2 * $m),
+                    ("EPILOGUE_THREADS", $storers), ("MAX_ACCUMULATION_K", MAX_ACCUMULATION_K), ("CLUSTER", $cluster)],
                 threads: $threads,
                 blocks: 1,
                 // Stages of both operands, 64 of k; results of each warp on their way out, in the larger of their
@@ -129,9 +129,9 @@ macro_rules! wgmma_tma {
                         STORE,
                         WARPGROUP,
                         file!("cluster.cuh"),
-                        PRODUCT,
-                        ROLES,
-                        STAGES,
+                        IMPLICIT_GEMM,
+                        OPERAND_SWAP,
+                        WGMMA_STAGES,
                         file!("tma.cuh"),
                         file!("epilogue_pipeline.cuh"),
                         file!("wgmma_tma.cu"),
@@ -164,37 +164,39 @@ macro_rules! wgmma_tma_convolutions {
 }
 
 /// Longest sum in one accumulator of tensor cores, which cut what does not fit, so that long sums of one sign drift.
-pub const LONGEST: u32 = 4096;
-/// Rows and columns of the tiles of [`MATRICES`] and [`CONVOLUTIONS`]; the last takes operands of any alignment.
-pub const TILES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
-/// Warps along each side of [`TILES`].
-pub const WARPS: [[u32; 2]; 5] = [[2, 4], [2, 2], [1, 4], [2, 2], [2, 2]];
+pub const MAX_ACCUMULATION_K: u32 = 4096;
+/// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; the last takes operands of any alignment.
+pub const TILE_SHAPES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
+/// Warps along each side of [`TILE_SHAPES`].
+pub const TILE_WARPS: [[u32; 2]; 5] = [[2, 4], [2, 2], [1, 4], [2, 2], [2, 2]];
 /// Products of halves: what is transposed (no, a, b, both) by tile.
-pub static MATRICES: [[Kernel; 5]; 4] = matrices!(tiles);
+pub static MMA_SYNC_GEMM: [[Kernel; 5]; 4] = matrices!(tiles);
 /// Convolutions of halves: forward, data, weight by tile.
-pub static CONVOLUTIONS: [[Kernel; 5]; 3] = convolutions!(tiles);
+pub static MMA_SYNC_CONV: [[Kernel; 5]; 3] = convolutions!(tiles);
 /// Convolutions of halves by warpgroups (sm_90a alone), in the first two tiles.
-pub static WGMMA: [[Kernel; 2]; 3] = convolutions!(wgmmas);
-/// Products of matrices of halves by warpgroups and TMA (sm_90a alone), in the tiles of [`WGMMA_TMA_TILES`].
-pub static WGMMA_TMA: [[Kernel; 2]; 4] = matrices!(wgmma_tmas);
-/// Convolutions of halves in the same way, in the first two tiles of [`TILES`].
-pub static WGMMA_TMA_CONVOLUTIONS: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutions);
-/// The gradient of weights with rows and columns exchanged, for few outputs, in the second tile of [`TILES`].
-pub static WGMMA_WEIGHT_T: [Kernel; 1] = [transposed!(wgmma_128x64)];
+pub static WGMMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmmas);
+/// Products of matrices of halves by warpgroups and TMA (sm_90a alone), in the tiles of [`WGMMA_TMA_TILE_SHAPES`].
+pub static WGMMA_TMA_GEMM: [[Kernel; 2]; 4] = matrices!(wgmma_tmas);
+/// Convolutions of halves in the same way, in the first two tiles of [`TILE_SHAPES`].
+pub static WGMMA_TMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutions);
+/// The gradient of weights with rows and columns exchanged, for few outputs, in the second tile of [`TILE_SHAPES`].
+pub static WGMMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_128x64)];
 /// The same with operands by TMA.
-pub static WGMMA_TMA_WEIGHT_T: [Kernel; 1] = [transposed!(wgmma_tma_128x64)];
-/// Rows and columns of the tiles of [`WGMMA_TMA`].
-pub const WGMMA_TMA_TILES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
+pub static WGMMA_TMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_tma_128x64)];
+/// Rows and columns of the tiles of [`WGMMA_TMA_GEMM`].
+pub const WGMMA_TMA_TILE_SHAPES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
 /// Blocks of their clusters.
-pub const WGMMA_TMA_CLUSTERS: [u32; 2] = [2, 1];
+pub const WGMMA_TMA_CLUSTER_BLOCKS: [u32; 2] = [2, 1];
 /// Products of any numbers, by kind: matrices, forward, data, weight.
-pub static PLAIN: [Kernel; 4] = [
-    layout!(plain, "gemm", 0, 0, 0),
-    layout!(plain, "forward", 1, 0, 0),
-    layout!(plain, "data", 2, 0, 0),
-    layout!(plain, "weight", 3, 0, 0),
+pub static SIMT: [Kernel; 4] = [
+    layout!(simt, "gemm", 0, 0, 0),
+    layout!(simt, "forward", 1, 0, 0),
+    layout!(simt, "data", 2, 0, 0),
+    layout!(simt, "weight", 3, 0, 0),
 ];
-const FINISH_MODULE: Module =
-    Module { defines: &[("MODE", 0)], ..Module::new("finish", &[STORE, PRODUCT, file!("split_k_reduce.cu")]) };
+const SPLIT_K_REDUCE_MODULE: Module = Module {
+    defines: &[("MODE", 0)],
+    ..Module::new("split_k_reduce", &[STORE, IMPLICIT_GEMM, file!("split_k_reduce.cu")])
+};
 /// Adds the parts of a product.
-pub static FINISH: Kernel = Kernel { module: &FINISH_MODULE, entry: "finish" };
+pub static SPLIT_K_REDUCE: Kernel = Kernel { module: &SPLIT_K_REDUCE_MODULE, entry: "split_k_reduce" };

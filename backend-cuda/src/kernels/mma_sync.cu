@@ -4,9 +4,9 @@
 // line longer by 16 bytes, so that the eight rows of a matrix lie in different banks. From sm_80 on copies run STAGES
 // ahead of the sums; before, and where operands are not aligned, they wait in registers.
 //
-// WIDE: eight halves side by side are all there or none, and aligned.
+// VECTORIZED: eight halves side by side are all there or none, and aligned.
 
-#define DEPTH 32
+#define K_TILE 32
 #define WARP_M (TILE_M / WARPS_M)
 #define WARP_N (TILE_N / WARPS_N)
 #define MATRICES_M (WARP_M / 16)
@@ -14,217 +14,217 @@
 #define STAGES 3
 
 // Halves of a line in shared memory.
-#define A_LINE (A_ALONG_K ? DEPTH + 8 : TILE_M + 8)
-#define B_LINE (B_ALONG_K ? DEPTH + 8 : TILE_N + 8)
-#define A_HALVES (A_ALONG_K ? TILE_M * A_LINE : DEPTH * A_LINE)
-#define B_HALVES (B_ALONG_K ? TILE_N * B_LINE : DEPTH * B_LINE)
-#define STAGE (A_HALVES + B_HALVES)
+#define A_SMEM_PITCH (A_K_CONTIGUOUS ? K_TILE + 8 : TILE_M + 8)
+#define B_SMEM_PITCH (B_K_CONTIGUOUS ? K_TILE + 8 : TILE_N + 8)
+#define A_STAGE_ELEMENTS (A_K_CONTIGUOUS ? TILE_M * A_SMEM_PITCH : K_TILE * A_SMEM_PITCH)
+#define B_STAGE_ELEMENTS (B_K_CONTIGUOUS ? TILE_N * B_SMEM_PITCH : K_TILE * B_SMEM_PITCH)
+#define STAGE_ELEMENTS (A_STAGE_ELEMENTS + B_STAGE_ELEMENTS)
 // Floats of a line of results on their way out.
-#define EPILOGUE_LINE (WARP_N + 4)
+#define EPILOGUE_PITCH (WARP_N + 4)
 // Eights that a thread brings.
-#define A_VEC8S (TILE_M * DEPTH / 8 / THREADS)
-#define B_VEC8S (TILE_N * DEPTH / 8 / THREADS)
+#define A_VEC8S (TILE_M * K_TILE / 8 / THREADS)
+#define B_VEC8S (TILE_N * K_TILE / 8 / THREADS)
 // Threads along a line, and lines between two eights of a thread.
-#define A_ACROSS (A_ALONG_K ? DEPTH / 8 : TILE_M / 8)
-#define B_ACROSS (B_ALONG_K ? DEPTH / 8 : TILE_N / 8)
-#define A_STEP (THREADS / A_ACROSS)
-#define B_STEP (THREADS / B_ACROSS)
+#define A_THREADS_PER_LINE (A_K_CONTIGUOUS ? K_TILE / 8 : TILE_M / 8)
+#define B_THREADS_PER_LINE (B_K_CONTIGUOUS ? K_TILE / 8 : TILE_N / 8)
+#define A_LINES_PER_PASS (THREADS / A_THREADS_PER_LINE)
+#define B_LINES_PER_PASS (THREADS / B_THREADS_PER_LINE)
 
-#if !WIDE
+#if !VECTORIZED
 // One half, or 0.
-DEVICE u32 half_at(const void* x, u32 at) { return at != NOWHERE ? ((const u16*)x)[at] : 0; }
+DEVICE u32 load_half_or_zero(const void* x, u32 at) { return at != OUT_OF_BOUNDS ? ((const u16*)x)[at] : 0; }
 
-DEVICE Words4 gather_a(const Product& p, u32 z, const Side& side, u32 row, u32 k, u32 end_k) {
+DEVICE Words4 gather_a_vec8(const GemmParams& p, u32 z, const PartialAddress& side, u32 row, u32 k, u32 end_k) {
     u32 v[8];
 #pragma unroll
     for (u32 j = 0; j < 8; j++) {
-        u32 m = row + (A_ALONG_K ? 0 : j), at = k + (A_ALONG_K ? j : 0);
-        Side own = A_ALONG_K ? side : a_of_m(p, z, m < p.m ? m : 0);
-        v[j] = half_at(p.a, a_start(p, own, m, at, end_k));
+        u32 m = row + (A_K_CONTIGUOUS ? 0 : j), at = k + (A_K_CONTIGUOUS ? j : 0);
+        PartialAddress line = A_K_CONTIGUOUS ? side : a_address_m(p, z, m < p.m ? m : 0);
+        v[j] = load_half_or_zero(p.a, a_vec8_offset(p, line, m, at, end_k));
     }
     return Words4{v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16};
 }
-DEVICE Words4 gather_b(const Product& p, u32 z, const Side& side, u32 column, u32 k, u32 end_k) {
+DEVICE Words4 gather_b_vec8(const GemmParams& p, u32 z, const PartialAddress& side, u32 column, u32 k, u32 end_k) {
     u32 v[8];
 #pragma unroll
     for (u32 j = 0; j < 8; j++) {
-        u32 n = column + (B_ALONG_K ? 0 : j), at = k + (B_ALONG_K ? j : 0);
-        Side own = B_ALONG_K ? side : b_of_n(p, z, n < p.n ? n : 0);
-        v[j] = half_at(p.b, b_start(p, own, n, at, end_k));
+        u32 n = column + (B_K_CONTIGUOUS ? 0 : j), at = k + (B_K_CONTIGUOUS ? j : 0);
+        PartialAddress line = B_K_CONTIGUOUS ? side : b_address_n(p, z, n < p.n ? n : 0);
+        v[j] = load_half_or_zero(p.b, b_vec8_offset(p, line, n, at, end_k));
     }
     return Words4{v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16, v[6] | v[7] << 16};
 }
 #endif
 
 // Where a lane's rows of the first matrices lie in a stage, in bytes; all others are a constant further.
-struct Rows {
+struct FragmentOffsets {
     u32 a, b;
 };
-DEVICE Rows rows_of(u32 warp_m, u32 warp_n) {
+DEVICE FragmentOffsets fragment_offsets(u32 warp_m, u32 warp_n) {
     const u32 lane = thread_index() % 32, matrix = lane / 8, r = lane % 8;
     const u32 m = warp_m + matrix % 2 * 8, a_k = matrix / 2 * 8, n = warp_n + matrix / 2 * 8, b_k = matrix % 2 * 8;
-    return Rows{2 * (A_ALONG_K ? (m + r) * A_LINE + a_k : (a_k + r) * A_LINE + m),
-                2 * (A_HALVES + (B_ALONG_K ? (n + r) * B_LINE + b_k : (b_k + r) * B_LINE + n))};
+    return FragmentOffsets{2 * (A_K_CONTIGUOUS ? (m + r) * A_SMEM_PITCH + a_k : (a_k + r) * A_SMEM_PITCH + m),
+                2 * (A_STAGE_ELEMENTS + (B_K_CONTIGUOUS ? (n + r) * B_SMEM_PITCH + b_k : (b_k + r) * B_SMEM_PITCH + n))};
 }
 
 // The matrices of one stage that a warp multiplies.
-DEVICE void multiply(u32 stage, const Rows& rows, float (&sums)[MATRICES_M][MATRICES_N][4]) {
-    const u32 a = stage + rows.a, b = stage + rows.b;
+DEVICE void multiply_k_tile(u32 stage, const FragmentOffsets& offsets, float (&sums)[MATRICES_M][MATRICES_N][4]) {
+    const u32 a = stage + offsets.a, b = stage + offsets.b;
 #pragma unroll
-    for (u32 k = 0; k < DEPTH; k += 16) {
-        u32 left[MATRICES_M][4], right[MATRICES_N][2];
+    for (u32 k = 0; k < K_TILE; k += 16) {
+        u32 a_fragments[MATRICES_M][4], b_fragments[MATRICES_N][2];
 #pragma unroll
         for (u32 i = 0; i < MATRICES_M; i++) {
-            if (A_ALONG_K) {
-                ldmatrix(left[i], a + 2 * (i * 16 * A_LINE + k));
+            if (A_K_CONTIGUOUS) {
+                ldmatrix(a_fragments[i], a + 2 * (i * 16 * A_SMEM_PITCH + k));
             } else {
-                ldmatrix_trans(left[i], a + 2 * (k * A_LINE + i * 16));
+                ldmatrix_trans(a_fragments[i], a + 2 * (k * A_SMEM_PITCH + i * 16));
             }
         }
 #pragma unroll
         for (u32 j = 0; j < MATRICES_N; j += 2) {
-            u32 both[4];
-            if (B_ALONG_K) {
-                ldmatrix(both, b + 2 * (j * 8 * B_LINE + k));
+            u32 b_pair[4];
+            if (B_K_CONTIGUOUS) {
+                ldmatrix(b_pair, b + 2 * (j * 8 * B_SMEM_PITCH + k));
             } else {
-                ldmatrix_trans(both, b + 2 * (k * B_LINE + j * 8));
+                ldmatrix_trans(b_pair, b + 2 * (k * B_SMEM_PITCH + j * 8));
             }
-            right[j][0] = both[0], right[j][1] = both[1];
-            right[j + 1][0] = both[2], right[j + 1][1] = both[3];
+            b_fragments[j][0] = b_pair[0], b_fragments[j][1] = b_pair[1];
+            b_fragments[j + 1][0] = b_pair[2], b_fragments[j + 1][1] = b_pair[3];
         }
 #pragma unroll
         for (u32 i = 0; i < MATRICES_M; i++) {
 #pragma unroll
-            for (u32 j = 0; j < MATRICES_N; j++) mma_sync(sums[i][j], left[i], right[j]);
+            for (u32 j = 0; j < MATRICES_N; j++) mma_sync(sums[i][j], a_fragments[i], b_fragments[j]);
         }
     }
 }
 
-KERNEL(tensor, Product) {
+KERNEL(mma_sync_gemm, GemmParams) {
     SHARED_BYTES(bytes);
     u16* const stages = (u16*)bytes;
     const u32 t = thread_index(), warp = t / 32, lane = t % 32;
     const u32 warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
-    const Block block = block_of(p, block_x(), TILE_M, TILE_N);
-    const u32 begin_k = block.split * p.depth;
-    const u32 end_k = p.k - begin_k < p.depth ? p.k : begin_k + p.depth;
-    const u32 steps = (end_k - begin_k + DEPTH - 1) / DEPTH;
+    const TileCoord block = swizzled_tile(p, block_x(), TILE_M, TILE_N);
+    const u32 begin_k = block.split * p.split_len;
+    const u32 end_k = p.k - begin_k < p.split_len ? p.k : begin_k + p.split_len;
+    const u32 k_tiles = (end_k - begin_k + K_TILE - 1) / K_TILE;
 
     // Lines and places across, of a and of b.
-    const u32 a_line = t / A_ACROSS, a_across = t % A_ACROSS * 8, b_line = t / B_ACROSS, b_across = t % B_ACROSS * 8;
-    Side a_side[A_ALONG_K ? A_VEC8S : 1], b_side[B_ALONG_K ? B_VEC8S : 1];
+    const u32 a_line = t / A_THREADS_PER_LINE, a_across = t % A_THREADS_PER_LINE * 8, b_line = t / B_THREADS_PER_LINE, b_across = t % B_THREADS_PER_LINE * 8;
+    PartialAddress a_partial[A_K_CONTIGUOUS ? A_VEC8S : 1], b_partial[B_K_CONTIGUOUS ? B_VEC8S : 1];
 #pragma unroll
-    for (u32 i = 0; i < (A_ALONG_K ? A_VEC8S : 1); i++) {
-        u32 m = block.m + (A_ALONG_K ? a_line + i * A_STEP : a_across);
-        a_side[i] = a_of_m(p, block.z, m < p.m ? m : 0);
+    for (u32 i = 0; i < (A_K_CONTIGUOUS ? A_VEC8S : 1); i++) {
+        u32 m = block.m + (A_K_CONTIGUOUS ? a_line + i * A_LINES_PER_PASS : a_across);
+        a_partial[i] = a_address_m(p, block.z, m < p.m ? m : 0);
     }
 #pragma unroll
-    for (u32 i = 0; i < (B_ALONG_K ? B_VEC8S : 1); i++) {
-        u32 n = block.n + (B_ALONG_K ? b_line + i * B_STEP : b_across);
-        b_side[i] = b_of_n(p, block.z, n < p.n ? n : 0);
+    for (u32 i = 0; i < (B_K_CONTIGUOUS ? B_VEC8S : 1); i++) {
+        u32 n = block.n + (B_K_CONTIGUOUS ? b_line + i * B_LINES_PER_PASS : b_across);
+        b_partial[i] = b_address_n(p, block.z, n < p.n ? n : 0);
     }
-    const Rows rows = rows_of(warp_m, warp_n);
+    const FragmentOffsets offsets = fragment_offsets(warp_m, warp_n);
     const u32 start = shared_address(stages);
     float sums[MATRICES_M][MATRICES_N][4] = {};
 
-#define A_ROW(i) (block.m + (A_ALONG_K ? a_line + (i) * A_STEP : a_across))
-#define A_K(i, k0) ((k0) + (A_ALONG_K ? a_across : a_line + (i) * A_STEP))
-#define B_COLUMN(i) (block.n + (B_ALONG_K ? b_line + (i) * B_STEP : b_across))
-#define B_K(i, k0) ((k0) + (B_ALONG_K ? b_across : b_line + (i) * B_STEP))
-#define A_TO(i) ((a_line + (i) * A_STEP) * A_LINE + a_across)
-#define B_TO(i) (A_HALVES + (b_line + (i) * B_STEP) * B_LINE + b_across)
+#define A_ROW(i) (block.m + (A_K_CONTIGUOUS ? a_line + (i) * A_LINES_PER_PASS : a_across))
+#define A_K(i, k0) ((k0) + (A_K_CONTIGUOUS ? a_across : a_line + (i) * A_LINES_PER_PASS))
+#define B_COLUMN(i) (block.n + (B_K_CONTIGUOUS ? b_line + (i) * B_LINES_PER_PASS : b_across))
+#define B_K(i, k0) ((k0) + (B_K_CONTIGUOUS ? b_across : b_line + (i) * B_LINES_PER_PASS))
+#define A_SMEM_INDEX(i) ((a_line + (i) * A_LINES_PER_PASS) * A_SMEM_PITCH + a_across)
+#define B_SMEM_INDEX(i) (A_STAGE_ELEMENTS + (b_line + (i) * B_LINES_PER_PASS) * B_SMEM_PITCH + b_across)
 
-#if WIDE && HAS_CP_ASYNC
-    auto bring = [&](u32 step) {
-        const u32 k0 = begin_k + step * DEPTH;
-        const u32 stage = start + step % STAGES * STAGE * 2;
-        if (step < steps) {
+#if VECTORIZED && HAS_CP_ASYNC
+    auto copy_k_tile = [&](u32 k_tile) {
+        const u32 k0 = begin_k + k_tile * K_TILE;
+        const u32 stage = start + k_tile % STAGES * STAGE_ELEMENTS * 2;
+        if (k_tile < k_tiles) {
 #pragma unroll
             for (u32 i = 0; i < A_VEC8S; i++) {
-                u32 at = a_start(p, a_side[A_ALONG_K ? i : 0], A_ROW(i), A_K(i, k0), end_k);
-                cp_async(stage + 2 * A_TO(i), (const u16*)p.a + (at != NOWHERE ? at : 0), at != NOWHERE);
+                u32 at = a_vec8_offset(p, a_partial[A_K_CONTIGUOUS ? i : 0], A_ROW(i), A_K(i, k0), end_k);
+                cp_async(stage + 2 * A_SMEM_INDEX(i), (const u16*)p.a + (at != OUT_OF_BOUNDS ? at : 0), at != OUT_OF_BOUNDS);
             }
 #pragma unroll
             for (u32 i = 0; i < B_VEC8S; i++) {
-                u32 at = b_start(p, b_side[B_ALONG_K ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
-                cp_async(stage + 2 * B_TO(i), (const u16*)p.b + (at != NOWHERE ? at : 0), at != NOWHERE);
+                u32 at = b_vec8_offset(p, b_partial[B_K_CONTIGUOUS ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
+                cp_async(stage + 2 * B_SMEM_INDEX(i), (const u16*)p.b + (at != OUT_OF_BOUNDS ? at : 0), at != OUT_OF_BOUNDS);
             }
         }
         cp_async_commit();
     };
-    for (u32 step = 0; step < STAGES - 1; step++) bring(step);
-    for (u32 step = 0; step < steps; step++) {
+    for (u32 k_tile = 0; k_tile < STAGES - 1; k_tile++) copy_k_tile(k_tile);
+    for (u32 k_tile = 0; k_tile < k_tiles; k_tile++) {
         cp_async_wait<STAGES - 2>();
         barrier();
-        bring(step + STAGES - 1);
-        multiply(start + step % STAGES * STAGE * 2, rows, sums);
+        copy_k_tile(k_tile + STAGES - 1);
+        multiply_k_tile(start + k_tile % STAGES * STAGE_ELEMENTS * 2, offsets, sums);
     }
     cp_async_wait<0>();
     barrier();
 #else
     Words4 a_next[A_VEC8S], b_next[B_VEC8S];
-    auto fetch = [&](u32 step) {
-        const u32 k0 = begin_k + step * DEPTH;
+    auto load_k_tile = [&](u32 k_tile) {
+        const u32 k0 = begin_k + k_tile * K_TILE;
 #pragma unroll
         for (u32 i = 0; i < A_VEC8S; i++) {
-#if WIDE
-            u32 at = a_start(p, a_side[A_ALONG_K ? i : 0], A_ROW(i), A_K(i, k0), end_k);
-            a_next[i] = at != NOWHERE ? *(const Words4*)((const u16*)p.a + at) : Words4{0, 0, 0, 0};
+#if VECTORIZED
+            u32 at = a_vec8_offset(p, a_partial[A_K_CONTIGUOUS ? i : 0], A_ROW(i), A_K(i, k0), end_k);
+            a_next[i] = at != OUT_OF_BOUNDS ? *(const Words4*)((const u16*)p.a + at) : Words4{0, 0, 0, 0};
 #else
-            a_next[i] = gather_a(p, block.z, a_side[A_ALONG_K ? i : 0], A_ROW(i), A_K(i, k0), end_k);
+            a_next[i] = gather_a_vec8(p, block.z, a_partial[A_K_CONTIGUOUS ? i : 0], A_ROW(i), A_K(i, k0), end_k);
 #endif
         }
 #pragma unroll
         for (u32 i = 0; i < B_VEC8S; i++) {
-#if WIDE
-            u32 at = b_start(p, b_side[B_ALONG_K ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
-            b_next[i] = at != NOWHERE ? *(const Words4*)((const u16*)p.b + at) : Words4{0, 0, 0, 0};
+#if VECTORIZED
+            u32 at = b_vec8_offset(p, b_partial[B_K_CONTIGUOUS ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
+            b_next[i] = at != OUT_OF_BOUNDS ? *(const Words4*)((const u16*)p.b + at) : Words4{0, 0, 0, 0};
 #else
-            b_next[i] = gather_b(p, block.z, b_side[B_ALONG_K ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
+            b_next[i] = gather_b_vec8(p, block.z, b_partial[B_K_CONTIGUOUS ? i : 0], B_COLUMN(i), B_K(i, k0), end_k);
 #endif
         }
     };
-    auto keep = [&](u32 step) {
-        u16* const stage = stages + step % 2 * STAGE;
+    auto write_k_tile = [&](u32 k_tile) {
+        u16* const stage = stages + k_tile % 2 * STAGE_ELEMENTS;
 #pragma unroll
-        for (u32 i = 0; i < A_VEC8S; i++) *(Words4*)(stage + A_TO(i)) = a_next[i];
+        for (u32 i = 0; i < A_VEC8S; i++) *(Words4*)(stage + A_SMEM_INDEX(i)) = a_next[i];
 #pragma unroll
-        for (u32 i = 0; i < B_VEC8S; i++) *(Words4*)(stage + B_TO(i)) = b_next[i];
+        for (u32 i = 0; i < B_VEC8S; i++) *(Words4*)(stage + B_SMEM_INDEX(i)) = b_next[i];
     };
-    if (steps != 0) {
-        fetch(0);
-        keep(0);
+    if (k_tiles != 0) {
+        load_k_tile(0);
+        write_k_tile(0);
     }
     barrier();
-    for (u32 step = 0; step < steps; step++) {
-        if (step + 1 < steps) fetch(step + 1);
-        multiply(start + step % 2 * STAGE * 2, rows, sums);
-        if (step + 1 < steps) keep(step + 1);
+    for (u32 k_tile = 0; k_tile < k_tiles; k_tile++) {
+        if (k_tile + 1 < k_tiles) load_k_tile(k_tile + 1);
+        multiply_k_tile(start + k_tile % 2 * STAGE_ELEMENTS * 2, offsets, sums);
+        if (k_tile + 1 < k_tiles) write_k_tile(k_tile + 1);
         barrier();
     }
 #endif
 
     // Results go through shared memory once more, 32 rows of a warp at a time, so that eight side by side meet in one
     // lane.
-    float* const tile = (float*)bytes + warp * 32 * EPILOGUE_LINE;
-    float* const own = tile + lane / 4 * EPILOGUE_LINE + lane % 4 * 2;
-    const bool whole = p.splits == 1;
+    float* const tile = (float*)bytes + warp * 32 * EPILOGUE_PITCH;
+    float* const lane_origin = tile + lane / 4 * EPILOGUE_PITCH + lane % 4 * 2;
+    const bool is_unsplit = p.splits == 1;
     Epilogue e;
-    if (whole) e = begin(p.y);
-    Seen seen = {};
+    if (is_unsplit) e = begin_epilogue(p.y);
+    StatsAccumulator stats = {};
 #pragma unroll
     for (u32 i = 0; i < MATRICES_M; i += 2) {
 #pragma unroll
         for (u32 j = 0; j < 2 * MATRICES_N; j++) {
             const float* from = sums[i + j / MATRICES_N][j % MATRICES_N];
-            float* to = own + j / MATRICES_N * 16 * EPILOGUE_LINE + j % MATRICES_N * 8;
+            float* to = lane_origin + j / MATRICES_N * 16 * EPILOGUE_PITCH + j % MATRICES_N * 8;
             to[0] = from[0], to[1] = from[1];
-            to[8 * EPILOGUE_LINE] = from[2], to[8 * EPILOGUE_LINE + 1] = from[3];
+            to[8 * EPILOGUE_PITCH] = from[2], to[8 * EPILOGUE_PITCH + 1] = from[3];
         }
         warp_barrier();
-        store_epilogue_tile(p, block.z, block.split, block.m + warp_m + i * 16, block.n + warp_n, tile, EPILOGUE_LINE, 32,
-                            WARP_N / 8, e, seen);
+        store_epilogue_tile(p, block.z, block.split, block.m + warp_m + i * 16, block.n + warp_n, tile, EPILOGUE_PITCH, 32,
+                            WARP_N / 8, e, stats);
         warp_barrier();
     }
-    if (whole) end(p.y, e, seen);
+    if (is_unsplit) end_epilogue(p.y, e, stats);
 }

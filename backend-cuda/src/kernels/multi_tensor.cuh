@@ -3,11 +3,11 @@
 
 // The last of `count` tensors whose first piece is not beyond `piece`.
 template <class T>
-DEVICE u32 tensor_of(const T* tensors, u32 count, u32 piece) {
+DEVICE u32 find_tensor(const T* tensors, u32 count, u32 chunk) {
     u32 low = 0, high = count;
     while (high - low > 1) {
         const u32 middle = (low + high) / 2;
-        if (tensors[middle].first <= piece) {
+        if (tensors[middle].first_chunk <= chunk) {
             low = middle;
         } else {
             high = middle;

@@ -2,47 +2,47 @@
 // dscale = Σ dy · x̂ and dshift = Σ dy over each channel.
 
 // dy and dy · x̂, for neighbouring channels.
-template <int N, bool grouped, bool halves>
-struct Products {
-    static const u32 AHEAD = halves ? 4 : 2;
+template <int N, bool GROUPED, bool F16>
+struct GradientMoments {
+    static const u32 LOADS_IN_FLIGHT = F16 ? 4 : 2;
     struct Operands {
-        Read<N, halves> x, dy;
+        Fragment<N, F16> x, dy;
     };
     const ColumnsParams& p;
     u32 channel;
-    float means[N], inverses[N];
-    DEVICE_MEMBER Products(const ColumnsParams& p, u32 channel) : p(p), channel(channel) {
-        if (grouped) return;
-        load_some(p.saved, TYPE_F32, channel, means);
-        inverses_of(p.saved + p.shape.channels, p.eps, channel, inverses);
+    float means[N], inv_stds[N];
+    DEVICE_MEMBER GradientMoments(const ColumnsParams& p, u32 channel) : p(p), channel(channel) {
+        if (GROUPED) return;
+        load_vec(p.saved, TYPE_F32, channel, means);
+        load_inv_stds(p.saved + p.shape.channels, p.eps, channel, inv_stds);
     }
-    DEVICE_MEMBER Operands read(u32 pixel) const {
+    DEVICE_MEMBER Operands load_operands(u32 pixel) const {
         const u32 at = pixel * p.shape.channels + channel;
-        return Operands{Read<N, halves>::of(p.x, p.type, at), Read<N, halves>::of(p.dy, p.dy_type, at)};
+        return Operands{Fragment<N, F16>::load(p.x, p.type, at), Fragment<N, F16>::load(p.dy, p.dy_type, at)};
     }
     DEVICE_MEMBER void add(u32 pixel, const Operands& read, float (&sums)[2][N]) const {
         float x[N], dy[N];
-        read.x.to(x);
-        read.dy.to(dy);
+        read.x.unpack_into(x);
+        read.dy.unpack_into(dy);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            const u32 group = grouped ? group_of(p.shape, pixel, channel + i) : 0;
-            const float mean = grouped ? p.saved[group] : means[i], inverse = grouped ? p.inverses[group] : inverses[i];
-            sums[0][i] += dy[i], sums[1][i] += dy[i] * ((x[i] - mean) * inverse);
+            const u32 group = GROUPED ? group_index(p.shape, pixel, channel + i) : 0;
+            const float mean = GROUPED ? p.saved[group] : means[i], inv_std = GROUPED ? p.inv_stds[group] : inv_stds[i];
+            sums[0][i] += dy[i], sums[1][i] += dy[i] * ((x[i] - mean) * inv_std);
         }
     }
 };
 
 KERNEL(norm_vjp_columns, ColumnsParams) {
-    SHARED double all[16][THREADS];
+    SHARED double block_sums[16][THREADS];
     if (p.shape.groups != 0) {
-        columns<1, Products<1, true, false>>(p, all);
+        sum_columns<1, GradientMoments<1, true, false>>(p, block_sums);
     } else if (p.shape.channels % 8 == 0 && p.type == TYPE_F16 && p.dy_type == TYPE_F16) {
-        columns<8, Products<8, false, true>>(p, all);
+        sum_columns<8, GradientMoments<8, false, true>>(p, block_sums);
     } else if (p.shape.channels % 8 == 0) {
-        columns<8, Products<8, false, false>>(p, all);
+        sum_columns<8, GradientMoments<8, false, false>>(p, block_sums);
     } else {
-        columns<1, Products<1, false, false>>(p, all);
+        sum_columns<1, GradientMoments<1, false, false>>(p, block_sums);
     }
 }
 
@@ -62,7 +62,7 @@ struct TotalsParams {
 KERNEL(norm_vjp_totals, TotalsParams) {
     const u32 channel = block_x();
     double sums[2];
-    over_parts(p.sums, p.parts, p.channels, channel, sums);
+    reduce_partials(p.sums, p.parts, p.channels, channel, sums);
     if (thread_index() != 0) return;
     const double scale = p.scale == 0 ? 1.0 : (double)p.scale[channel];
 #pragma unroll
@@ -77,16 +77,16 @@ struct NormVjpParams {
     const void* x;
     const void* dy;
     const float* saved;
-    const float* inverses;
+    const float* inv_stds;
     const float* scale;
     // Means of u and of u · x̂ in each channel; null where statistics are given.
-    const float* plain;
-    const float* weighted;
+    const float* mean_u;
+    const float* mean_u_xhat;
     u32 type, dy_type;
     u32 len;
-    Layout shape;
+    NormLayout shape;
     // Groups in all, and threads for one.
-    u32 total;
+    u32 group_count;
     u32 lanes;
     u32 centered;
     float eps;
@@ -95,123 +95,123 @@ struct NormVjpParams {
 
 // dy as u, by the weights of its channels.
 template <int N>
-DEVICE void weigh(const NormVjpParams& p, u32 channel, float (&u)[N]) {
+DEVICE void multiply_by_scale(const NormVjpParams& p, u32 channel, float (&u)[N]) {
     if (p.scale == 0) return;
     float scale[N];
-    load_some(p.scale, TYPE_F32, channel, scale);
+    load_vec(p.scale, TYPE_F32, channel, scale);
 #pragma unroll
     for (int j = 0; j < N; j++) u[j] *= scale[j];
 }
 
 // u and x of neighbouring channels, which are read twice.
 template <int N>
-DEVICE void operands(const NormVjpParams& p, u32 i, u32 channel, float (&u)[N], float (&x)[N]) {
-    load_some(p.dy, p.dy_type, i, u);
-    load_some(p.x, p.type, i, x);
-    weigh(p, channel, u);
+DEVICE void load_u_and_x(const NormVjpParams& p, u32 i, u32 channel, float (&u)[N], float (&x)[N]) {
+    load_vec(p.dy, p.dy_type, i, u);
+    load_vec(p.x, p.type, i, x);
+    multiply_by_scale(p, channel, u);
 }
 
-struct Gradient {
+struct NormGradient {
     const NormVjpParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
         const u32 pixel = i / p.shape.channels, channel = i - pixel * p.shape.channels;
-        float x[N], plain[N], weighted[N];
-        load_some_once(p.dy, p.dy_type, i, v);
-        load_some_once(p.x, p.type, i, x);
-        weigh(p, channel, v);
+        float x[N], mean_u[N], mean_u_xhat[N];
+        load_vec_streaming(p.dy, p.dy_type, i, v);
+        load_vec_streaming(p.x, p.type, i, x);
+        multiply_by_scale(p, channel, v);
 #pragma unroll
-        for (int j = 0; j < N; j++) plain[j] = weighted[j] = 0.0f;
-        if (p.plain != 0) {
-            load_some(p.plain, TYPE_F32, channel, plain);
-            load_some(p.weighted, TYPE_F32, channel, weighted);
+        for (int j = 0; j < N; j++) mean_u[j] = mean_u_xhat[j] = 0.0f;
+        if (p.mean_u != 0) {
+            load_vec(p.mean_u, TYPE_F32, channel, mean_u);
+            load_vec(p.mean_u_xhat, TYPE_F32, channel, mean_u_xhat);
         }
-        float means[N], inverses[N];
-        statistics(p.shape, p.saved, p.inverses, pixel, channel, means, inverses);
+        float means[N], inv_stds[N];
+        load_group_stats(p.shape, p.saved, p.inv_stds, pixel, channel, means, inv_stds);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            v[j] = (v[j] - plain[j] - (x[j] - means[j]) * inverses[j] * weighted[j]) * inverses[j];
+            v[j] = (v[j] - mean_u[j] - (x[j] - means[j]) * inv_stds[j] * mean_u_xhat[j]) * inv_stds[j];
         }
     }
     DEVICE_MEMBER u32 width() const { return p.shape.channels; }
 };
 
-KERNEL(norm_vjp_apply, NormVjpParams) { dense(p.dx, p.len, InRows<Gradient>{{p}}); }
+KERNEL(norm_vjp_apply, NormVjpParams) { store_elementwise(p.dx, p.len, RowWise<NormGradient>{{p}}); }
 
-struct GradientByChannel {
-    static const u32 AHEAD = 2;
+struct NormGradientByChannel {
+    static const u32 LOADS_IN_FLIGHT = 2;
     struct Operands {
-        Read<8, true> x, dy;
+        Fragment<8, true> x, dy;
     };
-    struct Kept {
-        float means[8], inverses[8], scale[8], plain[8], weighted[8];
-        DEVICE_MEMBER Kept(const NormVjpParams& p, u32 first) {
+    struct ThreadParams {
+        float means[8], inv_stds[8], scale[8], mean_u[8], mean_u_xhat[8];
+        DEVICE_MEMBER ThreadParams(const NormVjpParams& p, u32 first) {
             const u32 channel = first % p.shape.channels;
-            load8(p.saved, TYPE_F32, channel, means);
-            inverses_of(p.saved + p.shape.channels, p.eps, channel, inverses);
-            if (p.scale != 0) load8(p.scale, TYPE_F32, channel, scale);
+            load_vec8(p.saved, TYPE_F32, channel, means);
+            load_inv_stds(p.saved + p.shape.channels, p.eps, channel, inv_stds);
+            if (p.scale != 0) load_vec8(p.scale, TYPE_F32, channel, scale);
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) plain[j] = weighted[j] = 0.0f;
-            if (p.plain == 0) return;
-            load8(p.plain, TYPE_F32, channel, plain);
-            load8(p.weighted, TYPE_F32, channel, weighted);
+            for (u32 j = 0; j < 8; j++) mean_u[j] = mean_u_xhat[j] = 0.0f;
+            if (p.mean_u == 0) return;
+            load_vec8(p.mean_u, TYPE_F32, channel, mean_u);
+            load_vec8(p.mean_u_xhat, TYPE_F32, channel, mean_u_xhat);
         }
     };
     const NormVjpParams& p;
-    DEVICE_MEMBER Operands read(u32 i) const {
-        return Operands{Read<8, true>::of(p.x, p.type, i), Read<8, true>::of(p.dy, p.dy_type, i)};
+    DEVICE_MEMBER Operands load_operands(u32 i) const {
+        return Operands{Fragment<8, true>::load(p.x, p.type, i), Fragment<8, true>::load(p.dy, p.dy_type, i)};
     }
-    DEVICE_MEMBER void results(const Operands& read, const Kept& c, float (&v)[8]) const {
+    DEVICE_MEMBER void compute_results(const Operands& read, const ThreadParams& c, float (&v)[8]) const {
         float x[8];
-        read.dy.to(v);
-        read.x.to(x);
+        read.dy.unpack_into(v);
+        read.x.unpack_into(x);
 #pragma unroll
         for (u32 j = 0; j < 8; j++) {
             if (p.scale != 0) v[j] *= c.scale[j];
-            v[j] = (v[j] - c.plain[j] - (x[j] - c.means[j]) * c.inverses[j] * c.weighted[j]) * c.inverses[j];
+            v[j] = (v[j] - c.mean_u[j] - (x[j] - c.means[j]) * c.inv_stds[j] * c.mean_u_xhat[j]) * c.inv_stds[j];
         }
     }
 };
 
-KERNEL(norm_vjp_apply_by_channel, NormVjpParams) { dense_by_channel(p.dx, p.len, GradientByChannel{p}); }
+KERNEL(norm_vjp_apply_by_channel, NormVjpParams) { store_elementwise_by_channel(p.dx, p.len, NormGradientByChannel{p}); }
 
 template <int N>
-DEVICE void derive_groups(const NormVjpParams& p, const Epilogue& e, Seen& seen) {
-    const u32 together = THREADS / p.lanes, lane = thread_index() % p.lanes;
-    for (u32 tile = block_x(); tile < (p.total + together - 1) / together; tile += blocks_x()) {
-        const u32 number = tile * together + thread_index() / p.lanes;
-        const bool live = number < p.total;
-        const Group g = group(p.shape, live ? number : 0);
-        const float mean = live ? p.saved[number] : 0.0f;
-        const float inverse = live ? inverse_of(p.saved[p.total + number], p.eps) : 0.0f;
+DEVICE void differentiate_groups(const NormVjpParams& p, const Epilogue& e, StatsAccumulator& stats) {
+    const u32 groups_per_block = THREADS / p.lanes, lane = thread_index() % p.lanes;
+    for (u32 tile = block_x(); tile < (p.group_count + groups_per_block - 1) / groups_per_block; tile += blocks_x()) {
+        const u32 number = tile * groups_per_block + thread_index() / p.lanes;
+        const bool is_live = number < p.group_count;
+        const Group g = group_at(p.shape, is_live ? number : 0);
+        const float mean = is_live ? p.saved[number] : 0.0f;
+        const float inv_std = is_live ? inv_std_of(p.saved[p.group_count + number], p.eps) : 0.0f;
         double sums[2] = {0, 0};
-        for (u32 i = N * lane; live && i < g.size; i += N * p.lanes) {
-            float u[N], x[N], few[2] = {0.0f, 0.0f};
-            operands(p, g.at(i), g.channel(i), u, x);
+        for (u32 i = N * lane; is_live && i < g.size; i += N * p.lanes) {
+            float u[N], x[N], partial_f32[2] = {0.0f, 0.0f};
+            load_u_and_x(p, g.at(i), g.channel(i), u, x);
 #pragma unroll
-            for (int j = 0; j < N; j++) few[0] += u[j], few[1] += u[j] * ((x[j] - mean) * inverse);
-            sums[0] += few[0], sums[1] += few[1];
+            for (int j = 0; j < N; j++) partial_f32[0] += u[j], partial_f32[1] += u[j] * ((x[j] - mean) * inv_std);
+            sums[0] += partial_f32[0], sums[1] += partial_f32[1];
         }
-        over_lanes(sums, p.lanes);
-        const float plain = p.centered ? (float)(sums[0] / g.size) : 0.0f, weighted = (float)(sums[1] / g.size);
-        for (u32 i = N * lane; live && i < g.size; i += N * p.lanes) {
+        lane_group_reduce(sums, p.lanes);
+        const float mean_u = p.centered ? (float)(sums[0] / g.size) : 0.0f, mean_u_xhat = (float)(sums[1] / g.size);
+        for (u32 i = N * lane; is_live && i < g.size; i += N * p.lanes) {
             float u[N], x[N];
             const u32 at = g.at(i);
-            operands(p, at, g.channel(i), u, x);
+            load_u_and_x(p, at, g.channel(i), u, x);
 #pragma unroll
-            for (int j = 0; j < N; j++) u[j] = (u[j] - plain - (x[j] - mean) * inverse * weighted) * inverse;
-            put_some(p.dx, e, seen, at, u);
+            for (int j = 0; j < N; j++) u[j] = (u[j] - mean_u - (x[j] - mean) * inv_std * mean_u_xhat) * inv_std;
+            store_vec(p.dx, e, stats, at, u);
         }
     }
 }
 
 KERNEL(norm_vjp_groups, NormVjpParams) {
-    Epilogue e = begin(p.dx);
-    Seen seen = {};
+    Epilogue e = begin_epilogue(p.dx);
+    StatsAccumulator stats = {};
     if (p.shape.channels / p.shape.groups % 8 == 0) {
-        derive_groups<8>(p, e, seen);
+        differentiate_groups<8>(p, e, stats);
     } else {
-        derive_groups<1>(p, e, seen);
+        differentiate_groups<1>(p, e, stats);
     }
-    end(p.dx, e, seen);
+    end_epilogue(p.dx, e, stats);
 }

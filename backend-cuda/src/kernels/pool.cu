@@ -8,7 +8,7 @@ struct PoolParams {
     u32 type;
     u32 len;
     // The unpooled image, and how many windows there are along each axis.
-    u32 height, breadth, channels;
+    u32 image_height, image_width, channels;
     u32 rows, cols;
     u32 window[2], stride[2], pad[2];
     u32 max;
@@ -24,8 +24,8 @@ DEVICE Pixel pixel_of(u32 i, u32 rows, u32 cols, u32 channels) {
     return Pixel{line / rows, line % rows, pixel % cols, i - pixel * channels};
 }
 
-DEVICE u32 place_in(const PoolParams& p, u32 image, u32 row, u32 col, u32 channel) {
-    return ((image * p.height + row) * p.breadth + col) * p.channels + channel;
+DEVICE u32 element_index(const PoolParams& p, u32 image, u32 row, u32 col, u32 channel) {
+    return ((image * p.image_height + row) * p.image_width + col) * p.channels + channel;
 }
 
 template <int N>
@@ -55,7 +55,7 @@ DEVICE void store_offsets(u8* at, u32 i, const u32 (&offsets)[N]) {
 struct PoolOf {
     const PoolParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
         const Pixel at = pixel_of(i, p.rows, p.cols, p.channels);
         u32 offsets[N];
 #pragma unroll
@@ -63,12 +63,12 @@ struct PoolOf {
         for (u32 a = 0; a < p.window[0]; a++) {
             // Beyond the image, or before it: then the difference wraps.
             const u32 row = at.row * p.stride[0] + a - p.pad[0];
-            if (row >= p.height) continue;
+            if (row >= p.image_height) continue;
             for (u32 b = 0; b < p.window[1]; b++) {
                 const u32 col = at.col * p.stride[1] + b - p.pad[1];
-                if (col >= p.breadth) continue;
+                if (col >= p.image_width) continue;
                 float x[N];
-                load_some(p.x, p.type, place_in(p, at.image, row, col, at.channel), x);
+                load_vec(p.x, p.type, element_index(p, at.image, row, col, at.channel), x);
 #pragma unroll
                 for (int j = 0; j < N; j++) {
                     if (p.max) {
@@ -91,26 +91,26 @@ struct PoolOf {
     DEVICE_MEMBER u32 width() const { return p.channels; }
 };
 
-KERNEL(pool, PoolParams) { dense(p.y, p.len, InRows<PoolOf>{{p}}); }
+KERNEL(pool, PoolParams) { store_elementwise(p.y, p.len, RowWise<PoolOf>{{p}}); }
 
 // The windows along an axis that reach a place.
-struct Reach {
+struct WindowRange {
     u32 first, last, end;
 };
 
-DEVICE Reach reach(const PoolParams& p, u32 axis, u32 place, u32 windows) {
+DEVICE WindowRange windows_over(const PoolParams& p, u32 axis, u32 place, u32 windows) {
     const u32 end = place + p.pad[axis], window = p.window[axis], stride = p.stride[axis];
     const u32 first = end < window ? 0 : (end - window) / stride + 1, last = end / stride + 1;
-    return Reach{first, last < windows ? last : windows, end};
+    return WindowRange{first, last < windows ? last : windows, end};
 }
 
 // What the windows over a place send there, in their order.
 struct ScatterOf {
     const PoolParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
-        const Pixel at = pixel_of(i, p.height, p.breadth, p.channels);
-        const Reach rows = reach(p, 0, at.row, p.rows), cols = reach(p, 1, at.col, p.cols);
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
+        const Pixel at = pixel_of(i, p.image_height, p.image_width, p.channels);
+        const WindowRange rows = windows_over(p, 0, at.row, p.rows), cols = windows_over(p, 1, at.col, p.cols);
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = 0.0f;
         for (u32 row = rows.first; row < rows.last; row++) {
@@ -118,7 +118,7 @@ struct ScatterOf {
                 const u32 from = ((at.image * p.rows + row) * p.cols + col) * p.channels + at.channel;
                 const u32 offset = (rows.end - row * p.stride[0]) * p.window[1] + cols.end - col * p.stride[1];
                 float x[N];
-                load_some(p.x, p.type, from, x);
+                load_vec(p.x, p.type, from, x);
                 if (p.max) {
                     u32 offsets[N];
                     load_offsets(p.at, from, offsets);
@@ -134,23 +134,23 @@ struct ScatterOf {
     DEVICE_MEMBER u32 width() const { return p.channels; }
 };
 
-KERNEL(unpool_scatter, PoolParams) { dense(p.y, p.len, InRows<ScatterOf>{{p}}); }
+KERNEL(unpool_scatter, PoolParams) { store_elementwise(p.y, p.len, RowWise<ScatterOf>{{p}}); }
 
 // The place of each window that was chosen.
 struct GatherOf {
     const PoolParams& p;
-    DEVICE_MEMBER float one(u32 i) const {
+    DEVICE_MEMBER float compute_scalar(u32 i) const {
         const Pixel at = pixel_of(i, p.rows, p.cols, p.channels);
         const u32 offset = p.at[i];
         const u32 row = at.row * p.stride[0] + offset / p.window[1] - p.pad[0];
         const u32 col = at.col * p.stride[1] + offset % p.window[1] - p.pad[1];
-        if (row >= p.height || col >= p.breadth) return 0.0f;
-        return load(p.x, p.type, place_in(p, at.image, row, col, at.channel));
+        if (row >= p.image_height || col >= p.image_width) return 0.0f;
+        return load(p.x, p.type, element_index(p, at.image, row, col, at.channel));
     }
-    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
+    DEVICE_MEMBER void compute_vec8(u32 i, float (&v)[8]) const {
         if (p.channels % 8 != 0 || p.window[0] * p.window[1] > 8) {
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] = one(i + j);
+            for (u32 j = 0; j < 8; j++) v[j] = compute_scalar(i + j);
             return;
         }
         // Few places: all of them, eight channels at a time, and each channel keeps its own.
@@ -163,9 +163,9 @@ struct GatherOf {
             const u32 row = at.row * p.stride[0] + a - p.pad[0];
             for (u32 b = 0; b < p.window[1]; b++) {
                 const u32 col = at.col * p.stride[1] + b - p.pad[1];
-                if (row >= p.height || col >= p.breadth) continue;
+                if (row >= p.image_height || col >= p.image_width) continue;
                 float x[8];
-                load8(p.x, p.type, place_in(p, at.image, row, col, at.channel), x);
+                load_vec8(p.x, p.type, element_index(p, at.image, row, col, at.channel), x);
 #pragma unroll
                 for (u32 j = 0; j < 8; j++) v[j] = offsets[j] == a * p.window[1] + b ? x[j] : v[j];
             }
@@ -173,4 +173,4 @@ struct GatherOf {
     }
 };
 
-KERNEL(unpool_gather, PoolParams) { dense(p.y, p.len, GatherOf{p}); }
+KERNEL(unpool_gather, PoolParams) { store_elementwise(p.y, p.len, GatherOf{p}); }

@@ -27,7 +27,7 @@ struct __align__(8) Words2 {
 
 // 16 bytes that nobody reads again soon: they are not kept in the first cache. Not for lines of which a warp reads the
 // other half by another load.
-DEVICE Words4 load_once(const void* at) {
+DEVICE Words4 load_streaming(const void* at) {
     Words4 y;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w)
@@ -36,9 +36,9 @@ DEVICE Words4 load_once(const void* at) {
 }
 
 DEVICE u32 thread_index() { return threadIdx.x; }
-#if defined(STORERS)
+#if defined(EPILOGUE_THREADS)
 // The first threads of a block, which end in the store; the others never meet these.
-DEVICE u32 thread_count() { return STORERS; }
+DEVICE u32 thread_count() { return EPILOGUE_THREADS; }
 #else
 DEVICE u32 thread_count() { return blockDim.x; }
 #endif
@@ -49,8 +49,8 @@ DEVICE u32 blocks_x() { return gridDim.x; }
 DEVICE u32 blocks_y() { return gridDim.y; }
 DEVICE u32 blocks_z() { return gridDim.z; }
 
-#if defined(STORERS)
-DEVICE void barrier() { asm volatile("bar.sync 1, %0;" ::"n"(STORERS) : "memory"); }
+#if defined(EPILOGUE_THREADS)
+DEVICE void barrier() { asm volatile("bar.sync 1, %0;" ::"n"(EPILOGUE_THREADS) : "memory"); }
 #else
 DEVICE void barrier() { __syncthreads(); }
 #endif
@@ -61,33 +61,33 @@ DEVICE void warp_barrier() { __syncwarp(); }
 DEVICE void fence() { __threadfence(); }
 
 // a · b + c, rounded once.
-DEVICE float fma_near(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
-DEVICE float of_bits(u32 x) { return __uint_as_float(x); }
+DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEVICE u32 float_as_bits(float x) { return __float_as_uint(x); }
+DEVICE float bits_as_float(u32 x) { return __uint_as_float(x); }
 
 // To nearest even, subnormals kept, NaN as 0x7FFF.
-DEVICE u16 half_of(float x) {
+DEVICE u16 float_to_half(float x) {
     u16 y;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
     return y;
 }
 // Two of them, the first in the low half.
 #if __CUDA_ARCH__ >= 800
-DEVICE u32 halves_of(float low, float high) {
+DEVICE u32 floats_to_half2(float low, float high) {
     u32 y;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
 }
 #else
-DEVICE u32 halves_of(float low, float high) { return (u32)half_of(low) | (u32)half_of(high) << 16; }
+DEVICE u32 floats_to_half2(float low, float high) { return (u32)float_to_half(low) | (u32)float_to_half(high) << 16; }
 #endif
-DEVICE float of_half(u16 x) {
+DEVICE float half_to_float(u16 x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
     return y;
 }
 // log2 to about 2^-22, subnormals too.
-DEVICE float log2_near(float x) {
+DEVICE float log2_approx(float x) {
     float y;
     asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;

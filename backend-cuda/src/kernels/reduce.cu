@@ -8,14 +8,14 @@ struct ReduceParams {
     Store y;
     const void* x;
     // Where the values of x came from, if they are results of parts of the index of the largest; else null.
-    const u32* from;
+    const u32* in_indices;
     // Takes the same for the next launch.
-    u32* places;
+    u32* out_indices;
     u32 type;
     u32 op;
     u32 outer, len, inner;
     // Values of a part, a multiple of eight.
-    u32 part;
+    u32 part_len;
     // Threads for one result, a power of two.
     u32 lanes;
     // By what sums are divided.
@@ -23,69 +23,69 @@ struct ReduceParams {
 };
 
 // A sum, of squares or not.
-template <bool squares>
-struct Total {
+template <bool SQUARES>
+struct Sum {
     float v;
-    static DEVICE_MEMBER Total none() { return Total{0.0f}; }
-    DEVICE_MEMBER void add(float x, u32) { v += squares ? x * x : x; }
-    DEVICE_MEMBER void join(const Total& other) { v += other.v; }
+    static DEVICE_MEMBER Sum identity() { return Sum{0.0f}; }
+    DEVICE_MEMBER void add(float x, u32) { v += SQUARES ? x * x : x; }
+    DEVICE_MEMBER void combine(const Sum& other) { v += other.v; }
 };
 
 // The largest value and its place: the first NaN, else the first of the largest.
-struct Largest {
+struct Maximum {
     float v;
-    u32 place;
-    static DEVICE_MEMBER Largest none() { return Largest{of_bits(0xFF800000u), 0xFFFFFFFFu}; }
-    DEVICE_MEMBER void join(const Largest& other) {
-        const bool mine = v != v, others = other.v != other.v;
-        const bool tie = mine == others && (mine || v == other.v);
-        if (tie ? other.place < place : others || (!mine && other.v > v)) *this = other;
+    u32 index;
+    static DEVICE_MEMBER Maximum identity() { return Maximum{bits_as_float(0xFF800000u), 0xFFFFFFFFu}; }
+    DEVICE_MEMBER void combine(const Maximum& other) {
+        const bool is_nan = v != v, other_is_nan = other.v != other.v;
+        const bool tie = is_nan == other_is_nan && (is_nan || v == other.v);
+        if (tie ? other.index < index : other_is_nan || (!is_nan && other.v > v)) *this = other;
     }
-    DEVICE_MEMBER void add(float x, u32 i) { join(Largest{x, i}); }
+    DEVICE_MEMBER void add(float x, u32 i) { combine(Maximum{x, i}); }
 };
 
-DEVICE void finish(const ReduceParams& p, const Epilogue& e, Seen& seen, u32 i, const Largest& best) {
+DEVICE void store_result(const ReduceParams& p, const Epilogue& e, StatsAccumulator& stats, u32 i, const Maximum& maximum) {
     if (p.op == REDUCE_MAX) {
-        put(p.y, e, seen, i, best.v);
-    } else if (p.places != 0) {
-        ((float*)p.y.y)[i] = best.v;
-        p.places[i] = best.place;
+        store_scalar(p.y, e, stats, i, maximum.v);
+    } else if (p.out_indices != 0) {
+        ((float*)p.y.y)[i] = maximum.v;
+        p.out_indices[i] = maximum.index;
     } else if (p.y.type == TYPE_U8) {
-        ((u8*)p.y.y)[i] = (u8)best.place;
+        ((u8*)p.y.y)[i] = (u8)maximum.index;
     } else {
-        ((u32*)p.y.y)[i] = best.place;
+        ((u32*)p.y.y)[i] = maximum.index;
     }
 }
 
-template <bool squares>
-DEVICE void finish(const ReduceParams& p, const Epilogue& e, Seen& seen, u32 i, const Total<squares>& total) {
-    put(p.y, e, seen, i, p.op == REDUCE_MEAN ? total.v / p.divisor : total.v);
+template <bool SQUARES>
+DEVICE void store_result(const ReduceParams& p, const Epilogue& e, StatsAccumulator& stats, u32 i, const Sum<SQUARES>& total) {
+    store_scalar(p.y, e, stats, i, p.op == REDUCE_MEAN ? total.v / p.divisor : total.v);
 }
 
 // A thread forms N neighbouring results. All kinds of them share one piece of memory.
-template <class A, int N>
-DEVICE void reduce_with(const ReduceParams& p, void* memory) {
-    A(*joined)[THREADS] = (A(*)[THREADS])memory;
-    Epilogue e = begin(p.y);
-    Seen seen = {};
-    const u32 t = thread_index(), together = THREADS / p.lanes;
+template <class Accumulator, int N>
+DEVICE void reduce_with(const ReduceParams& p, void* shared_memory) {
+    Accumulator(*block_partials)[THREADS] = (Accumulator(*)[THREADS])shared_memory;
+    Epilogue e = begin_epilogue(p.y);
+    StatsAccumulator stats = {};
+    const u32 t = thread_index(), results_per_block = THREADS / p.lanes;
     // Neighbouring threads read neighbouring values.
-    const bool along = p.inner == 1;
-    const u32 lane = along ? t % p.lanes : t / together, apart = along ? 1 : together;
-    const u32 columns = p.outer * p.inner / N, tiles = (columns + together - 1) / together;
-    const u32 parts = p.len == 0 ? 1 : (p.len + p.part - 1) / p.part;
+    const bool is_contiguous = p.inner == 1;
+    const u32 lane = is_contiguous ? t % p.lanes : t / results_per_block, lane_stride = is_contiguous ? 1 : results_per_block;
+    const u32 columns = p.outer * p.inner / N, tiles = (columns + results_per_block - 1) / results_per_block;
+    const u32 parts = p.len == 0 ? 1 : (p.len + p.part_len - 1) / p.part_len;
     for (u64 tile = block_x(); tile < (u64)tiles * parts; tile += blocks_x()) {
-        const u32 part = (u32)(tile / tiles), column = (u32)(tile % tiles) * together + (along ? t / p.lanes : t % together);
-        const u32 start = part * p.part, end = p.len - start < p.part ? p.len : start + p.part, result = column * N;
-        A a[N];
+        const u32 part = (u32)(tile / tiles), column = (u32)(tile % tiles) * results_per_block + (is_contiguous ? t / p.lanes : t % results_per_block);
+        const u32 start = part * p.part_len, end = p.len - start < p.part_len ? p.len : start + p.part_len, result = column * N;
+        Accumulator a[N];
 #pragma unroll
-        for (int i = 0; i < N; i++) a[i] = A::none();
+        for (int i = 0; i < N; i++) a[i] = Accumulator::identity();
         if (column < columns) {
             const u32 first = result / p.inner * p.len * p.inner + result % p.inner;
-            if (along && p.len % 8 == 0 && p.from == 0) {
+            if (is_contiguous && p.len % 8 == 0 && p.in_indices == 0) {
                 for (u32 l = start + 8 * lane; l < end; l += 8 * p.lanes) {
                     float v[8];
-                    load8(p.x, p.type, first + l, v);
+                    load_vec8(p.x, p.type, first + l, v);
 #pragma unroll
                     for (u32 j = 0; j < 8; j++) a[0].add(v[j], l + j);
                 }
@@ -94,44 +94,44 @@ DEVICE void reduce_with(const ReduceParams& p, void* memory) {
                 for (u32 l = start + lane; l < end; l += p.lanes) {
                     const u32 at = first + l * p.inner;
                     float v[N];
-                    load_some(p.x, p.type, at, v);
+                    load_vec(p.x, p.type, at, v);
 #pragma unroll
-                    for (int i = 0; i < N; i++) a[i].add(v[i], p.from == 0 ? l : p.from[at + i]);
+                    for (int i = 0; i < N; i++) a[i].add(v[i], p.in_indices == 0 ? l : p.in_indices[at + i]);
                 }
             }
         }
         for (u32 half = p.lanes / 2; half != 0; half /= 2) {
             barrier();
 #pragma unroll
-            for (int i = 0; i < N; i++) joined[i][t] = a[i];
+            for (int i = 0; i < N; i++) block_partials[i][t] = a[i];
             barrier();
             if (lane >= half) continue;
 #pragma unroll
-            for (int i = 0; i < N; i++) a[i].join(joined[i][t + half * apart]);
+            for (int i = 0; i < N; i++) a[i].combine(block_partials[i][t + half * lane_stride]);
         }
         if (lane != 0 || column >= columns) continue;
 #pragma unroll
-        for (int i = 0; i < N; i++) finish(p, e, seen, part * p.outer * p.inner + result + i, a[i]);
+        for (int i = 0; i < N; i++) store_result(p, e, stats, part * p.outer * p.inner + result + i, a[i]);
     }
-    end(p.y, e, seen);
+    end_epilogue(p.y, e, stats);
 }
 
-template <class A>
-DEVICE void reduce_with(const ReduceParams& p, void* memory) {
+template <class Accumulator>
+DEVICE void reduce_with(const ReduceParams& p, void* shared_memory) {
     if (p.inner % 8 == 0) {
-        reduce_with<A, 8>(p, memory);
+        reduce_with<Accumulator, 8>(p, shared_memory);
     } else {
-        reduce_with<A, 1>(p, memory);
+        reduce_with<Accumulator, 1>(p, shared_memory);
     }
 }
 
 KERNEL(reduce, ReduceParams) {
-    SHARED Largest memory[8 * THREADS];
+    SHARED Maximum shared_memory[8 * THREADS];
     if (p.op == REDUCE_SUM || p.op == REDUCE_MEAN) {
-        reduce_with<Total<false>>(p, memory);
+        reduce_with<Sum<false>>(p, shared_memory);
     } else if (p.op == REDUCE_SQUARES) {
-        reduce_with<Total<true>>(p, memory);
+        reduce_with<Sum<true>>(p, shared_memory);
     } else {
-        reduce_with<Largest>(p, memory);
+        reduce_with<Maximum>(p, shared_memory);
     }
 }

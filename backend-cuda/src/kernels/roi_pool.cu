@@ -7,7 +7,7 @@ struct RoiPoolParams {
     // Five numbers of each: image, left, top, right, bottom.
     const float* boxes;
     // The place of the largest of each bin inside its image.
-    u32* places;
+    u32* indices;
     u32 type;
     u32 len;
     // Height and width of the images, rows and columns of bins.
@@ -17,109 +17,109 @@ struct RoiPoolParams {
 };
 
 // The place of a bin that has none.
-constexpr u32 NOWHERE = 0xFFFFFFFF;
+constexpr u32 NO_ELEMENT = 0xFFFFFFFF;
 
 struct Region {
-    bool there;
+    bool is_valid;
     u32 image;
     // First and last, by rows and by columns.
-    int ends[2][2];
+    int edges[2][2];
 };
 
 // The nearest whole number, halves away from 0, 2^20 at most.
-DEVICE int whole(float at) {
-    const float farthest = 1048576.0f;
-    const float near = at < -farthest ? -farthest : at > farthest ? farthest : at;
-    const int below = (int)near;
-    const float rest = near - (float)below;
-    return below + (rest >= 0.5f ? 1 : rest <= -0.5f ? -1 : 0);
+DEVICE int round_half_away(float at) {
+    const float MAX_COORDINATE = 1048576.0f;
+    const float clamped = at < -MAX_COORDINATE ? -MAX_COORDINATE : at > MAX_COORDINATE ? MAX_COORDINATE : at;
+    const int truncated = (int)clamped;
+    const float rest = clamped - (float)truncated;
+    return truncated + (rest >= 0.5f ? 1 : rest <= -0.5f ? -1 : 0);
 }
 
-DEVICE Region region_of(const RoiPoolParams& p, u32 number) {
+DEVICE Region load_region(const RoiPoolParams& p, u32 number) {
     const float* box = p.boxes + 5 * (u64)number;
     Region b = {box[0] >= 0.0f && box[0] < (float)p.images, 0, {}};
 #pragma unroll
-    for (u32 i = 1; i < 5; i++) b.there = b.there && box[i] == box[i];
-    if (!b.there) return b;
+    for (u32 i = 1; i < 5; i++) b.is_valid = b.is_valid && box[i] == box[i];
+    if (!b.is_valid) return b;
     b.image = (u32)box[0];
 #pragma unroll
     for (u32 axis = 0; axis < 2; axis++) {
-        b.ends[axis][0] = whole(box[2 - axis] * p.scale);
-        b.ends[axis][1] = whole(box[4 - axis] * p.scale);
+        b.edges[axis][0] = round_half_away(box[2 - axis] * p.scale);
+        b.edges[axis][1] = round_half_away(box[4 - axis] * p.scale);
     }
     return b;
 }
 
 // The first place along an axis that a bin has, and one behind its last.
-struct Places {
+struct BinRange {
     u32 first, end;
 };
 
-DEVICE u32 inside(int at, u32 size) { return at < 0 ? 0 : (u32)at > size ? size : (u32)at; }
+DEVICE u32 clamp_to_image(int at, u32 size) { return at < 0 ? 0 : (u32)at > size ? size : (u32)at; }
 
-DEVICE Places places_of(const RoiPoolParams& p, const Region& b, u32 axis, u32 bin) {
-    const int first = b.ends[axis][0], last = b.ends[axis][1];
+DEVICE BinRange bin_range(const RoiPoolParams& p, const Region& b, u32 axis, u32 bin) {
+    const int first = b.edges[axis][0], last = b.edges[axis][1];
     const u32 len = last < first ? 1 : (u32)(last - first) + 1, bins = p.y_size[axis], size = p.x_size[axis];
     const int start = first + (int)(bin * len / bins), end = first + (int)(((bin + 1) * len + bins - 1) / bins);
-    return Places{inside(start, size), inside(end, size)};
+    return BinRange{clamp_to_image(start, size), clamp_to_image(end, size)};
 }
 
 struct RoiPoolOf {
     const RoiPoolParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
         const u32 pixel = i / p.channels, channel = i - pixel * p.channels, line = pixel / p.y_size[1];
-        const Region b = region_of(p, line / p.y_size[0]);
+        const Region b = load_region(p, line / p.y_size[0]);
         u32 chosen[N];
 #pragma unroll
-        for (int j = 0; j < N; j++) v[j] = 0.0f, chosen[j] = NOWHERE;
-        if (b.there) {
-            const Places rows = places_of(p, b, 0, line % p.y_size[0]), columns = places_of(p, b, 1, pixel % p.y_size[1]);
+        for (int j = 0; j < N; j++) v[j] = 0.0f, chosen[j] = NO_ELEMENT;
+        if (b.is_valid) {
+            const BinRange rows = bin_range(p, b, 0, line % p.y_size[0]), columns = bin_range(p, b, 1, pixel % p.y_size[1]);
             for (u32 row = rows.first; row < rows.end; row++) {
                 for (u32 column = columns.first; column < columns.end; column++) {
-                    const u32 place = row * p.x_size[1] + column;
+                    const u32 index = row * p.x_size[1] + column;
                     float x[N];
-                    load_some(p.x, p.type, ((u64)b.image * p.x_size[0] * p.x_size[1] + place) * p.channels + channel, x);
+                    load_vec(p.x, p.type, ((u64)b.image * p.x_size[0] * p.x_size[1] + index) * p.channels + channel, x);
 #pragma unroll
                     for (int j = 0; j < N; j++) {
-                        const bool wins = chosen[j] == NOWHERE || x[j] > v[j] || (x[j] != x[j] && v[j] == v[j]);
+                        const bool wins = chosen[j] == NO_ELEMENT || x[j] > v[j] || (x[j] != x[j] && v[j] == v[j]);
                         v[j] = wins ? x[j] : v[j];
-                        chosen[j] = wins ? place : chosen[j];
+                        chosen[j] = wins ? index : chosen[j];
                     }
                 }
             }
         }
 #pragma unroll
-        for (int j = 0; j < N; j++) p.places[i + j] = chosen[j];
+        for (int j = 0; j < N; j++) p.indices[i + j] = chosen[j];
     }
     DEVICE_MEMBER u32 width() const { return p.channels; }
 };
 
-KERNEL(roi_pool, RoiPoolParams) { dense(p.y, p.len, InRows<RoiPoolOf>{{p}}); }
+KERNEL(roi_pool, RoiPoolParams) { store_elementwise(p.y, p.len, RowWise<RoiPoolOf>{{p}}); }
 
 // What the bins send to a place, box by box.
 struct RoiUnpoolOf {
     const RoiPoolParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
         const u32 pixel = i / p.channels, channel = i - pixel * p.channels, line = pixel / p.x_size[1];
         const u32 image = line / p.x_size[0], row = line % p.x_size[0], column = pixel % p.x_size[1];
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = 0.0f;
         for (u32 number = 0; number < p.count; number++) {
-            const Region b = region_of(p, number);
-            if (!b.there || b.image != image) continue;
+            const Region b = load_region(p, number);
+            if (!b.is_valid || b.image != image) continue;
             for (u32 r = 0; r < p.y_size[0]; r++) {
-                const Places rows = places_of(p, b, 0, r);
+                const BinRange rows = bin_range(p, b, 0, r);
                 if (row < rows.first || row >= rows.end) continue;
                 for (u32 s = 0; s < p.y_size[1]; s++) {
-                    const Places columns = places_of(p, b, 1, s);
+                    const BinRange columns = bin_range(p, b, 1, s);
                     if (column < columns.first || column >= columns.end) continue;
                     const u64 bin = (((u64)number * p.y_size[0] + r) * p.y_size[1] + s) * p.channels + channel;
                     float x[N];
-                    load_some(p.x, p.type, bin, x);
+                    load_vec(p.x, p.type, bin, x);
 #pragma unroll
-                    for (int j = 0; j < N; j++) v[j] += p.places[bin + j] == row * p.x_size[1] + column ? x[j] : 0.0f;
+                    for (int j = 0; j < N; j++) v[j] += p.indices[bin + j] == row * p.x_size[1] + column ? x[j] : 0.0f;
                 }
             }
         }
@@ -127,4 +127,4 @@ struct RoiUnpoolOf {
     DEVICE_MEMBER u32 width() const { return p.channels; }
 };
 
-KERNEL(roi_unpool, RoiPoolParams) { dense(p.y, p.len, InRows<RoiUnpoolOf>{{p}}); }
+KERNEL(roi_unpool, RoiPoolParams) { store_elementwise(p.y, p.len, RowWise<RoiUnpoolOf>{{p}}); }

@@ -16,15 +16,15 @@ struct RowsParams {
     u32 unused;
 };
 
-#define NOWHERE 0xFFFFFFFFu
+#define END_OF_LIST 0xFFFFFFFFu
 
 struct Gather {
     const RowsParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
         const u32 row = p.index[i / p.row];
         if (row < p.table) {
-            load_some(p.x, p.type, row * p.row + i % p.row, v);
+            load_vec(p.x, p.type, row * p.row + i % p.row, v);
             return;
         }
 #pragma unroll
@@ -33,13 +33,13 @@ struct Gather {
     DEVICE_MEMBER u32 width() const { return p.row; }
 };
 
-KERNEL(rows_gather, RowsParams) { dense(p.y, p.len, InRows<Gather>{{p}}); }
+KERNEL(rows_gather, RowsParams) { store_elementwise(p.y, p.len, RowWise<Gather>{{p}}); }
 
 KERNEL(rows_clear, RowsParams) {
     const u64 step = (u64)blocks_x() * thread_count();
     for (u64 row = (u64)block_x() * thread_count() + thread_index(); row < p.table; row += step) {
-        p.head[row] = NOWHERE;
-        p.tail[row] = NOWHERE;
+        p.head[row] = END_OF_LIST;
+        p.tail[row] = END_OF_LIST;
     }
 }
 
@@ -49,30 +49,30 @@ KERNEL(rows_link, RowsParams) {
     const u32 t = thread_index();
     for (u64 start = 0; start < p.count; start += THREADS) {
         const u32 i = (u32)start + t;
-        u32 row = start + t < p.count ? p.index[i] : NOWHERE;
-        if (row >= p.table) row = NOWHERE;
+        u32 row = start + t < p.count ? p.index[i] : END_OF_LIST;
+        if (row >= p.table) row = END_OF_LIST;
         rows[t] = row;
         barrier();
-        u32 before = NOWHERE;
-        bool last = true;
-        if (row != NOWHERE) {
+        u32 predecessor = END_OF_LIST;
+        bool is_last = true;
+        if (row != END_OF_LIST) {
             for (u32 j = 0; j < THREADS; j++) {
                 const bool same = rows[j] == row;
-                if (same && j < t) before = (u32)start + j;
-                if (same && j > t) last = false;
+                if (same && j < t) predecessor = (u32)start + j;
+                if (same && j > t) is_last = false;
             }
-            if (before == NOWHERE) before = p.tail[row];
-            if (before == NOWHERE) {
+            if (predecessor == END_OF_LIST) predecessor = p.tail[row];
+            if (predecessor == END_OF_LIST) {
                 p.head[row] = i;
             } else {
-                p.next[before] = i;
+                p.next[predecessor] = i;
             }
         }
         // All have read the ends of their lists.
         barrier();
-        if (row != NOWHERE && last) {
+        if (row != END_OF_LIST && is_last) {
             p.tail[row] = i;
-            p.next[i] = NOWHERE;
+            p.next[i] = END_OF_LIST;
         }
         barrier();
     }
@@ -81,13 +81,13 @@ KERNEL(rows_link, RowsParams) {
 struct Scatter {
     const RowsParams& p;
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = 0.0f;
         const u32 column = i % p.row;
-        for (u32 at = p.head[i / p.row]; at != NOWHERE; at = p.next[at]) {
+        for (u32 at = p.head[i / p.row]; at != END_OF_LIST; at = p.next[at]) {
             float x[N];
-            load_some(p.x, p.type, at * p.row + column, x);
+            load_vec(p.x, p.type, at * p.row + column, x);
 #pragma unroll
             for (int j = 0; j < N; j++) v[j] += x[j];
         }
@@ -95,4 +95,4 @@ struct Scatter {
     DEVICE_MEMBER u32 width() const { return p.row; }
 };
 
-KERNEL(rows_scatter, RowsParams) { dense(p.y, p.len, InRows<Scatter>{{p}}); }
+KERNEL(rows_scatter, RowsParams) { store_elementwise(p.y, p.len, RowWise<Scatter>{{p}}); }

@@ -3,51 +3,51 @@
 
 // Parts that a thread has asked for before it adds the first of them. A weight gradient of pictures has 507 parts and 88 to
 // 3136 threads: one part at a time, each thread waits for L2 507 times.
-#define PARTS 8
+#define PARTIALS_IN_FLIGHT 8
 
 // Adds WIDTH neighbours of each of `splits` parts to v, in the order of the parts. `fetch` loads those of one part.
-template <u32 WIDTH, class Fetch> DEVICE void add_parts(float* v, u32 splits, const Fetch& fetch) {
+template <u32 WIDTH, class Fetch> DEVICE void add_partials(float* v, u32 splits, const Fetch& fetch) {
 #pragma unroll 1
-    for (u32 first = 0; first < splits; first += PARTS) {
-        float parts[PARTS][WIDTH];
+    for (u32 first = 0; first < splits; first += PARTIALS_IN_FLIGHT) {
+        float loaded[PARTIALS_IN_FLIGHT][WIDTH];
 #pragma unroll
-        for (u32 i = 0; i < PARTS; i++) {
-            if (first + i < splits) fetch(first + i, parts[i]);
+        for (u32 i = 0; i < PARTIALS_IN_FLIGHT; i++) {
+            if (first + i < splits) fetch(first + i, loaded[i]);
         }
 #pragma unroll
-        for (u32 i = 0; i < PARTS; i++) {
+        for (u32 i = 0; i < PARTIALS_IN_FLIGHT; i++) {
             if (first + i < splits) {
 #pragma unroll
-                for (u32 j = 0; j < WIDTH; j++) v[j] += parts[i][j];
+                for (u32 j = 0; j < WIDTH; j++) v[j] += loaded[i][j];
             }
         }
     }
 }
 
-KERNEL(finish, Product) {
-    Epilogue e = begin(p.y);
-    Seen seen = {};
+KERNEL(split_k_reduce, GemmParams) {
+    Epilogue e = begin_epilogue(p.y);
+    StatsAccumulator stats = {};
     const u64 total = (u64)p.batch * p.m * p.n;
-    const u32 width = p.wide ? 8 : 1;
+    const u32 width = p.vectorized ? 8 : 1;
     const u64 step = (u64)blocks_x() * thread_count() * width;
     for (u64 i = ((u64)block_x() * thread_count() + thread_index()) * width; i < total; i += step) {
         const u32 n = (u32)(i % p.n);
         const u64 row = i / p.n;
         const u32 m = (u32)(row % p.m), z = (u32)(row / p.m);
-        const u64 at = (u64)z * p.y_stride + (u64)m * p.y_lead + n;
-        if (p.wide) {
+        const u64 at = (u64)z * p.y_stride + (u64)m * p.ldy + n;
+        if (p.vectorized) {
             float v[8] = {};
-            add_parts<8>(v, p.splits, [&](u32 split, float (&part)[8]) { load8(p.partials, TYPE_F32, split * total + i, part); });
+            add_partials<8>(v, p.splits, [&](u32 split, float (&partial)[8]) { load_vec8(p.partials, TYPE_F32, split * total + i, partial); });
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[j] += bias_at(p, z, n + j);
-            put8(p.y, e, seen, at, v);
+            for (u32 j = 0; j < 8; j++) v[j] += load_bias(p, z, n + j);
+            store_vec8(p.y, e, stats, at, v);
         } else {
-            const bool padded = p.inputs > p.c;
-            const u64 from = padded ? i / p.c * p.inputs + i % p.c : i, size = padded ? total / p.c * p.inputs : total;
+            const bool is_padded = p.inputs > p.c;
+            const u64 from = is_padded ? i / p.c * p.inputs + i % p.c : i, size = is_padded ? total / p.c * p.inputs : total;
             float v[1] = {};
-            add_parts<1>(v, p.splits, [&](u32 split, float (&part)[1]) { part[0] = p.partials[split * size + from]; });
-            put(p.y, e, seen, at, v[0] + bias_at(p, z, n));
+            add_partials<1>(v, p.splits, [&](u32 split, float (&partial)[1]) { partial[0] = p.partials[split * size + from]; });
+            store_scalar(p.y, e, stats, at, v[0] + load_bias(p, z, n));
         }
     }
-    end(p.y, e, seen);
+    end_epilogue(p.y, e, stats);
 }

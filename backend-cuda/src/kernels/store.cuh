@@ -26,27 +26,27 @@ DEVICE u32 block_total() { return blocks_x() * blocks_y() * blocks_z(); }
 // Elements of any type as f32.
 
 DEVICE float load(const void* x, u32 type, u64 i) {
-    if (type == TYPE_F16) return of_half(((const u16*)x)[i]);
+    if (type == TYPE_F16) return half_to_float(((const u16*)x)[i]);
     if (type == TYPE_F32) return ((const float*)x)[i];
     if (type == TYPE_U8) return (float)((const u8*)x)[i];
     return (float)((const u32*)x)[i];
 }
 
 DEVICE void unpack(const Words4& words, float (&v)[8]) {
-    v[0] = of_half((u16)words.x), v[1] = of_half((u16)(words.x >> 16));
-    v[2] = of_half((u16)words.y), v[3] = of_half((u16)(words.y >> 16));
-    v[4] = of_half((u16)words.z), v[5] = of_half((u16)(words.z >> 16));
-    v[6] = of_half((u16)words.w), v[7] = of_half((u16)(words.w >> 16));
+    v[0] = half_to_float((u16)words.x), v[1] = half_to_float((u16)(words.x >> 16));
+    v[2] = half_to_float((u16)words.y), v[3] = half_to_float((u16)(words.y >> 16));
+    v[4] = half_to_float((u16)words.z), v[5] = half_to_float((u16)(words.z >> 16));
+    v[6] = half_to_float((u16)words.w), v[7] = half_to_float((u16)(words.w >> 16));
 }
 
 // Eight from `i` on, a multiple of eight.
-DEVICE void load8(const void* x, u32 type, u64 i, float (&v)[8]) {
+DEVICE void load_vec8(const void* x, u32 type, u64 i, float (&v)[8]) {
     if (type == TYPE_F16) {
         unpack(*(const Words4*)((const u16*)x + i), v);
     } else if (type == TYPE_F32) {
         const Words4 low = *(const Words4*)((const float*)x + i), high = *(const Words4*)((const float*)x + i + 4);
-        v[0] = of_bits(low.x), v[1] = of_bits(low.y), v[2] = of_bits(low.z), v[3] = of_bits(low.w);
-        v[4] = of_bits(high.x), v[5] = of_bits(high.y), v[6] = of_bits(high.z), v[7] = of_bits(high.w);
+        v[0] = bits_as_float(low.x), v[1] = bits_as_float(low.y), v[2] = bits_as_float(low.z), v[3] = bits_as_float(low.w);
+        v[4] = bits_as_float(high.x), v[5] = bits_as_float(high.y), v[6] = bits_as_float(high.z), v[7] = bits_as_float(high.w);
     } else {
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = load(x, type, i + j);
@@ -54,45 +54,45 @@ DEVICE void load8(const void* x, u32 type, u64 i, float (&v)[8]) {
 }
 
 // The same of what nobody reads again soon. Of f32 a warp reads each line by two loads, the second from the first cache.
-DEVICE void load8_once(const void* x, u32 type, u64 i, float (&v)[8]) {
+DEVICE void load_vec8_streaming(const void* x, u32 type, u64 i, float (&v)[8]) {
     if (type == TYPE_F16) {
-        unpack(load_once((const u16*)x + i), v);
+        unpack(load_streaming((const u16*)x + i), v);
     } else {
-        load8(x, type, i, v);
+        load_vec8(x, type, i, v);
     }
 }
 
 // 2^k as up to three normal factors (`core::scale::Factor`).
 struct Factor {
-    float part[3];
+    float parts[3];
     // Whether the first is all of it.
-    bool single;
+    bool is_single;
 };
 
-DEVICE float power(int k) { return of_bits((u32)(k + 127) << 23); }
+DEVICE float power_of_two(int k) { return bits_as_float((u32)(k + 127) << 23); }
 
-DEVICE Factor factor_between(int from, int to) {
-    i64 wide = (i64)to - (i64)from;
-    int k = wide > MAX_STEP ? MAX_STEP : wide < -MAX_STEP ? -MAX_STEP : (int)wide;
+DEVICE Factor scale_factor(int from, int to) {
+    i64 distance = (i64)to - (i64)from;
+    int k = distance > MAX_STEP ? MAX_STEP : distance < -MAX_STEP ? -MAX_STEP : (int)distance;
     int size = k < 0 ? -k : k;
     int n = size <= 126 ? 1 : size <= 252 ? 2 : 3;
     int first = k / n, second = n > 1 ? (k - first) / (n - 1) : 0;
-    return Factor{{power(first), power(second), power(k - first - second)}, n == 1};
+    return Factor{{power_of_two(first), power_of_two(second), power_of_two(k - first - second)}, n == 1};
 }
 
 template <u32 N>
-DEVICE void apply(const Factor& f, float (&v)[N]) {
+DEVICE void apply_factor(const Factor& f, float (&v)[N]) {
 #pragma unroll
-    for (u32 j = 0; j < N; j++) v[j] *= f.part[0];
+    for (u32 j = 0; j < N; j++) v[j] *= f.parts[0];
     // Asked once for all: nearly every factor has one part.
-    if (f.single) return;
+    if (f.is_single) return;
 #pragma unroll
-    for (u32 j = 0; j < N; j++) v[j] = v[j] * f.part[1] * f.part[2];
+    for (u32 j = 0; j < N; j++) v[j] = v[j] * f.parts[1] * f.parts[2];
 }
 
 // What one thread saw.
-struct Seen {
-    u32 count, zeros, small, low, large, infinite, nan, amax;
+struct StatsAccumulator {
+    u32 count, zeros, below_flush, below_normal, overflowing, infinite, nan, amax;
     double sum, square, log, log_square;
 };
 
@@ -111,10 +111,10 @@ struct Epilogue {
 };
 
 // All threads of a block begin together.
-DEVICE Epilogue begin(const Store& s) {
+DEVICE Epilogue begin_epilogue(const Store& s) {
     SHARED Row row;
     Epilogue e;
-    e.factor = factor_between(s.exponents[s.from], s.exponents[s.to]);
+    e.factor = scale_factor(s.exponents[s.from], s.exponents[s.to]);
     u32 step = s.control[CONTROL_DETAIL];
     e.detail = s.type == TYPE_U8 || s.type == TYPE_U32 ? 0 : s.detail < step ? s.detail : step;
     e.row = &row;
@@ -127,48 +127,48 @@ DEVICE Epilogue begin(const Store& s) {
 }
 
 // Whether a magnitude is neither zero nor infinite nor NaN.
-DEVICE bool is_live(u32 size) { return size - 1 < 0x7F7FFFFFu; }
+DEVICE bool is_finite_nonzero(u32 size) { return size - 1 < 0x7F7FFFFFu; }
 
 // 1 if a magnitude is below a limit, by the sign of their difference: both are below 2^31.
-DEVICE u32 below(u32 size, u32 limit) { return (size - limit) >> 31; }
+DEVICE u32 is_below(u32 size, u32 limit) { return (size - limit) >> 31; }
 
 // Most values are neither small nor large: the least and the greatest of all tell whether others have to be counted.
 template <u32 N>
-DEVICE void observe(const Epilogue& e, Seen& seen, const float (&v)[N]) {
+DEVICE void observe(const Epilogue& e, StatsAccumulator& stats, const float (&v)[N]) {
     u32 size[N];
 #pragma unroll
-    for (u32 j = 0; j < N; j++) size[j] = bits_of(v[j]) & 0x7FFFFFFFu;
-    u32 least = size[0], most = size[0];
+    for (u32 j = 0; j < N; j++) size[j] = float_as_bits(v[j]) & 0x7FFFFFFFu;
+    u32 min_magnitude = size[0], max_magnitude = size[0];
 #pragma unroll
     for (u32 j = 1; j < N; j++) {
-        least = size[j] < least ? size[j] : least;
-        most = size[j] > most ? size[j] : most;
+        min_magnitude = size[j] < min_magnitude ? size[j] : min_magnitude;
+        max_magnitude = size[j] > max_magnitude ? size[j] : max_magnitude;
     }
-    seen.count += N;
-    if (least < SUBNORMAL_END) {
+    stats.count += N;
+    if (min_magnitude < SUBNORMAL_END) {
 #pragma unroll
         for (u32 j = 0; j < N; j++) {
-            seen.zeros += below(size[j], 1);
-            seen.small += below(size[j], FLUSH_END);
-            seen.low += below(size[j], SUBNORMAL_END);
+            stats.zeros += is_below(size[j], 1);
+            stats.below_flush += is_below(size[j], FLUSH_END);
+            stats.below_normal += is_below(size[j], SUBNORMAL_END);
         }
     }
-    if (most >= OVERFLOW_START) {
-        most = 0;
+    if (max_magnitude >= OVERFLOW_START) {
+        max_magnitude = 0;
 #pragma unroll
         for (u32 j = 0; j < N; j++) {
-            seen.large += size[j] >= OVERFLOW_START;
-            seen.infinite += size[j] == 0x7F800000u;
-            seen.nan += size[j] > 0x7F800000u;
+            stats.overflowing += size[j] >= OVERFLOW_START;
+            stats.infinite += size[j] == 0x7F800000u;
+            stats.nan += size[j] > 0x7F800000u;
             const u32 finite = size[j] < 0x7F800000u ? size[j] : 0;
-            most = finite > most ? finite : most;
+            max_magnitude = finite > max_magnitude ? finite : max_magnitude;
         }
     }
-    seen.amax = most > seen.amax ? most : seen.amax;
+    stats.amax = max_magnitude > stats.amax ? max_magnitude : stats.amax;
     if (e.detail < DETAIL_FULL) return;
 #pragma unroll
     for (u32 j = 0; j < N; j++) {
-        if (is_live(size[j])) atomic_add(&e.row->bins[(size[j] + KEY_CONSTANT) >> 23], 1u);
+        if (is_finite_nonzero(size[j])) atomic_add(&e.row->bins[(size[j] + KEY_CONSTANT) >> 23], 1u);
     }
     if (e.detail < DETAIL_MOMENTS) return;
     // Added in f32 first: f64 is slow on most devices, and eight terms lose little.
@@ -177,22 +177,22 @@ DEVICE void observe(const Epilogue& e, Seen& seen, const float (&v)[N]) {
         float sums[4] = {};
 #pragma unroll
         for (u32 j = first; j < N && j < first + 8; j++) {
-            if (!is_live(size[j])) continue;
-            const float log = log2_near(of_bits(size[j])) * 0.693147180559945f;
+            if (!is_finite_nonzero(size[j])) continue;
+            const float log = log2_approx(bits_as_float(size[j])) * 0.693147180559945f;
             sums[0] += v[j];
             sums[1] += v[j] * v[j];
             sums[2] += log;
             sums[3] += log * log;
         }
-        seen.sum += sums[0];
-        seen.square += sums[1];
-        seen.log += sums[2];
-        seen.log_square += sums[3];
+        stats.sum += sums[0];
+        stats.square += sums[1];
+        stats.log += sums[2];
+        stats.log_square += sums[3];
     }
 }
 
 // One result.
-DEVICE void put(const Store& s, const Epilogue& e, Seen& seen, u64 i, float v) {
+DEVICE void store_scalar(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float v) {
     if (s.type == TYPE_U8) {
         ((u8*)s.y)[i] = (u8)(u32)v;
         return;
@@ -201,49 +201,49 @@ DEVICE void put(const Store& s, const Epilogue& e, Seen& seen, u64 i, float v) {
         ((u32*)s.y)[i] = (u32)v;
         return;
     }
-    float one[1] = {v};
-    apply(e.factor, one);
-    if (s.add) one[0] = load(s.y, s.type, i) + one[0];
-    if (e.detail != 0) observe(e, seen, one);
+    float value[1] = {v};
+    apply_factor(e.factor, value);
+    if (s.add) value[0] = load(s.y, s.type, i) + value[0];
+    if (e.detail != 0) observe(e, stats, value);
     if (s.type == TYPE_F16) {
-        ((u16*)s.y)[i] = half_of(one[0]);
+        ((u16*)s.y)[i] = float_to_half(value[0]);
     } else {
-        ((float*)s.y)[i] = one[0];
+        ((float*)s.y)[i] = value[0];
     }
 }
 
 // Groups of eight results, each from a place on that is a multiple of eight. What one group waits for another fills.
 template <u32 GROUPS>
-DEVICE void put8s(const Store& s, const Epilogue& e, Seen& seen, const u64 (&at)[GROUPS], float (&v)[8 * GROUPS]) {
+DEVICE void store_vec8s(const Store& s, const Epilogue& e, StatsAccumulator& stats, const u64 (&at)[GROUPS], float (&v)[8 * GROUPS]) {
     if (s.type != TYPE_F16 && s.type != TYPE_F32) {
 #pragma unroll
-        for (u32 j = 0; j < 8 * GROUPS; j++) put(s, e, seen, at[j / 8] + j % 8, v[j]);
+        for (u32 j = 0; j < 8 * GROUPS; j++) store_scalar(s, e, stats, at[j / 8] + j % 8, v[j]);
         return;
     }
-    apply(e.factor, v);
+    apply_factor(e.factor, v);
     if (s.add) {
 #pragma unroll
         for (u32 g = 0; g < GROUPS; g++) {
-            float before[8];
-            load8_once(s.y, s.type, at[g], before);
+            float previous[8];
+            load_vec8_streaming(s.y, s.type, at[g], previous);
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) v[8 * g + j] = before[j] + v[8 * g + j];
+            for (u32 j = 0; j < 8; j++) v[8 * g + j] = previous[j] + v[8 * g + j];
         }
     }
-    if (e.detail != 0) observe(e, seen, v);
+    if (e.detail != 0) observe(e, stats, v);
     if (s.type == TYPE_F16) {
 #pragma unroll
         for (u32 g = 0; g < GROUPS; g++) {
             const float* w = v + 8 * g;
-            Words4 words = {halves_of(w[0], w[1]), halves_of(w[2], w[3]), halves_of(w[4], w[5]), halves_of(w[6], w[7])};
+            Words4 words = {floats_to_half2(w[0], w[1]), floats_to_half2(w[2], w[3]), floats_to_half2(w[4], w[5]), floats_to_half2(w[6], w[7])};
             *(Words4*)((u16*)s.y + at[g]) = words;
         }
     } else {
 #pragma unroll
         for (u32 g = 0; g < GROUPS; g++) {
             const float* w = v + 8 * g;
-            Words4 low = {bits_of(w[0]), bits_of(w[1]), bits_of(w[2]), bits_of(w[3])};
-            Words4 high = {bits_of(w[4]), bits_of(w[5]), bits_of(w[6]), bits_of(w[7])};
+            Words4 low = {float_as_bits(w[0]), float_as_bits(w[1]), float_as_bits(w[2]), float_as_bits(w[3])};
+            Words4 high = {float_as_bits(w[4]), float_as_bits(w[5]), float_as_bits(w[6]), float_as_bits(w[7])};
             *(Words4*)((float*)s.y + at[g]) = low;
             *(Words4*)((float*)s.y + at[g] + 4) = high;
         }
@@ -251,41 +251,41 @@ DEVICE void put8s(const Store& s, const Epilogue& e, Seen& seen, const u64 (&at)
 }
 
 // Eight results from `i` on.
-DEVICE void put8(const Store& s, const Epilogue& e, Seen& seen, u64 i, float (&v)[8]) {
+DEVICE void store_vec8(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float (&v)[8]) {
     const u64 at[1] = {i};
-    put8s(s, e, seen, at, v);
+    store_vec8s(s, e, stats, at, v);
 }
 
 // Adds a number to one kept as a pair of f32, large part first.
-DEVICE void add_to_pair(u32* pair, double more) {
-    double total = (double)of_bits(pair[0]) + (double)of_bits(pair[1]) + more;
+DEVICE void accumulate_pair(u32* pair, double more) {
+    double total = (double)bits_as_float(pair[0]) + (double)bits_as_float(pair[1]) + more;
     float large = (float)total;
-    bool finite = (bits_of(large) & 0x7F800000u) != 0x7F800000u;
-    pair[0] = bits_of(large);
-    pair[1] = bits_of(finite ? (float)(total - (double)large) : 0.0f);
+    bool finite = (float_as_bits(large) & 0x7F800000u) != 0x7F800000u;
+    pair[0] = float_as_bits(large);
+    pair[1] = float_as_bits(finite ? (float)(total - (double)large) : 0.0f);
 }
 
 // Adds what the block's threads saw to the row. All threads of a block end together.
-DEVICE void end(const Store& s, const Epilogue& e, const Seen& seen) {
+DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulator& stats) {
     if (e.detail == 0) return;
     Row& row = *e.row;
     const u32 t = thread_index();
-    const u32 mine[7] = {seen.count,
-                         seen.zeros,
-                         seen.infinite,
-                         seen.nan,
-                         seen.small - seen.zeros,
-                         seen.large - seen.infinite - seen.nan,
-                         seen.low - seen.small};
+    const u32 thread_counts[7] = {stats.count,
+                         stats.zeros,
+                         stats.infinite,
+                         stats.nan,
+                         stats.below_flush - stats.zeros,
+                         stats.overflowing - stats.infinite - stats.nan,
+                         stats.below_normal - stats.below_flush};
 #pragma unroll
     for (u32 i = 0; i < 7; i++) {
-        u32 sum = warp_sum(mine[i]);
+        u32 sum = warp_sum(thread_counts[i]);
         if (t % 32 == 0 && sum != 0) atomic_add(&row.counts[i], sum);
     }
-    u32 most = warp_max(seen.amax);
-    if (t % 32 == 0) atomic_max(&row.counts[7], most);
+    u32 max_magnitude = warp_max(stats.amax);
+    if (t % 32 == 0) atomic_max(&row.counts[7], max_magnitude);
     if (e.detail >= DETAIL_MOMENTS) {
-        double sums[4] = {seen.sum, seen.square, seen.log, seen.log_square};
+        double sums[4] = {stats.sum, stats.square, stats.log, stats.log_square};
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             for (u32 mask = 16; mask != 0; mask >>= 1) sums[i] += shuffle_xor(sums[i], mask);
@@ -323,10 +323,10 @@ DEVICE void end(const Store& s, const Epilogue& e, const Seen& seen) {
     // One warp for all: eight of its lanes for each sum.
     if (t < 32) {
         double sum = 0;
-        volatile double* of_blocks = s.sums;
-        for (u64 i = t / 4; i < block_total(); i += 8) sum += of_blocks[4 * i + t % 4];
+        volatile double* block_sums = s.sums;
+        for (u64 i = t / 4; i < block_total(); i += 8) sum += block_sums[4 * i + t % 4];
         for (u32 mask = 16; mask >= 4; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (t < 4) add_to_pair(words + ROW_SUMS + 2 * t, sum);
+        if (t < 4) accumulate_pair(words + ROW_SUMS + 2 * t, sum);
         if (t == 0) *s.done = 0;
     }
 }

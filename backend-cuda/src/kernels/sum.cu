@@ -10,25 +10,25 @@ struct SumParams {
     Store y;
     Term terms[SUM_TERMS];
     // The sum of the terms before these, or null.
-    const float* before;
+    const float* previous_sum;
     u32 count;
     u32 len;
 };
 
-struct SumOf {
+struct SumTerms {
     const SumParams& p;
     Factor factors[SUM_TERMS];
     template <int N>
-    DEVICE_MEMBER void some(u32 i, float (&v)[N]) const {
+    DEVICE_MEMBER void compute_vec(u32 i, float (&v)[N]) const {
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = 0.0f;
-        if (p.before != 0) load_some(p.before, TYPE_F32, i, v);
+        if (p.previous_sum != 0) load_vec(p.previous_sum, TYPE_F32, i, v);
 #pragma unroll
         for (u32 term = 0; term < SUM_TERMS; term++) {
             if (term >= p.count) break;
             float x[N];
-            load_some_once(p.terms[term].x, p.terms[term].type, i, x);
-            apply(factors[term], x);
+            load_vec_streaming(p.terms[term].x, p.terms[term].type, i, x);
+            apply_factor(factors[term], x);
 #pragma unroll
             for (int j = 0; j < N; j++) v[j] += x[j];
         }
@@ -37,11 +37,11 @@ struct SumOf {
 };
 
 KERNEL(sum, SumParams) {
-    InRows<SumOf> f = {{p, {}}};
+    RowWise<SumTerms> f = {{p, {}}};
     const int to = p.y.exponents[p.y.to];
 #pragma unroll
     for (u32 term = 0; term < SUM_TERMS; term++) {
-        if (term < p.count) f.factors[term] = factor_between(p.y.exponents[p.terms[term].slot], to);
+        if (term < p.count) f.factors[term] = scale_factor(p.y.exponents[p.terms[term].slot], to);
     }
-    dense(p.y, p.len, f);
+    store_elementwise(p.y, p.len, f);
 }

@@ -6,12 +6,12 @@
 // k or of n are of one tap. One thread asks for everything: it counts along where dividing would take longer than the
 // products.
 
-struct TmaProduct {
+struct TmaGemmParams {
     // Matrices: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory. Convolutions: pixels of
     // x or of dy for what has taps; of w [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); of dy for a
     // of WEIGHT [pixel][output].
     TensorMap a, b;
-    Product product;
+    GemmParams gemm;
 };
 
 #if MODE != GEMM
@@ -34,50 +34,50 @@ struct Tap {
 #define CHANNELS inputs
 #endif
 
-DEVICE Pixel pixel_of(const Product& p, u32 number) {
-    u32 rest = number / p.WIDTH;
-    return Pixel{number - rest * p.WIDTH, rest % p.HEIGHT, rest / p.HEIGHT};
+DEVICE Pixel pixel_at(const GemmParams& p, u32 index) {
+    u32 rest = index / p.WIDTH;
+    return Pixel{index - rest * p.WIDTH, rest % p.HEIGHT, rest / p.HEIGHT};
 }
-DEVICE void next_64(const Product& p, Pixel& at) {
-    at.column += DEPTH;
-    while (at.column >= p.WIDTH) {
-        at.column -= p.WIDTH;
-        at.row += 1;
-        if (at.row == p.HEIGHT) at.row = 0, at.image += 1;
+DEVICE void advance_k(const GemmParams& p, Pixel& pixel_position) {
+    pixel_position.column += K_TILE;
+    while (pixel_position.column >= p.WIDTH) {
+        pixel_position.column -= p.WIDTH;
+        pixel_position.row += 1;
+        if (pixel_position.row == p.HEIGHT) pixel_position.row = 0, pixel_position.image += 1;
     }
 }
 
-DEVICE Tap tap_of(const Product& p, u32 number) {
-    u32 place = number / p.CHANNELS, i = place / p.kernel_w;
-    return Tap{number - place * p.CHANNELS, place - i * p.kernel_w, i};
+DEVICE Tap tap_at(const GemmParams& p, u32 index) {
+    u32 position = index / p.CHANNELS, i = position / p.kernel_w;
+    return Tap{index - position * p.CHANNELS, position - i * p.kernel_w, i};
 }
-DEVICE void next_64(const Product& p, Tap& tap) {
-    tap.channel += DEPTH;
+DEVICE void advance_k(const GemmParams& p, Tap& tap) {
+    tap.channel += K_TILE;
     if (tap.channel != p.CHANNELS) return;
     tap.channel = 0, tap.j += 1;
     if (tap.j == p.kernel_w) tap.j = 0, tap.i += 1;
 }
 
 // What a tap reads for pixels from `at` on.
-DEVICE void load_taps(u16* to, const Product& p, const TensorMap& from, const Pixel& at, const Tap& tap, u32 z, u32 full) {
+DEVICE void load_im2col(u16* smem, const GemmParams& p, const TensorMap& map, const Pixel& pixel_position, const Tap& tap, u32 z, u32 full) {
 #if MODE == DATA
     // dx(u) takes dy(u + pad − tap); taps count from the last, because TMA moves only forward.
     const u32 i = p.kernel_h - 1 - tap.i, j = p.kernel_w - 1 - tap.j;
-    const int row = (int)(at.row + p.pad_h) - (int)((p.kernel_h - 1) * p.dilation_h);
-    const int column = (int)(at.column + p.pad_w) - (int)((p.kernel_w - 1) * p.dilation_w);
+    const int row = (int)(pixel_position.row + p.pad_h) - (int)((p.kernel_h - 1) * p.dilation_h);
+    const int column = (int)(pixel_position.column + p.pad_w) - (int)((p.kernel_w - 1) * p.dilation_w);
 #else
     const u32 i = tap.i, j = tap.j;
-    const int row = (int)(at.row * p.stride_h) - (int)p.pad_h, column = (int)(at.column * p.stride_w) - (int)p.pad_w;
+    const int row = (int)(pixel_position.row * p.stride_h) - (int)p.pad_h, column = (int)(pixel_position.column * p.stride_w) - (int)p.pad_w;
 #endif
-    tma_load_im2col(to, from, z * p.CHANNELS + tap.channel, column, row, at.image, j * p.dilation_w, i * p.dilation_h, full);
+    tma_load_im2col(smem, map, z * p.CHANNELS + tap.channel, column, row, pixel_position.image, j * p.dilation_w, i * p.dilation_h, full);
 }
 #endif
 
-#define TAPS ((TRANSPOSED ? TILE_M : TILE_N) / 64)
+#define TAPS_PER_TILE ((SWAP_AB ? TILE_M : TILE_N) / 64)
 
 // Where the copies of a tile are along k.
-struct Place {
-    Block block;
+struct CopyPosition {
+    TileCoord block;
     u32 k;
 #if MODE == FORWARD || MODE == DATA
     Pixel pixel;
@@ -85,88 +85,88 @@ struct Place {
 #elif MODE == WEIGHT
     Pixel pixel;
     // Of a tile, each with 64 inputs.
-    Tap taps[TAPS];
+    Tap taps[TAPS_PER_TILE];
 #endif
 };
 
-DEVICE Place place_of(const Product& p, const Block& block) {
-    Place place;
-    place.block = block;
-    place.k = block.split * p.depth;
+DEVICE CopyPosition copy_position(const GemmParams& p, const TileCoord& block) {
+    CopyPosition position;
+    position.block = block;
+    position.k = block.split * p.split_len;
 #if MODE == FORWARD || MODE == DATA
-    place.pixel = pixel_of(p, block.m);
-    place.tap = tap_of(p, place.k);
+    position.pixel = pixel_at(p, block.m);
+    position.tap = tap_at(p, position.k);
 #elif MODE == WEIGHT
-    place.pixel = pixel_of(p, place.k);
+    position.pixel = pixel_at(p, position.k);
 #pragma unroll
-    for (u32 i = 0; i < TAPS; i++) {
+    for (u32 i = 0; i < TAPS_PER_TILE; i++) {
         // Behind the last any tap will do.
-        const u32 n = (TRANSPOSED ? block.m : block.n) + i * 64;
-        place.taps[i] = tap_of(p, n < p.n ? n : 0);
+        const u32 n = (SWAP_AB ? block.m : block.n) + i * 64;
+        position.taps[i] = tap_at(p, n < p.n ? n : 0);
     }
 #endif
-    return place;
+    return position;
 }
 
-DEVICE void next_64(const Product& p, Place& place) {
-    place.k += DEPTH;
+DEVICE void advance_k(const GemmParams& p, CopyPosition& position) {
+    position.k += K_TILE;
 #if MODE == FORWARD || MODE == DATA
-    next_64(p, place.tap);
+    advance_k(p, position.tap);
 #elif MODE == WEIGHT
-    next_64(p, place.pixel);
+    advance_k(p, position.pixel);
 #endif
 }
 
 // The rows of a tile.
-DEVICE void bring_a(u16* to, const TmaProduct& p, const Place& place, u32 full) {
-    const Block& block = place.block;
+DEVICE void load_a_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 full) {
+    const TileCoord& block = position.block;
 #if MODE == FORWARD || MODE == DATA
-    load_taps(to, p.product, p.a, place.pixel, place.tap, block.z, full);
-#elif A_ALONG_K
-    tma_load(to, p.a, place.k, block.m, block.z, full);
+    load_im2col(smem, p.gemm, p.a, position.pixel, position.tap, block.z, full);
+#elif A_K_CONTIGUOUS
+    tma_load(smem, p.a, position.k, block.m, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_M; panel += 64) {
-#if TRANSPOSED
-        load_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
+#if SWAP_AB
+        load_im2col(smem + panel * K_TILE, p.gemm, p.b, position.pixel, position.taps[panel / 64], block.z, full);
 #elif MODE == WEIGHT
-        tma_load(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.m + panel, place.k, 0, full);
+        tma_load(smem + panel * K_TILE, p.a, block.z * p.gemm.outputs + block.m + panel, position.k, 0, full);
 #else
-        tma_load(to + panel * DEPTH, p.a, block.m + panel, place.k, block.z, full);
+        tma_load(smem + panel * K_TILE, p.a, block.m + panel, position.k, block.z, full);
 #endif
     }
 #endif
 }
 
 // The columns of a tile; in a cluster the share of block `rank`, to all.
-DEVICE void bring_b(u16* to, const TmaProduct& p, const Place& place, u32 rank, u32 full) {
-    const Block& block = place.block;
+DEVICE void load_b_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 rank, u32 full) {
+    const TileCoord& block = position.block;
 #if CLUSTER > 1
-    const u32 share = TILE_N / CLUSTER;
-#if B_ALONG_K
-    tma_load_multicast(to + rank * share * DEPTH, p.b, place.k, block.n + rank * share, block.z, full);
+    const u32 columns_per_block = TILE_N / CLUSTER;
+#if B_K_CONTIGUOUS
+    tma_load_multicast(smem + rank * columns_per_block * K_TILE, p.b, position.k, block.n + rank * columns_per_block, block.z, full);
 #else
 #pragma unroll
-    for (u32 i = 0; i < share; i += 64) {
-        const u32 panel = rank * share + i;
-        tma_load_multicast(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+    for (u32 i = 0; i < columns_per_block; i += 64) {
+        const u32 panel = rank * columns_per_block + i;
+        tma_load_multicast(smem + panel * K_TILE, p.b, block.n + panel, position.k, block.z, full);
     }
 #endif
-#elif B_ALONG_K
-    tma_load(to, p.b, place.k, block.n, block.z, full);
+#elif B_K_CONTIGUOUS
+    tma_load(smem, p.b, position.k, block.n, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_N; panel += 64) {
 #if MODE == DATA
-        const Tap& tap = place.tap;
-        tma_load(to + panel * DEPTH, p.b, block.n + panel, tap.i * p.product.kernel_w + tap.j,
-                 block.z * p.product.outputs + tap.channel, full);
-#elif TRANSPOSED
-        tma_load(to + panel * DEPTH, p.a, block.z * p.product.outputs + block.n + panel, place.k, 0, full);
+        const Tap& tap = position.tap;
+        tma_load(smem + panel * K_TILE, p.b, block.n + panel, tap.i * p.gemm.kernel_w + tap.j,
+                 block.z * p.gemm.outputs + tap.channel, full);
+#elif SWAP_AB
+        tma_load(smem + panel * K_TILE, p.a, block.z * p.gemm.outputs + block.n + panel, position.k, 0, full);
 #elif MODE == WEIGHT
-        load_taps(to + panel * DEPTH, p.product, p.b, place.pixel, place.taps[panel / 64], block.z, full);
+        load_im2col(smem + panel * K_TILE, p.gemm, p.b, position.pixel, position.taps[panel / 64], block.z, full);
 #else
-        tma_load(to + panel * DEPTH, p.b, block.n + panel, place.k, block.z, full);
+        tma_load(smem + panel * K_TILE, p.b, block.n + panel, position.k, block.z, full);
 #endif
     }
 #endif

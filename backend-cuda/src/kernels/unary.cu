@@ -8,15 +8,15 @@ struct UnaryParams {
     Function f;
 };
 
-struct UnaryOf {
+struct UnaryElements {
     const UnaryParams& p;
-    DEVICE_MEMBER float one(u32 i) const { return evaluate(p.f, load(p.x, p.type, i), p.y.control, i); }
-    DEVICE_MEMBER void vec8(u32 i, float (&v)[8]) const {
-        load8_once(p.x, p.type, i, v);
+    DEVICE_MEMBER float compute_scalar(u32 i) const { return evaluate(p.f, load(p.x, p.type, i), p.y.control, i); }
+    DEVICE_MEMBER void compute_vec8(u32 i, float (&v)[8]) const {
+        load_vec8_streaming(p.x, p.type, i, v);
         if (p.f.code == UNARY_ID) return;
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = evaluate(p.f, v[j], p.y.control, i + j);
     }
 };
 
-KERNEL(unary, UnaryParams) { dense(p.y, p.len, UnaryOf{p}); }
+KERNEL(unary, UnaryParams) { store_elementwise(p.y, p.len, UnaryElements{p}); }

@@ -8,17 +8,17 @@ DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" 
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // All products are done; the sums may be read.
-template <int eights>
-DEVICE void wgmma_wait(float (&d)[eights][4]) {
+template <int VEC8S>
+DEVICE void wgmma_wait(float (&d)[VEC8S][4]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-    for (int j = 0; j < eights; j++) {
+    for (int j = 0; j < VEC8S; j++) {
         asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
     }
 }
 
 // d += a · b, 64 × 16 by 16 × 64, 16 × 128 or 16 × 256, of which matrix descriptors tell.
-template <bool a_across, bool b_across>
+template <bool A_TRANSPOSED, bool B_TRANSPOSED>
 DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
@@ -32,9 +32,9 @@ DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
           "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
           "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
           "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
-        : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
+        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
 }
-template <bool a_across, bool b_across>
+template <bool A_TRANSPOSED, bool B_TRANSPOSED>
 DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
@@ -56,9 +56,9 @@ DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
           "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
           "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
           "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-        : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
+        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
 }
-template <bool a_across, bool b_across>
+template <bool A_TRANSPOSED, bool B_TRANSPOSED>
 DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
     asm volatile(
         "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
@@ -96,19 +96,19 @@ DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
           "+f"(d[29][0]), "+f"(d[29][1]), "+f"(d[29][2]), "+f"(d[29][3]),
           "+f"(d[30][0]), "+f"(d[30][1]), "+f"(d[30][2]), "+f"(d[30][3]),
           "+f"(d[31][0]), "+f"(d[31][1]), "+f"(d[31][2]), "+f"(d[31][3])
-        : "l"(a), "l"(b), "n"(a_across ? 1 : 0), "n"(b_across ? 1 : 0));
+        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
 }
 // The products committed last may still run, those before are done.
-DEVICE void wgmma_wait_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
+DEVICE void wgmma_wait_all_but_last() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 
 // Registers of a thread, for groups of four warps (PTX ISA, "setmaxnreg"): what some groups give back others may take.
-template <u32 registers>
+template <u32 REGISTERS>
 DEVICE void setmaxnreg_dec() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
-template <u32 registers>
+template <u32 REGISTERS>
 DEVICE void setmaxnreg_inc() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
 // Barriers in memory (PTX ISA, "mbarrier"): a phase is complete when so many threads have arrived and all expected bytes

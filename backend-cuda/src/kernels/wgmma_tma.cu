@@ -13,49 +13,49 @@
 // CLUSTER blocks work side by side on rows below each other: each brings its own rows, and its share of the columns to
 // all of them, so that the second cache gives columns once. A stage is empty when the groups of all have read it.
 
-#define WARPS (MULTIPLIERS / 32)
+#define CONSUMER_WARPS (CONSUMER_THREADS / 32)
 // Whether those that store are a group of their own; else they are those that multiply.
-#define APART (THREADS > MULTIPLIERS + 128)
-#define FIRST_MULTIPLIER (APART ? STORERS : 0)
-#define FIRST_BRINGER (FIRST_MULTIPLIER + MULTIPLIERS)
+#define WARP_SPECIALIZED_EPILOGUE (THREADS > CONSUMER_THREADS + 128)
+#define FIRST_CONSUMER_THREAD (WARP_SPECIALIZED_EPILOGUE ? EPILOGUE_THREADS : 0)
+#define FIRST_PRODUCER_THREAD (FIRST_CONSUMER_THREAD + CONSUMER_THREADS)
 // Registers of a thread where they are not the same for all. All begin with as many as the multiprocessor has for each.
-#define START_REGISTERS (65536 / THREADS / 8 * 8)
-#define BRING_REGISTERS 40
-#define MULTIPLY_REGISTERS 232
+#define LAUNCH_REGISTERS (65536 / THREADS / 8 * 8)
+#define PRODUCER_REGISTERS 40
+#define CONSUMER_REGISTERS 232
 // Columns of a tile that lie in shared memory at once on their way out.
-#define EPILOGUE_COLUMNS (APART ? TILE_N : STORE_COLUMNS)
-#define EPILOGUE_BYTES (WARPS * EPILOGUE_FLOATS(EPILOGUE_COLUMNS) * 4)
+#define EPILOGUE_COLUMNS (WARP_SPECIALIZED_EPILOGUE ? TILE_N : STORE_COLUMNS)
+#define EPILOGUE_BYTES (CONSUMER_WARPS * EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS) * 4)
 // Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where sums are left in shared
-// memory, those of LONGEST terms are added there by threads, which round to nearest, as split_k_reduce.cu adds parts.
-#define CHUNK (LONGEST / DEPTH)
+// memory, those of MAX_ACCUMULATION_K terms are added there by threads, which round to nearest, as split_k_reduce.cu adds parts.
+#define MAX_ACCUMULATION_K_TILES (MAX_ACCUMULATION_K / K_TILE)
 
-static_assert(FIRST_BRINGER + 128 == THREADS, "a group that brings comes last");
-static_assert(APART || MULTIPLIERS * MULTIPLY_REGISTERS + 128 * BRING_REGISTERS <= THREADS * START_REGISTERS,
+static_assert(FIRST_PRODUCER_THREAD + 128 == THREADS, "a group that brings comes last");
+static_assert(WARP_SPECIALIZED_EPILOGUE || CONSUMER_THREADS * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= THREADS * LAUNCH_REGISTERS,
               "nobody waits for registers for ever");
-static_assert(STAGES * (STAGE * 2 + 16) + EPILOGUE_BYTES + APART * WARPS * 16 <= SHARED_TOTAL, "what the host gives is enough");
-static_assert(APART || 32 * sizeof(Seen) <= EPILOGUE_FLOATS(EPILOGUE_COLUMNS) * sizeof(float), "room for what 32 threads have seen");
+static_assert(STAGES * (STAGE_ELEMENTS * 2 + 16) + EPILOGUE_BYTES + WARP_SPECIALIZED_EPILOGUE * CONSUMER_WARPS * 16 <= SHARED_TOTAL, "what the host gives is enough");
+static_assert(WARP_SPECIALIZED_EPILOGUE || 32 * sizeof(StatsAccumulator) <= EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS) * sizeof(float), "room for what 32 threads have seen");
 
-KERNEL(wgmma_tma, TmaProduct) {
+KERNEL(wgmma_tma, TmaGemmParams) {
     SHARED_BYTES(bytes);
     u16* const stages = (u16*)bytes;
-    float* const epilogue_tiles = (float*)(bytes + STAGES * STAGE * 2);
+    float* const epilogue_tiles = (float*)(bytes + STAGES * STAGE_ELEMENTS * 2);
     // Barriers, of eight bytes each.
-    const u32 full = shared_address(bytes) + STAGES * STAGE * 2 + EPILOGUE_BYTES, empty = full + 8 * STAGES;
-#if APART
-    const HandOver sums_out = {epilogue_tiles, empty + 8 * STAGES, empty + 8 * (STAGES + WARPS)};
+    const u32 full = shared_address(bytes) + STAGES * STAGE_ELEMENTS * 2 + EPILOGUE_BYTES, empty = full + 8 * STAGES;
+#if WARP_SPECIALIZED_EPILOGUE
+    const EpiloguePipeline pipeline = {epilogue_tiles, empty + 8 * STAGES, empty + 8 * (STAGES + CONSUMER_WARPS)};
 #endif
-    const Product& q = p.product;
+    const GemmParams& gemm = p.gemm;
     const u32 t = thread_index(), warp = warp_uniform(t / 32), lane = t % 32;
     // Tiles of a cluster.
-    const u32 height = TILE_M * CLUSTER;
-    const u32 tiles = (q.ROWS + height - 1) / height * ((q.COLUMNS + TILE_N - 1) / TILE_N) * q.batch * q.splits;
+    const u32 cluster_rows = TILE_M * CLUSTER;
+    const u32 tiles = (gemm.ROWS + cluster_rows - 1) / cluster_rows * ((gemm.COLUMNS + TILE_N - 1) / TILE_N) * gemm.batch * gemm.splits;
     if (t == 0) {
         for (u32 i = 0; i < STAGES; i++) {
             mbarrier_init(full + 8 * i, 1);
-            mbarrier_init(empty + 8 * i, WARPS * CLUSTER);
+            mbarrier_init(empty + 8 * i, CONSUMER_WARPS * CLUSTER);
         }
-#if APART
-        init(sums_out);
+#if WARP_SPECIALIZED_EPILOGUE
+        init_pipeline(pipeline);
 #endif
         fence_mbarrier_init();
     }
@@ -67,15 +67,15 @@ KERNEL(wgmma_tma, TmaProduct) {
     block_barrier();
 #endif
     const u32 first = block_x() / CLUSTER, clusters = blocks_x() / CLUSTER;
-    auto block_at = [&](u32 tile) {
-        Block block = tile_of(q, tile, height, TILE_N);
+    auto tile_at = [&](u32 tile) {
+        TileCoord block = tile_coord(gemm, tile, cluster_rows, TILE_N);
         block.m += rank * TILE_M;
         return block;
     };
     // Called by all lanes of a warp.
-    auto release = [&](u32 stage) {
+    auto release_stage = [&](u32 stage) {
 #if CLUSTER > 1
-        if (lane < CLUSTER) mbarrier_arrive_in(empty + 8 * stage, lane);
+        if (lane < CLUSTER) mbarrier_arrive_remote(empty + 8 * stage, lane);
 #else
         if (lane == 0) mbarrier_arrive(empty + 8 * stage);
 #endif
@@ -83,97 +83,97 @@ KERNEL(wgmma_tma, TmaProduct) {
 
     // Stages are used in turn; each time around, the phase of their barriers is the other.
     u32 stage = 0, phase = 0;
-    auto next = [&] {
+    auto advance_stage = [&] {
         stage += 1;
         if (stage == STAGES) stage = 0, phase ^= 1;
     };
-    auto steps_of = [&](u32 split) {
-        const u32 rest = q.k - split * q.depth;
-        return ((rest < q.depth ? rest : q.depth) + DEPTH - 1) / DEPTH;
+    auto k_tiles_in_split = [&](u32 split) {
+        const u32 rest = gemm.k - split * gemm.split_len;
+        return ((rest < gemm.split_len ? rest : gemm.split_len) + K_TILE - 1) / K_TILE;
     };
 
-    if (warp >= FIRST_BRINGER / 32) {
-#if !APART
-        setmaxnreg_dec<BRING_REGISTERS>();
+    if (warp >= FIRST_PRODUCER_THREAD / 32) {
+#if !WARP_SPECIALIZED_EPILOGUE
+        setmaxnreg_dec<PRODUCER_REGISTERS>();
 #endif
-        if (t != FIRST_BRINGER) return;
+        if (t != FIRST_PRODUCER_THREAD) return;
         for (u32 tile = first; tile < tiles; tile += clusters) {
-            Place place = place_of(q, block_at(tile));
-            const u32 steps = steps_of(place.block.split);
+            CopyPosition position = copy_position(gemm, tile_at(tile));
+            const u32 k_tiles = k_tiles_in_split(position.block.split);
 #pragma unroll 1
-            for (u32 step = 0; step < steps; step++, next(), next_64(q, place)) {
-                u16* const a = stages + stage * STAGE;
+            for (u32 k_tile = 0; k_tile < k_tiles; k_tile++, advance_stage(), advance_k(gemm, position)) {
+                u16* const a = stages + stage * STAGE_ELEMENTS;
                 // In the first round nobody has to be waited for: the phase before the first counts as complete.
                 mbarrier_wait(empty + 8 * stage, phase ^ 1);
-                mbarrier_arrive_expect_tx(full + 8 * stage, STAGE * 2);
-                bring_a(a, p, place, full + 8 * stage);
-                bring_b(a + A_HALVES, p, place, rank, full + 8 * stage);
+                mbarrier_arrive_expect_tx(full + 8 * stage, STAGE_ELEMENTS * 2);
+                load_a_tile(a, p, position, full + 8 * stage);
+                load_b_tile(a + A_STAGE_ELEMENTS, p, position, rank, full + 8 * stage);
             }
         }
         return;
     }
 
-    const bool whole = q.splits == 1;
+    const bool is_unsplit = gemm.splits == 1;
     Epilogue e;
-#if APART
-    if (warp < STORERS / 32) {
-        if (whole) e = begin(q.y);
-        Seen seen = {};
-        u32 turn = 0;
+#if WARP_SPECIALIZED_EPILOGUE
+    if (warp < EPILOGUE_THREADS / 32) {
+        if (is_unsplit) e = begin_epilogue(gemm.y);
+        StatsAccumulator stats = {};
+        u32 epilogue_phase = 0;
 #pragma unroll 1
-        for (u32 tile = first; tile < tiles; tile += clusters, turn ^= 1) store_left(sums_out, q, block_at(tile), turn, e, seen);
-        if (whole) end(q.y, e, seen);
+        for (u32 tile = first; tile < tiles; tile += clusters, epilogue_phase ^= 1) consumer_store(pipeline, gemm, tile_at(tile), epilogue_phase, e, stats);
+        if (is_unsplit) end_epilogue(gemm.y, e, stats);
         return;
     }
     // Of tiles that were left: which phase their barriers are in.
-    u32 turn = 0;
+    u32 epilogue_phase = 0;
 #endif
 
-    const u32 own = warp - FIRST_MULTIPLIER / 32;
-    const Operands operands = operands_of(stages, own / 4);
-#if !APART
-    setmaxnreg_inc<MULTIPLY_REGISTERS>();
-    if (whole) e = begin(q.y);
-    float* const epilogue_tile = epilogue_tiles + own * EPILOGUE_FLOATS(EPILOGUE_COLUMNS);
+    const u32 consumer_warp = warp - FIRST_CONSUMER_THREAD / 32;
+    const OperandDescriptors descriptors = operand_descriptors(stages, consumer_warp / 4);
+#if !WARP_SPECIALIZED_EPILOGUE
+    setmaxnreg_inc<CONSUMER_REGISTERS>();
+    if (is_unsplit) e = begin_epilogue(gemm.y);
+    float* const epilogue_tile = epilogue_tiles + consumer_warp * EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS);
     // What a thread has seen waits where results go out, while these are being summed: registers are scarce.
-    Seen* const kept = (Seen*)epilogue_tile + lane;
-    *kept = Seen{};
+    StatsAccumulator* const saved_stats = (StatsAccumulator*)epilogue_tile + lane;
+    *saved_stats = StatsAccumulator{};
 #endif
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += clusters) {
         // Of whole sums all are as long: a block is found by divisions, for which tensor cores would wait.
-        const u32 steps = steps_of(whole ? 0 : block_at(tile).split);
-        u32 before = 0, step = 0;
-        auto multiply_to = [&](float (&sums)[TILE_N / 8][4], u32 end) {
+        const u32 k_tiles = k_tiles_in_split(is_unsplit ? 0 : tile_at(tile).split);
+        u32 previous_stage = 0, k_tile = 0;
+        auto accumulate_until = [&](float (&sums)[TILE_N / 8][4], u32 end) {
 #pragma unroll 1
-            for (; step < end; step++, next()) {
+            for (; k_tile < end; k_tile++, advance_stage()) {
                 mbarrier_wait(full + 8 * stage, phase);
-                multiply_stage(sums, operands, stage);
+                multiply_stage(sums, descriptors, stage);
                 // The products of the step before are done, while these run: its stage is free.
-                wgmma_wait_but_one();
-                if (step != 0) release(before);
-                before = stage;
+                wgmma_wait_all_but_last();
+                if (k_tile != 0) release_stage(previous_stage);
+                previous_stage = stage;
             }
             wgmma_wait(sums);
-            if (step == steps && steps != 0) release(before);
+            if (k_tile == k_tiles && k_tiles != 0) release_stage(previous_stage);
         };
-#if APART
-        bool more = false;
+#if WARP_SPECIALIZED_EPILOGUE
+        bool accumulates = false;
 #pragma unroll 1
         do {
             float sums[TILE_N / 8][4] = {};
-            multiply_to(sums, steps - step > CHUNK ? step + CHUNK : steps);
-            if (!more) wait_taken(sums_out, own, turn);
-            leave(sums_out, own, sums, more);
-            more = true;
-        } while (step < steps);
-        say_left(sums_out, own);
-        turn ^= 1;
+            accumulate_until(sums, k_tiles - k_tile > MAX_ACCUMULATION_K_TILES ? k_tile + MAX_ACCUMULATION_K_TILES : k_tiles);
+            if (!accumulates) producer_acquire(pipeline, consumer_warp, epilogue_phase);
+            producer_write(pipeline, consumer_warp, sums, accumulates);
+            accumulates = true;
+        } while (k_tile < k_tiles);
+        producer_commit(pipeline, consumer_warp);
+        epilogue_phase ^= 1;
 #else
         float sums[TILE_N / 8][4] = {};
-        multiply_to(sums, steps);
-        const Block block = block_at(tile);
-        Seen seen = *kept;
+        accumulate_until(sums, k_tiles);
+        const TileCoord block = tile_at(tile);
+        StatsAccumulator stats = *saved_stats;
         warp_barrier();
         // Each warp has 16 rows; eight results side by side meet in one lane, EPILOGUE_COLUMNS columns at a time. One round
         // of instructions for all: eight times as many would not fit the instruction cache.
@@ -182,17 +182,17 @@ KERNEL(wgmma_tma, TmaProduct) {
             // Registers have no index: a branch finds them.
 #pragma unroll
             for (u32 j = 0; j < TILE_N / 8; j++) {
-                if (j * 8 / EPILOGUE_COLUMNS == c) keep<EPILOGUE_COLUMNS>(epilogue_tile, j * 8 % EPILOGUE_COLUMNS, sums[j]);
+                if (j * 8 / EPILOGUE_COLUMNS == c) smem_write<EPILOGUE_COLUMNS>(epilogue_tile, j * 8 % EPILOGUE_COLUMNS, sums[j]);
             }
             warp_barrier();
-            store_kept<EPILOGUE_COLUMNS>(q, block, block.m + own * 16, block.n + c * EPILOGUE_COLUMNS, epilogue_tile, e, seen);
+            smem_store<EPILOGUE_COLUMNS>(gemm, block, block.m + consumer_warp * 16, block.n + c * EPILOGUE_COLUMNS, epilogue_tile, e, stats);
             warp_barrier();
         }
-        *kept = seen;
+        *saved_stats = stats;
 #endif
     }
-#if !APART
-    if (whole) end(q.y, e, *kept);
+#if !WARP_SPECIALIZED_EPILOGUE
+    if (is_unsplit) end_epilogue(gemm.y, e, *saved_stats);
 #endif
 #if CLUSTER > 1
     // A block's memory lasts until nobody arrives at its barriers any more.

@@ -2,7 +2,7 @@
 
 use crate::record::{Entry, checksum};
 use gradscale_cuda::{
-    kernels::{Module, all},
+    kernels::{Module, all_kernels},
     nvrtc,
 };
 
@@ -23,7 +23,7 @@ pub fn look_at(module: &'static Module, arch: u32) -> (Vec<Entry>, Vec<String>) 
     if !compiled.cubin.starts_with(b"\x7FELF") {
         faults.push(format!("sm_{arch}: {name} is no machine code"));
     }
-    for kernel in all().filter(|kernel| kernel.module.name == name) {
+    for kernel in all_kernels().filter(|kernel| kernel.module.name == name) {
         let of = format!("Compiling entry function '{}'", kernel.entry);
         let Some(at) = log.find(&of) else {
             faults.push(format!("sm_{arch}: {name} says nothing of {}:\n{log}", kernel.entry));

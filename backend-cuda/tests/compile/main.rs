@@ -14,7 +14,7 @@ mod record;
 
 use gradscale_core::backend::{Error, ErrorKind};
 use gradscale_cuda::{
-    kernels::{File, Module, all},
+    kernels::{File, Module, all_kernels},
     nvrtc,
 };
 use libloading::Library;
@@ -39,7 +39,7 @@ type Job = (&'static Module, u32, u32);
 /// Every module on every architecture that it is for.
 fn jobs() -> Vec<Job> {
     let mut done = BTreeSet::new();
-    all()
+    all_kernels()
         .map(|kernel| kernel.module)
         .filter(|module| done.insert(module.name))
         .flat_map(|module| ARCHITECTURES.map(|(arch, shared)| (module, arch, shared)))
@@ -83,7 +83,8 @@ fn compile(jobs: &[Job]) -> (Vec<Entry>, Vec<String>) {
 fn over_the_limits(entry: &Entry, (module, arch, shared): Job) -> Option<String> {
     let name = format!("sm_{arch}: {} {}", module.name, entry.kernel);
     let memory = entry.shared + module.shared;
-    let [storers, multipliers] = ["STORERS", "MULTIPLIERS"].map(|name| module.defines.iter().find(|one| one.0 == name));
+    let [storers, multipliers] =
+        ["EPILOGUE_THREADS", "CONSUMER_THREADS"].map(|name| module.defines.iter().find(|define| define.0 == name));
     // Where those that multiply store too, they take registers that others give back: counted from what all begin with
     // (`START_REGISTERS` of wgmma_tma.cu), and with fewer they would wait for ever.
     let hands_over = storers.is_some() && storers.map(|one| one.1) == multipliers.map(|one| one.1);
@@ -150,7 +151,7 @@ fn every_kernel_on_every_architecture() {
             faults
                 .push(format!("sm_{arch}: {} has changed since it was compiled; run kernels.sh --write", module.name));
         }
-        for kernel in all().filter(|kernel| kernel.module.name == module.name) {
+        for kernel in all_kernels().filter(|kernel| kernel.module.name == module.name) {
             match record.of(module, arch).find(|entry| entry.kernel == kernel.entry) {
                 Some(entry) => faults.extend(over_the_limits(entry, (module, arch, shared))),
                 None => faults.push(format!("sm_{arch}: {} {} is not on record", module.name, kernel.entry)),

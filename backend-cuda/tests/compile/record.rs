@@ -139,7 +139,7 @@ fn a_checksum_depends_on_code_alone() {
     assert_eq!(code_of(commented), code_of(moved));
     assert_ne!(code_of(moved), code_of(&moved.replace('+', "-")));
     // A comment inside a string would hide the code behind it.
-    for kernel in gradscale_cuda::kernels::all() {
+    for kernel in gradscale_cuda::kernels::all_kernels() {
         let source = kernel.module.source(PTX);
         let hidden =
             source.lines().find(|line| line.split("//").next().is_some_and(|code| code.matches('"').count() % 2 == 1));

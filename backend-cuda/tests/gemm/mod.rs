@@ -176,7 +176,7 @@ fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>, more: bool
         let (values, row) = results(device, work, more).expect("runs");
         let (want, want_row) = results(&Reference::default(), work, more).expect("runs");
         let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
-        assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.proven());
+        assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.self_test_results());
         assert_eq!(row.counts(), want_row.counts(), "{name}, {work:?}");
         // A row into which nothing was stored has no histogram.
         if !values.is_empty() {

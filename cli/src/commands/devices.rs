@@ -119,14 +119,15 @@ fn cuda(text: &mut String, prove: bool) {
 /// Which kernels for one architecture alone are right on the device.
 #[cfg(feature = "cuda")]
 fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
-    let modules = device.own_modules();
+    let modules = device.arch_specific_modules();
     if !prove {
         let more = if modules.is_empty() { "" } else { "; --prove tries them" };
         writeln!(text, "  {:25} {}{more}", "kernels of its own", modules.len()).ok();
         return;
     }
     for module in modules {
-        let verdict = device.prove_module(module).map_or_else(|why| format!("not used: {why}"), |()| "right".into());
+        let verdict =
+            device.self_test_module(module).map_or_else(|why| format!("not used: {why}"), |()| "right".into());
         writeln!(text, "  {module:25} {verdict}").ok();
     }
 }
