@@ -66,9 +66,9 @@ impl Cuda {
             to += (PADDED_ROW_BYTES * rows(i)) as u64;
         }
         let problem =
-            GemmProblem { ldy: original.ldy, y_stride: original.y_stride, stored_columns: original.mnk[1], ..problem };
+            GemmProblem { ldy: original.ldy, y_stride: original.y_stride, stored_columns: original.shape.n, ..problem };
         let lens = [problem.lens[0], problem.lens[1], original.lens[2], original.lens[3]];
-        self.launch_product(&GemmProblem { lens, ..problem }, &operands, bias, y, None)?;
+        self.launch_problem(&GemmProblem { lens, ..problem }, &operands, bias, y, None)?;
         Ok(true)
     }
 }

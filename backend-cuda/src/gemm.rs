@@ -2,7 +2,7 @@
 
 use crate::{
     Cuda, Error,
-    gemm_problem::{ConvShape, GemmKind, GemmProblem, OperandStrides},
+    gemm_problem::{ConvShape, GemmKind, GemmProblem, GemmShape, OperandStrides},
     gpu::TensorMap,
     kernel_selection::{KernelConfig, SplitKConstraints},
     kernels::SPLIT_K_REDUCE,
@@ -27,7 +27,7 @@ struct GemmParams {
     bias: u64,
     partials: u64,
     kinds: [u32; 3],
-    mnk: [u32; 3],
+    shape: GemmShape,
     batch: u32,
     splits: u32,
     split_len: u32,
@@ -47,7 +47,7 @@ const _: () = assert!(size_of::<GemmParams>() == size_of::<StoreParams>() + 4 * 
 #[repr(C)]
 struct TmaGemmParams {
     tensor_maps: [TensorMap; 2],
-    product: GemmParams,
+    gemm: GemmParams,
     unused: [u32; 2],
 }
 
@@ -74,7 +74,7 @@ impl Cuda {
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let problem = GemmProblem::gemm(p);
-        self.launch_product(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
+        self.launch_problem(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
     }
 
     pub(crate) fn run_conv(
@@ -86,26 +86,26 @@ impl Cuda {
             return Ok(());
         }
         let problem = GemmProblem::conv(p, pass);
-        self.launch_product(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
+        self.launch_problem(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
     }
 
     /// `by`: the way to compute, if it is not to be chosen.
-    pub(crate) fn launch_product(
+    pub(crate) fn launch_problem(
         &self, problem: &GemmProblem, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
         by: Option<KernelConfig>,
     ) -> Result<(), Error> {
-        let ([m, n, _], batch) = (problem.mnk, problem.batch);
+        let (GemmShape { m, n, .. }, batch) = (problem.shape, problem.batch);
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
-        let constraints = SplitKConstraints::of(problem, split_k_workspace_bytes(self.gpu().memory()));
+        let constraints = SplitKConstraints::new(problem, split_k_workspace_bytes(self.gpu().memory()));
         let config = match by {
             Some(config) => config,
             None if x.types == [DType::F16; 2] => self.select_kernel(problem, &constraints)?,
             None => KernelConfig::simt(problem.simt),
         };
         let split_k = config.split_k(&constraints, self.gpu().multiprocessors());
-        let blocks = [config.blocks(&constraints, &split_k, self.gpu().multiprocessors()), 1, 1];
+        let blocks = [config.block_count(&constraints, &split_k, self.gpu().multiprocessors()), 1, 1];
         let vectorized = [n, problem.ldy, problem.y_stride].into_iter().all(|size| size.is_multiple_of(8));
         let partials = if split_k.splits > 1 {
             self.workspace_address(
@@ -122,7 +122,7 @@ impl Cuda {
             bias: bias.map_or(0, |bias| bias.expect_len(problem.lens[2]).at()),
             partials,
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
-            mnk: problem.mnk,
+            shape: problem.shape,
             batch,
             splits: split_k.splits,
             split_len: split_k.split_len,
@@ -139,7 +139,7 @@ impl Cuda {
         unsafe {
             if config.is_tma() {
                 let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
-                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, product: params, unused: [0; 2] })?;
+                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 2] })?;
             } else {
                 self.launch(config.kernel, blocks, &params)?;
             }
@@ -148,7 +148,7 @@ impl Cuda {
             if problem.stored_columns < n {
                 // Parts have all channels of a pixel, the result those that x has.
                 params.conv.x[2] = problem.stored_columns / (n / problem.conv.inputs);
-                (params.mnk[1], params.vectorized) = (problem.stored_columns, 0);
+                (params.shape.n, params.vectorized) = (problem.stored_columns, 0);
             }
             let (_, blocks) = self.elementwise_grid(&SPLIT_K_REDUCE, constraints.result_count())?;
             params.y = self.store(y, problem.lens[3], blocks)?;
@@ -179,7 +179,7 @@ impl Cuda {
             GemmKind::Conv(pass) => GemmProblem::conv(&self_test::test_conv(config, pass)?, pass),
         };
         let operands = Operands::from_problem(&problem, a, b);
-        self.launch_product(&problem, &operands, None, &y[0], Some(config))?;
-        self.launch_product(&problem, &operands, None, &y[1], Some(KernelConfig::mma_sync_unaligned(kind)))
+        self.launch_problem(&problem, &operands, None, &y[0], Some(config))?;
+        self.launch_problem(&problem, &operands, None, &y[1], Some(KernelConfig::mma_sync_unaligned(kind)))
     }
 }

@@ -4,10 +4,25 @@
 use crate::{
     Error,
     gpu::{Gpu, Im2col, TensorMap, Tiled},
-    kernels::{Kernel, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT},
+    kernels::{Kernel, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT, TileShape},
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::ops::{Conv2d, Gemm, Pass};
+
+/// Rows and columns of the result of a GEMM, and terms of its sums, as kernels take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct GemmShape {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+}
+
+impl GemmShape {
+    pub const fn new(m: u32, n: u32, k: u32) -> Self {
+        Self { m, n, k }
+    }
+}
 
 /// Elements from one m, k, z to the next in a, and from one k, n, z in b.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
@@ -37,7 +52,7 @@ pub struct GemmProblem {
     pub kind: GemmKind,
     /// Of [`SIMT`].
     pub simt: &'static Kernel,
-    pub mnk: [u32; 3],
+    pub shape: GemmShape,
     /// Columns of the result: n, or fewer where x was padded to more channels than it has.
     pub stored_columns: u32,
     pub batch: u32,
@@ -92,7 +107,7 @@ impl GemmProblem {
         Self {
             kind: GemmKind::Matmul([ta, tb]),
             simt: &SIMT[0],
-            mnk: [m, n, k],
+            shape: GemmShape::new(m, n, k),
             stored_columns: n,
             batch: p.batch(),
             ldy: lead[2],
@@ -120,27 +135,44 @@ impl GemmProblem {
         // What is contiguous along each operand.
         let [wide_inputs, wide_outputs] = [inputs, outputs].map(|channels| channels.is_multiple_of(8));
         let filter = taps * inputs;
-        let (simt, mnk, ldy, y_stride, strides, is_vectorizable, lens) = match pass {
+        let (simt, shape, ldy, y_stride, strides, is_vectorizable, lens) = match pass {
             Pass::Forward => {
                 let strides = OperandStrides { b: [1, filter, outputs * filter], ..OperandStrides::default() };
-                (1, [pixels, outputs, filter], o, outputs, strides, wide_inputs, [x_len, w_len, o as usize, y_len])
+                (
+                    1,
+                    GemmShape::new(pixels, outputs, filter),
+                    o,
+                    outputs,
+                    strides,
+                    wide_inputs,
+                    [x_len, w_len, o as usize, y_len],
+                )
             }
             Pass::Data => {
-                let (mnk, is_vectorizable) = ([images * h * w, inputs, taps * outputs], wide_inputs && wide_outputs);
-                (2, mnk, c, inputs, OperandStrides::default(), is_vectorizable, [y_len, w_len, c as usize, x_len])
+                let (shape, is_vectorizable) =
+                    (GemmShape::new(images * h * w, inputs, taps * outputs), wide_inputs && wide_outputs);
+                (2, shape, c, inputs, OperandStrides::default(), is_vectorizable, [y_len, w_len, c as usize, x_len])
             }
             Pass::Weight => {
                 // Results of a group follow those of the group before.
-                let (mnk, is_vectorizable) = ([outputs, filter, pixels], wide_inputs && wide_outputs);
-                (3, mnk, filter, outputs * filter, OperandStrides::default(), is_vectorizable, [y_len, x_len, 0, w_len])
+                let (shape, is_vectorizable) = (GemmShape::new(outputs, filter, pixels), wide_inputs && wide_outputs);
+                (
+                    3,
+                    shape,
+                    filter,
+                    outputs * filter,
+                    OperandStrides::default(),
+                    is_vectorizable,
+                    [y_len, x_len, 0, w_len],
+                )
             }
         };
         let im2col = im2col(p, pass);
         Self {
             kind: GemmKind::Conv(pass),
             simt: &SIMT[simt],
-            mnk,
-            stored_columns: mnk[1],
+            shape,
+            stored_columns: shape.n,
             batch: groups,
             ldy,
             y_stride,
@@ -164,28 +196,28 @@ impl GemmProblem {
 
     /// Whether TMA can walk through the operands: matrices of a batch lie behind each other.
     pub fn has_tma_tiles(&self) -> bool {
-        self.tma_tiles([64; 2], [0; 2]).iter().all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
+        self.tma_tiles(TileShape::new(64, 64), [0; 2])
+            .iter()
+            .all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
     }
 
     /// Both operands, matrices at these addresses, in TMA tiles of 64 of k.
-    fn tma_tiles(&self, tile: [u32; 2], at: [u64; 2]) -> [Tiled; 2] {
-        let [m, n, k] = self.mnk;
+    fn tma_tiles(&self, tile: TileShape, at: [u64; 2]) -> [Tiled; 2] {
+        let GemmShape { m, n, k } = self.shape;
         let OperandStrides { a, b } = self.strides;
         // Elements from one row (m of a, n of b) and one k to the next, and from matrix to matrix.
-        [(at[0], m, a, tile[0]), (at[1], n, [b[1], b[0], b[2]], tile[1])].map(
-            |(at, rows, [row, step, matrix], tile)| {
-                let along_k = step == 1;
-                let (sizes, lead) = if along_k { ([k, rows, self.batch], row) } else { ([rows, k, self.batch], step) };
-                // With one matrix the distance to the next is never used, but must be one.
-                let [lead, matrix] = [lead, matrix].map(|elements| 2 * u64::from(elements));
-                let matrix = if self.batch == 1 { lead * u64::from(sizes[1]) } else { matrix };
-                Tiled { at, sizes, strides: [lead, matrix], tile: [64, if along_k { tile } else { 64 }, 1] }
-            },
-        )
+        [(at[0], m, a, tile.m), (at[1], n, [b[1], b[0], b[2]], tile.n)].map(|(at, rows, [row, step, matrix], tile)| {
+            let along_k = step == 1;
+            let (sizes, lead) = if along_k { ([k, rows, self.batch], row) } else { ([rows, k, self.batch], step) };
+            // With one matrix the distance to the next is never used, but must be one.
+            let [lead, matrix] = [lead, matrix].map(|elements| 2 * u64::from(elements));
+            let matrix = if self.batch == 1 { lead * u64::from(sizes[1]) } else { matrix };
+            Tiled { at, sizes, strides: [lead, matrix], tile: [64, if along_k { tile } else { 64 }, 1] }
+        })
     }
 
     /// What TMA needs to know of both operands, which lie at these addresses.
-    pub fn tensor_maps(&self, gpu: &Gpu, tile: [u32; 2], at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
+    pub fn tensor_maps(&self, gpu: &Gpu, tile: TileShape, at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
         let GemmKind::Conv(pass) = self.kind else {
             let [a, b] = self.tma_tiles(tile, at);
             return Ok([gpu.tensor_map(&a)?, gpu.tensor_map(&b)?]);
@@ -203,10 +235,10 @@ impl GemmProblem {
         Ok(match pass {
             Pass::Forward => {
                 let w = [taps * inputs, outputs, self.batch];
-                [im2col(at[0], tile[0])?, matrices(at[1], w, [64, tile[1], 1])?]
+                [im2col(at[0], tile.m)?, matrices(at[1], w, [64, tile.n, 1])?]
             }
-            Pass::Data => [im2col(at[0], tile[0])?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
-            Pass::Weight => [matrices(at[0], [all, self.mnk[2], 1], [64, 64, 1])?, im2col(at[1], 64)?],
+            Pass::Data => [im2col(at[0], tile.m)?, matrices(at[1], [inputs, taps, all], [64, 1, 64])?],
+            Pass::Weight => [matrices(at[0], [all, self.shape.k, 1], [64, 64, 1])?, im2col(at[1], 64)?],
         })
     }
 }

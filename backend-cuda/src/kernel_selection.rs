@@ -1,22 +1,65 @@
-//! Which kernel makes a product, and in how many splits its sums are cut: what a small model of the device says takes the
-//! fewest clocks.
+//! Selection of the kernel and of the split-K factor of a GEMM, by a cost model of the device.
 //!
-//! The model. Blocks go over the multiprocessors evenly, so a device with M of them is done after ⌈tiles · splits / M⌉
-//! rounds, however many blocks one of them holds: those that it holds share its tensor cores. 2048³ in tiles of 128 × 256
-//! is 128 tiles: one round on 132 multiprocessors, 97 % of it used, where tiles of 128 × 128 take two. What a tile takes
-//! in a round is the length of its sums times the slowest of three: the tensor cores, the shared memory (what copies write
-//! there and what tensor cores read, 128 bytes a clock), and the instructions of copies that threads ask for (128 a
-//! clock), most of which find the address: convolutions divide for it, gradients of weights twice for eight elements of x. Then come the results, each some instructions: while tensor cores wait, or, where a group of warps does nothing
-//! else, beside the next tile. Partial sums are written and read once more by one launch more.
+//! cuBLASLt calls this step its heuristic. Convolutions are selected in the same way, because they are implicit GEMMs
+//! (`implicit_gemm.cuh`). In pseudo-code:
 //!
-//! Only ratios matter. They are those of an H100's multiprocessor as its manual has it. What one took beside such a model is
-//! in docs/gpu.md; ways were not compared with each other there.
+//! ```text
+//! select(problem, device):
+//!     candidates = mma.sync kernels, one for each tile shape
+//!     if the device is an sm_90:
+//!         candidates += wgmma kernels that load by TMA or by cp.async
+//!     for each candidate and each number of splits:
+//!         tiles    = ceil(m / tile.m) * ceil(n / tile.n) * batch * splits
+//!         waves    = ceil(tiles / multiprocessors)
+//!         mainloop = k / splits / 64 * max(tensor cores, shared memory, instruction issue)
+//!         epilogue = tile.m * tile.n / STORES_PER_CYCLE
+//!         cycles   = waves * (BLOCK_OVERHEAD_CYCLES + mainloop + epilogue)
+//!     return the candidate and the number of splits with the fewest cycles
+//! ```
+//!
+//! The code differs from this sketch for the following reasons.
+//!
+//! 1. **Waves ignore occupancy.** A multiprocessor may hold several blocks, but they share its tensor cores. So a wave
+//!    is one tile for each multiprocessor. For example, 2048³ has 128 tiles of 128 × 256: one wave that uses 97 % of
+//!    132 multiprocessors. Tiles of 128 × 128 need two waves.
+//! 2. **A small block cannot use a multiprocessor alone.** Two warps keep one of four tensor cores busy, so eight warps
+//!    are needed. A block of four warps is therefore charged the main loops of two waves even if there is only one.
+//! 3. **The main loop takes the maximum of three resources, not their sum,** because loads are pipelined and run while
+//!    tensor cores multiply. Shared memory moves 128 bytes a cycle, for what copies write and for what tensor cores
+//!    read. A multiprocessor issues 128 instructions of threads a cycle.
+//! 4. **Loads by threads are dominated by addresses.** An integer division is about 28 instructions, and a convolution
+//!    divides to find a pixel. The counts come from machine code (`sass.py`), because an estimate misled this model:
+//!    with 24 instructions for each operand it expected more of wgmma with `cp.async` than of mma.sync. An H100 ran both
+//!    equally fast, for example the first weight gradient of SegNet at 43.1 and 42.6 TFLOP/s.
+//! 5. **Specialized epilogue warps hide the epilogue.** With TMA and at most 128 columns, they store a tile while the
+//!    next one is multiplied. Such a tile costs the longer of the two, and only the last epilogue is exposed.
+//! 6. **Long sums must be split.** The accumulators of tensor cores truncate, so sums of one sign drift. Above
+//!    `max_accumulation_k` terms a sum is split even if that costs time. Kernels with epilogue warps are exempt,
+//!    because they add such partial sums in shared memory themselves.
+//! 7. **f16 results may add twice as many terms.** Their own rounding is 2^-11 of a value, beside which the drift of
+//!    8192 terms (2^-14) is small. Weight gradients stay in f32, so they do not get this allowance.
+//! 8. **Splitting costs a second kernel.** It reads all partial sums, so a launch is added, and the longer of two
+//!    times: the traffic at the bandwidth of memory, or the latency of L2 for each group of partial sums.
+//! 9. **Few numbers of splits are tried:** those just above the minimum, and those that fill one to four waves. Other
+//!    numbers leave a wave partly empty. A test compares this with every number on 300 shapes: the selected one
+//!    is within 10 % of the best.
+//! 10. **Free memory has no influence, nor has the store.** The number of splits decides the order of a sum, and so its
+//!     bits. It depends on the shape, the number of multiprocessors and the total memory alone. For example, a training
+//!     that is resumed on the same device has the same bits, whatever else occupies its memory.
+//! 11. **The result is a list.** A kernel that only one architecture has is used only after its self test has passed
+//!     (`self_test.rs`). So the candidates are returned in their order, down to the first that needs no self test.
+//!     The sort is stable: of equal candidates the first wins, and TMA comes before `cp.async`.
+//!
+//! Only ratios between candidates matter. The constants are those of an H100's multiprocessor, from NVIDIA's documents
+//! or counted in machine code. docs/gpu.md has measured times beside such a model. Candidates have not been compared
+//! with each other on a device yet, and the figures of other cards have not been checked at all.
 
 use crate::{
-    gemm_problem::{GemmKind, GemmProblem},
+    gemm_problem::{GemmKind, GemmProblem, GemmShape},
     kernels::{
-        Kernel, MAX_ACCUMULATION_K, TILE_SHAPES, TILE_WARPS, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS,
-        WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES,
+        Kernel, MAX_ACCUMULATION_K, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED,
+        WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES,
+        WarpGrid,
     },
 };
 use gradscale_core::ops::Pass;
@@ -24,274 +67,291 @@ use gradscale_core::ops::Pass;
 #[cfg(test)]
 mod tests;
 
-/// Who multiplies, and who brings operands.
+/// Instructions that multiply, and how operands reach shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MainloopKind {
-    /// Warpgroups; TMA.
+    /// `wgmma`; TMA loads whole tiles.
     WgmmaTma,
-    /// Warpgroups; threads, eight halves at a time.
+    /// `wgmma`; threads load 8-wide vectors by `cp.async`.
     WgmmaCpAsync,
-    /// So many warps along each side; threads, eight halves at a time.
-    MmaSync([u32; 2]),
-    /// As before, but one element at a time.
-    MmaSyncUnaligned([u32; 2]),
-    /// Threads, without tensor cores.
+    /// `mma.sync` by a grid of warps; threads load 8-wide vectors.
+    MmaSync(WarpGrid),
+    /// `mma.sync` by a grid of warps; threads load single elements.
+    MmaSyncUnaligned(WarpGrid),
+    /// Ordinary multiplications, without tensor cores.
     Simt,
 }
 
-/// How a product runs: the kernel, and the results of one of its blocks.
+/// Instructions with which a thread loads an 8-wide vector: its address and its copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LoadInstructions {
+    /// Of the operand that has the rows of a tile.
+    rows: u32,
+    /// Of the operand that has the columns of a tile.
+    columns: u32,
+}
+
+/// Kernel of a GEMM, and the tile of results that one of its blocks computes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelConfig {
     pub kernel: &'static Kernel,
-    /// Rows and columns of a block's results.
-    pub tile: [u32; 2],
-    /// Blocks of a cluster, whose results stand below each other; they share the columns' operand.
+    /// Results of a block.
+    pub tile: TileShape,
+    /// Blocks of a cluster. Their tiles are consecutive in m, and they share the columns' operand by multicast.
     pub cluster: u32,
     mainloop: MainloopKind,
-    /// Instructions of a thread that brings eight elements, of rows' operand and of columns'.
-    copy_instructions: [u32; 2],
-    /// Whether a tile's rows are columns of the result (`operand_swap.cuh`).
+    loads: LoadInstructions,
+    /// Whether the rows of a tile are columns of the result (`operand_swap.cuh`).
     pub swaps_ab: bool,
 }
 
-/// How sums are cut.
+/// Division of the sums over k into splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitK {
     pub splits: u32,
-    /// Length of a split, a multiple of 64; the last may be shorter.
+    /// Terms of a split, a multiple of [`K_TILE`]. The last split may be shorter.
     pub split_len: u32,
+    /// Cycles of the GEMM that the model expects.
     cycles: u64,
 }
 
-/// What a product asks for, beside its operands.
+/// Shape of a GEMM and the limits on its number of splits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitKConstraints {
-    pub mnk: [u32; 3],
+    pub shape: GemmShape,
     pub batch: u32,
-    /// Longest sum of one accumulator.
+    /// Maximum number of terms that one accumulator of a tensor core may add.
     pub max_accumulation_k: u32,
-    /// Splits that must be, and splits for which there is room.
+    /// Minimum number of splits.
     pub min_splits: u32,
+    /// Maximum number of splits, which the workspace of partial sums limits.
     pub max_splits: u32,
 }
 
-/// Results along each side of the plain kernel's block.
-const SIMT_TILE: [u32; 2] = [64, 64];
-/// Shortest split of a sum worth a block.
+/// Tile of the kernel without tensor cores (`TILE` of simt.cu).
+const SIMT_TILE: TileShape = TileShape::new(64, 64);
+/// Minimum number of terms of a split. With fewer, a block would mostly wait: the main loop of 256 terms takes 1024 cycles
+/// for 128 × 64 results, less than [`BLOCK_OVERHEAD_CYCLES`].
 const MIN_SPLIT_K: u32 = 256;
-/// Of k in one stage of a kernel.
+/// Terms of k in one stage of shared memory. Splits are multiples of it.
 const K_TILE: u32 = 64;
-/// Rounds that are tried, and splits more than need be: beyond that they are even anyway.
+/// Waves up to which numbers of splits that fill them are tried: with more, a partly filled last wave is at most a fifth
+/// of the time.
 const MAX_WAVES: u32 = 4;
+/// Numbers of splits that are tried above the minimum.
 const EXTRA_SPLITS: u32 = 8;
 
-/// Clocks from a block's begin until its tensor cores work, and from its last product until it ends.
+/// Cycles from the start of a block to its first multiplication, and from its last one to its end: about two
+/// latencies of memory. An estimate that was not measured.
 const BLOCK_OVERHEAD_CYCLES: u64 = 1500;
-/// Results that a multiprocessor stores in a clock, and sums that it takes into shared memory: 128 bytes.
+/// Results that a multiprocessor stores in a cycle: an epilogue has 10 to 17 instructions for each result (sass.csv), and
+/// a multiprocessor issues 128 a cycle.
 const STORES_PER_CYCLE: u64 = 8;
+/// Sums that a multiprocessor writes to shared memory in a cycle: 128 bytes of f32.
 const SMEM_WRITES_PER_CYCLE: u64 = 32;
-/// Clocks of a launch, and bytes from memory for each multiprocessor in a clock.
+/// Cycles from the end of a kernel until the next one works: about 2 µs, an estimate that was not measured.
 const LAUNCH_CYCLES: u64 = 4000;
+/// Bytes of memory for each multiprocessor in a cycle: 3.35 TB/s of an H100 for 132 multiprocessors at 1.6 GHz.
 const DRAM_BYTES_PER_SM_CYCLE: u64 = 16;
-/// Parts that a thread of split_k_reduce.cu has under way (`PARTIALS_IN_FLIGHT` there), and the clocks until L2 has answered: about what is
-/// published of an H100, not measured here.
+/// Partial sums that a thread of split_k_reduce.cu loads before it adds the first (`PARTIALS_IN_FLIGHT` there).
 const PARTIALS_IN_FLIGHT: u32 = 8;
+/// Cycles until L2 answers: about what is published of an H100, not measured here.
 const L2_LATENCY_CYCLES: u64 = 300;
 
-/// Instructions of a thread that brings eight elements of a and of b, address and copy. As sass.py counts them in machine
-/// code (`copies of` in sass.csv), solved for both operands of the three tiles of each pass: a division is about 28, of
-/// which an element of x takes two, of dy four in the data pass, of weights there one.
-const fn copy_instructions(kind: GemmKind) -> [u32; 2] {
-    match kind {
+/// Returns the instructions that load an 8-wide vector of a (`rows`) and of b (`columns`).
+///
+/// `sass.py` counts them in machine code (`copies of` in sass.csv). The counts of three tiles of each pass are solved for
+/// both operands. A division is about 28 instructions: an element of x needs two, one of dy four in the data pass, a
+/// weight there one.
+const fn load_instructions(kind: GemmKind) -> LoadInstructions {
+    let [rows, columns] = match kind {
         GemmKind::Matmul(_) => [17, 17],
         GemmKind::Conv(Pass::Forward) => [78, 12],
         GemmKind::Conv(Pass::Data) => [106, 56],
         GemmKind::Conv(Pass::Weight) => [22, 78],
-    }
+    };
+    LoadInstructions { rows, columns }
 }
 
 impl SplitKConstraints {
-    /// Of a product, of which no more splits are taken than `room` bytes hold partial sums of. What is stored, and how, has
-    /// no say, nor has free memory: sums have the same bits with every store, and in every run on a device.
-    pub fn of(problem: &GemmProblem, workspace_bytes: usize) -> Self {
-        let [m, n, k] = problem.mnk;
-        // Columns that are not kept are left out where splits are added.
-        let min_splits = if problem.stored_columns < n { 2 } else { 1 };
-        // Gradients of weights stay in f32. What is no such gradient becomes a half as a rule, whose own rounding is 2^-11
-        // of it, beside which what twice as many terms drift (2^-14) is little.
+    /// Limits for a problem whose partial sums have `workspace_bytes` bytes.
+    ///
+    /// Neither the store nor free memory has an influence, so sums have the same bits with every store and in every run
+    /// on a device.
+    pub fn new(problem: &GemmProblem, workspace_bytes: usize) -> Self {
+        let shape = problem.shape;
+        // The reduction of splits drops columns of padding, so there must be one.
+        let min_splits = if problem.stored_columns < shape.n { 2 } else { 1 };
+        // Weight gradients stay in f32; other results are rounded to f16, whose error hides more drift.
         let max_accumulation_k = match problem.kind {
             GemmKind::Matmul([true, _]) | GemmKind::Conv(Pass::Weight) => MAX_ACCUMULATION_K,
             GemmKind::Matmul([false, _]) | GemmKind::Conv(Pass::Forward | Pass::Data) => 2 * MAX_ACCUMULATION_K,
         };
-        let constraints = Self { mnk: [m, n, k], batch: problem.batch, max_accumulation_k, min_splits, max_splits: 1 };
+        let constraints = Self { shape, batch: problem.batch, max_accumulation_k, min_splits, max_splits: 1 };
         let max_by_workspace = workspace_bytes / (4 * constraints.result_count()).max(1);
         Self {
-            max_splits: u32::try_from(max_by_workspace).unwrap_or(u32::MAX).min(k.div_ceil(MIN_SPLIT_K)),
+            max_splits: u32::try_from(max_by_workspace).unwrap_or(u32::MAX).min(shape.k.div_ceil(MIN_SPLIT_K)),
             ..constraints
         }
     }
 
-    /// How many results there are.
+    /// Returns the number of results of all matrices of the batch.
     pub fn result_count(&self) -> usize {
-        self.mnk[0] as usize * self.mnk[1] as usize * self.batch as usize
+        self.shape.m as usize * self.shape.n as usize * self.batch as usize
     }
 }
 
 impl KernelConfig {
-    /// Numbers of any type.
+    /// Kernel for operands of any type, without tensor cores.
     pub fn simt(kernel: &'static Kernel) -> Self {
         Self {
             kernel,
             tile: SIMT_TILE,
             cluster: 1,
             mainloop: MainloopKind::Simt,
-            copy_instructions: [24; 2],
+            loads: LoadInstructions { rows: 24, columns: 24 },
             swaps_ab: false,
         }
     }
 
-    /// Halves of any alignment, on every device: the simplest way by tensor cores.
+    /// Kernel for f16 operands of any alignment, on every device. It is the simplest one with tensor cores, and the
+    /// reference of self tests.
     pub fn mma_sync_unaligned(kind: GemmKind) -> Self {
         let mainloop = MainloopKind::MmaSyncUnaligned(TILE_WARPS[4]);
-        let copy_instructions = copy_instructions(kind);
-        Self {
-            kernel: &kind.mma_sync_kernels()[4],
-            tile: TILE_SHAPES[4],
-            cluster: 1,
-            mainloop,
-            copy_instructions,
-            swaps_ab: false,
-        }
+        let loads = load_instructions(kind);
+        Self { kernel: &kind.mma_sync_kernels()[4], tile: TILE_SHAPES[4], cluster: 1, mainloop, loads, swaps_ab: false }
     }
 
-    /// Halves in aligned eights, on every device.
+    /// Kernels for f16 operands in aligned 8-wide vectors, on every device.
     fn mma_sync_candidates(kind: GemmKind) -> [Self; 4] {
-        let of = |i: usize| Self {
+        let with_tile = |i: usize| Self {
             kernel: &kind.mma_sync_kernels()[i],
             tile: TILE_SHAPES[i],
             cluster: 1,
             mainloop: MainloopKind::MmaSync(TILE_WARPS[i]),
-            copy_instructions: copy_instructions(kind),
+            loads: load_instructions(kind),
             swaps_ab: false,
         };
-        [0, 1, 2, 3].map(of)
+        [0, 1, 2, 3].map(with_tile)
     }
 
-    /// The ways for one architecture: by warpgroups, with operands by TMA before those that threads bring.
+    /// Kernels for sm_90 alone, those that load by TMA first.
     pub fn wgmma_candidates(kind: GemmKind) -> Vec<Self> {
         let i = kind.index();
-        let of = |kernels: &'static [Kernel], tiles: [[u32; 2]; 2], mainloop, swaps_ab| {
-            let [a, b] = copy_instructions(kind);
-            let copy_instructions = if swaps_ab { [b, a] } else { [a, b] };
-            let config = move |(kernel, tile)| Self { kernel, tile, cluster: 1, mainloop, copy_instructions, swaps_ab };
+        let with_tiles = |kernels: &'static [Kernel], tiles: [TileShape; 2], mainloop, swaps_ab| {
+            let LoadInstructions { rows, columns } = load_instructions(kind);
+            let loads = if swaps_ab {
+                LoadInstructions { rows: columns, columns: rows }
+            } else {
+                LoadInstructions { rows, columns }
+            };
+            let config = move |(kernel, tile)| Self { kernel, tile, cluster: 1, mainloop, loads, swaps_ab };
             kernels.iter().zip(tiles).map(config)
         };
         let (small_tiles, narrow_tiles) = ([TILE_SHAPES[0], TILE_SHAPES[1]], [TILE_SHAPES[1]; 2]);
         match kind {
-            GemmKind::Matmul(_) => of(&WGMMA_TMA_GEMM[i], WGMMA_TMA_TILE_SHAPES, MainloopKind::WgmmaTma, false)
+            GemmKind::Matmul(_) => with_tiles(&WGMMA_TMA_GEMM[i], WGMMA_TMA_TILE_SHAPES, MainloopKind::WgmmaTma, false)
                 .zip(WGMMA_TMA_CLUSTER_BLOCKS)
                 .map(|(config, cluster)| Self { cluster, ..config })
                 .collect(),
             GemmKind::Conv(pass) => {
                 let last = usize::from(pass == Pass::Weight);
-                of(&WGMMA_TMA_CONV[i], small_tiles, MainloopKind::WgmmaTma, false)
-                    .chain(of(&WGMMA_TMA_CONV_SWAPPED[..last], narrow_tiles, MainloopKind::WgmmaTma, true))
-                    .chain(of(&WGMMA_CONV[i], small_tiles, MainloopKind::WgmmaCpAsync, false))
-                    .chain(of(&WGMMA_CONV_SWAPPED[..last], narrow_tiles, MainloopKind::WgmmaCpAsync, true))
+                with_tiles(&WGMMA_TMA_CONV[i], small_tiles, MainloopKind::WgmmaTma, false)
+                    .chain(with_tiles(&WGMMA_TMA_CONV_SWAPPED[..last], narrow_tiles, MainloopKind::WgmmaTma, true))
+                    .chain(with_tiles(&WGMMA_CONV[i], small_tiles, MainloopKind::WgmmaCpAsync, false))
+                    .chain(with_tiles(&WGMMA_CONV_SWAPPED[..last], narrow_tiles, MainloopKind::WgmmaCpAsync, true))
                     .collect()
             }
         }
     }
 
-    /// All ways for halves whose product `plan` is on a device, the best first. Those for one architecture have to be
-    /// proven; the last needs no proof.
+    /// Returns the kernels for f16 operands in the order of their modelled time, down to the first that needs no self
+    /// test.
     pub fn candidates(
-        problem: &GemmProblem, constraints: &SplitKConstraints, multiprocessors: u32, wgmma_candidates: bool,
+        problem: &GemmProblem, constraints: &SplitKConstraints, multiprocessors: u32, has_warpgroups: bool,
     ) -> Vec<Self> {
         if !problem.is_vectorizable {
             return vec![Self::mma_sync_unaligned(problem.kind)];
         }
-        // TMA knows no tensors without elements.
-        let empty = constraints.mnk[2] == 0 || problem.lens[..2].contains(&0);
+        // A tensor map needs at least one element.
+        let empty = constraints.shape.k == 0 || problem.lens[..2].contains(&0);
         let by_tma = !empty
             && match problem.kind {
                 GemmKind::Matmul(_) => problem.has_tma_tiles(),
                 GemmKind::Conv(_) => problem.im2col.is_some(),
             };
-        let arch_specific = if wgmma_candidates { Self::wgmma_candidates(problem.kind) } else { vec![] };
+        let arch_specific = if has_warpgroups { Self::wgmma_candidates(problem.kind) } else { vec![] };
         let arch_specific =
             arch_specific.into_iter().filter(|config| by_tma || config.mainloop != MainloopKind::WgmmaTma);
         let mut candidates: Vec<Self> = arch_specific.chain(Self::mma_sync_candidates(problem.kind)).collect();
-        // Stable: of two that take as long the one that was named first is taken.
+        // Stable: of two that take as long, the one listed first wins.
         candidates.sort_by_cached_key(|config| config.split_k(constraints, multiprocessors).cycles);
         let safe = candidates.iter().position(|config| !config.is_arch_specific()).unwrap_or(0);
         candidates.truncate(safe + 1);
         candidates
     }
 
-    /// Whether operands come by TMA.
+    /// Returns whether TMA loads the operands.
     pub fn is_tma(&self) -> bool {
         self.mainloop == MainloopKind::WgmmaTma
     }
 
-    /// Whether threads that do nothing else store, so that those that multiply go on with the next tile; these also add
-    /// parts of long sums themselves (`APART` of wgmma_tma.cu).
+    /// Returns whether separate warps store results (`WARP_SPECIALIZED_EPILOGUE` of wgmma_tma.cu).
+    ///
+    /// The warps that multiply then go on with the next tile, and they add the parts of long sums in shared memory.
     pub fn has_store_warps(&self) -> bool {
-        self.is_tma() && self.tile[1] <= 128
+        self.is_tma() && self.tile.n <= 128
     }
 
-    /// Whether one architecture alone has it.
+    /// Returns whether only one architecture has the kernel.
     pub fn is_arch_specific(&self) -> bool {
         matches!(self.mainloop, MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync)
     }
 
-    /// How many tiles of a cluster so many results fill.
-    fn tiles(&self, [mut m, mut n, _]: [u32; 3], batch: u32) -> u32 {
-        if self.swaps_ab {
-            (m, n) = (n, m);
-        }
-        m.div_ceil(self.tile[0] * self.cluster) * n.div_ceil(self.tile[1]) * batch
+    /// Returns the number of tiles of a cluster that the results fill.
+    fn tile_count(&self, shape: GemmShape, batch: u32) -> u32 {
+        let (rows, columns) = if self.swaps_ab { (shape.n, shape.m) } else { (shape.m, shape.n) };
+        rows.div_ceil(self.tile.m * self.cluster) * columns.div_ceil(self.tile.n) * batch
     }
 
-    /// Blocks of a launch: one for each tile, or with TMA one for each multiprocessor, which goes from tile to tile.
-    pub fn blocks(&self, constraints: &SplitKConstraints, split_k: &SplitK, multiprocessors: u32) -> u32 {
-        let tiles = self.tiles(constraints.mnk, constraints.batch) * split_k.splits;
+    /// Returns the blocks of a launch: one for each tile, or with TMA one persistent block for each multiprocessor.
+    pub fn block_count(&self, constraints: &SplitKConstraints, split_k: &SplitK, multiprocessors: u32) -> u32 {
+        let tiles = self.tile_count(constraints.shape, constraints.batch) * split_k.splits;
         self.cluster * if self.is_tma() { tiles.min(self.max_resident_tiles(multiprocessors)) } else { tiles }
     }
 
-    /// Tiles that a device works on at once.
+    /// Returns the number of tiles in a wave.
     fn max_resident_tiles(&self, multiprocessors: u32) -> u32 {
         (multiprocessors / self.cluster).max(1)
     }
 
-    /// Sides of what TMA brings of each operand at a time, beside 64 of k.
-    pub fn tma_tile(&self) -> [u32; 2] {
-        [self.tile[0], self.tile[1] / self.cluster]
+    /// Returns the rows and columns that one TMA load brings, each for [`K_TILE`] of k. A cluster shares the columns.
+    pub fn tma_tile(&self) -> TileShape {
+        TileShape::new(self.tile.m, self.tile.n / self.cluster)
     }
 
-    /// Clocks of a multiprocessor for a tile and 64 of k.
+    /// Returns the cycles of a multiprocessor for one tile and [`K_TILE`] of k.
     fn cycles_per_k_tile(&self) -> u64 {
-        let [m, n] = self.tile;
-        // Products a clock, groups along each side that read their share, copies for eight elements.
-        let (rate, [along_m, along_n], copy_instructions) = match self.mainloop {
-            MainloopKind::WgmmaTma => (2048, [m / 64, 1], 0),
-            MainloopKind::WgmmaCpAsync => (2048, [m / 64, 1], 1),
-            MainloopKind::MmaSync(mma_sync_candidates) => (1024, mma_sync_candidates, 1),
-            MainloopKind::MmaSyncUnaligned(mma_sync_candidates) => (1024, mma_sync_candidates, 8),
-            MainloopKind::Simt => (128, [1, 1], 1),
+        let TileShape { m, n } = self.tile;
+        // Multiplications a cycle, groups that each read their share of both operands, loads for an 8-wide vector.
+        let (rate, groups, loads) = match self.mainloop {
+            MainloopKind::WgmmaTma => (2048, WarpGrid::new(m / 64, 1), 0),
+            MainloopKind::WgmmaCpAsync => (2048, WarpGrid::new(m / 64, 1), 1),
+            MainloopKind::MmaSync(warps) => (1024, warps, 1),
+            MainloopKind::MmaSyncUnaligned(warps) => (1024, warps, 8),
+            MainloopKind::Simt => (128, WarpGrid::new(1, 1), 1),
         };
-        let products = m * n * K_TILE / rate;
-        let shared = (along_n * m + along_m * n + m + n) * K_TILE * 2 / 128;
-        let instructions =
-            (m * self.copy_instructions[0] + n * self.copy_instructions[1]) * K_TILE / 8 * copy_instructions / 128;
-        u64::from(products.max(shared).max(instructions))
+        let tensor_cores = m * n * K_TILE / rate;
+        let shared_memory = (groups.n * m + groups.m * n + m + n) * K_TILE * 2 / 128;
+        let issue = (m * self.loads.rows + n * self.loads.columns) * K_TILE / 8 * loads / 128;
+        u64::from(tensor_cores.max(shared_memory).max(issue))
     }
 
-    /// The cut of fewest clocks among those of few splits and those that fill one, two … rounds.
+    /// Returns the division into splits with the fewest cycles, of those that are worth a try.
     pub fn split_k(&self, constraints: &SplitKConstraints, multiprocessors: u32) -> SplitK {
-        let tiles = self.tiles(constraints.mnk, constraints.batch).max(1);
+        let tiles = self.tile_count(constraints.shape, constraints.batch).max(1);
         let min_accumulations =
-            if self.has_store_warps() { 1 } else { constraints.mnk[2].div_ceil(constraints.max_accumulation_k) };
+            if self.has_store_warps() { 1 } else { constraints.shape.k.div_ceil(constraints.max_accumulation_k) };
         let min_splits = constraints.min_splits.max(min_accumulations).max(1);
         let max_splits = constraints.max_splits.max(min_splits);
         let waves = (1..=MAX_WAVES)
@@ -304,22 +364,22 @@ impl KernelConfig {
             .unwrap_or_else(|| self.split_into(min_splits, constraints, multiprocessors))
     }
 
-    /// Sums cut in about so many splits.
+    /// Returns the division into about `splits` splits, and its cycles.
     fn split_into(&self, splits: u32, constraints: &SplitKConstraints, multiprocessors: u32) -> SplitK {
-        let k = constraints.mnk[2];
-        // Whole stages of the kernels: a multiple of 64, as is the longest.
+        let k = constraints.shape.k;
+        // Whole K tiles, as `max_accumulation_k` is.
         let split_len = k.div_ceil(splits).next_multiple_of(K_TILE).max(K_TILE);
         let splits = k.div_ceil(split_len).max(1);
-        let tiles = u64::from(self.tiles(constraints.mnk, constraints.batch)) * u64::from(splits);
-        let result_count = u64::from(self.tile[0] * self.tile[1]);
+        let tiles = u64::from(self.tile_count(constraints.shape, constraints.batch)) * u64::from(splits);
+        let result_count = u64::from(self.tile.m * self.tile.n);
         let mainloop_cycles = u64::from(split_len / K_TILE) * self.cycles_per_k_tile();
-        // Blocks that leave the tensor cores waiting alone: two warps keep one of the four busy.
+        // Reason 2 above.
         let min_waves = match self.mainloop {
-            MainloopKind::MmaSync([m, n]) | MainloopKind::MmaSyncUnaligned([m, n]) => 8 / u64::from(m * n),
+            MainloopKind::MmaSync(warps) | MainloopKind::MmaSyncUnaligned(warps) => 8 / u64::from(warps.m * warps.n),
             MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync | MainloopKind::Simt => 1,
         };
         let waves = tiles.div_ceil(u64::from(self.max_resident_tiles(multiprocessors)));
-        // Parts are written and read.
+        // Each partial sum is written once and read once.
         let partial_bytes = 8 * u64::from(splits) * constraints.result_count() as u64;
         let traffic_cycles = partial_bytes / (DRAM_BYTES_PER_SM_CYCLE * u64::from(multiprocessors));
         let reduction_cycles = if splits == 1 {
@@ -328,7 +388,7 @@ impl KernelConfig {
             LAUNCH_CYCLES + traffic_cycles.max(u64::from(splits.div_ceil(PARTIALS_IN_FLIGHT)) * L2_LATENCY_CYCLES)
         };
         let cycles = if self.has_store_warps() {
-            // What is stored of a tile takes no time but that of the last, unless storing takes longer than multiplying.
+            // Reason 5 above.
             let between = (mainloop_cycles + result_count / SMEM_WRITES_PER_CYCLE).max(result_count / STORES_PER_CYCLE);
             BLOCK_OVERHEAD_CYCLES
                 + waves.saturating_sub(1) * between

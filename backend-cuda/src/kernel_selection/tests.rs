@@ -17,7 +17,7 @@ fn best_config(problem: &GemmProblem, multiprocessors: u32) -> (&'static str, Sp
 }
 
 fn best_config_in(workspace_bytes: usize, problem: &GemmProblem, multiprocessors: u32) -> (&'static str, SplitK) {
-    let constraints = SplitKConstraints::of(problem, workspace_bytes);
+    let constraints = SplitKConstraints::new(problem, workspace_bytes);
     let config = KernelConfig::candidates(problem, &constraints, multiprocessors, true)[0];
     (config.kernel.module.name, config.split_k(&constraints, multiprocessors))
 }
@@ -91,8 +91,8 @@ fn every_cut_is_whole_and_nearly_the_best() {
         let [m, n, k] = shape;
         let gemm = Gemm::new(m, n, k).expect("a shape");
         let problem = GemmProblem::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
-        let constraints = SplitKConstraints::of(&problem, PARTIAL_SUM_BYTES);
-        let (k, arch_specific) = (constraints.mnk[2], i % 3 != 0);
+        let constraints = SplitKConstraints::new(&problem, PARTIAL_SUM_BYTES);
+        let (k, arch_specific) = (constraints.shape.k, i % 3 != 0);
         let candidates = KernelConfig::candidates(&problem, &constraints, multiprocessors, arch_specific);
         assert!(
             candidates.last().is_some_and(|config| !config.is_arch_specific()),
@@ -126,13 +126,13 @@ fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
         // Room for two splits, as 256 KiB or a sixteenth of the operands once were, and for none.
         let result_count = 4 * 64 * 64 * 49;
         for (workspace_bytes, max_splits) in [(2 * result_count, 2), (result_count / 2, 1)] {
-            let constraints = SplitKConstraints::of(&problem, workspace_bytes);
+            let constraints = SplitKConstraints::new(&problem, workspace_bytes);
             for config in KernelConfig::candidates(&problem, &constraints, H100, true) {
                 // What one accumulator must not add is cut in any case.
                 let min_splits = if config.has_store_warps() {
                     1
                 } else {
-                    constraints.mnk[2].div_ceil(constraints.max_accumulation_k)
+                    constraints.shape.k.div_ceil(constraints.max_accumulation_k)
                 };
                 assert!(
                     config.split_k(&constraints, H100).splits <= min_splits.max(max_splits),
@@ -152,7 +152,7 @@ fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
     );
     // 4 MB of results: as many splits as an H100 wants, or two where a device has 1 GiB.
     let problem = GemmProblem::conv(&Conv2d::new([256, 7, 7, 512], 2048, [1, 1]).expect("a shape"), Pass::Weight);
-    let max_splits = |workspace_bytes| SplitKConstraints::of(&problem, workspace_bytes).max_splits;
+    let max_splits = |workspace_bytes| SplitKConstraints::new(&problem, workspace_bytes).max_splits;
     assert_eq!((max_splits(large), max_splits(small_tiles)), (16, 2));
     // One accumulator adds 4096 of 12 544 pixels at most: four splits are made whatever the room.
     let [(_, many_splits), (_, few_splits)] =
@@ -172,7 +172,8 @@ fn copies_cost_what_was_counted() {
             let name = format!("copies of {},90,", config.kernel.module.name);
             let line = include_str!("../../sass.csv").lines().find_map(|line| line.strip_prefix(&name));
             let counted: f64 = line.and_then(|line| line.split(',').next()?.parse().ok()).expect("a count");
-            let ([m, n], [a, b]) = (config.tile.map(f64::from), config.copy_instructions.map(f64::from));
+            let (m, n) = (f64::from(config.tile.m), f64::from(config.tile.n));
+            let (a, b) = (f64::from(config.loads.rows), f64::from(config.loads.columns));
             let modelled = (m * a + n * b) / (m + n);
             assert!((modelled / counted - 1.0).abs() < 0.08, "{name} {counted}, in the model {modelled}");
             seen += 1;

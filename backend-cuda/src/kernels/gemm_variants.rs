@@ -2,6 +2,36 @@
 
 use super::{File, Kernel, Module, STORE};
 
+/// Rows and columns of the results of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileShape {
+    /// Rows.
+    pub m: u32,
+    /// Columns.
+    pub n: u32,
+}
+
+impl TileShape {
+    pub(crate) const fn new(m: u32, n: u32) -> Self {
+        Self { m, n }
+    }
+}
+
+/// Warps of a block along each side of its tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarpGrid {
+    /// Warps along the rows.
+    pub m: u32,
+    /// Warps along the columns.
+    pub n: u32,
+}
+
+impl WarpGrid {
+    pub(crate) const fn new(m: u32, n: u32) -> Self {
+        Self { m, n }
+    }
+}
+
 const IMPLICIT_GEMM: File = file!("implicit_gemm.cuh");
 const OPERAND_SWAP: File = file!("operand_swap.cuh");
 const WARPGROUP: File = file!("warpgroup.cuh");
@@ -166,9 +196,16 @@ macro_rules! wgmma_tma_convolutions {
 /// Longest sum in one accumulator of tensor cores, which cut what does not fit, so that long sums of one sign drift.
 pub const MAX_ACCUMULATION_K: u32 = 4096;
 /// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; the last takes operands of any alignment.
-pub const TILE_SHAPES: [[u32; 2]; 5] = [[128, 128], [128, 64], [64, 128], [64, 64], [64, 64]];
+pub const TILE_SHAPES: [TileShape; 5] = [
+    TileShape::new(128, 128),
+    TileShape::new(128, 64),
+    TileShape::new(64, 128),
+    TileShape::new(64, 64),
+    TileShape::new(64, 64),
+];
 /// Warps along each side of [`TILE_SHAPES`].
-pub const TILE_WARPS: [[u32; 2]; 5] = [[2, 4], [2, 2], [1, 4], [2, 2], [2, 2]];
+pub const TILE_WARPS: [WarpGrid; 5] =
+    [WarpGrid::new(2, 4), WarpGrid::new(2, 2), WarpGrid::new(1, 4), WarpGrid::new(2, 2), WarpGrid::new(2, 2)];
 /// Products of halves: what is transposed (no, a, b, both) by tile.
 pub static MMA_SYNC_GEMM: [[Kernel; 5]; 4] = matrices!(tiles);
 /// Convolutions of halves: forward, data, weight by tile.
@@ -184,7 +221,7 @@ pub static WGMMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_128x64)];
 /// The same with operands by TMA.
 pub static WGMMA_TMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_tma_128x64)];
 /// Rows and columns of the tiles of [`WGMMA_TMA_GEMM`].
-pub const WGMMA_TMA_TILE_SHAPES: [[u32; 2]; 2] = [[128, 256], [128, 128]];
+pub const WGMMA_TMA_TILE_SHAPES: [TileShape; 2] = [TileShape::new(128, 256), TileShape::new(128, 128)];
 /// Blocks of their clusters.
 pub const WGMMA_TMA_CLUSTER_BLOCKS: [u32; 2] = [2, 1];
 /// Products of any numbers, by kind: matrices, forward, data, weight.
