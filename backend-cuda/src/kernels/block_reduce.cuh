@@ -1,4 +1,4 @@
-// Sums of a few f64 over the threads of a block, in a fixed order. All threads take part, and all get them.
+// Sums of N f64 values over threads, in a fixed order. All threads of a block call these, and all get the sums.
 
 template <int N>
 DEVICE void warp_reduce(double (&x)[N], u32 lanes) {
@@ -25,7 +25,7 @@ DEVICE void block_reduce(double (&x)[N]) {
     }
 }
 
-// Over so many neighbouring threads: a power of two up to 32, or all of the block.
+// Adds over `lanes` neighbouring threads: a power of two up to 32, or the whole block.
 template <int N>
 DEVICE void lane_group_reduce(double (&x)[N], u32 lanes) {
     if (lanes > 32) {

@@ -1,5 +1,5 @@
-// Blocks of a cluster (PTX ISA, "barrier.cluster", "mapa", "cp.async.bulk.tensor"), CLUSTER of them: they run at the same
-// time and reach each other's shared memory. `emulation/machine.hpp` says the same for a host compiler.
+// Instructions of clusters of CLUSTER blocks, which run at the same time and reach each other's shared memory (PTX ISA,
+// "barrier.cluster", "mapa", "cp.async.bulk.tensor"). `emulation/compiler/machine.hpp` defines them for a host compiler.
 
 #if CLUSTER > 1 && defined(__CUDACC_RTC__)
 #undef KERNEL
@@ -12,12 +12,12 @@ DEVICE u32 cluster_rank() {
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// All threads of the cluster that have not ended; what they wrote is seen.
+// Barrier of all running threads of the cluster. Their writes are visible afterwards.
 DEVICE void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
-// Arrives at the barrier that stands at the same place in another block. What this thread wrote need not be seen there,
-// only what it read be done: a release over the cluster would be a fence of all memory each time.
+// Arrives at the barrier of the same address in another block. It orders this thread's reads only, because a release at
+// cluster scope would fence all memory each time.
 DEVICE void mbarrier_arrive_remote(u32 at, u32 block) {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
@@ -25,7 +25,7 @@ DEVICE void mbarrier_arrive_remote(u32 at, u32 block) {
         "r"(block)
         : "memory");
 }
-// As `tma_load`, to the same place in every block of the cluster; its bytes count for the barrier of each.
+// As `tma_load`, to the same address in every block of the cluster. Its bytes count for the barrier of each.
 DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::

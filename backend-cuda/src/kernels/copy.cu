@@ -1,15 +1,15 @@
-// Strided copies. Dimensions come in the order of y, outermost first, so that neighbouring threads write neighbours.
+// Strided copies. Dimensions are in the order of y, outermost first, so that neighbouring threads write neighbours.
 
 struct CopyParams {
     Store y;
     const void* x;
-    // Places are below 2^32, so steps back wrap round.
+    // Offsets are below 2^32, so negative strides wrap.
     u32 x_strides[COPY_DIMS], y_strides[COPY_DIMS];
     u32 x_start, y_start;
     u32 lens[COPY_DIMS];
     u32 type;
     u32 count;
-    // Whether all is aligned to eights, and eights are contiguous in x and y.
+    // Whether 8-wide vectors are contiguous and aligned in x and y.
     u32 vectorized;
     u32 unused;
 };
@@ -18,7 +18,7 @@ struct Offsets {
     u32 x, y;
 };
 
-// Where the `i`th element copied comes from, and where it goes.
+// Returns the offsets of the `i`th element in x and in y.
 DEVICE Offsets copy_offsets(const CopyParams& p, u32 i) {
     Offsets offsets = {p.x_start, p.y_start};
 #pragma unroll
@@ -51,7 +51,7 @@ KERNEL(copy, CopyParams) {
     end_epilogue(p.y, e, stats);
 }
 
-// Words as they are: f32 has no room for all of them.
+// Copies words unchanged, because f32 cannot represent all of them.
 KERNEL(copy_words, CopyParams) {
     const u64 step = (u64)blocks_x() * thread_count();
     for (u64 i = (u64)block_x() * thread_count() + thread_index(); i < p.count; i += step) {

@@ -1,21 +1,21 @@
-// Softmax and weighted cross-entropy: the logarithm of each row's sum of exponentials, and the loss.
+// Softmax and weighted cross-entropy: log-sum-exp of each row, the loss, and the gradient of the logits.
 
 struct CrossEntropyParams {
-    // Loss, divisor, then a number for each row.
+    // Loss, divisor, then the log-sum-exp of each row.
     float* out;
     const void* logits;
     const void* labels;
-    // Of the classes, or null.
+    // Weights of the classes, or null.
     const float* weights;
-    // Of each block: loss, weights, rows that count.
+    // For each block: loss, sum of weights, number of counted rows.
     double* sums;
     u32 type, label_type;
     u32 rows, classes;
     u32 has_ignored_label, ignored_label;
-    // By what the loss is divided, and by what number where it is fixed.
+    // Kind of the loss divisor, and its value if it is fixed.
     u32 divisor_kind;
     float divisor;
-    // Threads for one row: one with few classes (`stage_rows`), else a power of two up to 32.
+    // Threads for one row: one with few classes (`stage_rows`), otherwise a power of two up to 32.
     u32 lanes;
     u32 blocks;
 };
@@ -24,8 +24,8 @@ DEVICE u32 load_label(const void* labels, u32 type, u32 row) {
     return type == TYPE_U8 ? ((const u8*)labels)[row] : ((const u32*)labels)[row];
 }
 
-// Rows of a few classes, a thread for each: a block's rows of halves lie in shared memory, where they come in whole vectors,
-// as they follow each other. Classes of a multiple of eight have no such rows: 32 threads would meet in a few banks.
+// Copies the f16 rows of a block to shared memory in whole vectors. Used for few classes, with a thread for each row. Not for
+// a multiple of eight classes, because 32 threads would then access few banks.
 DEVICE void stage_rows(const CrossEntropyParams& p, u64 first, u32 len, u16* rows) {
     const u16* const from = (const u16*)p.logits + first;
 #pragma unroll 1
@@ -39,7 +39,7 @@ DEVICE void stage_rows(const CrossEntropyParams& p, u64 first, u32 len, u16* row
     }
 }
 
-// Four at a time: sums of a few terms each lose less, and do not wait for each other.
+// Returns Σ exp(x − max_logit) by four partial sums, which lose less and do not wait for each other.
 DEVICE float sum_of_exp(const u16* row, u32 classes, float max_logit) {
     float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     u32 c = 0;
@@ -55,8 +55,8 @@ DEVICE float sum_of_exp(const u16* row, u32 classes, float max_logit) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// Where a sum of exponentials as they are has room, which few rows lack, none needs the largest: a term that vanishes is
-// below the sum's last bit.
+// Returns log Σ exp(x). Nearly all rows have sums of plain exponentials within the range of f32, so the maximum is not
+// needed: a term that underflows is below the last bit of the sum.
 DEVICE float log_sum_exp(const u16* row, u32 classes) {
     const float sum = sum_of_exp(row, classes, 0.0f);
     if (sum > 1e-20f && sum < 1e20f) return logf(sum);
@@ -66,11 +66,11 @@ DEVICE float log_sum_exp(const u16* row, u32 classes) {
         const float v = half_to_float(row[c]);
         max_logit = v > max_logit ? v : max_logit;
     }
-    // A NaN, which is no largest, is in the sum; so is ∞ − ∞.
+    // A NaN is never the maximum, but it is in the sum; so is ∞ − ∞.
     return max_logit + logf(sum_of_exp(row, classes, max_logit));
 }
 
-// The same by `lanes` threads, of a row in memory.
+// Returns log Σ exp(x) of a row in global memory, by `lanes` threads.
 template <int N>
 DEVICE float log_sum_exp(const CrossEntropyParams& p, u32 first, u32 lane) {
     float max_logit = bits_as_float(0xFF800000u), sum = 0.0f;
@@ -84,7 +84,7 @@ DEVICE float log_sum_exp(const CrossEntropyParams& p, u32 first, u32 lane) {
         const float other = shuffle_xor(max_logit, mask);
         max_logit = other > max_logit ? other : max_logit;
     }
-    // A NaN, which is no largest, is in the sum; so is ∞ − ∞.
+    // A NaN is never the maximum, but it is in the sum; so is ∞ − ∞.
     for (u32 c = N * lane; c < p.classes; c += N * p.lanes) {
         float v[N];
         load_vec(p.logits, p.type, first + c, v);
@@ -95,7 +95,7 @@ DEVICE float log_sum_exp(const CrossEntropyParams& p, u32 first, u32 lane) {
     return max_logit + logf(sum);
 }
 
-// A row's share of the loss; `score` is the logit of a class.
+// Adds the contribution of a row to the loss. `score` returns the logit of a class.
 template <class Score>
 DEVICE void add_row(const CrossEntropyParams& p, u64 number, float lse, const Score& score, double (&sums)[3]) {
     p.out[2 + number] = lse;
@@ -109,7 +109,7 @@ DEVICE void add_row(const CrossEntropyParams& p, u64 number, float lse, const Sc
     sums[0] += (double)weight * error, sums[1] += weight, sums[2] += 1;
 }
 
-// From the last rows on, which who wrote the logits left in the second cache: the first are in it for the gradient.
+// Starts with the last rows, because their logits are still in L2. The first rows are then in L2 for the gradient.
 KERNEL(cross_entropy, CrossEntropyParams) {
     SHARED Words4 rows[THREADS * MAX_CLASSES_PER_THREAD / 8];
     const u32 rows_per_block = THREADS / p.lanes, t = thread_index(), lane = t % p.lanes;
@@ -128,7 +128,7 @@ KERNEL(cross_entropy, CrossEntropyParams) {
             barrier();
             continue;
         }
-        // All lanes of a warp take part.
+        // All lanes of a warp must take part in shuffles.
         const u32 first = (is_live ? (u32)number : 0) * p.classes;
         const float lse = p.classes % 8 == 0 ? log_sum_exp<8>(p, first, lane) : log_sum_exp<1>(p, first, lane);
         if (is_live && lane == 0) add_row(p, number, lse, [&](u32 c) { return load(p.logits, p.type, first + c); }, sums);
@@ -139,7 +139,7 @@ KERNEL(cross_entropy, CrossEntropyParams) {
     for (u32 i = 0; i < 3; i++) p.sums[3 * block_x() + i] = sums[i];
 }
 
-// One block.
+// Adds the sums of all blocks and divides. One block.
 KERNEL(cross_entropy_finish, CrossEntropyParams) {
     double sums[3] = {0, 0, 0};
     for (u32 block = thread_index(); block < p.blocks; block += THREADS) {
@@ -168,11 +168,11 @@ struct CrossEntropyVjpParams {
 
 struct CrossEntropyGradient {
     const CrossEntropyVjpParams& p;
-    // The factor of rows whose weight is one.
+    // Factor of rows of weight one.
     const float unit_weight_factor;
     DEVICE_MEMBER CrossEntropyGradient(const CrossEntropyVjpParams& p) : p(p), unit_weight_factor(*p.upstream / p.out[1]) {}
     DEVICE_MEMBER bool is_counted(u32 label) const { return !(p.has_ignored_label && label == p.ignored_label); }
-    // No class: NaN.
+    // NaN for a label that is no class.
     DEVICE_MEMBER float factor(u32 label) const {
         if (label >= p.classes) return bits_as_float(0x7FC00000u);
         return p.weights != 0 ? *p.upstream * p.weights[label] / p.out[1] : unit_weight_factor;
@@ -185,12 +185,12 @@ struct CrossEntropyGradient {
     }
 };
 
-// Halves of eight classes or more: eight neighbours are of two rows at most.
+// Gradient of f16 logits of at least eight classes, where eight neighbours belong to at most two rows.
 struct CrossEntropyGradientTwoRows : CrossEntropyGradient {
     static const u32 LOADS_IN_FLIGHT = 2;
     struct Operands {
         Fragment<8, true> logits;
-        // Of the first row: its elements, and where its label lies among them.
+        // Number of elements of the first row, and index of its label among them.
         u32 split, label_index;
         u32 label, next_label;
         float lse, next_lse;
@@ -208,7 +208,7 @@ struct CrossEntropyGradientTwoRows : CrossEntropyGradient {
     DEVICE_MEMBER void compute_results(const Operands& read, const ThreadParams&, float (&v)[8]) const {
         const u32 split = read.split, next_label_index = read.next_label + split;
         const float first = factor(read.label), second = factor(read.next_label);
-        // A bit for each element that is its row's label.
+        // One bit for each element that is the label of its row.
         const u32 label_bits = (read.label_index < 8 && read.label_index < split ? 1u << read.label_index : 0) | (next_label_index < 8 ? 1u << next_label_index : 0);
         read.logits.unpack_into(v);
 #pragma unroll

@@ -1,4 +1,4 @@
-// Connectionist temporal classification (`core::ops::Ctc`; Graves et al. 2006, equations 6 to 8 and 16, in logarithms): a
+// Connectionist temporal classification in logarithms (`core::ops::Ctc`; Graves et al. 2006, equations 6 to 8 and 16). One
 // block for each frame, or for each sequence and direction.
 
 struct CtcParams {
@@ -7,30 +7,31 @@ struct CtcParams {
     const u32* input_lengths;
     const u32* target_lengths;
     float* losses;
-    // Or null.
+    // Null without a gradient.
     float* gradient;
-    // Of each frame the logarithm of its sum of exponentials; then of each sequence that of the sum over all alignments.
+    // Log-sum-exp of each frame, then for each sequence the logarithm of the sum over all alignments.
     float* log_sums;
-    // Sums over beginnings of alignments, then over ends: [2, batch, frames, states].
+    // Forward variables, then backward variables: [2, batch, frames, states].
     float* path_sums;
     u32 type;
     u32 batch, frames, classes;
-    // Room for letters of a target, and for states of an alignment.
+    // Maximum number of letters of a target, and of states of an alignment.
     u32 letters, states;
     u32 blank;
     // 1: an impossible target has loss 0 and gradient 0; 0: loss infinity and gradient NaN at its frames.
     u32 zero_infinity;
 };
 
-// The logarithm of what never happens, and what is below this was never.
+// Logarithm of a probability of zero, and the threshold below which one counts as zero. Finite, so that differences of two
+// are no NaN.
 #define LOG_ZERO (-1e30f)
 #define LOG_ZERO_THRESHOLD (-1e29f)
 
 DEVICE bool is_nan(float x) { return (float_as_bits(x) & 0x7FFFFFFFu) > 0x7F800000u; }
-// NaN stays.
+// Limits a logarithm to LOG_ZERO from below. Keeps NaN.
 DEVICE float clamp_log(float log) { return log < LOG_ZERO ? LOG_ZERO : log; }
 
-// The largest of all threads' numbers, NaN aside. All take part.
+// Returns the maximum over all threads of a block, ignoring NaN. All threads call it.
 DEVICE float block_max(float v) {
     SHARED float warps[THREADS / 32];
     for (u32 mask = 16; mask != 0; mask /= 2) {
@@ -59,20 +60,20 @@ KERNEL(ctc_rows, CtcParams) {
     if (thread_index() == 0) p.log_sums[row] = max_log + logf((float)sum[0]);
 }
 
-// A sequence's letters, read from the front or from the back.
+// Alignment states of a sequence, read forward or backward.
 struct Alignment {
     const u32* target;
     u32 states, blank;
     bool is_reversed;
-    // The class of a state: a blank, a letter, a blank, …
+    // Returns the class of a state: a blank, a letter, a blank, …
     DEVICE_MEMBER u32 class_of(u32 state) const {
         const u32 at = is_reversed ? states - 1 - state : state;
         return at % 2 == 0 ? blank : target[at / 2];
     }
 };
 
-// The logarithm of the sum of what comes from a state, from the one before, and from the one before that where a letter
-// may follow another without a blank.
+// Returns the logarithm of the sum over the predecessors of a state: the state itself, the one before, and the one before
+// that if a letter may follow another without a blank.
 DEVICE float log_sum_predecessors(const float* row, u32 state, bool may_skip_blank) {
     const float stay = row[state], previous = state > 0 ? row[state - 1] : LOG_ZERO, before_blank = may_skip_blank ? row[state - 2] : LOG_ZERO;
     float max_log = previous > stay ? previous : stay;
@@ -80,7 +81,8 @@ DEVICE float log_sum_predecessors(const float* row, u32 state, bool may_skip_bla
     return max_log + logf(expf(stay - max_log) + expf(previous - max_log) + expf(before_blank - max_log));
 }
 
-// The ends are the beginnings of the sequence read backwards. A frame is divided by the largest sum of the frame before.
+// Computes forward and backward variables; the latter are the forward variables of the reversed sequence. Each frame is
+// divided by the maximum of the frame before, so that values stay in range.
 KERNEL(ctc_sums, CtcParams) {
     const u32 sequence = block_x() / 2;
     const bool is_reversed = block_x() % 2 == 1;
@@ -116,13 +118,13 @@ KERNEL(ctc_sums, CtcParams) {
             row[state] = sum;
             max_log = sum > max_log ? sum : max_log;
         }
-        // With a barrier: the row is there for the next one.
+        // Contains a barrier, so the row is complete for the next frame.
         max_log = block_max(max_log);
         log_scale += frame_log_scale;
         frame_log_scale = max_log > LOG_ZERO_THRESHOLD ? max_log : 0.0f;
     }
     if (thread_index() != 0 || is_reversed) return;
-    // It ends with the last blank or the last letter.
+    // An alignment ends with the last blank or the last letter.
     float log_total = letters == 0 ? 0.0f : LOG_ZERO;
     if (frames > 0) {
         const float* row = path_sums + (u64)(frames - 1) * p.states;
@@ -136,7 +138,7 @@ KERNEL(ctc_sums, CtcParams) {
     p.losses[sequence] = is_nan(log_total) ? log_total : log_total < LOG_ZERO_THRESHOLD ? impossible : -log_total;
 }
 
-// Probabilities less the share of alignments that name a class at a frame.
+// Computes the gradient: softmax minus the posterior probability of a class at a frame.
 KERNEL(ctc_gradient, CtcParams) {
     const u32 row = block_x(), sequence = row / p.frames, frame = row % p.frames;
     const float log_total = p.log_sums[(u64)p.batch * p.frames + sequence];
@@ -151,7 +153,7 @@ KERNEL(ctc_gradient, CtcParams) {
     float max_log = LOG_ZERO;
     for (u32 state = thread_index(); state < states; state += THREADS) {
         const float logit = load(p.logits, p.type, first + alignment.class_of(state)) - p.log_sums[row];
-        // Both have the frame's own probability.
+        // Both variables contain the probability of the frame, so it is subtracted once.
         posteriors[state] += reversed_sums[states - 1 - state] - clamp_log(logit);
         max_log = posteriors[state] > max_log ? posteriors[state] : max_log;
     }
@@ -161,7 +163,7 @@ KERNEL(ctc_gradient, CtcParams) {
         posteriors[state] = expf(posteriors[state] - max_log);
         sum[0] += posteriors[state];
     }
-    // With barriers: all shares are there.
+    // Contains barriers, so all posteriors are complete.
     block_reduce(sum);
     for (u32 c = thread_index(); c < p.classes; c += THREADS) {
         float gradient = is_nan(log_total) ? log_total : 0.0f;

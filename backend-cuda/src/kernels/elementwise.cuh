@@ -1,10 +1,11 @@
-// Operators whose results are dense and depend on their index alone: eight at a time, as many blocks as the device
-// holds at once.
+// Loops over elementwise operators: contiguous results that depend on their index alone. Each thread computes 8-wide
+// vectors, and a grid has as many blocks as the device holds at once.
 //
-// A thread asks for the operands of two groups before it uses the first: blocks of 256 threads, of which four fit, have 16 KiB
-// of halves under way with one, and an H100 needs 18 KiB on each multiprocessor (3.35 TB/s · 0.7 µs / 132).
+// A thread loads two vectors before it uses the first, because one is not enough to hide the latency of memory. With one,
+// four blocks of 256 threads have 16 KiB of f16 in flight, and a multiprocessor of an H100 needs 18 KiB (3.35 TB/s ·
+// 0.7 µs / 132).
 //
-// `F::one(i)` is the result of index i; `F::vec8(i, v)` those from i on, a multiple of eight.
+// `F::compute_scalar(i)` returns the result of index i, `F::compute_vec8(i, v)` those from a multiple of eight on.
 
 template <class F>
 DEVICE void store_elementwise(const Store& s, u32 len, const F& f) {
@@ -24,9 +25,11 @@ DEVICE void store_elementwise(const Store& s, u32 len, const F& f) {
     end_epilogue(s, e, stats);
 }
 
-// All whole groups of eight where operands are read apart from results: those of `F::LOADS_IN_FLIGHT` groups are asked for before any is
-// used. (On an H100 batch norm took 4 to 48 % longer when the next were asked for where the last were used; a warp has six
-// scoreboards to tell loads apart by, which may be why.) `F::Kept` is what a thread keeps for all its groups, of which the first begins at an index.
+// Computes and stores all whole vectors, with operands of `F::LOADS_IN_FLIGHT` vectors loaded before any is used.
+// `F::ThreadParams` holds what a thread needs for all of its vectors.
+//
+// A rolling prefetch was slower: on an H100 batch norm took 4 to 48 % longer when each use issued the next load. A warp has
+// six scoreboards to distinguish loads, which may be the reason.
 template <class F>
 DEVICE void store_elementwise_pipelined(const Store& s, const Epilogue& e, StatsAccumulator& stats, u32 len, const F& f) {
     const u32 step = blocks_x() * THREADS, groups = len / 8, first = block_x() * THREADS + thread_index();
@@ -45,12 +48,12 @@ DEVICE void store_elementwise_pipelined(const Store& s, const Epilogue& e, Stats
             f.compute_results(read[k], thread_params, v);
             store_vec8(s, e, stats, (u64)(group + k * step) * 8, v);
         }
-        // Behind the end, but no further than numbers go.
+        // Prevents an overflow of `group` after the last vector.
         if (rest <= F::LOADS_IN_FLIGHT * step) break;
     }
 }
 
-// For operators that have no better way: eight times one.
+// Adapter for operators that compute single elements only.
 template <class F>
 struct ScalarOnly : F {
     DEVICE_MEMBER void compute_vec8(u32 i, float (&v)[8]) const {
@@ -59,7 +62,7 @@ struct ScalarOnly : F {
     }
 };
 
-// For operators of rows of `f.width()` elements: `F::some(i, v)` gives as many results as `v` has, all of one row.
+// Adapter for operators on rows of `f.width()` elements: `F::compute_vec(i, v)` computes results of one row.
 template <class F>
 struct RowWise : F {
     DEVICE_MEMBER float compute_scalar(u32 i) const {
@@ -77,16 +80,15 @@ struct RowWise : F {
     }
 };
 
-// One element from `i` on, or eight where `i` is a multiple of eight.
+// Loads one element, or eight from a multiple of eight on.
 DEVICE void load_vec(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
 DEVICE void load_vec(const void* x, u32 type, u64 i, float (&v)[8]) { load_vec8(x, type, i, v); }
-// The same of what nobody reads again soon.
+// Loads elements that are not read again soon, without a copy in L1.
 DEVICE void load_vec_streaming(const void* x, u32 type, u64 i, float (&v)[1]) { v[0] = load(x, type, i); }
 DEVICE void load_vec_streaming(const void* x, u32 type, u64 i, float (&v)[8]) { load_vec8_streaming(x, type, i, v); }
 
-// An element and its neighbours as they were read. Halves are unpacked where they are used, so that registers hold more of
-// them on their way: where two blocks of 256 threads are all that fit a multiprocessor, 16 bytes of each leave an H100's
-// memory half idle.
+// Loaded elements. f16 values are unpacked at their use, so that registers hold more of them in flight: with only two
+// blocks of 256 threads on a multiprocessor, 16 bytes for each thread leave an H100's memory half idle.
 template <int N, bool F16>
 struct Fragment {
     float x[N];

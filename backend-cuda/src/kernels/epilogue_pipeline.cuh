@@ -1,14 +1,14 @@
-// Sums on their way from the warps that multiply to a group of warps that only stores.
+// Producer/consumer pipeline between the warps that multiply and the epilogue warps (CUTLASS: PipelineAsync).
 //
-// Each warp that multiplies leaves its 16 rows of a tile in shared memory, where the storing warp of the same place in its
-// group finds them. They speak through two barriers for each warp that multiplies: `left` is complete when all its lanes
-// have written, `taken` when all lanes of the other have read. Both have phases by turns, one for each tile. Every lane
-// arrives for itself: one that arrived for all, after a barrier of the warp, would do, but compute-sanitizer's racecheck
-// does not follow that.
+// A warp that multiplies produces 16 rows of accumulators of a tile in shared memory. An epilogue warp consumes them.
+// Each producing warp has two mbarriers: `full` (accumulators written) and `empty` (accumulators read). Their phases
+// alternate from tile to tile. Every lane arrives for itself. One arrival for a warp, after a barrier of the warp, would
+// suffice, but compute-sanitizer's racecheck does not understand it.
 
 struct EpiloguePipeline {
-    // Of each warp that multiplies: EPILOGUE_TILE_FLOATS(TILE_N), and two barriers.
+    // EPILOGUE_TILE_FLOATS(TILE_N) for each producing warp.
     float* tiles;
+    // Shared addresses of the first mbarriers, eight bytes for each producing warp.
     u32 full, empty;
 };
 
@@ -19,13 +19,14 @@ DEVICE void init_pipeline(const EpiloguePipeline& h) {
     }
 }
 
-// Called by all lanes of a warp that multiplies, as the two that follow: until the sums of the tile before have been read.
+// Waits until the accumulators of the previous tile have been read. All lanes of a producing warp call this and the next
+// two functions.
 DEVICE void producer_acquire(const EpiloguePipeline& h, u32 warp, u32 phase) {
-    // Before the first tile the phase counts as complete.
+    // Before the first tile, the preceding phase counts as complete.
     mbarrier_wait(h.empty + 8 * warp, phase ^ 1);
 }
 
-// Leaves sums, or adds them to those that lie there.
+// Writes accumulators to shared memory, or adds them to what it holds.
 DEVICE void producer_write(const EpiloguePipeline& h, u32 warp, const float (&sums)[TILE_N / 8][4], bool accumulates) {
     float* const tile = h.tiles + warp * EPILOGUE_TILE_FLOATS(TILE_N);
     if (accumulates) {
@@ -37,11 +38,12 @@ DEVICE void producer_write(const EpiloguePipeline& h, u32 warp, const float (&su
     }
 }
 
+// Signals that all accumulators of a tile are written.
 DEVICE void producer_commit(const EpiloguePipeline& h, u32 warp) {
     mbarrier_arrive(h.full + 8 * warp);
 }
 
-// Called by all lanes of a warp that stores: a tile's rows of the warps that are its partners.
+// Stores the rows of a tile. All lanes of an epilogue warp call it; each warp serves one or more producing warps.
 DEVICE void consumer_store(const EpiloguePipeline& h, const GemmParams& p, const TileCoord& block, u32 phase, const Epilogue& e, StatsAccumulator& stats) {
 #pragma unroll 1
     for (u32 warp = thread_index() / 32; warp < CONSUMER_THREADS / 32; warp += EPILOGUE_THREADS / 32) {

@@ -1,9 +1,9 @@
-// Functions of one number, their derivatives, and random numbers by counting (`core::descriptor::{Unary, hash}`).
+// Element-wise unary functions, their derivatives, and counter-based random numbers (`core::ops::Unary`).
 
 struct Function {
     u32 code;
     float a, b;
-    // Dropout: its stream, and the share that it keeps in units of 2^-24.
+    // Dropout: number of its random stream, and the kept share in units of 2^-24.
     u32 stream, threshold;
     u32 unused;
 };
@@ -21,13 +21,13 @@ DEVICE bool dropout_keeps(const Function& f, const u32* control, u32 i) {
     return mix_bits(mix_bits(x ^ f.stream) ^ i) >> 8 < f.threshold;
 }
 
-// By the exponential that does not overflow.
+// Computes the sigmoid with the exponential that does not overflow.
 DEVICE float sigmoid(float x) {
     float e = expf(x < 0.0f ? x : -x);
     return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
-// By erfc, so that the lower tail keeps its digits.
+// Computes the normal distribution function by erfc, so that the lower tail keeps its precision.
 DEVICE float normal_cdf(float x) { return 0.5f * erfcf(-x * 0.707106781186548f); }
 
 DEVICE float evaluate(const Function& f, float x, const u32* control, u32 i) {
@@ -54,7 +54,7 @@ DEVICE float evaluate(const Function& f, float x, const u32* control, u32 i) {
     }
 }
 
-// The derivative times dy. Masks select, they never multiply.
+// Returns the derivative times dy. Masks select instead of multiplying, so that 0 · ∞ does not occur.
 DEVICE float derive(const Function& f, float saved, float dy, const u32* control, u32 i) {
     switch (f.code) {
         case UNARY_NEG: return -dy;

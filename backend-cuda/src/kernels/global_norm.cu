@@ -1,4 +1,4 @@
-// √Σ‖g‖² over several tensors. f64 holds the square of every f32, and the sum of 2^32 of them.
+// Global norm √Σ‖g‖² of several tensors. f64 represents the square of every f32, and the sum of 2^32 of them.
 
 struct TensorEntry {
     const float* x;
@@ -7,11 +7,11 @@ struct TensorEntry {
 };
 
 struct GlobalNormParams {
-    // One for each block of all launches.
+    // One sum for each block of all launches.
     double* sums;
     u32 chunks;
     u32 count;
-    // Where this launch's sums begin.
+    // Index of the first sum of this launch.
     u32 sum;
     u32 unused;
     TensorEntry tensors[MAX_TENSORS_PER_LAUNCH];
@@ -38,12 +38,12 @@ KERNEL(global_norm, GlobalNormParams) {
 struct GlobalNormFinishParams {
     const double* sums;
     float* norm;
-    // How many sums there are.
+    // Number of sums.
     u32 count;
     u32 unused;
 };
 
-// One block.
+// Adds the sums of all blocks and takes the root. One block.
 KERNEL(global_norm_finish, GlobalNormFinishParams) {
     double sum[1] = {0};
     for (u32 i = thread_index(); i < p.count; i += THREADS) sum[0] += p.sums[i];

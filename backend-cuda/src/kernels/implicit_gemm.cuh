@@ -1,14 +1,15 @@
-// Products of matrices, and convolutions as products whose operands are read where they lie: nothing is laid out anew.
+// GEMMs, and convolutions as implicit GEMMs: operands are addressed in their own layout, and no im2col matrix is written.
 //
 // Result (m, n) of product z is Σ over k of a(m, k) · b(k, n):
 //
 //   MODE       m                 n                 k                 a    b
 //   GEMM       row               column            –                 a    b
-//   FORWARD    pixel of y        output            tap, input        x    w
-//   DATA       pixel of x        input             tap, output       dy   w
-//   WEIGHT     output            tap, input        pixel of y        dy   x
+//   FORWARD    pixel of y        output            offset, input     x    w
+//   DATA       pixel of x        input             offset, output    dy   w
+//   WEIGHT     output            offset, input     pixel of y        dy   x
 //
-// z counts matrices of a batch, or groups. Layouts are NHWC and OHWI (`core::descriptor::{Gemm, Conv2d}`).
+// An offset is a position in the convolution kernel, z an index of a matrix of a batch or of a group. Layouts are NHWC and
+// OHWI (`core::ops::{Gemm, Conv2d}`). An output, input or element is one of its group's channels.
 
 #define GEMM 0
 #define FORWARD 1
@@ -19,35 +20,36 @@ struct GemmParams {
     Store y;
     const void* a;
     const void* b;
-    // None: 0.
+    // Null without a bias.
     const void* bias;
-    // Split-K: partial sums, [split][z][m][n], if there is more than one split.
+    // Partial sums [split][z][m][n], if there is more than one split.
     float* partials;
     u32 a_type, b_type, bias_type;
     u32 m, n, k, batch;
-    // Splits of k, and their length.
+    // Number of splits of k, and terms of a split.
     u32 splits, split_len;
-    // Elements from row to row and from z to z in y; of the bias from z to z.
+    // Leading dimension of y, and elements from z to z in y and in the bias.
     u32 ldy, y_stride, bias_stride;
-    // GEMM: elements from one m, k, z to the next in a, and from one k, n, z in b. FORWARD: that of b.
+    // Strides of a in m, k and z, and of b in k, n and z. Only GEMM uses those of a, only GEMM and FORWARD those of b.
     u32 a_stride_m, a_stride_k, a_stride_z, b_stride_k, b_stride_n, b_stride_z;
     // Convolutions: x is [?, h, w, c], y is [?, oh, ow, o].
     u32 h, w, c, oh, ow, o, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-    // Inputs and outputs of a group.
+    // Input and output channels of a group.
     u32 inputs, outputs;
-    // Whether eight results side by side may be written at once.
+    // Whether eight neighbouring results may be written as one vector.
     u32 vectorized;
 };
 
 #define OUT_OF_BOUNDS 0xFFFFFFFFu
 
-// One side of an element's address; two sides meet in an element.
+// One summand of the address of an element: of its m (or n), or of its k. For an operand with pixels, u and v are a row
+// and a column of the image, which are valid only after both summands are added.
 struct PartialAddress {
     u32 base;
     int u, v;
 };
 
-// A pixel of y, as the corner of what it reads in x.
+// Returns the summand of a pixel of y: the upper left corner of its window in x.
 DEVICE PartialAddress window_origin(const GemmParams& p, u32 pixel, u32 base) {
     u32 q = pixel % p.ow, rest = pixel / p.ow;
     u32 r = rest % p.oh, image = rest / p.oh;
@@ -55,14 +57,14 @@ DEVICE PartialAddress window_origin(const GemmParams& p, u32 pixel, u32 base) {
                 (int)(q * p.stride_w) - (int)p.pad_w};
 }
 
-// A tap and one of `channels`.
+// Returns the summand of a kernel offset and one of `channels` channels.
 DEVICE PartialAddress kernel_offset(const GemmParams& p, u32 k, u32 channels) {
     u32 place = k / channels, channel = k - place * channels;
     u32 i = place / p.kernel_w, j = place - i * p.kernel_w;
     return PartialAddress{channel, (int)(i * p.dilation_h), (int)(j * p.dilation_w)};
 }
 
-// Where a tap of a corner reads in x.
+// Returns the element of x that a kernel offset of a window reads.
 DEVICE u32 x_offset(const GemmParams& p, const PartialAddress& window_origin, const PartialAddress& kernel_offset) {
     u32 u = (u32)(window_origin.u + kernel_offset.u), v = (u32)(window_origin.v + kernel_offset.v);
     return u < p.h && v < p.w ? window_origin.base + (u * p.w + v) * p.c + kernel_offset.base : OUT_OF_BOUNDS;
@@ -139,12 +141,13 @@ DEVICE u32 b_offset(const GemmParams& p, const PartialAddress& k, const PartialA
 #endif
 }
 
-// Which part of the result a block makes. Blocks side by side work on rows side by side, so that they share operands
-// in the second cache.
+// First row and column of the tile of a block, its matrix or group, and its split.
 struct TileCoord {
     u32 m, n, z, split;
 };
 
+// Returns the tile of block `tile_number`. The order is swizzled: consecutive blocks work on eight rows of tiles at a
+// time, so that blocks that run together share operands in L2.
 DEVICE TileCoord swizzled_tile(const GemmParams& p, u32 tile_number, u32 tile_m, u32 tile_n) {
     const u32 swizzle_rows = 8;
     u32 rows = (p.m + tile_m - 1) / tile_m, columns = (p.n + tile_n - 1) / tile_n;
@@ -159,7 +162,7 @@ DEVICE float load_bias(const GemmParams& p, u32 z, u32 n) {
     return p.bias ? load(p.bias, p.bias_type, z * p.bias_stride + n) : 0.0f;
 }
 
-// The eight of a from (m, k) on.
+// Return the first element of the 8-wide vector of an operand from (m, k) or (k, n) on.
 DEVICE u32 a_vec8_offset(const GemmParams& p, const PartialAddress& m, u32 row, u32 k, u32 end_k) {
     return row < p.m && k < end_k ? a_offset(p, m, a_address_k(p, k)) : OUT_OF_BOUNDS;
 }
@@ -167,11 +170,11 @@ DEVICE u32 b_vec8_offset(const GemmParams& p, const PartialAddress& n, u32 colum
     return column < p.n && k < end_k ? b_offset(p, b_address_k(p, k), n) : OUT_OF_BOUNDS;
 }
 
-// Where result (m, n) lies in y.
+// Returns the index of result (m, n) in y.
 DEVICE u64 y_offset(const GemmParams& p, u32 z, u32 m, u32 n) { return (u64)z * p.y_stride + (u64)m * p.ldy + n; }
 
-// Eight results of which the first is (m, n), to y, or where sums are cut to their split's partial sums; what lies outside
-// is left out.
+// Stores eight results from (m, n) on, to y, or with several splits to the partial sums. Results outside the matrix are
+// skipped.
 DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 n, const float* from, const Epilogue& e, StatsAccumulator& stats) {
     if (m >= p.m || n >= p.n) return;
     const bool is_unsplit = p.splits == 1;
@@ -180,7 +183,7 @@ DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 
         float v[8];
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = from[j];
-        // Asked once for all eight.
+        // One test for all eight.
         if (p.bias != 0) {
 #pragma unroll
             for (u32 j = 0; j < 8; j++) v[j] += load_bias(p, z, n + j);
@@ -191,7 +194,7 @@ DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 
     float* partials = p.partials + (((u64)split * p.batch + z) * p.m + m) * p.n + n;
     const u32 remaining = p.n - n < 8 ? p.n - n : 8;
     if (!is_unsplit && p.n % 4 == 0) {
-        // Aligned fours: a warp's lines fill their sectors.
+        // 16-byte stores, so that the lines of a warp fill their sectors.
 #pragma unroll 1
         for (u32 j = 0; j < remaining; j += 4) {
             const Words4 four = {float_as_bits(from[j]), float_as_bits(from[j + 1]), float_as_bits(from[j + 2]), float_as_bits(from[j + 3])};
@@ -209,8 +212,8 @@ DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 
     }
 }
 
-// Two such, the second so many rows further down, and so much further in memory. Where both go to y whole they go
-// together: a warp that has its scheduler for itself then waits half as often.
+// Stores two such vectors. The second one is `second_row` rows below the first, and `second_from` floats after it in shared
+// memory. Both are stored together if possible, because a warp that is alone on its scheduler then waits half as often.
 DEVICE void store_result_vec8_pair(const GemmParams& p, u32 z, u32 split, u32 m, u32 n, const float* from, u32 second_row, u32 second_from,
                             const Epilogue& e, StatsAccumulator& stats) {
     if (p.splits == 1 && p.vectorized && m + second_row < p.m && n < p.n) {
@@ -229,7 +232,7 @@ DEVICE void store_result_vec8_pair(const GemmParams& p, u32 z, u32 split, u32 m,
     for (u32 i = 0; i < 2; i++) store_result_vec8(p, z, split, m + i * second_row, n, from + i * second_from, e, stats);
 }
 
-// Results of a warp on their way out: `rows` lines of `vec8s` times eight, from (m0, n0) on.
+// Stores `rows` rows of `vec8s` 8-wide vectors of a warp from shared memory, from (m0, n0) of the result on.
 DEVICE void store_epilogue_tile(const GemmParams& p, u32 z, u32 split, u32 m0, u32 n0, const float* tile, u32 pitch, u32 rows,
                                 u32 vec8s, const Epilogue& e, StatsAccumulator& stats) {
 #pragma unroll 1

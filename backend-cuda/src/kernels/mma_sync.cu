@@ -1,10 +1,10 @@
-// Products of halves on tensor cores: TILE_M × TILE_N results a block, 64 × 32 (or 32 × 32) a warp, 32 of k at a time.
+// GEMM of f16 operands by mma.sync: TILE_M × TILE_N results a block, 64 × 32 (or 32 × 32) a warp, in K tiles of 32.
 //
-// Operands lie in shared memory as they lie in memory: [m or n][k] where k is contiguous, [k][m or n] elsewhere, each
-// line longer by 16 bytes, so that the eight rows of a matrix lie in different banks. From sm_80 on copies run STAGES
-// ahead of the sums; before, and where operands are not aligned, they wait in registers.
+// Shared memory has the layout of global memory: [m or n][k] if k is contiguous, otherwise [k][m or n]. Each line has 16
+// bytes of padding, so that the eight rows of a matrix are in different banks. From sm_80 on, copies run STAGES ahead.
+// Before, and for unaligned operands, the next K tile waits in registers.
 //
-// VECTORIZED: eight halves side by side are all there or none, and aligned.
+// VECTORIZED: 8-wide vectors of operands are aligned, and each is inside its operand or outside it as a whole.
 
 #define K_TILE 32
 #define WARP_M (TILE_M / WARPS_M)
@@ -13,25 +13,25 @@
 #define MATRICES_N (WARP_N / 8)
 #define STAGES 3
 
-// Halves of a line in shared memory.
+// Elements from line to line in shared memory.
 #define A_SMEM_PITCH (A_K_CONTIGUOUS ? K_TILE + 8 : TILE_M + 8)
 #define B_SMEM_PITCH (B_K_CONTIGUOUS ? K_TILE + 8 : TILE_N + 8)
 #define A_STAGE_ELEMENTS (A_K_CONTIGUOUS ? TILE_M * A_SMEM_PITCH : K_TILE * A_SMEM_PITCH)
 #define B_STAGE_ELEMENTS (B_K_CONTIGUOUS ? TILE_N * B_SMEM_PITCH : K_TILE * B_SMEM_PITCH)
 #define STAGE_ELEMENTS (A_STAGE_ELEMENTS + B_STAGE_ELEMENTS)
-// Floats of a line of results on their way out.
+// Floats from row to row of the accumulators in shared memory, with padding against bank conflicts.
 #define EPILOGUE_PITCH (WARP_N + 4)
-// Eights that a thread brings.
+// 8-wide vectors that a thread loads for a K tile.
 #define A_VEC8S (TILE_M * K_TILE / 8 / THREADS)
 #define B_VEC8S (TILE_N * K_TILE / 8 / THREADS)
-// Threads along a line, and lines between two eights of a thread.
+// Threads that load one line, and lines from one 8-wide vector of a thread to its next.
 #define A_THREADS_PER_LINE (A_K_CONTIGUOUS ? K_TILE / 8 : TILE_M / 8)
 #define B_THREADS_PER_LINE (B_K_CONTIGUOUS ? K_TILE / 8 : TILE_N / 8)
 #define A_LINES_PER_PASS (THREADS / A_THREADS_PER_LINE)
 #define B_LINES_PER_PASS (THREADS / B_THREADS_PER_LINE)
 
 #if !VECTORIZED
-// One half, or 0.
+// Returns the bits of an element, or of 0 out of bounds.
 DEVICE u32 load_half_or_zero(const void* x, u32 at) { return at != OUT_OF_BOUNDS ? ((const u16*)x)[at] : 0; }
 
 DEVICE Words4 gather_a_vec8(const GemmParams& p, u32 z, const PartialAddress& side, u32 row, u32 k, u32 end_k) {
@@ -56,7 +56,7 @@ DEVICE Words4 gather_b_vec8(const GemmParams& p, u32 z, const PartialAddress& si
 }
 #endif
 
-// Where a lane's rows of the first matrices lie in a stage, in bytes; all others are a constant further.
+// Byte offsets in a stage of the rows that a lane passes to ldmatrix for the first matrices. Others have constant offsets.
 struct FragmentOffsets {
     u32 a, b;
 };
@@ -67,7 +67,7 @@ DEVICE FragmentOffsets fragment_offsets(u32 warp_m, u32 warp_n) {
                 2 * (A_STAGE_ELEMENTS + (B_K_CONTIGUOUS ? (n + r) * B_SMEM_PITCH + b_k : (b_k + r) * B_SMEM_PITCH + n))};
 }
 
-// The matrices of one stage that a warp multiplies.
+// Multiplies a warp's part of a K tile.
 DEVICE void multiply_k_tile(u32 stage, const FragmentOffsets& offsets, float (&sums)[MATRICES_M][MATRICES_N][4]) {
     const u32 a = stage + offsets.a, b = stage + offsets.b;
 #pragma unroll
@@ -110,7 +110,7 @@ KERNEL(mma_sync_gemm, GemmParams) {
     const u32 end_k = p.k - begin_k < p.split_len ? p.k : begin_k + p.split_len;
     const u32 k_tiles = (end_k - begin_k + K_TILE - 1) / K_TILE;
 
-    // Lines and places across, of a and of b.
+    // Line and position in it that a thread loads, of a and of b.
     const u32 a_line = t / A_THREADS_PER_LINE, a_across = t % A_THREADS_PER_LINE * 8, b_line = t / B_THREADS_PER_LINE, b_across = t % B_THREADS_PER_LINE * 8;
     PartialAddress a_partial[A_K_CONTIGUOUS ? A_VEC8S : 1], b_partial[B_K_CONTIGUOUS ? B_VEC8S : 1];
 #pragma unroll
@@ -204,8 +204,7 @@ KERNEL(mma_sync_gemm, GemmParams) {
     }
 #endif
 
-    // Results go through shared memory once more, 32 rows of a warp at a time, so that eight side by side meet in one
-    // lane.
+    // Shared memory gathers eight neighbouring results in one lane, 32 rows of a warp at a time.
     float* const tile = (float*)bytes + warp * 32 * EPILOGUE_PITCH;
     float* const lane_origin = tile + lane / 4 * EPILOGUE_PITCH + lane % 4 * 2;
     const bool is_unsplit = p.splits == 1;

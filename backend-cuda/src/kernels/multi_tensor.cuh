@@ -1,7 +1,7 @@
-// Several tensors in one launch. They are cut into pieces, which blocks take in turn; each tensor knows the number of
-// its first piece.
+// Multi-tensor apply: one launch for several tensors. They are divided into chunks, which blocks process in turn. Each
+// tensor stores the number of its first chunk.
 
-// The last of `count` tensors whose first piece is not beyond `piece`.
+// Returns the last of `count` tensors whose first chunk is not after `chunk`, by binary search.
 template <class T>
 DEVICE u32 find_tensor(const T* tensors, u32 count, u32 chunk) {
     u32 low = 0, high = count;

@@ -1,7 +1,7 @@
-// Normalisation. Mean and variance come from one pass over x − k, k the group's first element: what is left of the
-// mean is then small beside the spread.
+// Normalisation. One pass computes mean and variance of x − k, where k is the first element of the group. The shifted mean
+// is then small compared with the deviation, so little is lost by cancellation.
 
-// x − k and its square, for neighbouring channels.
+// Terms of the shifted moments, x − k and its square, for neighbouring channels.
 template <int N, bool F16>
 struct ShiftedMoments {
     static const u32 LOADS_IN_FLIGHT = F16 ? 8 : 4;
@@ -57,7 +57,7 @@ DEVICE Moments moments(const double (&sums)[2], float first, float size) {
     return Moments{(float)(first + shift), variance < 0 ? 0.0f : (float)variance};
 }
 
-// A block for each channel.
+// Computes mean, variance and 1 / σ of a channel. One block for each.
 KERNEL(norm_moments, MomentsParams) {
     const u32 channel = block_x();
     double sums[2];
@@ -87,15 +87,15 @@ struct NormParams {
     const void* x;
     float* saved;
     const float* inv_stds;
-    // Of each channel, or null.
+    // For each channel, or null.
     const float* scale;
     const float* shift;
     u32 type;
     u32 len;
     NormLayout shape;
-    // Groups in all.
+    // Number of all groups.
     u32 group_count;
-    // Threads for one group: a power of two up to 32, or all of the block.
+    // Threads for one group: a power of two up to 32, or the whole block.
     u32 lanes;
     u32 centered;
     float eps;
@@ -111,7 +111,7 @@ DEVICE void apply_affine(const NormParams& p, u32 channel, float (&v)[N]) {
     for (int i = 0; i < N; i++) v[i] = v[i] * scale[i] + shift[i];
 }
 
-// With statistics that are there.
+// Normalisation by statistics that are already computed.
 struct ApplyNorm {
     const NormParams& p;
     template <int N>
@@ -157,7 +157,7 @@ struct ApplyNormByChannel {
 
 KERNEL(norm_apply_by_channel, NormParams) { store_elementwise_by_channel(p.y, p.len, ApplyNormByChannel{p}); }
 
-// Groups of an image: statistics, then results.
+// Computes statistics and results of groups of an image.
 template <int N>
 DEVICE void normalise_groups(const NormParams& p, const Epilogue& e, StatsAccumulator& stats) {
     const u32 groups_per_block = THREADS / p.lanes, lane = thread_index() % p.lanes;

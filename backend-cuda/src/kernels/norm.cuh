@@ -1,8 +1,8 @@
-// What normalisations share: which numbers belong to which group, and sums by channel.
+// Shared parts of normalisations: groups, their statistics, sums by channel.
 
 struct NormLayout {
     u32 pixels, channels;
-    // Pixels of an image, and groups of channels of each; no groups: each channel is one, over all pixels.
+    // Pixels of an image, and groups of channels of each image. Without groups, each channel of all pixels is a group.
     u32 image, groups;
 };
 
@@ -12,7 +12,7 @@ DEVICE u32 group_index(const NormLayout& s, u32 pixel, u32 channel) {
 
 DEVICE float inv_std_of(float variance, float eps) { return 1.0f / sqrtf(variance + eps); }
 
-// 1 / σ of a channel and its neighbours.
+// Loads variances of neighbouring channels and computes 1 / σ.
 template <int N>
 DEVICE void load_inv_stds(const float* variances, float eps, u32 channel, float (&inv_stds)[N]) {
     load_vec(variances, TYPE_F32, channel, inv_stds);
@@ -20,7 +20,7 @@ DEVICE void load_inv_stds(const float* variances, float eps, u32 channel, float 
     for (int j = 0; j < N; j++) inv_stds[j] = inv_std_of(inv_stds[j], eps);
 }
 
-// What an element's group and its neighbours' are normalised by.
+// Loads means and 1 / σ of the groups of neighbouring elements.
 template <int N>
 DEVICE void load_group_stats(const NormLayout& s, const float* saved, const float* inv_std, u32 pixel, u32 channel,
                        float (&means)[N], float (&inv_stds)[N]) {
@@ -39,10 +39,10 @@ DEVICE void load_group_stats(const NormLayout& s, const float* saved, const floa
 struct ColumnsParams {
     const void* x;
     const void* dy;
-    // Means, then variances; of groups, what their elements are normalised by.
+    // Means, then variances, of channels. With groups, means and 1 / σ of groups.
     const float* saved;
     const float* inv_stds;
-    // Two sums for each part and channel: [parts, 2, channels].
+    // Two sums for each part of the pixels and each channel: [parts, 2, channels].
     double* sums;
     u32 type, dy_type;
     NormLayout shape;
@@ -54,8 +54,8 @@ struct ColumnsParams {
     u32 unused;
 };
 
-// Sums two terms of every element by channel. A block takes neighbouring columns, one or N channels wide, and a part of
-// the pixels. As many as are read at once are summed in f32, the rest in f64, and over threads in `all`, 2 N rows.
+// Sums two terms of every element by channel. A block takes neighbouring columns of N channels and a part of the pixels. A
+// thread adds the elements of one round of loads in f32, the rounds in f64, and threads add through `block_sums`.
 template <int N, class Terms>
 DEVICE void sum_columns(const ColumnsParams& p, double (*block_sums)[THREADS]) {
     const u32 t = thread_index(), columns_per_block = THREADS / p.lanes, lane = t / columns_per_block;
@@ -83,7 +83,7 @@ DEVICE void sum_columns(const ColumnsParams& p, double (*block_sums)[THREADS]) {
             }
 #pragma unroll
             for (int i = 0; i < N; i++) sums[i] += partial_f32[0][i], sums[N + i] += partial_f32[1][i];
-            // Behind the end, but no further than numbers go.
+            // Prevents an overflow of `pixel` after the last element.
             if (rest <= Terms::LOADS_IN_FLIGHT * p.lanes) break;
         }
     }
@@ -100,7 +100,7 @@ DEVICE void sum_columns(const ColumnsParams& p, double (*block_sums)[THREADS]) {
     }
 }
 
-// The sums of a channel over all parts, by a block.
+// Adds the sums of a channel over all parts. A block calls it.
 DEVICE void reduce_partials(const double* partials, u32 parts, u32 channels, u32 channel, double (&sums)[2]) {
     sums[0] = sums[1] = 0;
     for (u32 pixels_per_part = thread_index(); pixels_per_part < parts; pixels_per_part += THREADS) {
@@ -110,8 +110,8 @@ DEVICE void reduce_partials(const double* partials, u32 parts, u32 channels, u32
     block_reduce(sums);
 }
 
-// As `dense`, of halves by channel, whose number is a multiple of eight and divides what all blocks take at a time: a thread
-// meets the same eight channels again and again, and keeps what belongs to them.
+// As `store_elementwise`, for f16 tensors whose number of channels is a multiple of eight and divides the stride of the
+// grid. A thread then always has the same eight channels, so their parameters stay in registers.
 template <class F>
 DEVICE void store_elementwise_by_channel(const Store& s, u32 len, const F& f) {
     Epilogue e = begin_epilogue(s);
@@ -120,7 +120,7 @@ DEVICE void store_elementwise_by_channel(const Store& s, u32 len, const F& f) {
     end_epilogue(s, e, stats);
 }
 
-// The elements of a group: pixels of one image, some channels of each.
+// Elements of a group: some channels of all pixels of an image.
 struct Group {
     u32 first, width, step, size;
     DEVICE_MEMBER u32 at(u32 i) const { return first + i / width * step + i % width; }

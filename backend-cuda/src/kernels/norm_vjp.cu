@@ -1,7 +1,7 @@
-// The vjp of a normalisation: dx = (u − mean(u) − x̂ · mean(u · x̂)) / σ with u = dy · scale and means over the group;
+// Gradient of a normalisation: dx = (u − mean(u) − x̂ · mean(u · x̂)) / σ with u = dy · scale and means over the group;
 // dscale = Σ dy · x̂ and dshift = Σ dy over each channel.
 
-// dy and dy · x̂, for neighbouring channels.
+// Terms dy and dy · x̂ of neighbouring channels.
 template <int N, bool GROUPED, bool F16>
 struct GradientMoments {
     static const u32 LOADS_IN_FLIGHT = F16 ? 4 : 2;
@@ -58,7 +58,7 @@ struct TotalsParams {
     u32 unused;
 };
 
-// A block for each channel.
+// Adds the partial sums of a channel. One block for each.
 KERNEL(norm_vjp_totals, TotalsParams) {
     const u32 channel = block_x();
     double sums[2];
@@ -79,13 +79,13 @@ struct NormVjpParams {
     const float* saved;
     const float* inv_stds;
     const float* scale;
-    // Means of u and of u · x̂ in each channel; null where statistics are given.
+    // Means of u and of u · x̂ of each channel, or null if the statistics are constants.
     const float* mean_u;
     const float* mean_u_xhat;
     u32 type, dy_type;
     u32 len;
     NormLayout shape;
-    // Groups in all, and threads for one.
+    // Number of all groups, and threads for one.
     u32 group_count;
     u32 lanes;
     u32 centered;
@@ -93,7 +93,7 @@ struct NormVjpParams {
     u32 unused;
 };
 
-// dy as u, by the weights of its channels.
+// Multiplies dy by the scale of its channels, which gives u.
 template <int N>
 DEVICE void multiply_by_scale(const NormVjpParams& p, u32 channel, float (&u)[N]) {
     if (p.scale == 0) return;
@@ -103,7 +103,7 @@ DEVICE void multiply_by_scale(const NormVjpParams& p, u32 channel, float (&u)[N]
     for (int j = 0; j < N; j++) u[j] *= scale[j];
 }
 
-// u and x of neighbouring channels, which are read twice.
+// Loads u and x of neighbouring channels. They are loaded twice, so L1 keeps them.
 template <int N>
 DEVICE void load_u_and_x(const NormVjpParams& p, u32 i, u32 channel, float (&u)[N], float (&x)[N]) {
     load_vec(p.dy, p.dy_type, i, u);

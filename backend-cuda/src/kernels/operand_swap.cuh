@@ -1,7 +1,8 @@
-// What gives the rows and what the columns of a tile by warpgroups: a and b, as implicit_gemm.cuh has them.
+// Assignment of the operands to the rows and columns of a wgmma tile, and the epilogue's layout of shared memory.
 //
-// SWAP_AB: the other way around. The gradient of weights of few outputs has few rows, of which the tensor cores take 64
-// at a time and a tile 128; there rows are taps and inputs (n, of b), columns outputs (m, of a). Results lie as they would.
+// By default a has the rows and b the columns. SWAP_AB exchanges them, because the weight gradient of a convolution with
+// few outputs has few rows: a tile has 128 and a warpgroup multiplies 64 at a time. Then the rows are kernel offsets and
+// inputs (n, of b), and the columns are outputs (m, of a). The layout of the result does not change.
 
 #if !defined(SWAP_AB)
 #define SWAP_AB 0
@@ -27,9 +28,9 @@
 #define column_vec8_offset b_vec8_offset
 #endif
 
-// Floats of a warp's results on their way out: 16 rows of so many, or so many columns of 16. Room between lines puts what
-// lanes write at once into different banks; every other four rows are moved by four floats, which does the same for what
-// they read.
+// Floats of a warp's accumulators in shared memory: 16 rows of `columns`, or with SWAP_AB `columns` columns of 16. The
+// padding of SMEM_PITCH avoids bank conflicts of writes. Shifting every other group of four rows by four floats avoids
+// those of reads.
 #if SWAP_AB
 #define SMEM_PITCH(columns) (16 + 4)
 #define EPILOGUE_TILE_FLOATS(columns) ((columns) * SMEM_PITCH(columns))
@@ -37,10 +38,10 @@
 #define SMEM_PITCH(columns) ((columns) + 8)
 #define EPILOGUE_TILE_FLOATS(columns) (16 * SMEM_PITCH(columns))
 #endif
-// So many columns are stored at a time.
+// Columns that a warp stores at a time: two 8-wide vectors for each lane.
 #define STORE_COLUMNS 32
 
-// Rows and columns of a block's tile as its m and n.
+// Returns the tile of a block, its m counted along ROWS and its n along COLUMNS.
 DEVICE TileCoord tile_coord(const GemmParams& p, u32 tile_number, u32 rows, u32 columns) {
 #if SWAP_AB
     const TileCoord block = swizzled_tile(p, tile_number, columns, rows);
@@ -50,7 +51,7 @@ DEVICE TileCoord tile_coord(const GemmParams& p, u32 tile_number, u32 rows, u32 
 #endif
 }
 
-// Where (row, column) is kept.
+// Returns the index of (row, column) in a warp's part of shared memory.
 template <u32 COLUMNS_IN_SMEM>
 DEVICE u32 smem_index(u32 row, u32 column) {
 #if SWAP_AB
@@ -60,14 +61,15 @@ DEVICE u32 smem_index(u32 row, u32 column) {
 #endif
 }
 
-// Of 16 × 8 results the first that a lane has (PTX ISA, "wgmma", fragments of d); what follows is found by constants.
+// Returns the address of the first of 16 × 8 accumulators that a lane holds (PTX ISA, "wgmma", fragments of d). The
+// others have constant offsets.
 template <u32 COLUMNS_IN_SMEM>
 DEVICE float* smem_lane_origin(float* tile) {
     const u32 lane = thread_index() % 32;
     return tile + smem_index<COLUMNS_IN_SMEM>(lane / 4, lane % 4 * 2);
 }
 
-// Keeps what a lane has of 16 × 8 results from column `column` on.
+// Writes a lane's part of 16 × 8 accumulators to shared memory, from column `column` on.
 template <u32 COLUMNS_IN_SMEM>
 DEVICE void smem_write(float* tile, u32 column, const float (&sums)[4]) {
     float* const first = smem_lane_origin<COLUMNS_IN_SMEM>(tile);
@@ -75,7 +77,7 @@ DEVICE void smem_write(float* tile, u32 column, const float (&sums)[4]) {
     for (u32 i = 0; i < 4; i++) first[smem_index<COLUMNS_IN_SMEM>(i / 2 * 8, column + i % 2)] = sums[i];
 }
 
-// Adds it to what the same lane kept there before.
+// Adds them to what the same lane wrote before.
 template <u32 COLUMNS_IN_SMEM>
 DEVICE void smem_accumulate(float* tile, u32 column, const float (&sums)[4]) {
     float* const first = smem_lane_origin<COLUMNS_IN_SMEM>(tile);
@@ -83,13 +85,14 @@ DEVICE void smem_accumulate(float* tile, u32 column, const float (&sums)[4]) {
     for (u32 i = 0; i < 4; i++) first[smem_index<COLUMNS_IN_SMEM>(i / 2 * 8, column + i % 2)] += sums[i];
 }
 
-// Stores what a warp keeps, two eights of each lane at a time: 16 rows from (row, column) on.
+// Stores a warp's 16 rows from shared memory, from (row, column) of the result on: two 8-wide vectors of each lane at a
+// time.
 template <u32 COLUMNS_IN_SMEM>
 DEVICE void smem_store(const GemmParams& p, const TileCoord& block, u32 row, u32 column, const float* tile, const Epilogue& e,
                        StatsAccumulator& stats) {
     const u32 lane = thread_index() % 32;
 #if SWAP_AB
-    // Both halves of a line side by side; then the line 16 columns further.
+    // Both 8-wide vectors of one line of 16 in neighbouring lanes, then the line 16 columns further.
     const u32 r = lane % 2 * 8, c = lane / 2, second_from = smem_index<COLUMNS_IN_SMEM>(0, 16);
 #pragma unroll 1
     for (u32 i = 0; i < COLUMNS_IN_SMEM; i += STORE_COLUMNS) {
@@ -97,7 +100,8 @@ DEVICE void smem_store(const GemmParams& p, const TileCoord& block, u32 row, u32
         store_result_vec8_pair(p, block.z, block.split, column + c + i, row + r, from, 16, second_from, e, stats);
     }
 #else
-    // Four eights of a line side by side, of lines four apart, which differ in banks; then the line eight further.
+    // Four 8-wide vectors of a row in neighbouring lanes, of rows four apart, which are in different banks. The second
+    // vector is eight rows further.
     const u32 r = lane / 8 + lane / 4 % 2 * 4, c = lane % 4 * 8, second_from = smem_index<COLUMNS_IN_SMEM>(8, 0);
 #pragma unroll 1
     for (u32 i = 0; i < COLUMNS_IN_SMEM; i += STORE_COLUMNS) {

@@ -1,7 +1,7 @@
-// Channels in eights, for convolutions of images of few channels: what is behind them is zero.
+// Pads the channels of f16 images to eight with zeros, for convolutions of images with few channels.
 
 struct PadParams {
-    // Halves [rows, channels], and where [rows, 8] go.
+    // f16 values [rows, channels], and the destination [rows, 8].
     const u16* x;
     Words4* y;
     u32 rows, channels;

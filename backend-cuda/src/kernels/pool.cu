@@ -1,13 +1,13 @@
-// Pooling and unpooling. Channels lie innermost: eight of them are one result each of windows at the same place.
+// Pooling and unpooling. Channels are innermost, so eight of them are results of windows at the same position.
 
 struct PoolParams {
     Store y;
     const void* x;
-    // Offsets inside windows; null where there are none.
+    // Offsets of maxima in their windows, or null.
     u8* at;
     u32 type;
     u32 len;
-    // The unpooled image, and how many windows there are along each axis.
+    // Size of the unpooled image, and number of windows along each axis.
     u32 image_height, image_width, channels;
     u32 rows, cols;
     u32 window[2], stride[2], pad[2];
@@ -18,7 +18,7 @@ struct Pixel {
     u32 image, row, col, channel;
 };
 
-// Where an element of an image of so many columns and rows stands.
+// Returns the position of element `i` of images of `rows` rows and `cols` columns.
 DEVICE Pixel pixel_of(u32 i, u32 rows, u32 cols, u32 channels) {
     const u32 pixel = i / channels, line = pixel / cols;
     return Pixel{line / rows, line % rows, pixel % cols, i - pixel * channels};
@@ -51,7 +51,7 @@ DEVICE void store_offsets(u8* at, u32 i, const u32 (&offsets)[N]) {
     *(Words2*)(at + i) = words;
 }
 
-// The largest of each window, or the mean.
+// Computes the maximum or the mean of each window.
 struct PoolOf {
     const PoolParams& p;
     template <int N>
@@ -61,7 +61,7 @@ struct PoolOf {
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = 0.0f, offsets[j] = 256;
         for (u32 a = 0; a < p.window[0]; a++) {
-            // Beyond the image, or before it: then the difference wraps.
+            // After the image, or before it, where the difference wraps.
             const u32 row = at.row * p.stride[0] + a - p.pad[0];
             if (row >= p.image_height) continue;
             for (u32 b = 0; b < p.window[1]; b++) {
@@ -93,7 +93,7 @@ struct PoolOf {
 
 KERNEL(pool, PoolParams) { store_elementwise(p.y, p.len, RowWise<PoolOf>{{p}}); }
 
-// The windows along an axis that reach a place.
+// Windows along an axis that contain a position.
 struct WindowRange {
     u32 first, last, end;
 };
@@ -104,7 +104,7 @@ DEVICE WindowRange windows_over(const PoolParams& p, u32 axis, u32 place, u32 wi
     return WindowRange{first, last < windows ? last : windows, end};
 }
 
-// What the windows over a place send there, in their order.
+// Adds the gradients of all windows that contain a pixel, in their order.
 struct ScatterOf {
     const PoolParams& p;
     template <int N>
@@ -136,7 +136,7 @@ struct ScatterOf {
 
 KERNEL(unpool_scatter, PoolParams) { store_elementwise(p.y, p.len, RowWise<ScatterOf>{{p}}); }
 
-// The place of each window that was chosen.
+// Reads the pixel of each window that was its maximum.
 struct GatherOf {
     const PoolParams& p;
     DEVICE_MEMBER float compute_scalar(u32 i) const {
@@ -153,7 +153,7 @@ struct GatherOf {
             for (u32 j = 0; j < 8; j++) v[j] = compute_scalar(i + j);
             return;
         }
-        // Few places: all of them, eight channels at a time, and each channel keeps its own.
+        // A small window is read as a whole, eight channels at a time, and each channel selects its pixel.
         const Pixel at = pixel_of(i, p.rows, p.cols, p.channels);
         u32 offsets[8];
         load_offsets(p.at, i, offsets);

@@ -1,5 +1,5 @@
-// What kernels ask of the machine: indices, barriers, conversions, warp and tensor-core instructions. Everything that
-// is not plain C++ stands here; `emulation/machine.hpp` says the same for a host compiler.
+// Interface of kernels to the machine: indices, barriers, conversions, instructions of warps and tensor cores. Everything
+// that is not plain C++ is in this file. `emulation/compiler/machine.hpp` defines the same functions for a host compiler.
 //
 // Sources: PTX ISA 8.x, sections on cvt, ld, redux, ldmatrix, mma, cp.async.
 
@@ -12,10 +12,11 @@ typedef long long i64;
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define SHARED __shared__
-// So many blocks are to fit a multiprocessor; before sm_80 its memory holds but one of the large kernels.
+// BLOCKS limits registers, so that as many blocks fit a multiprocessor. Before sm_80 its shared memory holds only one block
+// of the large kernels.
 #define KERNEL(name, Params) \
     extern "C" __global__ void __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name(const __grid_constant__ Params p)
-// All shared memory of a kernel whose amount the host chooses.
+// Declares dynamic shared memory, whose size the host chooses.
 #define SHARED_BYTES(name) extern __shared__ __align__(1024) u8 name[]
 
 struct __align__(16) Words4 {
@@ -25,8 +26,8 @@ struct __align__(8) Words2 {
     u32 x, y;
 };
 
-// 16 bytes that nobody reads again soon: they are not kept in the first cache. Not for lines of which a warp reads the
-// other half by another load.
+// Loads 16 bytes that are not read again soon, without a copy in L1. Not for lines whose other half the warp reads by
+// another load.
 DEVICE Words4 load_streaming(const void* at) {
     Words4 y;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -37,7 +38,7 @@ DEVICE Words4 load_streaming(const void* at) {
 
 DEVICE u32 thread_index() { return threadIdx.x; }
 #if defined(EPILOGUE_THREADS)
-// The first threads of a block, which end in the store; the others never meet these.
+// Number and barrier of the threads that run the epilogue, which are the first of a block.
 DEVICE u32 thread_count() { return EPILOGUE_THREADS; }
 #else
 DEVICE u32 thread_count() { return blockDim.x; }
@@ -54,24 +55,24 @@ DEVICE void barrier() { asm volatile("bar.sync 1, %0;" ::"n"(EPILOGUE_THREADS) :
 #else
 DEVICE void barrier() { __syncthreads(); }
 #endif
-// All threads, also those that store nothing.
+// Barrier of all threads, including those without an epilogue.
 DEVICE void block_barrier() { __syncthreads(); }
 DEVICE void warp_barrier() { __syncwarp(); }
-// Writes before it are seen by whoever sees writes after it.
+// Orders writes of global memory for all threads of the device.
 DEVICE void fence() { __threadfence(); }
 
-// a · b + c, rounded once.
+// Returns a · b + c, rounded once.
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE u32 float_as_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_as_float(u32 x) { return __uint_as_float(x); }
 
-// To nearest even, subnormals kept, NaN as 0x7FFF.
+// Rounds to nearest even. Keeps subnormals, returns 0x7FFF for NaN.
 DEVICE u16 float_to_half(float x) {
     u16 y;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
     return y;
 }
-// Two of them, the first in the low half.
+// Rounds two values, the first into the low 16 bits.
 #if __CUDA_ARCH__ >= 800
 DEVICE u32 floats_to_half2(float low, float high) {
     u32 y;
@@ -86,16 +87,16 @@ DEVICE float half_to_float(u16 x) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
     return y;
 }
-// log2 to about 2^-22, subnormals too.
+// Returns log2 with an error of about 2^-22, also of subnormals.
 DEVICE float log2_approx(float x) {
     float y;
     asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// Across the 32 lanes of a warp, all of which take part.
+// Operations of a warp, which all 32 lanes call.
 
-// What all lanes have alike: tells the compiler so.
+// Returns x, which is equal in all lanes, in a form that shows this to the compiler.
 DEVICE u32 warp_uniform(u32 x) { return __shfl_sync(0xFFFFFFFFu, x, 0); }
 
 DEVICE float shuffle_xor(float x, u32 mask) { return __shfl_xor_sync(0xFFFFFFFFu, x, mask); }
@@ -127,29 +128,29 @@ DEVICE u32 warp_max(u32 x) {
 }
 #endif
 
-// Integers only: their sums do not depend on the order.
+// Atomics add integers only, because their sums do not depend on the order.
 
 DEVICE u32 atomic_add(u32* at, u32 x) { return atomicAdd(at, x); }
 DEVICE u64 atomic_add(u64* at, u64 x) { return atomicAdd(at, x); }
 DEVICE u32 atomic_max(u32* at, u32 x) { return atomicMax(at, x); }
 
-// Tensor cores: f16 operands, f32 sums.
+// Tensor cores with f16 operands and f32 accumulators.
 
-// Of shared memory in 32 bits, which take half the instructions to count with.
+// Returns a 32-bit address of shared memory, because arithmetic with it takes half the instructions.
 DEVICE u32 shared_address(const void* at) {
     u32 address;
     asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(at));
     return address;
 }
 
-// Four 8 × 8 matrices of halves; lane 8i + r gives the shared address of row r of matrix i.
+// Loads four 8 × 8 matrices of f16. Lane 8i + r passes the shared address of row r of matrix i.
 DEVICE void ldmatrix(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(row)
                  : "memory");
 }
-// The same, each matrix transposed.
+// Loads the four matrices transposed.
 DEVICE void ldmatrix_trans(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -157,7 +158,7 @@ DEVICE void ldmatrix_trans(u32 (&to)[4], u32 row) {
                  : "memory");
 }
 
-// d += a · b, 16 × 16 by 16 × 8.
+// Computes d += a · b, with a of 16 × 16 and b of 16 × 8.
 DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -173,16 +174,16 @@ DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #endif
 }
 
-// Copies to shared memory that run beside the threads; without them, loads and stores.
+// Asynchronous copies to shared memory, from sm_80 on.
 #if __CUDA_ARCH__ >= 800
 #define HAS_CP_ASYNC 1
-// 16 bytes to a shared address, or zeros where `there` is false: then nothing is read.
+// Copies 16 bytes to a shared address, or writes zeros without reading if `there` is false.
 DEVICE void cp_async(u32 to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16u : 0u)
                  : "memory");
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for all groups but the last `pending`.
+// Waits until all groups except the last `pending` are complete.
 template <int pending>
 DEVICE void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");

@@ -1,15 +1,15 @@
 // Reductions of [outer, len, inner] along len.
 //
-// Some threads of a block, the lanes, share a result: each takes every so many-th value, then they are joined pairwise.
-// Where the results are few, len is cut into parts, whose results a second launch reduces. All of this depends on the
-// shape alone, and so does the order of a sum.
+// A power of two of threads, the lanes, share a result. Each reduces a strided subset of the values, and then pairs of lanes
+// are combined. If there are few results, len is divided into parts, and a second launch reduces their results. The
+// division depends on the shape alone, and so does the order of a sum.
 
 struct ReduceParams {
     Store y;
     const void* x;
-    // Where the values of x came from, if they are results of parts of the index of the largest; else null.
+    // Indices of the values of x, if these are results of parts of an argmax; otherwise null.
     const u32* in_indices;
-    // Takes the same for the next launch.
+    // Receives such indices for the next launch, or null.
     u32* out_indices;
     u32 type;
     u32 op;
@@ -18,11 +18,11 @@ struct ReduceParams {
     u32 part_len;
     // Threads for one result, a power of two.
     u32 lanes;
-    // By what sums are divided.
+    // Divisor of a mean.
     float divisor;
 };
 
-// A sum, of squares or not.
+// Accumulator of a sum, of values or of squares.
 template <bool SQUARES>
 struct Sum {
     float v;
@@ -31,7 +31,7 @@ struct Sum {
     DEVICE_MEMBER void combine(const Sum& other) { v += other.v; }
 };
 
-// The largest value and its place: the first NaN, else the first of the largest.
+// Accumulator of the maximum and its index: the first NaN, otherwise the first of the largest values.
 struct Maximum {
     float v;
     u32 index;
@@ -62,7 +62,7 @@ DEVICE void store_result(const ReduceParams& p, const Epilogue& e, StatsAccumula
     store_scalar(p.y, e, stats, i, p.op == REDUCE_MEAN ? total.v / p.divisor : total.v);
 }
 
-// A thread forms N neighbouring results. All kinds of them share one piece of memory.
+// Reduces with N neighbouring results for each thread. All kinds of accumulators share one piece of shared memory.
 template <class Accumulator, int N>
 DEVICE void reduce_with(const ReduceParams& p, void* shared_memory) {
     Accumulator(*block_partials)[THREADS] = (Accumulator(*)[THREADS])shared_memory;

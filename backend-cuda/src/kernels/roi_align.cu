@@ -1,10 +1,9 @@
-// Boxes of images, resampled to one size, and the vjp of that (`core::ops::RoiAlign`). Channels lie innermost: eight of
-// them are one result each.
+// RoIAlign and its gradient (`core::ops::RoiAlign`). Channels are innermost, so eight of them are results of one bin.
 
 struct RoiAlignParams {
     Store y;
     const void* x;
-    // Five numbers of each: image, left, top, right, bottom.
+    // Five values for each box: image, left, top, right, bottom.
     const float* boxes;
     u32 type;
     u32 len;
@@ -18,7 +17,7 @@ struct RoiAlignParams {
 struct Box {
     bool is_valid;
     u32 image;
-    // By rows and by columns, in places.
+    // First and last coordinate along rows and along columns, in pixels.
     float edges[2][2];
 };
 
@@ -34,7 +33,7 @@ DEVICE Box load_box(const RoiAlignParams& p, u32 number) {
     return b;
 }
 
-// The two places that a point lies between, and the share of the second.
+// Pixels on both sides of a sample point along one axis, and the weight of the second.
 struct SamplePoint {
     bool is_valid;
     u32 low, high;
@@ -91,10 +90,10 @@ struct RoiAlignOf {
 
 KERNEL(roi_align, RoiAlignParams) { store_elementwise(p.y, p.len, RowWise<RoiAlignOf>{{p}}); }
 
-// What the bins send to a place, box by box.
+// Adds the gradients of all bins that sampled a pixel, box by box.
 struct RoiAlignVjpOf {
     const RoiAlignParams& p;
-    // The share of a place in a bin, times the points along the axis.
+    // Returns the weight of a pixel in a bin, times the number of points along the axis.
     DEVICE_MEMBER float bin_weight(const Box& b, u32 axis, u32 bin, u32 place) const {
         float weight = 0.0f;
         for (u32 sample = 0; sample < p.samples; sample++) {
@@ -105,7 +104,7 @@ struct RoiAlignVjpOf {
         }
         return weight;
     }
-    // Whether points of the box may lie less than one place from this one.
+    // Returns whether points of the box may be less than one pixel away.
     DEVICE_MEMBER bool may_touch(const Box& b, u32 axis, u32 place) const {
         const float from = b.edges[axis][0], to = b.edges[axis][1];
         return (from < to ? from : to) <= (float)place + 1.0f && (from < to ? to : from) >= (float)place - 1.0f;

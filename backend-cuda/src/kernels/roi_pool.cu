@@ -1,12 +1,11 @@
-// Boxes of images, the largest value of each part, and the vjp of that (`core::ops::RoiPool`). Channels lie innermost: eight
-// of them are one result each.
+// RoI max pooling and its gradient (`core::ops::RoiPool`). Channels are innermost, so eight of them are results of one bin.
 
 struct RoiPoolParams {
     Store y;
     const void* x;
-    // Five numbers of each: image, left, top, right, bottom.
+    // Five values for each box: image, left, top, right, bottom.
     const float* boxes;
-    // The place of the largest of each bin inside its image.
+    // Index of the maximum of each bin in its image.
     u32* indices;
     u32 type;
     u32 len;
@@ -16,17 +15,17 @@ struct RoiPoolParams {
     float scale;
 };
 
-// The place of a bin that has none.
+// Index of the maximum of an empty bin.
 constexpr u32 NO_ELEMENT = 0xFFFFFFFF;
 
 struct Region {
     bool is_valid;
     u32 image;
-    // First and last, by rows and by columns.
+    // First and last pixel along rows and along columns.
     int edges[2][2];
 };
 
-// The nearest whole number, halves away from 0, 2^20 at most.
+// Returns the nearest integer, ties away from 0, limited to ±2^20 so that products of bins and lengths fit 32 bits.
 DEVICE int round_half_away(float at) {
     const float MAX_COORDINATE = 1048576.0f;
     const float clamped = at < -MAX_COORDINATE ? -MAX_COORDINATE : at > MAX_COORDINATE ? MAX_COORDINATE : at;
@@ -50,7 +49,7 @@ DEVICE Region load_region(const RoiPoolParams& p, u32 number) {
     return b;
 }
 
-// The first place along an axis that a bin has, and one behind its last.
+// First pixel of a bin along an axis, and the one after its last.
 struct BinRange {
     u32 first, end;
 };
@@ -97,7 +96,7 @@ struct RoiPoolOf {
 
 KERNEL(roi_pool, RoiPoolParams) { store_elementwise(p.y, p.len, RowWise<RoiPoolOf>{{p}}); }
 
-// What the bins send to a place, box by box.
+// Adds the gradients of all bins whose maximum is a pixel, box by box.
 struct RoiUnpoolOf {
     const RoiPoolParams& p;
     template <int N>

@@ -1,11 +1,11 @@
-// Rows of a table by index. To add to rows in the order of the indices, every row of the table gets the list of those
-// that name it.
+// Gather and scatter of table rows (embedding lookup). The scatter adds in the order of the indices. For this, each row of
+// the table gets a linked list of the indices that refer to it.
 
 struct RowsParams {
     Store y;
     const void* x;
     const u32* index;
-    // For each row of the table the first and the last index that names it; for each index the next one of its row.
+    // For each row of the table the first and the last index that refers to it; for each index the next one of its row.
     u32* head;
     u32* tail;
     u32* next;
@@ -43,7 +43,7 @@ KERNEL(rows_clear, RowsParams) {
     }
 }
 
-// One block, which takes the indices in order, as many as it has threads at a time.
+// Builds the lists. One block processes the indices in order, one for each thread at a time.
 KERNEL(rows_link, RowsParams) {
     SHARED u32 rows[THREADS];
     const u32 t = thread_index();
@@ -68,7 +68,7 @@ KERNEL(rows_link, RowsParams) {
                 p.next[predecessor] = i;
             }
         }
-        // All have read the ends of their lists.
+        // All threads have read the ends of their lists.
         barrier();
         if (row != END_OF_LIST && is_last) {
             p.tail[row] = i;

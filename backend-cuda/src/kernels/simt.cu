@@ -1,4 +1,4 @@
-// Products of numbers of any type, in f32: 64 × 64 results a block, 4 × 4 a thread, through shared memory.
+// GEMM of operands of any type in f32, without tensor cores: 64 × 64 results a block, 4 × 4 a thread.
 
 #define TILE 64
 #define K_TILE 16
@@ -10,7 +10,7 @@ KERNEL(simt_gemm, GemmParams) {
     const TileCoord block = swizzled_tile(p, block_x(), TILE, TILE);
     const u32 begin_k = block.split * p.split_len;
     const u32 end_k = p.k - begin_k < p.split_len ? p.k : begin_k + p.split_len;
-    // Whatever lies side by side in memory is read by neighbours.
+    // Neighbouring threads read neighbouring elements.
 #if MODE == WEIGHT
     const bool a_k_contiguous = false;
 #elif MODE == GEMM

@@ -1,11 +1,11 @@
-// The end of a product whose sums were cut: adds their parts in order, then the bias, and stores. Where a convolution's
-// images were padded to `inputs` channels, parts have these, and the result the `c` that there are.
+// Reduction of split-K: adds the partial sums of all splits in order, then the bias, and stores. If the images of a
+// convolution are padded to `inputs` channels, partial sums have all of them and the result has `c`.
 
-// Parts that a thread has asked for before it adds the first of them. A weight gradient of pictures has 507 parts and 88 to
-// 3136 threads: one part at a time, each thread waits for L2 507 times.
+// Partial sums that a thread loads before it adds the first. A weight gradient of pictures has 507 of them and 88 to 3136
+// threads: loaded one at a time, each thread waits for L2 507 times.
 #define PARTIALS_IN_FLIGHT 8
 
-// Adds WIDTH neighbours of each of `splits` parts to v, in the order of the parts. `fetch` loads those of one part.
+// Adds WIDTH neighbouring partial sums of each split to v, in order. `fetch` loads those of one split.
 template <u32 WIDTH, class Fetch> DEVICE void add_partials(float* v, u32 splits, const Fetch& fetch) {
 #pragma unroll 1
     for (u32 first = 0; first < splits; first += PARTIALS_IN_FLIGHT) {

@@ -1,15 +1,15 @@
-// The end of every operator: scale, add, observe, round once, write (`core::backend::Store`).
+// Epilogue of every operator: scale, add, observe, round once, write (`core::backend::Store`).
 //
-// Counters, amax and histogram are integers: every block adds its own to the row, in any order. Sums are f64 for each
-// thread, then for each block, and the last block adds those of all blocks in their order.
+// Counters, amax and histogram are integers, so blocks add theirs to the statistics row in any order. Sums are f64 for each
+// thread, then for each block. The last block adds the sums of all blocks in their order.
 
 struct Store {
     void* y;
     const int* exponents;
-    // Of the step: CONTROL_*.
+    // Control words of the step, indexed by CONTROL_*.
     const u32* control;
     u32* rows;
-    // Sums of blocks, four each, and how many blocks are done.
+    // Four sums for each block, and the number of finished blocks.
     double* sums;
     u32* done;
     u32 type;
@@ -23,7 +23,7 @@ struct Store {
 DEVICE u32 block_number() { return (block_z() * blocks_y() + block_y()) * blocks_x() + block_x(); }
 DEVICE u32 block_total() { return blocks_x() * blocks_y() * blocks_z(); }
 
-// Elements of any type as f32.
+// Loads of elements of any type as f32.
 
 DEVICE float load(const void* x, u32 type, u64 i) {
     if (type == TYPE_F16) return half_to_float(((const u16*)x)[i]);
@@ -39,7 +39,7 @@ DEVICE void unpack(const Words4& words, float (&v)[8]) {
     v[6] = half_to_float((u16)words.w), v[7] = half_to_float((u16)(words.w >> 16));
 }
 
-// Eight from `i` on, a multiple of eight.
+// Loads eight elements from `i` on, a multiple of eight.
 DEVICE void load_vec8(const void* x, u32 type, u64 i, float (&v)[8]) {
     if (type == TYPE_F16) {
         unpack(*(const Words4*)((const u16*)x + i), v);
@@ -53,7 +53,8 @@ DEVICE void load_vec8(const void* x, u32 type, u64 i, float (&v)[8]) {
     }
 }
 
-// The same of what nobody reads again soon. Of f32 a warp reads each line by two loads, the second from the first cache.
+// Loads eight elements that are not read again soon, f16 without a copy in L1. Of f32 a warp reads each line by two loads,
+// so the second one needs L1.
 DEVICE void load_vec8_streaming(const void* x, u32 type, u64 i, float (&v)[8]) {
     if (type == TYPE_F16) {
         unpack(load_streaming((const u16*)x + i), v);
@@ -62,10 +63,10 @@ DEVICE void load_vec8_streaming(const void* x, u32 type, u64 i, float (&v)[8]) {
     }
 }
 
-// 2^k as up to three normal factors (`core::scale::Factor`).
+// 2^k as a product of up to three normal numbers (`core::scale::Factor`).
 struct Factor {
     float parts[3];
-    // Whether the first is all of it.
+    // Whether the first part is the whole factor.
     bool is_single;
 };
 
@@ -84,19 +85,19 @@ template <u32 N>
 DEVICE void apply_factor(const Factor& f, float (&v)[N]) {
 #pragma unroll
     for (u32 j = 0; j < N; j++) v[j] *= f.parts[0];
-    // Asked once for all: nearly every factor has one part.
+    // One test for all values, because nearly every factor has one part.
     if (f.is_single) return;
 #pragma unroll
     for (u32 j = 0; j < N; j++) v[j] = v[j] * f.parts[1] * f.parts[2];
 }
 
-// What one thread saw.
+// Statistics of the values that one thread has stored.
 struct StatsAccumulator {
     u32 count, zeros, below_flush, below_normal, overflowing, infinite, nan, amax;
     double sum, square, log, log_square;
 };
 
-// Sums of a block; room for 32 warps.
+// Statistics of a block, with space for the sums of 32 warps.
 struct Row {
     u32 counts[8];
     u32 bins[ROW_BINS];
@@ -110,7 +111,7 @@ struct Epilogue {
     Row* row;
 };
 
-// All threads of a block begin together.
+// Starts the epilogue. All threads of a block call it.
 DEVICE Epilogue begin_epilogue(const Store& s) {
     SHARED Row row;
     Epilogue e;
@@ -126,13 +127,15 @@ DEVICE Epilogue begin_epilogue(const Store& s) {
     return e;
 }
 
-// Whether a magnitude is neither zero nor infinite nor NaN.
+// Returns whether the bits of a magnitude are those of a finite number other than zero.
 DEVICE bool is_finite_nonzero(u32 size) { return size - 1 < 0x7F7FFFFFu; }
 
-// 1 if a magnitude is below a limit, by the sign of their difference: both are below 2^31.
+// Returns 1 if the bits of a magnitude are below a limit, otherwise 0. Both are below 2^31, so the sign of their difference
+// decides.
 DEVICE u32 is_below(u32 size, u32 limit) { return (size - limit) >> 31; }
 
-// Most values are neither small nor large: the least and the greatest of all tell whether others have to be counted.
+// Adds values to the statistics of a thread. Most values are neither small nor large, so the minimum and the maximum decide
+// whether the counters of small or large values are updated at all.
 template <u32 N>
 DEVICE void observe(const Epilogue& e, StatsAccumulator& stats, const float (&v)[N]) {
     u32 size[N];
@@ -171,7 +174,7 @@ DEVICE void observe(const Epilogue& e, StatsAccumulator& stats, const float (&v)
         if (is_finite_nonzero(size[j])) atomic_add(&e.row->bins[(size[j] + KEY_CONSTANT) >> 23], 1u);
     }
     if (e.detail < DETAIL_MOMENTS) return;
-    // Added in f32 first: f64 is slow on most devices, and eight terms lose little.
+    // Eight terms are added in f32, because f64 is slow on most devices and eight terms lose little.
 #pragma unroll
     for (u32 first = 0; first < N; first += 8) {
         float sums[4] = {};
@@ -191,7 +194,7 @@ DEVICE void observe(const Epilogue& e, StatsAccumulator& stats, const float (&v)
     }
 }
 
-// One result.
+// Stores one result.
 DEVICE void store_scalar(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float v) {
     if (s.type == TYPE_U8) {
         ((u8*)s.y)[i] = (u8)(u32)v;
@@ -212,7 +215,7 @@ DEVICE void store_scalar(const Store& s, const Epilogue& e, StatsAccumulator& st
     }
 }
 
-// Groups of eight results, each from a place on that is a multiple of eight. What one group waits for another fills.
+// Stores groups of eight results, each from a multiple of eight on. Several groups hide each other's latency.
 template <u32 GROUPS>
 DEVICE void store_vec8s(const Store& s, const Epilogue& e, StatsAccumulator& stats, const u64 (&at)[GROUPS], float (&v)[8 * GROUPS]) {
     if (s.type != TYPE_F16 && s.type != TYPE_F32) {
@@ -250,13 +253,13 @@ DEVICE void store_vec8s(const Store& s, const Epilogue& e, StatsAccumulator& sta
     }
 }
 
-// Eight results from `i` on.
+// Stores eight results from `i` on, a multiple of eight.
 DEVICE void store_vec8(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float (&v)[8]) {
     const u64 at[1] = {i};
     store_vec8s(s, e, stats, at, v);
 }
 
-// Adds a number to one kept as a pair of f32, large part first.
+// Adds a value to a sum that is stored as a pair of f32, the large part first.
 DEVICE void accumulate_pair(u32* pair, double more) {
     double total = (double)bits_as_float(pair[0]) + (double)bits_as_float(pair[1]) + more;
     float large = (float)total;
@@ -265,7 +268,7 @@ DEVICE void accumulate_pair(u32* pair, double more) {
     pair[1] = float_as_bits(finite ? (float)(total - (double)large) : 0.0f);
 }
 
-// Adds what the block's threads saw to the row. All threads of a block end together.
+// Adds the statistics of a block's threads to the statistics row. All threads of a block call it.
 DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulator& stats) {
     if (e.detail == 0) return;
     Row& row = *e.row;
@@ -295,7 +298,7 @@ DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulat
     barrier();
     u32* words = s.rows + (u64)s.to * ROW_WORDS;
     if (t < 7 && row.counts[t] != 0) atomic_add((u64*)words + t, (u64)row.counts[t]);
-    // Nothing stored, nothing said.
+    // A block that stored nothing leaves the row unchanged.
     if (t == 0 && row.counts[0] != 0) {
         atomic_max(&words[ROW_AMAX], row.counts[7]);
         atomic_max(&words[ROW_DETAIL], e.detail);
@@ -303,7 +306,7 @@ DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulat
     if (e.detail >= DETAIL_FULL) {
         for (u32 i = t; i < ROW_BINS; i += thread_count()) {
             if (row.bins[i] == 0) continue;
-            // A bin that is full stays full: whoever lets it wrap sets it afterwards.
+            // A bin saturates: the block whose addition wraps sets it to the maximum.
             u32 old = atomic_add(&words[ROW_HISTOGRAM + i], row.bins[i]);
             if (old + row.bins[i] < old) atomic_max(&words[ROW_HISTOGRAM + i], 0xFFFFFFFFu);
         }
@@ -320,7 +323,7 @@ DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulat
     barrier();
     if (row.last == 0) return;
     fence();
-    // One warp for all: eight of its lanes for each sum.
+    // One warp adds the sums of all blocks, eight lanes for each of the four sums.
     if (t < 32) {
         double sum = 0;
         volatile double* block_sums = s.sums;

@@ -1,4 +1,4 @@
-// y[i] = Σ terms[·][i], each brought from the exponent of its slot to that of y, added in order in f32.
+// y[i] = Σ terms[·][i]: each term is scaled from the exponent of its slot to that of y, and added in order in f32.
 
 struct Term {
     const void* x;
@@ -9,7 +9,7 @@ struct Term {
 struct SumParams {
     Store y;
     Term terms[SUM_TERMS];
-    // The sum of the terms before these, or null.
+    // Sum of the terms of previous launches, or null.
     const float* previous_sum;
     u32 count;
     u32 len;

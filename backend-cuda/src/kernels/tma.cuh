@@ -1,25 +1,24 @@
-// Which tiles TMA brings for 64 of k, and where they land: lines of 64 halves along k, or panels of 64 of m
-// or n with a line for each k, as wgmma.cuh has them.
+// TMA loads of the operands of a K tile of 64 into the layout of wgmma.cuh.
 //
-// A convolution's pixels come as they follow each other in y (FORWARD, WEIGHT) or in x (DATA, stride 1 alone), moved by
-// a tap; TMA finds them in the other tensor (im2col) and puts zeros where they leave it. Channels come in 64, so 64 of
-// k or of n are of one tap. One thread asks for everything: it counts along where dividing would take longer than the
-// products.
+// Pixels of a convolution are consecutive in y (FORWARD, WEIGHT) or in x (DATA, stride 1 only), shifted by a kernel
+// offset ("tap"). TMA's im2col mode finds them in the other tensor and fills zeros outside. Channels are a multiple of
+// 64, so 64 of k or of n belong to one tap. One thread issues all loads. It advances positions instead of dividing,
+// because divisions would take longer than the multiplications.
 
 struct TmaGemmParams {
-    // Matrices: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last along memory. Convolutions: pixels of
-    // x or of dy for what has taps; of w [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); of dy for a
-    // of WEIGHT [pixel][output].
+    // GEMM: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last contiguous. Convolutions: pixels of x or dy
+    // for the operand with taps; w as [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); dy as
+    // [pixel][output] for WEIGHT.
     TensorMap a, b;
     GemmParams gemm;
 };
 
 #if MODE != GEMM
-// A pixel's place in its image.
+// Position of a pixel in its image.
 struct Pixel {
     u32 column, row, image;
 };
-// A tap and the first of 64 channels.
+// Position in the convolution kernel, and the first of 64 channels.
 struct Tap {
     u32 channel, j, i;
 };
@@ -58,10 +57,10 @@ DEVICE void advance_k(const GemmParams& p, Tap& tap) {
     if (tap.j == p.kernel_w) tap.j = 0, tap.i += 1;
 }
 
-// What a tap reads for pixels from `at` on.
+// Loads what a tap reads for the pixels from `pixel_position` on.
 DEVICE void load_im2col(u16* smem, const GemmParams& p, const TensorMap& map, const Pixel& pixel_position, const Tap& tap, u32 z, u32 full) {
 #if MODE == DATA
-    // dx(u) takes dy(u + pad − tap); taps count from the last, because TMA moves only forward.
+    // dx(u) reads dy(u + pad − tap). Taps count from the last, because offsets of TMA are not negative.
     const u32 i = p.kernel_h - 1 - tap.i, j = p.kernel_w - 1 - tap.j;
     const int row = (int)(pixel_position.row + p.pad_h) - (int)((p.kernel_h - 1) * p.dilation_h);
     const int column = (int)(pixel_position.column + p.pad_w) - (int)((p.kernel_w - 1) * p.dilation_w);
@@ -75,7 +74,7 @@ DEVICE void load_im2col(u16* smem, const GemmParams& p, const TensorMap& map, co
 
 #define TAPS_PER_TILE ((SWAP_AB ? TILE_M : TILE_N) / 64)
 
-// Where the copies of a tile are along k.
+// Position of the loads of a tile along k.
 struct CopyPosition {
     TileCoord block;
     u32 k;
@@ -84,7 +83,7 @@ struct CopyPosition {
     Tap tap;
 #elif MODE == WEIGHT
     Pixel pixel;
-    // Of a tile, each with 64 inputs.
+    // One for each 64 rows (SWAP_AB) or columns of a tile.
     Tap taps[TAPS_PER_TILE];
 #endif
 };
@@ -100,7 +99,7 @@ DEVICE CopyPosition copy_position(const GemmParams& p, const TileCoord& block) {
     position.pixel = pixel_at(p, position.k);
 #pragma unroll
     for (u32 i = 0; i < TAPS_PER_TILE; i++) {
-        // Behind the last any tap will do.
+        // After the last one any tap is valid, because its results are not stored.
         const u32 n = (SWAP_AB ? block.m : block.n) + i * 64;
         position.taps[i] = tap_at(p, n < p.n ? n : 0);
     }
@@ -117,7 +116,7 @@ DEVICE void advance_k(const GemmParams& p, CopyPosition& position) {
 #endif
 }
 
-// The rows of a tile.
+// Loads the rows of a tile.
 DEVICE void load_a_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 full) {
     const TileCoord& block = position.block;
 #if MODE == FORWARD || MODE == DATA
@@ -138,7 +137,7 @@ DEVICE void load_a_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& p
 #endif
 }
 
-// The columns of a tile; in a cluster the share of block `rank`, to all.
+// Loads the columns of a tile. In a cluster, block `rank` loads its part for all blocks.
 DEVICE void load_b_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 rank, u32 full) {
     const TileCoord& block = position.block;
 #if CLUSTER > 1

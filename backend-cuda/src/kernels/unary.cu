@@ -1,4 +1,4 @@
-// y[i] = f(x[i]): the cast, and functions of one number.
+// y[i] = f(x[i]): casts and element-wise unary functions.
 
 struct UnaryParams {
     Store y;

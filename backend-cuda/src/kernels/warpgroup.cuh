@@ -1,13 +1,12 @@
-// Instructions of sm_90a: warpgroups that multiply (PTX ISA, "Asynchronous warpgroup level matrix instructions": four
-// warps, 64 rows), registers that they hand over, barriers with phases, and TMA. `emulation/machine.hpp` says the same for
-// a host compiler.
+// Instructions of sm_90a: wgmma (PTX ISA, "Asynchronous warpgroup level matrix instructions": four warps, 64 rows),
+// setmaxnreg, mbarrier and TMA. `emulation/compiler/machine.hpp` defines the same functions for a host compiler.
 
 #if defined(__CUDACC_RTC__)
-// What this thread wrote to shared memory by ordinary ways is seen by the tensor cores after the next barrier.
+// Makes this thread's writes to shared memory visible to wgmma and TMA after the next barrier.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// All products are done; the sums may be read.
+// Waits for all multiplications. Then the accumulators may be read.
 template <int VEC8S>
 DEVICE void wgmma_wait(float (&d)[VEC8S][4]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -17,7 +16,7 @@ DEVICE void wgmma_wait(float (&d)[VEC8S][4]) {
     }
 }
 
-// d += a · b, 64 × 16 by 16 × 64, 16 × 128 or 16 × 256, of which matrix descriptors tell.
+// Starts d += a · b, with a of 64 × 16 and b of 16 × 64, 16 × 128 or 16 × 256, which matrix descriptors specify.
 template <bool A_TRANSPOSED, bool B_TRANSPOSED>
 DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
     asm volatile(
@@ -98,10 +97,11 @@ DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
           "+f"(d[31][0]), "+f"(d[31][1]), "+f"(d[31][2]), "+f"(d[31][3])
         : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
 }
-// The products committed last may still run, those before are done.
+// Waits for all groups of multiplications except the last one.
 DEVICE void wgmma_wait_all_but_last() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 
-// Registers of a thread, for groups of four warps (PTX ISA, "setmaxnreg"): what some groups give back others may take.
+// Changes the registers of each thread of a warpgroup (PTX ISA, "setmaxnreg"). Registers that one warpgroup releases are
+// available to others.
 template <u32 REGISTERS>
 DEVICE void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -111,34 +111,34 @@ DEVICE void setmaxnreg_inc() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// Barriers in memory (PTX ISA, "mbarrier"): a phase is complete when so many threads have arrived and all expected bytes
-// are there; then the next one begins. Phases are numbered 0, 1, 0, … They are named by their shared addresses.
+// Barriers in shared memory (PTX ISA, "mbarrier"), identified by their addresses. A phase completes when all threads and all
+// expected bytes have arrived; then the next one begins. Phases are numbered 0, 1, 0, …
 
 DEVICE void mbarrier_init(u32 at, u32 threads) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(threads) : "memory");
 }
-// Barriers just made are seen by TMA, and after the next barrier by other threads.
+// Makes initialised barriers visible to TMA, and to other threads after the next barrier.
 DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void mbarrier_arrive(u32 at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
-// Arrives, and makes the phase wait for so many bytes too.
+// Arrives, and adds `bytes` to what the phase waits for.
 DEVICE void mbarrier_arrive_expect_tx(u32 at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
-// Until the last phase of this number is complete.
+// Waits until the last phase of this number is complete.
 DEVICE void mbarrier_wait(u32 at, u32 phase) {
     asm volatile(
         "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(at), "r"(phase)
         : "memory");
 }
 
-// What TMA knows of a tensor: made by the driver, opaque.
+// Description of a tensor for TMA, which the driver encodes.
 struct __align__(64) TensorMap {
     u64 words[16];
 };
-// The tile at (x, y, z) of a tensor, x along memory, as rows of 128 bytes whose 16-byte pieces are exchanged by the row's
-// number mod 8; its bytes count for the barrier.
+// Loads the tile at (x, y, z) of a tensor, x contiguous, as rows of 128 bytes with the 128-byte swizzle. Its bytes count
+// for the barrier `full`.
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
@@ -146,8 +146,8 @@ DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 f
         "l"(&from), "r"(full), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
-// The same of pixels, 64 channels of each from c on: the one at (column, row) of an image and those that follow it, moved
-// by a tap (PTX ISA, "im2col mode").
+// Loads 64 channels from c on of pixels: the one at (column, row) of an image and its successors, shifted by a tap (PTX ISA,
+// "im2col mode").
 DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,
                         u32 full) {
     asm volatile(

@@ -1,18 +1,19 @@
-// Products of halves by whole warpgroups (wgmma, sm_90a): TILE_M × TILE_N results a block, 64 rows for each group of
-// four warps, 64 of k at a time. Both operands are read from shared memory by the tensor cores themselves (wgmma.cuh).
+// GEMM of f16 operands by warpgroups (wgmma, sm_90a) with cp.async loads: TILE_M × TILE_N results a block, 64 rows for
+// each warpgroup, in K tiles of 64. Tensor cores read both operands from shared memory (wgmma.cuh).
 //
-// Copies run STAGES ahead. What they wrote is handed to the tensor cores by a fence between the two ways to memory.
+// Copies run STAGES ahead. A proxy fence makes what they wrote visible to tensor cores.
 
 #define STAGES 3
 #define A_VEC8S (A_STAGE_ELEMENTS / 8 / THREADS)
 #define B_VEC8S (B_STAGE_ELEMENTS / 8 / THREADS)
-// Threads along a line, and lines between two eights of a thread.
+// Threads that load one line, and lines from one 8-wide vector of a thread to its next.
 #define A_THREADS_PER_LINE (A_K_CONTIGUOUS ? K_TILE / 8 : TILE_M / 8)
 #define B_THREADS_PER_LINE (B_K_CONTIGUOUS ? K_TILE / 8 : TILE_N / 8)
 #define A_LINES_PER_PASS (THREADS / A_THREADS_PER_LINE)
 #define B_LINES_PER_PASS (THREADS / B_THREADS_PER_LINE)
 
-// The place of an eight in an operand, in halves: `across` counts eights along the contiguous direction.
+// Returns the index of an 8-wide vector of an operand in its stage, in elements, with the 128-byte swizzle. `vec8` counts
+// vectors along the contiguous direction.
 DEVICE u32 swizzled_index(u32 line, u32 vec8, u32 lines) {
     return vec8 / 8 * lines * 64 + line * 64 + (vec8 % 8 ^ line % 8) * 8;
 }
@@ -78,7 +79,7 @@ KERNEL(wgmma, GemmParams) {
     cp_async_wait<0>();
     barrier();
 
-    // Each warp has 16 rows; eight results side by side meet in one lane.
+    // Each warp has 16 rows. Shared memory gathers eight neighbouring results in one lane.
     float* const tile = (float*)bytes + warp * EPILOGUE_TILE_FLOATS(TILE_N);
     const bool is_unsplit = p.splits == 1;
     Epilogue e;

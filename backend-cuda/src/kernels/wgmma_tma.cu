@@ -1,32 +1,34 @@
-// Products of halves on sm_90a: TILE_M × TILE_N results at a time, 64 of k, as many blocks as the device has
-// multiprocessors, each of which goes from tile to tile.
+// Warp-specialized, persistent GEMM of f16 operands on sm_90a, with TMA loads and wgmma: one block for each
+// multiprocessor, which goes from tile to tile of TILE_M × TILE_N results, in K tiles of 64.
 //
-// The last four warps of a block only bring operands: one thread asks TMA for whole tiles (tma.cuh), which lie in shared
-// memory with the 128-byte swizzle that the tensor cores read, and zeros where they leave their tensor. Before them are
-// groups of four that multiply (wgmma), 64 rows each. They speak through two barriers for each stage: `full` is complete
-// when its bytes are there, `empty` when all groups have read them.
+// The last warpgroup is the producer: one of its threads issues TMA loads of whole tiles (tma.cuh). They arrive in shared
+// memory with the 128-byte swizzle that tensor cores read, with zeros outside the tensor. The consumer warpgroups before
+// it multiply 64 rows each. Each stage has two mbarriers: `full` (all bytes arrived) and `empty` (all consumers have read
+// them).
 //
-// Where shared memory has room for a tile's sums, the first four warps only store: those that multiply leave their sums
-// there and go on with the next tile (epilogue_pipeline.cuh). Elsewhere they store themselves, with registers that those hand to
-// them who bring, and the tensor cores wait.
+// If shared memory can hold the accumulators of a tile, the first warpgroup is the epilogue: it stores a tile while the
+// consumers multiply the next one (epilogue_pipeline.cuh). Otherwise the consumers store, with registers that the producer
+// has released, and tensor cores wait.
 //
-// CLUSTER blocks work side by side on rows below each other: each brings its own rows, and its share of the columns to
-// all of them, so that the second cache gives columns once. A stage is empty when the groups of all have read it.
+// A cluster of CLUSTER blocks works on consecutive rows of tiles. Each block loads its own rows, and multicasts its part of
+// the columns to all blocks, so that L2 delivers the columns once. A stage is empty when the consumers of all blocks have
+// read it.
 
 #define CONSUMER_WARPS (CONSUMER_THREADS / 32)
-// Whether those that store are a group of their own; else they are those that multiply.
+// Whether a warpgroup of its own stores; otherwise the consumers do.
 #define WARP_SPECIALIZED_EPILOGUE (THREADS > CONSUMER_THREADS + 128)
 #define FIRST_CONSUMER_THREAD (WARP_SPECIALIZED_EPILOGUE ? EPILOGUE_THREADS : 0)
 #define FIRST_PRODUCER_THREAD (FIRST_CONSUMER_THREAD + CONSUMER_THREADS)
-// Registers of a thread where they are not the same for all. All begin with as many as the multiprocessor has for each.
+// Registers of a thread at launch, of a producer and of a consumer. The last two differ only without epilogue warps: a
+// consumer then holds 128 accumulators. 40 and 232 are what 168 at launch allow in multiples of 8.
 #define LAUNCH_REGISTERS (65536 / THREADS / 8 * 8)
 #define PRODUCER_REGISTERS 40
 #define CONSUMER_REGISTERS 232
-// Columns of a tile that lie in shared memory at once on their way out.
+// Columns of a tile that are in shared memory at a time during the epilogue.
 #define EPILOGUE_COLUMNS (WARP_SPECIALIZED_EPILOGUE ? TILE_N : STORE_COLUMNS)
 #define EPILOGUE_BYTES (CONSUMER_WARPS * EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS) * 4)
-// Tensor cores cut what does not fit an accumulator, so that long sums of one sign drift: where sums are left in shared
-// memory, those of MAX_ACCUMULATION_K terms are added there by threads, which round to nearest, as split_k_reduce.cu adds parts.
+// K tiles after which accumulators are added to shared memory. Tensor cores truncate, so long sums of one sign drift;
+// threads round to nearest, as split_k_reduce.cu does. Used only with epilogue warps.
 #define MAX_ACCUMULATION_K_TILES (MAX_ACCUMULATION_K / K_TILE)
 
 static_assert(FIRST_PRODUCER_THREAD + 128 == THREADS, "a group that brings comes last");
@@ -39,14 +41,14 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     SHARED_BYTES(bytes);
     u16* const stages = (u16*)bytes;
     float* const epilogue_tiles = (float*)(bytes + STAGES * STAGE_ELEMENTS * 2);
-    // Barriers, of eight bytes each.
+    // Addresses of mbarriers, eight bytes each.
     const u32 full = shared_address(bytes) + STAGES * STAGE_ELEMENTS * 2 + EPILOGUE_BYTES, empty = full + 8 * STAGES;
 #if WARP_SPECIALIZED_EPILOGUE
     const EpiloguePipeline pipeline = {epilogue_tiles, empty + 8 * STAGES, empty + 8 * (STAGES + CONSUMER_WARPS)};
 #endif
     const GemmParams& gemm = p.gemm;
     const u32 t = thread_index(), warp = warp_uniform(t / 32), lane = t % 32;
-    // Tiles of a cluster.
+    // A cluster takes CLUSTER tiles below each other.
     const u32 cluster_rows = TILE_M * CLUSTER;
     const u32 tiles = (gemm.ROWS + cluster_rows - 1) / cluster_rows * ((gemm.COLUMNS + TILE_N - 1) / TILE_N) * gemm.batch * gemm.splits;
     if (t == 0) {
@@ -72,7 +74,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
         block.m += rank * TILE_M;
         return block;
     };
-    // Called by all lanes of a warp.
+    // Signals that a stage has been read. All lanes of a warp call it.
     auto release_stage = [&](u32 stage) {
 #if CLUSTER > 1
         if (lane < CLUSTER) mbarrier_arrive_remote(empty + 8 * stage, lane);
@@ -81,7 +83,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
 #endif
     };
 
-    // Stages are used in turn; each time around, the phase of their barriers is the other.
+    // Stages form a ring; the phase of their barriers changes in each round.
     u32 stage = 0, phase = 0;
     auto advance_stage = [&] {
         stage += 1;
@@ -103,7 +105,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
 #pragma unroll 1
             for (u32 k_tile = 0; k_tile < k_tiles; k_tile++, advance_stage(), advance_k(gemm, position)) {
                 u16* const a = stages + stage * STAGE_ELEMENTS;
-                // In the first round nobody has to be waited for: the phase before the first counts as complete.
+                // Does not wait in the first round, because the preceding phase counts as complete.
                 mbarrier_wait(empty + 8 * stage, phase ^ 1);
                 mbarrier_arrive_expect_tx(full + 8 * stage, STAGE_ELEMENTS * 2);
                 load_a_tile(a, p, position, full + 8 * stage);
@@ -125,7 +127,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
         if (is_unsplit) end_epilogue(gemm.y, e, stats);
         return;
     }
-    // Of tiles that were left: which phase their barriers are in.
+    // Phase of the epilogue's barriers.
     u32 epilogue_phase = 0;
 #endif
 
@@ -135,13 +137,13 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     setmaxnreg_inc<CONSUMER_REGISTERS>();
     if (is_unsplit) e = begin_epilogue(gemm.y);
     float* const epilogue_tile = epilogue_tiles + consumer_warp * EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS);
-    // What a thread has seen waits where results go out, while these are being summed: registers are scarce.
+    // Statistics are in the epilogue's shared memory during the main loop, because registers are scarce.
     StatsAccumulator* const saved_stats = (StatsAccumulator*)epilogue_tile + lane;
     *saved_stats = StatsAccumulator{};
 #endif
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += clusters) {
-        // Of whole sums all are as long: a block is found by divisions, for which tensor cores would wait.
+        // Without splits all sums are equally long. Finding the tile needs divisions, for which tensor cores would wait.
         const u32 k_tiles = k_tiles_in_split(is_unsplit ? 0 : tile_at(tile).split);
         u32 previous_stage = 0, k_tile = 0;
         auto accumulate_until = [&](float (&sums)[TILE_N / 8][4], u32 end) {
@@ -149,7 +151,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
             for (; k_tile < end; k_tile++, advance_stage()) {
                 mbarrier_wait(full + 8 * stage, phase);
                 multiply_stage(sums, descriptors, stage);
-                // The products of the step before are done, while these run: its stage is free.
+                // The previous multiplications are complete while these run, so their stage is free.
                 wgmma_wait_all_but_last();
                 if (k_tile != 0) release_stage(previous_stage);
                 previous_stage = stage;
@@ -175,11 +177,11 @@ KERNEL(wgmma_tma, TmaGemmParams) {
         const TileCoord block = tile_at(tile);
         StatsAccumulator stats = *saved_stats;
         warp_barrier();
-        // Each warp has 16 rows; eight results side by side meet in one lane, EPILOGUE_COLUMNS columns at a time. One round
-        // of instructions for all: eight times as many would not fit the instruction cache.
+        // Shared memory gathers eight neighbouring results in one lane, EPILOGUE_COLUMNS columns at a time. The loop is not
+        // unrolled, because eight copies (16 900 instructions in all) do not fit the instruction cache.
 #pragma unroll 1
         for (u32 c = 0; c < TILE_N / EPILOGUE_COLUMNS; c++) {
-            // Registers have no index: a branch finds them.
+            // Registers cannot be indexed, so a branch selects them.
 #pragma unroll
             for (u32 j = 0; j < TILE_N / 8; j++) {
                 if (j * 8 / EPILOGUE_COLUMNS == c) smem_write<EPILOGUE_COLUMNS>(epilogue_tile, j * 8 % EPILOGUE_COLUMNS, sums[j]);
@@ -195,7 +197,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     if (is_unsplit) end_epilogue(gemm.y, e, *saved_stats);
 #endif
 #if CLUSTER > 1
-    // A block's memory lasts until nobody arrives at its barriers any more.
+    // Keeps the memory of a block until no other block arrives at its barriers.
     cluster_barrier();
 #endif
 }
