@@ -52,7 +52,7 @@ pub(crate) const HALF: &str = include_str!("kernels/half.wgsl");
 pub(crate) const SCALE: &str = include_str!("kernels/scale.wgsl");
 pub(crate) const LOGARITHM: &str = include_str!("kernels/logarithm.wgsl");
 pub(crate) const STORE: &str = include_str!("kernels/store.wgsl");
-pub(crate) const DENSE: &str = include_str!("kernels/dense.wgsl");
+pub(crate) const DENSE: &str = include_str!("kernels/elementwise.wgsl");
 pub(crate) const SHARED: &str = include_str!("kernels/shared.wgsl");
 pub(crate) const OUTPUT: &str = include_str!("kernels/output.wgsl");
 pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
@@ -60,14 +60,14 @@ pub(crate) const COOP: &str = include_str!("kernels/coop.wgsl");
 pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
 pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
-pub(crate) const SPLIT: &str = include_str!("kernels/split.wgsl");
+pub(crate) const SPLIT: &str = include_str!("kernels/parallel_reduce.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
-pub(crate) const GROUPS: &str = include_str!("kernels/groups.wgsl");
+pub(crate) const GROUPS: &str = include_str!("kernels/norm_groups.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
-pub(crate) const BOXES_OF: &str = include_str!("kernels/boxes.wgsl");
-pub(crate) const PLACES_OF: &str = include_str!("kernels/places.wgsl");
+pub(crate) const BOXES_OF: &str = include_str!("kernels/roi_boxes.wgsl");
+pub(crate) const PLACES_OF: &str = include_str!("kernels/roi_bins.wgsl");
 pub(crate) const CTC: &str = include_str!("kernels/ctc.wgsl");
-pub(crate) const LIST: &str = include_str!("kernels/list.wgsl");
+pub(crate) const LIST: &str = include_str!("kernels/multi_tensor.wgsl");
 const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kernels/merge_subgroups.wgsl")];
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
@@ -91,7 +91,7 @@ macro_rules! kernels {
 }
 
 kernels! {
-    TAIL = "tail" [] ();
+    TAIL = "partial_word_write" [] ();
     PROBE = "probe" [] ();
     COMPARE = "compare" [] ();
     STREAM = "stream" [] ();
@@ -102,7 +102,7 @@ kernels! {
     COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
     COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
     CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
-    SLICES = "slices" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias" = "p.output.bias") SHARED_Y;
+    SLICES = "split_k_reduce" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias" = "p.output.bias") SHARED_Y;
     POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x") Y OFFSETS;
     UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset") Y;
     BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b") Y;
@@ -114,14 +114,14 @@ kernels! {
     ROI_UNPOOL = "roi_unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, BOXES_OF, PLACES_OF] ("x") Y BOXES PLACES;
     REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
     REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] () SHARED_Y;
-    NORM_MOMENT = "norm_moment" [HALF, GROUPS, SPLIT] ("x");
-    NORM_SAVE = "norm_save" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
-    NORM_NUMBERS = "norm_numbers" [HALF, SCALE, LOGARITHM, MATH] ();
+    NORM_MOMENT = "norm_stats_partial" [HALF, GROUPS, SPLIT] ("x");
+    NORM_SAVE = "norm_stats_final" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
+    NORM_NUMBERS = "norm_inv_std" [HALF, SCALE, LOGARITHM, MATH] ();
     NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x") Y;
-    NORM_WEIGH = "norm_weigh" [HALF, GROUPS, SPLIT] ("x", "dy");
-    NORM_MEANS = "norm_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
+    NORM_WEIGH = "norm_grad_partial" [HALF, GROUPS, SPLIT] ("x", "dy");
+    NORM_MEANS = "norm_grad_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
     NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy") Y;
-    NORM_AFFINE = "norm_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] () SHARED_Y;
+    NORM_AFFINE = "norm_grad_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] () SHARED_Y;
     CROSS_ENTROPY_ROWS = "cross_entropy_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") OUT;
     CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
     CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;

@@ -32,7 +32,7 @@ enum Access {
     Share,
 }
 
-/// A store's destination, of dense.wgsl.
+/// A store's destination, of elementwise.wgsl.
 pub(crate) const Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Four, access: Access::Write };
 /// A store's destination, of shared.wgsl.
 pub(crate) const SHARED_Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Word, access: Access::Share };

@@ -1,5 +1,5 @@
-// Boxes of images, resampled to one size, or the vjp of that. Reference: core's `RoiAlign`. Needs store.wgsl, dense.wgsl,
-// math.wgsl, boxes.wgsl.
+// Boxes of images, resampled to one size, or the vjp of that. Reference: core's `RoiAlign`. Needs store.wgsl, elementwise.wgsl,
+// math.wgsl, roi_boxes.wgsl.
 
 struct Params {
     store: Store,

@@ -1,5 +1,5 @@
 // The largest value of each bin of boxes of images, and its place. Reference: core's `RoiPool`. Needs store.wgsl,
-// dense.wgsl, math.wgsl, boxes.wgsl, places.wgsl.
+// elementwise.wgsl, math.wgsl, roi_boxes.wgsl, roi_bins.wgsl.
 
 struct Chosen {
     value: f32,

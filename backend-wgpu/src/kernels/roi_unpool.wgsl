@@ -1,5 +1,5 @@
-// What bins of boxes send to the places that they chose. Reference: core's `RoiPool`. Needs store.wgsl, dense.wgsl, math.wgsl,
-// boxes.wgsl, places.wgsl.
+// What bins of boxes send to the places that they chose. Reference: core's `RoiPool`. Needs store.wgsl, elementwise.wgsl, math.wgsl,
+// roi_boxes.wgsl, roi_bins.wgsl.
 
 /// Element i of the images' gradient, box by box.
 fn scattered(i: u32) -> f32 {

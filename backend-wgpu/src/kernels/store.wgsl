@@ -1,6 +1,6 @@
 // The store's epilogue: scale, add, observe. Bits and counts are core's (`Factor`, `Stats`), whatever the device does
 // with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl, and merge.wgsl or merge_subgroups.wgsl; a kernel declares `p: Params`, whose first member is
-// `store: Store`, and calls `begin_store`, some `put…` of dense.wgsl or shared.wgsl, and `end_store`.
+// `store: Store`, and calls `begin_store`, some `put…` of elementwise.wgsl or shared.wgsl, and `end_store`.
 
 /// Slots, greatest detail, and the type of y, twice, plus whether to add to it (0 or 1).
 struct Store {

@@ -1,5 +1,5 @@
 // Windows of a pooling, as pool.wgsl and unpool.wgsl see them. Reference: core's `Pool`, x [n, h, w, c],
-// y [n, oh, ow, c]. Needs store.wgsl, dense.wgsl, math.wgsl.
+// y [n, oh, ow, c]. Needs store.wgsl, elementwise.wgsl, math.wgsl.
 
 struct Params {
     store: Store,

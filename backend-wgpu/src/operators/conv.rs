@@ -1,6 +1,6 @@
 //! Convolutions and their gradients.
 
-use crate::{Error, Memory, Wgpu, kernel, operators::product::Product};
+use crate::{Error, Memory, Wgpu, kernel, operators::tiled_gemm::Product};
 use gradscale_core::{
     backend::Store,
     ops::{Conv2d, Pass},

@@ -29,7 +29,7 @@ use crate::{
     kernel::{self, Kernel},
     launch::{Call, strided},
     memory::{Bytes, word_of},
-    operators::product::bias_type,
+    operators::tiled_gemm::bias_type,
     queue::Recording,
 };
 use core::{ops::RangeInclusive, sync::atomic::Ordering::Relaxed, time::Duration};

@@ -3,7 +3,7 @@
 use crate::{
     Error, Memory, Wgpu, kernel,
     launch::{Call, GROUP},
-    operators::list::Entry,
+    operators::multi_tensor::Entry,
 };
 use gradscale_core::backend::Buffer;
 

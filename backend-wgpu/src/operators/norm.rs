@@ -1,6 +1,6 @@
 //! Normalisations: sums over groups by parts, numbers of groups, then element by element.
 
-use super::split::Split;
+use super::parallel_reduce::Split;
 use crate::{
     Error, Memory, Wgpu, kernel,
     launch::{Call, strided},
@@ -20,7 +20,7 @@ fn batch(p: &Norm) -> u32 {
     u32::from(p.over() == NormOver::Batch)
 }
 
-/// The members of `Shape` in groups.wgsl.
+/// The members of `Shape` in norm_groups.wgsl.
 fn shape(p: &Norm) -> [u32; 4] {
     let [_, h, w, channels] = p.x();
     let groups = match p.over() {

@@ -5,7 +5,7 @@ use crate::{
     Error, Memory, Table, Wgpu, kernel,
     launch::{Call, GROUP},
     memory::{Bytes, word_of},
-    operators::list::Entry,
+    operators::multi_tensor::Entry,
 };
 use core::ops::Range;
 use gradscale_core::{
@@ -28,7 +28,7 @@ fn numbers(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     }
 }
 
-/// What an update touches of a parameter, in the order of list.wgsl's places.
+/// What an update touches of a parameter, in the order of multi_tensor.wgsl's places.
 fn entry<'a>(param: &'a Param<'_, Memory>) -> Entry<'a, 5> {
     let Param { len, master, grad, state: [first, second], half } = param;
     let roles = [Some(&**master), Some(*grad), first.as_deref(), second.as_deref(), half.as_deref()];

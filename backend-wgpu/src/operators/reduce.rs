@@ -1,6 +1,6 @@
 //! Reductions along one axis: parts, then results.
 
-use super::split::Split;
+use super::parallel_reduce::Split;
 use crate::{Error, Memory, Wgpu, kernel, launch::Call};
 use gradscale_core::{backend::Store, ops::Reduce};
 

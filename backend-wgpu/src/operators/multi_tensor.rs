@@ -6,9 +6,9 @@ use crate::{
 };
 use gradscale_core::backend::Buffer;
 
-/// In place of where something begins that is not there, as in list.wgsl.
+/// In place of where something begins that is not there, as in multi_tensor.wgsl.
 const ABSENT: u32 = u32::MAX;
-/// Most roles, as in list.wgsl.
+/// Most roles, as in multi_tensor.wgsl.
 const ROLES: usize = 5;
 /// A tensor is cut at multiples of so many elements: there a binding may begin, in f32 and in half.
 const CUT: usize = 128;
@@ -24,7 +24,7 @@ pub(crate) struct Entry<'a, const N: usize> {
 pub(crate) struct Listed<'a, const N: usize> {
     /// What is bound for each role.
     pub shown: [Option<Bytes<'a>>; N],
-    /// The list, for list.wgsl.
+    /// The list, for multi_tensor.wgsl.
     pub words: Vec<u32>,
     /// How many.
     pub count: u32,

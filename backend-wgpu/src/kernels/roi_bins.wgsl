@@ -1,4 +1,4 @@
-// Which places of an image a bin of a box has. Reference: core's `RoiPool`. Needs math.wgsl, boxes.wgsl.
+// Which places of an image a bin of a box has. Reference: core's `RoiPool`. Needs math.wgsl, roi_boxes.wgsl.
 
 struct Params {
     store: Store,

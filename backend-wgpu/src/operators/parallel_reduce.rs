@@ -1,4 +1,4 @@
-//! How many sums are formed at once: see split.wgsl.
+//! How many sums are formed at once: see parallel_reduce.wgsl.
 
 use crate::launch::GROUP;
 
