@@ -21,7 +21,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The CPU with so many threads (0: one for each core) and the best instruction set it has.
+    /// Opens the CPU with `threads` threads (0: one for each core) and its best instruction set.
     ///
     /// # Errors
     /// [`Error::Threads`].
@@ -29,7 +29,7 @@ impl Cpu {
         Self::with_isa(threads, Isa::best())
     }
 
-    /// As [`Cpu::new`], with an instruction set from [`Isa::available`].
+    /// Opens the CPU with an instruction set from [`Isa::available`].
     ///
     /// # Errors
     /// [`Error::Threads`].
@@ -50,7 +50,7 @@ impl Cpu {
         self.isa
     }
 
-    /// Threads that share the work.
+    /// Returns the thread pool.
     pub(crate) const fn thread_pool(&self) -> &ThreadPool {
         &self.threads
     }
@@ -59,7 +59,7 @@ impl Cpu {
         &self.workspaces
     }
 
-    /// Functions of halves.
+    /// Returns the lookup tables of functions of halves.
     pub(crate) const fn lookup_tables(&self) -> &LookupTables {
         &self.lookup_tables
     }
@@ -72,7 +72,7 @@ impl Backend for Cpu {
     type Error = Error;
 
     fn caps(&self) -> Caps<'_> {
-        // What a vector can hold.
+        // The maximum length of a `Vec`.
         Caps { name: &self.name, flush: FlushRule::Nearest, f32_subnormals: true, max_buffer: isize::MAX as u64 }
     }
 
@@ -111,7 +111,7 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    /// By the host's clock: a launch is over when it returns.
+    /// Measures with the host's clock, because a launch has finished when it returns.
     fn time(&self, times: &mut [Duration], mut work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
         for (i, time) in times.iter_mut().enumerate() {
             let start = Instant::now();

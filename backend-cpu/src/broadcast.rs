@@ -1,12 +1,12 @@
-//! Numbers of channels, laid over pixels.
+//! Per-channel values, repeated over the pixels of a block.
 
 use crate::workspace::CACHE_LINE_BYTES;
 
-/// Least elements of a pattern: loops over it are long enough for wide vectors.
+/// Minimum elements of a buffer, so that loops over it are long enough for wide vectors.
 const MIN_BUFFER_ELEMENTS: usize = 256;
 
-/// One value for each channel, repeated over several pixels, once more than fits so that it may begin anywhere. The first
-/// lies at the start of a cache line.
+/// One value for each channel, repeated over several pixels, and once more so that it can start at any channel. The
+/// first value is aligned to a cache line.
 #[derive(Debug, Default)]
 pub struct BroadcastBuffer {
     values: Vec<f32>,
@@ -16,16 +16,17 @@ pub struct BroadcastBuffer {
 }
 
 impl BroadcastBuffer {
-    /// The values of all channels.
+    /// Repeats the values of all channels.
     pub fn new(values: &[f32]) -> Self {
         let mut buffer = Self::default();
         buffer.fill(values, 1, MIN_BUFFER_ELEMENTS);
         buffer
     }
 
-    /// Makes it that of values which `width` channels share each, not longer than so many elements need.
+    /// Replaces the content by values that `width` channels share each. The buffer is not longer than `elements`
+    /// elements need.
     pub fn fill(&mut self, values: &[f32], width: usize, elements: usize) {
-        // Without channels there are no elements, and any pattern will do.
+        // Without channels there are no elements, and any content will do.
         let (values, width) = if values.is_empty() || width == 0 { (&[0.0][..], 1) } else { (values, width) };
         self.channels = values.len() * width;
         let pixels = MIN_BUFFER_ELEMENTS.min(elements).div_ceil(self.channels) + 1;
@@ -40,18 +41,18 @@ impl BroadcastBuffer {
         }
     }
 
-    /// Elements before the pattern repeats: whole pixels.
+    /// Returns the period of the buffer: whole pixels.
     pub const fn len(&self) -> usize {
         self.len - self.channels
     }
 
-    /// The pattern as elements from `start` on meet it.
+    /// Returns the values for elements from `start` on.
     pub fn starting_at(&self, start: usize) -> &[f32] {
         let channel = start % self.channels;
         &self.values[self.offset + channel..][..self.len()]
     }
 
-    /// Lays the pattern over elements from `start` on.
+    /// Writes the values for elements from `start` on.
     pub fn copy_to(&self, start: usize, out: &mut [f32]) {
         let buffer = self.starting_at(start);
         for out in out.chunks_mut(buffer.len()) {

@@ -1,7 +1,8 @@
 //! Strided copies.
 //!
-//! Dimensions are put in the order in which they lie in y, which nests: a step of the outermost one writes a stretch of
-//! its own. These stretches are the parts of the work. Along the innermost one a run of elements is copied at a time.
+//! Dimensions are sorted by their stride in y, so that they nest: a step of the outermost dimension writes a stretch of
+//! its own. These stretches are the chunks of the work. Along the innermost dimension one run of elements is copied at
+//! a time.
 
 use crate::{
     Cpu, Memory,
@@ -14,10 +15,10 @@ use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Strided};
 use half::f16;
 
-/// Elements of a part at least.
+/// Minimum elements of a chunk.
 const MIN_CHUNK_ELEMENTS: usize = 1 << 15;
 
-/// Steps along one dimension, of x and of y.
+/// Length of a dimension, and its strides in x and y.
 #[derive(Clone, Copy, Debug)]
 struct Dim {
     len: usize,
@@ -25,7 +26,7 @@ struct Dim {
     y: usize,
 }
 
-/// A copy whose dimensions are those of y, outermost first.
+/// A copy with dimensions in the order of y, outermost first.
 #[derive(Debug)]
 struct Walk {
     dims: Vec<Dim>,
@@ -42,28 +43,28 @@ impl Walk {
         for dim in given.into_iter().filter(|dim| dim.len != 1) {
             let (mut step_x, step_y) = (dim.x, usize::try_from(dim.y.unsigned_abs()).unwrap_or(usize::MAX));
             if dim.y < 0 {
-                // From the other end.
+                // A negative stride is walked from the other end.
                 let last = i64::from(dim.len) - 1;
                 (x, y) = (x + last * dim.x, y + last * dim.y);
                 step_x = -dim.x;
             }
             let inner = Dim { len: dim.len as usize, x: step_x, y: step_y };
             match dims.last_mut() {
-                // One dimension in both.
+                // Two dimensions that are contiguous in both tensors become one.
                 Some(outer) if outer.x == inner.x * i64::from(dim.len) && outer.y == inner.y * inner.len => {
                     *outer = Dim { len: outer.len * inner.len, ..inner };
                 }
                 _ => dims.push(inner),
             }
         }
-        // A single long run is cut, if it can be: so many threads have something to do.
+        // A single long run is divided if possible, so that several threads can work.
         if let [Dim { len, x, y }] = dims[..]
             && len > MIN_CHUNK_ELEMENTS
             && let Some(run) = (BLOCK_ELEMENTS / 16..=BLOCK_ELEMENTS).rev().find(|&run| len.is_multiple_of(run))
         {
             dims = vec![Dim { len: len / run, x: x * run as i64, y: y * run }, Dim { len: run, x, y }];
         }
-        // A run, and steps outside of it.
+        // At least a run and one outer dimension.
         while dims.len() < 2 {
             dims.insert(0, Dim { len: 1, x: 0, y: 1 });
         }
@@ -71,18 +72,18 @@ impl Walk {
         Self { dims, x, y: usize::try_from(y).unwrap_or(usize::MAX) }
     }
 
-    /// The innermost dimension.
+    /// Returns the innermost dimension.
     fn run(&self) -> Dim {
         self.dims[self.dims.len() - 1]
     }
 
-    /// Elements that one step of the outermost dimension copies.
+    /// Returns the elements that one step of the outermost dimension copies.
     fn step(&self) -> usize {
         self.dims[1..].iter().map(|dim| dim.len).product()
     }
 
-    /// Calls with the first places in x and y of all runs in some steps of the outermost dimension, y counted from the
-    /// first of these steps.
+    /// Calls `visit` with the first indices in x and y of all runs in some steps of the outermost dimension. y is
+    /// counted from the first of these steps.
     fn for_each_run(&self, steps: Range<usize>, mut visit: impl FnMut(usize, usize)) {
         let (outer, middle) = (self.dims[0], &self.dims[1..self.dims.len() - 1]);
         let count: usize = middle.iter().map(|dim| dim.len).product();
@@ -100,7 +101,8 @@ impl Walk {
         }
     }
 
-    /// Works on all stretches of y; results in order. `work` gets steps of the outermost dimension and their stretch.
+    /// Processes all stretches of y in parallel; results in order. `work` receives steps of the outermost dimension and
+    /// their stretch.
     fn par_stretches<T: Send, R: Send>(
         &self, cpu: &Cpu, y: &mut [T], work: impl Fn(Range<usize>, &mut [T]) -> R + Sync,
     ) -> Vec<R> {
@@ -109,7 +111,7 @@ impl Walk {
             return vec![];
         }
         let steps = MIN_CHUNK_ELEMENTS.div_ceil(step).clamp(1, outer.len);
-        // A stretch ends where the last run of its last step does.
+        // A stretch ends with the last run of its last step.
         let span = self.dims[1..].iter().map(|dim| (dim.len - 1) * dim.y).sum::<usize>() + 1;
         let y = &mut y[self.y..][..(outer.len - 1) * outer.y + span];
         let size = (steps * outer.y).max(span);
@@ -136,6 +138,7 @@ impl Cpu {
         report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 
+    /// Copies integers, which have no epilogue.
     fn copy_integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
         let run = walk.run();
         let work = |steps: Range<usize>, y: &mut [T]| {
@@ -148,7 +151,7 @@ impl Cpu {
         walk.par_stretches(self, y, work);
     }
 
-    /// Copies through the epilogue: runs are gathered into a block, finished there, and written back.
+    /// Copies through the epilogue: runs are gathered into a block, stored there, and written back.
     fn copy_floats<T: Copy + Default + Send>(
         &self, walk: &Walk, x: &Memory, y: &mut [T], epilogue: &Epilogue,
         part: impl Fn(&mut [T]) -> OutputSlice<'_> + Sync,
@@ -157,11 +160,11 @@ impl Cpu {
         let work = |steps: Range<usize>, y: &mut [T]| {
             let mut row = epilogue.new_accumulator();
             let (mut values, mut block) = ([0f32; BLOCK_ELEMENTS], [T::default(); BLOCK_ELEMENTS]);
-            // Pieces of runs in the block: how many elements, and where they go.
+            // Lengths and destinations of the runs in the block.
             let (mut run_parts, mut count) = (Vec::new(), 0);
             let mut flush = |values: &mut [f32], run_parts: &mut Vec<(usize, usize)>| {
                 let block = &mut block[..values.len()];
-                // What is there counts where the store adds to it.
+                // An accumulating store needs the values of y.
                 if epilogue.accumulates() {
                     for_each_pair(run_parts, block, y, run.y, |block, y| *block = *y);
                 }
@@ -196,13 +199,13 @@ impl Cpu {
     }
 }
 
-/// Element `i` of a run.
+/// Returns the index of element `i` of a run.
 fn run_element(from: usize, i: usize, step: i64) -> usize {
     // The descriptor keeps it inside the buffer.
     usize::try_from(from as i64 + i as i64 * step).unwrap_or(usize::MAX)
 }
 
-/// Works on the elements of a block, each with its place in y.
+/// Calls `work` for each element of a block and its element of y.
 fn for_each_pair<T>(
     run_parts: &[(usize, usize)], block: &mut [T], y: &mut [T], step: usize, work: impl Fn(&mut T, &mut T) + Copy,
 ) {

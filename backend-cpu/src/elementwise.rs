@@ -1,4 +1,4 @@
-//! Element by element: unary and binary functions, sums of several sources.
+//! Element-wise unary and binary operators, and sums of several terms.
 
 use crate::{
     Cpu, Memory,
@@ -13,7 +13,7 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Elements `start..` of a buffer as f32.
+/// Loads elements `start..` of a buffer as f32.
 pub fn load_f32(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
     match x {
         Memory::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),
@@ -41,7 +41,7 @@ impl Cpu {
 
     pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) {
         let (isa, seed, [rows, cols]) = (self.isa(), y.table.seed, p.shape().map(|size| size as usize));
-        // What is broadcast is converted once.
+        // Broadcast values are converted once.
         let broadcast_values: Vec<f32> =
             if p.over() == Broadcast::All { vec![] } else { (0..p.b_len() as usize).map(|i| b.get(i)).collect() };
         let columns = (p.over() == Broadcast::PerColumn && cols != 0).then(|| BroadcastBuffer::new(&broadcast_values));
@@ -63,7 +63,7 @@ impl Cpu {
         });
     }
 
-    /// The slopes of an operator that is a gradient, and the halves that lead to them.
+    /// Returns the lookup table of a gradient operator, and the halves that index it.
     fn slope_lut<'a>(&'a self, op: BinaryOp, len: usize, a: &'a Memory) -> Option<(&'a F16Lut, &'a [f16])> {
         let (BinaryOp::Grad(op), Memory::F16(a)) = (op, a) else { return None };
         Some((self.lookup_tables().slope(self.isa(), op, len)?, a))
@@ -74,7 +74,7 @@ impl Cpu {
         let to = y.table.exponent(y.to);
         let factors: Vec<[f32; 3]> =
             terms.iter().map(|term| Factor::between(y.table.exponent(term.alpha), to).parts()).collect();
-        // The terms are brought to the exponent of the sum one by one; the store itself does not scale.
+        // Each term is scaled to the exponent of the sum, so the store itself does not scale.
         self.store_map(Store { from: y.to, ..y }, len as usize, |start, [out, block]| {
             out.fill(0.0);
             for (term, &[first, second, third]) in terms.iter().zip(&factors) {
@@ -85,7 +85,7 @@ impl Cpu {
     }
 }
 
-/// Elements `start..` of a matrix of so many columns that has one value in each row.
+/// Writes elements `start..` of a matrix that has one value for each row.
 fn repeat_along_rows(values: &[f32], cols: usize, start: usize, out: &mut [f32]) {
     let mut at = start;
     while at < start + out.len() {
@@ -95,7 +95,8 @@ fn repeat_along_rows(values: &[f32], cols: usize, start: usize, out: &mut [f32])
     }
 }
 
-/// Applies a function to the elements from index `start` on. Core's own meaning, but for exponentials and their kin.
+/// Applies a unary operator to elements from index `start` on. The results are core's, except for exponentials and
+/// related functions.
 fn apply_unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
     match op {
         Unary::Id => {}
@@ -103,8 +104,8 @@ fn apply_unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
         Unary::Abs => isa.map(x, f32::abs),
         Unary::Sign => isa.map(x, |x| if (x == 0.0) | x.is_nan() { x } else { 1f32.copysign(x) }),
         Unary::Hardswish => isa.map(x, |x| op.eval(x, At::default())),
-        // Of a choice between what is there and something else the compiler makes masked stores, with which AVX2 takes twice as
-        // long: these compute what stays. The sum makes 0 of −0.
+        // For a choice between a kept value and another one the compiler emits masked stores, which take AVX2 twice as
+        // long. These expressions compute both. The sum turns −0 into 0.
         Unary::Relu => isa.map(x, |x| (if 0.0 > x { 0.0 } else { x }) + 0.0),
         Unary::LeakyRelu(slope) => isa.map(x, |x| x * if x > 0.0 { 1.0 } else { slope }),
         Unary::Affine { a, b } => isa.map(x, |x| a * x + b),
@@ -123,7 +124,7 @@ fn apply_unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
     }
 }
 
-/// Applies a function of two numbers.
+/// Applies a binary operator.
 fn apply_binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f32]) {
     match op {
         BinaryOp::Add => isa.zip(a, b, |a, b| a + b),
@@ -168,7 +169,7 @@ fn apply_binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], 
     }
 }
 
-/// The index of an element; descriptors hold fewer than 2^32.
+/// Returns the index of an element; descriptors have fewer than 2^32.
 #[expect(clippy::cast_possible_truncation, reason = "fewer than 2^32 elements")]
 fn element_index(i: usize) -> u32 {
     i as u32

@@ -1,8 +1,8 @@
-//! The end of every operator: scale, add, observe, round once, write.
+//! The store of every operator: scale, accumulate, observe, round once, write.
 //!
-//! Results are produced in blocks of f32, finished while they are in the cache, and written in their type. Blocks
-//! belong to parts, whose number depends on the length alone; parts may run on any thread, and their rows merge in
-//! order, so that the sums of a row are the same for every number of threads.
+//! Results are computed in blocks of f32, stored while they are in cache, and written in their type. Blocks belong to
+//! chunks, whose number depends on the length alone. Chunks may run on any thread, and their statistics are merged in
+//! order, so that sums are the same for every number of threads.
 
 use crate::{
     Cpu, Memory,
@@ -17,10 +17,10 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Values that are finished at a time: 16 KiB of f32.
+/// Values that are stored at a time: 16 KiB of f32, half of L1.
 pub const BLOCK_ELEMENTS: usize = 4096;
 
-/// So many values at the start of a cache line: vectors that begin elsewhere may lie in two, and take twice as long.
+/// A block of values, aligned to a cache line. A vector that crosses two lines takes twice as long to load.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Block([f32; BLOCK_ELEMENTS]);
@@ -28,27 +28,27 @@ pub struct Block([f32; BLOCK_ELEMENTS]);
 impl Block {
     pub const ZERO: Self = Self([0.0; BLOCK_ELEMENTS]);
 
-    /// The first values.
+    /// Returns the first `len` values.
     pub fn first(&mut self, len: usize) -> &mut [f32] {
         &mut self.0[..len]
     }
 }
 
-/// Most parts that one operator is divided into.
+/// Maximum chunks of one operator.
 const MAX_CHUNKS: usize = 64;
 
-/// What a store does to its values.
+/// Parameters of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue {
     factor: Factor,
     add: bool,
-    /// Exponent and detail of the row.
+    /// Exponent and detail of the statistics.
     to: i32,
     detail: Detail,
     isa: Isa,
 }
 
-/// Part of a destination.
+/// Part of the memory that a store writes.
 #[derive(Debug)]
 pub enum OutputSlice<'a> {
     F32(&'a mut [f32]),
@@ -63,7 +63,7 @@ impl<'a> OutputSlice<'a> {
         }
     }
 
-    /// The elements of a range.
+    /// Returns the elements of a range.
     pub fn range(&mut self, range: core::ops::Range<usize>) -> OutputSlice<'_> {
         match self {
             Self::F32(y) => OutputSlice::F32(&mut y[range]),
@@ -71,14 +71,15 @@ impl<'a> OutputSlice<'a> {
         }
     }
 
-    /// Cuts the destination into parts of `size` elements, and works on all of them; results in order.
+    /// Splits the destination into chunks of `size` elements, calls `work` on each in parallel and returns the results
+    /// in order.
     pub fn par_chunks<T: Send>(
         self, cpu: &Cpu, cost: Cost, size: usize, work: impl Fn(usize, OutputSlice<'_>) -> T + Sync,
     ) -> Vec<T> {
         self.par_chunks_with_first(cpu, cost, [size; 2], work)
     }
 
-    /// The same with another size of the first.
+    /// Like [`OutputSlice::par_chunks`], but the first chunk has a size of its own.
     pub fn par_chunks_with_first<T: Send>(
         self, cpu: &Cpu, cost: Cost, sizes: [usize; 2], work: impl Fn(usize, OutputSlice<'_>) -> T + Sync,
     ) -> Vec<T> {
@@ -90,7 +91,7 @@ impl<'a> OutputSlice<'a> {
 }
 
 impl Epilogue {
-    /// The epilogue of a store.
+    /// Creates the epilogue of a store.
     pub fn from_store(store: &Store<'_, Cpu>, isa: Isa) -> Self {
         let (from, to) = (store.table.exponent(store.from), store.table.exponent(store.to));
         Self {
@@ -102,28 +103,28 @@ impl Epilogue {
         }
     }
 
-    /// The epilogue of a store into memory that no table knows.
+    /// Creates the epilogue of a store into memory that belongs to no table.
     pub const fn between(from: i32, to: i32, detail: Detail, isa: Isa) -> Self {
         Self { factor: Factor::between(from, to), add: false, to, detail, isa }
     }
 
-    /// Whether the store adds to what is there.
+    /// Returns whether the store accumulates to the destination.
     pub const fn accumulates(&self) -> bool {
         self.add
     }
 
-    /// Whether the row has sums of values, which are rounded.
+    /// Returns whether the statistics include rounded sums of values.
     pub fn has_moments(&self) -> bool {
         self.detail == Detail::Moments
     }
 
-    /// The row before anything is stored.
+    /// Returns an empty accumulator of the statistics.
     pub const fn new_accumulator(&self) -> StatsAccumulator {
         StatsAccumulator::new(self.to, self.detail)
     }
 
-    /// What is done with each part of `len` dense results, as [`Part::each`] wants it. `values` fills the first of some
-    /// blocks with them, and may use the others, which hold what it has left there.
+    /// Returns the function that stores a chunk of `len` results, for [`OutputSlice::par_chunks`]. `values` writes them
+    /// to the first of some blocks. It may use the other blocks, which keep their content within a chunk.
     pub fn store_map<const N: usize>(
         self, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
     ) -> impl Fn(usize, OutputSlice<'_>) -> StatsAccumulator + Sync {
@@ -138,7 +139,7 @@ impl Epilogue {
         }
     }
 
-    /// As [`Epilogue::dense`], of values that lie in memory.
+    /// Like [`Epilogue::store_map`], for values in memory.
     pub fn store_from(self, x: StoreInput<'_>) -> impl Fn(usize, OutputSlice<'_>) -> StatsAccumulator + Sync {
         move |i, mut y| {
             let mut row = self.new_accumulator();
@@ -157,7 +158,7 @@ impl Epilogue {
         }
     }
 
-    /// Takes values to the store's exponent.
+    /// Scales values to the exponent of the store.
     fn scale_values(&self, values: &mut [f32]) {
         let [first, second, third] = self.factor.parts();
         if second != 1.0 {
@@ -167,13 +168,14 @@ impl Epilogue {
         }
     }
 
-    /// What a store would see of values, which it uses up, without storing them.
+    /// Observes the values that a store would write, without storing them. Their content is unspecified afterwards.
     pub fn observe_only(&self, values: &mut [f32], row: &mut StatsAccumulator) {
         self.scale_values(values);
         row.observe(self.isa, values);
     }
 
-    /// Finishes values in one pass, at most a block, if that can be done; else `y` may be written, but nothing is added.
+    /// Stores at most a block of values in one pass. If that is not possible, returns false with nothing observed; `y`
+    /// may be written.
     fn try_store_fused(&self, values: StoreInput<'_>, y: &mut OutputSlice<'_>, row: &mut StatsAccumulator) -> bool {
         let [factor, second, _] = self.factor.parts();
         match y {
@@ -182,7 +184,8 @@ impl Epilogue {
         }
     }
 
-    /// Finishes values, which it uses up, and writes them to `y`, as long as they.
+    /// Scales, accumulates, observes and rounds values, and writes them to `y`, which is as long. Their content is
+    /// unspecified afterwards.
     pub fn finish_block(&self, values: &mut [f32], mut y: OutputSlice<'_>, row: &mut StatsAccumulator) {
         for (i, values) in values.chunks_mut(BLOCK_ELEMENTS).enumerate() {
             let mut y = y.range(i * BLOCK_ELEMENTS..i * BLOCK_ELEMENTS + values.len());
@@ -211,7 +214,7 @@ impl Epilogue {
 }
 
 impl Cpu {
-    /// Stores values that lie in memory.
+    /// Stores values in memory.
     pub(crate) fn store_from(&self, store: Store<'_, Self>, x: StoreInput<'_>) {
         let epilogue = Epilogue::from_store(&store, self.isa());
         let Store { y, table, to, .. } = store;
@@ -220,7 +223,7 @@ impl Cpu {
         report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 
-    /// Stores `len` dense results. `values` fills a block with the results from its index on, as [`Epilogue::dense`] says.
+    /// Stores `len` results. `values` fills a block with the results from an index on, as in [`Epilogue::store_map`].
     pub(crate) fn store_map<const N: usize>(
         &self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
     ) {
@@ -232,17 +235,18 @@ impl Cpu {
     }
 }
 
-/// Elements in each part of so many dense results.
+/// Returns the elements of each chunk of `len` results.
 pub const fn chunk_len(len: usize) -> usize {
     len.div_ceil(MAX_CHUNKS).next_multiple_of(BLOCK_ELEMENTS)
 }
 
-/// Most parts that rows are divided into.
+/// Maximum chunks of an operator that stores row by row.
 const MAX_ROW_CHUNKS: usize = 128;
 
 impl Cpu {
-    /// Stores a result row by row. `worker` is asked once for each part, for what makes a row, whatever it finds there: it may
-    /// keep memory, and what it has read, from one row to the next. `cost` is that of all it does.
+    /// Stores a result row by row. `make_worker` is called once for each chunk and returns the function that computes a
+    /// row. That function may keep memory, and converted input, from one row to the next. `cost` is the cost of the
+    /// whole operator.
     pub(crate) fn store_rows<W: FnMut(usize, &mut [f32])>(
         &self, [rows, pixels, channels]: [usize; 3], bias: Option<Vec<f32>>, cost: Cost, y: Store<'_, Self>,
         make_worker: impl Fn() -> W + Sync,
@@ -250,7 +254,7 @@ impl Cpu {
         let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
         let len = (pixels * channels).max(1);
-        // Short rows are finished several at a time.
+        // Several short rows are stored together.
         let rows_per_block = (BLOCK_ELEMENTS / len).max(1);
         let rows_per_chunk = rows.div_ceil(MAX_ROW_CHUNKS).next_multiple_of(rows_per_block);
         let rows =
@@ -276,7 +280,7 @@ impl Cpu {
     }
 }
 
-/// The start of a destination of floats.
+/// Returns the first `len` elements of a destination of floats.
 pub fn output_slice(y: &mut Memory, len: usize) -> OutputSlice<'_> {
     match y {
         Memory::F32(y) => OutputSlice::F32(&mut y[..len]),
@@ -285,7 +289,7 @@ pub fn output_slice(y: &mut Memory, len: usize) -> OutputSlice<'_> {
     }
 }
 
-/// Hands the rows of all parts on as one, in order; none if nothing is observed.
+/// Merges the statistics of all chunks in order and passes them to `then`, unless nothing is observed.
 pub fn report_stats<'a>(
     epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a StatsAccumulator>, then: impl FnOnce(&Stats),
 ) {
@@ -294,7 +298,7 @@ pub fn report_stats<'a>(
     }
 }
 
-/// The row of all parts, in order.
+/// Merges the statistics of all chunks in order.
 pub fn merge_stats<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a StatsAccumulator>) -> Stats {
     let mut all = epilogue.new_accumulator();
     rows.into_iter().for_each(|row| all.merge(row));

@@ -1,5 +1,5 @@
-//! Functions of halves that cost more than a look into memory: a half has 65 536 values, so that a table has all results.
-//! Its numbers are those of the function itself, to the bit.
+//! Lookup tables of functions of halves. A half has 65,536 values, so that a table holds all results. Its numbers have
+//! the same bits as the function.
 
 use crate::{
     Isa,
@@ -9,10 +9,10 @@ use gradscale_core::ops::Unary;
 use half::f16;
 use std::sync::OnceLock;
 
-/// Replaces numbers by their results.
+/// A function that replaces numbers by its results.
 type Kernel = fn(Isa, &mut [f32]);
 
-/// What is looked up: functions, and slopes where these are not made from the result by few operations.
+/// Functions with a table, and their derivatives where these do not follow from the result in a few operations.
 const TABULATED_FUNCTIONS: [(Kernel, Option<Kernel>); 7] = [
     (Isa::exp, None),
     (Isa::ln, None),
@@ -23,7 +23,7 @@ const TABULATED_FUNCTIONS: [(Kernel, Option<Kernel>); 7] = [
     (Isa::gelu, Some(Isa::gelu_slope)),
 ];
 
-/// The place of a function among them; none if it costs less than a look.
+/// Returns the index of a function in the tables; `None` if computing it is cheaper than a lookup.
 const fn table_index(op: Unary) -> Option<usize> {
     match op {
         Unary::Exp => Some(0),
@@ -44,12 +44,12 @@ const fn table_index(op: Unary) -> Option<usize> {
         | Unary::Sqrt
         | Unary::Recip
         | Unary::Dropout { .. }
-        // One table for each power would be needed.
+        // Every exponent would need its own table.
         | Unary::Pow(_) => None,
     }
 }
 
-/// LookupTables, each made when it is first wanted.
+/// Lookup tables, each filled when it is first used.
 #[derive(Debug, Default)]
 pub struct LookupTables {
     functions: [OnceLock<Box<F16Lut>>; TABULATED_FUNCTIONS.len()],
@@ -57,20 +57,20 @@ pub struct LookupTables {
 }
 
 impl LookupTables {
-    /// A function of halves, where a table of it serves so many elements.
+    /// Returns the table of a function if it is used for enough elements.
     pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
         let index = table_index(op)?;
         get_or_fill(&self.functions[index], isa, TABULATED_FUNCTIONS[index].0, len)
     }
 
-    /// The slope of a function of halves, likewise.
+    /// Returns the table of a derivative if it is used for enough elements.
     pub fn slope(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
         let index = table_index(op)?;
         get_or_fill(&self.slopes[index], isa, TABULATED_FUNCTIONS[index].1?, len)
     }
 }
 
-/// The table of a function, unless it has more results than are asked for.
+/// Returns a table, filled on first use; `None` for fewer elements than the table has.
 fn get_or_fill(found: &OnceLock<Box<F16Lut>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&F16Lut> {
     (len >= F16_VALUES).then(|| {
         &**found.get_or_init(|| {

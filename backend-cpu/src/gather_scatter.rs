@@ -1,4 +1,4 @@
-//! Rows of a table by index.
+//! Gather and scatter of rows by index (embedding lookup and its gradient).
 
 use crate::{Cpu, Memory, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
@@ -21,7 +21,7 @@ impl Cpu {
                 }
             }),
             GatherScatter::Scatter => {
-                // For each row of the table the indices that name it, in order.
+                // For each row of the table the indices that refer to it, in order.
                 let mut named = vec![Vec::new(); table];
                 for i in 0..count {
                     if let Some(list) = named.get_mut(index.integer(i) as usize) {

@@ -1,8 +1,9 @@
 //! The CPU backend of gradscale: every operator in f32 with f16 or f32 storage, on all cores.
 //!
-//! Results are the same bits for every number of threads: work is divided by shape, and what a sum's order depends on
-//! is never divided. Kernels for an instruction set live in `arch/`; the portable ones are their definition. Beside them
-//! only `threading/thread_pool.rs` has unsafe code: a line that lends work to threads for as long as it lasts.
+//! Results have the same bits for every number of threads: work is divided by shape, and the terms of one sum are never
+//! divided. Kernels for an instruction set are in `arch/`, whose portable kernels define the results. Apart from
+//! `arch/`, only `threading/thread_pool.rs` has unsafe code: one line lends a job to worker threads for as long as it
+//! runs.
 //!
 //! ```
 //! use gradscale_core::backend::{Backend, DType};

@@ -89,7 +89,7 @@ impl Memory {
         }
     }
 
-    /// The values of f32 memory.
+    /// Returns the values of f32 memory.
     pub(crate) fn f32(&self) -> &[f32] {
         match self {
             Self::F32(data) => data,
@@ -97,7 +97,7 @@ impl Memory {
         }
     }
 
-    /// The values of f32 memory, to change them.
+    /// Returns the values of f32 memory, mutably.
     pub(crate) fn f32_mut(&mut self) -> &mut [f32] {
         match self {
             Self::F32(data) => data,

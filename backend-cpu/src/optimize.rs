@@ -1,4 +1,4 @@
-//! Updates of parameters, and the norm of their gradients.
+//! Parameter updates, and the norm of gradients.
 
 use crate::{
     Cpu, Memory, Table,
@@ -15,12 +15,12 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Elements of a part.
+/// Elements of a chunk.
 const CHUNK_ELEMENTS: usize = 1 << 14;
-/// Elements that are updated at a time: they are still in the nearest cache when they are rounded.
+/// Elements that are updated at a time: 4 KiB of each state, still in L1 when they are rounded.
 const BLOCK_ELEMENTS: usize = 1 << 10;
 
-/// Part of a parameter.
+/// Chunk of a parameter.
 struct ParamChunk<'a> {
     master: &'a mut [f32],
     grad: &'a [f32],
@@ -57,6 +57,7 @@ impl Cpu {
         });
     }
 
+    /// Updates a chunk of a parameter.
     fn update(&self, p: &Optimizer, step: &Step, slice: &mut ParamChunk<'_>) {
         let ParamChunk { master, grad, state, half } = slice;
         let ([lr, grad_factor, third, fourth], [max_grad, _]) = (step.numbers(), p.limits());
@@ -88,7 +89,7 @@ impl Cpu {
     }
 }
 
-/// Cuts a parameter into parts.
+/// Splits a parameter into chunks.
 fn split_param<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = ParamChunk<'a>> {
     let len = param.len as usize;
     let [first, second] = &mut param.state;

@@ -1,4 +1,4 @@
-//! Pooling and unpooling, one row of the result at a time.
+//! Pooling and its gradient, one row of the result at a time.
 
 use crate::{Cpu, Memory, arch::RowWindows, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
@@ -7,7 +7,7 @@ use gradscale_core::{
 };
 use std::sync::Mutex;
 
-/// The numbers of a pooling, as usize.
+/// Extents of a pooling operator, as usize.
 #[derive(Clone, Copy)]
 struct PoolShape {
     x: [usize; 4],
@@ -30,12 +30,12 @@ impl PoolShape {
         }
     }
 
-    /// The place along an axis of window `p`, offset `i`.
+    /// Returns the coordinate in x along an axis of window `p`, offset `i`.
     fn input_coord(&self, axis: usize, p: usize, i: usize) -> Option<usize> {
         (p * self.stride[axis] + i).checked_sub(self.pad[axis]).filter(|&at| at < self.x[1 + axis])
     }
 
-    /// The windows along an axis that reach place `at`, with the offset at which they do.
+    /// Returns the windows along an axis that contain coordinate `at`, with its offset in each.
     fn windows_over(&self, axis: usize, at: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let end = at + self.pad[axis];
         let first = (end + 1).saturating_sub(self.window[axis]).div_ceil(self.stride[axis]);
@@ -43,17 +43,18 @@ impl PoolShape {
         (first..last).map(move |p| (p, end - p * self.stride[axis]))
     }
 
-    /// Row `i` of the windows.
+    /// Returns the windows of one row, for row `i` of the window.
     const fn row_windows(&self, i: usize) -> RowWindows {
         let [channels, window, stride, pad] = [self.x[3], self.window[1], self.stride[1], self.pad[1]];
         RowWindows { channels, window, stride, pad, offset: i * window }
     }
 
-    /// Each window reads all its places.
+    /// Returns the cost: each window reads all its positions.
     fn cost(&self) -> Cost {
         Cost::elements(self.y.iter().chain(&self.window).product())
     }
 
+    /// Returns the positions of a window.
     fn area(&self) -> f32 {
         (self.window[0] * self.window[1]) as f32
     }
@@ -95,7 +96,7 @@ impl Cpu {
         });
     }
 
-    /// Row `row` of means.
+    /// Computes row `row` of the means.
     fn average_row(&self, shape: &PoolShape, x: &Memory, row: usize, input_row: &mut [f32], sums: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
         sums.fill(0.0);
@@ -137,7 +138,7 @@ impl Cpu {
         }
     }
 
-    /// Row `row` of the unpooled tensor: what the windows over it send there, in their order.
+    /// Computes row `row` of the unpooled tensor: the sum over all windows that contain it, in order.
     fn unpool_row(
         &self, shape: &PoolShape, x: &Memory, at: Option<&[u8]>, row: usize, input_row: &mut [f32], sums: &mut [f32],
     ) {
@@ -162,7 +163,7 @@ impl Cpu {
         }
     }
 
-    /// Row `row` of the pooled tensor, from the places that were chosen.
+    /// Computes row `row` of the pooled tensor from the chosen positions.
     fn gather_pooled_row(
         &self, shape: &PoolShape, x: &Memory, at: &[u8], row: usize, input_row: &mut [f32], values: &mut [f32],
     ) {

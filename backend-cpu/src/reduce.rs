@@ -11,11 +11,12 @@ use gradscale_core::{
     ops::{Reduce, ReduceOp},
 };
 
-/// Partial sums of one short sum.
+/// Partial sums of one contiguous reduction: the lanes of a vector.
 const PARTIAL_SUMS: usize = 16;
-/// From so many values side by side on, they are cut into parts of so many, for all threads.
+/// Elements of a chunk of one reduction over rows; longer ones are divided for all threads.
 const CHUNK_ELEMENTS: usize = 1 << 16;
-/// Results that lie so close together are formed several times over, side by side, and added in the end.
+/// Maximum length of an axis that is reduced whole. Up to so many adjacent results are computed several times side by
+/// side, and combined at the end.
 const SMALL_AXIS_ELEMENTS: usize = 256;
 
 impl Cpu {
@@ -31,7 +32,7 @@ impl Cpu {
                 }
                 return;
             }
-            // Neighbouring results take their values from neighbouring places.
+            // Adjacent results read adjacent values.
             for (run, out) in split_at_rows(start, out, inner) {
                 let first = run / inner * len * inner + run % inner;
                 if out.len() == inner && inner <= SMALL_AXIS_ELEMENTS {
@@ -44,7 +45,7 @@ impl Cpu {
         });
     }
 
-    /// Indices are integers, which no epilogue touches.
+    /// Computes indices of maxima: integers, which have no epilogue.
     fn argmax(&self, x: &Memory, [outer, len, inner]: [usize; 3], y: &mut Memory) {
         let rows_per_block = if inner == 1 && len != 0 { BLOCK_ELEMENTS / len } else { 0 };
         let reduce_chunk = |first: usize| -> Vec<usize> {
@@ -66,7 +67,7 @@ impl Cpu {
         chunks.into_iter().flatten().enumerate().for_each(|(i, best)| y.set_integer(i, best));
     }
 
-    /// Reduces a few values side by side.
+    /// Reduces `len` contiguous values.
     fn reduce_contiguous(&self, op: ReduceOp, x: &Memory, start: usize, len: usize) -> f32 {
         let mut lanes = [identity(op); PARTIAL_SUMS];
         let mut block = [0f32; SMALL_AXIS_ELEMENTS];
@@ -77,7 +78,7 @@ impl Cpu {
         finish_reduction(op, lanes.into_iter().fold(identity(op), |total, v| combine(op, total, v)), len)
     }
 
-    /// Reduces `len` rows of as many values as `out` has, one behind the other.
+    /// Reduces `len` contiguous rows, each as long as `out`.
     fn reduce_inner_vectorized(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, out: &mut [f32]) {
         let inner = out.len();
         let (total_len, rows) = (SMALL_AXIS_ELEMENTS.div_ceil(inner) * inner, (CHUNK_ELEMENTS / inner).max(1));
@@ -108,7 +109,7 @@ impl Cpu {
         }
     }
 
-    /// Reduces `len` rows of values, each `inner` after the last.
+    /// Reduces `len` rows that are `inner` elements apart.
     fn reduce_strided(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, inner: usize, out: &mut [f32]) {
         out.fill(identity(op));
         let mut block = [0f32; BLOCK_ELEMENTS];
@@ -120,9 +121,9 @@ impl Cpu {
     }
 }
 
-/// Cuts elements from `start` on where the outer index changes; with the index of the first one of each.
+/// Splits elements from `start` on where the outer index changes, with the index of the first element of each piece.
 pub fn split_at_rows(start: usize, out: &mut [f32], inner: usize) -> impl Iterator<Item = (usize, &mut [f32])> {
-    // The rest of what began before.
+    // Rest of a row that began before.
     let (head, rest) = out.split_at_mut(((inner - start % inner) % inner).min(out.len()));
     let after = start + head.len();
     let whole = rest.chunks_mut(inner).enumerate().map(move |(i, run)| (after + i * inner, run));
@@ -130,12 +131,12 @@ pub fn split_at_rows(start: usize, out: &mut [f32], inner: usize) -> impl Iterat
     head.into_iter().chain(whole)
 }
 
-/// The reduction of nothing.
+/// Returns the neutral element.
 fn identity(op: ReduceOp) -> f32 {
     if op == ReduceOp::Max { f32::NEG_INFINITY } else { 0.0 }
 }
 
-/// A reduction and one more value.
+/// Accumulates one more value.
 #[inline(always)]
 fn accumulate(op: ReduceOp, best: f32, v: f32) -> f32 {
     match op {
@@ -147,21 +148,22 @@ fn accumulate(op: ReduceOp, best: f32, v: f32) -> f32 {
                 best
             }
         }
-        // An index is not looked for by values alone: its loop is another.
+        // The index of a maximum needs a loop of its own.
         ReduceOp::Sum | ReduceOp::Mean | ReduceOp::ArgMax => best + v,
     }
 }
 
-/// Two reductions.
+/// Combines two partial results.
 fn combine(op: ReduceOp, a: f32, b: f32) -> f32 {
     if op == ReduceOp::Max { accumulate(op, a, b) } else { a + b }
 }
 
+/// Finishes a reduction of `len` values.
 fn finish_reduction(op: ReduceOp, total: f32, len: usize) -> f32 {
     if op == ReduceOp::Mean { total / len as f32 } else { total }
 }
 
-/// Where the largest value comes first; NaN is larger than all others. 0 where there is none.
+/// Returns the index of the first largest value; NaN counts as the largest. 0 if there are none.
 fn index_of_max(values: impl Iterator<Item = f32>) -> usize {
     let wins = |v: f32, best: f32| (v > best) | (v.is_nan() & !best.is_nan());
     let best = values.enumerate().reduce(|best, next| if wins(next.1, best.1) { next } else { best });

@@ -1,4 +1,4 @@
-//! Boxes of images, resampled to one size.
+//! RoIAlign: boxes of images, resampled to one size by bilinear interpolation.
 
 use crate::{Cpu, Memory, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
@@ -6,17 +6,17 @@ use gradscale_core::{
     ops::{GatherScatter, RoiAlign},
 };
 
-/// Where the points of a box lie along an axis: bin, place, share.
+/// Sampling points of a box along an axis: bin, coordinate, weight.
 type Points = Vec<(usize, usize, f32)>;
 
-/// A box in an image.
+/// A region of interest in an image.
 struct RoiBox {
     image: usize,
     /// By rows and by columns.
     points: [Points; 2],
 }
 
-/// What the numbers of each box say; none of a box in no image.
+/// Reads the boxes; `None` for a box without an image.
 fn parse_boxes(p: &RoiAlign, boxes: &Memory) -> Vec<Option<RoiBox>> {
     let Memory::F32(numbers) = boxes else { panic!("boxes are F32") };
     let [count, rows, columns, _] = p.y();

@@ -1,4 +1,4 @@
-//! Boxes of images, the largest value of each part.
+//! RoI max pooling: the largest value of each bin of a box.
 
 use crate::{Cpu, Memory, elementwise::load_f32, threading::Cost};
 use gradscale_core::{backend::Store, ops::RoiPool};
@@ -7,14 +7,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// A box in an image.
+/// A region of interest in an image.
 struct RoiBox {
     image: usize,
-    /// Rows of x that each row of bins has, and columns.
+    /// Rows of x of each row of bins, and columns.
     places: [Vec<Range<u32>>; 2],
 }
 
-/// What the numbers of each box say; none of a box in no image.
+/// Reads the boxes; `None` for a box without an image.
 fn parse_boxes(p: &RoiPool, boxes: &Memory) -> Vec<Option<RoiBox>> {
     let Memory::F32(numbers) = boxes else { panic!("boxes are F32") };
     let [count, rows, columns, _] = p.y();
@@ -27,7 +27,7 @@ fn parse_boxes(p: &RoiPool, boxes: &Memory) -> Vec<Option<RoiBox>> {
     numbers.as_chunks().0.iter().take(count as usize).map(parse).collect()
 }
 
-/// Each place of each bin is looked at.
+/// Returns the cost: each position of each bin is read.
 fn pool_cost(boxes: &[Option<RoiBox>], channels: usize) -> Cost {
     let along = |places: &[Range<u32>]| places.iter().map(ExactSizeIterator::len).sum::<usize>();
     Cost::elements(boxes.iter().flatten().map(|roi| along(&roi.places[0]) * along(&roi.places[1]) * channels).sum())
@@ -76,7 +76,7 @@ impl Cpu {
                         let start = (k * rows + r) * values.len();
                         load_f32(self.isa(), x, start, &mut values);
                         for (i, (&place, &value)) in at[start..].iter().zip(&*values).enumerate() {
-                            // Those of other rows are too small or, by wrapping, too large.
+                            // Positions in other rows are too small or, by wrapping, too large.
                             let v = (place as usize).wrapping_sub(u * width);
                             if v < width {
                                 sums[v * channels + i % channels] += value;
@@ -89,7 +89,7 @@ impl Cpu {
     }
 }
 
-/// Takes values that are larger, the first NaN and what comes first.
+/// Keeps the larger values, the first NaN, and of equal values the first.
 fn keep_largest(best: &mut [f32], at: &mut [u32], values: &[f32], place: u32) {
     for ((best, at), &value) in best.iter_mut().zip(at).zip(values) {
         let wins = *at == RoiPool::NO_POSITION || value > *best || (value.is_nan() && !best.is_nan());

@@ -1,4 +1,4 @@
-//! Stores into somebody else's memory: the cast of a runtime that has tensors of its own.
+//! Stores between slices of a caller: the cast of a runtime that has its own tensors.
 
 use crate::{
     Cpu,
@@ -48,9 +48,9 @@ impl Slice<'_> {
 }
 
 impl Cpu {
-    /// Stores values that stand at the exponent `from` at the exponent `to`, on all threads where that is worth it: takes
-    /// them times 2^(to − from), and returns what a row of statistics sees of these f32 values (none of it with
-    /// [`Detail::None`]). The same bits for every number of threads.
+    /// Stores values that have the exponent `from` with the exponent `to`, on all threads if that is worthwhile.
+    /// Multiplies them by 2^(to − from), and returns the statistics of these f32 values (none with [`Detail::None`]).
+    /// The bits are the same for every number of threads.
     ///
     /// ```
     /// use gradscale_core::stats::Detail;
@@ -88,13 +88,13 @@ impl Cpu {
         Ok(merge_stats(&epilogue, &rows))
     }
 
-    /// What [`Cpu::store`] would see, without storing anything: for a decision before the store.
+    /// Returns the statistics of [`Cpu::store`] without storing: for a decision before the store.
     #[must_use]
     pub fn observe(&self, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
         let (len, chunk) = (x.len(), chunk_len(x.len()));
         let epilogue = Epilogue::between(from, to, detail, self.isa());
         let observe_chunk = |i: usize| {
-            // Blocks meet in scratch that stays in the cache.
+            // Blocks are converted into memory that stays in cache.
             let (mut block_memory, first) = (Block::ZERO, i * chunk);
             let mut row = epilogue.new_accumulator();
             for start in (first..len.min(first + chunk)).step_by(BLOCK_ELEMENTS) {
@@ -109,8 +109,8 @@ impl Cpu {
         merge_stats(&epilogue, &rows)
     }
 
-    /// Works on pieces of `size` elements of both slices, on all threads where that is worth it: on each with the index of
-    /// its first element. Results are in order; what one slice is longer than the other is left out.
+    /// Calls `work` for chunks of `size` elements of both slices, on all threads if that is worthwhile, with the index
+    /// of the first element. Results are in order. If one slice is longer, its rest is ignored.
     pub fn par_chunks<T: Sync, W: Send, R: Send>(
         &self, x: &[T], y: &mut [W], size: usize, work: impl Fn(usize, &[T], &mut [W]) -> R + Sync,
     ) -> Vec<R> {
@@ -121,7 +121,7 @@ impl Cpu {
         })
     }
 
-    /// Elements `start..` as f32.
+    /// Loads elements `start..` as f32.
     fn load_slice(&self, x: Slice<'_>, start: usize, out: &mut [f32]) {
         match x {
             Slice::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),

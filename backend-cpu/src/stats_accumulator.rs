@@ -1,7 +1,7 @@
-//! What a part of a store saw: a row of statistics while it grows.
+//! Statistics of a cast while they are accumulated: one accumulator for each chunk of a store, merged in order.
 //!
-//! Counters, largest magnitude and histogram are core's, bit for bit. Values that are too large for a half, or not
-//! finite, are rare; blocks with one are left to core.
+//! Counters, largest magnitude and histogram equal those of core, bit for bit. Values that overflow FP16 or are not
+//! finite are rare; blocks that contain one are passed to core.
 
 use crate::{
     Isa,
@@ -13,14 +13,14 @@ use half::f16;
 /// Values that are observed at a time, as in core's sums.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// Where counters begin.
+/// Thresholds of the counters.
 const THRESHOLDS: Thresholds = Thresholds {
     flush: Convention::FP16.flush_end(),
     subnormal: Convention::FP16.subnormal_end(),
     overflow: Convention::FP16.overflow_start(),
 };
 
-/// A growing row of the convention of half.
+/// Accumulates a statistics row of the FP16 convention.
 #[derive(Clone, Debug)]
 pub struct StatsAccumulator {
     exponent: i32,
@@ -38,7 +38,7 @@ impl StatsAccumulator {
         Self { exponent, detail, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
     }
 
-    /// Adds values.
+    /// Accumulates the statistics of values.
     pub fn observe(&mut self, isa: Isa, values: &[f32]) {
         if self.detail == Detail::None {
             return;
@@ -58,7 +58,8 @@ impl StatsAccumulator {
         }
     }
 
-    /// Writes values times a factor as halves and adds what these see, in one pass. If that cannot be done nothing is added.
+    /// Writes values times a factor as halves and accumulates their statistics in one pass. Returns false, with nothing
+    /// accumulated, if that is not possible.
     pub fn store_fused(&mut self, isa: Isa, values: StoreInput<'_>, factor: f32, y: &mut [f16]) -> bool {
         let params = FusedStoreParams {
             factor,
@@ -70,7 +71,7 @@ impl StatsAccumulator {
         counts.is_some_and(|counts| self.detail == Detail::None || self.add_counts(values.len(), counts))
     }
 
-    /// Adds counters of so many values; not if one of them overflows.
+    /// Adds the counters of `len` values. Returns false, with nothing added, if one of them overflows.
     fn add_counts(&mut self, len: usize, [zeros, below_flush, below_normal, max_bits]: [u32; 4]) -> bool {
         if max_bits >= THRESHOLDS.overflow {
             return false;
@@ -98,7 +99,7 @@ impl StatsAccumulator {
         }
     }
 
-    /// Adds what another part of the store saw.
+    /// Merges the accumulator of another chunk.
     pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
         self.amax = self.amax.max(other.amax);
@@ -108,7 +109,7 @@ impl StatsAccumulator {
         }
     }
 
-    /// The row.
+    /// Returns the statistics row.
     pub fn stats(&self) -> Stats {
         let [count, zeros, infinite, nan, flushed, overflowed, subnormal] = self.counts;
         let (amax, exponent) = (f32::from_bits(self.amax), self.exponent);

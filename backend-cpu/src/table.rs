@@ -1,4 +1,4 @@
-//! Exponents, hyperparameters, seed and rows of the sites that train together.
+//! Exponents, hyperparameters, seed and statistics rows of sites that train together.
 
 use gradscale_core::{
     backend::{Control, Slot},
@@ -9,10 +9,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// A row into which nothing was stored.
+/// Statistics row before a store.
 const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 
-/// Everything that changes from step to step.
+/// Everything that changes between steps.
 #[derive(Debug)]
 pub struct Table {
     pub(crate) exponents: Vec<i32>,
@@ -46,7 +46,7 @@ impl Table {
         self.exponents[usize::from(slot.0)]
     }
 
-    /// Adds what a store saw.
+    /// Merges the statistics of a store.
     pub(crate) fn merge(&self, slot: Slot, seen: &Stats) {
         let row = &mut self.rows()[usize::from(slot.0)];
         *row = if row.detail() == Detail::None {

@@ -11,7 +11,7 @@ use std::sync::{
 pub const CACHE_LINE_BYTES: usize = 64;
 /// Elements that all free lists cache together (32 MiB of f32), in equal shares.
 const MAX_CACHED_ELEMENTS: usize = 1 << 23;
-/// Elements that a free list may cache, however many threads there are: 1 MiB of f32, the packed block of a large GEMM.
+/// Elements that a free list may cache, however many threads there are: 1 MiB of f32, more than the packed A of a large GEMM (384 × 528 elements).
 const MIN_CACHE_PER_THREAD_ELEMENTS: usize = 1 << 18;
 /// Elements to which lengths are rounded up, so that buffers of similar length can replace each other.
 const LENGTH_GRANULARITY: usize = 1024;

@@ -1,87 +1,89 @@
-//! What a kernel for products works on.
+//! Arguments and tile shapes of the GEMM microkernel.
 
 use half::f16;
 
-/// Lanes in which memory for vectors is laid out: one cache line, and a whole number of every instruction set's vectors.
+/// Elements to which memory for vectors is aligned: one cache line, and a whole number of vectors of every instruction
+/// set.
 pub const LANES: usize = 16;
 
-/// The tiles that fit the registers of an instruction set.
+/// Tile shapes that fit the registers of an instruction set.
 #[derive(Clone, Copy, Debug)]
 pub struct TileShape {
     /// Lanes of a vector.
     pub lanes: usize,
-    /// Most vectors of a row.
+    /// Maximum vectors of a row.
     pub vectors: usize,
-    /// Most accumulators.
+    /// Maximum accumulators.
     pub accumulators: usize,
 }
 
 impl TileShape {
-    /// Columns of the widest tile.
+    /// Returns the columns of the widest tile.
     pub const fn columns(&self) -> usize {
         self.lanes * self.vectors
     }
 
-    /// Rows of the largest tile with so many columns.
+    /// Returns the rows of the highest tile with this many columns.
     pub const fn rows(&self, columns: usize) -> usize {
         let vectors = columns.div_ceil(self.lanes);
         self.accumulators / if vectors == 0 { 1 } else { vectors }
     }
 }
 
-/// Operands of a tile, or of tiles one below the other, `acc[r][c] += Σ a[run.a + r·a_row_stride + k·a_k_stride] · b[(run.b + k)·b_k_stride + c]` over all runs, in
-/// order, and all k below their depths.
+/// Arguments of the microkernel: `acc[r][c] += Σ a[segment.a + r·a_row_stride + k·a_k_stride] · b[(segment.b +
+/// k)·b_k_stride + c]` over all segments, in order, and all k below their depths.
 #[derive(Clone, Copy, Debug)]
 pub struct MicroKernelArgs<'a> {
-    /// Scalars.
+    /// Scalars of A.
     pub a: &'a [f32],
     /// Elements between rows of the tile.
     pub a_row_stride: usize,
     /// Elements between steps.
     pub a_k_stride: usize,
-    /// Vectors.
+    /// Vectors of B.
     pub b: &'a [f32],
     /// Elements between steps.
     pub b_k_stride: usize,
-    /// Steps.
+    /// Segments of k.
     pub k_segments: &'a [KSegment],
-    /// Rows; what is more than [`TileShape::rows`] of the columns is a tile of its own.
+    /// Row count. Rows beyond [`TileShape::rows`] of the columns are processed as further tiles.
     pub rows: usize,
-    /// Columns, at most [`TileShape::columns`]; b has so many at each step.
+    /// Columns, at most [`TileShape::columns`]. B has so many at each step.
     pub columns: usize,
-    /// Whether sums begin with zero, whatever was in their place.
+    /// Overwrites the sums instead of accumulating (BLAS: beta = 0).
     pub overwrite: bool,
-    /// What will be read next. Where caches can be asked for memory they are asked for it meanwhile, at every step for one
-    /// element of each row: evenly, as requests in a row would keep a tile from its operands.
+    /// Halves that will be read next. Where caches can be prefetched, each step prefetches one element for each row,
+    /// because a burst of requests would delay the operands of the tile.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "caches are asked on x86-64 alone"))]
     pub prefetch: &'a [f16],
 }
 
-/// Short rows of halves, side by side, which kernels convert themselves, and all columns of b at each step: sums of as many
-/// rows, side by side.
+/// Short contiguous rows of halves that the microkernel converts itself, and all columns of B at each step. The sums of
+/// all rows are contiguous.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there are no such kernels"))]
 #[derive(Clone, Copy, Debug)]
 pub struct F16Rows<'a> {
     pub a: &'a [f16],
-    /// Vectors; whole ones can be read at every step.
+    /// Vectors of B; whole ones can be read at every step.
     pub b: &'a [f32],
     /// Elements between steps.
     pub b_k_stride: usize,
-    /// One run of steps, as many as a row has elements, from the first on.
+    /// One segment from the first step on, with as many steps as a row has elements.
     pub run: [KSegment; 1],
     /// Columns, at most [`TileShape::columns`].
     pub columns: usize,
 }
 
 impl F16Rows<'_> {
-    /// Most steps.
+    /// Maximum steps: the converted rows of the highest tile, 24 × 64 elements, take 6 KiB of L1.
     pub const MAX_K: usize = 64;
 
-    /// As a tile, with halves in [`MicroKernelArgs::prefetch`]. Sees to it that a kernel of this shape meets nothing outside of the operands and of
-    /// `acc`, which is not empty, and that `converted` has room for the converted rows of a tile.
+    /// Returns the arguments of the microkernel, with the halves as [`MicroKernelArgs::prefetch`]. Checks that a kernel
+    /// of this shape stays inside the operands and `acc`, which is not empty, and that `converted` has room for the
+    /// rows of a tile.
     ///
     /// # Panics
-    /// If it would.
+    /// If it does not.
     #[cfg(target_arch = "x86_64")]
     pub fn tile_args(&self, shape: &TileShape, acc: &[f32], converted: &[f32]) -> MicroKernelArgs<'_> {
         let ([KSegment { a: start, depth, .. }], rows) = (self.run, acc.len() / self.columns);
@@ -105,45 +107,46 @@ impl F16Rows<'_> {
     }
 }
 
-/// How a kernel reads its operands.
+/// Load mode of a microkernel, a constant parameter.
 #[cfg(target_arch = "x86_64")]
 pub struct LoadMode;
 
 #[cfg(target_arch = "x86_64")]
 impl LoadMode {
-    /// Vectors of b whole.
+    /// All vectors of B whole.
     pub const FULL: usize = 0;
-    /// But the last of each step, behind which there may be nothing.
+    /// The last vector of each step is masked, because nothing may follow it.
     pub const MASKED_TAIL: usize = 1;
-    /// Whole, with something to ask for ahead.
+    /// Whole vectors, and prefetching.
     pub const PREFETCHING: usize = 2;
-    /// Whole, with short rows of halves instead of a's, as [`F16Rows::tile`] has them: those of the next tile are asked for.
+    /// Whole vectors, with rows of halves as [`F16Rows::tile_args`] provides them; those of the next tile are
+    /// prefetched.
     pub const F16_ROWS: usize = 3;
 }
 
-/// Steps that are evenly spaced in both operands.
+/// Segment of k: steps that are evenly spaced in both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KSegment {
-    /// First element of a.
+    /// First element of A.
     pub a: usize,
-    /// First step of b.
+    /// First step of B.
     pub b: usize,
     /// Steps.
     pub depth: usize,
 }
 
 impl MicroKernelArgs<'_> {
-    /// Sees to it that a kernel of this shape meets nothing outside of the operands and of `acc`; a tile that is not empty.
+    /// Checks that a kernel of this shape stays inside the operands and `acc`; the tile is not empty.
     ///
     /// # Panics
-    /// If it would.
+    /// If it does not.
     #[cfg_attr(
         not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")),
         expect(dead_code, reason = "slices do")
     )]
     pub fn check_bounds(&self, shape: &TileShape, acc: &[f32], acc_row: usize) {
         assert!(self.columns <= shape.columns());
-        // The place of the last of some steps; one that is too large for its type is outside as well.
+        // Offset of the last step, saturating: an offset beyond usize is out of bounds as well.
         let last = |first: usize, steps: usize, step: usize| first.saturating_add((steps - 1).saturating_mul(step));
         assert!(last(self.columns, self.rows, acc_row) <= acc.len());
         for run in self.k_segments.iter().filter(|run| run.depth != 0) {
@@ -152,8 +155,8 @@ impl MicroKernelArgs<'_> {
         }
     }
 
-    /// Tiles that fit registers, evenly high: how many there are of as many rows as the first has, and the rest. Each with the
-    /// row where it begins.
+    /// Splits the rows into tiles of equal height that fit the registers. Returns the number of tiles as high as the
+    /// first, and the rest, each with its first row.
     #[cfg(target_arch = "x86_64")]
     pub fn row_tiles(&self, shape: &TileShape) -> impl Iterator<Item = (usize, Self, usize)> {
         let height = balanced_tile_height(self.rows, shape.rows(self.columns));
@@ -171,7 +174,7 @@ impl MicroKernelArgs<'_> {
         row_tiles.into_iter().take(if rest == 0 { 1 } else { 2 }).map(tile)
     }
 
-    /// How a kernel with vectors of so many lanes reads it.
+    /// Returns the load mode for vectors of `lanes` lanes.
     #[cfg(target_arch = "x86_64")]
     pub fn load_mode(&self, lanes: usize) -> usize {
         match (self.has_full_vectors(lanes), self.prefetch) {
@@ -181,7 +184,8 @@ impl MicroKernelArgs<'_> {
         }
     }
 
-    /// Whether vectors of so many lanes can be read of all columns of b at every step, what lies behind the last one included.
+    /// Returns whether whole vectors can be read for all columns of B at every step, including what follows the last
+    /// column.
     #[cfg(target_arch = "x86_64")]
     pub fn has_full_vectors(&self, lanes: usize) -> bool {
         let width = self.columns.next_multiple_of(lanes);
@@ -191,7 +195,7 @@ impl MicroKernelArgs<'_> {
     }
 }
 
-/// The height of tiles, at most `max_bits`, that cover so many rows evenly.
+/// Returns the height, at most `max_height`, of equally high tiles that cover `rows` rows.
 pub const fn balanced_tile_height(rows: usize, max_bits: usize) -> usize {
     if rows == 0 { max_bits } else { rows.div_ceil(rows.div_ceil(max_bits)) }
 }

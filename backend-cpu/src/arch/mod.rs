@@ -1,7 +1,7 @@
-//! Kernels for each instruction set, and the choice between them.
+//! Kernels for each instruction set, and the dispatch between them.
 //!
-//! The portable kernels are the definition. A token of an instruction set exists only where the machine has it, so that
-//! calling its kernels is sound.
+//! The portable kernels are the reference implementation. A token of an instruction set exists only where the machine
+//! has it, so that calling its kernels is sound.
 
 #[cfg(target_arch = "x86_64")]
 pub mod amx;
@@ -37,7 +37,7 @@ use half::f16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Whatever the compiler's target has.
+    /// The instructions of the compiler's target.
     Portable,
     /// AVX2 with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
@@ -57,7 +57,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// All that this machine has, the best last.
+    /// Returns the instruction sets of this machine, the best last.
     #[must_use]
     pub fn available() -> Vec<Self> {
         #[cfg_attr(
@@ -78,7 +78,7 @@ impl Isa {
         all
     }
 
-    /// The best that this machine has.
+    /// Returns the best instruction set of this machine.
     #[must_use]
     pub fn best() -> Self {
         Self::available().last().copied().unwrap_or(Self::Portable)
@@ -118,7 +118,7 @@ impl Isa {
         }
     }
 
-    /// The matrix unit, if it is to be used.
+    /// Returns the token of AMX, if it is used.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const fn amx(self) -> Option<amx::Amx> {
         match self {
@@ -127,23 +127,23 @@ impl Isa {
         }
     }
 
-    /// Columns of the widest tile: a multiple of [`LANES`].
+    /// Returns the columns of the widest tile: a multiple of [`LANES`].
     pub(crate) const fn tile_columns(self) -> usize {
         self.tile_shape().columns()
     }
 
-    /// Lanes of a vector.
+    /// Returns the lanes of a vector.
     pub(crate) const fn lanes(self) -> usize {
         self.tile_shape().lanes
     }
 
-    /// Rows of the largest tile with so many columns.
+    /// Returns the rows of the highest tile with this many columns.
     pub(crate) const fn tile_rows(self, columns: usize) -> usize {
         self.tile_shape().rows(columns)
     }
 
-    /// Adds a product to tiles of accumulators, whose rows are `acc_row` elements apart. Each accumulator takes its
-    /// terms in the order of k, with one rounding each where the instruction set has a fused multiply-add, else two.
+    /// Accumulates a product in tiles of sums, whose rows are `acc_row` elements apart. Each sum takes its terms in the
+    /// order of k. A term is rounded once if the instruction set has a fused multiply-add, otherwise twice.
     #[inline]
     pub(crate) fn accumulate_tile(self, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
         match self {
@@ -159,13 +159,13 @@ impl Isa {
         }
     }
 
-    /// Whether there are kernels for short rows of halves that meet so many columns: where lanes are widened as they are loaded.
+    /// Returns whether there are microkernels that convert short rows of halves for this many columns.
     pub(crate) const fn has_f16_row_kernels(self, columns: usize) -> bool {
         self.loads_f16_directly() && columns <= self.tile_columns()
     }
 
-    /// Sums of short rows of halves, whatever was in their place; whether there are kernels for them. Conversions pass through
-    /// `converted`, which has room for the rows of a tile.
+    /// Overwrites `acc` with the product of short rows of halves. Returns false if there are no kernels for them.
+    /// `converted` has room for the converted rows of a tile.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are none"))]
     pub(crate) fn multiply_f16_rows(self, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) -> bool {
         match self {
@@ -187,7 +187,7 @@ impl Isa {
         }
     }
 
-    /// Halves as f32, exactly.
+    /// Converts halves to f32, exactly.
     #[inline]
     pub(crate) fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());
@@ -204,7 +204,7 @@ impl Isa {
         }
     }
 
-    /// Whether lanes are loaded from halves as fast as from f32.
+    /// Returns whether vectors are loaded from halves as fast as from f32.
     pub(crate) const fn loads_f16_directly(self) -> bool {
         match self {
             Self::Portable => false,
@@ -217,7 +217,7 @@ impl Isa {
         }
     }
 
-    /// f32 as halves, to nearest even.
+    /// Rounds f32 to halves, to nearest even.
     #[inline]
     pub(crate) fn f32_to_f16(self, x: &[f32], y: &mut [f16]) {
         assert_eq!(x.len(), y.len());
@@ -234,7 +234,7 @@ impl Isa {
         }
     }
 
-    /// The results of halves.
+    /// Looks up the results of halves.
     #[inline]
     pub(crate) fn apply_lut(self, lut: &F16Lut, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());
@@ -252,10 +252,10 @@ impl Isa {
         }
     }
 
-    /// Writes at most 4096 values times a factor as halves and observes them, in one pass, where the instruction set has
-    /// such a one: adds to a histogram and to the sums of [`Isa::add_moments`] as far as the detail goes, and returns what
-    /// [`Isa::count_values`] does. Where a value overflows, all is written but nothing added.
-    /// None of results where they are looked up one by one.
+    /// Scales at most 4096 values, writes them as halves and observes them, in one pass. Adds to a histogram and to the
+    /// sums of [`Isa::add_moments`] as far as the detail requires, and returns the counters of [`Isa::count_values`].
+    /// Where a value overflows, all halves are written but nothing is added. Returns `None` if the instruction set has
+    /// no such pass, or none for lookup tables.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has such a pass"))]
     #[inline]
     pub(crate) fn store_fused(

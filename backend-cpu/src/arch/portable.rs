@@ -1,9 +1,9 @@
-//! The definition of every kernel, in plain Rust.
+//! Reference implementation of every kernel, in plain Rust.
 
 use super::{MicroKernelArgs, TileShape};
 use half::f16;
 
-/// Any shape would do.
+/// Tile shape of the portable microkernel. Any shape would be correct.
 pub const SHAPE: TileShape = TileShape { lanes: 16, vectors: 4, accumulators: 24 };
 
 pub fn accumulate_tile(tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {
@@ -28,7 +28,7 @@ pub fn accumulate_tile(tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usi
             for r in 0..rows {
                 let a = a[run.a + r * a_row_stride + k * a_k_stride];
                 for (acc, &b) in acc[r * acc_row..][..columns].iter_mut().zip(b) {
-                    // No `mul_add`: without the instruction it is a call.
+                    // No `mul_add`, because without the instruction it is a function call.
                     *acc += a * b;
                 }
             }
@@ -36,7 +36,7 @@ pub fn accumulate_tile(tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usi
     }
 }
 
-/// What core's casts do, without branches, so that the compiler makes vectors of it.
+/// Converts halves to f32 as core's casts do, without branches, so that the compiler vectorises it.
 pub fn f16_to_f32(x: &[f16], y: &mut [f32]) {
     for (x, y) in x.iter().zip(y) {
         let bits = u32::from(x.to_bits());
@@ -49,7 +49,7 @@ pub fn f16_to_f32(x: &[f16], y: &mut [f32]) {
     }
 }
 
-/// The same back, to nearest even.
+/// Rounds f32 to halves, to nearest even.
 pub fn f32_to_f16(x: &[f32], y: &mut [f16]) {
     for (x, y) in x.iter().zip(y) {
         let size = x.to_bits() & 0x7FFF_FFFF;

@@ -1,5 +1,5 @@
-//! Sixteen numbers side by side, for loops that the compiler makes no vectors of: whose sums stay in registers, or that read
-//! halves as they go. Each instruction set rounds after every operation, so that all give the same bits.
+//! Vectors of sixteen f32, for loops that compilers do not vectorise well: those whose sums stay in registers, or that
+//! convert halves on the way. Every instruction set rounds after each operation, so that all have the same bits.
 
 use super::LANES;
 use core::{
@@ -8,7 +8,7 @@ use core::{
 };
 use half::f16;
 
-/// What formulas are made of: lanes, or one number of those that are too few for them.
+/// Operands of formulas: a vector, or a scalar for the remainder of a slice.
 pub trait Arithmetic: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
 
 impl<N: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>> Arithmetic for N {}
@@ -17,12 +17,12 @@ impl<N: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>> Ari
 pub trait F32x16: Arithmetic {
     fn splat(x: f32) -> Self;
     fn load(x: &[f32; LANES]) -> Self;
-    /// Halves, exactly.
+    /// Converts halves, exactly.
     fn from_f16(x: &[f16; LANES]) -> Self;
     fn store(self, y: &mut [f32; LANES]);
 }
 
-/// What lanes are loaded from.
+/// Element types that vectors are loaded from.
 pub trait Element: Copy {
     fn load16<V: F32x16>(x: &[Self; LANES]) -> V;
     fn to_scalar(self) -> f32;
@@ -52,7 +52,7 @@ impl Element for f16 {
     }
 }
 
-/// Sixteen numbers for which the compiler finds vectors.
+/// Sixteen numbers that the compiler vectorises.
 #[derive(Clone, Copy)]
 pub struct PortableF32x16([f32; LANES]);
 
@@ -78,7 +78,7 @@ impl F32x16 for PortableF32x16 {
     }
 }
 
-/// An operation in each lane.
+/// Implements an operation lane by lane.
 macro_rules! portable_ops {
     ($($trait:ident $name:ident)*) => {
         $(impl $trait for PortableF32x16 {

@@ -1,4 +1,5 @@
-//! Vectors of four lanes: tiles of accumulators, which stay in registers over all runs, and casts.
+//! Vectors of four f32 (NEON, SIMD128): the microkernel, which keeps its accumulators in registers over all segments,
+//! and casts.
 
 use super::{MicroKernelArgs, TileShape, balanced_tile_height};
 use half::f16;
@@ -19,16 +20,16 @@ pub trait F32x4: Copy {
     /// Four elements can be written.
     unsafe fn store(self, to: *mut f32);
 
-    /// `self + b · a`, in each lane.
+    /// Returns `self + b · a` in each lane: fused where the instruction set has a fused multiply-add.
     fn add_product(self, b: Self, a: f32) -> Self;
 }
 
 pub type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize);
 
-/// By vectors, whether the last one is cut, and rows.
+/// Microkernels by vectors, masked tail, and rows.
 pub type Kernels<const VECTORS: usize> = [[&'static [Kernel]; 2]; VECTORS];
 
-/// For each number of vectors, kernels for each number of rows from 1; for whole vectors, and for a last one that is not.
+/// Lists the microkernels of each number of vectors and rows, with whole vectors and with a last one that is not whole.
 macro_rules! kernels {
     ($quad:ty; $($vectors:literal: $($rows:literal)*;)*) => {
         [$([
@@ -39,18 +40,18 @@ macro_rules! kernels {
 }
 pub(super) use kernels;
 
-/// Picks a kernel, whose instruction set the target has, and runs it.
+/// Runs the microkernel for these arguments; the target has its instruction set.
 pub fn run_kernel<const VECTORS: usize>(
     kernels: &Kernels<VECTORS>, shape: &TileShape, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize,
 ) {
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
-    // What kernels read and write lies inside the slices.
+    // The bounds check that makes the kernels sound.
     tile.check_bounds(shape, acc, acc_row);
     let has_tail = !tile.columns.is_multiple_of(LANES);
     let kernels = kernels[tile.columns.div_ceil(LANES) - 1][usize::from(has_tail)];
-    // Tiles that fit registers, evenly high.
+    // Tiles of equal height that fit the registers.
     let height = balanced_tile_height(tile.rows, shape.rows(tile.columns));
     for row in (0..tile.rows).step_by(height) {
         let part =
@@ -92,7 +93,7 @@ pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MA
                     *sum = sum.add_product(b, scalar);
                 }
             }
-            // Behind the last step they may point outside, where nothing is read.
+            // After the last step these may point outside, but nothing is read there.
             b = b.wrapping_add(tile.b_k_stride);
             a = a.wrapping_add(tile.a_k_stride);
         }
@@ -110,7 +111,7 @@ pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MA
     }
 }
 
-/// The first `lanes` of a vector, and zeros.
+/// Loads the first `lanes` elements of a vector, and zeros.
 ///
 /// # Safety
 /// So many elements can be read, at most four.
@@ -128,7 +129,7 @@ unsafe fn load_lanes<V: F32x4>(from: *const f32, lanes: usize) -> V {
     }
 }
 
-/// Halves as f32, by a function of four.
+/// Converts halves to f32 with a function for four.
 #[inline(always)]
 pub fn f16_to_f32(x: &[f16], y: &mut [f32], convert_x4: impl Fn(&[f16; LANES], &mut [f32; LANES])) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
@@ -143,7 +144,7 @@ pub fn f16_to_f32(x: &[f16], y: &mut [f32], convert_x4: impl Fn(&[f16; LANES], &
     }
 }
 
-/// f32 as halves, by a function of four.
+/// Converts f32 to halves with a function for four.
 #[inline(always)]
 pub fn f32_to_f16(x: &[f32], y: &mut [f16], convert_x4: impl Fn(&[f32; LANES], &mut [f16; LANES])) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());

@@ -1,20 +1,20 @@
-//! What a pass that stores reads.
+//! Input of the fused store kernel.
 
 use super::Isa;
 use core::ops::Range;
 use half::f16;
 
-/// Bits that a half may have.
+/// Number of bit patterns of a half.
 pub const F16_VALUES: usize = 1 << 16;
 
-/// What the bits of every half lead to.
+/// Lookup table: one f32 result for each bit pattern of a half.
 pub type F16Lut = [f32; F16_VALUES];
 
-/// Values that lie in memory.
+/// Values to be stored.
 #[derive(Clone, Copy, Debug)]
 pub enum StoreInput<'a> {
     F32(&'a [f32]),
-    /// The results of halves.
+    /// Results of a lookup table for these halves.
     Lut(&'a F16Lut, &'a [f16]),
 }
 
@@ -26,7 +26,7 @@ impl StoreInput<'_> {
         }
     }
 
-    /// Those of a range.
+    /// Returns the values of a range.
     pub fn range(&self, range: Range<usize>) -> Self {
         match *self {
             Self::F32(x) => Self::F32(&x[range]),
@@ -34,7 +34,7 @@ impl StoreInput<'_> {
         }
     }
 
-    /// Copies all.
+    /// Writes the values to `out`.
     pub fn read(&self, isa: Isa, out: &mut [f32]) {
         match *self {
             Self::F32(x) => out.copy_from_slice(x),

@@ -19,8 +19,7 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::backend::Store;
 
-/// Work items for each of several threads, and with AMX. Each item converts the rows that it reads, so there are as few
-/// as balance the threads. AMX needs more, because it also skips rows that are not finite.
+/// Work items for each of several threads, and with AMX. Few, because each item converts the rows that it reads.
 const ITEMS_PER_THREAD: usize = 2;
 const ITEMS_PER_THREAD_AMX: usize = 4;
 /// Maximum sums that one row of pixels updates: 256 KiB, a quarter of L2. With more, kernel rows become separate items;

@@ -64,8 +64,7 @@ const SMALL_K: usize = F16Rows::MAX_K;
 /// Elements of converted A and of sums that stay in L1 together: 16 KiB of 32, because B and the stored result need the
 /// other half.
 const L1_BUDGET_ELEMENTS: usize = 4096;
-/// Maximum rows of a task on the L1 path: ten blocks, so that a task is worth the wake-up of a thread although it does
-/// little for each row.
+/// Maximum rows of a task on the L1 path: ten blocks of [`MC_BLOCK_L1`] rows.
 const MC_TASK_L1: usize = 2880;
 /// Maximum N of the L1 path for a small K. With more columns, panels of B would be read from L2 for few rows each.
 const SMALL_N: usize = 64;

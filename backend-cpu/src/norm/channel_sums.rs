@@ -1,21 +1,21 @@
-//! Sums by channel: over all pixels, or over those of one image, where groups of channels are then added up. Sums are
-//! f64, over parts whose size depends on the shape alone.
+//! Sums by channel: over all pixels, or over those of one image, whose groups of channels are then added. Sums are f64,
+//! over chunks whose size depends on the shape alone.
 
 use super::shape::NormShape;
 use crate::{Cpu, broadcast::BroadcastBuffer, epilogue::BLOCK_ELEMENTS, threading::Cost};
 
-/// Pixels of a part.
+/// Pixels of a chunk.
 const CHUNK_PIXELS: usize = 1 << 14;
 
-/// Sums of some quantities.
+/// Sums of N quantities.
 pub struct ChannelSums<const N: usize> {
-    /// Of each channel, over everything.
+    /// Sums of each channel, over all pixels.
     pub channels: [Vec<f64>; N],
-    /// Of each group, with a factor for each channel.
+    /// Sums of each group, with a factor for each channel.
     groups: [Vec<f64>; N],
 }
 
-/// What adds the terms of N sums.
+/// Function that adds the terms of a block of elements to N buffers of f32 sums.
 pub trait AddTerms<const N: usize>: Fn(usize, usize, [&mut [f32]; N]) + Sync {}
 
 impl<const N: usize, F: Fn(usize, usize, [&mut [f32]; N]) + Sync> AddTerms<N> for F {}
@@ -25,7 +25,7 @@ impl<const N: usize> ChannelSums<N> {
         Self { channels: [(); N].map(|()| vec![0.0; channels]), groups: [const { Vec::new() }; N] }
     }
 
-    /// Means of quantity `which` over groups of n elements.
+    /// Computes the means of a quantity over groups of n elements.
     #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
     pub fn means(&self, which: usize, n: f64, out: &mut [f32]) {
         out.iter_mut().zip(&self.groups[which]).for_each(|(out, &sum)| *out = (sum / n) as f32);
@@ -33,12 +33,12 @@ impl<const N: usize> ChannelSums<N> {
 }
 
 impl Cpu {
-    /// Sums some quantities. `add` adds to sums that stand side by side, as in a pattern, what so many elements from one on,
-    /// whole pixels, have of them.
+    /// Sums N quantities. `add` receives first element and length of a block of whole pixels, and adds their terms to
+    /// f32 sums laid out as in a [`BroadcastBuffer`].
     pub(super) fn channel_sums<const N: usize>(
         &self, shape: NormShape, factors: &[f32], add: impl AddTerms<N>,
     ) -> ChannelSums<N> {
-        // What is summed by itself, and how much of that makes a part.
+        // A segment is summed by itself: the pixels of an image, or of a chunk.
         let segment_pixels = if shape.groups.is_some() { shape.image } else { CHUNK_PIXELS }.max(1);
         let (count, segments_per_chunk) =
             (shape.pixels.div_ceil(segment_pixels), (CHUNK_PIXELS / segment_pixels).max(1));
@@ -62,15 +62,15 @@ impl Cpu {
         totals
     }
 
-    /// Sums some stretches of pixels, one after the other.
+    /// Sums some segments of pixels, one after the other.
     fn sum_segments<const N: usize>(
         &self, shape: NormShape, factors: &[f32], segments: impl Iterator<Item = core::ops::Range<usize>>,
         add: &impl AddTerms<N>,
     ) -> ChannelSums<N> {
         let channels = shape.channels;
-        // Whole pixels at a time; at least one, however wide.
+        // At least one whole pixel, however many channels it has.
         let block = (BLOCK_ELEMENTS / channels.max(1)).max(1);
-        // Sums of few in f32, then f64.
+        // Sums of a block in f32, then in f64.
         let buffer_len = BroadcastBuffer::new(factors).len();
         let mut partial_f32 = [(); N].map(|()| self.workspace(buffer_len));
         let (mut totals, mut segment_sums) = (ChannelSums::new(channels), ChannelSums::<N>::new(channels));

@@ -1,18 +1,19 @@
-//! What is normalised, as kernels take it.
+//! Operands of a normalisation: halves in memory, or converted f32.
 
 use crate::{Cpu, Memory, elementwise::load_f32, workspace::Workspace};
 use half::f16;
 
 /// Elements of some operands, all of one type.
 pub enum Operands<'a, const N: usize> {
-    /// As they lie in memory.
+    /// Halves in memory.
     Halves([&'a [f16]; N]),
-    /// Converted.
+    /// Values converted to f32.
     Floats([Workspace<'a>; N]),
 }
 
 impl<'a, const N: usize> Operands<'a, N> {
-    /// So many elements from one on: as they are if all are halves that vectors widen.
+    /// Returns `len` elements from `start` on: in memory if all are halves and the instruction set loads halves
+    /// directly.
     pub fn new(cpu: &'a Cpu, operands: [&'a Memory; N], start: usize, len: usize) -> Self {
         let mut halves = [&[][..]; N];
         let all = operands.iter().zip(&mut halves).all(|(operand, halves)| {
@@ -31,7 +32,7 @@ impl<'a, const N: usize> Operands<'a, N> {
     }
 }
 
-/// Does the same with either type of operands.
+/// Evaluates an expression for either type of operands.
 macro_rules! with_operands {
     ($operands:expr, $x:ident => $work:expr) => {
         match $operands {

@@ -1,5 +1,5 @@
-//! Rows that are normalised by themselves, or groups of their channels: statistics, result and gradient of a few rows at a
-//! time, while they are in the cache.
+//! Layer normalisation: rows, or groups of their channels, each normalised by itself. Statistics, result and gradient
+//! of a few rows are computed while these are in cache.
 
 use super::{
     inverses,
@@ -16,24 +16,24 @@ use gradscale_core::{
     ops::{Norm, NormOver},
 };
 
-/// Most parts that rows are divided into.
+/// Maximum chunks of rows.
 const MAX_CHUNKS: usize = 64;
-/// Least elements of a group: shorter ones are better worked on side by side.
+/// Minimum elements of a group. Shorter groups are vectorised across groups instead, by the general code.
 const MIN_GROUP_ELEMENTS: usize = 32;
 
-/// Rows, and how they are cut.
+/// Extents of a normalisation of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct RowNorm {
     p: Norm,
     rows: usize,
     channels: usize,
-    /// Groups of a row, and their elements.
+    /// Groups of a row, and elements of a group.
     groups: usize,
     size: usize,
 }
 
 impl RowNorm {
-    /// Of a normalisation that is one of rows.
+    /// Returns the extents; `None` for other normalisations.
     pub fn from_norm(p: &Norm) -> Option<Self> {
         let [n, h, w, channels] = p.x().map(|size| size as usize);
         let NormOver::Group(groups) = p.over() else { return None };
@@ -41,12 +41,12 @@ impl RowNorm {
         (h * w == 1 && rows.size >= MIN_GROUP_ELEMENTS).then_some(rows)
     }
 
-    /// Rows that are worked on at a time.
+    /// Returns the rows of a block.
     fn rows_per_block(&self) -> usize {
         (BLOCK_ELEMENTS / self.channels).max(1)
     }
 
-    /// Elements of a part.
+    /// Returns the elements of a chunk.
     fn chunk_len(&self) -> usize {
         self.rows.div_ceil(MAX_CHUNKS).next_multiple_of(self.rows_per_block()) * self.channels
     }
@@ -55,7 +55,7 @@ impl RowNorm {
         self.rows * self.channels
     }
 
-    /// The places of a few rows at a time, in a part of so many elements.
+    /// Returns the ranges of the blocks in a chunk of `len` elements.
     fn blocks(self, len: usize) -> impl Iterator<Item = core::ops::Range<usize>> {
         let block = self.rows_per_block() * self.channels;
         (0..len).step_by(block).map(move |start| start..len.min(start + block))
@@ -63,7 +63,7 @@ impl RowNorm {
 }
 
 impl Cpu {
-    /// Means and variances are those of `saved` if they are given, else they become it.
+    /// Normalises and stores. Reads means and variances from `saved` if they are given, otherwise writes them there.
     pub(super) fn norm_rows(
         &self, rows: RowNorm, x: &Memory, affine: [&[f32]; 2], saved: &mut [f32], y: Store<'_, Self>,
     ) {
@@ -108,7 +108,7 @@ impl Cpu {
         report_stats(&epilogue, &stats, |row| table.merge(to, row));
     }
 
-    /// Stores the gradient; returns Σ dy and Σ dy · x̂ of each channel.
+    /// Stores the gradient and returns Σ dy and Σ dy · x̂ of each channel.
     pub(super) fn norm_rows_vjp(
         &self, rows: RowNorm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
     ) -> [Vec<f64>; 2] {

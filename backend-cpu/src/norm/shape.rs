@@ -1,17 +1,17 @@
-//! What is normalised together, and the numbers that its elements meet.
+//! Extents of a normalisation, and its parameters per channel or group.
 
 use crate::broadcast::BroadcastBuffer;
 use core::ops::Range;
 use gradscale_core::ops::{Norm, NormOver};
 
-/// The numbers of a normalisation, as usize.
+/// Extents of a normalisation, as usize.
 #[derive(Clone, Copy)]
 pub struct NormShape {
     pub pixels: usize,
     /// Pixels of an image.
     pub image: usize,
     pub channels: usize,
-    /// Groups of one image; none: over the batch.
+    /// Groups of one image. `None`: over the batch.
     pub groups: Option<usize>,
 }
 
@@ -29,14 +29,14 @@ impl NormShape {
         self.pixels * self.channels
     }
 
-    /// The same where each channel of an image has numbers of its own.
+    /// Returns the extents with one group for each channel of an image.
     pub const fn per_channel(self) -> Self {
         let groups = if self.groups.is_some() { Some(self.channels) } else { None };
         Self { groups, ..self }
     }
 
-    /// A number for each channel, of every image if they have groups of their own: made of the indices of the group, among
-    /// those of all images, and of the channel.
+    /// Returns one value for each channel, of every image if groups belong to images. `value` receives the index of the
+    /// group among those of all images, and of the channel.
     pub fn map_channels(&self, value: impl Fn(usize, usize) -> f32) -> Vec<f32> {
         let (images, groups) = match self.groups {
             None => (1, self.channels),
@@ -47,7 +47,7 @@ impl NormShape {
         all.map(|(image, channel)| value(image * groups + channel / width, channel)).collect()
     }
 
-    /// Images that a block from element `start` on meets, and their places in the block.
+    /// Returns the images that a block from element `start` on overlaps, with their ranges in the block.
     fn image_ranges(&self, start: usize, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let size = (self.image * self.channels).max(1);
         let images = start / size..(start + len).div_ceil(size);
@@ -55,16 +55,16 @@ impl NormShape {
     }
 }
 
-/// Numbers of channels or groups, as patterns.
+/// Parameters per channel or per group (mean, 1/σ, scale, …), broadcast over a block.
 pub enum ChannelParams<'a, const N: usize> {
-    /// Of the channels of all images.
+    /// One value for each channel, for all images.
     Channels([BroadcastBuffer; N]),
-    /// Of the groups of each image.
+    /// One value for each group of each image.
     Groups(NormShape, usize, [&'a [f32]; N]),
 }
 
 impl<'a, const N: usize> ChannelParams<'a, N> {
-    /// Numbers of all that is normalised together.
+    /// Creates parameters from one value for each channel (batch) or group.
     pub fn new(shape: NormShape, channel_params: [&'a [f32]; N]) -> Self {
         match shape.groups {
             None => Self::Channels(channel_params.map(BroadcastBuffer::new)),
@@ -72,7 +72,7 @@ impl<'a, const N: usize> ChannelParams<'a, N> {
         }
     }
 
-    /// Calls with places in a block from element `start` on, and the numbers that its elements meet there.
+    /// Calls `visit` with ranges of a block from element `start` on, and the parameters of their elements.
     pub fn for_each_range(&self, start: usize, len: usize, mut visit: impl FnMut(Range<usize>, [&[f32]; N])) {
         match self {
             Self::Channels(buffers) => visit(0..len, buffers.each_ref().map(|buffer| buffer.starting_at(start))),

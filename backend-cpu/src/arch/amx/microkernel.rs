@@ -1,22 +1,22 @@
-//! Tiles of results, which stay in the matrix unit over all runs.
+//! GEMM microkernel of AMX: tiles of results that stay in the matrix unit over all segments.
 //!
-//! Four tiles of results at a time, 2 × 2, or 4 × 1 and 1 × 4 where there are few columns or rows. For each block of 32
-//! steps there are ten loads of tiles and 16 products: loads, about 25 cycles each from the first cache, bound the kernel
-//! nearly as much as products, 16 cycles each.
+//! Four tiles of results at a time, 2 × 2, or 4 × 1 and 1 × 4 for few columns or rows. Each block of 32 steps takes ten
+//! tile loads and 16 products. Loads, about 25 cycles each from L1, limit the kernel nearly as much as products, 16
+//! cycles each.
 
 use super::{Amx, K_BLOCK, TILE_DIM};
 use core::{arch::asm, mem::offset_of};
 
-/// Operands of a product, `acc[r][c] += Σ a[r][k] · b[k][c]` over all runs and their blocks of 32 steps.
+/// Arguments of the microkernel: `acc[r][c] += Σ a[r][k] · b[k][c]` over all segments and their blocks of 32 steps.
 #[derive(Clone, Copy, Debug)]
 pub struct TileGemm<'a> {
-    /// Upper parts, and lower ones `a_low` elements behind them.
+    /// Upper parts of A; lower parts are `a_low` elements after them.
     pub a: &'a [u16],
     pub a_low: usize,
     /// Elements between rows, and between blocks.
     pub a_row: usize,
     pub a_step: usize,
-    /// Pairs of steps: upper parts, and lower ones `b_low` elements behind them.
+    /// Pairs of steps of B: upper parts; lower parts are `b_low` elements after them.
     pub b: &'a [u16],
     pub b_low: usize,
     /// Elements between pairs of steps, each with two for each column, and between blocks.
@@ -27,7 +27,7 @@ pub struct TileGemm<'a> {
     pub columns: usize,
 }
 
-/// Blocks that are evenly spaced in both operands.
+/// Segment of k: blocks that are evenly spaced in both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct KSegment {
@@ -37,15 +37,15 @@ pub struct KSegment {
     pub blocks: usize,
 }
 
-/// What the instructions find in memory.
+/// Arguments that the instructions read from memory.
 #[repr(C, align(64))]
 struct TileCall {
-    /// Sizes of tiles, as the processor wants them: see [`sizes`].
+    /// Tile sizes in the layout of the processor: see [`tile_config`].
     sizes: [u8; 64],
     acc: *mut f32,
-    /// Whether what is there is added to.
+    /// Whether the sums accumulate.
     add: usize,
-    /// All distances in bytes: to the next row and to the next tile below.
+    /// Distances in bytes: to the next row and to the next tile below.
     acc_row: usize,
     acc_rows: usize,
     a: *const u16,
@@ -60,13 +60,14 @@ struct TileCall {
 }
 
 impl Amx {
-    /// Adds a product to accumulators, whose rows are `acc_row` elements apart, or writes it there. Within a tile's 32 steps even and odd ones
-    /// are added for themselves; blocks follow each other in order, each with its four products of parts.
+    /// Accumulates a product in sums whose rows are `acc_row` elements apart, or overwrites them. Within the 32 steps
+    /// of a tile, even and odd steps are added separately. Blocks follow in order, each with its four products of
+    /// parts.
     pub fn multiply(self, gemm: &TileGemm<'_>, add: bool, acc: &mut [f32], acc_row: usize) {
         if gemm.rows == 0 || gemm.columns == 0 || gemm.k_segments.is_empty() {
             return;
         }
-        // What the kernels read and write lies inside the slices.
+        // The bounds check that makes the kernels sound.
         gemm.check_bounds(acc, acc_row);
         let mut call = TileCall {
             sizes: [0; 64],
@@ -119,12 +120,12 @@ impl Amx {
 }
 
 impl TileGemm<'_> {
-    /// Sees to it that the kernels meet nothing outside of the operands and of `acc`; a product that is not empty.
+    /// Checks that the kernels stay inside the operands and `acc`; the product is not empty.
     ///
     /// # Panics
-    /// If they would.
+    /// If they do not.
     fn check_bounds(&self, acc: &[f32], acc_row: usize) {
-        // The place of the last of some steps; one that is too large for its type is outside as well.
+        // Offset of the last step, saturating: an offset beyond usize is out of bounds as well.
         let last = |first: usize, steps: usize, step: usize| first.saturating_add((steps - 1).saturating_mul(step));
         assert!(last(self.columns, self.rows, acc_row) <= acc.len());
         for run in self.k_segments {
@@ -137,13 +138,13 @@ impl TileGemm<'_> {
     }
 }
 
-/// Length of the next strip of tiles: four, or three of which the last may be smaller.
+/// Returns the length of the next strip of tiles: four, or three of which the last may be smaller.
 fn strip_len(left: usize) -> usize {
     if left >= 4 * TILE_DIM { 4 * TILE_DIM } else { left.min(3 * TILE_DIM) }
 }
 
-/// Rows and bytes of a row of each tile: results in 0 to 3, rows of a in 4 and 5, columns of b in 6 and 7. The third of
-/// three tiles of a strip may be smaller than the others, and has an operand of its own in 3.
+/// Returns rows and row bytes of each tile: results in 0 to 3, rows of A in 4 and 5, columns of B in 6 and 7. The third
+/// of three tiles in a strip may be smaller than the others, and has its own operand in 3.
 #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
 fn tile_config(rows: usize, columns: usize) -> [u8; 64] {
     let mut sizes = [0; 64];
@@ -158,7 +159,7 @@ fn tile_config(rows: usize, columns: usize) -> [u8; 64] {
     for i in 0..row_tiles {
         (0..column_tiles).for_each(|j| set(i * column_tiles + j, rows_of(i), bytes_of(j)));
     }
-    // Both parts of a single tile have a place each.
+    // Both parts of a single tile have their own register.
     for i in 0..row_tiles.max(2) {
         let place = if row_tiles == 3 && i == 2 { 3 } else { 4 + i % 2 };
         set(place, rows_of(i.min(row_tiles - 1)), 2 * K_BLOCK);

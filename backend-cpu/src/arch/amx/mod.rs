@@ -1,9 +1,9 @@
 //! AMX: products of halves by tiles of bf16, without a loss.
 //!
-//! A half has 11 significant bits, bf16 has 8 with more exponents: a finite half is the sum of two bf16, and a product of
-//! halves the sum of four products, each exact in f32. So the matrix unit multiplies halves with f32 accumulation, as
-//! the definition wants it, at a quarter of its rate for bf16: four times that of AVX-512's f32. Infinity and NaN have no
-//! such parts; who packs them is told, and takes another kernel.
+//! A half has 11 significant bits; bf16 has 8 and a wider exponent. So a finite half is the sum of two bf16, and a
+//! product of halves is the sum of four products, each exact in f32. The matrix unit thus multiplies halves with f32
+//! accumulation, as the reference does, at a quarter of its rate for bf16: four times the f32 rate of AVX-512. Infinity
+//! and NaN have no such parts; packing reports them, and the caller takes another kernel.
 
 mod microkernel;
 mod pack;
@@ -19,9 +19,9 @@ use core::arch::{
     x86_64::{__cpuid, __cpuid_count, _xgetbv},
 };
 
-/// Steps of k that a tile takes: both operands have a whole number of them.
+/// Steps of k of a tile. Both operands have a whole number of such blocks.
 pub const K_BLOCK: usize = 32;
-/// Columns of a tile of results, and its rows.
+/// Columns and rows of a tile of results.
 pub const TILE_DIM: usize = 16;
 
 /// Proof that this machine has AMX with bf16 besides AVX-512, and that the system lets this process use it.
@@ -29,14 +29,14 @@ pub const TILE_DIM: usize = 16;
 pub struct Amx(pub Avx512);
 
 impl Amx {
-    /// The proof, if there is one.
+    /// Returns the proof, if the machine and the system allow it.
     pub fn new() -> Option<Self> {
         let avx512 = Avx512::new()?;
         (has_tiles() && permitted()).then_some(Self(avx512))
     }
 }
 
-/// Whether the processor has tiles of bf16 and the system keeps them.
+/// Returns whether the processor has tiles of bf16 and the system preserves them.
 fn has_tiles() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     const BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
@@ -49,7 +49,7 @@ fn has_tiles() -> bool {
     __cpuid_count(7, 0).edx & BF16_AND_TILE == BF16_AND_TILE && kept & TILE_STATE == TILE_STATE
 }
 
-/// The state that the system keeps for each thread.
+/// Returns the processor state that the system preserves for each thread.
 ///
 /// # Safety
 /// The system uses XSAVE.
@@ -59,7 +59,7 @@ unsafe fn state() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-/// Asks Linux for tiles in this process, of which all its threads, present and future, may then make use.
+/// Requests tiles from Linux for this process. All its threads, present and future, may then use them.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -81,7 +81,7 @@ fn permitted() -> bool {
     answer == 0
 }
 
-/// How other systems are asked is not known here.
+/// Other systems: unknown how to request tiles, so they are not used.
 #[cfg(not(target_os = "linux"))]
 const fn permitted() -> bool {
     false

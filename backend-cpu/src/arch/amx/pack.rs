@@ -1,7 +1,6 @@
-//! Halves as pairs of bf16, in the order in which tiles want them.
+//! Packing of halves as pairs of bf16, in the order that tiles require.
 //!
-//! A tile of the first operand has rows of 32 steps of k. A tile of the second has, for every two steps, 16 columns with
-//! both steps side by side.
+//! A tile of A has rows of 32 steps of k. A tile of B has, for every two steps, 16 columns with both steps adjacent.
 
 use super::{Amx, K_BLOCK, TILE_DIM};
 use core::arch::x86_64::{
@@ -14,35 +13,35 @@ use core::arch::x86_64::{
 };
 use half::f16;
 
-/// Scratch memory as bf16, two in the place of an f32.
+/// Views f32 memory as 16-bit words, two for each f32.
 pub fn as_bf16(data: &[f32]) -> &[u16] {
     // SAFETY: every pattern of bits is a number of both types, and f32 is aligned for u16, so nothing is left over.
     unsafe { data.align_to().1 }
 }
 
-/// The same, to change it.
+/// Views f32 memory as 16-bit words, mutably.
 pub fn as_bf16_mut(data: &mut [f32]) -> &mut [u16] {
     // SAFETY: as above.
     unsafe { data.align_to_mut().1 }
 }
 
-/// Lines of halves that become a tile: 16 at most, or 32 where each has one step of k.
+/// Source lines of a tile: at most 16, or 32 if each has one step of k.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceLines<'a> {
-    /// From the first element of the first line on.
+    /// Data from the first element of the first line on.
     pub data: &'a [f16],
     /// Elements between lines.
     pub step: usize,
-    /// Lines, and elements of each. What a tile has more is zeros.
+    /// Lines, and elements of each. The rest of the tile becomes zeros.
     pub count: usize,
     pub len: usize,
-    /// Whether a line is a step of k (16 elements at most), and not a row or column of the matrix (32).
+    /// Whether a line is a step of k (at most 16 elements), and not a row or column of the matrix (32).
     pub is_k_major: bool,
 }
 
 impl Amx {
-    /// The parts of halves, in blocks of 32 that begin `step` apart, the last one with zeros behind, and the lower parts
-    /// `low` behind the upper ones; whether all were finite.
+    /// Splits halves into bf16 parts, in blocks of 32 that begin `step` apart. The last block is padded with zeros, and
+    /// lower parts are `low` elements after the upper ones. Returns whether all were finite.
     pub fn split_to_bf16(self, x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
         let Some(before) = x.len().div_ceil(K_BLOCK).checked_sub(1) else { return true };
         assert!(before * step + low + K_BLOCK <= out.len());
@@ -50,26 +49,27 @@ impl Amx {
         unsafe { split(x, step, low, out) }
     }
 
-    /// Whether all halves are finite.
+    /// Returns whether all halves are finite.
     pub fn all_finite(self, x: &[f16]) -> bool {
         // SAFETY: the token proves the features.
         unsafe { all_finite(x) }
     }
 
-    /// Every half, by its bits, with the one that lies `pair_distance` elements behind it, which is zero behind the end; in parts.
+    /// Splits every half (given by its bits) together with the one `pair_distance` elements after it, which is zero
+    /// past the end.
     pub fn split_pairs(self, x: &[u16], pair_distance: usize, high: &mut [u16], low: &mut [u16]) {
         assert!(2 * x.len() == high.len() && 2 * x.len() == low.len());
         // SAFETY: the token proves the features; both parts have room for two elements for each of x.
         unsafe { pairs(x, pair_distance, high, low) };
     }
 
-    /// The tile of the first operand that has these lines as rows: 16 of 32 elements, `row` apart, and the lower parts
-    /// `low` behind the upper ones.
+    /// Packs the tile of A whose rows are these lines: 16 rows of 32 elements, `row` apart, with lower parts `low`
+    /// elements after the upper ones.
     pub fn pack_a_tile(self, lines: &SourceLines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
         self.pack_tile(lines, lines.is_k_major, row, low, out)
     }
 
-    /// The tile of the second operand that has these lines as columns: 16 pairs of steps, `row` elements apart.
+    /// Packs the tile of B whose columns are these lines: 16 pairs of steps, `row` elements apart.
     pub fn pack_b_tile(self, lines: &SourceLines<'_>, row: usize, low: usize, out: &mut [u16]) -> bool {
         self.pack_tile(lines, !lines.is_k_major, row, low, out)
     }
@@ -83,12 +83,12 @@ impl Amx {
     }
 }
 
-/// The lower `len` bits of a mask.
+/// Returns a mask of `len` low bits.
 const fn low_bits(len: usize) -> __mmask32 {
     if len >= 32 { __mmask32::MAX } else { (1 << len) - 1 }
 }
 
-/// The parts of 32 halves: the upper 16 bits of each as f32, and those of what is left, which has three bits at most.
+/// Splits 32 halves: the upper 16 bits of each as f32, and those of the remainder, which has at most three bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn split_halves(x: __m512i) -> [__m512i; 2] {
@@ -101,7 +101,7 @@ fn split_halves(x: __m512i) -> [__m512i; 2] {
     [high_words(wide.map(|wide| _mm512_castps_si512(wide))), high_words(rest)]
 }
 
-/// The upper 16 bits of 32 numbers.
+/// Returns the upper 16 bits of 32 numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn high_words([x, y]: [__m512i; 2]) -> __m512i {
@@ -117,14 +117,14 @@ fn high_words([x, y]: [__m512i; 2]) -> __m512i {
     _mm512_permutex2var_epi16(x, unsafe { core::mem::transmute::<[u16; 32], __m512i>(ODD) }, y)
 }
 
-/// Whether all that went into a maximum of absolute values is finite.
+/// Returns whether all values that contributed to a maximum magnitude are finite.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn is_finite(max_bits: __m512i) -> bool {
     _mm512_cmpge_epu16_mask(max_bits, _mm512_set1_epi16(0x7C00)) == 0
 }
 
-/// The larger absolute values.
+/// Returns the larger magnitudes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn max_magnitude(max_bits: __m512i, x: __m512i) -> __m512i {
@@ -177,7 +177,7 @@ unsafe fn pairs(x: &[u16], pair_distance: usize, high: &mut [u16], low: &mut [u1
     }
 }
 
-/// Elements of two lines, side by side.
+/// Interleaves the elements of two lines.
 ///
 /// # Safety
 /// The features; so many elements at both places, 16 at most.
@@ -233,7 +233,7 @@ unsafe fn pack_tile(lines: &SourceLines<'_>, transposed: bool, row: usize, low: 
     is_finite(max_bits)
 }
 
-/// Rows of 16 words become columns.
+/// Transposes 16 rows of 16 words.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose(x: [__m512i; TILE_DIM]) -> [__m512i; TILE_DIM] {

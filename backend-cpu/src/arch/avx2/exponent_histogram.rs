@@ -1,7 +1,7 @@
-//! A histogram without a table look-up for each value: thirty-two keys are compared with a key at a time.
+//! Exponent histogram of a block, for AVX2: by comparisons of bytes, without a table.
 //!
-//! Most of a block lies in a dozen exponents below its largest, so that a few keys at a time are asked for from there
-//! down until all values are found. Those far below, which are rare, are looked up.
+//! Most values of a block lie within a dozen exponents of its maximum. So a few keys at a time are counted by
+//! comparisons, from the maximum down, until all values are found. Values far below, which are rare, are looked up.
 
 use core::arch::x86_64::{
     __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_sad_epu8, _mm256_set1_epi8, _mm256_setzero_si256,
@@ -9,15 +9,15 @@ use core::arch::x86_64::{
 };
 use gradscale_core::stats::BINS;
 
-/// Keys that are counted in one look at all values: with their counters they fit the registers.
+/// Keys that are counted in one pass over all values: six keys and six counters fit the sixteen registers.
 const KEYS_PER_SCAN: u8 = 6;
-/// Looks after which the rest is counted by a table.
+/// Passes after which the rest is counted by a table, because each pass reads all keys.
 const MAX_SCANS: u8 = 8;
-/// Most keys: counters are bytes.
+/// Maximum keys of a call: a byte counter of one lane overflows after 255 vectors.
 const MAX_KEYS: usize = 255 * 32;
 
-/// Adds keys to a histogram, whole vectors of them, but for those of zeros, which are 0. None is above `max_key`, and so many
-/// are not 0.
+/// Adds whole vectors of keys to a histogram, except those of zeros, which are 0. No key is above `max_key`, and
+/// `nonzero` of them are not 0.
 #[target_feature(enable = "avx2")]
 pub fn add_keys(keys: &[u8], max_key: u8, nonzero: u32, bins: &mut [u32; BINS]) {
     let (vectors, rest) = keys.as_chunks();
@@ -42,7 +42,7 @@ pub fn add_keys(keys: &[u8], max_key: u8, nonzero: u32, bins: &mut [u32; BINS]) 
     }
 }
 
-/// How often a key and those after it occur.
+/// Returns how often `first` and the keys after it occur.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn count_keys<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
@@ -65,7 +65,7 @@ fn count_keys<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
     sums
 }
 
-/// The sum of bytes.
+/// Returns the sum of the bytes of a vector.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sum_bytes(bytes: __m256i) -> u32 {

@@ -1,7 +1,7 @@
-//! Tiles of accumulators, which stay in registers over all runs.
+//! GEMM microkernel of AVX2: tiles of accumulators that stay in registers over all segments.
 //!
-//! 6 × 16 or 12 × 8: twelve accumulators of eight lanes, as two fused multiply-adds a cycle of four or five cycles each
-//! want ten; with one or two vectors of b and one broadcast scalar of a they fit 16 registers.
+//! 6 × 16 or 12 × 8: twelve accumulators of eight lanes. Two fused multiply-adds a cycle with a latency of four or five
+//! cycles need ten. With one or two vectors of B and one broadcast scalar of A they fit 16 registers.
 
 use super::{Avx2, LANES, cast::f16_to_f32};
 use crate::arch::{F16Rows, LoadMode, MicroKernelArgs};
@@ -13,7 +13,7 @@ use core::arch::x86_64::{
 
 type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
-/// Kernels of so many vectors, for each reading and each number of rows from 1.
+/// Lists the microkernels of a number of vectors, by load mode and number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [
@@ -25,7 +25,7 @@ macro_rules! kernels {
     };
 }
 
-/// By vectors, readings, and rows from 1.
+/// Microkernels by vectors, load mode, and rows from 1.
 const KERNELS: [[&[Kernel]; 4]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
@@ -33,7 +33,7 @@ pub fn accumulate_tile(_proof: Avx2, tile: &MicroKernelArgs<'_>, acc: &mut [f32]
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
-    // What kernels read and write lies inside the slices.
+    // The bounds check that makes the kernels sound.
     tile.check_bounds(&Avx2::SHAPE, acc, acc_row);
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.load_mode(LANES)];
     for (row, tile, count) in tile.row_tiles(&Avx2::SHAPE) {
@@ -42,7 +42,7 @@ pub fn accumulate_tile(_proof: Avx2, tile: &MicroKernelArgs<'_>, acc: &mut [f32]
     }
 }
 
-/// Sums of short rows of halves, whose conversions pass through `converted`.
+/// Multiplies short rows of halves, which are converted through `converted`.
 pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
     if acc.is_empty() {
         return;
@@ -55,23 +55,23 @@ pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], conv
     }
 }
 
-/// So many tiles of `ROWS` rows, one below the other.
+/// Computes `count` tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
-/// The features, every index of [`MicroKernelArgs`]'s formula inside its slice, and what the reading wants.
+/// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and what the load mode requires.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize>(
     tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize, count: usize, converted: &mut [f32],
 ) {
     let (mask, whole) = (lane_mask(tile.columns - (VECTORS - 1) * LANES), tile.columns.is_multiple_of(LANES));
-    // A masked store takes as long as a dozen whole ones on some processors. Where rows follow each other, what a whole one
-    // writes behind its row is written again by the rows below, but for the last ones.
+    // A masked store takes as long as a dozen whole ones on some processors. If rows are contiguous, a whole store may
+    // write past its row, because the rows below are written later; only the last rows may not.
     let end = if acc_row == tile.columns { ROWS * acc_row } else { 0 };
     let (mut acc, mut tile_a) = (acc.as_mut_ptr(), tile.a.as_ptr());
     let mut prefetch = tile.prefetch.as_ptr();
     for _ in 0..count {
         if LOAD_MODE == LoadMode::F16_ROWS {
-            // While the multiply-adds of the tile before are under way.
+            // Overlaps with the multiply-adds of the previous tile.
             let len = ROWS * tile.a_row_stride;
             // SAFETY: halves of so many rows are left, in slices of one length.
             unsafe { f16_to_f32(core::slice::from_raw_parts(prefetch, len), &mut converted[..len]) };
@@ -92,7 +92,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
         }
         for run in tile.k_segments {
             let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_k_stride);
-            // Every third row has a pointer of its own, from which the next two are one addressing mode away.
+            // Every third row has its own pointer; the next two are reached by addressing modes.
             let mut a = [tile_a.wrapping_add(run.a); 4];
             for (i, a) in a.iter_mut().enumerate() {
                 *a = a.wrapping_add(3 * i * tile.a_row_stride);
@@ -121,7 +121,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                     _mm_prefetch::<_MM_HINT_T0>(asked.cast());
                     asked = asked.wrapping_add(ROWS);
                 }
-                // Behind the last step they may point outside, where nothing is read.
+                // After the last step these may point outside, but nothing is read there.
                 b = b.wrapping_add(tile.b_k_stride);
                 for a in &mut a {
                     *a = a.wrapping_add(tile.a_k_stride);
@@ -149,7 +149,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
     }
 }
 
-/// A mask of the first lanes.
+/// Returns the mask of the first `lanes` lanes.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn lane_mask(lanes: usize) -> __m256i {

@@ -21,7 +21,7 @@ impl Avx2 {
     /// 16 registers: 12 accumulators, two vectors of b, a broadcast scalar of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 2, accumulators: 12 };
 
-    /// The proof, if there is one.
+    /// Returns the proof, if the machine has these features.
     pub fn new() -> Option<Self> {
         let has =
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");

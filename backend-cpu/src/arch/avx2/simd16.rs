@@ -1,4 +1,4 @@
-//! Two vectors of eight.
+//! Vectors of sixteen f32 as two AVX2 vectors of eight.
 
 use crate::arch::{LANES, simd16::F32x16};
 use core::{
@@ -10,11 +10,11 @@ use core::{
 };
 use half::f16;
 
-/// Made only in kernels that are entered with a token of AVX2.
+/// Created only in kernels that are entered with a token of AVX2.
 #[derive(Clone, Copy)]
 pub struct Avx2F32x16([__m256; 2]);
 
-/// Lanes of one vector.
+/// Lanes of one AVX2 vector.
 const HALF: usize = LANES / 2;
 
 impl F32x16 for Avx2F32x16 {
@@ -47,7 +47,7 @@ impl F32x16 for Avx2F32x16 {
     }
 }
 
-/// An operation on both vectors.
+/// Implements an operation on both vectors.
 macro_rules! vector_ops {
     ($($trait:ident $name:ident $intrinsic:ident)*) => {
         $(impl $trait for Avx2F32x16 {

@@ -1,4 +1,5 @@
-//! Scale, observe, round and write in one pass: values are read once, and counted while the next ones are on their way.
+//! Fused store of AVX2: scale, observe, round and write in one pass. Values are read once, and counted while the next
+//! ones are loaded.
 
 use super::{Avx2, LANES, exponent_histogram};
 use crate::arch::{
@@ -19,12 +20,12 @@ use core::{
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
-/// Values that are worked on side by side.
+/// Values of one step: eight vectors.
 const STEP_VALUES: usize = 64;
 
 impl Avx2 {
-    /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
-    /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
+    /// Scales values, writes them as halves and observes them as far as `detail` requires. Returns the counters of
+    /// [`crate::Isa::count_values`]. Where a value overflows, all halves are written but nothing is added.
     pub fn store_fused(
         self, x: &[f32], params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
     ) -> [u32; 4] {
@@ -41,7 +42,7 @@ impl Avx2 {
     }
 }
 
-/// Zeros, values below the limits, and the largest magnitude, lane by lane.
+/// Counters in each lane: zeros, values below the thresholds, and the largest magnitude.
 struct LaneCounters {
     zeros: __m256i,
     below_flush: __m256i,
@@ -62,7 +63,7 @@ fn store<const DETAIL: u8>(
     for ((x, y), keys) in x.iter().zip(y).zip(&mut keys) {
         step::<DETAIL>(x, params, y, &mut counters, keys, &mut lanes);
     }
-    // The rest with zeros behind it, which are counted and taken off again.
+    // The remainder is padded with zeros, whose counts are subtracted.
     let padding = if x_rest.is_empty() { 0 } else { STEP_VALUES - x_rest.len() };
     if padding != 0 {
         let (mut from, mut to) = ([0f32; STEP_VALUES], [f16::ZERO; STEP_VALUES]);
@@ -123,7 +124,7 @@ fn step<const DETAIL: u8>(
             min_bits = _mm256_min_epi32(min_bits, *magnitude);
         }
     }
-    // Most steps have nothing to count: no limit is above that of subnormal results.
+    // Most steps have nothing to count: no threshold is above that of subnormal results.
     if DETAIL >= 1 && any(_mm256_cmpgt_epi32(subnormal, min_bits)) {
         for magnitude in magnitudes {
             // A mask is −1.
@@ -133,8 +134,8 @@ fn step<const DETAIL: u8>(
         }
     }
     if DETAIL >= 2 {
-        // In the order in which halves of vectors are packed, which does not matter. What overflows may leave a byte; it
-        // does not count.
+        // Keys in the order of the pack instructions, which does not matter to a histogram. Values that overflow may
+        // exceed a byte; then the histogram is not used.
         for (four, keys) in magnitudes.as_chunks().0.iter().zip(keys.as_chunks_mut::<32>().0) {
             let [a, b, c, d] = four.map(|magnitude| _mm256_srli_epi32::<23>(_mm256_add_epi32(magnitude, key)));
             let all = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
@@ -151,15 +152,15 @@ fn step<const DETAIL: u8>(
     }
 }
 
-/// Whether a lane of a mask is set.
+/// Returns whether a lane of a mask is set.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn any(mask: __m256i) -> bool {
     _mm256_testz_si256(mask, mask) == 0
 }
 
-/// Adds numbers and their logarithms to sums, vectors in turn to both halves of the lanes. Several are worked on side by
-/// side: a polynomial is a chain of which each link waits for the one before. Zeros add 0, and ln 1.
+/// Adds numbers and their logarithms to sums, alternating between both halves of the lanes. Several vectors are
+/// evaluated together, because a polynomial is a chain of dependent operations. Zeros add 0, and ln 1.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn add_moments<const N: usize, const NORMAL: bool>(

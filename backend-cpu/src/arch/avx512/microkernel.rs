@@ -1,8 +1,8 @@
-//! Tiles of accumulators, which stay in registers over all runs.
+//! GEMM microkernel of AVX-512: tiles of accumulators that stay in registers over all segments.
 //!
-//! Up to 24 accumulators of 16 lanes, with one to four vectors of b and one broadcast scalar of a: 29 of 32 registers
-//! at most. A scalar that meets several vectors is broadcast once; with a single vector there is one load for each
-//! product, and still no more than the load ports do.
+//! Up to 24 accumulators of 16 lanes, with one to four vectors of B and one broadcast scalar of A: at most 29 of 32
+//! registers. A scalar that is used for several vectors is broadcast once. With a single vector there is one load for
+//! each multiply-add, which the load ports sustain.
 
 use super::{Avx512, f16_to_f32, lane_mask};
 use crate::arch::{F16Rows, LANES, LoadMode, MicroKernelArgs};
@@ -19,7 +19,7 @@ use core::{
 
 type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
-/// Kernels of so many vectors, for each reading and each number of rows from 1.
+/// Lists the microkernels of a number of vectors, by load mode and number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [
@@ -31,7 +31,7 @@ macro_rules! kernels {
     };
 }
 
-/// By vectors, readings, and rows from 1.
+/// Microkernels by vectors, load mode, and rows from 1.
 const KERNELS: [[&[Kernel]; 4]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
@@ -43,7 +43,7 @@ pub fn accumulate_tile(_proof: Avx512, tile: &MicroKernelArgs<'_>, acc: &mut [f3
     if tile.rows == 0 || tile.columns == 0 {
         return;
     }
-    // What kernels read and write lies inside the slices.
+    // The bounds check that makes the kernels sound.
     tile.check_bounds(&Avx512::SHAPE, acc, acc_row);
     let kernels = KERNELS[tile.columns.div_ceil(LANES) - 1][tile.load_mode(LANES)];
     for (row, tile, count) in tile.row_tiles(&Avx512::SHAPE) {
@@ -52,7 +52,7 @@ pub fn accumulate_tile(_proof: Avx512, tile: &MicroKernelArgs<'_>, acc: &mut [f3
     }
 }
 
-/// Sums of short rows of halves, whose conversions pass through `converted`.
+/// Multiplies short rows of halves, which are converted through `converted`.
 pub fn multiply_f16_rows(_proof: Avx512, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
     if acc.is_empty() {
         return;
@@ -65,8 +65,8 @@ pub fn multiply_f16_rows(_proof: Avx512, rows: &F16Rows<'_>, acc: &mut [f32], co
     }
 }
 
-/// The same pointer, of which the compiler forgets where it came from: it would make all addresses of a loop from one, by an
-/// addition for each, and additions take the ports of multiply-adds.
+/// Returns the same pointer, but hides its origin from the compiler. Otherwise the compiler computes all addresses of a
+/// loop from one, with an addition each, and additions take the ports of multiply-adds.
 #[inline(always)]
 fn opaque_pointer(pointer: *const f32) -> *const f32 {
     let mut kept = pointer;
@@ -75,10 +75,10 @@ fn opaque_pointer(pointer: *const f32) -> *const f32 {
     kept
 }
 
-/// So many tiles of `ROWS` rows, one below the other.
+/// Computes `count` tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
-/// The features, every index of [`MicroKernelArgs`]'s formula inside its slice, and what the reading wants.
+/// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and what the load mode requires.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize>(
     tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize, count: usize, converted: &mut [f32],
@@ -89,7 +89,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
     let mut prefetch = tile.prefetch.as_ptr();
     for _ in 0..count {
         if LOAD_MODE == LoadMode::F16_ROWS {
-            // While the multiply-adds of the tile before are under way.
+            // Overlaps with the multiply-adds of the previous tile.
             let len = ROWS * tile.a_row_stride;
             // SAFETY: halves of so many rows are left, in slices of one length.
             unsafe { f16_to_f32(core::slice::from_raw_parts(prefetch, len), &mut converted[..len]) };
@@ -116,7 +116,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
         }
         for run in tile.k_segments {
             let mut b = tile.b.as_ptr().wrapping_add(run.b * tile.b_k_stride);
-            // Every fourth row has a pointer of its own, from which the next three are one addressing mode away.
+            // Every fourth row has its own pointer; the next three are reached by addressing modes.
             let mut a: [*const f32; 6] = [core::ptr::null(); 6];
             let mut row = tile_a.wrapping_add(run.a);
             for a in a.iter_mut().take(ROWS.div_ceil(4)) {
@@ -127,7 +127,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                 let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
                 for (v, row) in row.iter_mut().enumerate() {
                     let from = b.wrapping_add(v * LANES);
-                    // A masked load takes a port of multiply-adds; what lies behind the columns is not stored.
+                    // A masked load takes a port of multiply-adds; what follows the columns is not stored.
                     // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
                     *row = unsafe {
                         if LOAD_MODE == LoadMode::MASKED_TAIL && v + 1 == VECTORS {
@@ -151,7 +151,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                     _mm_prefetch::<_MM_HINT_T0>(asked.cast());
                     asked = asked.wrapping_add(ROWS);
                 }
-                // Behind the last step they may point outside, where nothing is read.
+                // After the last step these may point outside, but nothing is read there.
                 b = b.wrapping_add(tile.b_k_stride);
                 for a in a.iter_mut().take(ROWS.div_ceil(4)) {
                     *a = opaque_pointer(a.wrapping_add(tile.a_k_stride));

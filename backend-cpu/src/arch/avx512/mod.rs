@@ -22,7 +22,7 @@ impl Avx512 {
     /// 32 registers: 24 accumulators, up to four vectors of b, a broadcast scalar of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
-    /// The proof, if there is one.
+    /// Returns the proof, if the machine has these features.
     pub fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -46,7 +46,7 @@ impl Avx512 {
         unsafe { f16_to_f32(x, y) }
     }
 
-    /// The results of halves, slices of one length.
+    /// Looks up the results of halves; the slices have one length.
     pub fn apply_lut(self, lut: &F16Lut, x: &[f16], y: &mut [f32]) {
         // SAFETY: the token proves the features; the slices are of one length.
         unsafe { apply_lut(lut, x, y) }
@@ -58,31 +58,32 @@ impl Avx512 {
     }
 }
 
-/// Elements between a value and that which the caches are asked for meanwhile.
+/// Prefetch distance in elements: 1 KiB of halves ahead of the loads.
 const PREFETCH_DISTANCE: usize = 512;
 
-/// Sixteen halves as f32. The form that suppresses exceptions, which nobody reads, would take a register: a load of its own, and
-/// a port of multiply-adds twice.
+/// Converts sixteen halves. This form does not suppress exceptions, which nobody reads. The form that does takes a
+/// register operand: a load of its own, and twice a port of multiply-adds.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn to_f32(bits: __m256i) -> __m512 {
     _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(bits)
 }
 
-/// Sixteen numbers rounded to halves; the form that can write to memory, for the same reason.
+/// Rounds sixteen numbers to halves, with the form that can write to memory, for the same reason.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn to_f16(values: __m512) -> __m256i {
     _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values)
 }
 
-/// Lanes of vector `v` of so many columns.
+/// Returns the mask of the lanes of vector `v` in a row of `columns`.
 fn lane_mask(columns: usize, v: usize) -> __mmask16 {
     let left = columns.saturating_sub(v * LANES).min(LANES);
     if left == LANES { __mmask16::MAX } else { (1 << left) - 1 }
 }
 
-/// Calls with the places and masks of all vectors of `len` elements. Full ones have a constant mask, which costs nothing.
+/// Calls `work` with offset and mask of all vectors of `len` elements. Full vectors have a constant mask, which costs
+/// nothing.
 #[inline(always)]
 fn for_each_vector(len: usize, mut work: impl FnMut(usize, __mmask16)) {
     let whole = len / LANES * LANES;
@@ -133,7 +134,7 @@ unsafe fn apply_lut(lut: &F16Lut, x: &[f16], y: &mut [f32]) {
     });
 }
 
-/// The results of sixteen halves from one on; 0 in masked lanes.
+/// Returns the results of sixteen halves from index `i` on; 0 in masked lanes.
 ///
 /// # Safety
 /// The features, and halves at the places of lanes that are not masked.

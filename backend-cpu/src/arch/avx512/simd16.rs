@@ -1,4 +1,4 @@
-//! One vector of sixteen.
+//! Vectors of sixteen f32 as one AVX-512 vector.
 
 use crate::arch::{LANES, simd16::F32x16};
 use core::{
@@ -10,7 +10,7 @@ use core::{
 };
 use half::f16;
 
-/// Made only in kernels that are entered with a token of AVX-512.
+/// Created only in kernels that are entered with a token of AVX-512.
 #[derive(Clone, Copy)]
 pub struct Avx512F32x16(__m512);
 
@@ -40,7 +40,7 @@ impl F32x16 for Avx512F32x16 {
     }
 }
 
-/// An operation on the vector.
+/// Implements an operation on the vector.
 macro_rules! vector_ops {
     ($($trait:ident $name:ident $intrinsic:ident)*) => {
         $(impl $trait for Avx512F32x16 {

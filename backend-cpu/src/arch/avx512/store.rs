@@ -1,4 +1,5 @@
-//! Scale, observe, round and write in one pass: values come from memory while those before them are counted.
+//! Fused store of AVX-512: scale, observe, round and write in one pass. Values are loaded while those before them are
+//! counted.
 
 use super::{Avx512, exponent_histogram, for_each_vector};
 use crate::arch::{
@@ -21,13 +22,13 @@ use core::{
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
-/// How far ahead of a value the caches are asked for another one: counting fills the window in which the processor would
-/// find that out by itself.
+/// Prefetch distance in elements. Counting fills the reorder window, so the processor does not find the next loads
+/// early enough by itself.
 const PREFETCH_DISTANCE: usize = 512;
 
 impl Avx512 {
-    /// Writes values times a factor as halves, and adds what it sees to a histogram and to sums, as far as `detail` goes.
-    /// Returns what [`crate::Isa::count`] does. Where a value overflows it stores all, and adds nothing.
+    /// Scales values, writes them as halves and observes them as far as `detail` requires. Returns the counters of
+    /// [`crate::Isa::count_values`]. Where a value overflows, all halves are written but nothing is added.
     pub fn store_fused(
         self, x: StoreInput<'_>, params: FusedStoreParams, y: &mut [f16], bins: &mut [u32; BINS], sums: &mut [f64; 4],
     ) -> [u32; 4] {
@@ -42,9 +43,9 @@ impl Avx512 {
     }
 }
 
-/// What values are loaded from.
+/// Source of values.
 trait ValueSource: Copy {
-    /// Sixteen values from one on; 0 in masked lanes.
+    /// Returns sixteen values from index `i` on; 0 in masked lanes.
     ///
     /// # Safety
     /// The features of [`Avx512`], and values at the places of lanes that are not masked.
@@ -70,7 +71,7 @@ impl ValueSource for (&F16Lut, &[f16]) {
     }
 }
 
-/// Stores, by the pass that does as much as is asked for.
+/// Runs the pass for the required detail.
 ///
 /// # Safety
 /// The features, as many values as halves, and not more than [`FusedStoreParams::MAX_VALUES`].
@@ -89,10 +90,10 @@ unsafe fn dispatch_on_detail(
     }
 }
 
-/// Values of four vectors, which are counted together.
+/// Values of one step: four vectors.
 const STEP_VALUES: usize = 64;
 
-/// Zeros, values below the limits, and the largest magnitude, lane by lane.
+/// Counters in each lane: zeros, values below the thresholds, and the largest magnitude.
 struct LaneCounters {
     zeros: __m512i,
     below_flush: __m512i,
@@ -101,7 +102,7 @@ struct LaneCounters {
 }
 
 impl LaneCounters {
-    /// Counts the lanes of a mask.
+    /// Counts the magnitudes in the lanes of a mask.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     #[inline]
     fn add_lanes(&mut self, magnitude: __m512i, mask: __mmask16, thresholds: Thresholds) {
@@ -127,7 +128,7 @@ unsafe fn store<const DETAIL: u8, S: ValueSource>(
     let none = _mm512_setzero_si512();
     let mut counters = LaneCounters { zeros: none, below_flush: none, below_normal: none, max_bits: none };
     let y = y.as_mut_ptr();
-    // Stores sixteen values; returns them, times the factor, and their magnitudes.
+    // Stores sixteen values. Returns them, scaled, and their magnitudes.
     let load16 = |i: usize, mask: __mmask16| -> (__m512, __m512i) {
         // SAFETY: masked lanes are not touched; `f16` is 16 bits without padding.
         let u = unsafe {
@@ -140,7 +141,7 @@ unsafe fn store<const DETAIL: u8, S: ValueSource>(
         (u, _mm512_and_si512(_mm512_castps_si512(u), size))
     };
     let mut lanes = [_mm512_setzero_ps(); 4];
-    // Keys of four vectors at a time, one in each byte of a lane; lanes without a value have the key of zeros.
+    // Keys of four vectors at a time, one in each byte of a lane. Lanes without a value have the key of zeros.
     let mut keys = [[0u32; 16]; FusedStoreParams::MAX_VALUES / STEP_VALUES];
     let byte_mask = [0x0000_FF00, 0x00FF_0000, 0xFF00_0000].map(|bits| broadcast(bits));
     let whole = len / STEP_VALUES;
@@ -150,7 +151,7 @@ unsafe fn store<const DETAIL: u8, S: ValueSource>(
             let [a, b, c, d] = four.map(|(_, magnitude)| magnitude);
             let max_bits = _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));
             counters.max_bits = _mm512_max_epu32(counters.max_bits, max_bits);
-            // Most steps have nothing to count: no limit is above that of subnormal results.
+            // Most steps have nothing to count: no threshold is above that of subnormal results.
             let min_bits = _mm512_min_epu32(_mm512_min_epu32(a, b), _mm512_min_epu32(c, d));
             if _mm512_cmplt_epu32_mask(min_bits, subnormal) != 0 {
                 for magnitude in [a, b, c, d] {
@@ -223,8 +224,8 @@ fn sum(counts: __m512i) -> u32 {
     _mm512_reduce_add_epi32(counts).cast_unsigned()
 }
 
-/// Adds numbers and their logarithms to sums, one vector after the other. Several are worked on side by side: a polynomial
-/// is a chain of which each link waits for the one before. Zeros have no logarithm.
+/// Adds numbers and their logarithms to sums. Several vectors are evaluated together, because a polynomial is a chain
+/// of dependent operations. Zeros have no logarithm.
 #[target_feature(enable = "avx512f")]
 fn add_moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m512; 4]) {
     let logs = ln(vectors.map(|(_, magnitude)| _mm512_castsi512_ps(magnitude)));

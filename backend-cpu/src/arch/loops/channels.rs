@@ -1,5 +1,6 @@
-//! Loops over pixels whose channels have numbers of their own. Patterns are those of [`crate::broadcast::BroadcastBuffer`], from
-//! the channel of the first element on; all of one call begin at the same channel, and the first is the shortest.
+//! Loops over pixels with parameters per channel. The parameters are laid out as in
+//! [`crate::broadcast::BroadcastBuffer`], from the channel of the first element on. All of one call begin at the same
+//! channel, and the first is the shortest.
 
 use super::{kernels, lane_kernels};
 use crate::arch::{LANES, simd16::Arithmetic};
@@ -56,7 +57,7 @@ lane_kernels! {
         }
     }
 
-    /// Adds dy, and dy · x̂, in f32, to one of two sums each.
+    /// Adds dy, and dy · x̂, to two f32 sums of each channel.
     fn add_gradients[V, T](x: [&[T]; 2], patterns: [&[f32]; 2], sums: [&mut [f32]; 2]) {
         let ([x, dy], [plain, weighted], len) = (x, sums, patterns[0].len());
         for (x, dy) in x.chunks(len).zip(dy.chunks(len)) {
@@ -117,7 +118,7 @@ lane_kernels! {
 }
 
 kernels! {
-    /// Σ `sums[i]` · `factors[i]`, in lanes.
+    /// Returns Σ `sums[i]` · `factors[i]`, added in lanes.
     fn weighted_sum[](sums: &[f64], factors: &[f32]) -> f64 {
         let mut lanes = [0f64; LANES];
         for (sums, factors) in sums.chunks(LANES).zip(factors.chunks(LANES)) {

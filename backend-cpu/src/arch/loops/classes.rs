@@ -1,11 +1,11 @@
-//! Loops over scores of classes.
+//! Loops over class scores.
 
 use super::{kernels, math};
 use crate::arch::LANES;
 
 kernels! {
-    /// The logarithm of the sum of exponentials of each row; `transposed` is memory for 16 rows. Rows are turned into
-    /// columns, so that 16 of them are worked on at once; each sums its classes in their order.
+    /// Computes the log-sum-exp of each row. Sixteen rows are transposed into `transposed` and processed together; each
+    /// row adds its classes in order.
     fn log_sum_exp[](logits: &[f32], classes: usize, transposed: &mut [f32], sums: &mut [f32]) {
         let (transposed, _) = transposed.as_chunks_mut::<LANES>();
         for (logits, sums) in logits.chunks(LANES * classes).zip(sums.chunks_mut(LANES)) {
@@ -27,7 +27,7 @@ kernels! {
                 }
             }
             for (total, &max) in totals.iter_mut().zip(&max) {
-                // The logarithm is for numbers; NaN stays.
+                // `ln` is for finite numbers; NaN is kept.
                 let log = math::ln(*total);
                 *total = max + if *total <= f32::MAX { log } else { *total };
             }
@@ -35,7 +35,8 @@ kernels! {
         }
     }
 
-    /// Lays one number over each row of `width` elements; of the first row only the last `head` are there, if any.
+    /// Repeats one number over each row of `width` elements. Of the first row only the last `head` elements are
+    /// present, if `head` is not 0.
     fn broadcast_to_rows[](numbers: &[f32], head: usize, width: usize, out: &mut [f32]) {
         let (first, rest) = out.split_at_mut(head);
         let whole = if head == 0 { numbers } else { &numbers[1..] };
@@ -47,7 +48,7 @@ kernels! {
         }
     }
 
-    /// x becomes e^(x − y).
+    /// Replaces x by e^(x − y).
     fn exp_of_difference[](x: &mut [f32], y: &[f32]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x = math::exp(*x - y);

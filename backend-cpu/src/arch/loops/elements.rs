@@ -1,10 +1,10 @@
-//! Loops over elements.
+//! Element-wise loops.
 
 use super::{kernels, math};
 use gradscale_core::ops::{At, dropout_keeps};
 
-/// Replaces each x by what is made of four of them, which come from four parts of the slice: so each of the four becomes a
-/// vector, and the processor has four chains of operations to work on. The rest comes one by one.
+/// Evaluates a function for four elements at a time, taken from four quarters of the slice. Each of the four becomes a
+/// vector, so that the processor has four independent chains of operations. The remainder is evaluated one by one.
 macro_rules! in_fours {
     ($x:ident, |$one:ident| $make:expr) => {{
         let (fours, rest) = $x.split_at_mut($x.len() / 4 * 4);
@@ -90,14 +90,14 @@ kernels! {
         }
     }
 
-    /// core's dropout of the elements from index `start` on.
+    /// Applies core's dropout to the elements from index `start` on.
     fn dropout[](x: &mut [f32], keep: f32, stream: u32, seed: u64, start: u32) {
         for (index, x) in (start..).zip(x) {
             *x = if dropout_keeps(At { seed, index }, stream, keep) { *x / keep } else { 0.0 };
         }
     }
 
-    /// x^p. The polynomial is for normal numbers; where there are others, they are told by `special`.
+    /// Computes x^p. The polynomial is for normal numbers; others are computed by `special`.
     fn pow[F: Fn(f32) -> f32](x: &mut [f32], p: f32, special: F) {
         const BLOCK_ELEMENTS: usize = 64;
         for block in x.chunks_mut(BLOCK_ELEMENTS) {
@@ -119,7 +119,7 @@ kernels! {
         }
     }
 
-    /// Bytes as numbers.
+    /// Converts bytes to f32.
     fn bytes[](x: &[u8], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
             *y = f32::from(x);

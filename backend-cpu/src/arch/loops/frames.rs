@@ -3,8 +3,9 @@
 use super::{kernels, math};
 
 kernels! {
-    /// For each state the logarithm of the sum of what comes from itself, from the state before and, where `jump` is 0,
-    /// from the one before that; plus `log_prob`. `before` has two states more, in front; none is below `never`.
+    /// Computes for each state the log-sum-exp of its predecessors, plus its log-probability. Predecessors are the
+    /// state itself, the state before and, where `jump` is 0, the one before that. `before` has two more states in
+    /// front; no result is below `never`.
     fn advance_frame[](before: &[f32], jump: &[f32], log_prob: &[f32], never: f32, after: &mut [f32]) {
         let three = before.iter().zip(&before[1..]).zip(&before[2..]);
         for (((after, ((&far, &near), &same)), &jump), &log_prob) in after.iter_mut().zip(three).zip(jump).zip(log_prob) {

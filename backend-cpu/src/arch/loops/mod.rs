@@ -1,6 +1,6 @@
-//! Plain loops, compiled once for the target and once for each instruction set.
+//! Loops in plain Rust, compiled once for the target and once for each instruction set.
 //!
-//! Nothing in them fuses a product with a sum, so that every instruction set gives the same bits.
+//! No product is fused with a sum in them, so that every instruction set has the same bits.
 
 mod channels;
 mod classes;
@@ -17,8 +17,8 @@ pub use observe::{FusedStoreParams, Thresholds};
 pub use update::{Adam, Sgd};
 pub use windows::RowWindows;
 
-/// Compiles a kernel for the widest vectors that the machine has, and calls it. What it calls must be `#[inline(always)]`, or
-/// a closure of few operations: only what is inlined gets wider.
+/// Compiles a kernel for every instruction set and calls the one of this machine. What it calls must be
+/// `#[inline(always)]`, or a closure of few operations, because only inlined code gets wider vectors.
 macro_rules! compiled {
     ($isa:ident, [$($generics:tt)*] ($($arg:ident: $type:ty),*) [$($out:tt)*] $plain:expr, $avx2:expr, $avx512:expr) => {{
         #[cfg(target_arch = "x86_64")]
@@ -51,7 +51,7 @@ macro_rules! compiled {
     }};
 }
 
-/// Makes each function a method of [`super::Isa`], of whose loops the compiler makes vectors. Type parameters stand in
+/// Defines each function as a method of [`crate::Isa`], whose loops the compiler vectorises. Type parameters are in
 /// brackets.
 macro_rules! kernels {
     ($($(#[$doc:meta])* fn $name:ident [$($generics:tt)*] ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)*) => {

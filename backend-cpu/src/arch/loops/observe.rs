@@ -1,42 +1,42 @@
-//! Loops of statistics.
+//! Loops that compute statistics.
 
 use super::{kernels, math};
 use crate::arch::LANES;
 use gradscale_core::stats::Detail;
 
-/// Thresholds of counters, as bits of magnitudes.
+/// Thresholds of the counters, as bits of magnitudes.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds {
-    /// The least that does not flush.
+    /// Smallest magnitude that is not flushed to zero.
     pub flush: u32,
-    /// The least that is stored as a normal number.
+    /// Smallest magnitude that is stored as a normal number.
     pub subnormal: u32,
-    /// The least that overflows.
+    /// Smallest magnitude that overflows.
     pub overflow: u32,
 }
 
-/// What a pass that stores does.
+/// Parameters of the fused store kernel.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 has such a pass"))]
 #[derive(Clone, Copy, Debug)]
 pub struct FusedStoreParams {
-    /// What values are multiplied by.
+    /// Scale factor.
     pub factor: f32,
-    /// How much is observed, and where its counters begin.
+    /// Detail of the statistics, and thresholds of the counters.
     pub detail: Detail,
     pub thresholds: Thresholds,
-    /// What makes keys of a histogram of magnitudes.
+    /// Constant that is added to magnitudes so that their upper byte is the histogram key.
     pub key_constant: u32,
 }
 
 impl FusedStoreParams {
-    /// Most values of one pass: those of a block of statistics.
+    /// Maximum values of one call: a block of statistics.
     #[cfg(target_arch = "x86_64")]
     pub const MAX_VALUES: usize = 4096;
 }
 
 kernels! {
-    /// Zeros, values below the first two limits, and the bits of the largest magnitude, of fewer than 2^32 values.
-    /// Comparisons become masks, and masks count lane by lane.
+    /// Counts zeros and values below the first two thresholds, and finds the bits of the largest magnitude, of fewer
+    /// than 2^32 values. Comparisons become masks, which are subtracted lane by lane.
     fn count_values[](values: &[f32], thresholds: Thresholds) -> [u32; 4] {
         let [mut zeros, mut below_flush, mut below_normal, mut max_bits] = [0u32; 4];
         for value in values {
@@ -49,7 +49,7 @@ kernels! {
         [zeros, below_flush, below_normal, max_bits]
     }
 
-    /// Adds finite magnitudes of nearest even to a histogram. Key 0 is that of zeros, which do not count.
+    /// Adds finite magnitudes to a histogram. Key 0 belongs to zeros, which are not counted.
     fn add_to_histogram[](values: &[f32], key_constant: u32, bins: &mut [u32; 256]) {
         const BLOCK_ELEMENTS: usize = 4096;
         let mut keys = [0u8; BLOCK_ELEMENTS];
@@ -73,7 +73,7 @@ kernels! {
         }
     }
 
-    /// Adds Σu, Σu², Σ ln|u| and Σ ln²|u|, in the lanes and blocks that core states.
+    /// Adds Σu, Σu², Σ ln|u| and Σ ln²|u|, in the lanes and blocks that core specifies.
     fn add_moments[](values: &[f32], sums: &mut [f64; 4]) {
         const BLOCK_ELEMENTS: usize = 4096;
         for block in values.chunks(BLOCK_ELEMENTS) {
@@ -81,7 +81,7 @@ kernels! {
             let mut add = |row: &[f32; LANES]| {
                 for i in 0..LANES {
                     let magnitude = row[i].to_bits() & 0x7FFF_FFFF;
-                    // What does not count adds 0, and ln 1.
+                    // Values that do not count add 0, and ln 1.
                     let live = magnitude.wrapping_sub(1) < 0x7F7F_FFFF;
                     let (u, size) = if live { (row[i], f32::from_bits(magnitude)) } else { (0.0, 1.0) };
                     let log = math::fast_ln(size);

@@ -1,9 +1,9 @@
-//! Panels of products.
+//! Loop that packs rows of B into a panel.
 
 use super::lane_kernels;
 
 lane_kernels! {
-    /// Rows of a panel of `width` columns, whose first `columns` are those of rows `step` apart; zeros behind them.
+    /// Packs rows of `columns` elements, `step` apart, into rows of `width` elements, with zeros after the last column.
     fn pack_panel_rows[V, T](x: &[T], step: usize, columns: usize, width: usize, out: &mut [f32]) {
         for (r, out) in out.chunks_exact_mut(width).enumerate() {
             let (valid, padding) = out.split_at_mut(columns);

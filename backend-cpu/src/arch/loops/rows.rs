@@ -1,5 +1,5 @@
-//! Loops over rows whose groups of channels are normalised by themselves. `size` is that of a group, and numbers are those
-//! of the groups of all rows; scales, shifts and sums are those of the channels of one row.
+//! Loops over rows whose groups of channels are normalised by themselves. `size` is the size of a group. Parameters
+//! belong to the groups of all rows; scales, shifts and sums belong to the channels of one row.
 
 use super::{
     channels::{normal, squared_distance},
@@ -11,10 +11,10 @@ use crate::arch::{
 };
 use core::array::from_fn;
 
-/// Elements whose sums stand side by side in f32 before they go on in f64.
+/// Elements that are added in f32 before the sum continues in f64.
 const F32_SUM_ELEMENTS: usize = 256;
 
-/// The sum of all, by pairs of pairs.
+/// Returns the sum of all lanes, by pairwise addition.
 #[inline(always)]
 fn horizontal_sum<V: F32x16>(sums: V) -> f64 {
     let mut lanes = [0f32; LANES];
@@ -24,13 +24,13 @@ fn horizontal_sum<V: F32x16>(sums: V) -> f64 {
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
-/// Sum of x, or of (x − middle)².
+/// Returns Σ x, or Σ (x − middle)².
 #[inline(always)]
 fn sum_row<V: F32x16, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> f64 {
     let (mut sum, middles) = (0f64, V::splat(middle));
     for x in x.chunks(F32_SUM_ELEMENTS) {
         let (rows, rest) = x.as_chunks();
-        // Two sums, so that one need not wait for the other.
+        // Two sums, so that one does not wait for the other.
         let (pairs, last) = rows.as_chunks::<2>();
         let (mut even, mut odd) = (V::splat(0.0), V::splat(0.0));
         for [first, second] in pairs {
@@ -50,7 +50,7 @@ fn sum_row<V: F32x16, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> 
     sum
 }
 
-/// Rounded once.
+/// Divides and rounds once.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
 fn round_mean(sum: f64, size: usize) -> f32 {
@@ -70,14 +70,14 @@ fn gradient<N: Arithmetic>([x, dy]: [N; 2], [mean, inverse, plain, weighted]: [N
 }
 
 lane_kernels! {
-    /// Means of groups.
+    /// Computes the means of groups.
     fn row_means[V, T](x: &[T], size: usize, means: &mut [f32]) {
         for (x, out) in x.chunks_exact(size).zip(means) {
             *out = round_mean(sum_row::<V, T, false>(x, 0.0), size);
         }
     }
 
-    /// Means of (x − mean)².
+    /// Computes the means of (x − mean)².
     fn row_variances[V, T](x: &[T], size: usize, means: &[f32], variances: &mut [f32]) {
         for ((x, &middle), out) in x.chunks_exact(size).zip(means).zip(variances) {
             *out = round_mean(sum_row::<V, T, true>(x, middle), size);
@@ -103,8 +103,8 @@ lane_kernels! {
         }
     }
 
-    /// Means of dy · scale and of dy · scale · x̂ of each group. Adds dy, and dy · x̂, in f32, to one of two sums each of the
-    /// channel.
+    /// Computes the means of dy · scale and of dy · scale · x̂ of each group. Adds dy, and dy · x̂, to the f32 sums of
+    /// the channels.
     fn row_gradients[V, T](
         x: [&[T]; 2], size: usize, numbers: [&[f32]; 2], scales: &[f32], out: [&mut [f32]; 2], sums: [&mut [f32]; 2],
     ) {

@@ -1,20 +1,20 @@
-//! Loops over parameters.
+//! Loops that update parameters.
 
 use super::kernels;
 
-/// The numbers of one step of stochastic gradient descent.
+/// Parameters of one SGD step.
 #[derive(Clone, Copy, Debug)]
 pub struct Sgd {
     pub lr: f32,
     pub momentum: f32,
     pub nesterov: bool,
     pub decay: f32,
-    /// Greatest magnitude of a gradient, or ∞, and what it is multiplied by then.
+    /// Gradient clipping: largest magnitude of an element, or ∞, and the factor that is applied afterwards.
     pub max_grad: f32,
     pub grad_factor: f32,
 }
 
-/// The numbers of one step of Adam.
+/// Parameters of one Adam step.
 #[derive(Clone, Copy, Debug)]
 pub struct Adam {
     pub lr: f32,
@@ -44,7 +44,7 @@ kernels! {
     fn adam[](weights: &mut [f32], gradients: &[f32], states: [&mut [f32]; 2], step: Adam) {
         let [first, second] = states;
         let [beta_1, beta_2] = step.beta;
-        // Once, not for each weight: a quotient takes as long as a dozen products.
+        // Computed once, because a division takes as long as a dozen multiplications.
         let [first_inverse, second_inverse] = step.correction.map(|correction| 1.0 / correction);
         for (((w, &g), m), v) in weights.iter_mut().zip(gradients).zip(first).zip(second) {
             let g = g.clamp(-step.max_grad, step.max_grad) * step.grad_factor;

@@ -1,20 +1,20 @@
-//! Loops over a row of windows.
+//! Loops over a row of pooling windows.
 
 use super::kernels;
 
-/// How windows lie along a row.
+/// Windows along a row.
 #[derive(Clone, Copy, Debug)]
 pub struct RowWindows {
     pub channels: usize,
     pub window: usize,
     pub stride: usize,
     pub pad: usize,
-    /// The offset of the row's first place in a window.
+    /// Offset in the window of its first element in this row.
     pub offset: usize,
 }
 
 impl RowWindows {
-    /// Calls with (window, place, offset) of all places that lie in a row of so many pixels, as elements.
+    /// Calls `work` with (window, position, offset) of all positions inside a row of `pixels` pixels, in elements.
     #[inline(always)]
     fn for_each_tap(self, windows: usize, pixels: usize, mut work: impl FnMut(usize, usize, u8)) {
         for q in 0..windows {
@@ -31,14 +31,14 @@ impl RowWindows {
 }
 
 kernels! {
-    /// The largest of each window so far, and where it lies: offset 255 before there was one. Only the last place of the
+    /// Updates the largest value of each window and its offset; offset 255 means none yet. Only the last element of the
     /// largest window has that offset itself, and none comes after it.
     fn max_pool_row[](row: &[f32], best: &mut [f32], at: &mut [u8], windows_of_row: RowWindows) {
         let c = windows_of_row.channels;
         windows_of_row.for_each_tap(best.len() / c, row.len() / c, |q, place, offset| {
             let (best, at) = (&mut best[q..q + c], &mut at[q..q + c]);
             for ((best, at), &v) in best.iter_mut().zip(at).zip(&row[place..place + c]) {
-                // The first one of a window wins against nothing.
+                // The first value of a window always wins.
                 let wins = (v > *best) | (v.is_nan() & !best.is_nan()) | (*at == u8::MAX);
                 *best = if wins { v } else { *best };
                 *at = if wins { offset } else { *at };
@@ -46,7 +46,8 @@ kernels! {
         });
     }
 
-    /// Adds values to the places that were chosen. A select: a value may be ∞ where it does not belong.
+    /// Adds values to the chosen positions. A select instead of a product, because a value may be ∞ where it is not
+    /// chosen.
     fn scatter_row[](values: &[f32], at: &[u8], row: &mut [f32], windows_of_row: RowWindows) {
         let c = windows_of_row.channels;
         windows_of_row.for_each_tap(values.len() / c, row.len() / c, |q, place, offset| {
@@ -57,13 +58,13 @@ kernels! {
         });
     }
 
-    /// Takes values from the places that were chosen.
+    /// Reads values from the chosen positions.
     fn gather_row[](row: &[f32], at: &[u8], values: &mut [f32], windows_of_row: RowWindows) {
         let c = windows_of_row.channels;
         windows_of_row.for_each_tap(values.len() / c, row.len() / c, |q, place, offset| {
             let values = &mut values[q..q + c];
             for ((value, &v), &at) in values.iter_mut().zip(&row[place..place + c]).zip(&at[q..q + c]) {
-                // By bits: a branch would guess wrong in half of all cases.
+                // By bit operations, because a branch would be mispredicted in half of all cases.
                 let mask = u32::from(at == offset).wrapping_neg();
                 *value = f32::from_bits((v.to_bits() & mask) | (value.to_bits() & !mask));
             }

@@ -1,4 +1,4 @@
-//! NEON, which every AArch64 target of the compiler's has.
+//! NEON, which every AArch64 target of the compiler has.
 
 mod cast;
 mod microkernel;
@@ -14,7 +14,7 @@ impl Neon {
     /// 32 registers: 24 accumulators, up to four vectors of b, scalars of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
-    /// The proof, if there is one.
+    /// Returns the proof, if the machine has NEON.
     pub fn new() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
     }

@@ -1,5 +1,5 @@
-//! SIMD128, the vectors of WebAssembly. A module that has them does not load where they are missing, so they are there if
-//! the compiler's target has them; what runs everywhere is built without.
+//! SIMD128, the vectors of WebAssembly. A module that uses them does not load in an engine without them. So they exist
+//! if the compiler's target has them, and code for all engines is built without.
 
 mod cast;
 mod microkernel;
@@ -15,7 +15,7 @@ impl Simd128 {
     /// An engine on x86-64 has 16 registers: 8 accumulators, four vectors of b, a scalar of a, a product.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 8 };
 
-    /// The proof.
+    /// Returns the proof.
     pub const fn new() -> Self {
         Self(())
     }
