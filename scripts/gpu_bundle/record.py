@@ -159,7 +159,8 @@ def read_output(out):
 
 def read_machine(text):
     """Commit, date, card and the whole description, from the output of the phase `environment`."""
-    # Indented lines describe how devices treat small numbers.
+    # Indented lines describe devices, but for those with which the line of a device continues (`gradscale devices`).
+    text = re.sub(r"\n {4}(?=\S)", " ", text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
     commit, date = (lines + ["unknown", "unknown"])[:2]
     smi = [line for line in lines[2:] if line.count(", ") == 4 and "MiB" in line]
