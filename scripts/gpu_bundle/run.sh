@@ -20,9 +20,13 @@ usage() { sed -n '/^#   run.sh/s/^#   //p' run.sh >&2 && exit 2; }
 
 # --- the phases ---------------------------------------------------------------------------------------------------------
 
-python_with_torch() {
+# Ends the phase where there is no Python with these modules.
+python_with() { # modules
+    local module
     command -v python3 >/dev/null || { echo "not here: no Python" && exit 0; }
-    python3 -c 'import torch' 2>/dev/null || { echo "not here: no Python with torch" && exit 0; }
+    for module in "$@"; do
+        python3 -c "import $module" 2>/dev/null || { echo "not here: no Python with $module" && exit 0; }
+    done
 }
 
 # A line with the range of clocks and power while a command runs: a figure that heat or a power limit decides shows it.
@@ -69,8 +73,7 @@ sanitizer() { # tool
 
 # A part of the Python package's tests, with the package from the wheel of this bundle.
 torch_tests() { # expression of pytest
-    python_with_torch
-    python3 -c 'import pytest' 2>/dev/null || { echo "not here: no pytest" && return 0; }
+    python_with torch numpy pytest hypothesis
     unpack_wheel
     local device=cuda
     ((rehearsing)) && device=cpu
@@ -107,16 +110,21 @@ phase_environment() {
 }
 phase_baseline() {
     with_clocks bin/cuda-bench "${small[@]}" copy || return
-    python_with_torch
+    python_with torch
     python3 peers.py copy
 }
-phase_prove() { GRADSCALE_PROVE_SECONDS=20 bin/gradscale-cuda prove; }
+phase_prove() {
+    # A card proves a kernel in milliseconds. The emulated device takes minutes, which is no reason to call it hung.
+    local limit=20
+    ((rehearsing)) && limit=900
+    GRADSCALE_PROVE_SECONDS=$limit bin/gradscale-cuda prove
+}
 phase_tiles() { bin/cuda-tests every_tile_of_every_product --nocapture; }
 phase_torch_stores() { torch_tests stores; }
 phase_torch_modules() { torch_tests "modules or attention"; }
 phase_torch_train() { torch_tests "not stores and not modules and not attention"; }
 phase_torch_speed() {
-    python_with_torch
+    python_with torch numpy
     unpack_wheel
     local device=(--device cuda)
     ((rehearsing)) && device=(--device cpu --small)
@@ -135,18 +143,18 @@ phase_wgpu_launches() { bin/wgpu-bench --bench launches; }
 phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd; }
 phase_networks() { with_clocks bin/cuda-bench "${small[@]}" networks; }
 phase_networks_torch() {
-    python_with_torch
+    python_with torch
     local device=()
     ((rehearsing)) && device=(--device cpu --small)
     with_clocks python3 networks.py "${device[@]}" --seconds 100
 }
 phase_bench_segnet() { with_clocks bin/cuda-bench "${small[@]}" segnet; }
 phase_peers() {
-    python_with_torch
+    python_with torch
     with_clocks python3 peers.py copy conv odd segnet f32
 }
 phase_peers_compiled() {
-    python_with_torch
+    python_with torch
     with_clocks python3 peers.py compiled --compile-seconds 100
 }
 phase_bench_products() { with_clocks bin/cuda-bench "${small[@]}" copy gemm conv; }

@@ -102,7 +102,7 @@ class Bundle(unittest.TestCase):
             (self.path / tool).symlink_to(shutil.which(tool))
 
     def program(self, name, text):
-        path = self.folder / ("tools" if name == "nvidia-smi" else "bin") / name
+        path = self.folder / ("tools" if name in ("nvidia-smi", "python3") else "bin") / name
         path.write_text(f"#!/usr/bin/env bash\n{text}\n")
         path.chmod(0o755)
 
@@ -314,6 +314,29 @@ class Bundle(unittest.TestCase):
         done = subprocess.run([HERE / "record.py", self.out, "--page", self.folder / "page.md"], capture_output=True, text=True)
         self.assertEqual((done.returncode, "not recorded" in done.stderr), (1, True))
         self.assertFalse((self.folder / "page.md").exists())
+
+    def test_a_python_without_a_module_is_named(self):
+        for phase, module in [("torch-stores", "hypothesis"), ("torch-speed", "numpy"), ("peers", "torch")]:
+            self.program("python3", f'[[ "$*" != *"import {module}" ]] || exit 1')
+            self.run_bundle("environment", phase)
+            self.assertIn(f"not here: no Python with {module} |", self.page())
+            self.assertEqual(self.statuses()[phase], 0)
+
+    def test_an_emulated_device_has_time_to_prove_a_kernel(self):
+        self.program("gradscale-cuda", "echo \"$1 within $GRADSCALE_PROVE_SECONDS s\"")
+        self.run_bundle("prove")
+        self.assertEqual((self.out / "prove.txt").read_text(), "prove within 20 s\n")
+        self.run_bundle("--rehearse", "prove")
+        self.assertEqual((self.out / "prove.txt").read_text(), "prove within 900 s\n")
+
+    def test_a_device_whose_line_is_broken_is_one_device(self):
+        device = "llvmpipe (LLVM 15), vulkan, Mesa 22\n    (--device wgpu:0, a driver on the CPU)\n  timestamps yes\n" + " " * 29 + "more\n"
+        self.program("gradscale", f"cat <<'END'\n{device}END")
+        self.run_bundle("environment")
+        self.page()
+        with (self.records / "machines.csv").open(newline="") as file:
+            machine = next(csv.DictReader(file))["machine"]
+        self.assertTrue(machine.endswith("; llvmpipe (LLVM 15), vulkan, Mesa 22 (--device wgpu:0, a driver on the CPU)"), machine)
 
     def test_what_came_back_is_broken(self):
         self.out.mkdir()

@@ -568,8 +568,14 @@ def main():
         except ValueError as error:
             wrong.append(network)
             print(f"network {network}: {error}", flush=True)
+        # Not "not here", which record.py takes for the verdict on the whole phase: the other networks are measured.
+        except ImportError as error:
+            wrong.append(network)
+            print(f"network {network}: this Python lacks {error.name}", flush=True)
     if asked.count:
         sys.exit(bool(wrong))
+    if len(wrong) == len(chosen):
+        sys.exit("not here: what the networks need")
     if asked.device == "cuda" and not torch.cuda.is_available():
         sys.exit("PyTorch sees no GPU")
     torch.backends.cudnn.benchmark = True
