@@ -206,17 +206,19 @@ def merge(records, out, table):
     new_phases, new_figures, ended = [], [], set()
     for name, status, seconds, text in ran:
         verdict = result(name, status, text)
-        # What is not on this machine says nothing about an earlier result on another one.
-        if verdict.startswith("not here") and any(row["phase"] == name for row in old_phases):
-            continue
-        digest = phases.digest(table[name], commit) if name in table else None
-        new_phases.append({"phase": name, "result": verdict, "seconds": seconds, "digest": digest or "", **origin})
-        if status == 0:
+        is_missing = verdict.startswith("not here")
+        # A phase that lacks a part has measured the others, and keeps the rows of that part.
+        if status == 0 and not is_missing:
             ended.add(name)
         for title, columns, rows in figures(name, text):
             for row in rows:
                 cells = {"columns": page.SEPARATOR.join(columns), "cells": page.SEPARATOR.join(row)}
                 new_figures.append({"phase": name, "table": title, **cells, **origin})
+        # What is not on this machine says nothing about an earlier result on another one.
+        if is_missing and any(row["phase"] == name for row in old_phases):
+            continue
+        digest = phases.digest(table[name], commit) if name in table else None
+        new_phases.append({"phase": name, "result": verdict, "seconds": seconds, "digest": digest or "", **origin})
     key = lambda row: (row["phase"], row["table"], row["cells"].split(page.SEPARATOR)[0])
     replaced, names = {key(row) for row in new_figures}, {row["phase"] for row in new_phases}
     kept = [row for row in old_figures if row["phase"] not in ended and key(row) not in replaced]

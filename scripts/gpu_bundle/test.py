@@ -315,6 +315,25 @@ class Bundle(unittest.TestCase):
         self.assertEqual((done.returncode, "not recorded" in done.stderr), (1, True))
         self.assertFalse((self.folder / "page.md").exists())
 
+    def test_a_phase_that_lacks_a_part_records_the_others(self):
+        table = "| what | here |\n|---|---|\n| copy on the device | 2800 GB/s |"
+        self.on_a_card()
+        self.program("cuda-bench", f"cat <<'END'\n{table}\nEND")
+        self.program("python3", "[[ $1 != peers.py ]] || printf '| what | PyTorch |\\n|---|---|\\n| copy of 1 GiB | 3000 GB/s |\\n'")
+        self.run_bundle("environment", "baseline")
+        self.page()
+        # Without Python at a later commit.
+        (self.path / "python3").unlink()
+        self.on_a_card("def5678-dirty")
+        self.program("cuda-bench", f"cat <<'END'\n{table.replace('2800', '2900')}\nEND")
+        shutil.rmtree(self.out)
+        self.run_bundle("environment", "baseline")
+        text = self.page()
+        self.assertIn("| copy on the device | 2900 GB/s | def5678-dirty, H100 80GB HBM3 |", text)
+        self.assertNotIn("2800", text)
+        self.assertIn("| copy of 1 GiB | 3000 GB/s | abc1234-dirty, H100 80GB HBM3 |", text)
+        self.assertRegex(text, r"\| baseline .* passed .* abc1234-dirty")
+
     def test_a_python_without_a_module_is_named(self):
         for phase, module in [("torch-stores", "hypothesis"), ("torch-speed", "numpy"), ("peers", "torch")]:
             self.program("python3", f'[[ "$*" != *"import {module}" ]] || exit 1')
