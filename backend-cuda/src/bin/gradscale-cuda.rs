@@ -21,15 +21,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "usage: gradscale-cuda run_self_test [NAME] | gradscale-cuda cubins FOLDER [ARCH ...] | gradscale-cuda \
+const USAGE: &str = "usage: gradscale-cuda prove [NAME] | gradscale-cuda cubins FOLDER [ARCH ...] | gradscale-cuda \
                      sources FOLDER ARCH";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["run_self_test"] => prove_all(),
-        ["run_self_test", name] => {
+        ["prove"] => prove_all(),
+        ["prove", name] => {
             Cuda::open(0).map_err(|error| error.to_string()).and_then(|device| device.self_test_module(name))
         }
         ["cubins", folder, ref archs @ ..] => cubins(Path::new(folder), archs),
