@@ -8,10 +8,11 @@ use gradscale::{
         },
         stats::Stats,
     },
+    distributed::{Group, Threads},
     nn::{Linear, Module},
     optim::Sgd,
 };
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, thread};
 
 /// The CPU, as if it had the engines of these names, of which it uses one.
 struct Engines {
@@ -143,4 +144,54 @@ fn a_checkpoint_that_records_no_engine_leaves_the_device_its_own() {
     let mut cpu = cpu;
     cpu.load(&bytes(&units)).expect("a checkpoint");
     assert!(cpu.replaced_engine().is_none());
+}
+
+/// Results of ranks that join with these devices, by rank: the engine that each then uses, or its error.
+fn join<const N: usize>(devices: [fn() -> Engines; N]) -> Vec<Result<String, String>> {
+    let ranks: Vec<_> = Threads::world(N)
+        .into_iter()
+        .zip(devices)
+        .map(|(communicator, device)| {
+            thread::spawn(move || {
+                let joined =
+                    trainer(device()).distributed(Group::new(communicator)).map_err(|error| error.to_string())?;
+                Ok(joined.device().product_engine().unwrap_or_default().to_owned())
+            })
+        })
+        .collect();
+    ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
+}
+
+fn tiles() -> Engines {
+    Engines::new(&["tiles", "units"])
+}
+
+fn units() -> Engines {
+    Engines { used: 1, ..tiles() }
+}
+
+/// Each rank times its own device, so they may have chosen differently.
+#[test]
+fn ranks_use_the_engine_of_rank_0() {
+    assert_eq!(join([tiles, units, tiles]), ["tiles"; 3].map(|name| Ok(name.to_owned())));
+    assert_eq!(join([units, tiles, units]), ["units"; 3].map(|name| Ok(name.to_owned())));
+}
+
+#[test]
+fn ranks_that_cannot_use_the_engine_of_rank_0_are_refused_on_all() {
+    let lacking: fn() -> Engines = || Engines::new(&["tiles"]);
+    let pinned: fn() -> Engines = || Engines { pinned: true, ..tiles() };
+    for (devices, words) in [
+        ([units, units, lacking], "rank 2 has another engine of products than rank 0: tiles, not units"),
+        ([units, pinned, units], "rank 1 has another engine of products than rank 0: tiles, not units"),
+        ([lacking, tiles, units], ""),
+        ([pinned, tiles, units], ""),
+    ] {
+        for joined in join(devices) {
+            match joined {
+                Ok(engine) => assert_eq!((engine.as_str(), words), ("tiles", "")),
+                Err(error) => assert_eq!(error, words),
+            }
+        }
+    }
 }
