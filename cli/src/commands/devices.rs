@@ -33,7 +33,7 @@ pub fn run(asked: &Devices) -> Result<(), Failure> {
         let device = Cpu::with_isa(0, isa).map_err(|error| Failure::at("cpu", error))?;
         let caps = device.caps();
         let best = if isa == Isa::best() { "--device cpu" } else { "not used: a faster one is there" };
-        writeln!(text, "{} ({best})", caps.name).ok();
+        write_heading(&mut text, &format!("{} ({best})", caps.name));
         describe(&device, &mut text).map_err(|error| Failure::at("cpu", error))?;
     }
     #[cfg(feature = "wgpu")]
@@ -48,47 +48,32 @@ pub fn run(asked: &Devices) -> Result<(), Failure> {
 fn adapters(text: &mut String) {
     let all = gradscale::adapters();
     if all.is_empty() {
-        writeln!(text, "wgpu: no adapter").ok();
+        write_heading(text, "wgpu: no adapter");
     }
     for (i, adapter) in all.iter().enumerate() {
         let kind = if adapter.is_software() { ", a driver on the CPU" } else { "" };
-        writeln!(text, "{} (--device wgpu:{i}{kind})", adapter.name()).ok();
+        write_heading(text, &format!("{} (--device wgpu:{i}{kind})", adapter.name()));
         for (name, has) in adapter.features() {
-            writeln!(text, "  {name:25} {}", if has { "yes" } else { "no" }).ok();
+            write_property(text, name, if has { "yes" } else { "no" });
         }
         for (name, limit) in adapter.limits() {
-            writeln!(text, "  {name:25} {limit}").ok();
+            write_property(text, name, &limit.to_string());
         }
         let described = gradscale::Wgpu::open(adapter, false).and_then(|device| {
             products(&device, text);
             describe(&device, text)
         });
         if let Err(error) = described {
-            writeln!(text, "  cannot be used: {error}").ok();
+            write_property(text, "cannot be used", &error.to_string());
         }
     }
 }
 
-/// Columns of the program's output.
-#[cfg(feature = "wgpu")]
-const COLUMNS: usize = 80;
-
 /// The kernel that multiplies matrices, and the reason for it.
 #[cfg(feature = "wgpu")]
 fn products(device: &gradscale::Wgpu, text: &mut String) {
-    let reason = device.product_engine_reason().to_string();
-    for (name, words) in [("products", device.product_engine().to_string()), ("because", reason)] {
-        let mut line = format!("  {name:25}");
-        // A driver's message may have any length, and line breaks.
-        for word in words.split_whitespace() {
-            if line.chars().count() + 1 + word.chars().count() > COLUMNS && !line.trim().is_empty() {
-                writeln!(text, "{line}").ok();
-                line = format!("  {:25}", "");
-            }
-            line = format!("{line} {word}");
-        }
-        writeln!(text, "{line}").ok();
-    }
+    write_property(text, "products", &device.product_engine().to_string());
+    write_property(text, "because", &device.product_engine_reason().to_string());
 }
 
 /// All of NVIDIA's devices; one that cannot be opened is listed with its reason.
@@ -97,21 +82,19 @@ fn cuda(text: &mut String, prove: bool) {
     let count = gradscale::Cuda::count();
     if count == 0 {
         let reason = gradscale::Cuda::open(0).map_or_else(|error| error.to_string(), |_| "no device".into());
-        writeln!(text, "cuda: {reason}").ok();
+        write_heading(text, &format!("cuda: {reason}"));
     }
     for index in 0..count {
         match gradscale::Cuda::open(index) {
             Ok(device) => {
-                writeln!(text, "{} (--device cuda:{index})", device.caps().name).ok();
+                write_heading(text, &format!("{} (--device cuda:{index})", device.caps().name));
                 if let Err(error) = describe(&device, text) {
-                    writeln!(text, "  cannot be used: {error}").ok();
+                    write_property(text, "cannot be used", &error.to_string());
                 }
                 proofs(&device, prove, text);
                 machine_code(&device, text);
             }
-            Err(error) => {
-                writeln!(text, "cuda:{index}: {error}").ok();
-            }
+            Err(error) => write_heading(text, &format!("cuda:{index}: {error}")),
         }
     }
 }
@@ -122,13 +105,13 @@ fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
     let modules = device.arch_specific_modules();
     if !prove {
         let more = if modules.is_empty() { "" } else { "; --prove tries them" };
-        writeln!(text, "  {:25} {}{more}", "kernels of its own", modules.len()).ok();
+        write_property(text, "kernels of its own", &format!("{}{more}", modules.len()));
         return;
     }
     for module in modules {
         let verdict =
             device.self_test_module(module).map_or_else(|why| format!("not used: {why}"), |()| "right".into());
-        writeln!(text, "  {module:25} {verdict}").ok();
+        write_property(text, module, &verdict);
     }
 }
 
@@ -137,25 +120,68 @@ fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
 fn machine_code(device: &gradscale::Cuda, text: &mut String) {
     let report = device.gpu().cubins();
     for (folder, count) in &report.found {
-        writeln!(text, "  {:25} {count} of {}", "machine code", folder.display()).ok();
+        write_property(text, "machine code", &format!("{count} of {}", folder.display()));
     }
     if report.compiled != 0 {
-        writeln!(text, "  {:25} {} now", "compiled", report.compiled).ok();
+        write_property(text, "compiled", &format!("{} now", report.compiled));
     }
     for ignored in &report.ignored {
-        writeln!(text, "  {:25} {ignored}", "ignored").ok();
+        write_property(text, "ignored", ignored);
     }
 }
 
 /// What a device does with small numbers.
 fn describe<B: Backend>(device: &B, text: &mut String) -> Result<(), B::Error> {
     let caps = device.caps();
-    writeln!(text, "  f32 subnormals    {}", if caps.f32_subnormals { "kept" } else { "flushed" }).ok();
-    writeln!(text, "  stores of half    {:?}, by its own account", caps.flush).ok();
+    write_number(text, "f32 subnormals", if caps.f32_subnormals { "kept" } else { "flushed" });
+    write_number(text, "stores of half", &format!("{:?}, by its own account", caps.flush));
     for Probed { name, value, stored, loaded } in probe(device)? {
-        writeln!(text, "  {name:17} {value:e} is stored as {stored:e} and loaded as {loaded:e}").ok();
+        write_number(text, name, &format!("{value:e} stored as {stored:e}, loaded as {loaded:e}"));
     }
     Ok(())
+}
+
+/// Columns of a terminal. Longer lines are broken, because a driver's name or message may have any length.
+const COLUMNS: usize = 80;
+/// Indentation of what a heading continues with: more than that of rows, so that readers of the output can tell them apart.
+const HEADING_INDENT: usize = 4;
+/// Columns of the names of a device's properties: the longest is "invocations of a workgroup".
+const PROPERTY_COLUMNS: usize = 26;
+/// Columns of the names of numbers. What a store and a load make of one then fits in a line.
+const NUMBER_COLUMNS: usize = 16;
+
+/// Writes the line of a device, or of what there is in place of devices.
+fn write_heading(text: &mut String, words: &str) {
+    write_wrapped(text, "", HEADING_INDENT, words);
+}
+
+/// Writes a property of a device.
+fn write_property(text: &mut String, name: &str, words: &str) {
+    write_wrapped(text, &format!("  {name:PROPERTY_COLUMNS$}"), PROPERTY_COLUMNS + 3, words);
+}
+
+/// Writes what a device does with small numbers.
+fn write_number(text: &mut String, name: &str, words: &str) {
+    write_wrapped(text, &format!("  {name:NUMBER_COLUMNS$}"), NUMBER_COLUMNS + 3, words);
+}
+
+/// Writes words in lines of at most [`COLUMNS`] columns; a longer word has a line to itself. The first line begins with
+/// `start`, the others are indented.
+fn write_wrapped(text: &mut String, start: &str, indent: usize, words: &str) {
+    let mut line = start.to_owned();
+    let mut is_empty = true;
+    for word in words.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            writeln!(text, "{line}").ok();
+            line = " ".repeat(indent.saturating_sub(1));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    writeln!(text, "{line}").ok();
 }
 
 /// A number that tells flush rules apart.
@@ -199,4 +225,56 @@ fn probe<B: Backend>(device: &B) -> Result<Vec<Probed>, B::Error> {
         loaded,
     };
     Ok(numbers.into_iter().zip(results).map(probed).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let mut text = String::new();
+        write_heading(
+            &mut text,
+            "llvmpipe (LLVM 15.0.6, 256 bits), vulkan, llvmpipe Mesa 22.3.6 (--device wgpu:0, a driver on the CPU)",
+        );
+        write_property(&mut text, "invocations of a workgroup", "1024");
+        write_property(&mut text, "because", &format!("not proven; {}", "a message\nof a driver ".repeat(9)));
+        write_number(&mut text, "2^-14 − 2^-25", "6.1005354e-5 stored as 6.1035156e-5, loaded as 6.1035156e-5");
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert_eq!(lines[1], "    a driver on the CPU)");
+        assert_eq!(lines[2], "  invocations of a workgroup 1024");
+        assert!(lines[3].starts_with("  because                    not proven; a message of a"), "{text}");
+        assert!(
+            lines[4..7].iter().all(|line| line.starts_with(&" ".repeat(29)) && line.as_bytes()[29] != b' '),
+            "{text}"
+        );
+        assert_eq!(
+            lines.last(),
+            Some(&"  2^-14 − 2^-25    6.1005354e-5 stored as 6.1035156e-5, loaded as 6.1035156e-5")
+        );
+        // All words are there, in their order.
+        assert_eq!(text.split_whitespace().filter(|word| *word == "driver").count(), 10, "{text}");
+    }
+
+    #[test]
+    fn a_word_wider_than_a_terminal_has_a_line_to_itself() {
+        let (mut text, long) = (String::new(), "x".repeat(90));
+        write_property(&mut text, "machine code", &format!("7 of {long} here"));
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        assert_eq!(lines, ["machine code               7 of", long.as_str(), "here"]);
+        let mut text = String::new();
+        write_heading(&mut text, &long);
+        assert_eq!(text, format!("{long}\n"));
+    }
+
+    /// The widest words that a probe gives.
+    #[test]
+    fn what_this_processor_does_fits_in_lines() {
+        let mut text = String::new();
+        describe(&Cpu::new(1).expect("a thread"), &mut text).expect("numbers");
+        assert_eq!(text.lines().count(), 8, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    }
 }
