@@ -2,7 +2,7 @@
 
 use crate::commands::{
     compare::Compare, export::Export, inspect::Inspect, plan::Plan, predict::Predict, propose::Propose,
-    regimes::Regimes, replay::Replay, report::Report, train::Train,
+    regimes::Regimes, replay::Replay, report::Report, train::Train, window::WindowArguments,
 };
 use clap::{Parser, Subcommand};
 
@@ -42,6 +42,9 @@ pub enum Command {
     /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that
     /// are not finite, heads of unlike weight.
     Regimes(Regimes),
+    /// Measures at which loss scales a network trains: how many powers of two serve every gradient of a batch, and where
+    /// the scales of torch.amp, tiny-cuda-nn and DeepSpeed lie.
+    Window(WindowArguments),
     /// Proposes a fixed loss scale from a recorded training, and says why.
     Propose(Propose),
     /// Takes a number apart: bits by field, value, neighbours, what a cast does. Or shows what a long sum loses.

@@ -5,7 +5,7 @@ use gradscale_cli::{
     Failure,
     args::{Arguments, Command},
     commands::{
-        compare, completions, devices, export, inspect, plan, predict, propose, regimes, replay, report, train,
+        compare, completions, devices, export, inspect, plan, predict, propose, regimes, replay, report, train, window,
     },
     config,
 };
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Replay(asked) => replay::run(&asked),
         Command::Report(asked) => report::run(&asked),
         Command::Regimes(asked) => regimes::run(&asked),
+        Command::Window(asked) => window::run(&asked),
         Command::Propose(asked) => propose::run(&asked),
         Command::Inspect(asked) => inspect::run(&asked),
         Command::Plan(asked) => plan::run(&asked),

@@ -81,6 +81,32 @@ fn regimes_are_compared_and_written() {
     assert!(error.contains("regimes.json: there are results already"), "{error}");
 }
 
+/// Figures alone train nothing; a regime that people meet has its methods, and the scale at the end in its table.
+#[test]
+fn figures_and_natural_regimes_are_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let (code, out, error) = regimes(at, "--quick --only one-in-n,scale-by-size --threads 2");
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    let file = json(&at.join("regimes-1/regimes.json"));
+    assert_eq!((file["rows"].as_array().map(Vec::len), file["figures"].as_array().map(Vec::len)), (Some(0), Some(2)));
+    assert_eq!(file["figures"][0]["rows"][5]["one_in"], 4000);
+    let table = fs::read_to_string(at.join("regimes-1/table.md")).expect("a table");
+    assert!(table.contains("## one-in-n\n") && table.contains("torch.amp 2^16, DeepSpeed 2^32"), "{table}");
+    assert!(!table.contains("| regime"), "{table}");
+    let html = fs::read_to_string(at.join("regimes-1/report.html")).expect("a report");
+    assert_eq!((html.matches("<section id=\"figures\"").count(), html.matches("<pre>").count()), (1, 2));
+    assert!(!html.contains("id=\"summary\""), "there was no training");
+
+    let (code, out, error) =
+        regimes(at, "--quick --only short-recordings:zero-infinity --methods torch,gs --threads 2");
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    let file = json(&at.join("regimes-2/regimes.json"));
+    assert!(file["data"].as_str().is_some_and(|data| data.contains("recordings: made-up words, ")), "{}", file["data"]);
+    assert_eq!((&file["regimes"][0]["is_natural"], &file["rows"][0]["scale"]), (&true.into(), &16.into()));
+    assert!(out.contains("2^16"), "{out}");
+}
+
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -93,6 +119,7 @@ fn what_cannot_be_is_said_in_one_line() {
         ("--seeds 0,0", "0 stands there twice"),
         ("--threads many", "--threads"),
         ("--data nowhere", "nowhere"),
+        ("--only short-recordings --recordings nowhere", "nowhere"),
         ("--data few.csv", "--data: few.csv has 16 training images, and a batch takes 32"),
     ] {
         let (code, out, error) = regimes(directory.path(), arguments);

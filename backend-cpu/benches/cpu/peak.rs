@@ -1,20 +1,20 @@
-//! Limits of the machine: multiply-adds and memory bandwidth.
+//! What the machine could do at most.
 
 use crate::measure::best_time;
 use gradscale_cpu::Isa;
 use pulp::{Simd, WithSimd};
 use std::{hint::black_box, thread};
 
-/// Returns the f32 multiply-adds of one thread in 10⁹ a second, without memory accesses.
+/// 10⁹ multiply-adds of f32 in a second, of one thread without memory.
 pub fn peak(isa: Isa) -> f64 {
-    // Short, so that at least one run is not interrupted.
-    const CHAIN_STEPS: usize = 20_000;
+    // Short: nobody interrupts all of them.
+    const STEPS: usize = 20_000;
     let mut lanes = 0;
-    let duration = best_time(|| lanes = chains(isa, black_box(CHAIN_STEPS)));
-    (CHAIN_STEPS * CHAIN_COUNT * lanes) as f64 / duration.as_secs_f64() / 1e9
+    let duration = best_time(|| lanes = chains(isa, black_box(STEPS)));
+    (STEPS * CHAIN_COUNT * lanes) as f64 / duration.as_secs_f64() / 1e9
 }
 
-/// Runs the chains with the vectors of an instruction set and returns their lanes.
+/// Runs with the vectors of an instruction set; their lanes.
 fn chains(isa: Isa, steps: usize) -> usize {
     let fused = isa != Isa::Portable;
     let chains = Chains { steps, fused };
@@ -31,7 +31,7 @@ fn chains(isa: Isa, steps: usize) -> usize {
     run.unwrap_or_else(|| Simd::vectorize(pulp::Scalar::new(), chains))
 }
 
-/// Independent sums: enough to hide the latency of a multiply-add.
+/// Independent sums, enough to hide the latency of one.
 const CHAIN_COUNT: usize = 12;
 
 /// Sums of products; a product and a sum where an instruction set has no fused multiply-add.

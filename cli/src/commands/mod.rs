@@ -12,3 +12,4 @@ pub mod regimes;
 pub mod replay;
 pub mod report;
 pub mod train;
+pub mod window;

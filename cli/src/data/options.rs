@@ -69,6 +69,10 @@ pub struct DataOptions {
     #[arg(skip)]
     #[serde(skip)]
     pub without_classes: bool,
+    /// Whether recordings may be shorter than their transcript needs.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub short_recordings: bool,
 }
 
 const MEMORY: u64 = 1024;
@@ -89,6 +93,7 @@ impl Default for DataOptions {
             memory: MEMORY,
             validation: false,
             without_classes: false,
+            short_recordings: false,
         }
     }
 }
@@ -218,6 +223,7 @@ mod tests {
             memory: 0,
             validation: true,
             without_classes: false,
+            short_recordings: false,
         };
         let text = serde_json::to_string(&reading).expect("JSON");
         assert_eq!(serde_json::from_str::<DataOptions>(&text).expect("options"), reading);

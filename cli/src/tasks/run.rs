@@ -17,6 +17,7 @@ use gradscale::{
     distributed::{GradTransport, ReduceTimings, Traffic},
     optim::Optimizer,
     sites::LossScaleWarning,
+    window::ScaleWindows,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
@@ -189,6 +190,15 @@ pub trait TrainingRun {
 
     /// Warning about the dynamic loss scale after the last step.
     fn warning(&self) -> Option<LossScaleWarning>;
+
+    /// The window of a single loss scale for the next batch, without a step; none if its gradients are not finite.
+    ///
+    /// # Errors
+    /// Data on disk that can no longer be read, or the device's.
+    fn window(&mut self) -> Result<Option<ScaleWindows>, Failure>;
+
+    /// Exponent of the loss scale in force; 0 under gradient scaling.
+    fn loss_scale(&self) -> i32;
 
     /// Reports of all cast sites.
     fn sites(&self) -> Vec<SiteReport<'_>>;
@@ -380,6 +390,22 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
 
     fn warning(&self) -> Option<LossScaleWarning> {
         self.trainer.loss_scale_warning()
+    }
+
+    fn window(&mut self) -> Result<Option<ScaleWindows>, Failure> {
+        let Self { task, trainer, position, ahead, .. } = self;
+        *ahead = None;
+        let window = trainer.window(|trainer| {
+            task.seek(*position);
+            let batch = task.prefetch(trainer)?;
+            Ok::<_, Failure>(task.backward(trainer, batch)?)
+        })?;
+        task.seek(*position);
+        Ok(window)
+    }
+
+    fn loss_scale(&self) -> i32 {
+        self.trainer.loss_scale()
     }
 
     fn sites(&self) -> Vec<SiteReport<'_>> {

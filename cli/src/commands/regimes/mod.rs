@@ -1,24 +1,35 @@
 //! `gradscale regimes`: what rules make of losses, targets and inputs that are hard on them. Small networks, all
-//! regimes, a number for each regime and method.
+//! regimes, a number for each regime and method; then what people meet, and figures.
 
+mod classifier;
+mod data;
+mod figure;
+mod figures;
 mod images;
+mod learn;
+mod lock;
 mod network;
+mod one_in_n;
 mod page;
 mod regime;
 mod results;
+mod scale_by_size;
+mod speech;
 mod table;
 mod training;
 
 #[cfg(test)]
 mod tests;
 
+use data::Data;
+use figures::Kind;
 use images::Images;
-use regime::{Regime, all};
+use regime::{Regime, Task, all};
 use training::{Row, train};
 
 use crate::{
     Failure,
-    data::{DataOptions, Labelled},
+    data::{DataOptions, Labelled, Speech},
     machine::Origin,
     output,
     setup::{CHAOS, Methods, Seeds, threads},
@@ -40,6 +51,9 @@ use std::{
 
 /// What is run unless told: the rules people use, ours of before, ours.
 const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,history=0", "gs"];
+/// Methods in regimes that people meet, as these have them: torch.amp with its defaults and with a floor under its scale,
+/// a fixed scale, per-tensor scales from largest magnitudes.
+const NATURAL: [&str; 6] = ["fp32", "torch", "torch-floor", "fixed:128", "amax:history=16", "gs"];
 /// Where targets can be fill values, also this one, which leaves them out.
 const OUTLIERS: &str = "gs:outliers=24";
 
@@ -55,8 +69,20 @@ const HELP: &str = "Regimes, by NAME or by what stands before its colon:
   lognormal                         losses times e^3z, z from a normal distribution
   rnn                               recurrent gradients explode in one batch of 20
   heads                             five heads whose losses count 1 to 1e-12, under Adam
+What people meet, with ordinary networks and numbers:
+  bad-sample:nan, :infinite, :corrupt
+                                    one training image is NaN, has an infinite pixel, or is read
+                                    from a corrupt file; 60 epochs
+  short-recordings                  recordings shorter than their transcript, whose CTC loss is ∞
+  short-recordings:zero-infinity    the same with the option that leaves them out: the right cure
+  rare-reward                       a combination lock, learned by REINFORCE
+Figures, without a training:
+  one-in-n                          share of large batches that a dynamic scale drops
+  scale-by-size                     loss scales that serve, by image size, batch, sum or mean
 
-Gradients are clipped by norm, so that f32 trains in all: others are compared with it.
+In the first group gradients are clipped by norm, so that f32 trains: others are compared with it.
+A floor under the scale, a fixed scale, per-tensor scales or the right option cure the second
+group too; their columns stand beside gs.
 Results: report.html and table.md for people, regimes.json for programs.
 Exit code 2 with one line if something is wrong.";
 
@@ -72,7 +98,8 @@ pub struct Regimes {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Methods, separated by commas, as for `compare` [default: fp32, dynamic, dynamic:10, gs:exact,room=6,history=0
-    /// (gs as it was before it remembered and repeated), gs; with fill values also gs:outliers=24]
+    /// (gs as it was before it remembered and repeated), gs; with fill values also gs:outliers=24. In what people meet:
+    /// fp32, torch, torch-floor, fixed:128, amax:history=16, gs]
     #[arg(long, value_name = "LIST")]
     methods: Option<Methods>,
     /// Seeds, separated by commas; tables give means and spreads [default: 0,1,2; with --quick 0]
@@ -82,6 +109,9 @@ pub struct Regimes {
     /// are made up.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
+    /// Recordings for short-recordings, as for `compare --task speech`; without, words are made up of tones.
+    #[arg(long, value_name = "PATH")]
+    recordings: Option<PathBuf>,
     /// Trainings at a time; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     threads: usize,
@@ -101,11 +131,20 @@ struct Job<'a> {
 }
 
 impl Regimes {
+    /// Figures that are asked for.
+    fn figures(&self) -> Vec<Kind> {
+        let chosen = |kind: &Kind| self.only.is_empty() || self.only.iter().any(|name| name == kind.name());
+        Kind::ALL.into_iter().filter(chosen).collect()
+    }
+
     /// What is asked for.
     fn chosen(&self) -> Result<Vec<Regime>, Failure> {
         let all = all();
-        if let Some(unknown) = self.only.iter().find(|name| !all.iter().any(|regime| regime.is_called(name))) {
-            let names: Vec<&str> = all.iter().map(|regime| regime.name.as_str()).collect();
+        let figures = Kind::ALL.map(Kind::name);
+        let is_known =
+            |name: &String| figures.contains(&name.as_str()) || all.iter().any(|regime| regime.is_called(name));
+        if let Some(unknown) = self.only.iter().find(|name| !is_known(name)) {
+            let names: Vec<&str> = all.iter().map(|regime| regime.name.as_str()).chain(figures).collect();
             return Err(Failure::at("--only", format!("{unknown:?} is no regime; there are {}", names.join(", "))));
         }
         let chosen = |regime: &Regime| self.only.is_empty() || self.only.iter().any(|name| regime.is_called(name));
@@ -126,10 +165,23 @@ impl Regimes {
         Images::of(&labelled)
     }
 
-    fn methods(&self, regime: &Regime) -> Vec<(String, Method)> {
+    /// What these regimes are trained on.
+    fn read(&self, regimes: &[Regime]) -> Result<Data, Failure> {
+        let speaks = regimes.iter().any(|regime| matches!(regime.task, Task::ShortRecordings { .. }));
+        let reading = DataOptions { short_recordings: true, ..DataOptions::default() };
+        let recordings = match &self.recordings {
+            _ if !speaks => None,
+            Some(path) => Some(Speech::load(path, &reading)?),
+            None => Some(Speech::synthetic(0, &reading).map_err(|cause| Failure::at("made-up words", cause))?),
+        };
+        Ok(Data { images: self.images()?, recordings })
+    }
+
+    fn methods(&self, regime: &Regime, images: &Images) -> Vec<(String, Method)> {
         let named = |name: &&str| Some(((*name).to_owned(), name.parse().ok()?));
         match &self.methods {
-            Some(methods) => methods.for_steps(regime.steps(self.quick)).0,
+            Some(methods) => methods.for_steps(regime.steps(self.quick, images)).0,
+            None if regime.task.is_natural() => NATURAL.iter().filter_map(named).collect(),
             None => METHODS.iter().chain(regime.fills().then_some(&OUTLIERS)).filter_map(named).collect(),
         }
     }
@@ -139,11 +191,12 @@ impl Regimes {
         self.seeds.as_ref().map_or(default, |seeds| seeds.0.clone())
     }
 
-    fn jobs<'a>(&self, regimes: &'a [Regime]) -> Vec<Job<'a>> {
+    fn jobs<'a>(&self, regimes: &'a [Regime], images: &Images) -> Vec<Job<'a>> {
         let mut jobs = Vec::new();
         for regime in regimes {
-            for method in self.methods(regime) {
-                let job = |seed| Job { regime, method: method.clone(), seed, steps: regime.steps(self.quick) };
+            for method in self.methods(regime, images) {
+                let steps = regime.steps(self.quick, images);
+                let job = |seed| Job { regime, method: method.clone(), seed, steps };
                 jobs.extend(self.seeds().into_iter().map(job));
             }
         }
@@ -162,27 +215,34 @@ pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     }
     // What cannot be written is said before anything is trained.
     let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;
-    let images = arguments.images()?;
+    let data = arguments.read(&regimes)?;
     let directory = output::directory(arguments.out.as_deref(), "regimes", "regimes.json")?;
-    let jobs = arguments.jobs(&regimes);
+    let jobs = arguments.jobs(&regimes, &data.images);
+    let name = data.name();
     let bar = output::progress(jobs.iter().map(|job| job.steps).sum());
-    let mut results = Results::new(asked, Origin::here(), &images.name, &regimes);
+    let mut results = Results::new(asked, Origin::here(), &name, &regimes);
     let threads = match arguments.threads {
         0 => thread::available_parallelism().map_or(1, NonZero::get),
         threads => threads,
     };
-    side_by_side(&jobs, &images, threads, &bar, |rows| {
+    side_by_side(&jobs, &data, threads, &bar, |rows| {
         results.rows.extend(rows);
         bar.suspend(|| output::print(&table::last(&results)))?;
         write(&directory, &results)
     })?;
+    for kind in arguments.figures() {
+        let figure = kind.draw(arguments.quick)?;
+        bar.suspend(|| output::print(&format!("{}: {}\n{}", figure.name, figure.about, figure.text)))?;
+        results.figures.push(figure);
+        write(&directory, &results)?;
+    }
     bar.finish_and_clear();
     output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("report.html").display()))
 }
 
 /// Does all jobs, several at a time, and hands out the rows of each regime, in order, when it is done.
 fn side_by_side(
-    jobs: &[Job<'_>], images: &Images, threads: usize, bar: &ProgressBar,
+    jobs: &[Job<'_>], data: &Data, threads: usize, bar: &ProgressBar,
     mut done: impl FnMut(Vec<Row>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let next = AtomicUsize::new(0);
@@ -195,7 +255,7 @@ fn side_by_side(
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
                 {
                     let (name, method) = &job.method;
-                    let trained = train(job.regime, images, (name, method), job.seed, job.steps, || bar.inc(1));
+                    let trained = train(job.regime, data, (name, method), job.seed, job.steps, || bar.inc(1));
                     // Nobody listens any more after an error.
                     if sender.send((at, trained)).is_err() {
                         break;

@@ -1,9 +1,12 @@
 //! What is trained: networks so small that hundreds of trainings take minutes.
 
-use super::{images::Images, regime::Conditions};
+use super::{
+    images::Images,
+    learn::{Conditions, Failed, Learn},
+};
 use crate::data::{Order, Random};
 use gradscale::{
-    Error, Gradients, Init, Input, Parameters, Scope, Trainer, Var,
+    Cpu, Error, Gradients, Init, Input, Parameters, Scope, Trainer, Var,
     core::backend::Backend,
     models::Mlp,
     nn::{Linear, Module},
@@ -143,10 +146,10 @@ impl<'a> Learner<'a> {
     /// The score on what was not trained on.
     pub fn score<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<f64, Error<B::Error>> {
         match &self.net {
-            Built::Perceptron(net) => self.right(trainer, |x| net.forward(x)),
-            Built::Recurrent(net) => self.right(trainer, |x| net.forward(x, None)),
+            Built::Perceptron(net) => right(self.images, trainer, |x| net.forward(x)),
+            Built::Recurrent(net) => right(self.images, trainer, |x| net.forward(x, None)),
             Built::Heads { trunk, heads } => heads.iter().try_fold(100.0, |worst: f64, head| {
-                let right = self.right(trainer, |x| head.forward(trunk.forward(x).relu()))?;
+                let right = right(self.images, trainer, |x| head.forward(trunk.forward(x).relu()))?;
                 Ok(worst.min(right))
             }),
             Built::Curve(net) => {
@@ -161,16 +164,32 @@ impl<'a> Learner<'a> {
             }
         }
     }
+}
 
-    /// Test images whose class is told, in percent.
-    fn right<B: Backend>(
-        &self, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>,
-    ) -> Result<f64, Error<B::Error>> {
-        let Images { test, test_labels, values, .. } = self.images;
-        let batch = [Input::f32([test_labels.len(), *values], test)];
-        let best = trainer.evaluate_integers(batch, |[x]| net(x).argmax())?.data;
-        let right = best.iter().zip(test_labels).filter(|(best, label)| best == label).count();
-        Ok(100.0 * right as f64 / test_labels.len() as f64)
+/// Test images whose class is told, in percent.
+pub fn right<B: Backend>(
+    images: &Images, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>,
+) -> Result<f64, Error<B::Error>> {
+    let Images { test, test_labels, values, .. } = images;
+    let batch = [Input::f32([test_labels.len(), *values], test)];
+    let best = trainer.evaluate_integers(batch, |[x]| net(x).argmax())?.data;
+    let right = best.iter().zip(test_labels).filter(|(best, label)| best == label).count();
+    Ok(100.0 * right as f64 / test_labels.len() as f64)
+}
+
+impl Learn for Learner<'_> {
+    fn backward(
+        &mut self, trainer: &mut Trainer<Cpu>, step: u64, conditions: &Conditions,
+    ) -> Result<Gradients, Failed> {
+        Learner::backward(self, trainer, step, conditions)
+    }
+
+    fn score(&mut self, trainer: &mut Trainer<Cpu>) -> Result<f64, Failed> {
+        Learner::score(self, trainer)
+    }
+
+    fn is_finite(&self, conditions: &Conditions) -> bool {
+        conditions.finite()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::{
     Regime,
+    figure::Figure,
     results::{Cell, Results},
-    table::{LEGEND, circumstances, losses, score, sentences},
+    table::{LEGEND, circumstances, losses, scales, score, sentences},
 };
 use crate::report::{
     axis::{Axis, Unit},
@@ -16,13 +17,24 @@ use crate::report::{
 /// The page.
 pub fn html(results: &Results<'_>) -> String {
     let called = arguments(&results.origin, &results.arguments);
-    let sections = [verdict(results), numbers(results), exponents(results), called];
+    let trained =
+        if results.rows.is_empty() { Vec::new() } else { vec![verdict(results), numbers(results), exponents(results)] };
+    let sections: Vec<String> = trained.into_iter().chain(figures(results)).chain([called]).collect();
     page("Scaling rules in hard regimes", &sections)
 }
 
 /// Methods with their colours.
 fn coloured<'a>(results: &'a Results<'_>) -> Vec<(String, &'a str)> {
     results.methods().into_iter().enumerate().map(|(i, method)| (format!("m{}", i % 8), method)).collect()
+}
+
+/// Figures that were drawn.
+fn figures(results: &Results<'_>) -> Option<String> {
+    let one = |figure: &Figure| {
+        format!("<h3>{}</h3>\n<p>{}</p>\n<pre>{}</pre>\n", figure.name, escape(figure.about), escape(&figure.text))
+    };
+    let all: String = results.figures.iter().map(one).collect();
+    (!all.is_empty()).then(|| section("figures", "Figures", "Computed, without a training.", &all))
 }
 
 fn verdict(results: &Results<'_>) -> String {
@@ -44,7 +56,11 @@ fn numbers(results: &Results<'_>) -> String {
     let cell = |cell: Cell<'_>| {
         let behind = results.behind(cell.regime, cell.method) == Some(true);
         let (class, arrow) = if behind { (" class=\"failure\"", "↓") } else { ("", "") };
-        format!("<td{class}>{}{arrow}<br><small>{}</small></td>", escape(&score(&cell)), escape(&losses(&cell)))
+        format!(
+            "<td{class}>{}{arrow}<br><small>{}</small></td>",
+            escape(&score(&cell)),
+            escape(&[losses(&cell), scales(&cell).unwrap_or_default()].join(" "))
+        )
     };
     let row = |regime: &Regime| {
         let one = |(_, method): &(String, &str)| results.cell(regime, method).map_or_else(|| "<td>–</td>".into(), cell);

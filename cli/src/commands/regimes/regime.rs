@@ -1,6 +1,11 @@
 //! The regimes: what happens to the losses, targets and inputs of a training, by name.
 
-use super::network::Net;
+use super::{
+    classifier::{BATCH, Damage},
+    images::Images,
+    learn::Conditions,
+    network::Net,
+};
 use crate::data::Random;
 use serde::{Serialize, Serializer};
 
@@ -8,28 +13,6 @@ use serde::{Serialize, Serializer};
 const FILL: f32 = 1e20;
 /// Steps of zeros of a masked loss, and of the others that follow them.
 const MASKED: u64 = 100;
-
-/// What a batch meets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Conditions {
-    /// Its loss is multiplied by this.
-    pub factor: f32,
-    /// What it is read as is, before the first unit.
-    pub contrast: f32,
-    /// One of its targets is this.
-    pub target: Option<f32>,
-    /// One of its inputs is this.
-    pub input: Option<f32>,
-}
-
-impl Conditions {
-    const ORDINARY: Self = Self { factor: 1.0, contrast: 1.0, target: None, input: None };
-
-    /// Whether f32 can train on it.
-    pub fn finite(&self) -> bool {
-        self.input.is_none_or(f32::is_finite)
-    }
-}
 
 /// How conditions change from step to step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,6 +87,59 @@ fn normal(seed: u64, step: u64) -> f64 {
     radius * (std::f64::consts::TAU * unit()).cos()
 }
 
+/// What is trained in a regime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// A small network, under a course that somebody made up.
+    Constructed(Net),
+    /// A classifier of images, one of which is damaged.
+    BadSample(Damage),
+    /// Speech with recordings that are shorter than their transcript.
+    ShortRecordings {
+        /// Option of the loss.
+        zero_infinity: bool,
+    },
+    /// A combination lock, by reinforcement.
+    RareReward,
+}
+
+impl Task {
+    /// Unit of its score.
+    pub const fn score(self) -> &'static str {
+        match self {
+            Self::Constructed(net) => net.score(),
+            Self::BadSample(_) => "test images classified correctly, in percent",
+            Self::ShortRecordings { .. } => "characters of the test recordings that are wrong, in percent",
+            Self::RareReward => "chance to open the lock, in percent",
+        }
+    }
+
+    /// Whether a higher score is better.
+    pub const fn higher_is_better(self) -> bool {
+        match self {
+            Self::Constructed(net) => net.higher_is_better(),
+            Self::BadSample(_) | Self::RareReward => true,
+            Self::ShortRecordings { .. } => false,
+        }
+    }
+
+    /// Whether it is what people meet, and not made up to be hard.
+    pub const fn is_natural(self) -> bool {
+        match self {
+            Self::Constructed(_) => false,
+            Self::BadSample(_) | Self::ShortRecordings { .. } | Self::RareReward => true,
+        }
+    }
+}
+
+/// How long a training is: in full, and of a quick look.
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    Steps([u64; 2]),
+    /// Passes over the images, of batches of [`BATCH`].
+    Epochs([u64; 2]),
+}
+
 /// A network under a course.
 #[derive(Clone, Debug)]
 pub struct Regime {
@@ -111,16 +147,21 @@ pub struct Regime {
     pub name: String,
     /// What happens, in a sentence.
     pub about: String,
-    pub net: Net,
+    pub task: Task,
     pub course: Course,
-    /// Steps in full, and of a quick look.
-    steps: [u64; 2],
+    length: Length,
 }
 
 impl Regime {
-    /// How long it is.
-    pub const fn steps(&self, quick: bool) -> u64 {
-        self.steps[quick as usize]
+    /// Steps of a training on these images.
+    pub fn steps(&self, quick: bool, images: &Images) -> u64 {
+        match self.length {
+            Length::Steps(steps) => steps[usize::from(quick)],
+            Length::Epochs(epochs) => {
+                let count = images.labels.len();
+                epochs[usize::from(quick)] * (count / BATCH.min(count).max(1)) as u64
+            }
+        }
     }
 
     /// Whether one exponent cannot serve its batches, so that each of the rare ones is repeated whatever is remembered.
@@ -161,9 +202,11 @@ impl Serialize for Regime {
             about: &'a str,
             score: &'static str,
             higher_is_better: bool,
+            is_natural: bool,
         }
-        let Self { name, about, net, .. } = self;
-        File { name, about, score: net.score(), higher_is_better: net.higher_is_better() }.serialize(serializer)
+        let Self { name, about, task, .. } = self;
+        let (score, higher_is_better) = (task.score(), task.higher_is_better());
+        File { name, about, score, higher_is_better, is_natural: task.is_natural() }.serialize(serializer)
     }
 }
 
@@ -175,9 +218,9 @@ pub fn all() -> Vec<Regime> {
     let regime = |name: String, about: String, net: Net, course: Course, steps: [u64; 2]| Regime {
         name,
         about,
-        net,
+        task: Task::Constructed(net),
         course,
-        steps,
+        length: Length::Steps(steps),
     };
     let mut all = Vec::new();
     for (every, steps) in [(3, [1500, 200]), (40, [3000, 1000]), (500, [15_000, 4000])] {
@@ -224,5 +267,49 @@ pub fn all() -> Vec<Regime> {
     all.push(regime("rnn".to_owned(), about.to_owned(), Net::Recurrent, Course::Pale { every: 20 }, [1500, 200]));
     let about = "five heads on one trunk, whose losses count 1, 1e-3, 1e-6, 1e-9 and 1e-12, under Adam";
     all.push(regime("heads".to_owned(), about.to_owned(), Net::Heads, Course::Same, [1500, 200]));
+    all.extend(natural());
     all
+}
+
+/// Epochs of a training with a bad sample. One bit an epoch takes a scale from 2^16 to 2^-44, as in public reports.
+const EPOCHS: [u64; 2] = [60, 60];
+
+/// Regimes that people meet, with the networks and numbers that they use there.
+fn natural() -> Vec<Regime> {
+    let regime = |name: &str, about: &str, task: Task, length: Length| Regime {
+        name: name.to_owned(),
+        about: about.to_owned(),
+        task,
+        course: Course::Same,
+        length,
+    };
+    let bad = |name: &str, about: &str, damage| regime(name, about, Task::BadSample(damage), Length::Epochs(EPOCHS));
+    let short = |name: &str, about: &str, zero_infinity| {
+        regime(name, about, Task::ShortRecordings { zero_infinity }, Length::Steps([800, 300]))
+    };
+    vec![
+        bad("bad-sample:nan", "one training image is NaN, in each of 60 epochs", Damage::Nan),
+        bad(
+            "bad-sample:infinite",
+            "one pixel of one training image is infinite, in each of 60 epochs",
+            Damage::Infinite,
+        ),
+        bad(
+            "bad-sample:corrupt",
+            "one training image is read from a corrupt file, in each of 60 epochs",
+            Damage::Corrupt,
+        ),
+        short(
+            "short-recordings",
+            "some recordings are shorter than their transcript: CTC has a loss of ∞ by PyTorch's default",
+            false,
+        ),
+        short("short-recordings:zero-infinity", "the same with the right option of the loss, zero_infinity", true),
+        regime(
+            "rare-reward",
+            "a combination lock of 5 digits, by REINFORCE: one update in about 4000 has a reward",
+            Task::RareReward,
+            Length::Steps([20_000, 6000]),
+        ),
+    ]
 }

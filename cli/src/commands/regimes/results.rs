@@ -1,6 +1,6 @@
 //! `regimes.json`: all trainings, and what they say together.
 
-use super::{Regime, training::Row};
+use super::{Regime, figure::Figure, training::Row};
 use crate::machine::Origin;
 use serde::Serialize;
 use serde_json::Value;
@@ -12,10 +12,11 @@ pub struct Results<'a> {
     pub origin: Origin,
     /// As they were called with.
     pub arguments: Value,
-    /// What images were told.
+    /// What networks were trained on.
     pub data: &'a str,
     pub regimes: &'a [Regime],
     pub rows: Vec<Row>,
+    pub figures: Vec<Figure>,
 }
 
 /// All seeds of a method in a regime.
@@ -28,7 +29,7 @@ pub struct Cell<'a> {
 
 impl<'a> Results<'a> {
     pub const fn new(arguments: Value, origin: Origin, data: &'a str, regimes: &'a [Regime]) -> Self {
-        Self { origin, arguments, data, regimes, rows: Vec::new() }
+        Self { origin, arguments, data, regimes, rows: Vec::new(), figures: Vec::new() }
     }
 
     /// Names of all methods, in the order asked for.
@@ -88,7 +89,7 @@ impl Cell<'_> {
         let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {
             return own.len() < other.len();
         };
-        let higher = self.regime.net.higher_is_better();
+        let higher = self.regime.task.higher_is_better();
         let (points, share) = if all > 1 { (3.0, 0.25) } else { (10.0, 1.0) };
         let (by, least) = if higher { (than - mean, points) } else { (mean - than, share * than) };
         let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0)) / (all as f64).sqrt();

@@ -11,7 +11,9 @@ pub const LEGEND: &str = "Scores: test images told right in percent (heads: by t
                           nan the mean squared error in percent of the variance, where less is better; of several \
                           seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points or a quarter \
                           of an error, and by twice the standard error of the difference; of one seed, by 10 points or \
-                          twice the error. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
+                          twice the error. bad-sample: test images classified correctly, short-recordings: \
+                          characters that are wrong (less is better), rare-reward: chance to open the lock, all in \
+                          percent; 2^…: loss scale at the end. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
                           seeds.";
 
 /// A score with its spread.
@@ -31,11 +33,19 @@ pub fn losses(cell: &Cell<'_>) -> String {
     parts.collect::<Vec<_>>().join(" ")
 }
 
+/// Loss scales after the last step, where a regime is about them.
+pub fn scales(cell: &Cell<'_>) -> Option<String> {
+    let all: Vec<i32> = cell.rows.iter().filter_map(|row| row.scale).collect();
+    let (least, most) = (all.iter().min()?, all.iter().max()?);
+    let moves = cell.regime.task.is_natural() && cell.rows.iter().any(|row| !row.exponents.is_empty());
+    moves.then(|| if least == most { format!("2^{least}") } else { format!("2^{least}…2^{most}") })
+}
+
 /// Score, losses, and whether it is clearly behind f32.
 fn text(results: &Results<'_>, regime: &Regime, method: &str) -> String {
     let Some(cell) = results.cell(regime, method) else { return "–".to_owned() };
     let behind = if results.behind(regime, method) == Some(true) { "↓" } else { "" };
-    let parts = [score(&cell) + behind, losses(&cell)];
+    let parts = [score(&cell) + behind, losses(&cell), scales(&cell).unwrap_or_default()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
@@ -96,7 +106,7 @@ pub fn circumstances(results: &Results<'_>) -> String {
     let steps = |pick: fn(u64, u64) -> u64| results.rows.iter().map(|row| row.steps).reduce(pick).unwrap_or(0);
     let (origin, data) = (&results.origin, results.data);
     format!(
-        "{} to {} steps, seed {}, images: {data}. gradscale {} ({}) on {}.",
+        "{} to {} steps, seed {}, {data}. gradscale {} ({}) on {}.",
         steps(u64::min),
         steps(u64::max),
         seeds.join(", "),
@@ -122,6 +132,8 @@ pub fn table(results: &Results<'_>) -> String {
         writeln!(text, "- {method}: {said}").ok();
     }
     text.push('\n');
+    // Of figures alone there is no table.
+    let rows = if results.rows.is_empty() { &[][..] } else { &rows[..] };
     for (i, row) in rows.iter().enumerate() {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         writeln!(text, "| {} |", cells.collect::<Vec<_>>().join(" | ")).ok();
@@ -135,6 +147,11 @@ pub fn table(results: &Results<'_>) -> String {
             writeln!(text, "\n{}, {}, seed {}: {failure}", row.regime, row.method, row.seed).ok();
         }
     }
-    writeln!(text, "\n{LEGEND}\n\n{}", circumstances(results)).ok();
+    if !results.rows.is_empty() {
+        writeln!(text, "\n{LEGEND}\n\n{}", circumstances(results)).ok();
+    }
+    for figure in &results.figures {
+        writeln!(text, "\n## {}\n\n{}\n\n```text\n{}```", figure.name, figure.about, figure.text).ok();
+    }
     text
 }

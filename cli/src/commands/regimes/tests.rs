@@ -2,24 +2,28 @@
 //! losses alternate, so that these bounds can be broken.
 
 use super::{
-    METHODS, OUTLIERS, Regimes,
+    METHODS, NATURAL, OUTLIERS, Regimes,
+    data::Data,
     images::Images,
     regime::{self, Course, Regime},
     training::{Row, train},
 };
-use crate::data::Labelled;
+use crate::data::{DataOptions, Labelled, Speech};
 use clap::Parser;
 use std::sync::OnceLock;
 
 const BEFORE: &str = "gs:exact,room=6,history=0";
 
-fn images() -> &'static Images {
-    static IMAGES: OnceLock<Images> = OnceLock::new();
-    IMAGES.get_or_init(|| Images::of(&Labelled::synthetic(0)).expect("in memory"))
+fn data() -> &'static Data {
+    static DATA: OnceLock<Data> = OnceLock::new();
+    DATA.get_or_init(|| Data {
+        images: Images::of(&Labelled::synthetic(0)).expect("in memory"),
+        recordings: Some(Speech::synthetic(0, &DataOptions::default()).expect("words")),
+    })
 }
 
 fn run(regime: &Regime, method: &str, steps: u64) -> Row {
-    let row = train(regime, images(), (method, &method.parse().expect("a method")), 0, steps, || ());
+    let row = train(regime, data(), (method, &method.parse().expect("a method")), 0, steps, || ());
     row.expect("a training")
 }
 
@@ -59,7 +63,7 @@ fn holds(families: &[&str]) {
         let name = &regime.name;
         let (score, than) = (score.expect("a score"), single.score.expect("a score"));
         println!("{name}: fp32 {than:.1}, gs {score:.1}, {skipped} skipped, {repeated} repeated of {steps}");
-        if regime.net.higher_is_better() {
+        if regime.task.higher_is_better() {
             // One large batch teaches little; all others are enough to beat chance, which is 10, by far.
             let few = matches!(regime.course, Course::Alternating { every: 500, power: 1.. });
             assert!(few || than > 20.0, "{name}: f32 itself does not train, {than}");
@@ -105,6 +109,59 @@ fn networks_that_are_hard() {
     holds(&["rnn", "heads"]);
 }
 
+fn regime_of(name: &str) -> Regime {
+    regime::all().into_iter().find(|regime| regime.name == name).expect("a regime")
+}
+
+/// One bad image takes a bit of a dynamic scale in every epoch, and nothing from others: they leave out its batch alone.
+#[test]
+fn one_bad_image_costs_a_dynamic_scale_a_bit_an_epoch() {
+    for name in ["bad-sample:nan", "bad-sample:infinite", "bad-sample:corrupt"] {
+        let regime = regime_of(name);
+        // Made-up digits: 15 batches an epoch.
+        assert_eq!(regime.steps(true, &data().images), 60 * 15, "{name}");
+        let rows = ["fp32", "torch", "torch-floor", "gs"].map(|method| run(&regime, method, 240));
+        let met = rows[0].skipped;
+        assert!((14..=17).contains(&met), "{name}: {met} in 16 epochs");
+        for row in &rows {
+            assert_eq!((row.skipped, row.finite_skipped), (met, 0), "{name}, {}", row.method);
+        }
+        let lost = i32::try_from(met).expect("few");
+        assert_eq!(
+            rows.each_ref().map(|row| row.scale),
+            [Some(0), Some(16 - lost), Some((16 - lost).max(0)), None],
+            "{name}"
+        );
+    }
+}
+
+/// A batch with a recording that is too short has no finite loss, unless the option leaves the recording out.
+#[test]
+fn short_recordings_are_skipped_unless_the_loss_leaves_them_out() {
+    let short = regime_of("short-recordings");
+    let rows = ["fp32", "torch", "gs"].map(|method| run(&short, method, 60));
+    let met = rows[0].skipped;
+    assert!(met > 0 && met < 60, "{met}");
+    for row in &rows {
+        assert_eq!((row.skipped, row.finite_skipped), (met, 0), "{}", row.method);
+        assert!(row.score.is_some_and(|wrong| wrong > 0.0), "{row:?}");
+    }
+    assert_eq!(rows[1].scale, Some(16 - i32::try_from(met).expect("few")));
+    let right = ["torch", "gs"].map(|method| run(&regime_of("short-recordings:zero-infinity"), method, 60));
+    assert_eq!(right.map(|row| (row.skipped, row.scale)), [(0, Some(16)), (0, None)]);
+}
+
+/// Updates without a reward have gradients of zero, which a dynamic scale counts as clean.
+#[test]
+fn a_scale_grows_where_there_is_no_reward() {
+    let lock = regime_of("rare-reward");
+    let row = run(&lock, "torch:interval=100", 350);
+    assert_eq!((row.skipped, row.scale), (0, Some(19)), "{row:?}");
+    // Nothing was learned: each digit is right in about one of eight.
+    let same = run(&lock, "gs", 350);
+    assert_eq!((same.skipped, row.score, same.score.map(|chance| chance < 0.1)), (0, same.score, Some(true)));
+}
+
 /// The rule of before starves where it is known to, and says so by its skips.
 #[test]
 fn the_rule_of_before_starves() {
@@ -133,11 +190,13 @@ fn every_default_method_is_one() {
     let chosen = regimes.chosen().expect("all regimes");
     assert_eq!(chosen.len(), regime::all().len());
     for regime in &chosen {
-        let names: Vec<String> = regimes.methods(regime).into_iter().map(|(name, _)| name).collect();
-        let all = METHODS.iter().chain(regime.name.starts_with("fill").then_some(&OUTLIERS));
+        let names: Vec<String> = regimes.methods(regime, &data().images).into_iter().map(|(name, _)| name).collect();
+        let usual = if regime.task.is_natural() { &NATURAL[..] } else { &METHODS[..] };
+        let all = usual.iter().chain(regime.name.starts_with("fill").then_some(&OUTLIERS));
         assert!(names.iter().eq(all), "{}: {names:?}", regime.name);
     }
-    assert_eq!(regimes.jobs(&chosen).len(), 3 * (5 * chosen.len() + 2));
+    let natural = chosen.iter().filter(|regime| regime.task.is_natural()).count();
+    assert_eq!((natural, regimes.jobs(&chosen, &data().images).len()), (6, 3 * (5 * chosen.len() + 2 + natural)));
 }
 
 /// Every regime is told from the others, and happens as it says.

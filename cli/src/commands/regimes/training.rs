@@ -1,10 +1,30 @@
 //! One training: a regime, a method, a seed.
 
-use super::{images::Images, network::Learner, regime::Regime};
+use super::{
+    classifier,
+    data::Data,
+    learn::Begun,
+    lock,
+    network::Learner,
+    regime::{Regime, Task},
+    speech,
+};
 use crate::Failure;
-use gradscale::{Cpu, Method, Trainer};
+use gradscale::{Cpu, Method, Scaling, Trainer};
 use serde::Serialize;
 use std::time::Instant;
+
+fn open<'a>(regime: &Regime, data: &'a Data, seed: u64, steps: u64) -> Result<Begun<'a>, Failure> {
+    Ok(match regime.task {
+        Task::Constructed(net) => {
+            let (learner, parameters, optimizer) = Learner::new(net, &data.images, seed, steps);
+            Begun { learner: Box::new(learner), parameters, optimizer }
+        }
+        Task::BadSample(damage) => classifier::open(damage, data, seed, steps),
+        Task::ShortRecordings { zero_infinity } => speech::open(zero_infinity, data, seed, steps)?,
+        Task::RareReward => lock::open(seed),
+    })
+}
 
 /// What came of a training.
 #[derive(Clone, Debug, Serialize)]
@@ -19,6 +39,8 @@ pub struct Row {
     pub skipped: u64,
     /// Of these, those whose batch was finite.
     pub finite_skipped: u64,
+    /// Exponent of the loss scale after the last step; none without one.
+    pub scale: Option<i32>,
     /// Attempts that overflowed and were repeated.
     pub repeated: u64,
     pub seconds: f64,
@@ -33,9 +55,9 @@ pub struct Row {
 /// # Errors
 /// A device that cannot be opened, a method that does not fit. A training that ends early is a result.
 pub fn train(
-    regime: &Regime, images: &Images, (name, method): (&str, &Method), seed: u64, steps: u64, each: impl Fn(),
+    regime: &Regime, data: &Data, (name, method): (&str, &Method), seed: u64, steps: u64, each: impl Fn(),
 ) -> Result<Row, Failure> {
-    let (mut learner, parameters, optimizer) = Learner::new(regime.net, images, seed, steps);
+    let Begun { mut learner, parameters, optimizer } = open(regime, data, seed, steps)?;
     let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
     // A method that skips for ever shows that by its score.
     let mut trainer = Trainer::new(device, parameters, optimizer, method.clone())?.with_skip_limit(0);
@@ -45,9 +67,10 @@ pub fn train(
         seed,
         steps,
         score: None,
-        higher_is_better: regime.net.higher_is_better(),
+        higher_is_better: regime.task.higher_is_better(),
         skipped: 0,
         finite_skipped: 0,
+        scale: None,
         repeated: 0,
         seconds: 0.0,
         failure: None,
@@ -60,7 +83,7 @@ pub fn train(
         match outcome {
             Ok(outcome) => {
                 row.skipped += u64::from(outcome.skipped.is_some());
-                row.finite_skipped += u64::from(outcome.skipped.is_some() && conditions.finite());
+                row.finite_skipped += u64::from(outcome.skipped.is_some() && learner.is_finite(&conditions));
                 row.repeated += outcome.repeated.len() as u64;
             }
             Err(error) => {
@@ -72,6 +95,7 @@ pub fn train(
         row.exponents.extend(first);
         each();
     }
+    row.scale = matches!(method.scaling, Scaling::Loss(_)).then(|| trainer.loss_scale());
     row.seconds = start.elapsed().as_secs_f64();
     if row.failure.is_none() {
         row.score = Some(learner.score(&mut trainer)?).filter(|score| score.is_finite());

@@ -1,0 +1,174 @@
+//! `short-recordings`: speech of which some recordings are shorter than their transcript needs.
+//!
+//! A network that keeps every fourth frame, as Conformer and Deep Speech do, has fewer steps than some transcripts have
+//! letters. CTC then has a loss of ∞ by PyTorch's default (`zero_infinity=False`), and the batch is left out. Nothing is
+//! constructed: it is what spoken digits do.
+
+use super::{
+    data::{Data, is_short, steps_of},
+    learn::{Begun, Conditions, Failed, Learn},
+};
+use crate::{
+    Failure,
+    data::{Order, Speech, Spoken},
+};
+use gradscale::{
+    Cpu, Gradients, Init, Input, Parameters, Scope, Trainer, Var,
+    metrics::ErrorRate,
+    nn::{Conv2d, LayerNorm, Linear, Module},
+    optim::{AdamW, Optimizer, Schedule},
+};
+
+/// Recordings of a batch.
+const BATCH: usize = 16;
+/// Recordings of an evaluation.
+const CHUNK: usize = 32;
+/// Frames of a batch are a multiple of this, so that few shapes are compiled.
+const FRAMES: usize = 16;
+const CHANNELS: usize = 8;
+const WIDTH: usize = 64;
+const BLOCKS: usize = 3;
+
+/// A residual block: a normalisation, five steps to twice the width, and back.
+struct ResidualBlock {
+    norm: LayerNorm,
+    wide: Conv2d,
+    narrow: Linear,
+}
+
+struct Network {
+    convolutions: [Conv2d; 2],
+    project: Linear,
+    blocks: Vec<ResidualBlock>,
+    letters: Linear,
+}
+
+impl Network {
+    fn new(scope: &mut Scope<'_>, frequencies: usize, letters: usize) -> Self {
+        let conv = |scope: &mut Scope<'_>, name: &str, inputs: usize| {
+            let mut scope = scope.at(name);
+            Conv2d::new(&mut scope, inputs, CHANNELS, 3).stride(2).bias(&mut scope)
+        };
+        let convolutions = [conv(scope, "conv1", 1), conv(scope, "conv2", CHANNELS)];
+        let project = Linear::new(&mut scope.at("project"), CHANNELS * steps_of(frequencies), WIDTH);
+        let block = |i: usize| {
+            let mut scope = scope.at(&format!("block{i}"));
+            let norm = LayerNorm::new(&mut scope.at("norm"), WIDTH);
+            let mut wide = scope.at("wide");
+            let wide = Conv2d::rectangular(&mut wide, WIDTH, 2 * WIDTH, [1, 5], Init::FanIn).bias(&mut wide);
+            ResidualBlock { norm, wide, narrow: Linear::new(&mut scope.at("narrow"), 2 * WIDTH, WIDTH) }
+        };
+        let blocks = (1..=BLOCKS).map(block).collect();
+        Self { convolutions, project, blocks, letters: Linear::new(&mut scope.at("letters"), WIDTH, letters) }
+    }
+
+    /// Spectra `[n, t, frequencies, 1]` to logits `[n, 1, t / 4, letters]`.
+    fn logits<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let x = self.convolutions.iter().fold(x, |x, conv| conv.forward(x).relu());
+        let [n, t, w, c] = x.shape().sizes();
+        let x = self.project.forward(x.reshape([n, 1, t, w * c]));
+        let block = |x: Var<'t>, block: &ResidualBlock| {
+            x + block.narrow.forward(block.wide.forward(block.norm.forward(x)).relu())
+        };
+        self.letters.forward(self.blocks.iter().fold(x, block))
+    }
+}
+
+struct Listener<'a> {
+    data: &'a Speech,
+    net: Network,
+    order: Order,
+    zero_infinity: bool,
+    /// Whether the last batch had a recording that is too short.
+    met: bool,
+}
+
+/// The network before its first step.
+///
+/// # Errors
+/// No recordings.
+pub fn open(zero_infinity: bool, data: &Data, seed: u64, steps: u64) -> Result<Begun<'_>, Failure> {
+    let Some(data) = &data.recordings else { return Err(Failure::at("--recordings", "none were read")) };
+    let mut parameters = Parameters::seeded(seed);
+    let net = Network::new(&mut parameters.at("net"), data.frequencies, data.letters.len() + 1);
+    let learner =
+        Box::new(Listener { data, net, order: Order::new(data.train.len(), seed), zero_infinity, met: false });
+    let warmup = 50.min(steps / 2);
+    let optimizer = Optimizer::from(AdamW::new(2e-3)).clip_norm(5.0).schedule(Schedule::WarmupCosine { warmup, steps });
+    Ok(Begun { learner, parameters, optimizer })
+}
+
+fn word(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Listener<'_> {
+    /// Spectra side by side, and the frames of the longest.
+    fn spectra(&self, recordings: &[&Spoken]) -> (Vec<f32>, usize) {
+        let longest = recordings.iter().map(|one| one.frames).max().unwrap_or(0).next_multiple_of(FRAMES);
+        let mut x = Vec::with_capacity(recordings.len() * longest * self.data.frequencies);
+        for (i, one) in recordings.iter().enumerate() {
+            x.extend_from_slice(&one.spectra);
+            x.resize((i + 1) * longest * self.data.frequencies, 0.0);
+        }
+        (x, longest)
+    }
+}
+
+impl Learn for Listener<'_> {
+    fn backward(&mut self, trainer: &mut Trainer<Cpu>, _: u64, _: &Conditions) -> Result<Gradients, Failed> {
+        let data = self.data;
+        let drawn = self.order.by_ref().take(BATCH.min(data.train.len()));
+        let recordings: Vec<&Spoken> = drawn.map(|sample| &data.train[sample.index]).collect();
+        self.met = recordings.iter().any(|one| is_short(one));
+        let (n, (x, longest)) = (recordings.len(), self.spectra(&recordings));
+        let room = recordings.iter().map(|one| one.text.chars().count()).max().unwrap_or(0);
+        let (mut targets, mut letters) = (Vec::new(), Vec::new());
+        for (i, one) in recordings.iter().enumerate() {
+            // The blank is 0.
+            let number = |letter: char| self.data.letters.binary_search(&letter).map_or(u32::MAX, |at| word(at + 1));
+            targets.extend(one.text.chars().map(number));
+            letters.push(word(targets.len() - i * room));
+            targets.resize((i + 1) * room, 0);
+        }
+        let frames: Vec<u32> = recordings.iter().map(|one| word(steps_of(one.frames))).collect();
+        let batch = [
+            Input::f32([n, longest, self.data.frequencies, 1], &x),
+            Input::u32([n, room], &targets),
+            Input::u32([n], &frames),
+            Input::u32([n], &letters),
+        ];
+        trainer.backward(batch, |[x, targets, frames, letters]| {
+            self.net.logits(x).ctc_loss(targets, frames, letters, 0, self.zero_infinity)
+        })
+    }
+
+    /// Letters that are wrong, in percent, by the likeliest letter of each step.
+    fn score(&mut self, trainer: &mut Trainer<Cpu>) -> Result<f64, Failed> {
+        let mut rate = ErrorRate::default();
+        let classes = self.data.letters.len() + 1;
+        let mut recordings: Vec<&Spoken> = self.data.test.iter().collect();
+        recordings.sort_by_key(|one| one.frames);
+        for part in recordings.chunks(CHUNK) {
+            let (x, longest) = self.spectra(part);
+            let batch = [Input::f32([part.len(), longest, self.data.frequencies, 1], &x)];
+            let logits = trainer.evaluate(batch, |[x]| self.net.logits(x))?.data;
+            let each = steps_of(longest) * classes;
+            for (one, logits) in part.iter().zip(logits.chunks(each.max(1))) {
+                let best = |step: &[f32]| {
+                    step.iter().enumerate().fold(0, |best, (i, &x)| if x > step[best] { i } else { best })
+                };
+                let mut said: Vec<usize> = logits.chunks_exact(classes).take(steps_of(one.frames)).map(best).collect();
+                said.dedup();
+                let said: String =
+                    said.into_iter().filter_map(|number| self.data.letters.get(number.checked_sub(1)?)).collect();
+                rate.add(&one.text, &said);
+            }
+        }
+        Ok(100.0 * rate.share())
+    }
+
+    fn is_finite(&self, _: &Conditions) -> bool {
+        self.zero_infinity || !self.met
+    }
+}
