@@ -103,8 +103,11 @@ fn figures_and_natural_regimes_are_written() {
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
     let file = json(&at.join("regimes-2/regimes.json"));
     assert!(file["data"].as_str().is_some_and(|data| data.contains("recordings: made-up words, ")), "{}", file["data"]);
-    assert_eq!((&file["regimes"][0]["is_natural"], &file["rows"][0]["scale"]), (&true.into(), &16.into()));
-    assert!(out.contains("2^16"), "{out}");
+    assert_eq!(file["regimes"][0]["is_natural"], true);
+    // Only a first overflow lowers the scale, because the loss leaves short recordings out.
+    let (scale, skipped) = (file["rows"][0]["scale"].as_i64(), file["rows"][0]["skipped"].as_i64());
+    assert_eq!(scale.zip(skipped).map(|(scale, skipped)| scale + skipped), Some(16));
+    assert!(scale.is_some_and(|scale| scale > 12 && out.contains(&format!("2^{scale}"))), "{out}");
 }
 
 #[test]

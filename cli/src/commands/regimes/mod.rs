@@ -172,7 +172,10 @@ impl Regimes {
         let recordings = match &self.recordings {
             _ if !speaks => None,
             Some(path) => Some(Speech::load(path, &reading)?),
-            None => Some(Speech::synthetic(0, &reading).map_err(|cause| Failure::at("made-up words", cause))?),
+            None => {
+                let words = Speech::synthetic(0, &reading).map_err(|cause| Failure::at("made-up words", cause))?;
+                Some(data::cut_some(words))
+            }
         };
         Ok(Data { images: self.images()?, recordings })
     }
