@@ -32,7 +32,7 @@ NOTES = HERE.parent / "docs/gpu-notes.md"
 MARKS = ["<!-- instructions: written by sass.py -->", "<!-- end of instructions -->"]
 ARCHITECTURES = [75, 80, 90]
 # The commit that the table compares with.
-BEFORE = "431419b"
+COMPARED_COMMIT = "431419b"
 
 # Names that files of kernels had in older commits.
 FORMER_NAMES = {
@@ -53,7 +53,7 @@ LOAD16 = r"LDG?\.E(\.\w+)*\.128\b"
 STORE16 = r"STG?\.E(\.\w+)*\.128\b"
 STORE8 = r"STG?\.E(\.\w+)*\.64\b"
 PACK = r"F2FP\.(\S*F16|PACK)\S*|F2F\.F16\.\S*"
-MOST = r"V?IMNMX3?\S*"
+INTEGER_MAX = r"V?IMNMX3?\S*"
 ATOMIC = r"ATOMS\S*"
 ROOT = r"MUFU\.(RSQ|SQRT)\S*"
 PRODUCT = r"HG?MMA\S*"
@@ -62,11 +62,11 @@ DIVIDE = r"MUFU\.RCP\S*"
 # What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
 # had one group of eight where there are two now.
 CASES = [
-    ("cast", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8}, [MOST, ATOMIC]),
-    ("cast and counts", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
-    ("cast and counts and histogram", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14, ATOMIC: 16}, []),
-    ("batch norm applied and counted", "norm", "norm_apply_by_channel", 32, {LOAD16: 4, STORE16: 4, PACK: 16, MOST: 28}, [ATOMIC]),
-    ("batch norm backward applied and counted", "norm_vjp", "norm_vjp_apply_by_channel", 16, {LOAD16: 4, STORE16: 2, PACK: 8, MOST: 14}, [ATOMIC]),
+    ("cast", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8}, [INTEGER_MAX, ATOMIC]),
+    ("cast and counts", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, INTEGER_MAX: 14}, [ATOMIC]),
+    ("cast and counts and histogram", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, INTEGER_MAX: 14, ATOMIC: 16}, []),
+    ("batch norm applied and counted", "norm", "norm_apply_by_channel", 32, {LOAD16: 4, STORE16: 4, PACK: 16, INTEGER_MAX: 28}, [ATOMIC]),
+    ("batch norm backward applied and counted", "norm_vjp", "norm_vjp_apply_by_channel", 16, {LOAD16: 4, STORE16: 2, PACK: 8, INTEGER_MAX: 14}, [ATOMIC]),
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
@@ -74,7 +74,7 @@ CASES = [
 # tiles, rounds for each, eights of a round. Where a group of its own stores: warps whose sums a warp takes, rounds for
 # each, eights of a round. `sass.csv` has the end of the first of each kind on each architecture.
 WAITED, APART = "end of a product with counts", "end of a product beside the next"
-LEFT = "sums of a product left to be stored"
+PARTIAL_SUMS = "sums of a product left to be stored"
 PRODUCTS = [
     ("wgmma_tma_gemm_128x256", 90, WAITED, (8, 1, 2)),
     ("wgmma_tma_forward_128x64", 90, APART, (2, 2, 2)),
@@ -238,7 +238,7 @@ def shortest(code, asked, none=(), start=None, ends=()):
 
 def put(times, eights, arch):
     """What so many stores of a few eights have, with counts."""
-    return packed({STORE16: eights * times, PACK: 4 * eights * times, MOST: 7 * eights * times}, arch)
+    return packed({STORE16: eights * times, PACK: 4 * eights * times, INTEGER_MAX: 7 * eights * times}, arch)
 
 
 def multiplied(code):
@@ -377,7 +377,7 @@ def write(rows, products, commit, old):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("--before", metavar="COMMIT", help=f"counts those of this commit ({BEFORE} so far) afresh")
+    parser.add_argument("--before", metavar="COMMIT", help=f"counts those of this commit ({COMPARED_COMMIT} so far) afresh")
     parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90, and writes nothing")
     asked = parser.parse_args()
     # The compiler finds by its name what is loaded already.
@@ -433,7 +433,7 @@ def main():
                 continue
             ended.add((kind, arch))
             if kind == APART:
-                rows.append(both(LEFT, lambda code: left(code, *sizes), module, None, arch))
+                rows.append(both(PARTIAL_SUMS, lambda code: left(code, *sizes), module, None, arch))
                 print(*rows[-1], flush=True)
             end = apart if kind == APART else waited
             rows.append(both(kind, lambda code: end(code, arch, *sizes), module, None, arch))
@@ -442,7 +442,7 @@ def main():
             rows.append([COPIES + module, 90, number(copied(code_of(module, None, 90), eights)), ""])
             print(*rows[-1], flush=True)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
-    write(rows, products, commit.stdout.strip(), asked.before or BEFORE)
+    write(rows, products, commit.stdout.strip(), asked.before or COMPARED_COMMIT)
 
 
 if __name__ == "__main__":

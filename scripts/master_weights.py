@@ -13,7 +13,7 @@ STUDY = Study(
     "master_weights", "docs/science.md", "cifar10-10k", ["--network", "resnet-18", "--width", 8], STEPS, ["fp32", O2, O3],
     [(O2, "fp32"), (O3, "fp32"), (O3, O2)], [("top_1", "top-1"), ("top_5", "top-5")],
 )
-BEFORE = """ResNet-18 of 8 channels on CIFAR-10's first 10 000 images, 64 a step, SGD with momentum at its default rate. O2 keeps weights in f32 and computes with half copies. O3 has half weights alone, so an update smaller than half a unit of a weight's last place is lost. Gradients have the same scales in both."""
+INTRODUCTION = """ResNet-18 of 8 channels on CIFAR-10's first 10 000 images, 64 a step, SGD with momentum at its default rate. O2 keeps weights in f32 and computes with half copies. O3 has half weights alone, so an update smaller than half a unit of a weight's last place is lost. Gradients have the same scales in both."""
 
 
 def verdict_of(rows):
@@ -28,7 +28,7 @@ def verdict_of(rows):
 
 def section(rows):
     """The part of docs/science.md."""
-    return STUDY.section(rows, BEFORE, None)
+    return STUDY.section(rows, INTRODUCTION, None)
 
 
 if __name__ == "__main__":

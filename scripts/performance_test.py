@@ -85,16 +85,16 @@ class Page(unittest.TestCase):
         self.assertEqual((machine, missing), ("a machine, 2 cores, AVX2", ["steps"]))
         first, last = (mark.format(machine) for mark in page.MARKS)
         other = "\n".join(mark.format("another") for mark in page.MARKS)
-        before = f"# Head\n\n{first}\nold\n{last}\n\n{other}\n\n{page.LAST}\n\nWhat bounds it.\n"
+        before = f"# Head\n\n{first}\nold\n{last}\n\n{other}\n\n{page.END_OF_MACHINES}\n\nWhat bounds it.\n"
         after = page.placed(text, machine, before)
-        self.assertTrue(after.startswith("# Head\n") and after.endswith(f"\n\n{other}\n\n{page.LAST}\n\nWhat bounds it.\n"))
+        self.assertTrue(after.startswith("# Head\n") and after.endswith(f"\n\n{other}\n\n{page.END_OF_MACHINES}\n\nWhat bounds it.\n"))
         self.assertNotIn("old", after)
         self.assertIn("| gemm 256³, f16 | 1 | OpenBLAS sgemm | 90.9 GMAC/s | 90.9 GMAC/s | 1.00 | ≥ 0.95 | ≥ 0.85 | goal |  |", after)
         self.assertEqual(page.placed(text, machine, after), after)
         added = page.placed(text, "new", after)
-        self.assertIn(f"{page.MARKS[1].format('new')}\n\n{page.LAST}", added)
-        self.assertTrue(added.startswith(after[: after.index(page.LAST)]))
-        for broken in ("# Without marks\n", f"{last}\n{first}\n{page.LAST}"):
+        self.assertIn(f"{page.MARKS[1].format('new')}\n\n{page.END_OF_MACHINES}", added)
+        self.assertTrue(added.startswith(after[: after.index(page.END_OF_MACHINES)]))
+        for broken in ("# Without marks\n", f"{last}\n{first}\n{page.END_OF_MACHINES}"):
             with self.assertRaises(ValueError):
                 page.placed(text, machine, broken)
         # The page itself has room for more.

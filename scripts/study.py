@@ -13,8 +13,8 @@ import paired
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Of each run, apart from its scores.
-BEFORE = ["method", "seed", "steps", "loss_first_tenth", "loss_last_half"]
-AFTER = ["flushed_worst", "lost_last", "skipped", "repeated", "version", "commit", "machine"]
+COLUMNS_BEFORE_SCORES = ["method", "seed", "steps", "loss_first_tenth", "loss_last_half"]
+COLUMNS_AFTER_SCORES = ["flushed_worst", "lost_last", "skipped", "repeated", "version", "commit", "machine"]
 
 
 class Study:
@@ -36,7 +36,7 @@ class Study:
         ]
 
     def columns(self):
-        return BEFORE + [key for key, _ in self.scores] + AFTER
+        return COLUMNS_BEFORE_SCORES + [key for key, _ in self.scores] + COLUMNS_AFTER_SCORES
 
     def read_rows(self):
         if not self.record.exists():

@@ -22,7 +22,7 @@ STUDY = Study(
     [("zhao", "fp32"), ("gs:authors", "fp32"), ("gs", "fp32"), ("chaos", "fp32"), ("zhao", "gs"), ("gs:authors", "zhao")],
     [("miou", "mIoU"), ("class_accuracy", "class accuracy"), ("global_accuracy", "global accuracy")],
 )
-BEFORE = f"""SegNetBasic of 16 channels, 12 images of 90 × 120 a step, the loss divided by {PIXELS} pixels. `zhao` is the paper's loss scale: interval 10, at most 2^15, weight gradients in half. All methods of a seed share weights, order and noise. `chaos` is fp32 from weights that differ by 2^-20: its spread is what any change of rounding does. *Lost at the end*: the largest share of a site's sum of magnitudes that was stored as zero in the last step. *Detectable*: a difference of this size is seen in four of five cases. A verdict of *equal* is a test of equality within {100 * paired.LOSS_MARGIN} % of the loss or {paired.SCORE_MARGIN:.0f} point, fixed beforehand; *no test* could not have detected that margin."""
+INTRODUCTION = f"""SegNetBasic of 16 channels, 12 images of 90 × 120 a step, the loss divided by {PIXELS} pixels. `zhao` is the paper's loss scale: interval 10, at most 2^15, weight gradients in half. All methods of a seed share weights, order and noise. `chaos` is fp32 from weights that differ by 2^-20: its spread is what any change of rounding does. *Lost at the end*: the largest share of a site's sum of magnitudes that was stored as zero in the last step. *Detectable*: a difference of this size is seen in four of five cases. A verdict of *equal* is a test of equality within {100 * paired.LOSS_MARGIN} % of the loss or {paired.SCORE_MARGIN:.0f} point, fixed beforehand; *no test* could not have detected that margin."""
 
 
 def claim_of(rows):
@@ -51,7 +51,7 @@ def answer(rows):
 
 def section(rows):
     """The part of docs/science.md."""
-    return STUDY.section(rows, BEFORE, answer(rows))
+    return STUDY.section(rows, INTRODUCTION, answer(rows))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ NAMES = {
     "fixed:128": "torch.amp, scale fixed at 128", "zero_infinity": "torch.amp, `zero_infinity=True`",
 }
 # The last step of each experiment, its score, and what is wrong with some of its batches.
-LAST = {"bad_image": 60, "short_recordings": 800, "rare_reward": None}
+LAST_STEP = {"bad_image": 60, "short_recordings": 800, "rare_reward": None}
 TITLES = {
     "bad_image": ("One NaN image among 10 000", "CIFAR-10, MLP, 60 epochs: test accuracy %"),
     "short_recordings": ("17 of 2000 recordings shorter than their transcript", "spoken digits, CTC with PyTorch's default `zero_infinity=False`: character errors %"),
@@ -46,10 +46,10 @@ class Record:
         return found
 
     def methods(self, experiment):
-        return [method for method in NAMES if self.runs(experiment, method, LAST[experiment])]
+        return [method for method in NAMES if self.runs(experiment, method, LAST_STEP[experiment])]
 
     def scores(self, experiment, method, step=None):
-        return {seed: float(row["score"]) for seed, row in self.runs(experiment, method, step or LAST[experiment]).items()}
+        return {seed: float(row["score"]) for seed, row in self.runs(experiment, method, step or LAST_STEP[experiment]).items()}
 
     def origin(self, experiment):
         """Commits and versions of the rows, as a sentence."""
@@ -62,7 +62,7 @@ def missing(data):
     counts = {}
     for experiment, methods in record.PLAN.items():
         for method, seeds in methods.items():
-            if lacking := seeds - len(data.runs(experiment, method, LAST[experiment])):
+            if lacking := seeds - len(data.runs(experiment, method, LAST_STEP[experiment])):
                 counts[experiment, method] = lacking
     return counts
 
@@ -91,7 +91,7 @@ def solved(runs):
 
 def cell(data, experiment, method):
     """A result in the READMEs' table."""
-    runs = data.runs(experiment, method, LAST[experiment])
+    runs = data.runs(experiment, method, LAST_STEP[experiment])
     if not runs:
         return "not run yet"
     if experiment == "rare_reward":
@@ -114,7 +114,7 @@ def summary(data, link):
     lines = ["| experiment | " + " | ".join(NAMES[way] for way in WAYS) + " | cured as well by |", "|---|---|---|---|---|"]
     for experiment, (title, what) in TITLES.items():
         # A row needs what is compared: f32 and torch.amp's defaults.
-        if not all(data.runs(experiment, way, LAST[experiment]) for way in WAYS[:2]):
+        if not all(data.runs(experiment, way, LAST_STEP[experiment]) for way in WAYS[:2]):
             continue
         cells = [cell(data, experiment, way) for way in WAYS]
         cures = [f"{NAMES[method].removeprefix('torch.amp, ')}: {cell(data, experiment, method)}" for method in data.methods(experiment) if method not in WAYS]
@@ -142,7 +142,7 @@ def curve_table(data, experiment, steps, unit):
     lines.append("|---" * (len(steps) + 6) + "|")
     for method in data.methods(experiment):
         cells = [listed(data.scores(experiment, method, step)) for step in steps]
-        runs = data.runs(experiment, method, LAST[experiment])
+        runs = data.runs(experiment, method, LAST_STEP[experiment])
         skipped = " ".join(row["skipped"] for _, row in sorted(runs.items()))
         lines.append("| " + " | ".join([NAMES[method], *cells, scales(runs), skipped, *difference(data, experiment, method)]) + " |")
     return "\n".join(lines)

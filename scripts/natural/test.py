@@ -22,7 +22,7 @@ class Pages(unittest.TestCase):
 
     def test_a_changed_row_changes_the_pages(self):
         data = page.Record(ROWS)
-        complete = [name for name in record.PLAN if all(data.runs(name, way, page.LAST[name]) for way in page.WAYS)]
+        complete = [name for name in record.PLAN if all(data.runs(name, way, page.LAST_STEP[name]) for way in page.WAYS)]
         self.assertTrue(complete)
         for experiment in complete:
             changed = [dict(row) for row in ROWS]
