@@ -66,6 +66,7 @@ PARTS = {
     "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
     "paired statistics": ["scripts/paired_test.py"],
     "links and citations": ["scripts/check_docs.py"],
+    "names": ["scripts/names_test.py"],
     "natural experiments": ["scripts/natural/test.py"],
     "claims": ["scripts/claims_test.py"],
 }
@@ -106,6 +107,7 @@ PROVES = {
     "PyTorch beside the CUDA bench": "the networks and the unpooling of PyTorch that CUDA is compared with are the same ones",
     "the page of speeds": "goals that are met and missed, what people wrote stays, out of made-up results",
     "natural experiments": "what pages say of PyTorch's scaler is what the record says, and the record is complete",
+    "names": "no constant or function of a bare word, and no new circle of imports or type name of many meanings",
     "claims": "each claim's figure is that of the records; Table 3 pair by pair",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
     "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
