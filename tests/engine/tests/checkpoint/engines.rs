@@ -154,7 +154,7 @@ fn join<const N: usize>(devices: [fn() -> Engines; N]) -> Vec<Result<String, Str
         .map(|(communicator, device)| {
             thread::spawn(move || {
                 let joined =
-                    trainer(device()).distributed(Group::new(communicator)).map_err(|error| error.to_string())?;
+                    trainer(device()).join_group(Group::new(communicator)).map_err(|error| error.to_string())?;
                 Ok(joined.device().product_engine().unwrap_or_default().to_owned())
             })
         })
