@@ -1,4 +1,4 @@
-//! GradSums of gradients over micro-batches and ranks: on the devices, if those of all ranks reach one another, or on the hosts.
+//! Sums of gradients over micro-batches and ranks: on the devices, if those of all ranks reach one another, or on the hosts.
 
 use crate::{
     Error,
