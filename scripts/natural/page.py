@@ -111,7 +111,7 @@ def scales(runs):
 
 def summary(data, link):
     """The table of the READMEs."""
-    lines = ["| experiment | " + " | ".join(NAMES[way] for way in WAYS) + " | cured as well by |", "|---|---|---|---|---|"]
+    lines = ["| experiment | " + " | ".join(NAMES[way] for way in WAYS) + " | also cured by |", "|---|---|---|---|---|"]
     for experiment, (title, what) in TITLES.items():
         # A row needs what is compared: f32 and torch.amp's defaults.
         if not all(data.runs(experiment, way, LAST_STEP[experiment]) for way in WAYS[:2]):
@@ -119,8 +119,8 @@ def summary(data, link):
         cells = [cell(data, experiment, way) for way in WAYS]
         cures = [f"{NAMES[method].removeprefix('torch.amp, ')}: {cell(data, experiment, method)}" for method in data.methods(experiment) if method not in WAYS]
         lines.append("| " + " | ".join([f"**{title}** ({what})", cells[0], f"**{cells[1]}**", cells[2], "; ".join(cures) or "not run yet"]) + " |")
-    text = f"A number for each seed. Both sides are real software on one CPU thread: "
-    text += "PyTorch's autocast to float16 with `torch.amp.GradScaler`, and `attach`. In f32 and under torch.amp the same loop skips each batch that is not finite. "
+    text = f"One number for each seed. The columns are the libraries themselves, not simulations, on one CPU thread: "
+    text += "PyTorch's autocast to float16 with `torch.amp.GradScaler`, and `attach`. Every loop skips a batch whose gradients are not finite. What differs is what torch.amp does to its scale then. "
     commits = sorted({row["commit"] for row in data.rows})
     text += f"Written by `scripts/natural/page.py` from rows of commit {', '.join(commits)}; [curves, scales and paired differences]({link})."
     return "\n".join([*lines, "", text])
