@@ -2,7 +2,7 @@
 /**
  * How a step ended.
  * @typedef {object} Outcome
- * @property {(typeof NEXT)[number]} next `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
+ * @property {(typeof NEXT_STEPS)[number]} next `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
  *   again. `"skip"`: nothing may; go on with the next batch.
  * @property {(typeof CAUSES)[number]} cause What was seen at the site where values stopped being finite.
  * @property {number | undefined} site Its index, if there is one.
@@ -55,7 +55,7 @@ export type Outcome = {
      * `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
      * again. `"skip"`: nothing may; go on with the next batch.
      */
-    next: (typeof NEXT)[number];
+    next: (typeof NEXT_STEPS)[number];
     /**
      * What was seen at the site where values stopped being finite.
      */
@@ -67,6 +67,6 @@ export type Outcome = {
 };
 import { Site } from "./site.js";
 import { Row } from "./row.js";
-declare const NEXT: readonly ["step", "repeat", "skip"];
+declare const NEXT_STEPS: readonly ["step", "repeat", "skip"];
 declare const CAUSES: readonly [null, "overflowed", "infinite", "nan"];
 export {};

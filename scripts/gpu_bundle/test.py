@@ -405,7 +405,7 @@ class Instructions(unittest.TestCase):
     def test_the_shortest_round_that_does_what_is_asked(self):
         self.assertEqual(len(self.code), 13)
         self.assertEqual(self.words({sass.STORE16: 1}), ["STG", "BRA", "LDG", "BRA"])
-        with_maxima = self.words({sass.STORE16: 1, sass.MOST: 1})
+        with_maxima = self.words({sass.STORE16: 1, sass.INTEGER_MAX: 1})
         self.assertEqual(sorted(with_maxima), sorted(["LDG", "BRA", "VIMNMX3", "IADD3", "IADD3", "STG", "BRA"]))
         self.assertIsNone(self.words({sass.STORE16: 1}, [sass.LOAD16]))
         self.assertIsNone(self.words({sass.ATOMIC: 1}))

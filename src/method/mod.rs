@@ -132,7 +132,7 @@ pub enum Scaling {
 ///
 /// use gradscale::{GradientScaling, core::amp::{Level, Precision}};
 /// let method = Method::gradient_scaling(GradientScaling::exact().with_gamma(1e-4)?.with_interval(5)?)
-///     .at_level(Level::O2)
+///     .with_level(Level::O2)
 ///     .with_layer("net.encoder", Precision::Single);
 /// assert_eq!(method.to_string(), "gs:gamma=0.0001,interval=5,amp=O2,f32=net.encoder");
 /// assert_eq!(method.to_string().parse(), Ok(method));

@@ -17,7 +17,7 @@ KERNEL(copy_words4, CopyParams) {
         if (begin + chunk <= p.count) {
             Words4 words[COPY_LOADS];
 #pragma unroll
-            for (u32 i = 0; i < COPY_LOADS; i++) words[i] = load_once(p.x + first + (u64)i * THREADS);
+            for (u32 i = 0; i < COPY_LOADS; i++) words[i] = load_streaming(p.x + first + (u64)i * THREADS);
 #pragma unroll
             for (u32 i = 0; i < COPY_LOADS; i++) p.y[first + (u64)i * THREADS] = words[i];
         } else {
