@@ -39,7 +39,7 @@ KERNEL(wgmma, GemmParams) {
         u32 n = block.n + (B_K_CONTIGUOUS ? b_line + i * B_LINES_PER_PASS : b_across * 8);
         b_partial[i] = column_address(p, block.z, n < p.COLUMNS ? n : 0);
     }
-    const Operands descriptors = operands_of(stages, t / 128);
+    const OperandDescriptors descriptors = operand_descriptors(stages, t / 128);
     const u32 start = shared_address(stages);
     float sums[TILE_N / 8][4] = {};
 
@@ -86,7 +86,7 @@ KERNEL(wgmma, GemmParams) {
     if (is_unsplit) e = begin_epilogue(p.y);
     StatsAccumulator stats = {};
 #pragma unroll
-    for (u32 j = 0; j < TILE_N / 8; j++) keep<TILE_N>(tile, j * 8, sums[j]);
+    for (u32 j = 0; j < TILE_N / 8; j++) smem_write<TILE_N>(tile, j * 8, sums[j]);
     warp_barrier();
     smem_store<TILE_N>(p, block, block.m + warp * 16, block.n, tile, e, stats);
     if (is_unsplit) end_epilogue(p.y, e, stats);
