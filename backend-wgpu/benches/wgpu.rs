@@ -5,8 +5,8 @@
 //! There are two copies: the driver's (`vkCmdCopyBuffer`), which may use a copy engine, and a kernel's, which is the bound
 //! for kernels that read and write memory once.
 //!
-//! Sizes are those of a GPU, or of a software driver that computes 0.5 GFLOP/s; `GRADSCALE_ADAPTER` chooses another
-//! adapter than the first.
+//! A driver on the CPU gets the small sizes and few runs of a rehearsal, which the output states; `--small` requests them
+//! on a GPU. `GRADSCALE_ADAPTER` chooses another adapter than the first.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,13 +25,55 @@ use gradscale_core::{
 use gradscale_wgpu::{Adapter, Memory, ProductEngine, ProductLaunches, Table, Wgpu};
 use std::time::{Duration, Instant};
 
-const RUNS: usize = 20;
-/// Steps whose launches are timed.
-const TIMED: usize = 5;
+/// Steps before the first one that counts: they are eager, compile kernels and are recorded.
+const WARM_UP_STEPS: usize = 3;
+
+/// Sizes and repetitions.
+struct Scale {
+    /// Runs of which the median is taken.
+    runs: usize,
+    gemm: &'static [u32],
+    cast: usize,
+    conv: [u32; 4],
+    conv_outputs: u32,
+    /// Images, rows and columns of a SegNet step.
+    segnet: [usize; 3],
+    channels: usize,
+    /// Steps of which the median is taken.
+    steps: usize,
+    /// Steps whose launches are timed.
+    timed_steps: usize,
+}
+
+const GPU: Scale = Scale {
+    runs: 20,
+    gemm: &[1024, 2048, 4096, 8192],
+    cast: 1 << 27,
+    conv: [12, 180, 240, 64],
+    conv_outputs: 64,
+    segnet: [12, 360, 480],
+    channels: 64,
+    steps: 6,
+    timed_steps: 5,
+};
+
+/// For a driver on the CPU: lavapipe computes 0.1 GFLOP/s of a product on a slow core, so that one of 256³ takes 0.3 s.
+const REHEARSAL: Scale = Scale {
+    runs: 1,
+    gemm: &[128],
+    cast: 1 << 16,
+    conv: [1, 8, 12, 16],
+    conv_outputs: 16,
+    segnet: [1, 16, 16],
+    channels: 8,
+    steps: 1,
+    timed_steps: 1,
+};
 
 struct Bench {
     device: Wgpu,
     words: Vec<String>,
+    scale: &'static Scale,
 }
 
 impl Bench {
@@ -93,9 +135,9 @@ impl Bench {
 
     fn median(&self, mut run: impl FnMut() -> Duration) -> Duration {
         run();
-        let mut times: Vec<Duration> = (0..RUNS).map(|_| run()).collect();
+        let mut times: Vec<Duration> = (0..self.scale.runs).map(|_| run()).collect();
         times.sort_unstable();
-        times[RUNS / 2]
+        times[times.len() / 2]
     }
 
     fn products(&self, size: u32) {
@@ -198,7 +240,8 @@ fn row(name: &str, here: &str, beside: &str, ratio: Option<f64>, by: &str) {
 
 /// Wall-clock time of a training step, recorded, with one wait at its end; or each of its launches, one by one, between two
 /// timestamps.
-fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, launches: bool) {
+fn segnet(device: Wgpu, scale: &Scale, launches: bool) {
+    let Scale { segnet: [images, height, width], channels, steps, timed_steps, .. } = *scale;
     let products = device.product_engine().to_string();
     let mut parameters = Parameters::seeded(4);
     let net = SegNet::new(&mut parameters.at("net"), 3, channels, 11);
@@ -208,8 +251,9 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, la
     let x: Vec<u8> = (0..pixels * 3).map(|i| (i * 7 % 251) as u8).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| (i / width % 11) as u8).collect();
     let mut times = Vec::new();
-    for i in 0..9 + if launches { TIMED } else { 0 } {
-        if i >= 9
+    let untimed = WARM_UP_STEPS + steps;
+    for i in 0..untimed + if launches { timed_steps } else { 0 } {
+        if i >= untimed
             && let Err(error) = trainer.time_launches(true)
         {
             return println!("SKIPPED: {error}");
@@ -223,22 +267,21 @@ fn segnet(device: Wgpu, [images, height, width]: [usize; 3], channels: usize, la
         trainer.step(gradients.unwrap()).unwrap();
         times.push(start.elapsed());
     }
-    // The first are eager and compile kernels; launches of the last are timed.
-    times.truncate(9);
-    times.drain(..3);
+    times.truncate(untimed);
+    times.drain(..WARM_UP_STEPS);
     times.sort_unstable();
-    let step = times[3].as_secs_f64() * 1e3;
+    let step = times[times.len() / 2].as_secs_f64() * 1e3;
     let name = format!("SegNet step, {images}×{height}×{width}, {channels} channels");
     row(&name, &format!("{step:.1} ms"), "", None, &products);
     let rows = trainer.launch_times();
     if rows.is_empty() {
         return;
     }
-    let all: f64 = rows.iter().map(|row| row.seconds).sum::<f64>() * 1e3 / TIMED as f64;
-    println!("\nLaunches of that step one by one, together {all:.3} ms, means of {TIMED} steps:\n");
+    let all: f64 = rows.iter().map(|row| row.seconds).sum::<f64>() * 1e3 / timed_steps as f64;
+    println!("\nLaunches of that step one by one, together {all:.3} ms, means of {timed_steps} steps:\n");
     println!("| launch | count | ms | GB/s | GFLOP/s | share |\n|---|---|---|---|---|---|");
     for row in rows {
-        let (count, ms) = (row.launches as f64 / TIMED as f64, row.seconds * 1e3 / TIMED as f64);
+        let (count, ms) = (row.launches as f64 / timed_steps as f64, row.seconds * 1e3 / timed_steps as f64);
         let (bytes, operations, share) = (row.gigabytes_per_second(), row.gigaflops(), 1e2 * row.share);
         println!("| {} {} | {count} | {ms:.4} | {bytes:.2} | {operations:.2} | {share:.2} % |", row.name, row.shape);
     }
@@ -253,27 +296,27 @@ fn main() {
     let start = Instant::now();
     let device = Wgpu::open(&adapter, false).unwrap();
     println!("{}, opened in {:.2?}", adapter.name(), start.elapsed());
+    let is_small = adapter.is_software() || std::env::args().any(|word| word == "--small");
+    let scale = if is_small { &REHEARSAL } else { &GPU };
+    if is_small {
+        println!("rehearsal: small sizes and few runs, whose times mean nothing");
+    }
     println!("products of halves by {} ({})", device.product_engine(), device.product_engine_reason());
     println!("\n| what | here | beside it | ratio | by |\n|---|---|---|---|---|");
-    let slow = adapter.is_software();
-    let small = std::env::args().any(|word| word == "--small");
     let words = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let bench = Bench { device, words };
+    let bench = Bench { device, words, scale };
     if bench.wants("gemm") {
-        let sizes: &[u32] = if slow { &[128, 256] } else { &[1024, 2048, 4096, 8192] };
-        sizes.iter().for_each(|&size| bench.products(size));
+        scale.gemm.iter().for_each(|&size| bench.products(size));
     }
     if bench.wants("cast") {
-        bench.casts(if slow { 1 << 20 } else { 1 << 27 });
+        bench.casts(scale.cast);
     }
     if bench.wants("conv") {
-        bench.convolutions(if slow { [1, 24, 32, 16] } else { [12, 180, 240, 64] }, if slow { 16 } else { 64 });
+        bench.convolutions(scale.conv, scale.conv_outputs);
     }
-    let small = slow || small;
     for (word, launches) in [("segnet", false), ("launches", true)] {
         if bench.wants(word) {
-            let device = Wgpu::open(&adapter, false).unwrap();
-            segnet(device, if small { [2, 32, 48] } else { [12, 360, 480] }, if small { 8 } else { 64 }, launches);
+            segnet(Wgpu::open(&adapter, false).unwrap(), scale, launches);
         }
     }
 }
