@@ -8,7 +8,8 @@ printed. `machines.csv`: where they come from. `notes.csv`, written by hand: wha
 the figures of a phase that a commit produced. Each row names the commit, the date and the card that produced it. A phase
 that ended replaces all of its rows; a phase that was cut off replaces only the rows that it printed.
 
-Results of an emulated device are refused for docs/gpu, since their times mean nothing; --records takes them elsewhere.
+Results of an emulated device are refused for docs/gpu, since their times mean nothing, and so are phases that were only
+rehearsed, for example on a Vulkan driver of the CPU. --records takes them elsewhere.
 """
 import argparse
 import csv
@@ -28,8 +29,12 @@ MACHINE_COLUMNS = ["commit", "date", "card", "machine"]
 # Words by which a program says that something it needs does not exist on this machine.
 MISSING = [
     "not here:", "no device", "a device is required", "no CUDA device", "is not installed", "no adapter", "no peers",
-    "sees no GPU", "SKIPPED",
+    "sees no GPU",
 ]
+# The word for a part that was omitted. It explains a phase that passed, and no failure of another part.
+OMITTED = "SKIPPED"
+# How a line begins that `run.sh --rehearse` prints, or a program on a driver of the CPU: sizes are small there.
+REHEARSAL = "rehearsal:"
 # A line of a bench: a name, then figures that are separated by semicolons. The first one has a unit.
 FIGURE = re.compile(r"\s*([0-9.]+) (TFLOP/s|GFLOP/s|GB/s|images/s|tokens/s|samples/s|frames/s|ms|min)\s*")
 BENCH_COLUMNS = ["what", "here", "beside it", "ratio", "model"]
@@ -57,7 +62,7 @@ def failure(text):
 def result(name, status, text):
     """The result of a phase in words."""
     # The first phase lists everything that does not exist; only a CUDA device must.
-    needles = ["cuda: "] if name == "environment" else MISSING
+    needles = ["cuda: "] if name == "environment" else MISSING if status else [*MISSING, OMITTED]
     missing = [line.strip() for line in text.splitlines() if any(needle in line for needle in needles)]
     if missing and status == 0 or missing and name != "environment":
         return f"not here: {missing[0].removeprefix('not here: ')}"
@@ -65,7 +70,11 @@ def result(name, status, text):
         return f"time limit: {last_line(text)}"
     if status != 0:
         return f"FAILED ({status}): {failure(text)}"
-    return "passed"
+    return "rehearsed" if is_rehearsal(text) else "passed"
+
+
+def is_rehearsal(text):
+    return any(line.startswith(REHEARSAL) for line in text.splitlines())
 
 
 def split_row(line):
@@ -161,7 +170,7 @@ def read_machine(text):
     """Commit, date, card and the whole description, from the output of the phase `environment`."""
     # Indented lines describe devices, but for those with which the line of a device continues (`gradscale devices`).
     text = re.sub(r"\n {4}(?=\S)", " ", text)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith((" ", REHEARSAL))]
     commit, date = (lines + ["unknown", "unknown"])[:2]
     smi = [line for line in lines[2:] if line.count(", ") == 4 and "MiB" in line]
     emulated = any("emulated" in line for line in lines)
@@ -200,6 +209,13 @@ def merge(records, out, table):
     commit, date, card, machine = read_machine(texts["environment"])
     if card == "emulated" and records == RECORDS:
         sys.exit("an emulated device: not recorded; --records DIRECTORY takes the results elsewhere")
+    if records == RECORDS:
+        rehearsed = [name for name, _, _, text in ran if is_rehearsal(text)]
+        ran = [row for row in ran if row[0] not in rehearsed]
+        if rehearsed:
+            print(f"rehearsed, and so not recorded: {', '.join(rehearsed)}", file=sys.stderr)
+        if not ran:
+            sys.exit("a rehearsal: not recorded; --records DIRECTORY takes the results elsewhere")
     origin = {"commit": commit, "date": date, "card": card}
     old_phases, old_figures = load(records, "phases", PHASE_COLUMNS), load(records, "figures", FIGURE_COLUMNS)
     machines = load(records, "machines", MACHINE_COLUMNS)

@@ -14,10 +14,12 @@ shift
 cd "$root"
 cargo build --locked --quiet --profile tested -p gradscale-emulated-cuda -p gradscale-emulated-nvrtc -p gradscale-emulated-nccl
 libraries=$folder/emulated
-rm -rf "$libraries" "$folder/out" && mkdir -p "$libraries"
+rm -rf "$libraries" "$folder/out" && mkdir -p "$libraries" target/tested/deps/emulated
 for pair in cuda:libcuda.so nvrtc:libnvrtc.so nccl:libnccl.so.2; do
     cp "target/tested/libgradscale_emulated_${pair%%:*}.so" "$libraries/${pair#*:}"
 done
+# Kernels that the tests have compiled as C++ are found there. From nothing a kernel takes several seconds.
+ln -s "$root/target/tested/deps/emulated" "$libraries/emulated"
 # Machine code of a real device is of no use to the emulated one.
 [[ ! -d "$folder/bin/cubins" ]] || mv "$folder/bin/cubins" "$folder/cubins"
 trap '[[ ! -d "$folder/cubins" ]] || mv "$folder/cubins" "$folder/bin/cubins"' EXIT

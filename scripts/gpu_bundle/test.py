@@ -4,13 +4,16 @@ what they print; and how instructions are counted.
 
 The last line starts with PASSED or FAILED (exit status 1).
 """
+import contextlib
 import csv
+import io
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "backend-cuda")]
@@ -98,7 +101,7 @@ class Bundle(unittest.TestCase):
         # Of this machine's programs only these: neither Python nor tools of NVIDIA.
         self.path = self.folder / "tools"
         self.path.mkdir()
-        for tool in "awk bash cat date dirname env grep head kill ls mkdir mktemp rm sed sleep tail timeout uname".split():
+        for tool in "awk bash cat date dirname env grep head kill ls mkdir mktemp nproc rm sed sleep tail timeout uname".split():
             (self.path / tool).symlink_to(shutil.which(tool))
 
     def program(self, name, text):
@@ -311,9 +314,37 @@ class Bundle(unittest.TestCase):
         text = self.page()
         self.assertIn("An emulated device", text)
         self.assertNotIn("## Beside the targets", text)
+        self.assertRegex(text, r"\| bench-products .* rehearsed .* abc1234-dirty, emulated")
         done = subprocess.run([HERE / "record.py", self.out, "--page", self.folder / "page.md"], capture_output=True, text=True)
-        self.assertEqual((done.returncode, "not recorded" in done.stderr), (1, True))
+        self.assertEqual((done.returncode, "an emulated device: not recorded" in done.stderr), (1, True))
         self.assertFalse((self.folder / "page.md").exists())
+
+    def test_a_rehearsal_on_a_card_is_not_recorded_either(self):
+        self.on_a_card()
+        self.run_bundle("--rehearse", "environment", "tiles")
+        self.assertRegex(self.page(), r"\| tiles .* rehearsed .* abc1234-dirty, H100")
+        self.assertEqual(record.measured_at_head({"tiles": TABLE["tiles"]}, self.records), [])
+        done = subprocess.run([HERE / "record.py", self.out, "--page", self.folder / "page.md"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "a rehearsal: not recorded" in done.stderr), (1, True))
+        self.assertFalse((self.folder / "page.md").exists())
+
+    def test_a_driver_of_the_cpu_beside_a_card_is_not_recorded(self):
+        self.on_a_card()
+        self.program("wgpu-bench", "echo llvmpipe; echo 'rehearsal: few runs'; printf '| what | here |\\n|---|---|\\n| gemm | 0.1 GFLOP/s |\\n'")
+        self.run_bundle("environment", "tiles", "wgpu-bench")
+        with mock.patch.object(record, "RECORDS", self.records), contextlib.redirect_stderr(io.StringIO()) as said:
+            text = self.page()
+        self.assertEqual(said.getvalue(), "rehearsed, and so not recorded: wgpu-bench\n")
+        self.assertRegex(text, r"\| tiles .* passed .* abc1234-dirty, H100")
+        self.assertNotIn("| gemm |", text)
+        self.assertIn("wgpu-bench", text.split("Never run on a GPU: ")[1])
+
+    def test_an_omitted_part_excuses_no_failure(self):
+        self.on_a_card()
+        for status, verdict in [("0", "not here: SKIPPED: no cooperative matrices"), ("101", "FAILED (101): test tiles ... FAILED")]:
+            self.program("wgpu-tiles", f"printf 'SKIPPED: no cooperative matrices\\ntest tiles ... FAILED\\n'; exit {status}")
+            self.run_bundle("environment", "wgpu-tiles")
+            self.assertIn(f"| {verdict} |", self.page())
 
     def test_a_phase_that_lacks_a_part_records_the_others(self):
         table = "| what | here |\n|---|---|\n| copy on the device | 2800 GB/s |"
@@ -346,7 +377,7 @@ class Bundle(unittest.TestCase):
         self.run_bundle("prove")
         self.assertEqual((self.out / "prove.txt").read_text(), "prove within 20 s\n")
         self.run_bundle("--rehearse", "prove")
-        self.assertEqual((self.out / "prove.txt").read_text(), "prove within 900 s\n")
+        self.assertIn("\nprove within 900 s\n", (self.out / "prove.txt").read_text())
 
     def test_a_device_whose_line_is_broken_is_one_device(self):
         device = "llvmpipe (LLVM 15), vulkan, Mesa 22\n    (--device wgpu:0, a driver on the CPU)\n  timestamps yes\n" + " " * 29 + "more\n"
