@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""The pages of the site. `site.py sources API BOOK` writes the folder BOOK that mdBook reads, with links into rustdoc's pages
-API, which will lie in the site as `api/`; `site.py join SITE` leads what rustdoc shows of READMEs to pages of the site;
-`site.py check SITE` looks whether every link of the built pages leads somewhere."""
+"""Pages of the site, in three steps.
+
+- `site.py sources API BOOK` writes the folder BOOK that mdBook reads. Its links to items lead to rustdoc's pages API, which
+  the site has as `api/`.
+- `site.py join SITE` writes the front page, links rustdoc's pages with the rest, and copies the style sheet.
+- `site.py check SITE` fails if a link of a built page leads nowhere.
+"""
 
 import re
 import shutil
@@ -11,10 +15,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
+PARTS = ROOT / "scripts/site"
+sys.path.insert(0, str(PARTS))
+import front  # noqa: E402
 
 # Chapters, each with its pages: a title, and where it stands.
 CHAPTERS = {
-    "": [("gradscale", "README.md")],
+    "": [("Overview", "README.md")],
     "Guide": [
         ("The method in one page", "docs/guide/method.md"),
         ("When to use it, and when not", "docs/guide/when-to-use.md"),
@@ -81,8 +88,8 @@ CHAPTERS["Decisions"] = [
     for page in sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 ]
 PAGES = {path: path.replace("/", "-").lower().replace("readme.md", "index.md") for pages in CHAPTERS.values() for _, path in pages}
-# mdBook's first page.
-PAGES["README.md"] = "index.md"
+# The front page is index.html, so README is a page beside it.
+PAGES["README.md"] = "overview.md"
 LINK = re.compile(r"(\[[^\]\n]*\])\(([^()\s]+)\)")
 
 
@@ -131,12 +138,15 @@ def sources(api, book):
     lines = [f"- [`{name}`](api/{name}/index.html)" for name in libraries]
     (to / "api.md").write_text("# Interface\n\nWhat rustdoc writes of each library:\n\n" + "\n".join(lines) + "\n")
     (to / "SUMMARY.md").write_text("\n".join(summary) + "\n")
-    # Tables are wide here.
-    (book / "wide.css").write_text(":root { --content-max-width: 64rem; }\n")
+    theme = book / "theme"
+    theme.mkdir()
+    shutil.copyfile(PARTS / "header.hbs", theme / "header.hbs")
+    shutil.copyfile(PARTS / "site.css", book / "site.css")
+    # mdBook's page for missing addresses needs the site's own address, which is not known here.
     (book / "book.toml").write_text(
         '[book]\ntitle = "gradscale"\nlanguage = "en"\n\n[output.html]\nno-section-label = true\ndefault-theme = "light"\n'
-        'preferred-dark-theme = "navy"\n'
-        'additional-css = ["wide.css"]\n\n[output.html.fold]\nenable = false\n\n[output.html.playground]\nrunnable = false\n'
+        'preferred-dark-theme = "navy"\ninput-404 = ""\n'
+        'additional-css = ["site.css"]\n\n[output.html.fold]\nenable = false\n\n[output.html.playground]\nrunnable = false\n'
     )
 
 
@@ -182,7 +192,14 @@ READMES = {"gradscale": "", "gradscale_c": "capi"}
 
 
 def join(site):
-    """Leads links of rustdoc's first pages to the site's own; what has no page is copied."""
+    """Writes the front page, leads links of rustdoc's first pages to the site's own, and adds a way back to all of rustdoc's."""
+    shutil.copyfile(PARTS / "site.css", site / "site.css")
+    (site / "index.html").write_text(front.write_front(CHAPTERS, PAGES))
+    for one in sorted(site.glob("api/**/*.html")):
+        root = "../" * (len(one.relative_to(site).parts) - 1)
+        back = f'<p class="site-back"><a href="{root}index.html">gradscale: front page</a> · <a href="{root}api.html">all libraries</a></p>'
+        text = one.read_text()
+        one.write_text(re.sub(r'(<section id="main-content"[^>]*>)', lambda match: match[1] + back, text, count=1))
     for library, folder in READMES.items():
         here = site / "api" / library / "index.html"
 
@@ -213,8 +230,8 @@ class Links(HTMLParser):
         self.places.add(attributes.get("id"))
 
 
-def check(site):
-    """Whether links lead somewhere."""
+def find_dead_links(site):
+    """Returns the number of pages and of links, and a line for each link that leads nowhere."""
     read, bad = {}, []
 
     def read_page(page):
@@ -225,19 +242,26 @@ def check(site):
 
     pages = [page for page in site.glob("*.html") if page.name not in ("404.html", "print.html", "toc.html")]
     pages += site.glob("api/gradscale*/index.html")
-    for one in pages:
+    for one in sorted(pages):
         for link in read_page(one).links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
             there = (one.parent / unquote(parts.path)).resolve() if parts.path else one
-            missing = not there.exists()
+            # A folder has no page where the site opens from a file.
+            missing = not there.is_file()
             if not missing and parts.fragment and there.suffix == ".html":
                 missing = unquote(parts.fragment) not in read_page(there).places
             # Lines of a source are marked by a script.
             if missing and not (there.exists() and re.fullmatch(r"\d+-\d+", parts.fragment)):
                 bad.append(f"{one.relative_to(site)}: {link}")
-    print(f"{len(pages)} pages, {sum(len(read_page(one).links) for one in pages)} links")
+    return len(pages), sum(len(read_page(one).links) for one in pages), bad
+
+
+def check(site):
+    """Prints how many links the site has, and fails if one leads nowhere."""
+    pages, links, bad = find_dead_links(site)
+    print(f"{pages} pages, {links} links")
     if bad:
         sys.exit("lead nowhere:\n" + "\n".join(bad))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation as a site that opens from a file: guide, science, workloads, devices, other languages, and the
-# interface of every library. Looks whether every link of its pages leads somewhere.
+# Builds the documentation as a site that opens from a file: a front page, guide, results, devices, other languages, and
+# the interface of every library. Fails if a link of its pages leads nowhere.
 #
 #   site.sh [FOLDER]   into FOLDER, or target/site; prints the page to open
 #   site.sh --fetch    fetches mdBook into the target folder and does nothing else
