@@ -116,7 +116,7 @@ phase_environment() {
 phase_baseline() {
     with_clocks bin/cuda-bench "${small[@]}" copy || return
     python_with torch
-    python3 peers.py copy
+    python3 peers.py "${on_cpu[@]}" copy
 }
 phase_prove() {
     # A card proves a kernel in milliseconds. The emulated device takes minutes, which is no reason to call it hung.
@@ -131,9 +131,7 @@ phase_torch_train() { torch_tests "not stores and not modules and not attention"
 phase_torch_speed() {
     python_with torch numpy
     unpack_wheel
-    local device=(--device cuda)
-    ((rehearsing)) && device=(--device cpu --small)
-    PYTHONPATH=out/site with_clocks python3 torch_cuda.py "${device[@]}"
+    PYTHONPATH=out/site with_clocks python3 torch_cuda.py "${on_cpu[@]}"
 }
 phase_launches() { bin/cuda-bench "${small[@]}" launches; }
 phase_wgpu_tiles() {
@@ -149,18 +147,16 @@ phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd; }
 phase_networks() { with_clocks bin/cuda-bench "${small[@]}" networks; }
 phase_networks_torch() {
     python_with torch
-    local device=()
-    ((rehearsing)) && device=(--device cpu --small)
-    with_clocks python3 networks.py "${device[@]}" --seconds 100
+    with_clocks python3 networks.py "${on_cpu[@]}" --seconds 100
 }
 phase_bench_segnet() { with_clocks bin/cuda-bench "${small[@]}" segnet; }
 phase_peers() {
     python_with torch
-    with_clocks python3 peers.py copy conv odd segnet f32
+    with_clocks python3 peers.py "${on_cpu[@]}" copy conv odd segnet f32
 }
 phase_peers_compiled() {
     python_with torch
-    with_clocks python3 peers.py compiled --compile-seconds 100
+    with_clocks python3 peers.py "${on_cpu[@]}" compiled --compile-seconds 100
 }
 phase_bench_products() { with_clocks bin/cuda-bench "${small[@]}" copy gemm conv; }
 phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm cross-entropy update; }
@@ -177,7 +173,10 @@ phase_train() {
     rm -rf out/run
     local data=()
     [[ -d data/fashion-mnist-10k ]] && data=(--data data/fashion-mnist-10k)
-    bin/gradscale train --network mlp --device cuda:0 "${data[@]}" --iters 200 --out out/run
+    # An emulated device takes seconds for a step.
+    local iterations=200
+    ((rehearsing)) && iterations=20
+    bin/gradscale train --network mlp --device cuda:0 "${data[@]}" --iters "$iterations" --out out/run
 }
 # With one GPU, a world of one: NCCL refuses two ranks on the same. Bits are compared either way.
 phase_nccl() { bin/cuda-tests ranks --nocapture; }
@@ -190,11 +189,14 @@ phase_racecheck() { sanitizer racecheck; }
 
 # --- which of them run --------------------------------------------------------------------------------------------------
 
-rehearsing=${GRADSCALE_REHEARSING-0} small=()
+rehearsing=${GRADSCALE_REHEARSING-0} small=() on_cpu=()
 # Where a phase runs: this script, called by itself under a time limit.
 if [[ "${1-}" == --phase ]]; then
-    # record.py takes no output that begins so for a measurement.
-    ((rehearsing)) && small=(--small) && echo "rehearsal: small sizes, on an emulated device or on the CPU"
+    if ((rehearsing)); then
+        # record.py takes no output that begins so for a measurement.
+        echo "rehearsal: small sizes, on an emulated device or on the CPU"
+        small=(--small) on_cpu=(--device cpu --small)
+    fi
     "phase_${2//-/_}"
     exit
 fi
@@ -275,6 +277,8 @@ done
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}${wheels:+:$wheels}:$PWD/lib"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}" RUST_BACKTRACE=0 GRADSCALE_REQUIRE_DEVICE=1 PYTHONUNBUFFERED=1
 export GRADSCALE_CUBINS=$PWD/out/cubins
+# Without it Vulkan drivers print an error, which would enter the description of the machine.
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR-$PWD/out}
 
 for i in "${!names[@]}"; do
     name=${names[i]} limit=${GRADSCALE_PHASE_SECONDS-${limits[i]}}

@@ -319,6 +319,14 @@ class Bundle(unittest.TestCase):
         self.assertEqual((done.returncode, "an emulated device: not recorded" in done.stderr), (1, True))
         self.assertFalse((self.folder / "page.md").exists())
 
+    def test_python_phases_are_rehearsed_on_the_cpu(self):
+        self.program("python3", 'echo "$*"')
+        names = ["baseline", "torch-speed", "networks-torch", "peers", "peers-compiled"]
+        for words, is_on_cpu in [(["--rehearse"], True), ([], False)]:
+            self.run_bundle(*words, *names)
+            for name in names:
+                self.assertEqual(".py --device cpu --small" in (self.out / f"{name}.txt").read_text(), is_on_cpu, name)
+
     def test_a_rehearsal_on_a_card_is_not_recorded_either(self):
         self.on_a_card()
         self.run_bundle("--rehearse", "environment", "tiles")
