@@ -1,17 +1,17 @@
 //! Binary floating-point formats as data.
 //!
-//! Everything a cast, a threshold or a decision needs to know of a format follows from four numbers;
-//! no code in this crate is written for one format alone.
+//! Everything that a cast, a threshold or a decision needs to know about a format follows from four numbers. No code in
+//! this crate is written for one format alone.
 
 use core::fmt;
 
-/// What the largest exponent field means.
+/// Meaning of the largest value of the exponent field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Top {
     /// ±∞ and NaNs, as in IEEE 754-2019 §3.4.
     Infinity,
-    /// Ordinary numbers, but for one NaN with all bits set: the "FN" formats of the OCP 8-bit
-    /// floating-point specification (OFP8), which have no ∞.
+    /// Ordinary numbers, except for one NaN with all bits set: the "FN" formats of the OCP 8-bit floating-point
+    /// specification (OFP8), which have no ∞.
     OneNan,
 }
 
@@ -44,17 +44,17 @@ impl Format {
     pub const E5M2: Self = Self::new(5, 2, Top::Infinity);
     /// OCP 8-bit E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
     pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
-    /// IEEE binary32, for taking patterns apart and for casts from f64.
+    /// IEEE binary32, for decomposing bit patterns and for casts from f64.
     pub const FP32: Self = Self::new(8, 23, Top::Infinity);
-    /// The operands of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
+    /// TF32, the operand format of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
     pub const TF32: Self = Self::new(8, 10, Top::Infinity);
 
-    /// A format of other widths, with ∞ and NaNs as in IEEE 754: 2 to 8 exponent bits and 1 to 23 mantissa bits,
-    /// whose values f32 holds. `None` for others.
+    /// Creates a custom format with ∞ and NaNs as in IEEE 754: 2 to 8 exponent bits and 1 to 23 mantissa bits, whose
+    /// values are all f32 values. `None` for other widths.
     ///
     /// ```
     /// use gradscale_core::format::Format;
-    /// // The accumulator of Wang et al., Training Deep Neural Networks with 8-bit Floating Point Numbers (2018).
+    /// // Accumulator format of Wang et al., Training Deep Neural Networks with 8-bit Floating Point Numbers (2018).
     /// let format = Format::custom(6, 9).expect("within f32");
     /// assert_eq!((format.width(), format.to_string().as_str()), (16, "1 + 6 + 9 bits"));
     /// assert_eq!(Format::custom(8, 7), Some(Format::BF16));
@@ -74,74 +74,74 @@ impl Format {
         Self { exponent_bits, mantissa_bits, top, saturating: false }
     }
 
-    /// The same format with saturating casts: whatever is too large, ±∞ included, becomes the largest
-    /// finite number (OFP8 §5.2.1).
+    /// Returns the same format with saturating casts: anything too large, ±∞ included, becomes the largest finite
+    /// number (OFP8 §5.2.1).
     #[must_use]
     pub const fn saturating(self) -> Self {
         Self { saturating: true, ..self }
     }
 
-    /// The same format without saturation.
+    /// Returns the same format without saturation.
     pub(crate) const fn plain(self) -> Self {
         Self { saturating: false, ..self }
     }
 
-    /// Whether casts saturate.
+    /// Returns true if casts to this format saturate.
     #[must_use]
     pub const fn is_saturating(self) -> bool {
         self.saturating
     }
 
-    /// Bits of the exponent field.
+    /// Returns the number of bits of the exponent field.
     #[must_use]
     pub const fn exponent_bits(self) -> u32 {
         self.exponent_bits as u32
     }
 
-    /// Bits of the trailing significand.
+    /// Returns the number of bits of the trailing significand.
     #[must_use]
     pub const fn mantissa_bits(self) -> u32 {
         self.mantissa_bits as u32
     }
 
-    /// Bits of a whole pattern.
+    /// Returns the number of bits of a whole pattern.
     #[must_use]
     pub const fn width(self) -> u32 {
         1 + self.exponent_bits() + self.mantissa_bits()
     }
 
-    /// Meaning of the largest exponent field.
+    /// Returns the meaning of the largest value of the exponent field.
     #[must_use]
     pub const fn top(self) -> Top {
         self.top
     }
 
-    /// What is subtracted from the exponent field of a normal number.
+    /// Returns the exponent bias, which is subtracted from the exponent field of a normal number.
     #[must_use]
     pub const fn bias(self) -> i32 {
         (1 << (self.exponent_bits - 1)) - 1
     }
 
-    /// Exponent of the least normal number, −14 for [`Format::FP16`].
+    /// Returns the exponent of the smallest normal number, −14 for [`Format::FP16`].
     #[must_use]
     pub const fn min_exponent(self) -> i32 {
         1 - self.bias()
     }
 
-    /// Exponent of the least subnormal number, −24 for [`Format::FP16`].
+    /// Returns the exponent of the smallest subnormal number, −24 for [`Format::FP16`].
     #[must_use]
     #[expect(clippy::cast_possible_wrap, reason = "at most 23 mantissa bits")]
     pub const fn min_subnormal_exponent(self) -> i32 {
         self.min_exponent() - self.mantissa_bits() as i32
     }
 
-    /// Pattern of −0.
+    /// Returns the bit pattern of −0.
     #[must_use]
     pub const fn sign_mask(self) -> u32 {
         1 << (self.width() - 1)
     }
 
-    /// Pattern of the largest finite number.
+    /// Returns the bit pattern of the largest finite number.
     #[must_use]
     pub const fn max_bits(self) -> u32 {
         match self.top {
@@ -150,7 +150,7 @@ impl Format {
         }
     }
 
-    /// Pattern of +∞, where there is one.
+    /// Returns the bit pattern of +∞; `None` if the format has none.
     #[must_use]
     pub const fn infinity_bits(self) -> Option<u32> {
         match self.top {
@@ -159,7 +159,7 @@ impl Format {
         }
     }
 
-    /// Pattern of the positive quiet NaN without payload.
+    /// Returns the bit pattern of the positive quiet NaN without payload.
     #[must_use]
     pub const fn nan_bits(self) -> u32 {
         match self.top {
@@ -168,13 +168,13 @@ impl Format {
         }
     }
 
-    /// Largest finite number.
+    /// Returns the largest finite number.
     #[must_use]
     pub const fn max(self) -> f32 {
         self.decode(self.max_bits())
     }
 
-    /// The value of a pattern, exactly. Bits above [`Format::width`] are ignored. A NaN becomes a quiet NaN
+    /// Returns the value of a bit pattern, exactly. Bits above [`Format::width`] are ignored. A NaN becomes a quiet NaN
     /// that keeps sign and payload.
     #[must_use]
     pub const fn decode(self, bits: u32) -> f32 {
@@ -190,15 +190,16 @@ impl Format {
                 0x7FC0_0000 | payload
             }
         } else if self.min_exponent() == -126 {
-            // The exponent field of f32: the pattern is its upper part, subnormals too.
+            // The exponent field is as wide as that of f32, so the pattern is the upper part of the f32, for subnormals
+            // too.
             magnitude << up
         } else if magnitude >> mantissa_bits != 0 {
-            // Normal: move the exponent from this bias to that of f32.
+            // Normal number: convert the exponent from this bias to that of f32.
             (magnitude << up) + ((127 - self.bias()).cast_unsigned() << 23)
         } else if magnitude == 0 {
             0
         } else {
-            // Subnormal here, normal in f32: its leading digit becomes the hidden one.
+            // Subnormal here, normal in f32: its leading bit becomes the hidden one.
             let lead = 31 - magnitude.leading_zeros();
             let exponent = self.min_subnormal_exponent() + lead as i32;
             ((magnitude << (23 - lead)) & 0x007F_FFFF) | ((exponent + 127).cast_unsigned() << 23)
@@ -206,7 +207,7 @@ impl Format {
         f32::from_bits(sign | value)
     }
 
-    /// The standard's name for the format; "custom" where there is none.
+    /// Returns the standard's name of the format; "custom" if it has none.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match (self.exponent_bits, self.mantissa_bits, self.top, self.saturating) {
@@ -229,7 +230,7 @@ impl Format {
 }
 
 impl fmt::Display for Format {
-    /// The name, or for a custom format its make-up.
+    /// Writes the name, or for a custom format its widths.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.name().starts_with("custom") {
             return f.write_str(self.name());

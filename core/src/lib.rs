@@ -5,7 +5,8 @@
 #[cfg(test)]
 extern crate std;
 
-/// `Debug` of an error is its sentence: a `main` that returns one prints what people read.
+/// Implements `Debug` of an error as its `Display` sentence, so that a `main` that returns one prints a readable
+/// message.
 macro_rules! sentence {
     ($error:ty) => {
         impl core::fmt::Debug for $error {
@@ -17,17 +18,17 @@ macro_rules! sentence {
 }
 pub(crate) use sentence;
 
-/// Enums that kernels know by numbers: a row is the variant, its number, and what kernels call that number.
+/// Defines enums that kernels know by numbers. A row has the variant, its number, and the kernels' name of that number.
 macro_rules! codes {
     ($enum:ty { $($variant:pat => $code:literal $name:literal,)* }) => {
         impl $enum {
-            /// The number by which kernels know it.
+            /// Returns the number by which kernels know the variant.
             #[must_use]
             pub const fn code(self) -> u32 {
                 match self { $($variant => $code,)* }
             }
 
-            /// What kernels call these numbers.
+            /// Names that kernels use, with their numbers.
             pub(crate) const CODES: &'static [(&'static str, u32)] = &[$(($name, $code),)*];
         }
     };

@@ -1,16 +1,16 @@
-//! A pattern taken apart, for people.
+//! Decomposition of a bit pattern into sign, exponent and significand, for display.
 
 use crate::format::{Format, Top};
 use core::fmt;
 
-/// What kind of datum a pattern is. IEEE 754-2019 §3.3.
+/// Class of a floating-point datum. IEEE 754-2019 §3.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// ±0.
     Zero,
-    /// Smaller than the least normal number, with fewer digits.
+    /// Smaller than the smallest normal number, with fewer significant bits.
     Subnormal,
-    /// All digits.
+    /// Full precision.
     Normal,
     /// ±∞.
     Infinite,
@@ -18,8 +18,8 @@ pub enum Class {
     Nan,
 }
 
-/// Sign, exponent and significand of a pattern; a finite one stands for
-/// ±`significand` · 2^(`exponent` − mantissa bits).
+/// Sign, exponent and significand of a bit pattern. The value of a finite one is ±`significand` · 2^(`exponent` −
+/// mantissa bits).
 ///
 /// ```
 /// use gradscale_core::{format::Format, parts::Parts};
@@ -29,25 +29,25 @@ pub enum Class {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts {
-    /// The pattern's format.
+    /// Format of the pattern.
     pub format: Format,
-    /// The pattern, without bits above the format's width.
+    /// Bit pattern, without bits above the format's width.
     pub bits: u32,
-    /// Kind of datum.
+    /// Class of the datum.
     pub class: Class,
-    /// The sign bit.
+    /// True if the sign bit is set.
     pub negative: bool,
-    /// The exponent field as it stands.
+    /// Raw exponent field.
     pub exponent_field: u32,
-    /// Power of two of the hidden digit: field − bias, and the least exponent for zeros and subnormals.
-    /// For ±∞ and NaN one more than the largest.
+    /// Power of two of the hidden bit: field − bias, and the smallest exponent for zeros and subnormals. For ±∞ and NaN
+    /// it is one more than the largest.
     pub exponent: i32,
-    /// Digits as an integer, the hidden one included; the payload of a NaN.
+    /// Significand as an integer, with the hidden bit; the payload of a NaN.
     pub significand: u32,
 }
 
 impl Parts {
-    /// Takes `bits` apart. Bits above the format's width are ignored.
+    /// Decomposes `bits`. Bits above the format's width are ignored.
     #[must_use]
     pub const fn decompose(format: Format, bits: u32) -> Self {
         let mantissa_bits = format.mantissa_bits();
@@ -82,7 +82,7 @@ impl Parts {
         }
     }
 
-    /// The value, exactly.
+    /// Returns the value, exactly.
     #[must_use]
     pub const fn value(&self) -> f32 {
         self.format.decode(self.bits)

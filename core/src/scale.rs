@@ -1,15 +1,14 @@
 //! Scales are exponents: 2^α with an i32 α that has no upper limit.
 //!
-//! Multiplying scales adds integers, so a scale of 2^32, which SegNet's softmax cast needs and which no half and
-//! hardly a fixed loss scale can hold, costs nothing. Only the *difference* of two exponents ever meets an f32,
-//! as a [`Factor`].
+//! Multiplying scales adds integers. Therefore a scale of 2^32, which SegNet's softmax cast needs and which no half can
+//! represent, costs nothing. Only the *difference* of two exponents is applied to an f32, as a [`Factor`].
 
 use core::fmt;
 
-/// Largest difference of exponents that still matters: 2^±378 takes every f32 to ±∞ or ±0.
+/// Maximum difference of exponents that has an effect: 2^±378 takes every f32 to ±∞ or ±0.
 pub const MAX_STEP: i32 = 378;
 
-/// The exponent a store adds: `to − from`, saturating, clamped to ±[`MAX_STEP`].
+/// Returns the exponent that a store adds: `to − from`, saturating, clamped to ±[`MAX_STEP`].
 #[inline]
 #[must_use]
 pub const fn step(from: i32, to: i32) -> i32 {
@@ -23,16 +22,16 @@ pub const fn step(from: i32, to: i32) -> i32 {
     }
 }
 
-/// 2^k as a product of up to three nearly equal *normal* f32, one for |k| ≤ 126 and two to 252, so that devices
-/// which flush f32 subnormals form the same factors.
+/// Factor 2^k as a product of up to three nearly equal *normal* f32 values: one for |k| ≤ 126, and two up to 252.
+/// Devices that flush f32 subnormals therefore compute the same factors.
 ///
-/// Applying them in turn rounds once: a product that leaves the normal range before the last factor is on its
-/// way to ±0 or ±∞, whatever its last digits. ±0, ±∞ and NaN stay what they are.
+/// Applying them in turn rounds once, because a product that leaves the normal range before the last factor becomes ±0
+/// or ±∞ anyway. ±0, ±∞ and NaN are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor([f32; 3]);
 
 impl Factor {
-    /// The factor between two accumulated exponents, 2^(`to` − `from`).
+    /// Returns the factor between two accumulated exponents, 2^(`to` − `from`).
     ///
     /// ```
     /// use gradscale_core::scale::Factor;
@@ -55,14 +54,14 @@ impl Factor {
         Self([normal(first), normal(second), normal(k - first - second)])
     }
 
-    /// The factors in the order of their application; those not needed are 1.
+    /// Returns the factors in the order in which they are applied; unused ones are 1.
     #[inline]
     #[must_use]
     pub const fn parts(self) -> [f32; 3] {
         self.0
     }
 
-    /// `v` times the factor. Too large becomes ±∞, a result below 2^-126 is rounded to nearest even.
+    /// Multiplies `v` by the factor. Too large becomes ±∞; a result below 2^-126 is rounded to nearest even.
     #[inline]
     #[must_use]
     pub const fn apply(self, v: f32) -> f32 {
@@ -70,13 +69,13 @@ impl Factor {
     }
 }
 
-/// 2^k for −126 ≤ k ≤ 127.
+/// Returns 2^k for −126 ≤ k ≤ 127.
 #[expect(clippy::cast_sign_loss, reason = "the field of a normal number is positive")]
 const fn normal(k: i32) -> f32 {
     f32::from_bits(((k + 127) as u32) << 23)
 }
 
-/// The exponent of a scale given as a number.
+/// Returns the exponent of a scale that is given as a number.
 ///
 /// # Errors
 /// [`NotPowerOfTwo`] unless `scale` is 2^k with −1022 ≤ k ≤ 1023.
@@ -88,7 +87,7 @@ const fn normal(k: i32) -> f32 {
 /// ```
 pub const fn exponent_of(scale: f64) -> Result<i32, NotPowerOfTwo> {
     let bits = scale.to_bits();
-    // Positive, no digits but the hidden one, neither zero nor subnormal nor ∞.
+    // The number is positive, has no significand bits except the hidden one, and is neither zero nor subnormal nor ∞.
     let field = (bits >> 52) as i32;
     if bits & 0x000F_FFFF_FFFF_FFFF != 0 || field == 0 || field >= 0x7FF {
         return Err(NotPowerOfTwo(scale));
@@ -96,10 +95,10 @@ pub const fn exponent_of(scale: f64) -> Result<i32, NotPowerOfTwo> {
     Ok(field - 1023)
 }
 
-/// A scale that had to be a power of two and is none.
+/// Error: a scale that must be a power of two and is not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NotPowerOfTwo(
-    /// The number given.
+    /// The given number.
     pub f64,
 );
 

@@ -1,10 +1,10 @@
-//! The tuple ⟨α, data⟩ that travels backwards through a network (paper, §4.1).
+//! The tuple ⟨α, data⟩ that is propagated backwards through a network (paper, §4.1).
 
 use crate::scale::Factor;
 
 /// Data with its accumulated exponent: `true value = data · 2^-alpha`.
 ///
-/// `A` is the exponent itself, or a name under which it stands in a table.
+/// `A` is the exponent itself, or a slot of a table that contains it.
 ///
 /// ```
 /// use gradscale_core::scaled::Scaled;
@@ -14,20 +14,20 @@ use crate::scale::Factor;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scaled<T, A = i32> {
-    /// 2^alpha times the true values.
+    /// Scaled values: 2^alpha times the true values.
     pub data: T,
-    /// The accumulated exponent, or where it stands.
+    /// Accumulated exponent, or its slot.
     pub alpha: A,
 }
 
 impl<T, A> Scaled<T, A> {
-    /// The tuple ⟨`alpha`, `data`⟩.
+    /// Creates the tuple ⟨`alpha`, `data`⟩.
     #[must_use]
     pub const fn new(data: T, alpha: A) -> Self {
         Self { data, alpha }
     }
 
-    /// Other data under the same exponent: what an operator that only moves values does.
+    /// Replaces the data and keeps the exponent, as operators do that only move values.
     #[must_use]
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Scaled<U, A> {
         Scaled { data: f(self.data), alpha: self.alpha }
@@ -35,7 +35,7 @@ impl<T, A> Scaled<T, A> {
 }
 
 impl<T> Scaled<T> {
-    /// What takes the data to the exponent `to`.
+    /// Returns the factor that rescales the data to the exponent `to`.
     #[must_use]
     pub const fn factor(&self, to: i32) -> Factor {
         Factor::between(self.alpha, to)
@@ -43,13 +43,13 @@ impl<T> Scaled<T> {
 }
 
 impl Scaled<f32> {
-    /// The true value; exact unless it is an f32 subnormal or too large.
+    /// Returns the true value. It is exact unless it is an f32 subnormal or too large.
     #[must_use]
     pub const fn unscale(self) -> f32 {
         self.factor(0).apply(self.data)
     }
 
-    /// The same value under the exponent `to`; exact unless it leaves the normal range of f32.
+    /// Returns the same value at the exponent `to`. It is exact unless it leaves the normal range of f32.
     #[must_use]
     pub const fn rescale(self, to: i32) -> Self {
         Self { data: self.factor(to).apply(self.data), alpha: to }

@@ -1,4 +1,4 @@
-//! How a step ended, and who is to blame.
+//! Outcome of a training step, and the first site that was not finite.
 
 use crate::{
     site::{Calls, StepEnd},
@@ -6,47 +6,46 @@ use crate::{
 };
 use core::fmt;
 
-/// Whether some parameter gradient is not finite: the step is skipped iff so. Rows of f32 gradients count what is
-/// not finite one by one; a sum that overflows although every term is finite does not matter.
+/// Returns true if some parameter gradient is not finite, which is the only condition for a skip. Rows of f32 gradients
+/// count such values one by one, so a sum that overflows although every term is finite does not matter.
 #[must_use]
 pub fn found_inf<'a>(parameters: impl IntoIterator<Item = &'a Counts>) -> bool {
     parameters.into_iter().any(|row| row.non_finite() != 0)
 }
 
-/// What went wrong at a site.
+/// Kind of non-finite value at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Finite values were too large for the store: a smaller exponent mends it.
+    /// Finite values were too large for the store: a smaller exponent cures it.
     Overflow,
-    /// Infinite values arrived although nothing before had overflowed: from the forward pass, from an f32 product,
-    /// or from a finite value times too large a factor.
+    /// Infinite values arrived although nothing upstream had overflowed: from the forward pass, from an f32 product, or
+    /// from a finite value times too large a factor.
     Infinite,
-    /// NaN arrived although nothing before had overflowed: not a scaling problem.
+    /// NaN arrived although nothing upstream had overflowed: not a scaling problem.
     Nan,
 }
 
 impl Kind {
-    /// Whether another exponent mends it for certain.
+    /// Returns true if another exponent cures it for certain.
     #[must_use]
     pub const fn is_scaling(self) -> bool {
         matches!(self, Self::Overflow)
     }
 }
 
-/// The first site at which values stopped being finite.
+/// First site with values that are not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blame {
-    /// Its index among the rows given.
+    /// Index of the site among the given rows.
     pub site: usize,
-    /// What went wrong.
+    /// Kind of non-finite value.
     pub kind: Kind,
-    /// The exponent in force there.
+    /// Exponent in force at the site.
     pub exponent: i32,
 }
 
-/// Names the first site that overflowed, among rows of half stores in the order of their execution: forward
-/// stores, then the backward pass. `None` if all are finite; then the overflow happened in f32, between the last
-/// site and the parameter.
+/// Finds the first site that was not finite, among rows of half stores in execution order: forward stores, then the
+/// backward pass. `None` if all are finite; then the overflow happened in f32, between the last site and the parameter.
 #[must_use]
 pub fn blame<'a>(sites: impl IntoIterator<Item = &'a Counts>) -> Option<Blame> {
     sites.into_iter().enumerate().find_map(|(site, row)| {
@@ -63,14 +62,15 @@ pub fn blame<'a>(sites: impl IntoIterator<Item = &'a Counts>) -> Option<Blame> {
     })
 }
 
-/// Repeats of one batch, at most.
+/// Maximum number of repeats of one batch.
 pub const REPEATS: u32 = 3;
 
-/// Whether a batch is to be run again whose attempt found something not finite, first at a cast site (not at a store of
-/// the forward pass, where no exponent mends it); `failed` attempts came before this one. A site with one call cannot
-/// overflow in a repeat, in which it decides from its own values: what it meets there is not finite whatever the
-/// exponents are. The later of several calls, or of several micro-batches, can, if they are larger than what was seen
-/// before.
+/// Returns true if a batch is to be repeated after an attempt whose first non-finite values were at a cast site. (At a
+/// forward store no exponent cures them.) `failed` is the number of attempts before this one.
+///
+/// A site with one call cannot overflow in a repeat, because it decides from its own values; if it is not finite again,
+/// no exponent can cure it. The later of several calls or micro-batches can overflow, if they are larger than the
+/// values seen before.
 #[must_use]
 pub const fn may_repeat(calls: Calls, failed: u32) -> bool {
     match calls {
@@ -79,9 +79,9 @@ pub const fn may_repeat(calls: Calls, failed: u32) -> bool {
     }
 }
 
-/// How a step that is not run again ends for the site at `at` among those in which `blame` was found: stepped with, or
-/// skipped because of that or an earlier site, or of a later one. `void` where a batch that does not fit is run again:
-/// one that is lost all the same says nothing of the next.
+/// Maps a finished step to the result at the site with index `at`. Sites up to the one in `blame` are `SkippedHere`,
+/// later ones `SkippedAfter`. If the method repeats batches that overflow (`void`), a batch that is skipped anyway says
+/// nothing about the next, so the result is `Void`.
 #[must_use]
 pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> StepEnd {
     match blame {
@@ -92,14 +92,14 @@ pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> 
     }
 }
 
-/// How a step, or an attempt at it, ended.
+/// Outcome of a step, or of one attempt at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Parameters were updated.
+    /// The parameters were updated.
     Stepped,
-    /// Nothing changed, and the same batch is run again, at exponents that fit it.
+    /// Nothing has changed, and the same batch is run again, at exponents that fit it.
     Repeated(Blame),
-    /// Nothing changed: parameters, optimizer state, step counts, schedules and running statistics are as before.
+    /// Nothing has changed: parameters, optimizer state, step counts, schedules and running statistics are as before.
     Skipped(Option<Blame>),
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Counts skips in a row and ends a training that will not recover.
+/// Counter of consecutive skips that ends a training which will not recover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkipLimit {
     limit: u32,
@@ -132,27 +132,27 @@ pub struct SkipLimit {
 }
 
 impl SkipLimit {
-    /// Stops after `limit` skips in a row; 0 never stops.
+    /// Creates a counter that stops after `limit` consecutive skips; 0 never stops.
     #[must_use]
     pub const fn new(limit: u32) -> Self {
         Self { limit, in_a_row: 0 }
     }
 
-    /// Skips in a row so far: the state to save.
+    /// Returns the number of consecutive skips so far, which is the state to save.
     #[must_use]
     pub const fn in_a_row(&self) -> u32 {
         self.in_a_row
     }
 
-    /// Continues from a saved state.
+    /// Restores a saved number of consecutive skips.
     pub const fn restore(&mut self, in_a_row: u32) {
         self.in_a_row = in_a_row;
     }
 
-    /// Takes the outcome of a step; that of an attempt which is repeated says nothing yet.
+    /// Counts the outcome of a step. An attempt that is repeated does not count.
     ///
     /// # Errors
-    /// [`TooManySkips`] from the `limit`th skip in a row on.
+    /// [`TooManySkips`] from the `limit`th consecutive skip on.
     pub fn update(&mut self, outcome: Outcome) -> Result<(), TooManySkips> {
         let blame = match outcome {
             Outcome::Skipped(blame) => blame,
@@ -171,12 +171,12 @@ impl SkipLimit {
     }
 }
 
-/// Training was skipped too often in a row.
+/// Error: too many consecutive steps were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManySkips {
-    /// Skips in a row.
+    /// Number of consecutive skips.
     pub in_a_row: u32,
-    /// The site of the last one.
+    /// Site of the last skip.
     pub blame: Option<Blame>,
 }
 

@@ -1,18 +1,18 @@
-//! Long sums in few bits: what they lose, and what chunks save.
+//! Error of long sums in accumulators of few bits, and the gain from chunked accumulation.
 //!
-//! This project adds in f32 only (`descriptor`'s products accumulate so on every device). These functions say why,
-//! and what shorter accumulators of other hardware would do: [`worst_error`] and [`exact_equal_terms`] for chunked
-//! accumulation (N. Wang et al., *Training Deep Neural Networks with 8-bit Floating Point Numbers*, NeurIPS 2018),
-//! [`variance`] for the variance that survives (C. Sakr et al., *Accumulation Bit-Width Scaling for Ultra-Low
-//! Precision Training of Deep Networks*, ICLR 2019), and [`Sum`] to try it.
+//! This project accumulates in f32 only (the products of `descriptor` do so on every device). These functions show why,
+//! and compute the error of shorter accumulators in other hardware. [`worst_error`] and [`exact_equal_terms`] cover
+//! chunked accumulation (N. Wang et al., *Training Deep Neural Networks with 8-bit Floating Point Numbers*, NeurIPS
+//! 2018). [`variance`] computes the variance that survives (C. Sakr et al., *Accumulation Bit-Width Scaling for
+//! Ultra-Low Precision Training of Deep Networks*, ICLR 2019). [`Sum`] emulates such an accumulator.
 
 mod sum;
 pub mod variance;
 
 pub use sum::{Sum, add};
 
-/// At which ratio |sum| : |term| of an accumulator with `mantissa` bits a term leaves no trace ("swamping"): 2^(m + 1)
-/// under nearest even, where the term is at most half of the sum's last place (Wang et al.).
+/// Computes the ratio |sum| : |term| from which an accumulator with `mantissa` bits ignores a term ("swamping"). It is
+/// 2^(m + 1) under nearest even, because the term is then at most half of the sum's last place (Wang et al.).
 ///
 /// ```
 /// use gradscale_core::{accumulate::{add, swamping_ratio}, cast::Round, format::Format};
@@ -26,9 +26,9 @@ pub fn swamping_ratio(mantissa: u32) -> f64 {
     power(mantissa.saturating_add(1))
 }
 
-/// How many equal terms, each a power of two, are added without any loss: 2^(m + 1) one by one. In chunks of `chunk`,
-/// each summed by itself, `chunk` · ⌊2^(m + 1) / odd part of `chunk`⌋ in whole chunks, as long as one chunk is exact.
-/// A chunk of 0 stands for none.
+/// Computes how many equal terms, each a power of two, can be added without any loss. It is 2^(m + 1) one by one. In
+/// chunks of `chunk`, each summed by itself, it is `chunk` · ⌊2^(m + 1) / odd part of `chunk`⌋ in whole chunks, as long
+/// as one chunk is exact. A `chunk` of 0 means no chunks.
 ///
 /// ```
 /// use gradscale_core::accumulate::exact_equal_terms;
@@ -43,13 +43,13 @@ pub fn exact_equal_terms(mantissa: u32, chunk: u32) -> f64 {
     if size > alone { alone } else { size * libm::floor(alone / f64::from(odd)) }
 }
 
-/// The most that rounding to nearest can change a sum of `length` terms, as a share of Σ|x|: (1 + u)^h − 1 with
-/// u = 2^-(m + 1) and h roundings on the way of a term, of which there are `length` one by one and
-/// `chunk` + ⌈`length` / `chunk`⌉ in chunks. Wang et al. state the order of it, O(N) against O(N / chunk + chunk); the
-/// bound with its constants is that of N. Higham, *Accuracy and Stability of Numerical Algorithms* (2002), §4.2. It does
-/// not hold for sums that overflow.
+/// Computes the largest error that rounding to nearest can cause in a sum of `length` terms, as a fraction of Σ|x|. It
+/// is (1 + u)^h − 1 with u = 2^-(m + 1). h is the largest number of roundings that a term passes through: `length` one
+/// by one, and `chunk` + ⌈`length` / `chunk`⌉ in chunks. Wang et al. give its order, O(N) against O(N / chunk + chunk).
+/// The bound with its constants is from N. Higham, *Accuracy and Stability of Numerical Algorithms* (2002), §4.2. It
+/// does not hold for sums that overflow.
 ///
-/// A chunk of 0, or one of at least `length` terms, stands for none.
+/// A `chunk` of 0, or of at least `length` terms, means no chunks.
 ///
 /// ```
 /// use gradscale_core::accumulate::worst_error;
@@ -63,7 +63,7 @@ pub fn worst_error(mantissa: u32, length: u32, chunk: u32) -> f64 {
     libm::expm1(in_chunks.unwrap_or(f64::from(length)) * libm::log1p(unit))
 }
 
-/// 2^k; ∞ beyond f64.
+/// Returns 2^k, or ∞ beyond the range of f64.
 fn power(k: u32) -> f64 {
     libm::scalbn(1.0, i32::try_from(k).unwrap_or(i32::MAX))
 }

@@ -1,39 +1,40 @@
-//! The share of a sum's variance that survives an accumulator of few bits (Sakr et al. 2019).
+//! Fraction of a sum's variance that survives an accumulator of few bits (Sakr et al. 2019).
 //!
 //! The model: `length` independent terms of mean 0 and spread 1 with m_p mantissa bits are added one by one with m
 //! mantissa bits, so that after i terms the sum is normal with spread √i. With 2Q(x) = erfc(x / √2), the share of a
 //! normal number outside ±x spreads:
 //!
-//! * *Full swamping* first at term i, after which the sum stands still:
-//!   q_i = 2Q(2^m / √i) · (1 − 2Q(2^m / √(i − 1))).
-//! * *Partial swamping*: a sum above 2^(m − m_p + j − 1) cuts j digits off each term. Digits cut off are uniform among
-//!   0 … 2^j − 1 in units of 2^-m_p, so a term loses 2^(−2·m_p) · (2^j − 1)(2^(j + 1) − 1) / 6 of its variance, and that for
-//!   2^(m − m_p + j + 1) terms until the next digit goes. Up to stage J the sum has lost
-//!   α_J = 2^(m − 3·m_p) / 3 · Σ_{j ≤ J} 2^j (2^j − 1)(2^(j + 1) − 1) terms' worth.
-//! * A sum that ends in stage j, with j − 1 stages behind it: q'_j = 2Q(2^(m − m_p + j − 1) / √n) · (1 − 2Q(2^(m − m_p + j) / √n))
-//!   for j = 2 … m_p; one that ends before the second: q_0 = 1 − 2Q(2^(m − m_p + 1) / √n).
+//! * *Full swamping* first at term i, after which the sum no longer changes: q_i = 2Q(2^m / √i) · (1 − 2Q(2^m / √(i −
+//!   1))).
+//! * *Partial swamping*: a sum above 2^(m − m_p + j − 1) truncates j bits of each term. Truncated bits are uniform
+//!   among 0 … 2^j − 1 in units of 2^-m_p. So a term loses 2^(−2·m_p) · (2^j − 1)(2^(j + 1) − 1) / 6 of its variance,
+//!   and that for 2^(m − m_p + j + 1) terms until the next bit is lost. Up to stage J the sum has lost the variance of
+//!   α_J = 2^(m − 3·m_p) / 3 · Σ_{j ≤ J} 2^j (2^j − 1)(2^(j + 1) − 1) terms.
+//! * A sum that ends in stage j, after j − 1 stages: q'_j = 2Q(2^(m − m_p + j − 1) / √n) · (1 − 2Q(2^(m − m_p + j) /
+//!   √n)) for j = 2 … m_p. One that ends before the second stage: q_0 = 1 − 2Q(2^(m − m_p + 1) / √n).
 //!
-//! The *variance retention ratio* is the mean of what is left over these endings (their Theorem 1):
+//! The *variance retention ratio* is the mean of the remaining variance over these endings (their Theorem 1):
 //!
 //! VRR = [Σ_{α < i < n} (i − α) q_i + Σ_j (n − α_(j − 1)) q'_j + n q_0] / (n · [Σ q_i + Σ q'_j + q_0]),
 //!
-//! over terms that are positive, with α = α_(m_p). It is computed as 1 − VRR, which is small and would lose its digits.
+//! over terms that are positive, with α = α_(m_p). It is computed as 1 − VRR, because VRR is near 1 and would lose its
+//! significant bits.
 //!
-//! What it is good for: it tells the length at which variance begins to be lost. It says little beyond: the model
-//! lets a swamped sum stand still, while rounding to nearest still moves it. Rounding toward zero loses far more
-//! than it says, since what is cut off always points the same way. `tests/accumulate.rs` measures all three.
+//! The model predicts the length at which variance begins to be lost. Beyond that length it is inaccurate: the model
+//! keeps a swamped sum constant, but rounding to nearest still changes it. Rounding toward zero loses far more than
+//! predicted, because truncation always has the same direction. `tests/accumulate.rs` measures all three.
 
 use super::power;
 use core::f64::consts::FRAC_1_SQRT_2;
 
-/// From which n · (1 − VRR) on a sum counts as too long: ln 50 (Sakr et al. ask for e^(n (1 − VRR)) < 50).
+/// Limit of n · (1 − VRR) from which a sum counts as too long: ln 50, because Sakr et al. require e^(n (1 − VRR)) < 50.
 pub const MOST_LOST: f64 = 3.912_023_005_428_146;
 
-/// 1 − VRR of `length` terms with `term` mantissa bits in an accumulator with `mantissa` bits. Terms with more digits
-/// than the accumulator count as rounded to its own; one of more than 64 bits counts as one of 64. 0 for a length
-/// below 3.
+/// Computes 1 − VRR of `length` terms with `term` mantissa bits in an accumulator with `mantissa` bits. Terms with more
+/// bits than the accumulator count as rounded to the accumulator's width. More than 64 bits count as 64. Returns 0 for
+/// a length below 3.
 ///
-/// Time is proportional to the length beyond 2^(2m) / 1500 terms.
+/// The time is proportional to the length beyond 2^(2m) / 1500 terms.
 ///
 /// ```
 /// use gradscale_core::accumulate::variance::lost;
@@ -42,12 +43,12 @@ pub const MOST_LOST: f64 = 3.912_023_005_428_146;
 /// ```
 #[must_use]
 pub fn lost(mantissa: u32, term: u32, length: u32) -> f64 {
-    // 2^64 terms are more than there can be.
+    // A sum cannot have 2^64 terms, so more mantissa bits make no difference.
     let mantissa = mantissa.min(64);
     let term = term.min(mantissa);
     let (n, root) = (f64::from(length), libm::sqrt(f64::from(length)));
     let stages = lost_in_stages(mantissa, term);
-    // What is lost in each ending, and the weight of all.
+    // `part` is the variance lost over all endings, and `whole` their total probability.
     let (mut part, mut whole) = (0.0, 0.0);
     let all = stages(term);
     for i in first(mantissa, all)..length {
@@ -69,8 +70,9 @@ pub fn lost(mantissa: u32, term: u32, length: u32) -> f64 {
     if length < 3 { 0.0 } else { part / (n * whole) }
 }
 
-/// 1 − VRR in chunks (their Corollary 1): VRR(m, m_p, chunk) · VRR(m, m_p + log2 chunk, ⌈length / chunk⌉), for the
-/// sums of chunks have more digits than terms. A chunk of 0, or one of at least `length` terms, stands for none.
+/// Computes 1 − VRR of a sum in chunks (their Corollary 1): VRR(m, m_p, chunk) · VRR(m, m_p + log2 chunk, ⌈length /
+/// chunk⌉), because the sums of chunks have more bits than terms. A `chunk` of 0, or of at least `length` terms, means
+/// no chunks.
 #[must_use]
 pub fn lost_in_chunks(mantissa: u32, term: u32, length: u32, chunk: u32) -> f64 {
     if chunk == 0 || chunk >= length {
@@ -81,8 +83,8 @@ pub fn lost_in_chunks(mantissa: u32, term: u32, length: u32, chunk: u32) -> f64 
     inner + outer - inner * outer
 }
 
-/// The least mantissa, up to 23 bits, with n · (1 − VRR) below [`MOST_LOST`]; `None` if there is none. In chunks it
-/// has to hold within each and over all of them.
+/// Computes the smallest mantissa, up to 23 bits, with n · (1 − VRR) below [`MOST_LOST`]; `None` if there is none. In
+/// chunks the limit has to hold within each chunk and over all of them.
 ///
 /// ```
 /// use gradscale_core::accumulate::variance::least_mantissa;
@@ -102,7 +104,7 @@ pub fn least_mantissa(term: u32, length: u32, chunk: u32) -> Option<u32> {
     })
 }
 
-/// α of the module's formula, by the last stage.
+/// Returns α_J of the module's formula as a function of the last stage J.
 fn lost_in_stages(mantissa: u32, term: u32) -> impl Fn(u32) -> f64 {
     move |last| {
         let sum: f64 = (1..=last).map(|j| power(j) * (power(j) - 1.0) * (power(j + 1) - 1.0)).sum();
@@ -110,7 +112,7 @@ fn lost_in_stages(mantissa: u32, term: u32) -> impl Fn(u32) -> f64 {
     }
 }
 
-/// The first term at which full swamping counts: beyond α, and where 2Q is not 0 in f64.
+/// Returns the first term at which full swamping counts: beyond α, and where 2Q is not 0 in f64.
 fn first(mantissa: u32, alpha: f64) -> u32 {
     const MAX_ALPHA: f64 = 38.6;
     let seen = power(mantissa) / MAX_ALPHA;
@@ -120,12 +122,12 @@ fn first(mantissa: u32, alpha: f64) -> u32 {
     from.max(2)
 }
 
-/// 2Q(x), the share of a normal number outside ±x spreads.
+/// Computes 2Q(x), the probability that a normal variable is outside ±x standard deviations.
 fn outside(x: f64) -> f64 {
     libm::erfc(x * FRAC_1_SQRT_2)
 }
 
-/// 1 − 2Q(x).
+/// Computes 1 − 2Q(x), the probability that a normal variable is within ±x standard deviations.
 fn inside(x: f64) -> f64 {
     libm::erf(x * FRAC_1_SQRT_2)
 }

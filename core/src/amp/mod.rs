@@ -1,4 +1,4 @@
-//! Automatic mixed precision as data: which operator runs in which precision, and the casts that follow.
+//! Automatic mixed precision as data: the precision of every operator, and the casts that it requires.
 
 mod plan;
 mod policy;

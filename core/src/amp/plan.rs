@@ -1,56 +1,56 @@
-//! The casts of a network before it runs.
+//! Precision plan of a network, made before the network runs: precision and input casts of every operator.
 
 use super::{AmpPolicy, List, Precision};
 use crate::ops::Op;
 use core::fmt;
 use heapless::Vec;
 
-/// Inputs that one operator can have in a plan.
+/// Maximum number of inputs of one operator in a plan.
 pub const MAX_INPUTS: usize = 8;
 
-/// Where an input comes from.
+/// Source of an operator's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// The batch.
+    /// The batch that is fed to the network.
     Data,
-    /// A parameter. A half copy of an f32 one is made once a step and cached.
+    /// A parameter. A half-precision copy of an f32 parameter is made once a step and cached.
     Parameter,
-    /// The output of an earlier node, by index.
+    /// The output of an earlier node, by its index.
     Node(usize),
 }
 
-/// One operator of a network.
+/// One operator of the network to be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node<'a> {
-    /// Name, for people.
+    /// Display name of the node.
     pub name: &'a str,
-    /// Operator.
+    /// Operator of the node.
     pub op: Op,
-    /// Inputs, at most [`MAX_INPUTS`].
+    /// Inputs of the node, at most [`MAX_INPUTS`].
     pub inputs: &'a [Input],
 }
 
-/// What a policy makes of a node.
+/// Planned precision of a node, and the casts of its inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planned {
     /// Precision in which the node reads its inputs and stores its output; `None` in an unused row.
     pub precision: Option<Precision>,
-    /// Bit i: input i must be cast to it first.
+    /// Bit mask of casts: bit i is set if input i must first be cast to the node's precision.
     pub casts: u8,
 }
 
 impl Planned {
-    /// Whether input `i` is cast.
+    /// Returns true if input `i` is cast.
     #[must_use]
     pub const fn is_cast(&self, i: usize) -> bool {
         i < MAX_INPUTS && self.casts >> i & 1 == 1
     }
 }
 
-/// Plans `nodes`, which stand in the order of their execution, into the start of `out`.
+/// Plans `nodes`, which are in execution order, and writes the result to the start of `out`.
 ///
 /// # Errors
-/// [`PlanError`] if `out` is too short, or a node refers to itself or a later one, or has too many inputs.
+/// [`PlanError`] if `out` is too short, or if a node refers to itself or a later one, or has too many inputs.
 ///
 /// ```
 /// use gradscale_core::{amp::{AmpPolicy, Input, Level, Node, Planned, Precision, plan}, ops::Op};
@@ -69,11 +69,11 @@ pub fn plan(policy: &AmpPolicy, nodes: &[Node<'_>], out: &mut [Planned]) -> Resu
     plan_with(policy, |_| None, nodes, out)
 }
 
-/// As [`plan`], where `own` puts some nodes on a list of their own, whatever their operator: layers by name. Like the
-/// policy's own, such lists count under O1 and O2 only.
+/// Plans `nodes` as [`plan`] does, but `own` can assign a list to single nodes, for example to layers by name. Like the
+/// policy's lists, these assignments apply under O1 and O2 only.
 ///
 /// # Errors
-/// As [`plan`].
+/// See [`plan`].
 ///
 /// ```
 /// use gradscale_core::{amp::{AmpPolicy, Input, Level, List, Node, Planned, Precision, plan_with}, ops::Op};
@@ -95,7 +95,7 @@ pub fn plan_with(
     }
     let settings = policy.level().settings();
     for (index, node) in nodes.iter().enumerate() {
-        // Normalisations are f32 inside and take their scale and shift as they are.
+        // Normalisations compute in f32 internally and read their scale and shift without a cast.
         let inside = policy.list(node.op) == List::Inside;
         let decides = |input: &Input| !(inside && matches!(input, Input::Parameter));
         let mut types = [Precision::Half; MAX_INPUTS];
@@ -129,25 +129,25 @@ pub fn plan_with(
     Ok(())
 }
 
-/// Why a network cannot be planned.
+/// Reason why a network cannot be planned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Fewer rows than nodes.
+    /// The output has fewer rows than the network has nodes.
     Space {
-        /// Nodes of the network.
+        /// Number of nodes of the network.
         nodes: usize,
-        /// Rows to write to.
+        /// Number of rows in the output.
         rows: usize,
     },
-    /// More than [`MAX_INPUTS`] inputs.
+    /// A node has more than [`MAX_INPUTS`] inputs.
     Inputs {
-        /// Index of the node.
+        /// Index of the node with too many inputs.
         node: usize,
     },
-    /// An input that does not come before its node.
+    /// A node refers to itself or to a later node.
     Order {
-        /// Index of the node.
+        /// Index of the node that refers to it.
         node: usize,
     },
 }

@@ -1,15 +1,15 @@
-//! Lists and levels.
+//! Autocast policy: allow and deny lists of operators, and the levels O0 to O3.
 
 use crate::ops::{List, Op};
 use core::fmt;
 use heapless::LinearMap;
 
-/// Storage of a tensor.
+/// Storage type of a tensor under mixed precision: half or f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Precision {
-    /// 16 bits; products accumulate in f32 and are rounded once.
+    /// 16-bit floats. Products accumulate in f32 and are rounded once.
     Half,
-    /// f32.
+    /// 32-bit floats.
     Single,
 }
 
@@ -22,52 +22,52 @@ impl fmt::Display for Precision {
     }
 }
 
-/// The usual presets.
+/// Preset of mixed precision, as in NVIDIA's Apex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// All f32: the baseline.
+    /// Everything in f32: the baseline.
     O0,
-    /// Lists, casts where types meet, f32 parameters with cached half copies.
+    /// Operators follow the lists, with casts where types differ. Parameters are f32 with cached half copies.
     O1,
-    /// Half model and data, normalisation in f32, f32 masters.
+    /// Half model and half data, normalisation in f32, f32 master weights.
     O2,
-    /// All half, no masters, no scaling: a baseline that may lose accuracy.
+    /// Everything in half, no master weights, no scaling: a baseline that may lose accuracy.
     O3,
 }
 
-/// What a level says beyond the lists.
+/// Settings of a level besides the operator lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// How the model's parameters are stored.
+    /// Storage type of the model's parameters.
     pub parameters: Precision,
-    /// How batches come in.
+    /// Type of the input batches.
     pub data: Precision,
-    /// Whether the optimizer updates f32 copies.
+    /// True if the optimizer updates f32 master copies.
     pub masters: bool,
-    /// Whether gradients are scaled.
+    /// True if gradients are scaled.
     pub scaling: bool,
 }
 
 impl Level {
-    /// All four.
+    /// All four levels, O0 to O3.
     pub const ALL: [Self; 4] = [Self::O0, Self::O1, Self::O2, Self::O3];
 
-    /// What the level says beyond the lists.
+    /// Returns the settings of the level besides its operator lists.
     #[must_use]
     pub const fn settings(self) -> Settings {
         let (parameters, data) = match self {
             Self::O0 | Self::O1 => (Precision::Single, Precision::Single),
             Self::O2 | Self::O3 => (Precision::Half, Precision::Half),
         };
-        // Under O0 and O1 the parameters are f32, and so their own masters.
+        // Under O0 and O1 the parameters are f32 and therefore need no master copies.
         Settings { parameters, data, masters: matches!(self, Self::O2), scaling: matches!(self, Self::O1 | Self::O2) }
     }
 }
 
-/// Overrides that a policy can hold.
+/// Maximum number of operators whose list a policy can override.
 pub const OVERRIDES: usize = 16;
 
-/// A level and the user's changes to the lists.
+/// Policy of mixed precision: a level, and the user's changes to its operator lists.
 ///
 /// ```
 /// use gradscale_core::{amp::{AmpPolicy, Level, List, Precision}, ops::Op};
@@ -84,19 +84,19 @@ pub struct AmpPolicy {
 }
 
 impl AmpPolicy {
-    /// The level's own lists.
+    /// Creates the policy of a level with its default lists.
     #[must_use]
     pub const fn new(level: Level) -> Self {
         Self { level, overrides: LinearMap::new() }
     }
 
-    /// The level.
+    /// Returns the level of the policy.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
     }
 
-    /// Puts `op` on another list. Only O1 and O2 have lists; under O0 and O3 all is one type.
+    /// Moves `op` to another list. Only O1 and O2 use lists, because under O0 and O3 everything has one type.
     ///
     /// # Errors
     /// [`Full`] after [`OVERRIDES`] different operators.
@@ -104,19 +104,20 @@ impl AmpPolicy {
         self.overrides.insert(op, list).map(|_| ()).map_err(|_| Full)
     }
 
-    /// The list on which `op` stands.
+    /// Returns the list of `op`: the override, or the default.
     #[must_use]
     pub fn list(&self, op: Op) -> List {
         self.overrides.get(&op).copied().unwrap_or(op.list())
     }
 
-    /// The precision in which `op` reads and stores, for inputs of these types. Without inputs, that of the data.
+    /// Returns the precision in which `op` reads and stores, given the types of its inputs. Without inputs it is that
+    /// of the data.
     #[must_use]
     pub fn precision(&self, op: Op, inputs: &[Precision]) -> Precision {
         self.precision_on(self.list(op), inputs)
     }
 
-    /// The same of an operator on that list.
+    /// Returns the precision of an operator on `list`, given the types of its inputs.
     pub(super) fn precision_on(&self, list: List, inputs: &[Precision]) -> Precision {
         let widest = inputs.iter().copied().max().unwrap_or(self.level.settings().data);
         match (self.level, list) {
@@ -129,7 +130,7 @@ impl AmpPolicy {
     }
 }
 
-/// A policy has no room for another override.
+/// Error: the policy already has [`OVERRIDES`] overrides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -1,4 +1,4 @@
-//! Numbers that kernels of all devices share.
+//! Constants that the kernels of all devices share.
 
 use super::{
     buffer::DType,
@@ -10,8 +10,8 @@ use crate::{
     stats::{BINS, Convention, Detail, LIGHT_WORDS, WORDS, words},
 };
 
-/// Names and values that kernels may use. Backends inject them (as constants, as preprocessor definitions); kernels
-/// never write the numbers.
+/// Names and values of constants for kernels. Backends inject them as constants or preprocessor definitions, so that no
+/// kernel contains the numbers.
 pub const ABI: &[&[(&str, u32)]] = &[
     NUMBERS,
     DType::CODES,
@@ -25,8 +25,8 @@ pub const ABI: &[&[(&str, u32)]] = &[
     Rule::CODES,
 ];
 
-/// Formats, where things stand in rows ([`Stats::from_words`](crate::stats::Stats::from_words)) and in a
-/// [`Control`](super::Control), and from which magnitudes on a store of half counts what.
+/// Formats, word offsets in rows ([`Stats::from_words`](crate::stats::Stats::from_words)) and in a
+/// [`Control`](super::Control), and the magnitudes from which a store of half counts an event.
 #[expect(clippy::cast_possible_truncation, reason = "numbers of words below 2^16")]
 const NUMBERS: &[(&str, u32)] = &[
     ("F16_SIGN", Format::FP16.sign_mask()),

@@ -1,22 +1,22 @@
-//! Memory of a device, and of the host.
+//! Device memory, and references to host memory.
 
 use half::f16;
 
-/// What a buffer holds.
+/// Element type of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
-    /// Masters, parameter gradients, saved statistics.
+    /// f32: master weights, parameter gradients, saved statistics.
     F32,
-    /// Activations and their gradients.
+    /// binary16: activations and their gradients.
     F16,
-    /// Images, labels, pooling offsets.
+    /// Bytes: images, labels, pooling offsets.
     U8,
-    /// Tokens.
+    /// 32-bit words: tokens and indices.
     U32,
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -34,45 +34,46 @@ crate::codes!(DType {
     Self::U32 => 3 "TYPE_U32",
 });
 
-/// Device memory of one type; freed on drop, after the work already enqueued. Layout is the descriptors' business.
+/// Device memory of one element type. It is freed on drop, after the work already enqueued. Operator descriptors define
+/// the layout.
 #[expect(clippy::len_without_is_empty, reason = "an empty buffer is nothing special")]
 pub trait Buffer {
-    /// Type of the elements.
+    /// Returns the element type.
     fn dtype(&self) -> DType;
-    /// Number of elements. Every method accepts 0.
+    /// Returns the number of elements. Every method accepts buffers of length 0.
     fn len(&self) -> usize;
 }
 
-/// Host data going to a device.
+/// Host data to be copied to a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// f32.
+    /// f32 elements.
     F32(&'a [f32]),
-    /// binary16.
+    /// binary16 elements.
     F16(&'a [f16]),
-    /// Bytes.
+    /// Byte elements.
     U8(&'a [u8]),
-    /// Words.
+    /// 32-bit word elements.
     U32(&'a [u32]),
 }
 
-/// Host memory to be filled.
+/// Host memory into which device data is copied.
 #[derive(Debug)]
 pub enum DataMut<'a> {
-    /// f32.
+    /// f32 elements.
     F32(&'a mut [f32]),
-    /// binary16.
+    /// binary16 elements.
     F16(&'a mut [f16]),
-    /// Bytes.
+    /// Byte elements.
     U8(&'a mut [u8]),
-    /// Words.
+    /// 32-bit word elements.
     U32(&'a mut [u32]),
 }
 
 macro_rules! shape_of_data {
     ($($type:ident),*) => {$(
         impl $type<'_> {
-            /// Type of the elements.
+            /// Returns the element type of the host data.
             #[must_use]
             pub const fn dtype(&self) -> DType {
                 match self {
@@ -83,7 +84,7 @@ macro_rules! shape_of_data {
                 }
             }
 
-            /// Number of elements.
+            /// Returns the number of elements of the host data.
             #[must_use]
             pub const fn len(&self) -> usize {
                 match self {
@@ -94,7 +95,7 @@ macro_rules! shape_of_data {
                 }
             }
 
-            /// Whether there are none.
+            /// Returns true if there are no elements.
             #[must_use]
             pub const fn is_empty(&self) -> bool {
                 self.len() == 0

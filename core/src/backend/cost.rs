@@ -1,4 +1,4 @@
-//! Memory traffic and arithmetic of a launch, from its shapes alone.
+//! Memory traffic and arithmetic of a launch, computed from its shapes.
 
 use super::{Backend, Buffer, Launch, OnDevice, Operands, Store};
 use crate::ops::{BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, NormOver, Pass, PoolOp, ReduceOp, Rule, Unary};
@@ -7,70 +7,70 @@ use core::fmt;
 /// Memory traffic and arithmetic of one launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of all operands: each element that a descriptor names counts once where it is read, and once where it is
-    /// written. So this is the least that a device moves: caches may have to fetch elements again.
+    /// Bytes of all operands. Each element that a descriptor names counts once for a read and once for a write. A
+    /// device moves at least this, because caches may have to fetch elements again.
     pub bytes: u64,
-    /// Floating-point operations: an addition, a multiplication, a division, a comparison or a function counts one each.
-    /// Products count all their terms, also those that padding sets to 0, as cuDNN and PyTorch count them. Casts, copies,
-    /// statistics of sites and what depends on the values of boxes count nothing.
+    /// Floating-point operations. An addition, multiplication, division, comparison or function counts as one. Products
+    /// count all their terms, also those that padding sets to 0, as cuDNN and PyTorch count them. Casts, copies,
+    /// statistics of sites and work that depends on the values of boxes count as 0.
     pub operations: u64,
 }
 
-/// Operations for each element of a normalisation: the sum, the sum of squares (two), the difference, the quotient.
+/// Operations per element of a normalisation: sum 1, sum of squares 2, difference 1, quotient 1.
 const NORM_OPERATIONS: u64 = 5;
-/// For each element of its gradient: the normalised value (two), the sum of dy, that of dy times it (two), and what they
-/// give: two products, two differences.
+/// Operations per element of a normalisation's gradient: normalised value 2, sum of dy 1, sum of dy times the
+/// normalised value 2, two products and two differences of the result.
 const NORM_VJP_OPERATIONS: u64 = 9;
-/// For each logit of a softmax: the maximum, the difference, the exponential, the sum.
+/// Operations per logit of a softmax: maximum, difference, exponential, sum.
 const SOFTMAX_OPERATIONS: u64 = 4;
-/// For each logit of its gradient: the difference, the exponential, the label's share, the factor.
+/// Operations per logit of a softmax gradient: difference, exponential, label term, factor.
 const SOFTMAX_VJP_OPERATIONS: u64 = 4;
-/// For each state of an alignment and direction: the logarithm of a sum of three exponentials, and the logit.
+/// Operations per state and direction of a CTC alignment: the logarithm of a sum of three exponentials, and the logit.
 const CTC_OPERATIONS: u64 = 9;
-/// For each point of a box and channel: four products with the shares of its places, added.
+/// Operations per sample point of a box and channel: four products with the interpolation weights, and their sum.
 const POINT_OPERATIONS: u64 = 8;
 
-/// Elements of a tensor.
+/// Returns the number of elements of a tensor.
 fn len<const N: usize>(shape: [u32; N]) -> u64 {
     shape.into_iter().map(u64::from).product()
 }
 
-/// Bytes of so many elements of a buffer.
+/// Returns the bytes of `elements` elements of a buffer.
 fn bytes<T: Buffer>(buffer: &T, elements: u64) -> u64 {
     elements * buffer.dtype().size() as u64
 }
 
-/// Bytes of so many elements that are stored: twice where they are added to what is there.
+/// Returns the bytes of traffic for storing `elements` elements: twice as many if the store adds to the destination.
 fn stored<B: Backend>(store: &Store<'_, B>, elements: u64) -> u64 {
     bytes(&*store.y, elements) * if store.add { 2 } else { 1 }
 }
 
-/// Multiplications and additions of a convolution: the same in its three passes.
+/// Returns the multiplications and additions of a convolution, which are the same in its three passes.
 fn products(p: &Conv2d) -> u64 {
     let [_, kernel_h, kernel_w, inputs] = p.w();
     2 * len(p.y()) * len([kernel_h, kernel_w, inputs])
 }
 
-/// Operations for each weight of an update.
+/// Returns the operations per weight of an optimizer update.
 const fn of_rule(rule: Rule) -> u64 {
     match rule {
-        // The momentum and its product, the learning rate and its product.
+        // Momentum and its product, learning rate and its product.
         Rule::Sgd { nesterov: false, .. } => 4,
         Rule::Sgd { nesterov: true, .. } => 6,
-        // Three for m, four for v, two corrections, the root, ε, the quotient, the learning rate and its product.
+        // Three for m, four for v, two bias corrections, the root, ε, the quotient, the learning rate and its product.
         Rule::Adam { .. } => 13,
         Rule::Ema { .. } => 3,
     }
 }
 
 impl<B: Backend> Launch<OnDevice<'_, B>> {
-    /// Memory traffic and arithmetic by the shapes of the launch and the types of its buffers.
+    /// Computes memory traffic and arithmetic from the shapes of the launch and the types of its buffers.
     ///
     /// ```
     /// # use gradscale_core::{backend::{Backend, Cost, Launch, OnDevice}, ops::Unary};
     /// fn is_bound_by_memory<B: Backend>(launch: &Launch<OnDevice<'_, B>>) -> bool {
     ///     let Cost { bytes, operations } = launch.cost();
-    ///     // An H100 does 295 operations in the time of a byte.
+    ///     // An H100 computes 295 operations in the time of one byte.
     ///     operations < 295 * bytes
     /// }
     /// ```
@@ -96,13 +96,13 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 (bytes(*x, all) + stored(y, p.y_len().into()), all)
             }
             Self::Copy { p, x, y } => {
-                // What is repeated is read once.
+                // Dimensions with stride 0 repeat an element, which is read once.
                 let read = p.dims().iter().filter(|dim| dim.x != 0).map(|dim| u64::from(dim.len)).product();
                 (bytes(*x, if p.count() == 0 { 0 } else { read }) + stored(y, p.count().into()), 0)
             }
             Self::Gemm { p, a, b, bias, y } => {
                 let [[m, n, k], batch, [a_stride, b_stride, _]] = [p.mnk(), [p.batch(); 3], p.strides()];
-                // Matrices of a batch that all share one.
+                // With stride 0 all products of a batch share one matrix.
                 let count = |stride: u32| if stride == 0 { batch[0].min(1) } else { batch[0] };
                 let (operands, results) = (
                     bytes(*a, len([m, k, count(a_stride)])) + bytes(*b, len([k, n, count(b_stride)])),
@@ -203,7 +203,7 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let lengths = bytes(x.input_lengths, batch.into()) + bytes(x.target_lengths, batch.into());
                 let read = bytes(x.logits, all) + bytes(x.targets, len([batch, p.letters()])) + lengths;
                 let states = len([batch, frames]) * (2 * u64::from(p.letters()) + 1);
-                // Without a gradient alignments are followed in one direction only.
+                // Without a gradient, alignments are followed in one direction only.
                 let (written, directions) = gradient.as_ref().map_or((0, 1), |gradient| (bytes(&**gradient, all), 2));
                 let operations = SOFTMAX_OPERATIONS * all + directions * CTC_OPERATIONS * states;
                 (read + bytes(&**losses, batch.into()) + written, operations)
@@ -229,7 +229,7 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
     }
 }
 
-/// Sizes with an × between them.
+/// Sizes separated by ×, for display.
 struct Sizes<const N: usize>([u32; N]);
 
 impl<const N: usize> fmt::Display for Sizes<N> {
@@ -238,7 +238,7 @@ impl<const N: usize> fmt::Display for Sizes<N> {
     }
 }
 
-/// Sizes of a launch for people, as in `forward 12x360x480x64 7x7x64`.
+/// Display of a launch's sizes, for example `forward 12x360x480x64 7x7x64`.
 struct Shape<'a, O: Operands>(&'a Launch<O>);
 
 const fn direction(way: GatherScatter) -> &'static str {
@@ -272,7 +272,7 @@ const fn of_unary(op: Unary) -> &'static str {
     }
 }
 
-/// The function, and whether it is a gradient.
+/// Returns the name of the function, and the suffix if it is a gradient.
 const fn of_binary(op: BinaryOp) -> (&'static str, &'static str) {
     match op {
         BinaryOp::Add => ("add", ""),
@@ -346,7 +346,7 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
             },
             Launch::CrossEntropy { p, .. } | Launch::CrossEntropyVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::Ctc { p, .. } => write!(f, "{} {}", Sizes(p.logits()), p.letters()),
-            // Their lists are not everywhere at hand.
+            // The lists of parameters are not available for every kind of operands.
             Launch::GlobalNorm { .. } => Ok(()),
             Launch::Optimize { p, .. } => f.write_str(match p.rule() {
                 Rule::Sgd { .. } => "sgd",
@@ -364,8 +364,8 @@ fn gemm(p: &Gemm, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 impl<O: Operands> Launch<O> {
-    /// Sizes of the launch for people: what is computed, and the shape of its first operand. A convolution, for example, is
-    /// `forward 12x360x480x64 7x7x64`: pass, x, kernel and outputs.
+    /// Returns the sizes of the launch for display: the operator, and the shape of its first operand. A convolution,
+    /// for example, is `forward 12x360x480x64 7x7x64`: pass, x, kernel and outputs.
     pub fn shape(&self) -> impl fmt::Display {
         Shape(self)
     }

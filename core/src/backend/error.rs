@@ -2,27 +2,27 @@
 
 use core::fmt;
 
-/// Portable meaning of an error.
+/// Portable category of a device error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Retry after freeing something.
+    /// The device has no memory left. Free something and retry.
     OutOfMemory,
-    /// The device does not offer this operator.
+    /// The device does not implement this operator.
     Unsupported,
-    /// All handles are void; a checkpoint is the way back.
+    /// The device was lost and all handles are invalid. Restore a checkpoint.
     DeviceLost,
     /// A kernel did not compile; the native error has the compiler's log.
     KernelCompile,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
-/// A device's own error.
+/// Native error type of a device.
 pub trait Error: core::error::Error + Sized {
-    /// Portable meaning.
+    /// Returns the portable category.
     fn kind(&self) -> ErrorKind;
-    /// The error of an operator that is not offered.
+    /// Creates the error for an operator that the device does not implement.
     fn unsupported(operator: &'static str) -> Self;
 }
 
@@ -42,7 +42,7 @@ crate::sentence!(ErrorKind);
 
 impl core::error::Error for ErrorKind {}
 
-/// For devices that have nothing more to say.
+/// Error type for devices that have no further details.
 impl Error for ErrorKind {
     fn kind(&self) -> ErrorKind {
         *self

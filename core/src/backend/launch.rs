@@ -1,4 +1,4 @@
-//! Everything that a device computes, as one enum.
+//! All operators of a device as one enum.
 
 use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands};
 use crate::ops::{
@@ -10,266 +10,269 @@ use core::ops::Range;
 /// One operator with its operands.
 ///
 /// Buffers hold at least the elements that a descriptor states; elements beyond are neither read nor written. Where no
-/// type is named, a buffer is F32 or F16, each by itself. Images are NHWC, weights OHWI, matrices row by row. Operators
-/// compute in f32 and store as [`Store`](super::Store) says.
+/// type is named, a buffer is F32 or F16, independently of the others. Images are NHWC, weights OHWI, matrices
+/// row-major. Operators compute in f32 and store as [`Store`](super::Store) specifies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch<O: Operands> {
-    // Element by element.
+    // Element-wise operators.
     /// `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is the cast.
     Unary {
-        /// The function.
+        /// Element-wise function.
         op: Unary,
-        /// How many.
+        /// Number of elements.
         len: u32,
-        /// Its argument.
+        /// Argument of the function.
         x: O::Read,
-        /// As many.
+        /// Destination of `len` results.
         y: O::Store,
     },
-    /// `y[i] = op(a[i], b[…])` with `b` broadcast as `p` says. [`crate::ops::BinaryOp::Grad`] is the vjp of a
+    /// `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies. [`crate::ops::BinaryOp::Grad`] is the vjp of a
     /// unary function.
     Binary {
         /// Function and shape.
         p: Binary,
-        /// The first argument, of the result's shape.
+        /// First argument, with the shape of the result.
         a: O::Read,
-        /// The second argument.
+        /// Second argument, which may be broadcast.
         b: O::Read,
-        /// As many as a.
+        /// Destination with the shape of a.
         y: O::Store,
     },
-    /// `y[i] = Σ terms[·][i]` for i < len, each from its own slot, in the order given, one rounding: branches, residuals.
-    /// `y.from` is not used.
+    /// `y[i] = Σ terms[·][i]` for i < len: branches and residuals. Each term has its own slot; they are added in the
+    /// given order and rounded once. `y.from` is not used.
     Sum {
-        /// How many.
+        /// Number of elements.
         len: u32,
-        /// What is added.
+        /// Tensors to add, each with its slot.
         terms: O::Terms,
-        /// As many.
+        /// Destination of `len` sums.
         y: O::Store,
     },
     /// `y[o, i] = op over l of x[o, l, i]`.
     Reduce {
-        /// Operation and shape.
+        /// Reduction and shape.
         p: Reduce,
-        /// `[outer, len, inner]`.
+        /// Input `[outer, len, inner]`.
         x: O::Read,
-        /// `[outer, inner]`.
+        /// Result `[outer, inner]`.
         y: O::Store,
     },
-    /// Strided copy, x of any type: permute, slice, concatenate, pad, flip, repeat. A y of the same type and slot
-    /// gets the same bits (a NaN: some NaN).
+    /// Strided copy, x of any type: permute, slice, concatenate, pad, flip, repeat. A y of the same type and slot gets
+    /// the same bits (a NaN may change its payload).
     Copy {
-        /// Steps through x and y.
+        /// Dimensions and strides of x and y.
         p: Strided,
-        /// From where.
+        /// Source of the copy.
         x: O::Read,
-        /// To where; what no step meets stays.
+        /// Destination. Elements that the copy does not address are unchanged.
         y: O::Store,
     },
 
-    // Products.
+    // Matrix products and convolutions.
     /// `y = op(a)·op(b) + bias`, batched.
     Gemm {
-        /// Sizes, strides, what is transposed.
+        /// Sizes, strides and transposition.
         p: Gemm,
-        /// `[m, k]`, or `[k, m]` transposed.
+        /// Left matrix `[m, k]`, or `[k, m]` transposed.
         a: O::Read,
-        /// `[k, n]`, or `[n, k]` transposed.
+        /// Right matrix `[k, n]`, or `[n, k]` transposed.
         b: O::Read,
-        /// `[n]`.
+        /// Bias `[n]`, added to every row.
         bias: Option<O::Read>,
-        /// `[m, n]`.
+        /// Result `[m, n]`.
         y: O::Store,
     },
-    /// A pass of a convolution. Forward: (x, w) → y; Data: (dy, w) → dx, also transposed convolution; Weight: (x, dy)
-    /// → dw.
+    /// One pass of a convolution. Forward: (x, w) → y. Data: (dy, w) → dx, also the transposed convolution. Weight: (x,
+    /// dy) → dw.
     Conv {
         /// Shapes, strides, padding, dilation, groups.
         p: Conv2d,
-        /// Which of the three.
+        /// Pass: forward, data gradient or weight gradient.
         pass: Pass,
-        /// The first operand of the pass.
+        /// First operand of the pass: x or dy.
         a: O::Read,
-        /// The second.
+        /// Second operand of the pass: w or dy.
         b: O::Read,
-        /// One value for each channel of the result; none with Weight.
+        /// Bias, one value for each channel of the result; none in the weight pass.
         bias: Option<O::Read>,
-        /// The result of the pass.
+        /// Result of the pass.
         y: O::Store,
     },
 
-    // Windows and rows.
-    /// Largest or mean value of each window.
+    // Pooling, and moves of rows.
+    /// Maximum or mean of each pooling window.
     Pool {
         /// Operation and shapes.
         p: Pool,
-        /// The images.
+        /// Input images.
         x: O::Read,
-        /// U8: takes the offset of the largest inside its window, row by row (the lowest of several).
+        /// U8 output: offset of the maximum inside its window, in row-major order (the lowest if several are equal).
         indices: Option<O::Write>,
-        /// One value for each window.
+        /// Destination of one value for each window.
         y: O::Store,
     },
-    /// Scatter, x shaped as the pooled tensor and y as the unpooled one: `y[place] = Σ x` (average: x / area to each
-    /// place), 0 elsewhere; the vjp of pooling, and unpooling. Gather, the other way: `y = x[place]` (average: the
-    /// mean); the vjp of unpooling.
+    /// Unpooling and gradients of pooling. Scatter: x has the shape of the pooled tensor and y that of the unpooled
+    /// one. `y[position] = Σ x` (average: x / area at each position), 0 elsewhere. It is the vjp of pooling, and
+    /// unpooling itself. Gather is the opposite direction: `y = x[position]` (average: the mean). It is the vjp of
+    /// unpooling.
     Unpool {
-        /// Operation and shapes, those of the pooling.
+        /// Operation and shapes of the pooling.
         p: Pool,
-        /// Scatter or gather.
+        /// Direction: scatter or gather.
         way: GatherScatter,
-        /// What is moved.
+        /// Values that are moved.
         x: O::Read,
-        /// What [`Launch::Pool`] wrote; needed with max. With padding or an incomplete window all of them still point
-        /// into x.
+        /// Offsets that [`Launch::Pool`] wrote; required for max. With padding or an incomplete window all of them
+        /// still point into x.
         indices: Option<O::Read>,
-        /// Where it goes.
+        /// Destination of the moved values.
         y: O::Store,
     },
-    /// Gather: embedding. Scatter: its vjp, added in the order of the indices.
+    /// Gather: embedding lookup. Scatter: its vjp, added in the order of the indices.
     Rows {
-        /// Shapes.
+        /// Shapes of rows and table.
         p: Rows,
-        /// Gather or scatter.
+        /// Direction: gather or scatter.
         way: GatherScatter,
-        /// The table, or gradients of rows.
+        /// Table, or gradients of rows.
         x: O::Read,
-        /// U32: the row of each; one beyond the table reads and adds nothing.
+        /// U32: table row of each index. An index beyond the table reads zeros and adds nothing.
         indices: O::Read,
-        /// The rows, or the table's gradient.
+        /// Rows that were looked up, or the table's gradient.
         y: O::Store,
     },
-    /// Gather: boxes of images, resampled. Scatter: its vjp.
+    /// RoIAlign. Gather: boxes of images, resampled. Scatter: its vjp.
     RoiAlign {
-        /// Shapes, scale, points.
+        /// Shapes, scale and number of sample points.
         p: RoiAlign,
-        /// Gather or scatter.
+        /// Direction: gather or scatter.
         way: GatherScatter,
-        /// The images `[n, h, w, c]`, or gradients of bins `[boxes, rows, columns, c]`.
+        /// Images `[n, h, w, c]`, or gradients of bins `[boxes, rows, columns, c]`.
         x: O::Read,
         /// F32 `[boxes, 5]`: image, left, top, right, bottom.
         boxes: O::Read,
-        /// The bins, or the gradient of the images.
+        /// Bins, or the gradient of the images.
         y: O::Store,
     },
-    /// Boxes of images, the largest value of each part.
+    /// RoI max pooling: boxes of images, divided into bins, with the maximum of each bin.
     RoiPool {
-        /// Shapes, scale.
+        /// Shapes and scale.
         p: RoiPool,
-        /// The images `[n, h, w, c]`.
+        /// Images `[n, h, w, c]`.
         x: O::Read,
         /// F32 `[boxes, 5]`: image, left, top, right, bottom.
         boxes: O::Read,
-        /// U32, as many as y: takes the place of the largest inside its image, row by row (the first of several), or
-        /// [`RoiPool::NO_POSITION`].
+        /// U32 output with the shape of y: position of the maximum inside its image, in row-major order (the first if
+        /// several are equal), or [`RoiPool::NO_POSITION`].
         indices: O::Write,
-        /// One value for each bin, `[boxes, rows, columns, c]`.
+        /// Destination of one value for each bin, `[boxes, rows, columns, c]`.
         y: O::Store,
     },
-    /// The vjp of that, x shaped as the bins and y as the images: `y[place] = Σ x`, bins in their order, 0 elsewhere.
+    /// vjp of RoI max pooling, x with the shape of the bins and y with that of the images: `y[position] = Σ x`, bins in
+    /// their order, 0 elsewhere.
     RoiUnpool {
-        /// As it was.
+        /// Shapes and scale of the forward pass.
         p: RoiPool,
         /// Gradients of bins.
         x: O::Read,
-        /// F32 `[boxes, 5]`, as they were.
+        /// F32 `[boxes, 5]`, as in the forward pass.
         boxes: O::Read,
-        /// What [`Launch::RoiPool`] wrote.
+        /// Positions that [`Launch::RoiPool`] wrote.
         indices: O::Read,
-        /// The gradient of the images.
+        /// Gradient of the images.
         y: O::Store,
     },
 
-    // Normalisation, loss.
-    /// Batch, layer, group, RMS.
+    // Normalisations and losses.
+    /// Batch, layer, group or RMS normalisation.
     Norm {
-        /// Shape, groups, ε, whether the statistics are given.
+        /// Shape, groups, ε, and the source of the statistics.
         p: Norm,
-        /// What is normalised.
+        /// Tensor to normalise.
         x: O::Read,
-        /// F32: weight and bias of each channel.
+        /// F32: scale and shift of each channel.
         affine: Option<[O::Read; 2]>,
-        /// F32: takes mean and biased variance of each group, or gives them.
+        /// F32: receives mean and biased variance of each group, or provides them.
         saved: O::Write,
-        /// Shaped as x.
+        /// Destination with the shape of x.
         y: O::Store,
     },
-    /// vjp of a normalisation: of x, and of weight and bias. Given statistics are constants.
+    /// vjp of a normalisation, for x and for scale and shift. Provided statistics are constants.
     NormVjp {
-        /// As it was.
+        /// Descriptor of the forward pass.
         p: Norm,
-        /// What it left.
+        /// Input and statistics that the forward pass saved.
         x: NormSaved<O::Read>,
-        /// The gradient of its result.
+        /// Gradient of the forward pass's result.
         dy: O::Read,
-        /// The gradient of x.
+        /// Gradient of x.
         dx: O::Store,
-        /// The gradients of weight and bias.
+        /// Gradients of scale and shift.
         affine: Option<[O::Store; 2]>,
     },
     /// Softmax and weighted cross-entropy.
     CrossEntropy {
-        /// Shape, divisor, what is ignored.
+        /// Shape, divisor and ignored label.
         p: CrossEntropy,
-        /// What is compared.
+        /// Logits, labels and class weights.
         x: CrossEntropyArgs<O::Read>,
-        /// F32: takes loss, divisor, then each row's log-sum-exp.
+        /// F32 output: loss, divisor, then the log-sum-exp of each row.
         out: O::Write,
     },
-    /// vjp of the cross-entropy: here ⟨α, ∇⟩ begins.
+    /// vjp of the cross-entropy, where the scaled gradient ⟨α, ∇⟩ starts.
     CrossEntropyVjp {
-        /// As it was.
+        /// Descriptor of the forward pass.
         p: CrossEntropy,
-        /// What was compared.
+        /// Logits, labels and class weights of the forward pass.
         x: CrossEntropyArgs<O::Read>,
-        /// What [`Launch::CrossEntropy`] wrote.
+        /// Values that [`Launch::CrossEntropy`] wrote.
         out: O::Read,
-        /// F32: the upstream gradient, one number.
+        /// F32: upstream gradient of the loss, one value.
         g: O::Read,
-        /// The gradient of the logits.
+        /// Gradient of the logits.
         dx: O::Store,
     },
 
-    /// Connectionist temporal classification: losses of sequences, and their gradients while alignments are at hand.
+    /// Connectionist temporal classification (CTC): losses of sequences, and their gradients, which are computed from
+    /// the same alignments.
     Ctc {
-        /// Shape, blank.
+        /// Shapes and blank class.
         p: Ctc,
-        /// What is compared.
+        /// Logits, targets and their lengths.
         x: CtcArgs<O::Read>,
-        /// F32 `[batch]`: takes each sequence's loss.
+        /// F32 `[batch]` output: loss of each sequence.
         losses: O::Write,
-        /// F32 `[batch, frames, classes]`: takes the gradient of each loss by its sequence's logits; 0 behind its end.
+        /// F32 `[batch, frames, classes]` output: gradient of each loss by the logits of its sequence; 0 after its end.
         gradient: Option<O::Write>,
     },
 
-    // Update.
-    /// `norm[0] = √Σ‖g‖²` over all gradients (F32), right also where a square would leave f32; NaN or ∞ if a gradient
-    /// is not finite.
+    // Optimizer.
+    /// `norm[0] = √Σ‖g‖²` over all gradients (F32). Correct also if a square would overflow or underflow in f32; NaN or
+    /// ∞ if a gradient is not finite.
     GlobalNorm {
-        /// All of them.
+        /// All gradients of which the norm is taken.
         gradients: O::Gradients,
-        /// F32, one number.
+        /// F32 output of one value.
         norm: O::Write,
     },
-    /// Updates all parameters, each as many elements as its gradient has, and refreshes their half copies; changes
-    /// nothing, bit for bit, if a row in `guard` counted a value that is not finite.
+    /// Updates all parameters and refreshes their half copies. Each parameter has as many elements as its gradient.
+    /// Nothing changes, bit for bit, if a row in `guard` counted a value that is not finite.
     Optimize {
-        /// Rule and hyperparameters.
+        /// Update rule and its hyperparameters.
         p: Optimizer,
-        /// Hyperparameters and rows.
+        /// Table of hyperparameters and rows.
         table: O::Table,
-        /// The rows that must be finite.
+        /// Slots of the rows that must be finite.
         guard: Range<u16>,
-        /// F32: what [`Launch::GlobalNorm`] wrote; needed where `p` clips by it.
+        /// F32: norm that [`Launch::GlobalNorm`] wrote; required if `p` clips by it.
         norm: Option<O::Read>,
-        /// What is updated.
+        /// Parameters to update.
         parameters: O::Parameters,
     },
 }
 
 impl<O: Operands> Launch<O> {
-    /// The operator's name.
+    /// Returns the operator's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -296,7 +299,7 @@ impl<O: Operands> Launch<O> {
         }
     }
 
-    /// The same with other operands: reads first, in the order of the fields, then what is written.
+    /// Converts the operands with `m`: reads first, in the order of the fields, then writes.
     pub fn map<To: Operands>(self, m: &mut impl MapOperands<O, To>) -> Launch<To> {
         match self {
             Self::Unary { op, len, x, y } => Launch::Unary { op, len, x: m.read(x), y: m.store(y) },

@@ -1,22 +1,24 @@
-//! The contract between the engine and a device.
+//! Contract between the engine and a device: the [`Backend`] trait.
 //!
-//! **A step is a function of ([`Control`], batch) to (rows of [`Stats`], loss).** Whatever changes from step to step
-//! (exponents, learning rates, the seed, how much to observe) lies in device memory, in a [`Backend::Table`], and
-//! operators name it by [`Slot`] or [`Hyperparameter`]. So the launches of one step are the launches of the next: they can be
-//! recorded and repeated, and nothing in between asks the host.
+//! **A step is a function of ([`Control`], batch) to (rows of [`Stats`], loss).** Everything that changes from step to
+//! step (exponents, learning rates, the seed, how much to observe) is stored in device memory, in a [`Backend::Table`].
+//! Operators refer to it by [`Slot`] or [`Hyperparameter`]. Therefore the launches of all steps are the same: they can
+//! be recorded and replayed, and no launch waits for the host.
 //!
-//! **Order.** Methods enqueue, in the order of the calls; [`Backend::prefetch`] may overtake. Only [`Backend::read`] and [`Backend::collect`] wait. Where
-//! waiting blocks (CPU, CUDA, native wgpu) their futures are ready at the first poll.
+//! **Order.** Methods enqueue work in the order of the calls; only [`Backend::prefetch`] may overtake. Only
+//! [`Backend::read`] and [`Backend::collect`] wait. Where waiting blocks (CPU, CUDA, native wgpu) their futures are
+//! ready at the first poll.
 //!
-//! **Buffers** come from this device, and are what [`Launch`] says of them.
+//! **Buffers** come from this device and have the types and lengths that [`Launch`] specifies.
 //!
-//! **Errors** cover what a caller cannot foresee; anything else (a buffer too short or of a wrong type) may panic. An
-//! error of earlier work may surface in any later call; a `read` or `collect` that succeeds vouches for all before
-//! it. After [`ErrorKind::DeviceLost`] every buffer, table and recording is void.
+//! **Errors** cover conditions that a caller cannot foresee; anything else (for example a buffer too short or of a
+//! wrong type) may panic. An error of earlier work may be returned by any later call. If a `read` or `collect`
+//! succeeds, all work before it has succeeded. After [`ErrorKind::DeviceLost`] every buffer, table and recording is
+//! invalid.
 //!
-//! **A new backend** writes the methods without a body; in [`Backend::launch`] it matches what it has, and answers
-//! [`ErrorKind::Unsupported`] to the rest. The conformance suite turns from *unsupported* to *passed* operator by
-//! operator.
+//! **A new backend** implements the methods without a default body. In [`Backend::launch`] it matches the operators
+//! that it has and returns [`ErrorKind::Unsupported`] for the rest. The conformance suite then reports operator by
+//! operator as *passed* instead of *unsupported*.
 
 mod abi;
 mod buffer;
@@ -41,23 +43,23 @@ pub use wire::{Invitation, Wire};
 use crate::stats::{FlushRule, Stats};
 use core::{future::Future, ops::Range, time::Duration};
 
-/// Result of a call that only enqueues.
+/// Result of a call that only enqueues work.
 pub type Done<B> = Result<(), <B as Backend>::Error>;
 
-/// What a device is like.
+/// Capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps<'a> {
-    /// For people.
+    /// Display name of the device.
     pub name: &'a str,
-    /// What its stores of half do with small numbers. Probed at start-up.
+    /// Treatment of small numbers by its stores of half. It is probed at start-up.
     pub flush: FlushRule,
-    /// Whether f32 subnormals are kept, in arithmetic and in statistics.
+    /// True if f32 subnormals are kept, in arithmetic and in statistics.
     pub f32_subnormals: bool,
-    /// Largest buffer in bytes.
+    /// Size of the largest possible buffer in bytes.
     pub max_buffer: u64,
 }
 
-/// Answer of [`Backend::product_engine_availability`].
+/// Availability of a GEMM engine, returned by [`Backend::product_engine_availability`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineAvailability {
     /// The device has the engine and can select it.
@@ -68,49 +70,49 @@ pub enum EngineAvailability {
     Missing,
 }
 
-/// A device. Operators read half or f32, accumulate in f32 and write through a [`Store`].
+/// A device. Operators read half or f32, accumulate in f32 and write their results through a [`Store`].
 pub trait Backend: Sized {
-    /// Device memory.
+    /// Buffer in device memory.
     type Buffer: Buffer;
-    /// Exponents, hyperparameters and rows of the sites that train together.
+    /// Table of exponents, hyperparameters and statistics rows of the sites that are trained together.
     type Table;
-    /// A recorded step; `()` where nothing is recorded.
+    /// Recorded step (for example a CUDA graph); `()` if the device records nothing.
     type Recording;
-    /// Native error.
+    /// Native error type.
     type Error: Error;
 
     // Memory.
 
-    /// What the device is like.
+    /// Returns the capabilities of the device.
     fn caps(&self) -> Caps<'_>;
 
-    /// Largest amount of memory, in bytes, that operators have used at once besides their operands since the last
-    /// call; `None` where that is not known.
+    /// Returns the peak amount of temporary memory, in bytes, that operators have used besides their operands since the
+    /// last call. `None` if it is not known.
     fn scratch_peak(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of device memory that operators keep between launches besides their operands: partial sums, lists. 0 where
-    /// they keep none, or where it is not known.
+    /// Returns the bytes of device memory that operators keep between launches besides their operands, for example for
+    /// partial sums and lists. 0 if there are none, or if it is not known.
     fn workspace(&self) -> u64 {
         0
     }
 
-    /// Memory with any content.
+    /// Allocates memory with undefined content.
     ///
     /// # Errors
     /// Out of memory, or larger than [`Caps::max_buffer`].
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer, Self::Error>;
 
-    /// Memory for tensors that one [`Launch::Optimize`] or [`Launch::GlobalNorm`] takes together, each in the same role:
-    /// masters, gradients, one of the states, half copies. A buffer for each of `lens`, in this order, as
-    /// [`Backend::alloc`] gives it; after an error some may have been given.
+    /// Allocates memory for tensors that one [`Launch::Optimize`] or [`Launch::GlobalNorm`] uses as a group, each in
+    /// the same role: masters, gradients, one of the states, half copies. Appends a buffer for each of `lens`, in this
+    /// order, like [`Backend::alloc`]. After an error some may already have been appended.
     ///
-    /// A device whose kernels see few buffers at once may lay them side by side. Therefore no launch reads one of them
-    /// and writes another.
+    /// A device whose kernels can bind only few buffers may allocate them contiguously. Therefore no launch may read
+    /// one of them and write another.
     ///
     /// # Errors
-    /// Those of [`Backend::alloc`].
+    /// See [`Backend::alloc`].
     fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> Done<Self> {
         lens.iter().try_for_each(|&len| {
             buffers.extend([self.alloc(dtype, len)?]);
@@ -118,135 +120,140 @@ pub trait Backend: Sized {
         })
     }
 
-    /// Copies `src`, of the buffer's type and free for reuse on return, to the start of `dst`.
+    /// Copies `src` to the start of `dst`, which has the same type. `src` may be reused when the call returns.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self>;
 
-    /// As [`Backend::write`], beside work under way: runs after everything enqueued before the last
-    /// [`Backend::upload`] (without one, at once) and after earlier calls of this. Whatever is enqueued later sees it;
-    /// what was enqueued since that upload must not use `dst`. A device with one queue writes.
+    /// Copies like [`Backend::write`], concurrently with work in progress. The copy runs after everything enqueued
+    /// before the last [`Backend::upload`] (immediately if there was none) and after earlier calls of this method. Work
+    /// enqueued later sees the data; work enqueued since that upload must not use `dst`. A device with one queue calls
+    /// [`Backend::write`].
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     fn prefetch(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
         self.write(src, dst)
     }
 
-    /// Copies the start of `src` to `dst`, of the buffer's type. Waits.
+    /// Copies the start of `src` to `dst`, which has the same type, and waits for it.
     fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>>;
 
-    // A step.
+    // Control of a step.
 
-    /// A table with exponents 0, hyperparameters 0 and empty rows.
+    /// Allocates a table with all exponents and hyperparameters 0 and empty rows.
     ///
     /// # Errors
     /// Out of memory.
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, Self::Error>;
 
-    /// Uploads `control` and empties the rows in `clear`.
+    /// Uploads `control`, and empties the rows in `clear`.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self>;
 
-    /// Reads `rows`, each at the exponent and in the detail in which it was observed, and element 0 of each of
-    /// `scalars` (F32). A row into which nothing was stored is empty, of detail [`crate::stats::Detail::None`].
-    /// Waits.
+    /// Reads `rows`, each with the exponent and detail at which it was observed, and element 0 of each of `scalars`
+    /// (F32). A row of a slot without a store is empty, with detail [`crate::stats::Detail::None`]. Waits for the
+    /// device.
     fn collect(
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
     ) -> impl Future<Output = Done<Self>>;
 
-    /// Keeps the launches of `work`, which calls operators only. With a recording nothing has run yet: repeat it. A
-    /// device that keeps nothing runs `work` and returns `None`.
+    /// Records the launches of `work`, which calls operators only. If it returns a recording, nothing has run yet, and
+    /// the caller must replay it. A device without recording runs `work` and returns `None`.
     ///
     /// # Errors
-    /// Those of `work`, and the device's.
+    /// Errors of `work` and of the device.
     fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Self::Recording>, Self::Error> {
         work()?;
         Ok(None)
     }
 
-    /// Repeats a recorded step, whose buffers and table must still live, with the control last uploaded.
+    /// Replays a recorded step with the control uploaded last. Its buffers and table must still exist.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
     fn repeat(&self, step: &Self::Recording) -> Done<Self> {
         Err(Self::Error::unsupported("repeat"))
     }
 
-    // What is computed.
+    // Computation.
 
-    /// Enqueues one operator. A device that lacks it answers [`Error::unsupported`] with its name.
+    /// Enqueues one operator. A device without the operator returns [`Error::unsupported`] with its name.
     ///
     /// # Errors
-    /// Unsupported, and the device's.
+    /// Unsupported operators, and errors of the device.
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self>;
 
-    /// Runs `work` for each of `times`, with its number, and writes how long the device worked on it, by the device's own
-    /// clock. Each call enqueues operators only, and they give the same bits as without this. Waits. `false`: the device has
-    /// no clock, and nothing has run.
+    /// Measures device time. Runs `work` with each index of `times`, and writes the time that the device needed, by the
+    /// device's own clock. Each call of `work` enqueues operators only, and their results have the same bits as without
+    /// measuring. Waits for the device. Returns `false` if the device has no clock; nothing has run then.
     ///
     /// # Errors
-    /// Those of `work`, and the device's.
+    /// Errors of `work` and of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Self::Error> {
         Ok(false)
     }
 
-    // Engines of products.
+    // GEMM engines.
 
-    /// Name of the engine that computes products, on a device that has several. They sum in different orders, so a
-    /// training keeps its engine: a checkpoint records this name. `None` where there is one engine only.
+    /// Returns the name of the engine that computes matrix products, on a device with several engines. A checkpoint
+    /// records this name, because engines sum in different orders and a training must keep its engine. `None` if there
+    /// is one engine only.
     fn product_engine(&self) -> Option<&str> {
         None
     }
 
-    /// Reports if [`Backend::select_product_engine`] would select the engine of this name.
+    /// Returns the availability of the GEMM engine `name` for [`Backend::select_product_engine`].
     #[expect(unused_variables, reason = "its name is documentation")]
     fn product_engine_availability(&self, name: &str) -> EngineAvailability {
         EngineAvailability::Missing
     }
 
-    /// Selects the engine of products by its name, for later launches. Recordings made before keep theirs.
+    /// Selects the GEMM engine `name` for later launches. Earlier recordings keep theirs.
     ///
     /// # Errors
-    /// Unsupported, of an engine that is not [`EngineAvailability::Available`].
+    /// Unsupported, if the engine is not [`EngineAvailability::Available`].
     #[expect(unused_variables, reason = "its name is documentation")]
     fn select_product_engine(&mut self, name: &str) -> Done<Self> {
         Err(Self::Error::unsupported("select_product_engine"))
     }
 
-    // Several ranks.
+    // Collective operations of several ranks.
 
-    /// By what the devices of several ranks reach one another without the memory of the host; none if they do not.
+    /// Returns the name of the library by which the devices of several ranks exchange data without host memory (for
+    /// example NCCL); `None` if there is none.
     fn reaches_by(&self) -> Option<&'static str> {
         None
     }
 
-    /// What all ranks join by. One of them asks, and tells the others.
+    /// Creates the unique identifier by which all ranks form a group. One rank calls this and sends the result to the
+    /// others.
     ///
     /// # Errors
-    /// Unsupported, and the device's.
+    /// Unsupported, and errors of the device.
     fn invite(&self) -> Result<Invitation, Self::Error> {
         Err(Self::Error::unsupported("invite"))
     }
 
-    /// Joins the devices of so many ranks, as this one of them, from 0. Waits until all have come.
+    /// Joins a group of `ranks` devices as number `rank`, counted from 0. Waits until all ranks have joined.
     ///
     /// # Errors
-    /// Unsupported, and the device's.
+    /// Unsupported, and errors of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
     fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
         Err(Self::Error::unsupported("join"))
     }
 
-    /// A part of adding up gradients, on a device that has joined others. All ranks do the same.
+    /// Executes one phase of a gradient reduction over the group that this device has joined. All ranks make the same
+    /// calls.
     ///
     /// # Errors
-    /// Unsupported, and the device's.
+    /// Unsupported, and errors of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
     fn wire(&self, part: Wire<'_, Self::Buffer>) -> Done<Self> {
         Err(Self::Error::unsupported("wire"))

@@ -1,28 +1,29 @@
-//! What the operands of a launch are: where it is planned, where it runs, inside of a decorator.
+//! Operand types of a launch: during planning, during execution, and inside a decorator.
 
 use super::{Backend, Launch, Param, Slot, Store};
 use crate::scaled::Scaled;
 use core::{fmt, marker::PhantomData};
 
-/// What stands for the operands of a [`Launch`]: buffers where it runs ([`OnDevice`]), their numbers where it is planned.
+/// Types that represent the operands of a [`Launch`]: device buffers during execution ([`OnDevice`]), buffer ids during
+/// planning.
 pub trait Operands {
-    /// A buffer that is read.
+    /// Buffer that is read.
     type Read;
-    /// A buffer that is written as it is, without an epilogue: offsets, statistics, losses.
+    /// Buffer that is written without an epilogue: offsets, statistics, losses.
     type Write;
-    /// Where results go through the epilogue.
+    /// Destination of results that pass through the epilogue.
     type Store;
-    /// The terms of a sum, each with the slot of its exponent.
+    /// Terms of a sum, each with the slot of its exponent.
     type Terms;
-    /// The gradients of which a norm is taken.
+    /// Gradients of which a norm is computed.
     type Gradients;
-    /// Parameters that are updated.
+    /// Parameters that an optimizer updates.
     type Parameters;
-    /// The table that an update looks into.
+    /// Table that an optimizer reads.
     type Table;
 }
 
-/// Operands that lie on a device.
+/// Operands in device memory.
 pub struct OnDevice<'a, B>(PhantomData<&'a B>);
 
 impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
@@ -35,33 +36,33 @@ impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
     type Table = &'a B::Table;
 }
 
-/// How operands of one kind become those of another: numbers of buffers become buffers, a decorator's become those of
-/// what it decorates.
+/// Conversion of operands from one type to another, for example of buffer ids to buffers, or of a decorator's operands
+/// to those of the decorated device.
 pub trait MapOperands<From: Operands, To: Operands> {
-    /// [`Operands::Read`].
+    /// Converts an [`Operands::Read`].
     fn read(&mut self, read: From::Read) -> To::Read;
-    /// [`Operands::Write`].
+    /// Converts an [`Operands::Write`].
     fn write(&mut self, write: From::Write) -> To::Write;
-    /// [`Operands::Store`].
+    /// Converts an [`Operands::Store`].
     fn store(&mut self, store: From::Store) -> To::Store;
-    /// [`Operands::Terms`].
+    /// Converts [`Operands::Terms`].
     fn terms(&mut self, terms: From::Terms) -> To::Terms;
-    /// [`Operands::Gradients`].
+    /// Converts [`Operands::Gradients`].
     fn gradients(&mut self, gradients: From::Gradients) -> To::Gradients;
-    /// [`Operands::Parameters`].
+    /// Converts [`Operands::Parameters`].
     fn parameters(&mut self, parameters: From::Parameters) -> To::Parameters;
-    /// [`Operands::Table`].
+    /// Converts an [`Operands::Table`].
     fn table(&mut self, table: From::Table) -> To::Table;
 }
 
 impl<'a, D: Backend + 'a> Launch<OnDevice<'a, D>> {
-    /// The same for the device inside of a decorator.
+    /// Converts the launch for the device inside a decorator that has the same buffers and table.
     pub fn inside<B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>(self) -> Launch<OnDevice<'a, B>> {
         self.map(&mut Inside)
     }
 }
 
-/// Operands that stay what they are.
+/// Operand conversion that leaves every operand unchanged.
 struct Inside;
 
 impl<'a, D: Backend + 'a, B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>

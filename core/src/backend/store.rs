@@ -1,9 +1,9 @@
-//! Where results go, and what operators hand to each other.
+//! Stores of results, and structs for values that one operator saves for another.
 
 use super::{Backend, Slot};
 use crate::stats::Detail;
 
-/// Where an operator's f32 results `v` go, and how: destination and epilogue.
+/// Destination and epilogue of an operator's f32 results `v`.
 ///
 /// ```text
 /// u = v · 2^(e[to] − e[from])       as `scale::Factor` says
@@ -13,109 +13,110 @@ use crate::stats::Detail;
 /// ```
 ///
 /// `from` is the slot of the gradient operand ([`Slot::ONE`] in a forward pass), `to` that of the result. A parameter
-/// gradient goes to a slot of its own whose exponent stays 0: its factor is 2^-α. The row depends on the values s
-/// alone, not on y's type. A step stores into a slot with one detail only. Stores into U8 and U32 keep the integer;
+/// gradient is stored to a slot of its own whose exponent stays 0, so its factor is 2^-α. The row depends on the values
+/// s alone, not on y's type. A step stores into a slot with one detail only. Stores into U8 and U32 keep the integer;
 /// they are neither scaled nor observed.
 #[derive(Debug)]
 pub struct Store<'a, B: Backend> {
-    /// Destination.
+    /// Destination buffer.
     pub y: &'a mut B::Buffer,
-    /// The exponents and rows.
+    /// Table of exponents and rows.
     pub table: &'a B::Table,
-    /// Slot of the exponent that the values have.
+    /// Slot of the exponent of the incoming values.
     pub from: Slot,
-    /// Slot of the exponent that they get, and of the row.
+    /// Slot of the exponent of the stored values, and of their row.
     pub to: Slot,
-    /// What to observe, at most: the step's [`super::Control::detail`] limits it.
+    /// Maximum detail to observe; the step's [`super::Control::detail`] limits it.
     pub detail: Detail,
-    /// Whether to add to what is there.
+    /// True if the values are added to the destination.
     pub add: bool,
 }
 
 impl<'a, B: Backend> Store<'a, B> {
-    /// The scale passes through (ReLU, pooling, reshape); nothing is observed.
+    /// Creates a store that passes the scale through (ReLU, pooling, reshape) and observes nothing.
     pub fn keep(at: Slot, table: &'a B::Table, y: &'a mut B::Buffer) -> Self {
         Self { y, table, from: at, to: at, detail: Detail::None, add: false }
     }
 
-    /// A cast site: rescaled and observed, in as much detail as the step asks for.
+    /// Creates the store of a cast site: it rescales, and observes as much detail as the step requires.
     pub fn site(from: Slot, to: Slot, table: &'a B::Table, y: &'a mut B::Buffer) -> Self {
         Self { y, table, from, to, detail: Detail::Moments, add: false }
     }
 
-    /// A parameter gradient: unscaled, f32, counted; `add` for later micro-batches and shared weights.
+    /// Creates the store of a parameter gradient: unscaled, f32, with counters. `add` is for later micro-batches and
+    /// shared weights.
     pub fn param(from: Slot, to: Slot, add: bool, table: &'a B::Table, y: &'a mut B::Buffer) -> Self {
         Self { y, table, from, to, detail: Detail::Counts, add }
     }
 }
 
-/// One parameter and all that its update touches. Running statistics are parameters too
+/// One parameter with all tensors that its update uses. Running statistics are parameters too
 /// ([`crate::ops::Rule::Ema`]).
 #[derive(Debug)]
 pub struct Param<'a, T> {
-    /// How many elements it has; buffers may be longer.
+    /// Number of elements; buffers may be longer.
     pub len: u32,
-    /// f32.
+    /// Master weights, f32.
     pub master: &'a mut T,
-    /// f32, at exponent 0.
+    /// Gradient, f32 at exponent 0.
     pub grad: &'a T,
-    /// f32; as many as the rule keeps.
+    /// Optimizer states, f32; as many as the rule has.
     pub state: [Option<&'a mut T>; 2],
-    /// Copy of the master in half.
+    /// Half-precision copy of the master weights.
     pub half: Option<&'a mut T>,
 }
 
-/// What a normalisation leaves for its vjp.
+/// Values that a normalisation saves for its vjp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormSaved<R> {
-    /// Its input.
+    /// Input of the normalisation.
     pub x: R,
-    /// F32: means and biased variances.
+    /// F32: means and biased variances of the groups.
     pub saved: R,
-    /// F32: weight of each channel.
+    /// F32: scale of each channel.
     pub weight: Option<R>,
 }
 
-/// What a classification loss compares.
+/// Operands of a cross-entropy loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossEntropyArgs<R> {
-    /// `[rows, classes]`.
+    /// Logits `[rows, classes]`.
     pub logits: R,
-    /// `[rows]`, U8 or U32.
+    /// Labels `[rows]`, U8 or U32.
     pub labels: R,
-    /// `[classes]`, F32.
+    /// Class weights `[classes]`, F32.
     pub weights: Option<R>,
 }
 
-/// What connectionist temporal classification compares.
+/// Operands of connectionist temporal classification (CTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CtcArgs<R> {
-    /// `[batch, frames, classes]`.
+    /// Logits `[batch, frames, classes]`.
     pub logits: R,
-    /// U32 `[batch, letters]`.
+    /// Target letters, U32 `[batch, letters]`.
     pub targets: R,
-    /// U32 `[batch]`: frames of each sequence.
+    /// U32 `[batch]`: number of frames of each sequence.
     pub input_lengths: R,
-    /// U32 `[batch]`: letters of each target.
+    /// U32 `[batch]`: number of letters of each target.
     pub target_lengths: R,
 }
 
 impl<R> NormSaved<R> {
-    /// The same with other operands.
+    /// Converts each operand with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> NormSaved<T> {
         NormSaved { x: f(self.x), saved: f(self.saved), weight: self.weight.map(f) }
     }
 }
 
 impl<R> CrossEntropyArgs<R> {
-    /// The same with other operands.
+    /// Converts each operand with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CrossEntropyArgs<T> {
         CrossEntropyArgs { logits: f(self.logits), labels: f(self.labels), weights: self.weights.map(f) }
     }
 }
 
 impl<R> CtcArgs<R> {
-    /// The same with other operands.
+    /// Converts each operand with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CtcArgs<T> {
         CtcArgs {
             logits: f(self.logits),

@@ -1,47 +1,48 @@
-//! Gradients of several ranks, added up by their devices themselves.
+//! All-reduce of gradients by the devices of several ranks.
 
 use core::fmt;
 
-/// What rank 0 tells the others so that their devices find its own: whatever a device's library says there.
+/// Unique identifier that rank 0 sends to the others so that their devices form one group. The content is defined by
+/// the device's collective library.
 pub type Invitation = [u8; 128];
 
-/// A part of adding up the gradients of ranks on their devices ([`super::Backend::wire`]): room is made, each parameter's
-/// gradient of each part of a step is added, their mean is formed once, and each parameter takes its own.
+/// Phases of a gradient all-reduce on devices ([`super::Backend::wire`]): allocate the sums, add the gradient of each
+/// parameter in each micro-batch, compute the mean over all ranks, and write it to each parameter.
 pub enum Wire<'a, Buffer> {
-    /// Room for so many values, all zeros; `parts` of all ranks will come. `exact`: as halves, added exactly and rounded once;
-    /// else in f32.
+    /// Allocates sums of `len` values, all zero, for `parts` micro-batches of all ranks. `exact`: gradients are added
+    /// as halves, exactly, and rounded once; otherwise they are added in f32.
     Begin {
-        /// Values of all parameters.
+        /// Number of values of all parameters.
         len: usize,
-        /// Parts of all ranks.
+        /// Number of micro-batches of all ranks.
         parts: u32,
-        /// Whether the bits are those of any number of ranks.
+        /// True if the result must have the same bits for any number of ranks.
         exact: bool,
     },
-    /// Adds so many F32 values, the first of which has the place `at`: each rounded to a half, to nearest even, times
-    /// 2^`exponent` (zeros without one); or divided by the number of parts. Of an exact sum whose parts are as many as the
-    /// ranks, each place is added to once.
+    /// Adds `len` F32 values to the sums from index `at` on. Each value is rounded to a half, to nearest even, times
+    /// 2^`exponent` (all zeros if there is no exponent), or divided by the number of micro-batches. If an exact sum has
+    /// as many micro-batches as ranks, each index receives one addition.
     Add {
-        /// Place of the first.
+        /// Index of the first value.
         at: usize,
-        /// How many.
+        /// Number of values.
         len: usize,
-        /// The gradient.
+        /// Gradient to add.
         values: &'a Buffer,
-        /// At which it is rounded.
+        /// Exponent at which the gradient is rounded.
         exponent: Option<i32>,
     },
-    /// The mean of all parts of all ranks. Waits.
+    /// Computes the mean over the micro-batches of all ranks. Waits for the device.
     Mean,
-    /// Writes so many means as F32, times 2^-`exponent` if they are exact.
+    /// Writes `len` means as F32, times 2^-`exponent` if they are exact.
     Take {
-        /// Place of the first.
+        /// Index of the first value.
         at: usize,
-        /// How many.
+        /// Number of values.
         len: usize,
-        /// Where they go.
+        /// Destination of the means.
         values: &'a mut Buffer,
-        /// At which they were rounded.
+        /// Exponent at which the gradients were rounded.
         exponent: i32,
     },
 }

@@ -1,7 +1,7 @@
-//! Rounding to a narrower format: the definition that every device's cast is proven against.
+//! Rounding to a narrower format. This is the definition against which the casts of all devices are tested.
 //!
-//! One routine rounds a significand and an exponent to any [`Format`]; f32 and f64 inputs differ only in how
-//! they are taken apart, so f64 → half rounds once.
+//! One routine rounds a significand and an exponent to any [`Format`]. f32 and f64 inputs differ only in how they are
+//! decomposed, so f64 → half rounds once.
 
 mod slice;
 mod typed;
@@ -14,25 +14,25 @@ pub use typed::{
 use crate::format::{Format, Top};
 use num_traits::{AsPrimitive, PrimInt, Unsigned};
 
-/// How to choose between the two neighbours of a number that is not representable.
+/// Rounding mode: the choice between the two neighbours of a number that is not representable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Round {
-    /// The nearer one; of two equally near, the one with an even last digit. IEEE 754-2019 §4.3.1.
+    /// To the nearest; of two equally near, to the one with an even last bit. IEEE 754-2019 §4.3.1.
     NearestEven,
-    /// The smaller in magnitude; too large becomes the largest finite number. IEEE 754-2019 §4.3.2, §7.4.
+    /// To the smaller magnitude; too large becomes the largest finite number. IEEE 754-2019 §4.3.2, §7.4.
     TowardZero,
-    /// Up in magnitude with a probability equal to the discarded part: the discarded part, as a fraction of
-    /// the last kept place truncated to 32 bits, is compared with this uniform random number; up if greater.
-    /// A number that rounds above the largest finite one overflows as under nearest even.
+    /// Up in magnitude with a probability equal to the discarded fraction. The discarded fraction, truncated to 32
+    /// bits, is compared with this uniform random number, and the value is rounded up if the fraction is greater. A
+    /// number that rounds above the largest finite one overflows as under nearest even.
     Stochastic(u32),
 }
 
-/// What a cast did.
+/// Outcome of a cast: exact, rounded, or an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// The result equals the input (or is its quiet NaN).
     Exact,
-    /// Rounded to a non-zero finite number.
+    /// The result is a rounded, non-zero finite number.
     Inexact,
     /// A non-zero number became ±0 ("flush").
     Underflow,
@@ -42,17 +42,17 @@ pub enum Status {
     Invalid,
 }
 
-/// The pattern a cast gives, and what happened.
+/// Result of a cast: bit pattern and status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cast {
-    /// Pattern in the lower bits.
+    /// Bit pattern in the lower bits.
     pub bits: u32,
-    /// What happened.
+    /// Exception that the cast raised, if any.
     pub status: Status,
 }
 
 impl Format {
-    /// Rounds an f32 to this format.
+    /// Rounds an f32 to this format and returns the bit pattern and the status.
     ///
     /// | input | result | status |
     /// |---|---|---|
@@ -63,7 +63,7 @@ impl Format {
     /// | ±∞ without ∞, or saturating | NaN, or the largest finite number | invalid |
     /// | NaN | quiet NaN with sign and top payload bits; E4M3: its one NaN with the sign | exact if it was quiet, else invalid |
     ///
-    /// Source: IEEE 754-2019 §4.3, §5.4.2, §6.2.3, §7. Checked on all 2^32 inputs by `tests/exhaustive.rs`.
+    /// Source: IEEE 754-2019 §4.3, §5.4.2, §6.2.3, §7. Tested on all 2^32 inputs by `tests/exhaustive.rs`.
     ///
     /// ```
     /// use gradscale_core::{cast::{Round, Status}, format::Format};
@@ -86,7 +86,7 @@ impl Format {
         self.round(sign, significand, exponent, 23, round)
     }
 
-    /// Rounds an f64 to this format, once. As [`Format::encode`].
+    /// Rounds an f64 to this format in one step, otherwise like [`Format::encode`].
     #[inline]
     #[must_use]
     pub fn encode_f64(self, x: f64, round: Round) -> Cast {
@@ -105,7 +105,7 @@ impl Format {
         self.round(sign, significand, exponent, 52, round)
     }
 
-    /// ±∞ (`payload` 0) or a NaN whose 52-bit payload is given.
+    /// Returns ±∞ (`payload` 0), or a NaN with the given 52-bit payload.
     #[expect(clippy::cast_possible_truncation, reason = "the payload's top bits, at most 23")]
     const fn special(self, sign: u32, payload: u64) -> Cast {
         if payload != 0 {
@@ -126,15 +126,15 @@ impl Format {
         }
     }
 
-    /// Rounds ±`significand` · 2^(`exponent` − `digits`), where the hidden digit of a normal source stands at
-    /// bit `digits`. `W` is as wide as the source, with at least 6 bits above the significand.
+    /// Rounds ±`significand` · 2^(`exponent` − `digits`), where the hidden bit of a normal source is bit `digits`. `W`
+    /// is as wide as the source, with at least 6 bits above the significand.
     #[inline(always)]
     fn round<W>(self, sign: u32, significand: W, exponent: i32, digits: u32, round: Round) -> Cast
     where
         W: PrimInt + Unsigned + AsPrimitive<u32> + AsPrimitive<u64>,
     {
-        // Digits that do not fit: those of the longer source, and one more for each step below the least
-        // normal exponent.
+        // Bits to drop: those that the source has more, and one more for each binade below the smallest normal
+        // exponent.
         let below = (self.min_exponent() - exponent).max(0).cast_unsigned();
         let above = (exponent - self.min_exponent()).max(0).cast_unsigned();
         let drop = digits - self.mantissa_bits() + below;
@@ -143,7 +143,8 @@ impl Format {
         let unit = W::one().unsigned_shl(shift);
         let rest = significand & (unit - W::one());
         let up = match round {
-            // Twice the rest against one last place, where a tie counts as more if the kept digit is odd.
+            // Compares twice the remainder with one unit in the last place. A tie counts as more if the kept bit is
+            // odd.
             Round::NearestEven => rest.unsigned_shl(1) + (kept & W::one()) > unit,
             Round::TowardZero => false,
             Round::Stochastic(random) => {
@@ -152,8 +153,8 @@ impl Format {
                 fraction > u64::from(random)
             }
         };
-        // A carry out of the significand moves into the exponent field, as it should. Exponents far above the
-        // largest only need to stay there.
+        // A carry out of the significand increments the exponent field, as it must. Exponents far above the largest
+        // only need to stay there.
         let field = above.min(1 << self.exponent_bits());
         let kept: u32 = kept.as_();
         let magnitude = (field << self.mantissa_bits()) + kept + u32::from(up);

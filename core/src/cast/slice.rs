@@ -1,41 +1,41 @@
-//! Casts of whole slices, with a tally of what happened.
+//! Casts of whole slices, with a count of each status.
 
 use super::{Cast, Round, Status};
 use crate::format::Format;
 use core::fmt;
 use num_traits::{PrimInt, Unsigned};
 
-/// How many elements of a slice met which [`Status`].
+/// Number of elements of a slice by the [`Status`] of their cast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Elements that kept their value.
+    /// Elements whose value did not change.
     pub exact: u64,
     /// Elements that were rounded.
     pub inexact: u64,
-    /// Elements that became ±0.
+    /// Non-zero elements that became ±0.
     pub underflow: u64,
-    /// Elements that became too large.
+    /// Elements that overflowed.
     pub overflow: u64,
-    /// Signalling NaNs, and ±∞ without ∞.
+    /// Signalling NaNs, and ±∞ in formats without ∞.
     pub invalid: u64,
 }
 
-/// Why a slice cannot be cast.
+/// Reason why a slice cannot be cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SliceError {
     /// Source and destination differ in length.
     Length {
-        /// Elements of the source.
+        /// Number of elements of the source.
         src: usize,
-        /// Elements of the destination.
+        /// Number of elements of the destination.
         dst: usize,
     },
-    /// A pattern of the format does not fit the destination's type.
+    /// A bit pattern of the format does not fit the destination's type.
     Width {
-        /// Bits of a pattern.
+        /// Width of the format in bits.
         format: u32,
-        /// Bits of the type.
+        /// Width of the destination's type in bits.
         word: u32,
     },
 }
@@ -55,12 +55,12 @@ pub(super) fn same_length(src: usize, dst: usize) -> Result<(), SliceError> {
     if src == dst { Ok(()) } else { Err(SliceError::Length { src, dst }) }
 }
 
-/// Rounds each element of `src` to `format` and writes its pattern to `dst` (u8 for the 8-bit formats, u16 for
-/// the halves, u32 for binary32). Empty slices are fine. With [`Round::Stochastic`] every element meets the
-/// same random number: use [`encode_slice_stochastic`].
+/// Rounds each element of `src` to `format` and writes its bit pattern to `dst` (u8 for the 8-bit formats, u16 for the
+/// halves, u32 for binary32). Empty slices are allowed. With [`Round::Stochastic`] every element uses the same random
+/// number; use [`encode_slice_stochastic`] instead.
 ///
 /// # Errors
-/// [`SliceError`] if the lengths differ or patterns do not fit; nothing is written then.
+/// [`SliceError`] if the lengths differ or bit patterns do not fit; nothing is written then.
 ///
 /// ```
 /// use gradscale_core::{cast::{Round, encode_slice}, format::Format};
@@ -74,7 +74,7 @@ pub(super) fn same_length(src: usize, dst: usize) -> Result<(), SliceError> {
 pub fn encode_slice<W: PrimInt + Unsigned>(
     format: Format, src: &[f32], dst: &mut [W], round: Round,
 ) -> Result<Tally, SliceError> {
-    // One loop for each rounding, none inside it.
+    // One loop for each rounding mode, so that no loop contains a branch on it.
     match round {
         Round::NearestEven => encode_each(format, src, dst, || Round::NearestEven),
         Round::TowardZero => encode_each(format, src, dst, || Round::TowardZero),
@@ -82,10 +82,10 @@ pub fn encode_slice<W: PrimInt + Unsigned>(
     }
 }
 
-/// As [`encode_slice`], rounding stochastically with one number of `random` for each element, in order.
+/// Rounds a slice like [`encode_slice`], stochastically with one number of `random` for each element, in order.
 ///
 /// # Errors
-/// As [`encode_slice`].
+/// See [`encode_slice`].
 #[inline]
 pub fn encode_slice_stochastic<W: PrimInt + Unsigned>(
     format: Format, src: &[f32], dst: &mut [W], mut random: impl FnMut() -> u32,
@@ -102,7 +102,8 @@ fn encode_each<W: PrimInt + Unsigned>(
     if format.width() > word {
         return Err(SliceError::Width { format: format.width(), word });
     }
-    // No branch: what happens to one element says little about the next. A slice never has more elements than usize.
+    // The counts are computed without branches, because the status of one element does not predict the next. usize
+    // suffices for the counts of a slice.
     let (mut inexact, mut underflow, mut overflow, mut invalid) = (0usize, 0usize, 0usize, 0usize);
     for (&x, y) in src.iter().zip(dst) {
         let Cast { bits, status } = format.encode(x, round());

@@ -1,11 +1,11 @@
-//! The same casts with the types of the `half` crate. Its own conversions are not used: `f16::from_f64`
-//! rounds twice (1 + 2^-11 + 2^-40 becomes 1).
+//! Casts to and from the types of the `half` crate. The crate's own conversions are not used, because `f16::from_f64`
+//! rounds twice: for example, 1 + 2^-11 + 2^-40 becomes 1.
 
 use super::{Round, SliceError, Tally, encode_slice};
 use crate::format::Format;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-/// An f32 rounded to binary16, as [`Format::encode`].
+/// Rounds an f32 to binary16, like [`Format::encode`].
 ///
 /// ```
 /// use gradscale_core::cast::{Round, f16_from_f32};
@@ -19,7 +19,7 @@ pub fn f16_from_f32(x: f32, round: Round) -> f16 {
     f16::from_bits(Format::FP16.encode(x, round).bits as u16)
 }
 
-/// An f64 rounded once to binary16, as [`Format::encode_f64`].
+/// Rounds an f64 to binary16 in one step, like [`Format::encode_f64`].
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
@@ -27,7 +27,7 @@ pub fn f16_from_f64(x: f64, round: Round) -> f16 {
     f16::from_bits(Format::FP16.encode_f64(x, round).bits as u16)
 }
 
-/// An f32 rounded to bfloat16, as [`Format::encode`].
+/// Rounds an f32 to bfloat16, like [`Format::encode`].
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
@@ -35,7 +35,7 @@ pub fn bf16_from_f32(x: f32, round: Round) -> bf16 {
     bf16::from_bits(Format::BF16.encode(x, round).bits as u16)
 }
 
-/// An f64 rounded once to bfloat16, as [`Format::encode_f64`].
+/// Rounds an f64 to bfloat16 in one step, like [`Format::encode_f64`].
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit pattern")]
@@ -59,7 +59,7 @@ pub fn bf16_slice_from_f32(src: &[f32], dst: &mut [bf16], round: Round) -> Resul
     encode_slice(Format::BF16, src, dst.reinterpret_cast_mut(), round)
 }
 
-/// The value of each element of `src`, exactly; a NaN becomes quiet.
+/// Converts each binary16 element of `src` to f32, exactly. A NaN becomes quiet.
 ///
 /// # Errors
 /// [`SliceError::Length`] if the lengths differ; nothing is written then.

@@ -1,20 +1,21 @@
-//! The paper's dynamic baseline, as its framework had it.
+//! The paper's dynamic baseline, as implemented in its framework, Chainer.
 
 use super::{Bounds, ScheduleError};
 use crate::fraction::Fraction;
 
-/// Starts at 1, doubles in every step until the first overflow, then grows by 2^(1/interval) in every step; an
-/// overflow halves. With the interval of 10 of the authors' runs about every eleventh step overflows.
+/// Loss scale of Chainer. It starts at 1, doubles in every step until the first overflow, then grows by 2^(1/interval)
+/// in every step; an overflow halves it. With the interval of 10 of the authors' runs about every eleventh step
+/// overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chainer {
     pub(super) bounds: Bounds,
     pub(super) scale: Fraction,
-    /// No overflow so far.
+    /// True until the first overflow.
     pub(super) doubling: bool,
 }
 
 impl Chainer {
-    /// At its start.
+    /// Creates the schedule in its initial state.
     ///
     /// # Errors
     /// [`ScheduleError::Interval`] for 0, [`ScheduleError::Start`] if the bounds exclude 2^0.
@@ -28,25 +29,25 @@ impl Chainer {
         Ok(Self { bounds, scale: Fraction::new(0, interval), doubling: true })
     }
 
-    /// Steps in which the scale doubles once an overflow has ended its start.
+    /// Returns the number of steps in which the scale doubles after the first overflow.
     #[must_use]
     pub const fn interval(&self) -> u32 {
         self.scale.per_exponent()
     }
 
-    /// Least and greatest exponent.
+    /// Returns the minimum and maximum exponent.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// The exponent in force: the floor of the state.
+    /// Returns the exponent in force: the floor of the state.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.scale.exponent()
     }
 
-    /// Takes the end of a step.
+    /// Updates the scale after a step.
     pub fn update(&mut self, found_inf: bool) {
         let whole = i64::from(self.scale.per_exponent());
         let by = match (found_inf, self.doubling) {

@@ -1,37 +1,37 @@
-//! Delayed scaling: as large as the largest gradient of the last steps allows (Transformer Engine's recipe).
+//! Delayed scaling: the largest scale that the largest gradient of the last steps allows (Transformer Engine's recipe).
 
 use super::{Bounds, Feedback, ScheduleError, propose_fixed};
 use heapless::Vec;
 
-/// Steps that delayed scaling can look back.
+/// Maximum length of the history in steps.
 pub const DELAYED_STEPS: usize = 16;
 
-/// Largest exponent that the state takes, in magnitude.
+/// Maximum magnitude of the exponents in the state, in binades. It is far beyond the range of f32.
 const RANGE: i32 = 4096;
 
-/// The numbers of delayed scaling.
+/// Settings of delayed scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DelayedConfig {
-    /// Steps to look back, 1 to [`DELAYED_STEPS`].
+    /// Length of the history in steps, 1 to [`DELAYED_STEPS`].
     pub history: u32,
-    /// Binades left above the largest gradient of these.
+    /// Headroom above the largest gradient of these steps, in binades.
     pub margin: u32,
-    /// Least and greatest exponent.
+    /// Minimum and maximum exponent.
     pub bounds: Bounds,
 }
 
 impl Default for DelayedConfig {
-    /// 16 steps, no margin.
+    /// Returns a history of 16 steps without margin.
     fn default() -> Self {
         Self { history: 16, margin: 0, bounds: Bounds::default() }
     }
 }
 
-/// The exponent is the largest at which the largest gradient of the last `history` steps would have stayed below 65504,
-/// less `margin`.
+/// Loss scale of delayed scaling. The exponent is the largest at which the largest gradient of the last `history` steps
+/// would have stayed below 65504, minus `margin`.
 ///
-/// The recipe keeps its scale where the largest gradient is not finite. A loss scale must not, or the next batch
-/// overflows as well: a step with found_inf counts as one that allows an exponent one less than that in force.
+/// The recipe keeps its scale if the largest gradient is not finite. A loss scale must not, because the next batch
+/// would overflow as well. A step with found_inf counts as one that allows an exponent one less than that in force.
 ///
 /// ```
 /// use gradscale_core::{loss_scale::{Delayed, DelayedConfig, Feedback}, scaled::Scaled};
@@ -45,13 +45,13 @@ impl Default for DelayedConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delayed {
     pub(super) config: DelayedConfig,
-    /// What each of the last steps allows, the oldest first.
+    /// Exponent that each of the last steps allows, oldest first.
     allowed: Vec<i32, DELAYED_STEPS>,
     exponent: i32,
 }
 
 impl Delayed {
-    /// At its start, 2^0 (or the bound nearest to it).
+    /// Creates the schedule in its initial state, 2^0 (or the bound nearest to it).
     ///
     /// # Errors
     /// [`ScheduleError::History`] unless the history has 1 to [`DELAYED_STEPS`] steps.
@@ -62,19 +62,19 @@ impl Delayed {
         Ok(Self { config, allowed: Vec::new(), exponent: config.bounds.clamp(0) })
     }
 
-    /// The numbers.
+    /// Returns the settings.
     #[must_use]
     pub const fn config(&self) -> &DelayedConfig {
         &self.config
     }
 
-    /// The exponent in force.
+    /// Returns the exponent in force.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.exponent
     }
 
-    /// Takes the end of a step. A clean step without amax, or with zeros only, changes nothing.
+    /// Updates the scale after a step. A finite step without amax, or with zeros only, changes nothing.
     pub fn update(&mut self, feedback: &Feedback) {
         let margin = self.margin();
         if feedback.found_inf {
@@ -84,19 +84,19 @@ impl Delayed {
         }
     }
 
-    /// What each of the last steps allows, the oldest first.
+    /// Returns the exponents that the last steps allow, oldest first.
     pub(super) fn allowed(&self) -> &[i32] {
         &self.allowed
     }
 
-    /// Takes what one step allows.
+    /// Appends the exponent that one step allows.
     pub(super) fn see(&mut self, exponent: i32) {
         let mut moved = exponent.clamp(-RANGE, RANGE);
         if self.allowed.len() == self.config.history as usize {
-            // Each takes the place of the one before it, and the oldest goes.
+            // Each entry moves one index towards the front, and the oldest is dropped.
             self.allowed.iter_mut().rev().for_each(|place| core::mem::swap(place, &mut moved));
         } else {
-            // There is room: a history is no longer than DELAYED_STEPS.
+            // There is space, because a history is never longer than DELAYED_STEPS.
             let _: Result<(), i32> = self.allowed.push(moved);
         }
         let least = self.allowed.iter().copied().min().unwrap_or(0);

@@ -1,19 +1,20 @@
-//! Dynamic loss scaling and its variations (Micikevicius et al. 2018; Kuchaiev et al. 2018).
+//! Dynamic loss scaling and its variants (Micikevicius et al. 2018; Kuchaiev et al. 2018).
 
 use super::{Bounds, RisingFloor, ScheduleError};
 
-/// How many overflows it takes to lower the scale.
+/// Number of overflows after which the scale is lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hysteresis {
-    /// Each one.
+    /// Every overflow lowers the scale.
     None,
-    /// The h-th since the scale last grew, clean steps between them or not, and each one after that (Megatron).
+    /// The h-th overflow since the scale last grew, and each one after that. Finite steps in between do not reset the
+    /// count (Megatron).
     Cumulative(u32),
-    /// The h-th without a clean step between, and each one after that (DeepSpeed's switch).
+    /// The h-th overflow without a finite step in between, and each one after that (DeepSpeed's switch).
     Consecutive(u32),
 }
 
-/// The numbers of a dynamic schedule.
+/// Settings of a dynamic loss scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicConfig {
     /// Exponent of the first step.
@@ -22,21 +23,21 @@ pub struct DynamicConfig {
     pub growth: i32,
     /// Exponent added after an overflow, negative.
     pub backoff: i32,
-    /// Clean steps in a row before the scale grows.
+    /// Consecutive finite steps after which the scale grows.
     pub interval: u32,
-    /// Least and greatest exponent.
+    /// Minimum and maximum exponent.
     pub bounds: Bounds,
-    /// How many overflows it takes to lower the scale.
+    /// Number of overflows after which the scale is lowered.
     pub hysteresis: Hysteresis,
-    /// Lower only when overflows make up at least this share of the steps since the last change, in parts per
-    /// million (fairseq); 0 lowers at each.
+    /// Minimum fraction of overflows among the steps since the last change that lowers the scale, in parts per million
+    /// (fairseq). 0 lowers it at each overflow.
     pub tolerance_ppm: u32,
-    /// A least exponent that goes up with the steps taken.
+    /// Minimum exponent that rises with the number of steps.
     pub floor: RisingFloor,
 }
 
 impl Default for DynamicConfig {
-    /// Starts at 2^16, ×2 after 2000 clean steps in a row, ×½ at each overflow.
+    /// Returns 2^16 as the first scale, ×2 after 2000 consecutive finite steps, ×½ at each overflow.
     fn default() -> Self {
         Self {
             start: 16,
@@ -52,40 +53,40 @@ impl Default for DynamicConfig {
 }
 
 impl DynamicConfig {
-    /// OpenSeq2Seq's "backoff": starts at the greatest scale, 2^24.
+    /// Returns OpenSeq2Seq's "backoff": starts at the maximum scale, 2^24.
     #[must_use]
     pub fn backoff() -> Self {
         Self { start: 24, bounds: Bounds { most: 24, ..Bounds::default() }, ..Self::default() }
     }
 }
 
-/// A dynamic loss scale.
+/// Dynamic loss scale: grows after a number of finite steps and shrinks after overflows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dynamic {
     pub(super) config: DynamicConfig,
     pub(super) state: State,
 }
 
-/// What changes.
+/// Changing part of a dynamic schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub exponent: i32,
-    /// Clean steps in a row.
+    /// Consecutive finite steps so far.
     pub clean: u32,
-    /// Overflows left before the scale is lowered.
+    /// Overflows that remain until the scale is lowered.
     pub patience: u32,
-    /// Overflows and steps since the scale last changed.
+    /// Number of overflows and of steps since the scale last changed.
     pub overflows: u64,
     pub steps: u64,
-    /// Steps taken since the start: what the rising minimum goes by.
+    /// Number of steps since the start, on which the rising minimum depends.
     pub taken: u64,
 }
 
 impl Dynamic {
-    /// A schedule at its start.
+    /// Creates a schedule in its initial state.
     ///
     /// # Errors
-    /// [`ScheduleError`] for numbers that make none.
+    /// [`ScheduleError`] for invalid settings.
     pub fn new(config: DynamicConfig) -> Result<Self, ScheduleError> {
         if config.bounds.clamp(config.start) != config.start {
             return Err(ScheduleError::Start(config.start));
@@ -109,25 +110,25 @@ impl Dynamic {
         Ok(Self { config, state })
     }
 
-    /// The numbers.
+    /// Returns the settings.
     #[must_use]
     pub const fn config(&self) -> &DynamicConfig {
         &self.config
     }
 
-    /// The exponent in force.
+    /// Returns the exponent in force.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.state.exponent
     }
 
-    /// Clean steps until the scale grows; none at its greatest.
+    /// Returns the number of finite steps until the scale grows; `None` at its maximum.
     pub(super) fn first_growth(&self) -> Option<u64> {
         let left = self.config.interval.saturating_sub(self.state.clean);
         (self.state.exponent < self.config.bounds.most()).then_some(u64::from(left))
     }
 
-    /// Takes the end of a step.
+    /// Updates the scale after a step.
     pub fn update(&mut self, found_inf: bool) {
         let (config, state) = (&self.config, &mut self.state);
         state.steps = state.steps.saturating_add(1);
@@ -171,7 +172,7 @@ impl Default for Dynamic {
     }
 }
 
-/// Overflows that it takes to lower the scale.
+/// Returns the number of overflows after which the scale is lowered.
 const fn patience(hysteresis: Hysteresis) -> u32 {
     match hysteresis {
         Hysteresis::None => 1,

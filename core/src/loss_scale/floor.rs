@@ -1,12 +1,12 @@
-//! A minimum that rises while training goes on (Mellempudi et al. 2019).
+//! Minimum exponent that rises during training (Mellempudi et al. 2019).
 
 use super::{Bounds, ScheduleError};
 use heapless::Vec;
 
-/// Steps that a rising minimum can have.
+/// Maximum number of steps of a rising minimum.
 pub const FLOOR_STEPS: usize = 8;
 
-/// From each number of steps taken on, a least exponent.
+/// Minimum exponents, each valid from a number of training steps on.
 ///
 /// ```
 /// use gradscale_core::loss_scale::RisingFloor;
@@ -18,17 +18,17 @@ pub const FLOOR_STEPS: usize = 8;
 pub struct RisingFloor(Vec<(u64, i32), FLOOR_STEPS>);
 
 impl RisingFloor {
-    /// Pairs of (steps taken, least exponent), both rising.
+    /// Creates the minimum from pairs of (number of training steps, minimum exponent), both rising.
     ///
     /// # Errors
-    /// [`ScheduleError::Floor`] if they do not rise, or are more than [`FLOOR_STEPS`].
+    /// [`ScheduleError::Floor`] if they do not rise, or if there are more than [`FLOOR_STEPS`].
     pub fn new(steps: &[(u64, i32)]) -> Result<Self, ScheduleError> {
         let rises = steps.windows(2).all(|pair| matches!(pair, [a, b] if a.0 < b.0 && a.1 < b.1));
         let steps = Vec::from_slice(steps).map_err(|_| ScheduleError::Floor)?;
         if rises { Ok(Self(steps)) } else { Err(ScheduleError::Floor) }
     }
 
-    /// The pairs.
+    /// Returns the pairs.
     #[must_use]
     pub fn steps(&self) -> &[(u64, i32)] {
         &self.0
@@ -39,7 +39,7 @@ impl RisingFloor {
         if inside { Ok(()) } else { Err(ScheduleError::Floor) }
     }
 
-    /// The least exponent after so many steps.
+    /// Returns the minimum exponent after `taken` training steps.
     pub(super) fn at(&self, taken: u64, bounds: Bounds) -> i32 {
         self.0.iter().rev().find(|step| step.0 <= taken).map_or(bounds.least(), |step| step.1)
     }

@@ -1,23 +1,23 @@
-//! "LogMax": the scale follows the distribution of the largest gradient (Kuchaiev et al. 2018).
+//! "LogMax": a loss scale that follows the distribution of the largest gradient (Kuchaiev et al. 2018).
 
 use super::{Bounds, Feedback, ScheduleError};
 use crate::{fraction::Fraction, scaled::Scaled};
 
-/// Units of an exponent in the state.
+/// Units per exponent in the state: 2^-24, about the relative resolution of an f32.
 pub(super) const UNITS: u32 = 1 << 24;
 
-/// The numbers of a LogMax schedule.
+/// Settings of a LogMax schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogMaxConfig {
-    /// Decay of the mean.
+    /// Decay of the moving mean.
     pub mean_decay: f64,
-    /// Decay of the spread.
+    /// Decay of the moving standard deviation.
     pub spread_decay: f64,
-    /// Spreads above the mean that must still fit: 3.09 is the quantile of 99.9 %.
+    /// Number of standard deviations above the mean that must still fit. 3.09 is the quantile of 99.9 %.
     pub quantile: f64,
-    /// log2 of what overflows.
+    /// log2 of the overflow threshold.
     pub ceiling: i32,
-    /// Least and greatest exponent.
+    /// Minimum and maximum exponent.
     pub bounds: Bounds,
 }
 
@@ -27,30 +27,29 @@ impl Default for LogMaxConfig {
     }
 }
 
-/// The exponent is 16 − (μ + 3.09 s), with exponentially weighted mean μ and spread s of log2 amax, both of them
-/// normalised for their start; everything is in the log2 domain.
+/// LogMax loss scale. The exponent is 16 − (μ + 3.09 s), with exponentially weighted mean μ and standard deviation s of
+/// log2 amax. Both are corrected for their initial bias. Everything is computed with log2 values.
 ///
-/// A step with found_inf counts as an amax one binade above what the scale in force allows, and lowers that scale by
-/// at least one.
+/// A step with found_inf counts as an amax one binade above the scale in force, and lowers that scale by at least one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogMax {
     pub(super) config: LogMaxConfig,
     pub(super) state: State,
 }
 
-/// What changes: log2 values in units of 2^-24, so that the state is integers.
+/// Changing part of the schedule: log2 values in units of 2^-24, so that the state is integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub seen: u32,
     pub mean: i64,
     pub slow_mean: i64,
-    /// Variance, in units of 2^-24 too.
+    /// Variance, in the same units of 2^-24.
     pub variance: i64,
     pub exponent: i32,
 }
 
 impl LogMax {
-    /// At its start, 2^0 (or the bound nearest to it).
+    /// Creates the schedule in its initial state, 2^0 (or the bound nearest to it).
     ///
     /// # Errors
     /// [`ScheduleError::Decay`] for decays outside [0, 1) or a quantile that is negative or not finite.
@@ -67,19 +66,19 @@ impl LogMax {
         Ok(Self { config, state })
     }
 
-    /// The numbers.
+    /// Returns the settings.
     #[must_use]
     pub const fn config(&self) -> &LogMaxConfig {
         &self.config
     }
 
-    /// The exponent in force.
+    /// Returns the exponent in force.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.state.exponent
     }
 
-    /// Takes the end of a step. A clean step without amax, or with zeros only, changes nothing.
+    /// Updates the scale after a step. A finite step without amax, or with zeros only, changes nothing.
     pub fn update(&mut self, feedback: &Feedback) {
         let before = self.state.exponent;
         if feedback.found_inf {
@@ -91,14 +90,14 @@ impl LogMax {
         }
     }
 
-    /// Takes one log2 amax and gives the exponent that follows.
+    /// Adds one log2 amax to the moments and returns the exponent that follows.
     fn absorb(&mut self, x: i64) -> i32 {
         let state = &mut self.state;
         state.seen = state.seen.saturating_add(1);
         let fast = rate(self.config.mean_decay, state.seen);
         let slow = rate(self.config.spread_decay, state.seen);
         state.mean += part(x - state.mean, fast);
-        // The weighted variance around the weighted mean, updated with the same normalised weights.
+        // Weighted variance around the weighted mean, updated with the same normalised weights.
         let deviation = (x - state.slow_mean) as f64;
         state.slow_mean += part(x - state.slow_mean, slow);
         let square = deviation / f64::from(UNITS) * deviation;
@@ -111,10 +110,10 @@ impl LogMax {
     }
 }
 
-/// Largest log2 magnitude that the state takes, in exponents.
+/// Maximum magnitude of a log2 value in the state, in exponents. It is far beyond the range of f32.
 const RANGE: i64 = 4096;
 
-/// Weight of the newest of `seen` values when all weights are made to add up to 1.
+/// Returns the weight of the newest of `seen` values, with all weights normalised to a sum of 1.
 fn rate(decay: f64, seen: u32) -> f64 {
     (1.0 - decay) / (1.0 - libm::pow(decay, f64::from(seen)))
 }
@@ -128,7 +127,7 @@ fn nearest(x: f64) -> i64 {
     libm::round(x) as i64
 }
 
-/// log2 of the true amax, in units; `None` for zero and what is not finite.
+/// Returns log2 of the true amax, in units of 2^-24; `None` for zero and for values that are not finite.
 fn log2(amax: Scaled<f32>) -> Option<i64> {
     let magnitude = f64::from(amax.data.abs());
     if magnitude == 0.0 || !magnitude.is_finite() {

@@ -1,7 +1,7 @@
-//! Loss scales: one number for all gradients, as mixed-precision training has had it.
+//! Loss scales: one scale for all gradients, as usual in mixed-precision training.
 //!
 //! All schedules have one interface: an exponent in force, an update after each step, and a state of integers that
-//! holds everything, limits included.
+//! includes everything, limits too.
 
 mod chainer;
 mod delayed;
@@ -20,7 +20,7 @@ pub use words::{StateError, WORDS, Words};
 use crate::{model::LAMBDA_MAX, scaled::Scaled};
 use core::fmt;
 
-/// Least and greatest exponent of a loss scale, so that it reaches neither 0 nor ∞.
+/// Minimum and maximum exponent of a loss scale, so that it reaches neither 0 nor ∞.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bounds {
     least: i32,
@@ -38,48 +38,48 @@ impl Bounds {
         }
     }
 
-    /// The least exponent.
+    /// Returns the minimum exponent.
     #[must_use]
     pub const fn least(self) -> i32 {
         self.least
     }
 
-    /// The greatest exponent.
+    /// Returns the maximum exponent.
     #[must_use]
     pub const fn most(self) -> i32 {
         self.most
     }
 
     fn clamp(self, exponent: i32) -> i32 {
-        // `clamp` asserts that the bounds are ordered, which `new` has done.
+        // `clamp` would assert that the bounds are ordered, which `new` has checked.
         exponent.min(self.most).max(self.least)
     }
 }
 
 impl Default for Bounds {
-    /// 2^-24 to 2^30.
+    /// Returns the default bounds, 2^-24 to 2^30.
     fn default() -> Self {
         Self { least: -24, most: 30 }
     }
 }
 
-/// What a schedule learns of a step.
+/// Result of a training step, as input of a schedule's update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Feedback {
-    /// Some parameter gradient was not finite: the step was skipped.
+    /// True if a parameter gradient was not finite and the step was skipped.
     pub found_inf: bool,
-    /// Largest gradient magnitude with the exponent it was seen at; [`LogMax`] and [`Delayed`] ask for it.
+    /// Largest gradient magnitude, with the exponent at which it was measured. Only [`LogMax`] and [`Delayed`] need it.
     pub amax: Option<Scaled<f32>>,
 }
 
 impl Feedback {
     /// Feedback of a step with finite gradients.
     pub const FINITE: Self = Self { found_inf: false, amax: None };
-    /// A step that was skipped.
+    /// Feedback of a step that was skipped.
     pub const FOUND_INF: Self = Self { found_inf: true, amax: None };
 }
 
-/// A loss-scale schedule with its whole state.
+/// Loss-scale schedule with its whole state.
 ///
 /// ```
 /// use gradscale_core::loss_scale::{Dynamic, Feedback, LossScale};
@@ -91,25 +91,25 @@ impl Feedback {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum LossScale {
-    /// 2^0.
+    /// No scaling: 2^0.
     None,
-    /// A constant.
+    /// A constant scale.
     Fixed(Fixed),
-    /// Grows after clean steps, shrinks after overflows.
+    /// Grows after finite steps, shrinks after overflows.
     Dynamic(Dynamic),
     /// Follows the distribution of log2 amax.
     LogMax(LogMax),
     /// The paper's baseline: grows in every step.
     Chainer(Chainer),
-    /// As large as the largest gradient of the last steps allows.
+    /// The largest scale that the largest gradient of the last steps allows.
     Delayed(Delayed),
-    /// Gradient scaling: every site has its exponent, and the loss none. An additional loss scale would change
-    /// nothing, bit for bit, and found_inf is the sites' business.
+    /// Gradient scaling: every site has its own exponent, and the loss has none. An additional loss scale would change
+    /// nothing, bit for bit, and the sites handle found_inf themselves.
     Gradient,
 }
 
 impl LossScale {
-    /// The exponent in force for the next step.
+    /// Returns the exponent in force for the next step.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         match self {
@@ -122,7 +122,7 @@ impl LossScale {
         }
     }
 
-    /// Takes the end of a step. Call it once for each optimizer step, skipped ones included.
+    /// Updates the schedule after a step. Call it once for each optimizer step, skipped ones included.
     pub fn update(&mut self, feedback: &Feedback) {
         match self {
             Self::None | Self::Gradient | Self::Fixed(_) => {}
@@ -133,8 +133,8 @@ impl LossScale {
         }
     }
 
-    /// Clean steps until the scale can first grow from here. None for schedules that stay as they are or follow the
-    /// gradients, and for one that stands at its greatest.
+    /// Returns the number of finite steps until the scale can first grow. `None` for schedules that stay constant or
+    /// follow the gradients, and for a scale at its maximum.
     ///
     /// ```
     /// use gradscale_core::loss_scale::{Dynamic, LossScale};
@@ -149,7 +149,7 @@ impl LossScale {
         }
     }
 
-    /// A fixed scale.
+    /// Creates a fixed scale.
     ///
     /// # Errors
     /// [`ScheduleError::Scale`] unless `scale` is a power of two from 2^-126 to 2^126.
@@ -159,18 +159,18 @@ impl LossScale {
     }
 }
 
-/// A constant scale, 2^-126 to 2^126.
+/// Constant loss scale, 2^-126 to 2^126.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fixed(i32);
 
 impl Fixed {
-    /// 2^`exponent`; `None` outside −126 to 126.
+    /// Creates the scale 2^`exponent`; `None` outside −126 to 126.
     #[must_use]
     pub const fn new(exponent: i32) -> Option<Self> {
         if -126 <= exponent && exponent <= 126 { Some(Self(exponent)) } else { None }
     }
 
-    /// The exponent.
+    /// Returns the exponent.
     #[must_use]
     pub const fn exponent(self) -> i32 {
         self.0
@@ -180,8 +180,8 @@ impl Fixed {
 /// Exponents of the usual sweep for a fixed scale, 8 to 32768 (Micikevicius et al. 2018).
 pub const SWEEP: core::ops::RangeInclusive<i32> = 3..=15;
 
-/// The largest fixed scale for gradients whose largest magnitude was `amax`: amax · 2^k < 65504. `None` if it is
-/// zero or not finite.
+/// Returns the largest fixed scale for gradients whose largest magnitude was `amax`: amax · 2^k < 65504. `None` if
+/// `amax` is zero or not finite.
 ///
 /// ```
 /// use gradscale_core::{loss_scale::propose_fixed, scaled::Scaled};
@@ -195,26 +195,26 @@ pub fn propose_fixed(amax: Scaled<f32>) -> Option<i32> {
     Some(k.saturating_add(amax.alpha))
 }
 
-/// Why a schedule cannot be built.
+/// Reason why a schedule cannot be built.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// A scale that is no power of two, or out of range.
+    /// A scale that is not a power of two, or out of range.
     Scale(f64),
-    /// Limits that are none.
+    /// Invalid limits.
     Bounds {
-        /// Least exponent.
+        /// Minimum exponent.
         least: i32,
-        /// Greatest exponent.
+        /// Maximum exponent.
         most: i32,
     },
-    /// An exponent to start from outside the limits.
+    /// Initial exponent outside the limits.
     Start(i32),
-    /// Growth that does not grow, or backoff that does not back off.
+    /// A growth exponent that is not positive, or a backoff exponent that is not negative.
     Factor(i32),
     /// An interval or a hysteresis of 0 steps.
     Interval,
-    /// A tolerance of one or more.
+    /// A tolerance of 10⁶ parts per million or more.
     Tolerance(u32),
     /// A rising minimum that falls, exceeds the limits or has too many steps.
     Floor,

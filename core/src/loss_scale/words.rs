@@ -1,4 +1,4 @@
-//! A schedule as integers: configuration and state, so that nothing is lost between save and restore.
+//! A schedule as integers: configuration and state, so that save and restore lose nothing.
 
 use super::{
     Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, FLOOR_STEPS, Fixed, Hysteresis, LogMax,
@@ -8,18 +8,18 @@ use crate::fraction::Fraction;
 use core::fmt;
 use heapless::Vec;
 
-/// Words that the largest schedule needs.
+/// Maximum number of words of a schedule.
 pub const WORDS: usize = 18 + 2 * FLOOR_STEPS;
 
-/// A saved schedule.
+/// Saved schedule.
 pub type Words = Vec<i64, WORDS>;
 
 impl LossScale {
-    /// Everything: kind, numbers, limits, state.
+    /// Returns configuration and state as integers: kind, settings, limits, state.
     #[must_use]
     pub fn to_words(&self) -> Words {
         let mut words = Words::new();
-        // WORDS is enough for each of them; `tests/schedules.rs` saves the largest.
+        // Never fails, because WORDS suffices for each schedule; `tests/schedules.rs` saves the largest.
         let mut put = |values: &[i64]| drop(words.extend_from_slice(values));
         match self {
             Self::None => put(&[0]),
@@ -59,10 +59,10 @@ impl LossScale {
         words
     }
 
-    /// The schedule that [`LossScale::to_words`] saved.
+    /// Restores the schedule that [`LossScale::to_words`] saved.
     ///
     /// # Errors
-    /// [`StateError`] for words that it cannot have written.
+    /// [`StateError`] for words that no schedule saves.
     pub fn from_words(words: &[i64]) -> Result<Self, StateError> {
         let schedule = match *words {
             [0] => Self::None,
@@ -112,12 +112,12 @@ impl LossScale {
                     exponent: inside(dynamic.config.bounds, exponent)?,
                     clean: small(clean)?,
                     patience: small(patience)?,
-                    // Every u64 is a count; its bits were saved.
+                    // Every u64 is a valid count; its bits were saved.
                     overflows: overflows.cast_unsigned(),
                     steps: steps.cast_unsigned(),
                     taken: taken.cast_unsigned(),
                 };
-                // A clean run as long as the interval would have grown the scale.
+                // Invalid, because a run of finite steps of this length would have grown the scale.
                 if dynamic.state.clean >= dynamic.config.interval {
                     return Err(StateError::Value);
                 }
@@ -172,7 +172,7 @@ impl LossScale {
                 for &exponent in allowed {
                     delayed.see(small(exponent)?);
                 }
-                // No longer than the history, and nothing beyond what a step can allow.
+                // Valid histories are no longer than the setting and contain only exponents that a step can allow.
                 if !delayed.allowed().iter().map(|&exponent| i64::from(exponent)).eq(allowed.iter().copied()) {
                     return Err(StateError::Value);
                 }
@@ -193,15 +193,15 @@ fn inside(bounds: Bounds, exponent: i64) -> Result<i32, StateError> {
     if bounds.clamp(exponent) == exponent { Ok(exponent) } else { Err(StateError::Value) }
 }
 
-/// Why words are no saved schedule.
+/// Reason why words are not a saved schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StateError {
     /// An unknown kind, or too few or too many words for it.
     Length,
-    /// A word that cannot stand where it stands.
+    /// A word with an invalid value.
     Value,
-    /// Numbers that make no schedule.
+    /// Invalid settings of a schedule.
     Schedule(ScheduleError),
 }
 

@@ -1,9 +1,9 @@
-//! Inverses of the error function. `erf` and `erfc` themselves are `libm`'s; both are checked against 60-digit
-//! values in `tests/golden.rs`.
+//! Inverses of the error function. `erf` and `erfc` are those of `libm`; both are tested against 60-digit values in
+//! `tests/golden.rs`.
 
 use core::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI, SQRT_2};
 
-/// erf⁻¹: the x with erf(x) = `y`, to a relative error of 10^-15.
+/// Computes erf⁻¹: the x with erf(x) = `y`, to a relative error of 10^-15.
 ///
 /// | y | result |
 /// |---|---|
@@ -19,7 +19,7 @@ use core::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI, SQRT_2};
 pub fn erf_inv(y: f64) -> f64 {
     let a = y.abs();
     let x = if a < 1e-8 {
-        // erf(x) = 2x/√π · (1 − x²/3 …), whose second term is below an ulp.
+        // erf(x) = 2x/√π · (1 − x²/3 …), and the second term is below an ulp.
         a / FRAC_2_SQRT_PI
     } else if a <= 0.5 {
         let series = a / FRAC_2_SQRT_PI * (1.0 + PI / 12.0 * a * a);
@@ -31,7 +31,7 @@ pub fn erf_inv(y: f64) -> f64 {
     libm::copysign(x, y)
 }
 
-/// erfc⁻¹: the x with 1 − erf(x) = `q`, to a relative error of 10^-15, also for tiny `q`.
+/// Computes erfc⁻¹: the x with 1 − erf(x) = `q`, to a relative error of 10^-15, also for tiny `q`.
 ///
 /// | q | result |
 /// |---|---|
@@ -55,9 +55,10 @@ pub fn erfc_inv(q: f64) -> f64 {
     }
 }
 
-/// The quantile z of the standard normal distribution: Φ(z) = `p`, to a relative error of 10^-15.
+/// Computes the quantile z of the standard normal distribution: Φ(z) = `p`, to a relative error of 10^-15.
 ///
-/// Computed from p itself: 2p − 1, as the paper writes it (Algorithm 1, line 14), loses the digits of small p.
+/// It is computed from p itself, because 2p − 1, as the paper writes it (Algorithm 1, line 14), loses the significant
+/// bits of small p.
 ///
 /// | p | result |
 /// |---|---|
@@ -79,8 +80,8 @@ pub fn normal_quantile(p: f64) -> f64 {
     }
 }
 
-/// Three of Halley's steps for a root of `f`, whose derivative is that of erf: (2/√π)·exp(−x²), and whose second
-/// derivative is −2x times that. Each triples the number of right digits.
+/// Refines a root of `f` by three of Halley's steps. The derivative of `f` is that of erf: (2/√π)·exp(−x²); its second
+/// derivative is −2x times that. Each step triples the number of correct digits.
 fn refine(mut x: f64, f: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..3 {
         let newton = f(x) / (FRAC_2_SQRT_PI * libm::exp(-x * x));
@@ -89,18 +90,18 @@ fn refine(mut x: f64, f: impl Fn(f64) -> f64) -> f64 {
     x
 }
 
-/// The upper tail's x to 4.5·10^-4 (Hastings' rational approximation of the normal quantile, Abramowitz and
+/// Computes the upper tail's x to 4.5·10^-4 (Hastings' rational approximation of the normal quantile, Abramowitz and
 /// Stegun 26.2.23), for 0 < q < ½.
 fn tail_start(q: f64) -> f64 {
-    // ln(q/2), in this order because half of the least subnormal is 0.
+    // ln(q/2), in this order because half of the smallest subnormal is 0.
     let t = libm::sqrt(-2.0 * (libm::log(q) - LN_2));
     let above = 2.515517 + t * (0.802853 + t * 0.010328);
     let below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308));
     (t - above / below) / SQRT_2
 }
 
-/// Newton's steps on ln erfc, from its asymptotic series (Abramowitz and Stegun 7.1.23): where erfc itself is
-/// near or below the least normal number and has lost its digits. x is above 21 here.
+/// Refines x by Newton's steps on ln erfc, from its asymptotic series (Abramowitz and Stegun 7.1.23). It is used where
+/// erfc itself is near or below the smallest normal number and has lost significant bits. x is above 21 here.
 fn refine_log(mut x: f64, q: f64) -> f64 {
     let target = libm::log(q) + libm::log(PI) / 2.0;
     for _ in 0..4 {

@@ -1,42 +1,43 @@
-//! N: how many products make one element of a data gradient.
+//! N of Theorem 1: the number of products whose sum is one element of a data gradient.
 
 use core::fmt;
 
-/// Numbers of terms in the sum that makes one element of a data gradient.
+/// Number of products in the sum of one element of a data gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Mean over the elements that get any: N of Theorem 1, for the spread.
+    /// Mean over the elements that have any: N of Theorem 1, for the standard deviation.
     pub typical: f64,
-    /// Most that one element gets: N of the overflow bound N · max|∇Y| · max|W|.
+    /// Maximum for one element: N of the overflow bound N · max|∇Y| · max|W|.
     pub worst: f64,
 }
 
-/// What matters of a convolution: weights `[out, kh, kw, in/groups]`.
+/// Shape of a convolution as far as the number of products depends on it: weights `[out, kh, kw, in/groups]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     /// Output channels.
     pub out_channels: u32,
     /// Kernel height and width.
     pub kernel: [u32; 2],
-    /// Strides.
+    /// Stride along height and width.
     pub stride: [u32; 2],
-    /// Dilations.
+    /// Dilation along height and width.
     pub dilation: [u32; 2],
-    /// Groups, a divisor of the output channels.
+    /// Number of groups, a divisor of the output channels.
     pub groups: u32,
 }
 
 impl Terms {
-    /// Linear layer or GEMM: each input feature meets all output features.
+    /// Computes the terms of a linear layer or GEMM, where each input feature is multiplied with all output features.
     #[must_use]
     pub fn linear(out_features: u32) -> Self {
         let n = f64::from(out_features);
         Self { typical: n, worst: n }
     }
 
-    /// Convolution. Along an axis with kernel k, stride s and dilation d the taps reach input positions a step
-    /// of d apart and outputs a step of s apart, so a position meets every s/gcd(s, d)-th tap only: k / min(k,
-    /// s/gcd(s, d)) on average over the positions that meet any, ⌈k / (s/gcd(s, d))⌉ at most.
+    /// Computes the terms of a convolution. Along an axis with kernel k, stride s and dilation d, adjacent taps read
+    /// input positions d apart, and adjacent outputs read positions s apart. So only every s/gcd(s, d)-th tap reads a
+    /// given position. That is k / min(k, s/gcd(s, d)) taps on average over the positions that are read, and at most ⌈k
+    /// / (s/gcd(s, d))⌉.
     ///
     /// ```
     /// use gradscale_core::model::terms::{ConvShape, Terms};
@@ -47,11 +48,11 @@ impl Terms {
     /// ```
     ///
     /// # Errors
-    /// [`TermsError`] for a zero where none can be, or groups that do not divide the channels.
+    /// [`TermsError`] for a zero size, or groups that do not divide the channels.
     pub fn conv(shape: ConvShape) -> Result<Self, TermsError> {
         let mut terms = Self::linear(shape.channels()?);
         for ((k, s), d) in shape.kernel.into_iter().zip(shape.stride).zip(shape.dilation) {
-            // Neither is 0, as `channels` has seen.
+            // Neither is 0, as `channels` has checked.
             let step = s.checked_div(gcd(s, d)).unwrap_or(1).max(1);
             terms.typical *= f64::from(k) / f64::from(k.min(step));
             terms.worst *= f64::from(k.div_ceil(step));
@@ -59,16 +60,18 @@ impl Terms {
         Ok(terms)
     }
 
-    /// Transposed convolution, whose data gradient is an ordinary one: every element gets all taps.
+    /// Computes the terms of a transposed convolution, whose data gradient is an ordinary convolution: every element
+    /// has all taps.
     ///
     /// # Errors
-    /// As [`Terms::conv`].
+    /// See [`Terms::conv`].
     pub fn conv_transpose(shape: ConvShape) -> Result<Self, TermsError> {
         let n = f64::from(shape.channels()?) * f64::from(shape.kernel[0]) * f64::from(shape.kernel[1]);
         Ok(Self { typical: n, worst: n })
     }
 
-    /// What the authors' code takes: all taps of all output channels, whatever stride, dilation and groups.
+    /// Computes the terms as the authors' code does: all taps of all output channels, whatever stride, dilation and
+    /// groups.
     #[must_use]
     pub fn authors(shape: ConvShape) -> Self {
         let n = f64::from(shape.out_channels) * f64::from(shape.kernel[0]) * f64::from(shape.kernel[1]);
@@ -77,7 +80,7 @@ impl Terms {
 }
 
 impl ConvShape {
-    /// Output channels of one group, once the shape is known to be one.
+    /// Returns the output channels of one group after checking the shape.
     fn channels(self) -> Result<u32, TermsError> {
         if self.kernel.contains(&0) || self.stride.contains(&0) || self.dilation.contains(&0) {
             return Err(TermsError::Zero);
@@ -93,7 +96,7 @@ const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Why a shape is no convolution.
+/// Reason why a shape is not a valid convolution.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermsError {
@@ -101,9 +104,9 @@ pub enum TermsError {
     Zero,
     /// Groups that are 0 or do not divide the output channels.
     Groups {
-        /// Output channels.
+        /// Number of output channels.
         channels: u32,
-        /// Groups.
+        /// Number of groups.
         groups: u32,
     },
 }

@@ -1,8 +1,8 @@
-//! Functions of two numbers, the second broadcast.
+//! Element-wise functions of two tensors, the second of which is broadcast.
 
 use super::{At, ShapeError, Unary, elements};
 
-/// A function of two numbers.
+/// Element-wise function of two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BinaryOp {
     /// a + b.
@@ -13,17 +13,17 @@ pub enum BinaryOp {
     Mul,
     /// a / b.
     Div,
-    /// The larger; NaN if one is NaN.
+    /// The larger value; NaN if one is NaN.
     Max,
-    /// The vjp of a unary function: a is what the tape kept, b the gradient.
+    /// vjp of a unary function: a is the value saved for backward, b the gradient.
     Grad(Unary),
 }
 
 impl BinaryOp {
-    /// The plain ones; the others are [`Unary::ALL`] inside [`BinaryOp::Grad`].
+    /// Arithmetic functions. The other functions are [`Unary::ALL`] inside [`BinaryOp::Grad`].
     pub const ARITHMETIC: &'static [Self] = &[Self::Add, Self::Sub, Self::Mul, Self::Div, Self::Max];
 
-    /// The meaning.
+    /// Computes the function for one pair of elements.
     #[must_use]
     pub fn eval(self, a: f32, b: f32, at: At) -> f32 {
         match self {
@@ -49,20 +49,20 @@ crate::codes!(BinaryOp {
     Self::Mul => 2 "BINARY_MUL",
     Self::Div => 3 "BINARY_DIV",
     Self::Max => 4 "BINARY_MAX",
-    // Which function's, its own number says.
+    // The unary function has its own number.
     Self::Grad(_) => 5 "BINARY_GRAD",
 });
 
-/// How b is laid over the rows and columns of a.
+/// Broadcast of b over the rows and columns of a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Broadcast {
-    /// b is as large as a.
+    /// No broadcast: b has the shape of a.
     All,
     /// One value for each column: `[cols]`.
     PerColumn,
     /// One value for each row: `[rows]`.
     PerRow,
-    /// One value: `[1]`.
+    /// A single value for all elements: `[1]`.
     One,
 }
 
@@ -73,7 +73,7 @@ crate::codes!(Broadcast {
     Self::One => 3 "OVER_ONE",
 });
 
-/// `y[r, c] = op(a[r, c], b[…])`, a and y `[rows, cols]`.
+/// Descriptor of `y[r, c] = op(a[r, c], b[…])`, a and y `[rows, cols]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Binary {
     op: BinaryOp,
@@ -90,25 +90,25 @@ impl Binary {
         Ok(Self { op, rows, cols, over })
     }
 
-    /// The function.
+    /// Returns the function.
     #[must_use]
     pub const fn op(&self) -> BinaryOp {
         self.op
     }
 
-    /// Rows and columns.
+    /// Returns the number of rows and columns.
     #[must_use]
     pub const fn shape(&self) -> [u32; 2] {
         [self.rows, self.cols]
     }
 
-    /// How b is broadcast.
+    /// Returns the kind of broadcast.
     #[must_use]
     pub const fn over(&self) -> Broadcast {
         self.over
     }
 
-    /// Elements of b.
+    /// Returns the number of elements of b.
     #[must_use]
     pub const fn b_len(&self) -> u32 {
         match self.over {
@@ -119,7 +119,7 @@ impl Binary {
         }
     }
 
-    /// The element of b that meets element `i` of a.
+    /// Returns the index in b of the value that is combined with element `i` of a.
     #[must_use]
     pub const fn b_index(&self, i: u32) -> u32 {
         match self.over {

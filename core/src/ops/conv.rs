@@ -3,7 +3,7 @@
 use super::{ShapeError, elements};
 use crate::model::terms::ConvShape;
 
-/// Which of the three products of a convolution.
+/// One of the three products of a convolution: forward, data gradient, weight gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// (x, w) → y.
@@ -15,7 +15,7 @@ pub enum Pass {
 }
 
 impl Pass {
-    /// All three.
+    /// All three passes.
     pub const ALL: [Self; 3] = [Self::Forward, Self::Data, Self::Weight];
 }
 
@@ -25,7 +25,8 @@ crate::codes!(Pass {
     Self::Weight => 2 "PASS_WEIGHT",
 });
 
-/// x `[n, h, w, c]`, w `[o, kh, kw, c/groups]`, y `[n, oh, ow, o]`, bias `[o]`; products and sums in f32.
+/// Descriptor of a two-dimensional convolution. x `[n, h, w, c]`, w `[o, kh, kw, c/groups]`, y `[n, oh, ow, o]`, bias
+/// `[o]`; products and sums in f32.
 ///
 /// `y[n, p, q, o] = Σ w[o, i, j, k] · x[n, p·s + i·d − pad, q·s + j·d − pad, group·c/groups + k]`, zeros outside x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +42,7 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// Stride 1, no padding, no dilation, one group.
+    /// Creates a convolution with stride 1, no padding, no dilation and one group.
     ///
     /// # Errors
     /// [`ShapeError`] if the kernel does not fit the image, or a tensor is too large.
@@ -49,98 +50,99 @@ impl Conv2d {
         Self::padded(x, out_channels, kernel, [0; 2])
     }
 
-    /// As [`Conv2d::new`], with zeros around the image from the start: only with them may the kernel fit (3×3 over
-    /// the last images of a network, which are 2×2).
+    /// Creates a convolution with padding. [`Conv2d::new`] rejects a kernel that fits the image only with padding, for
+    /// example 3×3 on the last images of a network, which are 2×2.
     ///
     /// # Errors
-    /// As [`Conv2d::new`].
+    /// See [`Conv2d::new`].
     pub fn padded(x: [u32; 4], out_channels: u32, kernel: [u32; 2], pad: [u32; 2]) -> Result<Self, ShapeError> {
         Self { x, out_channels, kernel, stride: [1; 2], pad, dilation: [1; 2], groups: 1, out: [0; 2] }.check()
     }
 
-    /// With zeros around the image, so many on each side.
+    /// Sets the number of zeros on each side of the image's height and width.
     ///
     /// # Errors
-    /// As [`Conv2d::new`].
+    /// See [`Conv2d::new`].
     pub fn pad(self, pad: [u32; 2]) -> Result<Self, ShapeError> {
         Self { pad, ..self }.check()
     }
 
-    /// With strides.
+    /// Sets the strides along height and width.
     ///
     /// # Errors
-    /// [`ShapeError::Stride`] for 0, else as [`Conv2d::new`].
+    /// [`ShapeError::Stride`] for 0, otherwise see [`Conv2d::new`].
     pub fn stride(self, stride: [u32; 2]) -> Result<Self, ShapeError> {
         Self { stride, ..self }.check()
     }
 
-    /// With taps so far apart.
+    /// Sets the dilations: the distances of adjacent taps along height and width.
     ///
     /// # Errors
-    /// [`ShapeError::Stride`] for 0, else as [`Conv2d::new`].
+    /// [`ShapeError::Stride`] for 0, otherwise see [`Conv2d::new`].
     pub fn dilation(self, dilation: [u32; 2]) -> Result<Self, ShapeError> {
         Self { dilation, ..self }.check()
     }
 
-    /// With groups: both channel counts are cut into so many, which do not meet.
+    /// Sets the number of groups into which input and output channels are divided. Each output group reads one input
+    /// group only.
     ///
     /// # Errors
-    /// [`ShapeError::Groups`] unless they divide both.
+    /// [`ShapeError::Groups`] unless it divides both numbers of channels.
     pub fn groups(self, groups: u32) -> Result<Self, ShapeError> {
         Self { groups, ..self }.check()
     }
 
-    /// As many outputs as inputs at stride 1: pads by (kernel − 1)/2 of an odd kernel.
+    /// Sets the padding to (kernel − 1)/2 of an odd kernel, so that at stride 1 the output has the size of the input.
     ///
     /// # Errors
-    /// As [`Conv2d::new`].
+    /// See [`Conv2d::new`].
     pub fn same(self) -> Result<Self, ShapeError> {
         self.pad([0, 1].map(|i| (self.kernel[i] - 1) / 2 * self.dilation[i]))
     }
 
-    /// Shape of x.
+    /// Returns the shape of x.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Shape of w.
+    /// Returns the shape of w.
     #[must_use]
     pub const fn w(&self) -> [u32; 4] {
         [self.out_channels, self.kernel[0], self.kernel[1], self.x[3] / self.groups]
     }
 
-    /// Shape of y.
+    /// Returns the shape of y.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.x[0], self.out[0], self.out[1], self.out_channels]
     }
 
-    /// Strides.
+    /// Returns the strides along height and width.
     #[must_use]
     pub const fn strides(&self) -> [u32; 2] {
         self.stride
     }
 
-    /// Zeros on each side.
+    /// Returns the number of zeros on each side.
     #[must_use]
     pub const fn padding(&self) -> [u32; 2] {
         self.pad
     }
 
-    /// Distances of taps.
+    /// Returns the dilations: the distances of adjacent taps.
     #[must_use]
     pub const fn dilations(&self) -> [u32; 2] {
         self.dilation
     }
 
-    /// Groups.
+    /// Returns the number of groups.
     #[must_use]
     pub const fn group_count(&self) -> u32 {
         self.groups
     }
 
-    /// What Theorem 1 asks for.
+    /// Returns the sizes from which Theorem 1 computes its number of products.
     #[must_use]
     pub const fn terms_shape(&self) -> ConvShape {
         ConvShape {
@@ -152,7 +154,8 @@ impl Conv2d {
         }
     }
 
-    /// The place in x along axis 0 (rows) or 1 (columns) that output `p` reads with tap `i`; `None` in the padding.
+    /// Returns the index in x along axis 0 (rows) or 1 (columns) that output `p` reads with tap `i`; `None` in the
+    /// padding.
     #[inline]
     #[must_use]
     pub fn place(&self, axis: usize, p: u32, i: u32) -> Option<u32> {

@@ -1,15 +1,15 @@
-//! Softmax and cross-entropy.
+//! Softmax and cross-entropy loss.
 
 use super::{ShapeError, elements};
 
-/// By what the sum of losses is divided.
+/// Divisor of the sum of losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Divisor {
-    /// A number, whatever the batch holds.
+    /// A fixed number, independent of the batch.
     Fixed(f32),
-    /// The rows that are not ignored.
+    /// The number of rows that are not ignored.
     Rows,
-    /// The sum of their weights: PyTorch's mean.
+    /// The sum of the class weights of these rows: PyTorch's mean.
     Weights,
 }
 
@@ -20,7 +20,7 @@ crate::codes!(Divisor {
 });
 
 impl Divisor {
-    /// The divisor, for so many rows that count and such a sum of their weights.
+    /// Returns the divisor, given the number of rows that are not ignored and the sum of their weights.
     #[must_use]
     pub const fn value(self, rows: f32, weights: f32) -> f32 {
         match self {
@@ -31,12 +31,12 @@ impl Divisor {
     }
 }
 
-/// Softmax and weighted cross-entropy over logits `[rows, classes]`, labels `[rows]` (U8 or U32), weights
-/// `[classes]` (f32, 1 without).
+/// Descriptor of softmax and weighted cross-entropy. Logits `[rows, classes]`, labels `[rows]` (U8 or U32), weights
+/// `[classes]` (f32; 1 if there are none).
 ///
-/// `loss = Σ w[label]·(lse − logits[label]) / divisor`, lse the logarithm of the sum of exponentials of a row.
+/// `loss = Σ w[label]·(lse − logits[label]) / divisor`, with lse the logarithm of the sum of exponentials of a row.
 /// `out` is f32 `[2 + rows]`: loss, divisor, then each row's lse. Rows with the ignored label do not count; if none
-/// counts, loss and gradient are 0. A label beyond the classes makes loss and its row's gradient NaN.
+/// counts, loss and gradient are 0. A label outside the classes makes the loss and its row's gradient NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropy {
     rows: u32,
@@ -46,7 +46,7 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// Divided by the rows, none ignored.
+    /// Creates a loss that is divided by the number of rows and ignores no label.
     ///
     /// # Errors
     /// [`ShapeError::Empty`] without classes, [`ShapeError::TooLarge`].
@@ -59,13 +59,13 @@ impl CrossEntropy {
         Ok(Self { rows, classes, ignore: None, divisor: Divisor::Rows })
     }
 
-    /// Rows with this label do not count.
+    /// Ignores the rows with this label.
     #[must_use]
     pub const fn ignoring(self, label: u32) -> Self {
         Self { ignore: Some(label), ..self }
     }
 
-    /// Divided otherwise.
+    /// Sets the divisor.
     ///
     /// # Errors
     /// [`ShapeError::Value`] for a fixed divisor that is not positive.
@@ -76,25 +76,25 @@ impl CrossEntropy {
         }
     }
 
-    /// Rows and classes.
+    /// Returns the number of rows and classes.
     #[must_use]
     pub const fn shape(&self) -> [u32; 2] {
         [self.rows, self.classes]
     }
 
-    /// The label that does not count.
+    /// Returns the ignored label.
     #[must_use]
     pub const fn ignored(&self) -> Option<u32> {
         self.ignore
     }
 
-    /// By what the sum is divided.
+    /// Returns the divisor of the sum of losses.
     #[must_use]
     pub const fn divisor(&self) -> Divisor {
         self.divisor
     }
 
-    /// What a row's label means.
+    /// Returns the meaning of a row's label.
     #[must_use]
     pub fn row(&self, label: u32) -> CrossEntropyRow {
         if self.ignore == Some(label) {
@@ -107,13 +107,13 @@ impl CrossEntropy {
     }
 }
 
-/// What a row's label means.
+/// Meaning of a row's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrossEntropyRow {
-    /// It does not count.
+    /// The row is ignored.
     Ignored,
-    /// Its class.
+    /// The label is this class.
     Class(u32),
-    /// No class: NaN.
+    /// The label is not a class; the loss is NaN.
     Invalid,
 }

@@ -1,10 +1,10 @@
-//! Matrix products.
+//! Matrix products (GEMM).
 
 use super::ShapeError;
 
-/// `y[m, n] = op(a)·op(b) + bias[n]`, `batch` times; products and sums in f32.
+/// Descriptor of `y[m, n] = op(a)·op(b) + bias[n]`, computed `batch` times; products and sums in f32.
 ///
-/// Without [`Gemm::leading`] and [`Gemm::batched`] matrices are dense and there is one of each.
+/// Without [`Gemm::leading`] and [`Gemm::batched`], matrices are dense and the batch has one.
 ///
 /// ```
 /// use gradscale_core::ops::Gemm;
@@ -17,15 +17,15 @@ use super::ShapeError;
 pub struct Gemm {
     mnk: [u32; 3],
     trans: [bool; 2],
-    /// Elements from one stored row to the next, for a, b, y; 0: dense.
+    /// Leading dimensions of a, b, y: elements between the starts of stored rows; 0 means dense.
     leading: [u32; 3],
     batch: u32,
-    /// Elements from one matrix to the next, for a, b, y.
+    /// Elements between the starts of matrices of a batch, for a, b, y.
     strides: [u32; 3],
 }
 
 impl Gemm {
-    /// One product of dense row-major matrices, a `[m, k]`, b `[k, n]`, y `[m, n]`.
+    /// Creates one product of dense row-major matrices, a `[m, k]`, b `[k, n]`, y `[m, n]`.
     ///
     /// # Errors
     /// [`ShapeError::TooLarge`].
@@ -33,23 +33,23 @@ impl Gemm {
         Self { mnk: [m, n, k], trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3] }.check()
     }
 
-    /// a is stored `[k, m]`.
+    /// Declares that a is stored `[k, m]`.
     ///
     /// # Errors
-    /// As [`Gemm::leading`].
+    /// See [`Gemm::leading`].
     pub fn transpose_a(self) -> Result<Self, ShapeError> {
         Self { trans: [true, self.trans[1]], ..self }.check()
     }
 
-    /// b is stored `[n, k]`.
+    /// Declares that b is stored `[n, k]`.
     ///
     /// # Errors
-    /// As [`Gemm::leading`].
+    /// See [`Gemm::leading`].
     pub fn transpose_b(self) -> Result<Self, ShapeError> {
         Self { trans: [self.trans[0], true], ..self }.check()
     }
 
-    /// Elements from one stored row to the next in a, b and y.
+    /// Sets the leading dimensions of a, b and y: elements between the starts of stored rows.
     ///
     /// # Errors
     /// [`ShapeError::Stride`] if one is shorter than a row, [`ShapeError::TooLarge`].
@@ -57,7 +57,8 @@ impl Gemm {
         Self { leading: elements, ..self }.check()
     }
 
-    /// `batch` products, whose matrices lie so many elements apart. A stride of 0 uses one a or b for all.
+    /// Sets a batch of `batch` products, with strides in elements between the matrices of a, b and y. A stride of 0
+    /// uses one a or b for all.
     ///
     /// # Errors
     /// [`ShapeError::Overlap`] if results overlap, [`ShapeError::TooLarge`].
@@ -65,38 +66,38 @@ impl Gemm {
         Self { batch, strides, ..self }.check()
     }
 
-    /// m, n, k.
+    /// Returns m, n, k.
     #[must_use]
     pub const fn mnk(&self) -> [u32; 3] {
         self.mnk
     }
 
-    /// Whether a and b are stored transposed.
+    /// Returns true for a and for b if it is stored transposed.
     #[must_use]
     pub const fn transposed(&self) -> [bool; 2] {
         self.trans
     }
 
-    /// Number of products.
+    /// Returns the number of products.
     #[must_use]
     pub const fn batch(&self) -> u32 {
         self.batch
     }
 
-    /// Elements from one matrix to the next.
+    /// Returns the elements between the starts of matrices of a batch, for a, b, y.
     #[must_use]
     pub const fn strides(&self) -> [u32; 3] {
         self.strides
     }
 
-    /// Stored rows and columns of a, b, y.
+    /// Returns stored rows and columns of a, b, y.
     #[must_use]
     pub const fn stored(&self) -> [[u32; 2]; 3] {
         let [m, n, k] = self.mnk;
         [if self.trans[0] { [k, m] } else { [m, k] }, if self.trans[1] { [n, k] } else { [k, n] }, [m, n]]
     }
 
-    /// Elements from one stored row to the next.
+    /// Returns the leading dimensions of a, b, y.
     #[must_use]
     pub const fn lead(&self) -> [u32; 3] {
         let stored = self.stored();
@@ -107,10 +108,10 @@ impl Gemm {
         ]
     }
 
-    /// Elements that a, b and y must have at least.
+    /// Returns the minimum number of elements of a, b and y.
     #[must_use]
     pub fn lens(&self) -> [u32; 3] {
-        // Checked when the descriptor was built.
+        // Fits u32; checked when the descriptor was created.
         [0, 1, 2].map(|i| u32::try_from(self.span(i)).unwrap_or(u32::MAX))
     }
 

@@ -1,7 +1,7 @@
-//! Operators: by name ([`Op`]: one row each), and as data.
+//! Operators: by name ([`Op`], one row each), and as descriptors with shapes.
 //!
-//! A descriptor can only be built valid, so a device never checks one again. Each operator's scalar meaning and
-//! derivative stand here, once; every kernel is tested against them. Layouts are row-major: activations NHWC,
+//! A descriptor can only be created valid, so a device never checks one again. Each operator's scalar definition and
+//! derivative are in this module, once; every kernel is tested against them. Layouts are row-major: activations NHWC,
 //! convolution weights OHWI.
 
 mod binary;
@@ -40,7 +40,7 @@ pub use unary::{Saved, Unary};
 
 use core::fmt;
 
-/// Why a descriptor cannot be built.
+/// Reason why a descriptor cannot be created.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ShapeError {
@@ -48,19 +48,19 @@ pub enum ShapeError {
     Stride,
     /// Groups that are 0 or do not divide the channels.
     Groups,
-    /// A window or kernel that is empty, larger than the padded input, padded by more than half of itself, or
-    /// too large for its offsets.
+    /// A window or kernel that is empty, larger than the padded input, padded by more than half of its size, or too
+    /// large for its offsets.
     Window,
-    /// More than 2^32 − 1 elements: row counters are u32 on devices.
+    /// More than 2^32 − 1 elements, because row counters on devices are u32.
     TooLarge,
     /// More dimensions than [`MAX_DIMS`].
     Rank,
     /// A copy that reads or writes before the start of a buffer, or writes an element twice.
     Overlap,
-    /// A reduction over nothing that has no value.
+    /// A reduction over no elements that has no value, for example a mean.
     Empty,
-    /// A number that makes no sense where it stands: a decay outside [0, 1), an epsilon that is not positive (for
-    /// Adam: below 10^-17), a divisor or threshold that is not positive.
+    /// An invalid number: a decay outside [0, 1), an epsilon that is not positive (for Adam: below 10^-17), a divisor
+    /// or threshold that is not positive.
     Value(f32),
 }
 
@@ -83,7 +83,7 @@ crate::sentence!(ShapeError);
 
 impl core::error::Error for ShapeError {}
 
-/// The product of sizes, if it is below 2^32.
+/// Computes the product of sizes, which must be below 2^32.
 fn elements(sizes: &[u32]) -> Result<u32, ShapeError> {
     sizes.iter().try_fold(1u32, |product, &size| product.checked_mul(size)).ok_or(ShapeError::TooLarge)
 }

@@ -1,21 +1,21 @@
-//! Normalisations.
+//! Normalisations: batch, layer, group and RMS.
 
 use super::{ShapeError, elements};
 
-/// Over what mean and variance are taken.
+/// Elements over which mean and variance are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NormOver {
-    /// One group for each channel, over n, h, w.
+    /// Batch normalisation: one group for each channel, over n, h, w.
     Batch,
-    /// So many groups of channels for each image, over h, w and the group's channels. One group is layer
-    /// normalisation.
+    /// Group normalisation: this number of channel groups for each image, over h, w and the group's channels. One group
+    /// is layer normalisation.
     Group(u32),
 }
 
-/// `y = (x − mean) / √(var + eps) · scale[c] + shift[c]` over x `[n, h, w, c]`, in f32 inside.
+/// Descriptor of `y = (x − mean) / √(var + eps) · scale[c] + shift[c]` over x `[n, h, w, c]`, computed in f32.
 ///
-/// `saved` is f32 `[2, groups]`: means, then biased variances. Where nothing is centred the means are 0, and the
-/// variances mean squares.
+/// `saved` is f32 `[2, groups]`: means, then biased variances. Without centering (RMS) the means are 0, and the
+/// variances are mean squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     x: [u32; 4],
@@ -44,59 +44,59 @@ impl Norm {
         if eps > 0.0 && eps.is_finite() { Ok(norm) } else { Err(ShapeError::Value(eps)) }
     }
 
-    /// Layer normalisation of `[rows, width]`.
+    /// Creates the layer normalisation of `[rows, width]`.
     ///
     /// # Errors
-    /// As [`Norm::new`].
+    /// See [`Norm::new`].
     pub fn layer(rows: u32, width: u32, eps: f32) -> Result<Self, ShapeError> {
         Self::new([rows, 1, 1, width], NormOver::Group(1), eps)
     }
 
-    /// Root-mean-square normalisation of `[rows, width]`: nothing is subtracted.
+    /// Creates the root-mean-square normalisation of `[rows, width]`, which subtracts no mean.
     ///
     /// # Errors
-    /// As [`Norm::new`].
+    /// See [`Norm::new`].
     pub fn rms(rows: u32, width: u32, eps: f32) -> Result<Self, ShapeError> {
         Ok(Self { center: false, ..Self::layer(rows, width, eps)? })
     }
 
-    /// With the statistics that `saved` gives, instead of those of x: evaluation.
+    /// Uses the statistics in `saved` instead of those of x, for evaluation.
     #[must_use]
     pub const fn given(self) -> Self {
         Self { given: true, ..self }
     }
 
-    /// Shape of x and y.
+    /// Returns the shape of x and y.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Over what.
+    /// Returns the elements over which statistics are computed.
     #[must_use]
     pub const fn over(&self) -> NormOver {
         self.over
     }
 
-    /// Whether the mean is subtracted.
+    /// Returns true if the mean is subtracted.
     #[must_use]
     pub const fn is_centered(&self) -> bool {
         self.center
     }
 
-    /// Whether `saved` gives the statistics.
+    /// Returns true if `saved` provides the statistics.
     #[must_use]
     pub const fn is_given(&self) -> bool {
         self.given
     }
 
-    /// What is added to the variance.
+    /// Returns ε, which is added to the variance.
     #[must_use]
     pub const fn eps(&self) -> f32 {
         self.eps
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     #[must_use]
     pub const fn groups(&self) -> u32 {
         match self.over {
@@ -105,7 +105,7 @@ impl Norm {
         }
     }
 
-    /// Elements of one group.
+    /// Returns the number of elements of one group.
     #[must_use]
     pub const fn size(&self) -> u32 {
         match self.over {
@@ -114,7 +114,7 @@ impl Norm {
         }
     }
 
-    /// The group of element `i` of x.
+    /// Returns the group of element `i` of x.
     #[must_use]
     pub const fn group_of(&self, i: u32) -> u32 {
         let channel = i % self.x[3];

@@ -1,18 +1,18 @@
-//! Operators by name, each in one row, for the two questions that depend on nothing else: which precision they run in
-//! ([`crate::amp`]) and what becomes of a scale at them ([`crate::rules`]).
+//! Table of operators by name. A row answers two questions: in which precision does the operator run ([`crate::amp`]),
+//! and how does it change the exponent of a gradient ([`crate::rules`])?
 
 use core::fmt;
 
-/// How an operator's precision is found.
+/// Autocast list of an operator, which determines its precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
-    /// Runs in half: it is fast there and loses nothing.
+    /// Runs in half, because it is fast there and loses no accuracy.
     Allow,
     /// Runs in f32: exponentials, logarithms, powers, large reductions, softmax, losses.
     Deny,
-    /// f32 inside, stored as its input is: normalisations, a kind of deny that needs no casts.
+    /// Computes in f32 and stores in the type of its input: normalisations. A variant of deny that needs no casts.
     Inside,
-    /// Runs in the type of its inputs; of several, the widest wins.
+    /// Runs in the type of its inputs; of several, the widest type wins.
     Infer,
 }
 
@@ -27,44 +27,44 @@ impl fmt::Display for List {
     }
 }
 
-/// What an operator does with the exponent of the gradient that comes in.
+/// Effect of an operator on the exponent of the incoming gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// f32 results that are stored as half: a cast site with an exponent and statistics of its own. The factor is
-    /// applied to the f32 accumulators, before the one rounding.
+    /// A cast site with its own exponent and statistics: f32 results are stored as half. The factor is applied to the
+    /// f32 accumulators, before the only rounding.
     Site,
-    /// Copies and zeros: the exponent passes through, nothing is rounded.
+    /// Copies and zeros: the exponent passes through, and nothing is rounded.
     Pass,
-    /// A loss: here the tuple begins as ⟨α₀, ∂L⟩.
+    /// A loss, where the tuple starts as ⟨α₀, ∂L⟩.
     Start,
-    /// There is no data gradient.
+    /// The operator has no data gradient.
     Nothing,
 }
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $variant:ident $name:literal $list:ident $flow:ident,)*) => {
-        /// An operator of a network.
+        /// Operator of a network, by name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Op { $($(#[$doc])* $variant,)* }
 
         impl Op {
-            /// Every operator.
+            /// All operators.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name that people write and read.
+            /// Returns the operator's name in files and messages.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The list on which it stands unless the user says otherwise.
+            /// Returns the autocast list of the operator by default.
             #[must_use]
             pub const fn list(self) -> List {
                 match self { $(Self::$variant => List::$list,)* }
             }
 
-            /// What becomes of the exponent at its data gradient, where that is stored as half. An operator that runs
-            /// in f32 and hands an f32 gradient on keeps the exponent; the cast behind it is the site.
+            /// Returns the effect on the exponent of the operator's data gradient if that is stored as half. An
+            /// operator that runs in f32 and returns an f32 gradient keeps the exponent; the cast after it is the site.
             #[must_use]
             pub const fn flow(self) -> Flow {
                 match self { $(Self::$variant => Flow::$flow,)* }
@@ -73,7 +73,7 @@ macro_rules! ops {
     };
 }
 
-// One row is all that an operator is by name: the name, its list, and the flow of its data gradient.
+// One row defines everything about an operator name: the name, its list, and the flow of its data gradient.
 ops! {
     /// Product of two matrices.
     Matmul "matmul" Allow Site,
@@ -93,7 +93,7 @@ ops! {
     Log "log" Deny Site,
     /// x^p.
     Pow "pow" Deny Site,
-    /// √x.
+    /// x^p.
     Sqrt "sqrt" Deny Site,
     /// Sum over many values.
     Sum "sum" Deny Pass,
@@ -141,7 +141,7 @@ ops! {
     Neg "neg" Infer Pass,
     /// |x|.
     Abs "abs" Infer Pass,
-    /// 1 or −1.
+    /// Sign of x: 1 or −1.
     Sign "sign" Infer Nothing,
     /// 1 / x.
     Reciprocal "reciprocal" Infer Site,
@@ -149,7 +149,7 @@ ops! {
     Scale "scale" Infer Site,
     /// max(x, 0).
     Relu "relu" Infer Pass,
-    /// x above 0, a slope times x elsewhere.
+    /// Leaky ReLU: x above 0, a slope times x elsewhere.
     LeakyRelu "leaky_relu" Infer Site,
     /// Gaussian error linear unit.
     Gelu "gelu" Infer Site,
@@ -157,7 +157,7 @@ ops! {
     Erf "erf" Infer Site,
     /// x·sigmoid(x).
     Silu "silu" Infer Site,
-    /// x·min(max(x + 3, 0), 6) / 6.
+    /// Hard swish: x·min(max(x + 3, 0), 6) / 6.
     Hardswish "hardswish" Infer Site,
     /// Logistic function.
     Sigmoid "sigmoid" Infer Site,
@@ -171,35 +171,35 @@ ops! {
     MaxPoolOverlapping "max_pool_overlapping" Infer Site,
     /// Average or global pooling.
     AveragePool "average_pool" Infer Site,
-    /// Unpooling to the places a max-pooling chose.
+    /// Unpooling to the positions that a max-pooling selected.
     Unpool "unpool" Infer Pass,
-    /// Boxes of images, resampled to one size.
+    /// RoIAlign: boxes of images, resampled to one size.
     RoiAlign "roi_align" Infer Site,
-    /// Boxes of images, the largest value of each part.
+    /// RoI max pooling: boxes of images, with the maximum of each bin.
     RoiPool "roi_pool" Infer Site,
     /// Upsampling by interpolation.
     Interpolate "interpolate" Infer Site,
-    /// Other shape, same values.
+    /// Change of shape without a change of values.
     Reshape "reshape" Infer Pass,
     /// Permutation of axes.
     Transpose "transpose" Infer Pass,
-    /// Part of a tensor.
+    /// Slice of a tensor along an axis.
     Slice "slice" Infer Pass,
-    /// Concatenation: backward it splits, and its parts take the exponent.
+    /// Concatenation. Its gradient is split, and the parts keep the exponent.
     Concat "concat" Infer Pass,
-    /// Values where a condition holds, 0 elsewhere.
+    /// Selection: values where a condition holds, 0 elsewhere.
     Select "select" Infer Pass,
-    /// Splitting into parts: backward it concatenates parts that may have different exponents.
+    /// Split into parts. Its gradient is a concatenation of parts that may have different exponents.
     Split "split" Infer Site,
-    /// The same values once more along axes of size 1.
+    /// Repetition of values along axes of size 1.
     Expand "expand" Infer Site,
-    /// Rows of a table.
+    /// Embedding: lookup of table rows by index.
     Embedding "embedding" Infer Nothing,
-    /// Rows chosen by index.
+    /// Gather: rows selected by index.
     Gather "gather" Infer Site,
-    /// 1 at the place of a label, 0 elsewhere.
+    /// One-hot encoding: 1 at the index of a label, 0 elsewhere.
     OneHot "one_hot" Infer Nothing,
-    /// Index of the largest.
+    /// Index of the maximum.
     ArgMax "argmax" Infer Nothing,
     /// Change of precision.
     Cast "cast" Infer Site,
@@ -214,13 +214,13 @@ impl fmt::Display for Op {
 impl core::str::FromStr for Op {
     type Err = UnknownOp;
 
-    /// The operator of that name.
+    /// Parses the operator's name.
     fn from_str(name: &str) -> Result<Self, UnknownOp> {
         Self::ALL.iter().copied().find(|op| op.name() == name).ok_or(UnknownOp)
     }
 }
 
-/// No operator has that name.
+/// Error: no operator has this name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnknownOp;
 

@@ -1,34 +1,35 @@
-//! Updates of parameters.
+//! Optimizer update rules.
 
 use super::ShapeError;
 use crate::backend::Hyperparameter;
 
-/// An update rule. What a schedule moves is a [`Hyperparameter`].
+/// Update rule. A value that a schedule changes is a [`Hyperparameter`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// v ← momentum·v + g; w ← w − lr·v, with Nesterov's w ← w − lr·(g + momentum·v). One state: v, from 0; none
-    /// without momentum.
+    /// SGD: v ← momentum·v + g; w ← w − lr·v, or with Nesterov w ← w − lr·(g + momentum·v). One state, v, starting at
+    /// 0; no state without momentum.
     Sgd {
-        /// In [0, 1).
+        /// Momentum, in [0, 1).
         momentum: f32,
-        /// Whether to look ahead.
+        /// True for Nesterov momentum.
         nesterov: bool,
     },
-    /// m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·(m/c₁)/(√(v/c₂) + eps). Two states, from 0.
+    /// Adam: m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·(m/c₁)/(√(v/c₂) + eps). Two states, starting at 0.
     Adam {
         /// β₁ and β₂, in [0, 1).
         beta: [f32; 2],
-        /// At least 10^-17: where devices flush f32 subnormals, v vanishes and a smaller one lets the update explode.
+        /// ε, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a smaller ε the update would
+        /// explode.
         eps: f32,
-        /// c₁ = 1 − β₁ᵗ and c₂ = 1 − β₂ᵗ.
+        /// Bias corrections c₁ = 1 − β₁ᵗ and c₂ = 1 − β₂ᵗ.
         correction: [Hyperparameter; 2],
-        /// AdamW: weight decay acts on the weight, not on the gradient.
+        /// True for AdamW: weight decay acts on the weight and not on the gradient.
         decoupled: bool,
     },
-    /// w ← keep·w + (1 − keep)·g: running statistics, whose "gradient" is the batch's. No state; no learning rate,
-    /// decay or clipping.
+    /// Exponential moving average w ← keep·w + (1 − keep)·g, for running statistics, whose "gradient" is the batch's
+    /// statistic. No state, learning rate, decay or clipping.
     Ema {
-        /// Share that stays.
+        /// Fraction of the old value that is kept.
         keep: Hyperparameter,
     },
 }
@@ -39,7 +40,7 @@ crate::codes!(Rule {
     Self::Ema { .. } => 2 "RULE_EMA",
 });
 
-/// One launch over all parameters of a group: clip, decay, update, in this order (spec, section 10).
+/// One launch over all parameters of a group: clip, decay, update, in this order (`docs/specification.md`, section 10).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimizer {
     rule: Rule,
@@ -50,7 +51,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// No decay, no clipping.
+    /// Creates an update without decay and clipping.
     ///
     /// # Errors
     /// [`ShapeError::Value`] for a momentum or β outside [0, 1), or an eps below 10^-17.
@@ -70,13 +71,13 @@ impl Optimizer {
         Ok(Self { rule, lr, decay: 0.0, max_value: None, max_norm: None })
     }
 
-    /// Running statistics, of which `keep` stays.
+    /// Creates the update of running statistics, of which the fraction `keep` remains.
     #[must_use]
     pub const fn running_statistics(keep: Hyperparameter) -> Self {
         Self { rule: Rule::Ema { keep }, lr: keep, decay: 0.0, max_value: None, max_norm: None }
     }
 
-    /// With weight decay.
+    /// Sets the weight decay.
     ///
     /// # Errors
     /// [`ShapeError::Value`] if it is negative or not finite.
@@ -84,7 +85,7 @@ impl Optimizer {
         if decay >= 0.0 && decay.is_finite() { Ok(Self { decay, ..self }) } else { Err(ShapeError::Value(decay)) }
     }
 
-    /// With every gradient clipped to ±`most`.
+    /// Clips every element of the gradients to ±`most`.
     ///
     /// # Errors
     /// [`ShapeError::Value`] if it is not positive.
@@ -92,7 +93,7 @@ impl Optimizer {
         if most > 0.0 { Ok(Self { max_value: Some(most), ..self }) } else { Err(ShapeError::Value(most)) }
     }
 
-    /// With all gradients scaled down together to the norm `most`.
+    /// Scales all gradients down together to the norm `most` if they exceed it.
     ///
     /// # Errors
     /// [`ShapeError::Value`] if it is not positive.
@@ -100,31 +101,31 @@ impl Optimizer {
         if most > 0.0 { Ok(Self { max_norm: Some(most), ..self }) } else { Err(ShapeError::Value(most)) }
     }
 
-    /// The rule.
+    /// Returns the update rule.
     #[must_use]
     pub const fn rule(&self) -> Rule {
         self.rule
     }
 
-    /// The learning rate.
+    /// Returns the hyperparameter of the learning rate.
     #[must_use]
     pub const fn lr(&self) -> Hyperparameter {
         self.lr
     }
 
-    /// Weight decay.
+    /// Returns the weight decay.
     #[must_use]
     pub const fn weight_decay(&self) -> f32 {
         self.decay
     }
 
-    /// Greatest magnitude and greatest norm of gradients.
+    /// Returns the clipping limits of gradients: maximum magnitude and maximum norm.
     #[must_use]
     pub const fn limits(&self) -> [Option<f32>; 2] {
         [self.max_value, self.max_norm]
     }
 
-    /// States that the rule keeps for each parameter.
+    /// Returns the number of states that the rule keeps for each parameter.
     #[must_use]
     pub fn states(&self) -> usize {
         match self.rule {
@@ -134,11 +135,11 @@ impl Optimizer {
         }
     }
 
-    /// The update with this step's hyperparameters, and the norm of all gradients where it clips by that.
+    /// Returns the update with this step's hyperparameters, and with the norm of all gradients if it clips by norm.
     #[must_use]
     pub fn step(&self, hyperparameter: impl Fn(Hyperparameter) -> f32, norm: Option<f32>) -> Step {
         let coefficient = match (self.max_norm, norm) {
-            // No epsilon: a norm below the limit gives exactly 1.
+            // Without an epsilon, so that a norm below the limit gives exactly 1.
             (Some(most), Some(norm)) if norm > most => most / norm,
             _ => 1.0,
         };
@@ -151,24 +152,25 @@ impl Optimizer {
     }
 }
 
-/// The scalar meaning of one update.
+/// Scalar definition of one update, with the values of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     optimizer: Optimizer,
     lr: f32,
     coefficient: f32,
-    /// Adam: corrections. Ema: the share that stays.
+    /// Adam: bias corrections. Ema: fraction that is kept.
     numbers: [f32; 2],
 }
 
 impl Step {
-    /// The learning rate, the clipping coefficient, and the rule's numbers of this step, for kernels.
+    /// Returns the numbers of this step for kernels: the learning rate, the clipping coefficient, and those of the
+    /// rule.
     #[must_use]
     pub const fn numbers(&self) -> [f32; 4] {
         [self.lr, self.coefficient, self.numbers[0], self.numbers[1]]
     }
 
-    /// The new weight and states, from weight, gradient and states.
+    /// Computes the new weight and states from weight, gradient and states.
     #[must_use]
     pub fn update(&self, w: f32, g: f32, state: [f32; 2]) -> (f32, [f32; 2]) {
         let (optimizer, lr) = (&self.optimizer, self.lr);

@@ -2,25 +2,25 @@
 
 use super::{ShapeError, elements};
 
-/// What becomes of a window.
+/// Function of a pooling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolOp {
-    /// The largest value; the first NaN, if there is one. Padding does not count.
+    /// The maximum, or the first NaN. Padding does not count.
     Max,
-    /// The sum over the window's area, padding (zeros) included.
+    /// The sum divided by the window's area, with padding as zeros.
     Average,
 }
 
-/// Direction of an indexed move.
+/// Direction of an indexed move: gather or scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GatherScatter {
-    /// Reads from the places.
+    /// Reads from the indexed positions.
     Gather,
-    /// Adds to the places.
+    /// Adds to the indexed positions.
     Scatter,
 }
 
-/// Windows over x `[n, h, w, c]`, giving `[n, oh, ow, c]`.
+/// Descriptor of pooling: windows over x `[n, h, w, c]`, result `[n, oh, ow, c]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
     op: PoolOp,
@@ -33,24 +33,24 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Windows side by side, no padding, incomplete windows left out.
+    /// Creates adjacent windows without padding; incomplete windows at the end are dropped.
     ///
     /// # Errors
-    /// [`ShapeError::Window`] for a window that is empty, larger than x, or (max) has more than 256 places, so that
-    /// an offset would not fit a byte.
+    /// [`ShapeError::Window`] for a window that is empty or larger than x, or (max) has more than 256 positions,
+    /// because an offset must fit a byte.
     pub fn new(op: PoolOp, x: [u32; 4], window: [u32; 2]) -> Result<Self, ShapeError> {
         Self::padded(op, x, window, [0; 2])
     }
 
-    /// As [`Pool::new`], with padding on each side from the start: for windows that are larger than x alone.
+    /// Creates windows with padding on each side. [`Pool::new`] rejects windows that fit x only with padding.
     ///
     /// # Errors
-    /// As [`Pool::new`] and [`Pool::pad`].
+    /// See [`Pool::new`] and [`Pool::pad`].
     pub fn padded(op: PoolOp, x: [u32; 4], window: [u32; 2], pad: [u32; 2]) -> Result<Self, ShapeError> {
         Self { op, x, window, stride: window, pad, ceil: false, out: [0; 2] }.check()
     }
 
-    /// With other strides.
+    /// Sets the strides of the windows.
     ///
     /// # Errors
     /// [`ShapeError::Stride`] for 0.
@@ -58,65 +58,66 @@ impl Pool {
         Self { stride, ..self }.check()
     }
 
-    /// With padding on each side, at most half a window.
+    /// Sets the padding on each side, at most half a window.
     ///
     /// # Errors
-    /// [`ShapeError::Window`] for more.
+    /// [`ShapeError::Window`] for more than half a window.
     pub fn pad(self, pad: [u32; 2]) -> Result<Self, ShapeError> {
         Self { pad, ..self }.check()
     }
 
-    /// With the incomplete windows at the end: sizes round up. A window must begin inside x or its front padding.
+    /// Includes incomplete windows at the end: output sizes are rounded up. A window must begin inside x or its front
+    /// padding.
     ///
     /// # Errors
-    /// As [`Pool::new`].
+    /// See [`Pool::new`].
     pub fn ceil(self) -> Result<Self, ShapeError> {
         Self { ceil: true, ..self }.check()
     }
 
-    /// The function.
+    /// Returns the function.
     #[must_use]
     pub const fn op(&self) -> PoolOp {
         self.op
     }
 
-    /// Shape of x.
+    /// Returns the shape of x.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Shape of the result.
+    /// Returns the shape of the result.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.x[0], self.out[0], self.out[1], self.x[3]]
     }
 
-    /// Height and width of a window.
+    /// Returns height and width of a window.
     #[must_use]
     pub const fn window(&self) -> [u32; 2] {
         self.window
     }
 
-    /// Strides.
+    /// Returns the strides.
     #[must_use]
     pub const fn strides(&self) -> [u32; 2] {
         self.stride
     }
 
-    /// Padding on each side.
+    /// Returns the padding on each side.
     #[must_use]
     pub const fn padding(&self) -> [u32; 2] {
         self.pad
     }
 
-    /// Whether a place of x can lie in two windows.
+    /// Returns true if a position of x can be in two windows.
     #[must_use]
     pub const fn overlaps(&self) -> bool {
         self.stride[0] < self.window[0] || self.stride[1] < self.window[1]
     }
 
-    /// The place in x along axis 0 or 1 of window `p`, offset `i`; `None` outside x.
+    /// Returns the position in x along axis 0 or 1 of offset `i` in window `p`; `None` outside x.
     #[inline]
     #[must_use]
     pub fn place(&self, axis: usize, p: u32, i: u32) -> Option<u32> {

@@ -1,6 +1,6 @@
-//! Random numbers by counting: the same for every order of work.
+//! Counter-based random numbers, which do not depend on the order of execution.
 
-/// Where an element stands, for operators that draw a random number for it.
+/// Position of an element, for operators that draw a random number for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct At {
     /// Seed of the step, from [`crate::backend::Control`].
@@ -9,9 +9,9 @@ pub struct At {
     pub index: u32,
 }
 
-/// A random u32 for (seed, stream, index), of 32-bit operations only, so that shaders form it too.
+/// Computes a random u32 for (seed, stream, index). It uses 32-bit operations only, so that shaders can compute it too.
 ///
-/// Each word is mixed in turn by a bijection of 32 bits (xor-shifts and odd multipliers).
+/// Each word is mixed by a bijection of 32 bits (xor-shifts and odd multipliers).
 #[inline]
 #[must_use]
 pub const fn hash(at: At, stream: u32) -> u32 {
@@ -30,14 +30,14 @@ const fn mix(mut x: u32) -> u32 {
     x ^ x >> 16
 }
 
-/// The share `keep` in units of 2^-24, as [`dropout_keeps`] compares it.
+/// Returns the fraction `keep` in units of 2^-24, as [`dropout_keeps`] compares it.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; keep is in (0, 1]")]
 pub const fn dropout_threshold(keep: f32) -> u32 {
     (keep * 16_777_216.0) as u32
 }
 
-/// Whether dropout keeps an element: the upper 24 bits of its random number are below the threshold.
+/// Returns true if dropout keeps an element: the upper 24 bits of its random number are below the threshold.
 #[inline]
 #[must_use]
 pub const fn dropout_keeps(at: At, stream: u32, keep: f32) -> bool {

@@ -2,23 +2,23 @@
 
 use super::{ShapeError, elements};
 
-/// What becomes of many values.
+/// Function that reduces many values to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Σx.
     Sum,
     /// Σx / len.
     Mean,
-    /// The largest; NaN if one is NaN.
+    /// The maximum; NaN if one value is NaN.
     Max,
     /// Σx².
     SumSquares,
-    /// Index of the first largest (of the first NaN, if there is one), stored as U8 or U32 as it is.
+    /// Index of the first maximum (or of the first NaN), stored as an integer in U8 or U32.
     ArgMax,
 }
 
 impl ReduceOp {
-    /// All of them.
+    /// All reductions.
     pub const ALL: &'static [Self] = &[Self::Sum, Self::Mean, Self::Max, Self::SumSquares, Self::ArgMax];
 }
 
@@ -30,7 +30,8 @@ crate::codes!(ReduceOp {
     Self::ArgMax => 4 "REDUCE_ARGMAX",
 });
 
-/// `[outer, len, inner] → [outer, inner]`. Sums are f32, in an order fixed by the shape.
+/// Descriptor of a reduction `[outer, len, inner] → [outer, inner]`. Sums are f32, in an order that the shape
+/// determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     op: ReduceOp,
@@ -41,7 +42,7 @@ pub struct Reduce {
 
 impl Reduce {
     /// # Errors
-    /// [`ShapeError::TooLarge`], or [`ShapeError::Empty`] for a mean, a largest or its index over nothing.
+    /// [`ShapeError::TooLarge`], or [`ShapeError::Empty`] for a mean, a maximum or its index over no elements.
     pub fn new(op: ReduceOp, outer: u32, len: u32, inner: u32) -> Result<Self, ShapeError> {
         elements(&[outer, len, inner])?;
         elements(&[outer, inner])?;
@@ -51,19 +52,19 @@ impl Reduce {
         Ok(Self { op, outer, len, inner })
     }
 
-    /// The function.
+    /// Returns the function.
     #[must_use]
     pub const fn op(&self) -> ReduceOp {
         self.op
     }
 
-    /// outer, len, inner.
+    /// Returns outer, len, inner.
     #[must_use]
     pub const fn shape(&self) -> [u32; 3] {
         [self.outer, self.len, self.inner]
     }
 
-    /// Elements of the result.
+    /// Returns the number of elements of the result.
     #[must_use]
     pub const fn y_len(&self) -> u32 {
         self.outer * self.inner

@@ -1,15 +1,17 @@
-//! Boxes of images, resampled to one size: RoIAlign (He et al. 2017, section 3).
+//! RoIAlign (He et al. 2017, section 3): boxes of images, resampled to one size.
 
 use super::{ShapeError, elements};
 
-/// Each box is divided into `bins`, and a bin is the mean of `samples` × `samples` points, interpolated between the four
-/// places around each: torchvision's `roi_align` with `aligned=True`.
+/// Descriptor of RoIAlign. Each box is divided into `bins`, and a bin is the mean of `samples` × `samples` points. Each
+/// point is interpolated between its four neighbours, like torchvision's `roi_align` with `aligned=True`.
 ///
-/// x `[n, h, w, c]`; boxes F32 `[boxes, 5]`: the image's number, then left, top, right and bottom, of which `scale` is one
-/// place (the feature map of a network that halves four times has 1/16). Result `[boxes, rows, columns, c]`. A point more
-/// than a place outside the image counts as 0; so does a box of no image, or with a NaN.
+/// x is `[n, h, w, c]`. Boxes are F32 `[boxes, 5]`: image number, then left, top, right and bottom. Multiplied by
+/// `scale` these are pixels of x; for example, the feature map of a network that halves four times has a scale of 1/16.
+/// The result is `[boxes, rows, columns, c]`. A point more than one pixel outside the image counts as 0, and so does a
+/// box with a NaN or an invalid image number.
 ///
-/// Gather: the boxes' values. Scatter, its vjp: from gradients of bins to that of x; boxes have none.
+/// Gather computes the boxes' values. Scatter, its vjp, computes the gradient of x from those of the bins; boxes have
+/// no gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoiAlign {
     x: [u32; 4],
@@ -21,8 +23,8 @@ pub struct RoiAlign {
 
 impl RoiAlign {
     /// # Errors
-    /// [`ShapeError::TooLarge`], [`ShapeError::Value`] of a scale that is not positive and finite, [`ShapeError::Window`]
-    /// of no samples or more than 2^12.
+    /// [`ShapeError::TooLarge`]; [`ShapeError::Value`] for a scale that is not positive and finite;
+    /// [`ShapeError::Window`] for no samples or more than 2^12.
     pub fn new(x: [u32; 4], boxes: u32, bins: [u32; 2], scale: f32, samples: u32) -> Result<Self, ShapeError> {
         elements(&x)?;
         elements(&[boxes, 5])?;
@@ -36,38 +38,38 @@ impl RoiAlign {
         Ok(Self { x, boxes, bins, scale, samples })
     }
 
-    /// n, h, w, c.
+    /// Returns the shape of x: n, h, w, c.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// boxes, rows, columns, c.
+    /// Returns the shape of the result: boxes, rows, columns, c.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.boxes, self.bins[0], self.bins[1], self.x[3]]
     }
 
-    /// Places for each unit of a box.
+    /// Returns the scale from box coordinates to pixels of x.
     #[must_use]
     pub const fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// Points of a bin along each axis.
+    /// Returns the number of sample points of a bin along each axis.
     #[must_use]
     pub const fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// The image of a box by its first number, if there is one.
+    /// Returns the image of a box, given its image number; `None` if there is no such image.
     #[must_use]
     pub fn image(&self, number: f32) -> Option<u32> {
         image_of(self.x[0], number)
     }
 
-    /// The two places that a point lies between, with their shares; none if it counts as 0. `axis` is 0 for rows and 1 for
-    /// columns, `ends` the box's along it.
+    /// Returns the two neighbouring pixels of a sample point along one axis, with their interpolation weights; `None`
+    /// if the point counts as 0. `axis` is 0 for rows and 1 for columns, and `ends` are the ends of the box along it.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the image")]
     pub fn point(&self, axis: usize, ends: [f32; 2], bin: u32, sample: u32) -> Option<[(u32, f32); 2]> {
@@ -88,7 +90,7 @@ impl RoiAlign {
     }
 }
 
-/// Which of so many images a number names.
+/// Converts an image number to an index below `images`; `None` if it is not one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the images")]
 pub(super) fn image_of(images: u32, number: f32) -> Option<u32> {
     (number >= 0.0 && number < images as f32).then_some(number as u32)

@@ -1,11 +1,11 @@
-//! Rows of a table by index: embedding.
+//! Gather and scatter of table rows by index: embedding.
 
 use super::{ShapeError, elements};
 
-/// `count` rows of `width` elements, out of or into a table of `table` rows.
+/// Descriptor of a gather or scatter: `count` rows of `width` elements, from or to a table of `table` rows.
 ///
-/// Gather: `y[i] = x[index[i]]`, a row of zeros for an index beyond the table. Scatter: `y[index[i]] += x[i]` from
-/// zeros, in the order of i; rows with an index beyond the table are left out.
+/// Gather: `y[i] = x[index[i]]`, zeros for an index beyond the table. Scatter: `y[index[i]] += x[i]` from zeros, in the
+/// order of i; rows with an index beyond the table are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {
     count: u32,
@@ -22,19 +22,19 @@ impl Rows {
         Ok(Self { count, table, width })
     }
 
-    /// Indices.
+    /// Returns the number of indices.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Rows of the table.
+    /// Returns the number of rows of the table.
     #[must_use]
     pub const fn table(&self) -> u32 {
         self.table
     }
 
-    /// Elements of a row.
+    /// Returns the number of elements of a row.
     #[must_use]
     pub const fn width(&self) -> u32 {
         self.width

@@ -1,23 +1,24 @@
-//! Copies between layouts: permute, slice, concatenate, pad, flip, repeat.
+//! Strided copies between layouts: permute, slice, concatenate, pad, flip, repeat.
 
 use super::ShapeError;
 use heapless::Vec;
 
-/// Dimensions that a copy can have.
+/// Maximum number of dimensions of a strided copy.
 pub const MAX_DIMS: usize = 6;
 
-/// One dimension of a copy.
+/// One dimension of a strided copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
-    /// Steps along it.
+    /// Number of steps along this dimension.
     pub len: u32,
-    /// Elements of x from one step to the next; negative flips, 0 repeats.
+    /// Stride in x, in elements. A negative stride flips, 0 repeats.
     pub x: i64,
-    /// Elements of y from one step to the next.
+    /// Stride in y, in elements.
     pub y: i64,
 }
 
-/// `y[y0 + Σ iⱼ·yⱼ] = x[x0 + Σ iⱼ·xⱼ]` for all 0 ≤ iⱼ < lenⱼ. Elements of y outside stay as they are.
+/// Descriptor of a strided copy: `y[y0 + Σ iⱼ·yⱼ] = x[x0 + Σ iⱼ·xⱼ]` for all 0 ≤ iⱼ < lenⱼ. Other elements of y are
+/// unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strided {
     dims: Vec<Dim, MAX_DIMS>,
@@ -26,12 +27,12 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// A copy along `dims`, outermost first, from element `x0` to element `y0`. Without dimensions it copies one
-    /// element.
+    /// Creates a copy along `dims`, outermost first, from element `x0` to element `y0`. Without dimensions it copies
+    /// one element.
     ///
     /// # Errors
-    /// [`ShapeError::Rank`], [`ShapeError::TooLarge`], or [`ShapeError::Overlap`] if it would read or write before
-    /// the start of a buffer, or the strides of y do not nest, so that an element could be written twice.
+    /// [`ShapeError::Rank`], [`ShapeError::TooLarge`], or [`ShapeError::Overlap`] in two cases: the copy would read or
+    /// write before the start of a buffer, or the strides of y do not nest, so that an element could be written twice.
     pub fn new(dims: &[Dim], x0: u32, y0: u32) -> Result<Self, ShapeError> {
         let dims: Vec<Dim, MAX_DIMS> = Vec::from_slice(dims).map_err(|_| ShapeError::Rank)?;
         let count = dims.iter().try_fold(1u32, |product, dim| product.checked_mul(dim.len));
@@ -56,31 +57,31 @@ impl Strided {
         Ok(Self { dims, start: [x0, y0], reach })
     }
 
-    /// Dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     #[must_use]
     pub fn dims(&self) -> &[Dim] {
         &self.dims
     }
 
-    /// First element in x and in y.
+    /// Returns the first element in x and in y.
     #[must_use]
     pub const fn start(&self) -> [u32; 2] {
         self.start
     }
 
-    /// Elements that x and y must have at least.
+    /// Returns the minimum number of elements of x and y.
     #[must_use]
     pub const fn reach(&self) -> [u32; 2] {
         self.reach
     }
 
-    /// Elements copied.
+    /// Returns the number of elements copied.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.dims.iter().map(|dim| dim.len).product()
     }
 
-    /// Indices in x and y of the `i`th element copied, the last dimension running fastest.
+    /// Returns the indices in x and y of the `i`th element copied; the last dimension varies fastest.
     #[must_use]
     pub fn indices(&self, i: u32) -> [u32; 2] {
         let (mut rest, mut x, mut y) = (i, i64::from(self.start[0]), i64::from(self.start[1]));
@@ -90,12 +91,12 @@ impl Strided {
             x += step * dim.x;
             y += step * dim.y;
         }
-        // Checked when the copy was built.
+        // Fits u32; checked when the copy was created.
         [u32::try_from(x).unwrap_or(u32::MAX), u32::try_from(y).unwrap_or(u32::MAX)]
     }
 }
 
-/// One more than the largest index, if none is negative or too large.
+/// Returns one more than the largest index, if none is negative or too large.
 fn span(start: u32, dims: impl Iterator<Item = (u32, i64)>) -> Result<u32, ShapeError> {
     let (mut least, mut most) = (i128::from(start), i128::from(start));
     for (len, stride) in dims {

@@ -1,32 +1,32 @@
-//! Functions of one number.
+//! Element-wise functions of one tensor.
 
 use super::{At, ShapeError, dropout_keeps};
 use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-/// An element-wise function.
+/// Element-wise function of one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
-    /// x: the cast.
+    /// Identity x: the cast.
     Id,
     /// −x.
     Neg,
     /// |x|.
     Abs,
-    /// 1, −1, or x itself where that is 0 or NaN; the derivative is 0.
+    /// Sign: 1, −1, or x itself if that is 0 or NaN. The derivative is 0.
     Sign,
-    /// max(x, 0); NaN stays NaN, −0 becomes 0.
+    /// ReLU: max(x, 0). NaN remains NaN, −0 becomes 0.
     Relu,
-    /// x above 0, slope·x elsewhere; the derivative at 0 is the slope (Maas et al. 2013).
+    /// Leaky ReLU: x above 0, slope·x elsewhere. The derivative at 0 is the slope (Maas et al. 2013).
     LeakyRelu(f32),
     /// Hyperbolic tangent.
     Tanh,
     /// 1 / (1 + e^-x).
     Sigmoid,
-    /// x · Φ(x), by the error function.
+    /// GELU: x · Φ(x), computed with the error function.
     Gelu,
     /// x / (1 + e^-x).
     Silu,
-    /// x·min(max(x + 3, 0), 6) / 6: 0 up to −3, x from 3 on (Howard et al. 2019, section 5.2).
+    /// Hard swish: x·min(max(x + 3, 0), 6) / 6, which is 0 up to −3 and x from 3 on (Howard et al. 2019, section 5.2).
     Hardswish,
     /// Error function.
     Erf,
@@ -40,19 +40,19 @@ pub enum Unary {
     Recip,
     /// x^p, as IEEE 754-2019 §9.2 `pow`.
     Pow(f32),
-    /// a·x + b, the product rounded before the sum.
+    /// a·x + b; the product is rounded before the sum.
     Affine {
-        /// Factor.
+        /// Factor of x.
         a: f32,
-        /// Summand.
+        /// Summand after the product.
         b: f32,
     },
-    /// x / keep with probability `keep`, else 0; which, [`super::hash`] of step seed, stream and index says.
-    /// Build it with [`Unary::dropout`].
+    /// Dropout: x / keep with probability `keep`, else 0. The random number is [`super::hash`] of step seed, stream and
+    /// index. Create it with [`Unary::dropout`].
     Dropout {
-        /// Share that is kept, in (0, 1].
+        /// Probability of an element to be kept, in (0, 1].
         keep: f32,
-        /// One for each dropout of a network.
+        /// Number of the random stream, different for each dropout of a network.
         stream: u32,
     },
 }
@@ -79,19 +79,19 @@ crate::codes!(Unary {
     Self::LeakyRelu(_) => 18 "UNARY_LEAKY_RELU",
 });
 
-/// What the tape keeps of an operator for its derivative.
+/// Value that the tape saves for the derivative of a unary function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Saved {
-    /// Nothing: pass the gradient itself.
+    /// Nothing is saved; pass the gradient itself to the vjp.
     Nothing,
-    /// The input.
+    /// The input is saved.
     Input,
-    /// The output.
+    /// The output is saved.
     Output,
 }
 
 impl Unary {
-    /// One of each, with parameters for tests.
+    /// One example of each function, with parameters for tests.
     pub const ALL: &'static [Self] = &[
         Self::Id,
         Self::Neg,
@@ -114,7 +114,7 @@ impl Unary {
         Self::Dropout { keep: 0.75, stream: 3 },
     ];
 
-    /// Dropout that keeps a share of `keep`.
+    /// Creates a dropout that keeps elements with probability `keep`.
     ///
     /// # Errors
     /// [`ShapeError::Value`] unless 2^-24 ≤ `keep` ≤ 1.
@@ -126,7 +126,7 @@ impl Unary {
         }
     }
 
-    /// The two parameters that kernels take beside the code, 0 where there are none.
+    /// Returns the two parameters that kernels need besides the code, 0 if there are none.
     #[must_use]
     pub const fn parameters(self) -> [f32; 2] {
         match self {
@@ -151,7 +151,7 @@ impl Unary {
         }
     }
 
-    /// The meaning.
+    /// Computes the function for one element.
     #[must_use]
     pub fn eval(self, x: f32, at: At) -> f32 {
         match self {
@@ -209,7 +209,7 @@ impl Unary {
         }
     }
 
-    /// What [`Unary::vjp`] needs.
+    /// Returns the value that [`Unary::vjp`] needs.
     #[must_use]
     pub const fn keeps(self) -> Saved {
         match self {
@@ -226,7 +226,7 @@ impl Unary {
         }
     }
 
-    /// The derivative times `dy`. Masks select, they never multiply: ∞ · 0 is NaN.
+    /// Computes the derivative times `dy`. Masks select and never multiply, because ∞ · 0 is NaN.
     #[must_use]
     pub fn vjp(self, kept: f32, dy: f32, at: At) -> f32 {
         match self {
@@ -287,10 +287,11 @@ impl Unary {
     }
 }
 
-/// Of [`Unary::Hardswish`].
+/// Factor of [`Unary::Hardswish`].
 const SIXTH: f32 = 1.0 / 6.0;
 
-/// By the exponential that does not overflow, so that the lower tail keeps its digits.
+/// Computes the logistic function. It uses the exponential that does not overflow, so that the lower tail keeps its
+/// significant bits.
 fn sigmoid(x: f32) -> f32 {
     if x < 0.0 {
         let e = libm::expf(x);
@@ -300,7 +301,7 @@ fn sigmoid(x: f32) -> f32 {
     }
 }
 
-/// Φ(x), by erfc, so that the lower tail keeps its digits.
+/// Computes Φ(x) with erfc, so that the lower tail keeps its significant bits.
 fn normal_cdf(x: f32) -> f32 {
     0.5 * libm::erfcf(-x * FRAC_1_SQRT_2)
 }

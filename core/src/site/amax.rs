@@ -1,4 +1,4 @@
-//! Per-tensor scales from largest magnitudes: current and delayed scaling of FP8 libraries.
+//! Per-tensor scales from largest magnitudes: the current and delayed scaling of FP8 libraries.
 
 use super::{
     Calls, RING, Site, StepEnd, Trigger,
@@ -10,11 +10,11 @@ use crate::{
     stats::Stats,
 };
 
-// A history fits into what a site remembers.
+// An amax history fits into the site's ring.
 const _: () = assert!(crate::solve::AMAX_ROWS as usize == RING);
 
 impl Site {
-    /// Decision from `row` and the rows in the history; none if all is zero or some value is not finite.
+    /// Decides from `row` and the rows in the history. `None` if all values are zero or one is not finite.
     pub(super) fn decide_by_amax(&self, amax: Amax, row: &Stats) -> Option<Choice> {
         let mut last = self.ring.clone();
         last.push(ceiling(row)?);
@@ -22,10 +22,10 @@ impl Site {
         Some(amax.decide_below(narrow(least.saturating_sub(i64::from(row.exponent())))))
     }
 
-    /// Takes the row of a step, skipped or not, into the history, and decides for the next step.
+    /// Adds the row of a step, skipped or not, to the history, and decides for the next step.
     ///
-    /// Current scaling decides at once instead, inside the next step. A site with several calls cannot, because later calls
-    /// may be larger than the first: there the merged row of the last step decides, as with a history of 1.
+    /// Current scaling decides inside the next step instead. A site with several calls cannot, because later calls may
+    /// be larger than the first; there the merged row of the last step decides, as with a history of 1.
     pub(super) fn follow_amax(&mut self, amax: Amax, row: &Stats, end: StepEnd) {
         self.before = None;
         self.failed = 0;
@@ -56,7 +56,7 @@ impl Site {
     }
 }
 
-/// The least ceiling of the last rows that count.
+/// Returns the lowest ceiling of the last rows that count.
 fn least_of_last(ring: &CeilingHistory, amax: Amax) -> Option<i64> {
     let rows = usize::try_from(amax.history().max(1)).unwrap_or(RING);
     let skipped = ring.iter().count().saturating_sub(rows);

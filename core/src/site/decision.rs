@@ -14,15 +14,15 @@ use crate::{
 const EXTRA_HEADROOM_PER_RETRY: i64 = 8;
 
 impl Site {
-    /// Decides between steps.
+    /// Decides the exponent for the next step from the row of the last one.
     pub(super) fn decide_from(&mut self, row: &Stats, trigger: Trigger) {
         if self.config.when == When::AtOnce {
-            // Its model needs more than this row.
+            // The caller's model needs more than this row.
             self.at_once |= trigger == Trigger::Overflow;
             return;
         }
         let verdict = match self.exact(row) {
-            // A light row: lower from amax, and decide properly from the next.
+            // A row without histogram: lower the exponent by amax, and decide from the next full row.
             Err(NoDecision::Detail) => {
                 self.steps_since_update = self.config.interval;
                 let lower = match (self.config.memory, self.headroom(row)) {
@@ -42,11 +42,11 @@ impl Site {
         }
     }
 
-    /// Decision of the site's own rule from `row`, with what the site remembers of others: the exact rule, or
+    /// Computes a decision of the site's own rule, from `row` and the history. The rule is the exact one or
     /// [`super::SiteConfig::amax`].
     ///
     /// # Errors
-    /// [`NoDecision`].
+    /// [`NoDecision`] if the row decides nothing.
     pub fn exact(&self, row: &Stats) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
@@ -58,7 +58,7 @@ impl Site {
         self.config.exact.decide_within(row, &above)
     }
 
-    /// Headroom constraints of a decision from `row`. `None` if all values are zero.
+    /// Computes the headroom constraints of a decision from `row`. `None` if all values are zero.
     fn headroom(&self, row: &Stats) -> Option<Above> {
         let own = finite_part(row)?;
         let room = self.config.exact.room();
@@ -92,12 +92,13 @@ impl Site {
     }
 }
 
-/// Ceiling of a row: the absolute exponent above which it overflows. `None` if all values are zero or one is not finite.
+/// Returns the ceiling of a row: the absolute exponent above which it overflows. `None` if all values are zero or one
+/// is not finite.
 pub(super) fn ceiling(row: &Stats) -> Option<i64> {
     if row.counts().non_finite() == 0 { finite_part(row) } else { None }
 }
 
-/// Ceiling of the finite values of a row.
+/// Returns the ceiling of the finite values of a row.
 pub(super) fn finite_part(row: &Stats) -> Option<i64> {
     row.room_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
 }

@@ -1,25 +1,27 @@
-//! Guard after a lost batch: a longer memory for runtimes that cannot repeat a batch.
+//! Guard after a lost batch: a longer history for runtimes that cannot repeat a batch.
 
-/// Duration of the first guard, in steps.
+/// Duration of the first guard, in steps. It is 32 times the length of the ring.
 pub const GUARD_STEPS: u32 = 512;
-/// Maximum duration of a guard, in steps.
+/// Maximum duration of a guard, in steps: eight doublings of the first.
 pub const GUARD_LIMIT: u32 = 1 << 17;
 /// Headroom above the lost batch, in bits. The exact rule keeps 2 bits free as well.
 const HEADROOM_BITS: i64 = 2;
 /// A row whose ceiling is at most this many bits above the limit with headroom renews the guard.
 const RENEW_MARGIN_BITS: i64 = 4;
 
-/// After an overflow at a ceiling c that ended in a skip, c − 2 limits what a site decides, for 512 steps; twice as
-/// long after each return, up to 2^17; renewed while rows near it come. It ends by age alone: a guard that ended as
-/// soon as the ring is full of its magnitude would let blocks of more than 16 large and 16 small batches skip once in
-/// every block.
+/// Limit of a site's exponent after a lost batch. After an overflow at a ceiling c that ended in a skip, c − 2 limits
+/// the site's decisions for 512 steps. Each further return doubles the duration, up to 2^17 steps, and rows near c
+/// renew it.
+///
+/// The guard ends by age alone. If it ended as soon as the ring is full of its magnitude, blocks of more than 16 large
+/// and 16 small batches in turn would skip once in every block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// The limit, as an absolute exponent; says nothing once no step is left.
+    /// Limit as an absolute exponent; invalid if no step is left.
     pub limit: i64,
-    /// Steps left.
+    /// Number of steps left.
     pub left: u32,
-    /// Steps that it lasts when it is renewed; 0: there was none yet.
+    /// Duration in steps after a renewal; 0 before the first guard.
     pub lasts: u32,
 }
 
@@ -44,7 +46,7 @@ impl Guard {
         }
     }
 
-    /// Limit of the site's exponent, while the guard is active.
+    /// Returns the limit of the site's exponent while the guard is active.
     pub(super) fn limit(&self) -> Option<i64> {
         (self.left > 0).then_some(self.limit)
     }

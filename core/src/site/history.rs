@@ -1,36 +1,36 @@
-//! What was decided, and why.
+//! Recorded decisions of a site, with their reasons.
 
 use crate::solve::Choice;
 use core::fmt;
 
-/// Decisions that a site remembers.
+/// Number of decisions that a site records.
 pub const HISTORY: usize = 8;
 
-/// What made a site decide.
+/// Reason for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// It had no exponent.
+    /// The site had no exponent.
     First,
-    /// Its interval was over.
+    /// The update interval was over.
     Interval,
-    /// It overflowed, or came before the site that did.
+    /// The site overflowed, or precedes the site that did.
     Overflow,
-    /// The last step was skipped, or its row held ∞, or lay far below those before.
+    /// The last step was skipped, or its row contained ∞, or its values were far below those of the history.
     AfterSkip,
-    /// The batch did not fit, and is repeated.
+    /// The batch overflowed and is repeated.
     Repeat,
 }
 
-/// One decision.
+/// Recorded decision of a site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// The exponent before.
+    /// Exponent before the decision.
     pub before: Option<i32>,
-    /// The exponent decided.
+    /// Decided exponent.
     pub alpha: i32,
-    /// The choice: k relative to the exponent of the row, what bound it, the predicted γ.
+    /// Choice of the rule: k relative to the exponent of the row, its limit, the predicted γ.
     pub choice: Choice,
-    /// What made the site decide.
+    /// Reason for the decision.
     pub trigger: Trigger,
 }
 

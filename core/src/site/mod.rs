@@ -1,12 +1,12 @@
-//! The state machine of one cast site.
+//! State machine of one cast site.
 //!
-//! The state is the accumulated exponent α. (Keeping the local factor β and deciding it against last step's
-//! incoming α adds up errors along the chain.) Once in an interval of optimizer steps it is decided anew: from the
-//! row of the step just done, for the next ("between steps"), or from a first run of the operator inside the step
-//! ("at once").
+//! The state is the accumulated exponent α. (Keeping the local factor β, and deciding it against the last step's
+//! incoming α, would accumulate errors along the chain.) Once per interval of optimizer steps the exponent is decided
+//! again: from the row of the last step for the next step ("between steps"), or from a first run of the operator inside
+//! the step ("at once").
 //!
-//! A batch that overflows is not lost: it is repeated, and every site decides at once from its own values. The ceilings
-//! of the last rows keep repeats rare.
+//! A batch that overflows is not lost: it is repeated, and every site decides inside that step from its own values. The
+//! ceilings of the last rows keep repeats rare.
 
 mod amax;
 mod config;
@@ -33,10 +33,10 @@ use decision::{ceiling, finite_part};
 use heapless::Deque;
 use ring::CeilingHistory;
 
-/// How a step ended, for one site.
+/// Result of a step, as seen by one site.
 ///
-/// A runtime whose one gradient overflowed has to leave the step out; all rows of that step come to be known, so the site
-/// that overflowed first, and those before it in the backward pass, are `SkippedHere`, the others `SkippedAfter`:
+/// A runtime that has only one gradient must skip the step if it overflowed. It then knows all rows of that step. The
+/// site that overflowed first, and those before it in the backward pass, are `SkippedHere`, the others `SkippedAfter`:
 ///
 /// ```
 /// use gradscale_core::{site::{StepEnd, Site, SiteConfig}, stats::{Convention, Stats}};
@@ -52,39 +52,39 @@ use ring::CeilingHistory;
 ///     probe.observe(&[1e-6]);
 ///     site.decide(site.exact(&probe), 0);
 /// }
-/// // A batch with gradients 2^40 times as large: the first site overflows, and what comes behind it is ±∞.
+/// // A batch with gradients 2^40 times as large: the first site overflows, and all values downstream are ±∞.
 /// let large = row(&logits, 1e6);
 /// assert_eq!(large.counts().overflowed, 1);
 /// let behind = row(&layer, f32::INFINITY);
 /// logits.finish(&large, StepEnd::SkippedHere);
 /// layer.finish(&behind, StepEnd::SkippedAfter);
-/// // Both decide at once in the next step: from its own values, before they are stored.
+/// // Both decide inside the next step, from their own values, before they are stored.
 /// assert!(logits.request().at_once && layer.request().at_once);
 /// # Ok::<(), gradscale_core::solve::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepEnd {
-    /// The optimizer stepped.
+    /// The optimizer updated the parameters.
     Stepped,
-    /// The step was skipped, and this site is the first that overflowed, or came before it: its row is finite. If no
-    /// site is to blame, all are of this kind.
+    /// The step was skipped, and this site is the first that overflowed, or precedes it: its row is finite. If no site
+    /// overflowed, all are of this kind.
     SkippedHere,
-    /// The step was skipped, and this site came after the first that overflowed: its row says nothing.
+    /// The step was skipped, and this site is downstream of the first that overflowed: its row has no usable values.
     SkippedAfter,
-    /// The step was left out for a reason that no exponent mends: all is as it was before.
+    /// The step was skipped for a reason that no exponent cures. All state is as before the step.
     Void,
 }
 
-/// Request of a site for the next step.
+/// Instructions of a site for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Decide inside the step, before the store ([`Site::decide`]).
+    /// True if the exponent is decided inside the step, before the store ([`Site::decide`]).
     pub at_once: bool,
     /// Detail of the row that [`Site::finish`] needs.
     pub detail: Detail,
 }
 
-/// State before the attempts of a step, to restore.
+/// State before the attempts of a step, for a rollback.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     alpha: Option<i32>,
@@ -92,7 +92,7 @@ struct Before {
     at_once: bool,
 }
 
-/// One cast site: its exponent, when it is decided, and why it is what it is.
+/// One cast site: its exponent, the schedule of its decisions, and their reasons.
 ///
 /// ```
 /// use gradscale_core::{site::{StepEnd, Site, SiteConfig, Trigger}, stats::{Convention, Stats}};
@@ -100,12 +100,12 @@ struct Before {
 /// let mut site = Site::new(SiteConfig::exact())?;
 /// let gradient = [1e-9f32, 3e-8, -2e-10, 0.0];
 ///
-/// // The first step decides at once: observe the f32 values unscaled, decide, store scaled.
+/// // The first step decides inside the step: observe the f32 values unscaled, decide, store scaled.
 /// let mut probe = Stats::new(Convention::FP16, 0, site.request().detail);
 /// probe.observe(&gradient);
 /// let alpha = site.decide(site.exact(&probe), probe.exponent()).expect("not all zero");
 ///
-/// // Every step hands in its row.
+/// // Pass the row of every step to `finish`.
 /// let mut row = Stats::new(Convention::FP16, alpha, site.request().detail);
 /// row.observe(&gradient.map(|x| x * 2f32.powi(alpha)));
 /// site.finish(&row, StepEnd::Stepped);
@@ -122,19 +122,19 @@ pub struct Site {
     ring: CeilingHistory,
     guard: Guard,
     history: Deque<Decision, HISTORY>,
-    /// Of a step in which something was decided.
+    /// State before the first decision of this step, if there was one.
     before: Option<Before>,
     /// Number of attempts of this step that overflowed.
     failed: u8,
-    /// Lowest ceiling that the failed attempts of this step have shown or let expect.
+    /// Lowest ceiling seen in, or extrapolated from, the failed attempts of this step.
     required_ceiling: Option<i64>,
 }
 
 impl Site {
-    /// A site without state.
+    /// Creates a site without state.
     ///
     /// # Errors
-    /// [`crate::solve::ConfigError`] for an interval of 0, or outliers that are none.
+    /// [`crate::solve::ConfigError`] for invalid settings, for example an interval of 0.
     pub fn new(config: SiteConfig) -> Result<Self, crate::solve::ConfigError> {
         config.check()?;
         Ok(Self {
@@ -151,29 +151,29 @@ impl Site {
         })
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &SiteConfig {
         &self.config
     }
 
-    /// The exponent in force; `None` before the first decision.
+    /// Returns the exponent in force; `None` before the first decision.
     #[must_use]
     pub const fn alpha(&self) -> Option<i32> {
         self.alpha
     }
 
-    /// The last decisions, oldest first.
+    /// Returns the last decisions, oldest first.
     pub fn history(&self) -> impl Iterator<Item = &Decision> {
         self.history.iter()
     }
 
-    /// Whether the row of the next step decides.
+    /// Returns true if the row of the next step decides.
     fn is_update_due(&self) -> bool {
         self.steps_since_update >= self.config.interval
     }
 
-    /// Returns what the next step should do.
+    /// Returns the instructions for the next step.
     #[must_use]
     pub fn request(&self) -> Request {
         let at_once = self.at_once || self.config.when == When::AtOnce && self.is_update_due();
@@ -181,9 +181,9 @@ impl Site {
         Request { at_once, detail: if update { self.config.detail() } else { Detail::Counts } }
     }
 
-    /// Takes a decision made at once, relative to the exponent `measured_at` of the row it was made from, and
-    /// returns the exponent to store with. Without a decision the state stays, and `None` is returned as long as
-    /// there is none: store at the incoming exponent then.
+    /// Applies a decision made inside the step and returns the exponent for the store. The decision is relative to
+    /// `measured_at`, the exponent of the row from which it was made. Without a decision the state is unchanged. If it
+    /// returns `None`, store at the incoming exponent.
     pub fn decide(&mut self, verdict: Result<Choice, NoDecision>, measured_at: i32) -> Option<i32> {
         let trigger = match self.alpha {
             None => Trigger::First,
@@ -201,12 +201,13 @@ impl Site {
         self.alpha
     }
 
-    /// Takes the row of a step, all micro-batches and calls merged, and how the step ended. Call it once for each
-    /// optimizer step; intervals count these. A row of an update step that gives no decision (all zeros) leaves the
-    /// update due.
+    /// Takes the row of a step, merged over all micro-batches and calls, and the step's result. Call it once for each
+    /// optimizer step, because intervals count these calls. If the row of an update step gives no decision (all zeros),
+    /// the update remains due.
     ///
-    /// Under [`SiteConfig::amax`] every finite row enters the history, a skipped step's too, and decides for the next step.
-    /// Rows of zeros and rows that are not finite change nothing, as Transformer Engine keeps a scale in force then.
+    /// Under [`SiteConfig::amax`] every finite row enters the history and decides for the next step, even the row of a
+    /// skipped step. Rows of zeros and rows that are not finite change nothing, because Transformer Engine keeps its
+    /// scale in these cases.
     pub fn finish(&mut self, row: &Stats, end: StepEnd) {
         if let Some(amax) = self.config.amax {
             return self.follow_amax(amax, row, end);
@@ -225,7 +226,7 @@ impl Site {
                 }
                 self.push_history(row);
                 self.decide_from(row, Trigger::Overflow);
-                // A row that is not finite decided nothing.
+                // A row that is not finite has decided nothing.
                 self.at_once |= self.config.calls == Calls::One || row.counts().non_finite() != 0;
             }
             StepEnd::SkippedAfter => {
@@ -241,7 +242,7 @@ impl Site {
         }
     }
 
-    /// `before` is what a repeat has changed.
+    /// Handles a step that was applied. `before` is the state that a repeat has changed.
     fn stepped(&mut self, row: &Stats, before: Option<Before>) {
         let ring = self.config.memory == Memory::Ring;
         if !ring {
@@ -254,21 +255,21 @@ impl Site {
         if let Some(Before { alpha: Some(alpha), since, .. }) = before
             && apart
         {
-            // It had an exponent of its own; the others keep theirs.
+            // This batch is outside the span and had its own exponent; the other batches keep theirs.
             (self.alpha, self.steps_since_update) = (Some(alpha), since);
         }
         self.steps_since_update = self.steps_since_update.saturating_add(1);
         if counts.infinite != 0 {
-            // A mask hid ∞ from the parameters: perhaps a finite value times too large a factor. Such a row
-            // decides nothing, and its site would never come down.
+            // A mask hid ∞ from the parameters, perhaps a finite value times too large a factor. Such a row decides
+            // nothing, so without this the exponent would never fall.
             self.at_once = true;
         } else if apart {
-            // What it needs says nothing about the others. An update stays due.
+            // A row outside the span says nothing about other batches. An update stays due.
         } else if counts.overflowed != 0 {
-            // A mask hid it from the parameters.
+            // A mask hid the overflow from the parameters.
             self.decide_from(row, Trigger::Overflow);
         } else if self.at_once && self.config.when == When::Between && self.config.calls == Calls::Several {
-            // Its first call had nothing to decide from; all calls together may have.
+            // The first call had no values to decide from, but all calls together may have.
             let trigger = if self.alpha.is_none() { Trigger::First } else { Trigger::AfterSkip };
             self.decide_from(row, trigger);
             self.at_once = self.alpha.is_none();
@@ -276,7 +277,7 @@ impl Site {
             self.decide_from(row, Trigger::Interval);
         }
         if let Some((own, span)) = own.zip(span) {
-            // Far smaller than all before: what is in force cannot serve the next of its kind.
+            // The magnitude fell far below the history, so the exponent in force cannot serve the next such batch.
             let fell = own.saturating_sub(span.max) > i64::from(self.config.exact.window());
             self.at_once |= fell && span.has_enough_samples && self.config.calls == Calls::One;
             self.guard.age(own);

@@ -4,13 +4,14 @@ use heapless::Deque;
 
 /// Number of rows in the history.
 pub const RING: usize = 16;
-/// Maximum spread of ceilings that one exponent serves, in binades. FP16 spans 40 exponents, and the values of a tensor
+/// Maximum spread of ceilings that one exponent serves, in binades. FP16 has 40 exponents, and the values of one tensor
 /// need the other 16.
 pub const MAX_CEILING_SPREAD: i64 = 24;
-/// Number of rows from which their spread is known.
+/// Minimum number of rows from which their spread counts as known.
 const MIN_SAMPLES: usize = 3;
 
-/// Absolute exponents above which each of the last rows would have overflowed (row exponent + k_of), oldest first.
+/// Ceilings of the last rows, oldest first: absolute exponents above which each row would have overflowed (row exponent
+/// + k_of).
 #[derive(Clone, Debug, Default)]
 pub(super) struct CeilingHistory(Deque<i64, RING>);
 
@@ -24,7 +25,7 @@ pub(super) struct CeilingWindow {
 }
 
 impl CeilingWindow {
-    /// Whether a row with this ceiling is in the range.
+    /// Returns true if a row with this ceiling is in the range.
     pub const fn contains(self, ceiling: i64) -> bool {
         self.min <= ceiling && ceiling <= self.max
     }
@@ -53,8 +54,9 @@ impl CeilingHistory {
         self.0.len() >= MIN_SAMPLES
     }
 
-    /// Returns the window of [`MAX_CEILING_SPREAD`] exponents that contains the most ceilings, `own` among them. Of equal windows it
-    /// returns the highest, because a batch that overflows can be repeated, and flushed values are lost.
+    /// Returns the window of [`MAX_CEILING_SPREAD`] exponents that contains the most ceilings, `own` among them. Of
+    /// equal windows it returns the highest, because a batch that overflows can be repeated, but flushed values are
+    /// lost.
     pub fn window(&self, own: Option<i64>) -> Option<CeilingWindow> {
         let inside = |from: i64| {
             let last = from.saturating_add(MAX_CEILING_SPREAD);
@@ -66,7 +68,8 @@ impl CeilingHistory {
     }
 }
 
-/// Appends to a ring, whose oldest entry makes room. (`HistoryBuf` would link a bounds check, and with it a panic.)
+/// Appends to a ring and drops its oldest entry if it is full. (`HistoryBuf` would link a bounds check, and with it a
+/// panic.)
 pub(super) fn push<T, const N: usize>(ring: &mut Deque<T, N>, item: T) {
     if ring.is_full() {
         ring.pop_front();

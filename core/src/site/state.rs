@@ -1,26 +1,26 @@
-//! What a checkpoint keeps of a site.
+//! State of a site in checkpoints.
 
 use super::{Guard, RING, Site, ring::CeilingHistory};
 
-/// All that a site remembers, for checkpoints.
+/// State of a site for checkpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteState {
-    /// The exponent in force; `None` before the first decision.
+    /// Exponent in force; `None` before the first decision.
     pub alpha: Option<i32>,
-    /// Optimizer steps taken since the step that decided, that one included.
+    /// Number of optimizer steps since the step that decided, that one included.
     pub since: u32,
-    /// Whether the next step decides at once.
+    /// True if the next step decides inside the step.
     pub at_once: bool,
-    /// The least absolute exponent at which each of the last steps would have overflowed, oldest first.
+    /// Ceilings of the last steps, oldest first: absolute exponents above which each would have overflowed.
     pub ceilings: heapless::Vec<i64, RING>,
-    /// What it remembers longer, of batches that were lost.
+    /// Guard against batches that were lost.
     pub guard: Guard,
-    /// The least ceiling that attempts at the coming step have shown.
+    /// Lowest ceiling seen in the failed attempts at the coming step.
     pub tried: Option<i64>,
 }
 
 impl Site {
-    /// All that a checkpoint must keep; the history of decisions is for people and not part of it.
+    /// Returns the state that a checkpoint must keep. The history of decisions is for display and not part of it.
     #[must_use]
     pub fn state(&self) -> SiteState {
         let mut ceilings = heapless::Vec::new();
@@ -37,7 +37,7 @@ impl Site {
         }
     }
 
-    /// Continues from a checkpoint, as if there had been no break: a resume by itself decides nothing at once.
+    /// Restores the state from a checkpoint. A resume alone causes no decision inside the step.
     pub fn restore(&mut self, state: &SiteState) {
         self.alpha = state.alpha;
         self.steps_since_update = state.since;

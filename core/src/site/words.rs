@@ -1,29 +1,29 @@
-//! A site as integers, for memory that is not ours: settings, state, and an attempt that has not ended.
+//! A site as integers, for memory owned by a caller: settings, state, and an unfinished attempt.
 
 use super::{Before, Calls, Decision, Guard, Memory, RING, Site, SiteConfig, SiteState, Trigger, When, ring::push};
 use crate::solve::{AMAX_ROWS, Amax, Choice, ConfigError, Exact, LimitedBy};
 use core::fmt;
 
-/// Words of a site.
+/// Number of words of a saved site.
 pub const WORDS: usize = FIXED + RING;
-/// Those before the ceilings.
+/// Number of words before the ceilings.
 const FIXED: usize = 28;
-/// What stands for a number that there is none of.
+/// Word that represents a missing number.
 const NONE: i64 = i64::MIN;
 
 const TIMINGS: [When; 2] = [When::Between, When::AtOnce];
 const CALLS: [Calls; 2] = [Calls::One, Calls::Several];
 const MEMORY: [Memory; 3] = [Memory::None, Memory::Least, Memory::Ring];
-/// Word of an amax without history and margin: the first that stands for no [`Memory`].
+/// Word of an amax rule without history and margin: the first that does not represent a [`Memory`].
 const FIRST_AMAX: i64 = MEMORY.len() as i64;
-/// Histories that an amax can have, 0 among them.
+/// Number of possible amax histories, from 0 to [`AMAX_ROWS`].
 const AMAX_HISTORIES: i64 = AMAX_ROWS as i64 + 1;
 const TRIGGERS: [Trigger; 5] =
     [Trigger::First, Trigger::Interval, Trigger::Overflow, Trigger::AfterSkip, Trigger::Repeat];
 
 impl Site {
-    /// All that decides what this site does next, and the last of its decisions; those before it are for people and
-    /// are left out. Unlike [`Site::state`], this may be taken in the middle of a step.
+    /// Returns everything that determines the site's next actions, and its last decision; earlier decisions are for
+    /// display and not included. Unlike [`Site::state`], this may be called in the middle of a step.
     ///
     /// ```
     /// use gradscale_core::site::{Site, SiteConfig};
@@ -94,10 +94,10 @@ impl Site {
         words
     }
 
-    /// The site that [`Site::to_words`] wrote down.
+    /// Restores the site that [`Site::to_words`] saved.
     ///
     /// # Errors
-    /// [`WordsError`] for words that it cannot have written.
+    /// [`WordsError`] for words that no site saves.
     pub fn from_words(words: &[i64; WORDS]) -> Result<Self, WordsError> {
         let (settings, rest) = words.split_first_chunk::<8>().ok_or(WordsError::Value)?;
         let (state, rest) = rest.split_first_chunk::<8>().ok_or(WordsError::Value)?;
@@ -133,7 +133,8 @@ impl Site {
             guard: Guard { limit, left: small(left)?, lasts: small(lasts)? },
             tried: (tried != NONE).then_some(tried),
         });
-        // A restored site without an exponent decides at once; here it may have met nothing but zeros.
+        // `restore` sets the flag for every site without an exponent, but here it may be unset, after steps with zeros
+        // only.
         site.at_once = truth(at_once)?;
         site.failed = small(failed)?;
 
@@ -155,7 +156,7 @@ impl Site {
     }
 }
 
-/// The memory in one word, and behind those that there are, margin and history of an amax: it has no other memory.
+/// Returns one word for the memory, or for margin and history of an amax rule, which has no other memory.
 fn memory_word(memory: Memory, amax: Option<Amax>) -> i64 {
     amax.map_or_else(
         || place(&MEMORY, memory),
@@ -191,13 +192,13 @@ fn truth(word: i64) -> Result<bool, WordsError> {
     at(&[false, true], word)
 }
 
-/// Why words are no site.
+/// Reason why words are not a saved site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WordsError {
-    /// A word that cannot stand where it stands.
+    /// A word with an invalid value.
     Value,
-    /// Numbers that no site decides by.
+    /// Invalid settings of a site.
     Config(ConfigError),
 }
 

@@ -1,10 +1,10 @@
-//! `amax`: from largest magnitudes alone, as FP8 libraries scale their tensors.
+//! Rule `amax`: decides from largest magnitudes alone, as FP8 libraries scale their tensors.
 
 use super::{Choice, ConfigError, LimitedBy, clamp};
 
-/// Largest number of rows in an amax history: what a site has room for.
+/// Maximum number of rows in an amax history, because a site's ring has this length.
 pub const AMAX_ROWS: u32 = 16;
-/// Largest margin, in binades: beyond it FP16 has no normal number left below 65504.
+/// Maximum margin, in binades, because beyond it FP16 has no normal number left below 65504.
 pub const MAX_AMAX_MARGIN: u32 = 30;
 
 /// Rule of per-tensor scaling in FP8 libraries: the power of two that takes the largest magnitude just below 65504.
@@ -12,7 +12,7 @@ pub const MAX_AMAX_MARGIN: u32 = 30;
 /// With a history this is delayed scaling, as in Transformer Engine: the largest magnitude of the last rows decides for
 /// the next step. Without a history it is current scaling: each tensor's own maximum decides before the store.
 ///
-/// Delayed scaling without a margin overflows as soon as a magnitude grows past the power of two that its history has left
+/// Delayed scaling without a margin overflows as soon as a magnitude exceeds the power of two that its history has left
 /// free.
 ///
 /// ```
@@ -29,7 +29,7 @@ pub struct Amax {
 }
 
 impl Amax {
-    /// Rule over the last `history` rows (0: the row's own maximum) that leaves `margin` binades free.
+    /// Creates a rule over the last `history` rows (0: the row's own maximum) that leaves `margin` binades free.
     ///
     /// # Errors
     /// [`ConfigError::History`] above [`AMAX_ROWS`], [`ConfigError::Margin`] above [`MAX_AMAX_MARGIN`].
@@ -43,20 +43,20 @@ impl Amax {
         }
     }
 
-    /// Rows that a decision looks back on; 0 for the row's own maximum.
+    /// Returns the length of the history in rows; 0 for the row's own maximum.
     #[must_use]
     pub const fn history(&self) -> u32 {
         self.history
     }
 
-    /// Binades left free above the largest magnitude.
+    /// Returns the number of binades left free above the largest magnitude.
     #[must_use]
     pub const fn margin(&self) -> u32 {
         self.margin
     }
 
-    /// Chooses the exponent below `k_of`, the largest at which no row of the history overflows. The predicted flush share
-    /// is NaN because the rule has no model of small values.
+    /// Chooses the exponent below `k_of`, the largest at which no row of the history overflows. The predicted fraction
+    /// that flushes is NaN, because the rule has no model of small values.
     #[must_use]
     pub fn decide_below(&self, k_of: i32) -> Choice {
         let wanted = k_of.saturating_sub(self.margin.cast_signed());

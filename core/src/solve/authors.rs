@@ -1,5 +1,5 @@
-//! `authors`: the scales that the paper's public Chainer code decides on, for comparison. What surrounds a decision is
-//! not theirs: f32 sums, parameter gradients in f32, skipped steps.
+//! Rule `authors`: the scales that the paper's public Chainer code chooses, for comparison. Everything around a
+//! decision is this project's: f32 sums, parameter gradients in f32, skipped steps.
 
 use super::{Choice, ConfigError, LimitedBy, NoDecision, Operand, clamp, open_unit, paper};
 use crate::{
@@ -9,17 +9,19 @@ use crate::{
     stats::Stats,
 };
 
-/// As [`Paper`](super::Paper), but: half of the terms always (a ReLU is assumed everywhere), max(1, ·) before the
-/// overflow side, overflow at 65504, both the factor and the accumulated scale capped at 65504, floor to a power
-/// of two last. SegNet's softmax cast needs 2^23 by the authors' own measurement (the loss divided by the pixels of 12 images of 360 ×
-/// 480) and cannot have it.
+/// The authors' rule. It differs from [`Paper`](super::Paper) in these points: half of the terms always, because a ReLU
+/// is assumed everywhere; max(1, ·) before the overflow side; overflow at 65504; both the factor and the accumulated
+/// scale capped at 65504; rounding down to a power of two as the last operation.
+///
+/// The cap is too low. For example, SegNet's softmax cast needs 2^23 by the authors' own measurement (the loss divided
+/// by the pixels of 12 images of 360 × 480).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Authors {
     gamma: f64,
 }
 
 impl Authors {
-    /// Threshold γ′ in (0, 1).
+    /// Creates the rule with the threshold γ′ in (0, 1).
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1).
@@ -27,13 +29,13 @@ impl Authors {
         Ok(Self { gamma: open_unit(gamma)? })
     }
 
-    /// γ′.
+    /// Returns γ′.
     #[must_use]
     pub const fn gamma(&self) -> f64 {
         self.gamma
     }
 
-    /// The data gradient of a product whose incoming gradient has the accumulated exponent `alpha`.
+    /// Decides the data gradient of a product whose incoming gradient has the accumulated exponent `alpha`.
     ///
     /// # Errors
     /// [`NoDecision`] if σ is zero or not finite.
@@ -47,7 +49,7 @@ impl Authors {
         choose(needed, most, alpha, |k| theorem1::predicted(LAMBDA_MIN, sigma, k))
     }
 
-    /// The cast behind a softmax, from a row with sums over the f32 values, seen at the row's exponent.
+    /// Decides the cast after a softmax, from a row with sums over the f32 values, observed at the row's exponent.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
@@ -58,7 +60,8 @@ impl Authors {
         choose(needed, most, row.exponent(), |k| theorem2::predicted(LAMBDA_MIN, mu, s, k))
     }
 
-    /// A branch: as [`Paper::branch`](super::Paper::branch), where their code ends with an error if no exponent fits.
+    /// Decides a branch like [`Paper::branch`](super::Paper::branch). The authors' code ends with an error if no
+    /// exponent fits.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, or values that are not finite.
@@ -66,19 +69,19 @@ impl Authors {
         paper::common_exponent(branch_paper(parts), sum)
     }
 
-    /// The gradient of what was split: the exponent of the part with the largest true magnitude. k is relative to the
+    /// Decides the gradient of a split: the exponent of the part with the largest true magnitude. k is relative to the
     /// exponent of `sum`, the f32 gradient.
     ///
     /// # Errors
-    /// As [`Authors::branch`].
+    /// See [`Authors::branch`].
     pub fn split(&self, parts: &[Scaled<f32>], sum: &Stats) -> Result<Choice, NoDecision> {
         paper::common_exponent(split_paper(parts), sum)
     }
 
-    /// Any other cast: the incoming exponent, or as much less as the values need.
+    /// Decides any other cast: the incoming exponent, or a lower one if the values need it.
     ///
     /// # Errors
-    /// As [`Authors::branch`].
+    /// See [`Authors::branch`].
     pub fn other_cast(&self, row: &Stats) -> Result<Choice, NoDecision> {
         paper::pass_or_less(row)
     }

@@ -1,10 +1,10 @@
-//! `exact`: from the histogram, in integers, without a model.
+//! Rule `exact`: decides from the histogram, in integers, without a model.
 
 use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp};
 use crate::stats::{BINS, Convention, Rate, Stats};
 
-/// The default rule. With γ(k) the share of the non-zero values that flush at k, and k_of the largest k at which
-/// amax does not overflow, of this row or of several ([`Above`]):
+/// The default rule. γ(k) is the fraction of the non-zero values that flush at k. k_of is the largest k at which amax
+/// does not overflow, for this row or for several rows ([`Above`]):
 ///
 /// ```text
 /// k_uf = least k with γ(k) ≤ γ′            c = k_of − 2
@@ -12,12 +12,12 @@ use crate::stats::{BINS, Convention, Rate, Stats};
 /// k    = max(k_lo, min(k_lo + window + lift, k_of − room))
 /// ```
 ///
-/// Where there is room, at most γ′ of the values are even subnormal; at least 2 bits stay free above, and `room`
-/// wherever k_lo allows. A site that cannot keep γ′ does not sit at the edge of overflow for nothing. Of one row alone,
-/// the lift is 0 and the room the rule's.
+/// If there is enough range, at most γ′ of the values are even subnormal. At least 2 bits stay free above, and `room`
+/// bits wherever k_lo allows. A site that cannot keep γ′ does not stay at the edge of overflow, because it would gain
+/// nothing. For one row alone, the lift is 0, and the headroom is that of the rule.
 ///
-/// The least k alone would flush as little and still ruin narrow tensors, all of whose values it makes subnormals
-/// with one or two digits.
+/// The smallest k alone would flush as little, but it ruins narrow tensors: all their values become subnormals with one
+/// or two bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exact {
     ppm: u32,
@@ -25,24 +25,25 @@ pub struct Exact {
     room: i32,
 }
 
-/// What a decision keeps free above, from what is known of more rows than the one that decides. All exponents are
-/// relative to that at which this row was measured.
+/// Headroom constraints of a decision, derived from more rows than the one that decides. All exponents are relative to
+/// the exponent at which this row was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Above {
-    /// The largest k at which none of the rows overflows.
+    /// Largest k at which none of the rows overflows.
     pub k_of: i32,
-    /// Bits kept free above where the threshold allows, at least 2.
+    /// Headroom in bits, kept free above where the threshold allows; at least 2.
     pub room: i32,
-    /// By how much values of other rows are smaller than this one's: the exponent goes so much further up, where there
-    /// is room.
+    /// Number of exponents by which other rows are smaller than this one. The exponent rises by this amount more, if
+    /// there is enough range.
     pub lift: i32,
-    /// Where values overflow that lie this far above k_of, whatever else is decided; none: they need not.
+    /// Outlier limit: values this many bits above k_of may overflow even if the threshold would allow a smaller
+    /// exponent. `None`: no such limit.
     pub cap: Option<i32>,
 }
 
 impl Exact {
-    /// γ′ = 10^-3, room 6, and a window that takes the format's least subnormal to its least normal number: 11
-    /// for FP16, whatever the flush rule.
+    /// Returns the rule for a format: γ′ = 10^-3, headroom 6, and a window that takes the format's smallest subnormal
+    /// to its smallest normal number. The window is 11 for FP16, whatever the flush rule.
     #[must_use]
     pub const fn for_format(format: crate::format::Format) -> Self {
         Self { ppm: 1000, window: format.min_exponent() - format.min_subnormal_exponent() + 1, room: 6 }
@@ -51,7 +52,7 @@ impl Exact {
     /// The rule for FP16.
     pub const FP16: Self = Self::for_format(crate::format::Format::FP16);
 
-    /// The rule with the threshold γ′, kept in the nearest whole parts per million below 10⁶.
+    /// Sets the threshold γ′, rounded to whole parts per million below 10⁶.
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1), or if less than one part per million.
@@ -65,7 +66,7 @@ impl Exact {
         Ok(Self { ppm, ..self })
     }
 
-    /// The rule with another window: how far above the threshold the exponent goes where there is room.
+    /// Sets the window: the number of exponents above the threshold that the rule goes if there is enough range.
     ///
     /// # Errors
     /// [`ConfigError::Window`] outside 0..=30.
@@ -73,7 +74,7 @@ impl Exact {
         if window < 0 || window > 30 { Err(ConfigError::Window(window)) } else { Ok(Self { window, ..self }) }
     }
 
-    /// The rule with another room: bits kept free above where the threshold allows.
+    /// Sets the headroom: bits kept free above where the threshold allows.
     ///
     /// # Errors
     /// [`ConfigError::Room`] outside 2..=30.
@@ -81,25 +82,25 @@ impl Exact {
         if room < 2 || room > 30 { Err(ConfigError::Room(room)) } else { Ok(Self { room, ..self }) }
     }
 
-    /// γ′ in parts per million.
+    /// Returns γ′ in parts per million.
     #[must_use]
     pub const fn ppm(&self) -> u32 {
         self.ppm
     }
 
-    /// Bits kept free above where the threshold allows.
+    /// Returns the headroom: bits kept free above where the threshold allows.
     #[must_use]
     pub const fn room(&self) -> i32 {
         self.room
     }
 
-    /// How far above the threshold the exponent goes where there is room.
+    /// Returns the window: the number of exponents above the threshold that the rule goes if there is enough range.
     #[must_use]
     pub const fn window(&self) -> i32 {
         self.window
     }
 
-    /// The largest share that may flush, given what flushes anyway.
+    /// Returns true if the rate is within γ′, apart from `unavoidable` values, which flush anyway.
     fn allows(&self, rate: Rate, unavoidable: u64) -> bool {
         Rate { part: rate.part.saturating_sub(unavoidable), whole: rate.whole }.within(self.ppm)
     }
@@ -107,14 +108,14 @@ impl Exact {
     /// Decides from `row`, which needs its histogram.
     ///
     /// # Errors
-    /// [`NoDecision`], and the site's state stays.
+    /// [`NoDecision`]; the site's state is unchanged then.
     ///
     /// ```
     /// use gradscale_core::{solve::{Exact, LimitedBy}, stats::{Convention, Detail, Stats}};
     /// let mut row = Stats::new(Convention::FP16, 0, Detail::Full);
     /// row.observe(&[1e-7, -2e-7, 5e-8, 0.0]);
     /// let choice = Exact::FP16.decide(&row)?;
-    /// // 5e-8 is the least value, and 2^11 the least scale that takes it to the normal range.
+    /// // 5e-8 is the smallest value, and 2^11 the smallest scale that takes it to the normal range.
     /// assert_eq!((choice.k, choice.held), (11, LimitedBy::NormalRange));
     /// # Ok::<(), gradscale_core::solve::NoDecision>(())
     /// ```
@@ -126,18 +127,18 @@ impl Exact {
         self.decide_below(row, k_of)
     }
 
-    /// As [`Exact::decide`], with an upper limit k_of that stems from more than this row (an amax history).
+    /// Decides like [`Exact::decide`], with an upper limit k_of that comes from more than this row (an amax history).
     ///
     /// # Errors
-    /// [`NoDecision`], and the site's state stays.
+    /// [`NoDecision`]; the site's state is unchanged then.
     pub fn decide_below(&self, row: &Stats, k_of: i32) -> Result<Choice, NoDecision> {
         self.decide_within(row, &Above { k_of, room: self.room, lift: 0, cap: None })
     }
 
-    /// As [`Exact::decide`], with what is known of other rows too.
+    /// Decides like [`Exact::decide`], within constraints that come from other rows too.
     ///
     /// # Errors
-    /// [`NoDecision`], and the site's state stays.
+    /// [`NoDecision`]; the site's state is unchanged then.
     pub fn decide_within(&self, row: &Stats, above: &Above) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
@@ -169,11 +170,11 @@ impl Exact {
         Ok(Choice { k, held, gamma: curve.at(k).value() })
     }
 
-    /// A lower exponent from amax alone, for rows without a histogram whose site has overflowed: as high as room
-    /// allows, and not above the exponent in force.
+    /// Decides a lower exponent from amax alone, for a row without a histogram whose site has overflowed: as high as
+    /// the headroom allows, but not above the exponent in force.
     ///
     /// # Errors
-    /// [`NoDecision`], and the site's state stays.
+    /// [`NoDecision`]; the site's state is unchanged then.
     pub fn lower(&self, row: &Stats) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
@@ -182,10 +183,10 @@ impl Exact {
         self.lower_within(row, &Above { k_of, room: self.room, lift: 0, cap: None })
     }
 
-    /// As [`Exact::lower`], with what is known of other rows too.
+    /// Decides like [`Exact::lower`], within constraints that come from other rows too.
     ///
     /// # Errors
-    /// [`NoDecision`], and the site's state stays.
+    /// [`NoDecision`]; the site's state is unchanged then.
     pub fn lower_within(&self, row: &Stats, above: &Above) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
@@ -195,7 +196,7 @@ impl Exact {
     }
 }
 
-/// γ(k) for all k: what flushes up to each key.
+/// The function γ(k), computed from the bins of a row.
 struct Curve<'a> {
     bins: &'a [u32; BINS],
     convention: Convention,
@@ -212,14 +213,14 @@ impl<'a> Curve<'a> {
         Ok(Self { bins, convention: row.convention(), whole })
     }
 
-    /// γ(k): flush iff c ≤ T − k, c = key − 127.
+    /// Computes γ(k): values flush if and only if c ≤ T − k, with c = key − 127.
     fn at(&self, k: i32) -> Rate {
         let last = self.convention.last_flushed().saturating_sub(k).saturating_add(127);
         let part = self.bins.iter().zip(0..).filter(|&(_, key)| key <= last).map(|(&bin, _)| u64::from(bin)).sum();
         Rate { part, whole: self.whole }
     }
 
-    /// The least k that `fits`, for a condition that holds for all larger k once it holds.
+    /// Returns the smallest k that `fits`, for a condition that holds for all larger k once it holds.
     fn least_k(&self, fits: impl Fn(Rate) -> bool) -> i32 {
         let mut part = 0;
         let mut key = 0;

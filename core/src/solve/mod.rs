@@ -1,6 +1,6 @@
-//! Choosing the exponent of one cast site from one row of statistics.
+//! Rules that choose the exponent of one cast site from one row of statistics.
 //!
-//! Every rule answers with k *relative to the exponent at which the row was measured*; the site adds the two.
+//! Every rule returns k *relative to the exponent at which the row was measured*; the site adds the two.
 
 mod amax;
 mod authors;
@@ -14,39 +14,40 @@ pub use paper::{Operand, Paper};
 
 use core::fmt;
 
-/// Least and greatest k that one row can give: what its histogram can prove, and what f32 can reach.
+/// Smallest and largest k that one row can give: the lower end is the limit of its histogram, the upper end that of
+/// f32.
 pub const RANGE: core::ops::RangeInclusive<i32> = -152..=101;
 
-/// A decision.
+/// Decision of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Exponent relative to the one at which the row was measured.
     pub k: i32,
-    /// Which rule bound it.
+    /// Constraint that determined the exponent.
     pub held: LimitedBy,
-    /// The share of the non-zero values that will flush, as predicted by the rule.
+    /// Predicted fraction of the non-zero values that will flush.
     pub gamma: f64,
 }
 
-/// What a decision was bound by.
+/// Constraint that determined a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitedBy {
-    /// γ′ is kept, and what lies above allowed no more.
+    /// γ′ is kept, and the overflow side allowed no higher exponent.
     Threshold,
-    /// γ′ is kept even for subnormals: there was room.
+    /// γ′ is kept even with subnormals counted as flushed, because there was enough range.
     NormalRange,
-    /// γ′ is missed: the overflow side bound.
+    /// γ′ is missed, because the overflow side was the limit.
     Overflow,
-    /// The end of what one row can give ([`RANGE`]): values lie too far outside the range of halves.
+    /// The end of the range of one row ([`RANGE`]): values are too far outside the range of halves.
     Range,
-    /// The scale needed was below 1, and the rule does not go there ([`Paper`], [`Authors`]).
+    /// The required scale was below 1, and the rule does not go below 1 ([`Paper`], [`Authors`]).
     One,
-    /// The largest magnitude decides, whatever becomes of small values ([`Amax`]).
+    /// The largest magnitude alone decides, without regard to small values ([`Amax`]).
     Amax,
 }
 
 impl LimitedBy {
-    /// All of them, in the order in which numbers stand for them in messages and memory: new ones come last.
+    /// All constraints. The order defines their numbers in messages and memory, so new ones are appended.
     pub const ALL: [Self; 6] = [Self::Threshold, Self::NormalRange, Self::Overflow, Self::Range, Self::One, Self::Amax];
 }
 
@@ -63,20 +64,20 @@ impl fmt::Display for LimitedBy {
     }
 }
 
-/// Why a row gives no decision; the site's state stays as it is.
+/// Reason why a row gives no decision; the site's state is unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoDecision {
-    /// No value, or zeros only.
+    /// There is no value, or all are zero.
     Empty,
-    /// NaN or ±∞ among the values, or sums beyond f32.
+    /// There is a NaN or ±∞ among the values, or a sum exceeds f32.
     NotFinite,
-    /// The row has no histogram, or no sums, where the rule needs them.
+    /// The row has no histogram or no sums, and the rule needs them.
     Detail,
 }
 
 impl NoDecision {
-    /// All of them, in the order in which numbers stand for them in messages: new ones come last.
+    /// All reasons. The order defines their numbers in messages, so new ones are appended.
     pub const ALL: [Self; 3] = [Self::Empty, Self::NotFinite, Self::Detail];
 }
 
@@ -92,25 +93,25 @@ impl fmt::Display for NoDecision {
 
 impl core::error::Error for NoDecision {}
 
-/// Why a rule cannot be built.
+/// Reason why a rule or site cannot be configured.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// γ′ outside (0, 1), or below one part per million where it is kept in these.
+    /// γ′ outside (0, 1), or below one part per million where it is stored in these units.
     Gamma(f64),
     /// A window outside 0..=30 exponents.
     Window(i32),
-    /// Room outside 2..=30 exponents.
+    /// Headroom outside 2..=30 exponents.
     Room(i32),
     /// An interval of 0 steps.
     Interval,
-    /// Batches left out within 8 bits of what a site has seen, or beyond 100.
+    /// An outlier limit below 8 or above 100 exponents.
     Outliers(i32),
     /// An amax history of more than [`AMAX_ROWS`] rows.
     History(u32),
     /// An amax margin of more than [`MAX_AMAX_MARGIN`] binades.
     Margin(u32),
-    /// A site that decides by [`Amax`] with another memory, outliers, or decisions of its caller.
+    /// A site that decides by [`Amax`] together with a history, outliers, or decisions of its caller.
     Amax,
 }
 
@@ -137,7 +138,7 @@ crate::sentence!(ConfigError);
 
 impl core::error::Error for ConfigError {}
 
-/// γ′ as the models take it.
+/// Checks that γ′ is in (0, 1).
 fn open_unit(gamma: f64) -> Result<f64, ConfigError> {
     if gamma > 0.0 && gamma < 1.0 { Ok(gamma) } else { Err(ConfigError::Gamma(gamma)) }
 }

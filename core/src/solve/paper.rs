@@ -1,4 +1,4 @@
-//! `paper`: Algorithm 1 with Theorems 1 and 2, its slips mended; `paper-literal`: as it is printed.
+//! Rule `paper`: Algorithm 1 with Theorems 1 and 2, with its errors corrected; `paper-literal`: as printed.
 
 use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp, open_unit};
 use crate::{
@@ -9,26 +9,26 @@ use crate::{
 };
 use core::f64::consts::LN_2;
 
-/// What Theorem 1 needs to know of an operand of a product.
+/// Statistics of an operand of a product, as Theorem 1 needs them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operand {
     /// Root mean square over all values, zeros included.
     pub rms: f64,
     /// Largest magnitude.
     pub max: f64,
-    /// Format and flush rule of the cast behind the product.
+    /// Format and flush rule of the cast after the product.
     pub convention: Convention,
 }
 
 impl Operand {
-    /// From a row with sums.
+    /// Computes the statistics from a row with sums.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
     pub fn from_row(row: &Stats) -> Result<Self, NoDecision> {
         let counts = finite(row)?;
         let moments = row.moments().ok_or(NoDecision::Detail)?;
-        // A row's count is far below 2^53.
+        // Exact, because a row's count is far below 2^53.
         let rms = libm::sqrt(moments.sum_sq / counts.count as f64);
         if !rms.is_finite() {
             return Err(NoDecision::NotFinite);
@@ -37,7 +37,7 @@ impl Operand {
     }
 }
 
-/// Counts of a row that has something to decide from.
+/// Returns the counts of a row that can decide: finite, and not only zeros.
 pub(super) fn finite(row: &Stats) -> Result<&Counts, NoDecision> {
     let counts = row.counts();
     if counts.non_finite() != 0 {
@@ -49,22 +49,22 @@ pub(super) fn finite(row: &Stats) -> Result<&Counts, NoDecision> {
     }
 }
 
-/// Mean and spread of ln|u| over the non-zero values.
+/// Computes mean and standard deviation of ln|u| over the non-zero values.
 pub(super) fn logarithms(row: &Stats) -> Result<(f64, f64), NoDecision> {
     let counts = finite(row)?;
     let moments = row.moments().ok_or(NoDecision::Detail)?;
     mean_and_spread(counts.nonzero() as f64, moments.sum_ln, moments.sum_ln_sq).ok_or(NoDecision::NotFinite)
 }
 
-/// The largest k with `bound` · 2^k below the overflow threshold.
+/// Returns the largest k with `bound` · 2^k below the overflow threshold.
 fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
     let limit = f64::from(f32::from_bits(convention.nearest_overflow()));
     let k = floor_log2(limit / bound).ok_or(NoDecision::NotFinite)?;
-    // The quotient is rounded, and "below" is strict.
+    // The quotient is rounded, and "below" is strict, so the result is checked.
     Ok(if libm::scalbn(bound, k) < limit { k } else { k - 1 })
 }
 
-/// The incoming exponent, or as much less as the values need.
+/// Decides for the incoming exponent, or for a lower one if the values need it.
 pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
     finite(row)?;
     let k_of = row.room_above().ok_or(NoDecision::Empty)?;
@@ -72,14 +72,14 @@ pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
     Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
 }
 
-/// The exponent `alpha` for a sum, if its parts agree on one.
+/// Decides for the exponent `alpha` of a sum, if its parts agree on one.
 pub(super) fn common_exponent(alpha: Option<i32>, sum: &Stats) -> Result<Choice, NoDecision> {
     finite(sum)?;
     let Some(alpha) = alpha else { return pass_or_less(sum) };
     Ok(Choice { k: alpha.saturating_sub(sum.exponent()), held: LimitedBy::One, gamma: f64::NAN })
 }
 
-/// Algorithm 1 of the paper: the underflow side from models, the overflow side from the worst case.
+/// Algorithm 1 of the paper: the underflow side comes from models, the overflow side from the worst case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paper {
     gamma: f64,
@@ -88,7 +88,7 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Threshold γ′, any f64 in (0, 1); the paper uses 10^-3.
+    /// Creates the rule with the threshold γ′ in (0, 1); the paper uses 10^-3.
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1).
@@ -96,28 +96,29 @@ impl Paper {
         Ok(Self { gamma: open_unit(gamma)?, lambda: LAMBDA_MIN, literal: false })
     }
 
-    /// Algorithm 1 as printed. Three things differ: k = min(k_uf, k_of), so that a scale may fall below 1 without need
-    /// (the authors' code has a max(1, ·) that the page lacks); behind a softmax e^⌊·⌋ (line 14), up to e times too
-    /// small; and any other cast passes the scale through (line 24), even where values overflow.
+    /// Returns Algorithm 1 as printed. It differs in three points. First, k = min(k_uf, k_of), so a scale may fall
+    /// below 1 without need; the authors' code has a max(1, ·) that the paper lacks. Second, after a softmax it uses
+    /// e^⌊·⌋ (line 14), up to e times too small. Third, any other cast passes the scale through (line 24), even if
+    /// values overflow.
     #[must_use]
     pub const fn literal(self) -> Self {
         Self { literal: true, ..self }
     }
 
-    /// γ′.
+    /// Returns γ′.
     #[must_use]
     pub const fn gamma(&self) -> f64 {
         self.gamma
     }
 
-    /// Whether it is Algorithm 1 as printed.
+    /// Returns true for Algorithm 1 as printed.
     #[must_use]
     pub const fn is_literal(&self) -> bool {
         self.literal
     }
 
-    /// The data gradient of a product (lines 2–9): `dy` the incoming gradient as it is stored, `w` the weights.
-    /// k is relative to the exponent of `dy`.
+    /// Decides the data gradient of a product (lines 2–9). `dy` is the incoming gradient as stored, `w` the weights. k
+    /// is relative to the exponent of `dy`.
     ///
     /// # Errors
     /// [`NoDecision`] if σ is zero or not finite.
@@ -132,7 +133,7 @@ impl Paper {
         Ok(self.choose(k_uf, k_of, |k| theorem1::predicted(self.lambda, sigma, k)))
     }
 
-    /// The cast behind a softmax (lines 10–15), from a row with sums over the f32 values.
+    /// Decides the cast after a softmax (lines 10–15), from a row with sums over the f32 values.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
@@ -146,9 +147,9 @@ impl Paper {
         Ok(self.choose(k_uf.saturating_add(1), k_of, |k| theorem2::predicted(self.lambda, mu, s, k)))
     }
 
-    /// A branch or a split (lines 18–22): the largest exponent of the `parts`, each given by its amax and its exponent,
-    /// under which each of them stays below λ_max. Where none does the page has no answer; then from the f32 `sum`, as
-    /// the corrected rule decides at any other cast. k is relative to the exponent of `sum`. The prediction is NaN.
+    /// Decides a branch or a split (lines 18–22): the largest exponent of the `parts` under which each of them stays
+    /// below λ_max. Each part is given by its amax and its exponent. If no exponent fits, the paper has no rule; then
+    /// the f32 `sum` decides as at any other cast. k is relative to the exponent of `sum`. The prediction is NaN.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, or values that are not finite.
@@ -156,8 +157,8 @@ impl Paper {
         common_exponent(branch_paper(parts), sum)
     }
 
-    /// Any other cast: k = min(0, k_of), as in the authors' code; literally 0, whatever overflows (line 24). The
-    /// prediction is NaN: there is no model.
+    /// Decides any other cast: k = min(0, k_of), as in the authors' code; as printed it is 0, even if values overflow
+    /// (line 24). The prediction is NaN, because there is no model.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, or values that are not finite.

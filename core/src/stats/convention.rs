@@ -1,42 +1,42 @@
-//! How a device's cast treats small numbers, and what follows for statistics.
+//! Treatment of small numbers by a device's cast, and the thresholds of statistics that follow.
 
 use crate::format::{Format, Top};
 use core::fmt;
 
-/// What a device's cast from f32 does with results below the least normal number.
+/// Flush rule: result of a device's cast from f32 below the smallest normal number.
 ///
-/// A start-up probe finds out which rule holds, with 2^-24, 2^-25, 2^-14, 2^-14 − 2^-25 and 2^-14 − 2^-26 (FP16),
-/// for stores and for loads. Thresholds below are those of FP16.
+/// A start-up probe determines the rule with 2^-24, 2^-25, 2^-14, 2^-14 − 2^-25 and 2^-14 − 2^-26 (FP16), for stores
+/// and for loads. The thresholds below are those of FP16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlushRule {
-    /// Nearest even, subnormals kept: |u| ≤ 2^-25 flushes. Every cast made of integers.
+    /// Nearest even, subnormals kept: |u| ≤ 2^-25 flushes. All casts implemented with integers follow it.
     Nearest,
     /// Toward zero, subnormals kept: |u| < 2^-24 flushes.
     TowardZero,
-    /// Flushed before it is rounded: |u| < 2^-14.
+    /// Flushed before rounding: |u| < 2^-14.
     FlushThenRound,
-    /// Rounded onto the half grid, then flushed, or flushed by whoever reads it: |u| < 2^-14 − 2^-25.
+    /// Rounded to the half grid, then flushed, or flushed on load: |u| < 2^-14 − 2^-25.
     RoundThenFlush,
-    /// Rounded as if the exponent had no bounds, then flushed: |u| < 2^-14 − 2^-26.
+    /// Rounded as if the exponent were unbounded, then flushed: |u| < 2^-14 − 2^-26.
     UnboundedThenFlush,
 }
 
 impl FlushRule {
-    /// All five.
+    /// All five rules.
     pub const ALL: [Self; 5] =
         [Self::Nearest, Self::TowardZero, Self::FlushThenRound, Self::RoundThenFlush, Self::UnboundedThenFlush];
 
-    /// Whether subnormal results exist.
+    /// Returns true if results can be subnormal.
     #[must_use]
     pub const fn keeps_subnormals(self) -> bool {
         matches!(self, Self::Nearest | Self::TowardZero)
     }
 }
 
-/// A format and a rule: what turns an f32 into a key of the histogram, and a key into "flushes".
+/// Format and flush rule, which determine the histogram key of an f32, and the keys that flush.
 ///
-/// Only formats that flush within f32's normal range have one; a histogram of f32 exponents can say nothing
-/// about the others, and BF16, which has f32's range, does not need it to.
+/// Only formats that flush within f32's normal range have a convention. For others a histogram of f32 exponents shows
+/// nothing. BF16, which has f32's range, does not need one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convention {
     format: Format,
@@ -44,10 +44,10 @@ pub struct Convention {
 }
 
 impl Convention {
-    /// FP16, nearest even, subnormals kept: every backend of this project.
+    /// FP16, nearest even, subnormals kept: the convention of every backend of this project.
     pub const FP16: Self = Self { format: Format::FP16, rule: FlushRule::Nearest };
 
-    /// Saturating or not makes no difference: the same values overflow.
+    /// Creates the convention. Saturation makes no difference, because the same values overflow.
     ///
     /// # Errors
     /// [`FormatTooWide`] for BF16 and binary32.
@@ -55,20 +55,20 @@ impl Convention {
         if format.exponent_bits() < 8 { Ok(Self { format: format.plain(), rule }) } else { Err(FormatTooWide(format)) }
     }
 
-    /// The format stored.
+    /// Returns the stored format.
     #[must_use]
     pub const fn format(self) -> Format {
         self.format
     }
 
-    /// The device's rule.
+    /// Returns the flush rule of the device.
     #[must_use]
     pub const fn rule(self) -> FlushRule {
         self.rule
     }
 
-    /// What is added to the magnitude bits before they are shifted to a key, so that a key ends where the rule
-    /// rounds: `key = (bits(|u|) + constant) >> 23`.
+    /// Returns the constant that is added to the magnitude bits before they are shifted to a key, so that a key ends
+    /// where the rule rounds: `key = (bits(|u|) + constant) >> 23`.
     #[inline]
     #[must_use]
     pub const fn key_constant(self) -> u32 {
@@ -80,7 +80,8 @@ impl Convention {
         }
     }
 
-    /// T of the rule "flush iff c ≤ T − k", c being `key − 127`: −25 for FP16 with subnormals, −15 without.
+    /// Returns T of the rule "flush if and only if c ≤ T − k", with c = `key − 127`: −25 for FP16 with subnormals, −15
+    /// without.
     #[inline]
     #[must_use]
     pub const fn last_flushed(self) -> i32 {
@@ -91,27 +92,28 @@ impl Convention {
         }
     }
 
-    /// The least magnitude, as f32 bits, that does not flush.
+    /// Returns the smallest magnitude, as f32 bits, that does not flush.
     #[inline]
     #[must_use]
     pub const fn flush_end(self) -> u32 {
         bits_of_power(self.last_flushed() + 1) - self.key_constant()
     }
 
-    /// The least magnitude, as f32 bits, whose result is not subnormal.
+    /// Returns the smallest magnitude, as f32 bits, whose result is not subnormal.
     #[inline]
     #[must_use]
     pub const fn subnormal_end(self) -> u32 {
         let normal = bits_of_power(self.format.min_exponent());
         match self.rule {
-            // Half a last place below the least normal number ties to it: its last digit is even.
+            // Half a last place below the smallest normal number is a tie and rounds up to it, because its last bit is
+            // even.
             FlushRule::Nearest => normal - (1 << (23 - self.format.mantissa_bits())),
             FlushRule::TowardZero => normal,
             _ => self.flush_end(),
         }
     }
 
-    /// The least magnitude, as f32 bits, that overflows (or is clipped).
+    /// Returns the smallest magnitude, as f32 bits, that overflows (or is clipped).
     #[inline]
     #[must_use]
     pub const fn overflow_start(self) -> u32 {
@@ -121,8 +123,8 @@ impl Convention {
         }
     }
 
-    /// The least magnitude, as f32 bits, that overflows under nearest even: 65520 for FP16, just above 464 for
-    /// E4M3, whose largest number is even and so keeps the tie.
+    /// Returns the smallest magnitude, as f32 bits, that overflows under nearest even. It is 65520 for FP16, and just
+    /// above 464 for E4M3, because E4M3's largest number is even and a tie rounds to it.
     #[inline]
     #[must_use]
     pub const fn nearest_overflow(self) -> u32 {
@@ -133,8 +135,8 @@ impl Convention {
         }
     }
 
-    /// The largest k with amax · 2^k below the overflow threshold of nearest even; `None` for zeros and what is
-    /// not finite.
+    /// Returns the largest k with amax · 2^k below the overflow threshold of nearest even; `None` for zero and values
+    /// that are not finite.
     #[must_use]
     pub const fn room_above(self, amax: f32) -> Option<i32> {
         let bits = amax.to_bits();
@@ -147,7 +149,7 @@ impl Convention {
     }
 }
 
-/// Exponent and 24-bit significand of finite positive bits, subnormals shifted up.
+/// Returns exponent and 24-bit significand of finite positive bits, with subnormals normalised.
 const fn normalised(bits: u32) -> (i32, u32) {
     let field = bits >> 23;
     if field == 0 {
@@ -158,16 +160,16 @@ const fn normalised(bits: u32) -> (i32, u32) {
     }
 }
 
-/// The bits of 2^k, −126 ≤ k ≤ 127.
+/// Returns the f32 bits of 2^k, −126 ≤ k ≤ 127.
 #[expect(clippy::cast_sign_loss, reason = "the field of a normal number is positive")]
 const fn bits_of_power(k: i32) -> u32 {
     ((k + 127) as u32) << 23
 }
 
-/// A format as wide as f32, about whose small numbers a histogram of f32 exponents says nothing.
+/// Error: a format as wide as f32, for whose small numbers a histogram of f32 exponents shows nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatTooWide(
-    /// The format.
+    /// The rejected format.
     pub Format,
 );
 

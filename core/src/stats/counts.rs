@@ -1,8 +1,8 @@
-//! The light row: seven counters, the largest magnitude, the exponent in force. 64 bytes.
+//! Row without histogram: seven counters, the largest magnitude and the exponent in force, 64 bytes.
 
 use super::Convention;
 
-/// Counters of one row. They are exact and independent of order; one that is full stays full.
+/// Counters of one row. They are exact and independent of the order of values. They saturate.
 ///
 /// | value `u` | counted as |
 /// |---|---|
@@ -16,7 +16,7 @@ use super::Convention;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub struct Counts {
-    /// Values seen.
+    /// Number of values.
     pub count: u64,
     /// ±0 before the store.
     pub zeros: u64,
@@ -24,43 +24,43 @@ pub struct Counts {
     pub infinite: u64,
     /// NaN before the store.
     pub nan: u64,
-    /// Non-zero values that the store turned into ±0.
+    /// Non-zero values that the store rounded to ±0.
     pub flushed: u64,
     /// Finite values too large for the store.
     pub overflowed: u64,
-    /// Subnormal results.
+    /// Values stored as subnormals.
     pub subnormal: u64,
-    /// Largest finite magnitude, 0 if there is none.
+    /// Largest finite magnitude; 0 if there is none.
     pub amax: f32,
-    /// Accumulated exponent α at which the values were seen: true magnitude = |u| · 2^-α.
+    /// Accumulated exponent α at which the values were observed: true magnitude = |u| · 2^-α.
     pub exponent: i32,
 }
 
 impl Counts {
-    /// An empty row at exponent `exponent`.
+    /// Creates an empty row at `exponent`.
     #[must_use]
     pub const fn new(exponent: i32) -> Self {
         Self { count: 0, zeros: 0, infinite: 0, nan: 0, flushed: 0, overflowed: 0, subnormal: 0, amax: 0.0, exponent }
     }
 
-    /// Finite values that are not zero.
+    /// Returns the number of finite non-zero values.
     #[must_use]
     pub const fn nonzero(&self) -> u64 {
         self.count.saturating_sub(self.zeros).saturating_sub(self.non_finite())
     }
 
-    /// ±∞ and NaN.
+    /// Returns the number of ±∞ and NaN.
     #[must_use]
     pub const fn non_finite(&self) -> u64 {
         self.infinite.saturating_add(self.nan)
     }
 
-    /// Adds the values of `u`, by the thresholds of `convention`.
+    /// Counts the values of `u`, with the thresholds of `convention`.
     #[inline]
     pub fn observe(&mut self, convention: Convention, u: &[f32]) {
         let (flush, subnormal, overflow) =
             (convention.flush_end(), convention.subnormal_end(), convention.overflow_start());
-        // Short blocks, so that the counters of the inner loop are as narrow as its values.
+        // Short blocks, so that the counters of the inner loop can be as narrow as its values and vectorise.
         for block in u.chunks(1 << 16) {
             let (mut zeros, mut small, mut low, mut large, mut infinite, mut nan) =
                 (0u32, 0u32, 0u32, 0u32, 0u32, 0u32);
@@ -79,7 +79,7 @@ impl Counts {
             self.zeros = self.zeros.saturating_add(u64::from(zeros));
             self.infinite = self.infinite.saturating_add(u64::from(infinite));
             self.nan = self.nan.saturating_add(u64::from(nan));
-            // The comparisons are nested: each threshold also catches what lies beyond the next.
+            // The thresholds are nested: each comparison also counts the values beyond the next.
             self.flushed = self.flushed.saturating_add(u64::from(small - zeros));
             self.subnormal = self.subnormal.saturating_add(u64::from(low - small));
             self.overflowed = self.overflowed.saturating_add(u64::from(large - infinite - nan));
@@ -87,7 +87,7 @@ impl Counts {
         }
     }
 
-    /// The sum of two rows at the same exponent.
+    /// Returns the sum of two rows at the same exponent.
     #[must_use]
     pub(super) const fn merged(&self, other: &Self) -> Self {
         let larger = if self.amax.to_bits() > other.amax.to_bits() { self.amax } else { other.amax };

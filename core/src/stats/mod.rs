@@ -1,9 +1,8 @@
-//! What one store saw: a small summary of the f32 values `u = v · 2^(α_to − α_from)` just before they are rounded.
+//! Statistics of one store: a small summary of the f32 values `u = v · 2^(α_to − α_from)` just before they are rounded.
 //!
-//! Rows merge: for one convention, exponent and level of detail they are a commutative monoid with
-//! [`Stats::new`] as its empty row, so lanes, threads, workgroups, devices and ranks may split the work as they
-//! like. Counts, amax and histogram are integers and come out bit-identical; only the sums of [`Moments`] depend
-//! on the order, within a bound.
+//! Rows merge. For one convention, exponent and detail they are a commutative monoid with [`Stats::new`] as its empty
+//! row, so lanes, threads, workgroups, devices and ranks may divide the work in any way. Counts, amax and histogram are
+//! integers and bit-identical for every division. Only the sums of [`Moments`] depend on the order, within a bound.
 
 mod convention;
 mod counts;

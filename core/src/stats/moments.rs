@@ -1,12 +1,12 @@
-//! Sums for the models of the paper; the one part of a row that depends on the order of its values.
+//! Sums for the models of the paper, the only part of a row that depends on the order of its values.
 
 use num_traits::Float;
 
-/// Σu and Σu² over the finite values, Σ ln|u| and Σ ln²|u| over those that are not zero.
+/// Σu and Σu² over the finite values, Σ ln|u| and Σ ln²|u| over the non-zero ones.
 ///
-/// Sums are formed in 16 lanes and blocks of 4096 in f32, blocks in f64. So the relative error of the sums of
-/// positive terms is at most 2^-24 · (4096/16 + 16 + 2) plus that of one logarithm: about 2^-15.9, and typically
-/// far below. Sums of squares leave f32 outside 2^-63 … 2^60; stored halves stay well inside.
+/// Sums are accumulated in 16 lanes and blocks of 4096 in f32, blocks in f64. So the relative error of the sums of
+/// positive terms is at most 2^-24 · (4096/16 + 16 + 2) plus that of one logarithm: about 2^-15.9, and typically far
+/// below. Sums of squares leave the range of f32 outside 2^-63 … 2^60; stored halves stay well inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
     /// Σu.
@@ -61,13 +61,14 @@ impl Moments {
     }
 }
 
-/// Mean and standard deviation (of the population) from n, Σx, Σx²; `None` for n = 0 or sums that are not finite.
+/// Computes mean and standard deviation (of the population) from n, Σx, Σx²; `None` for n = 0 or sums that are not
+/// finite.
 pub(crate) fn mean_and_spread<F: Float>(n: F, sum: F, sum_sq: F) -> Option<(F, F)> {
     if n <= F::zero() {
         return None;
     }
     let mean = sum / n;
-    // Rounding may take the variance of equal values below zero.
+    // Rounding may make the variance of equal values negative.
     let spread = (sum_sq / n - mean * mean).max(F::zero()).sqrt();
     (mean.is_finite() && spread.is_finite()).then_some((mean, spread))
 }

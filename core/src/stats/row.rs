@@ -1,21 +1,21 @@
-//! A row of statistics, light or full.
+//! Statistics row with optional histogram and sums.
 
 use super::{Convention, Counts, Moments};
 use core::fmt;
 
-/// Bins of a histogram: one for each value of an f32's exponent field.
+/// Number of bins of a histogram: one for each value of an f32's exponent field.
 pub const BINS: usize = 256;
 
-/// How much a row observes; each level includes those before it.
+/// Level of detail of a row; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Detail {
-    /// Nothing.
+    /// Nothing is observed.
     None,
-    /// Counters and amax: 64 bytes, every step.
+    /// Counters and amax: 64 bytes, in every step.
     Counts,
-    /// The histogram too: 1 KiB, in steps that decide.
+    /// Also the histogram: 1 KiB, in steps that decide.
     Full,
-    /// The sums too, when a model of the paper asks for them.
+    /// Also the sums, if a model of the paper needs them.
     Moments,
 }
 
@@ -26,34 +26,34 @@ crate::codes!(Detail {
     Self::Moments => 3 "DETAIL_MOMENTS",
 });
 
-/// A share as two integers.
+/// Fraction as two integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Those that count.
+    /// Numerator: number of values with the property.
     pub part: u64,
-    /// All.
+    /// Denominator: number of all values.
     pub whole: u64,
 }
 
 impl Rate {
-    /// `part / whole`; 0 if there is nothing.
+    /// Returns `part / whole`; 0 if there are no values.
     #[must_use]
     pub fn value(self) -> f64 {
         if self.whole == 0 { 0.0 } else { self.part as f64 / self.whole as f64 }
     }
 
-    /// Whether part / whole ≤ ppm / 10⁶, in integers.
+    /// Returns true if part / whole ≤ ppm / 10⁶, computed with integers.
     #[must_use]
     pub const fn within(self, ppm: u32) -> bool {
         self.part as u128 * 1_000_000 <= ppm as u128 * self.whole as u128
     }
 }
 
-/// The summary of all values that one store saw. About 1.1 KB; a bare [`Counts`] is 64 bytes.
+/// Statistics row: summary of all values that one store rounded. About 1.1 KB; a bare [`Counts`] is 64 bytes.
 ///
-/// Bin c of the histogram counts the finite non-zero u whose key is c + 127; under
-/// [`FlushRule::Nearest`](super::FlushRule::Nearest) these are 2^(c−1) < |u| ≤ 2^c, and bin −126 holds all below.
-/// A bin counts to 2^32 − 1 and stays there.
+/// Bin c of the histogram counts the finite non-zero u whose key is c + 127. Under
+/// [`FlushRule::Nearest`](super::FlushRule::Nearest) these are 2^(c−1) < |u| ≤ 2^c, and bin −126 holds everything
+/// below. A bin saturates at 2^32 − 1.
 ///
 /// ```
 /// use gradscale_core::stats::{Convention, Detail, Stats};
@@ -74,7 +74,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The empty row: the identity of [`Stats::merge`] among rows of the same convention, exponent and detail.
+    /// Creates the empty row, which is the identity of [`Stats::merge`] among rows of the same convention, exponent and
+    /// detail.
     #[must_use]
     pub const fn new(convention: Convention, exponent: i32, detail: Detail) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl Stats {
         }
     }
 
-    /// Adds values, in any order; empty slices are fine.
+    /// Adds values, in any order; empty slices are allowed.
     pub fn observe(&mut self, u: &[f32]) {
         if self.detail >= Detail::Counts {
             self.counts.observe(self.convention, u);
@@ -95,7 +96,7 @@ impl Stats {
             let constant = self.convention.key_constant();
             for &u in u {
                 let magnitude = u.to_bits() & 0x7FFF_FFFF;
-                // Zeros, ∞ and NaN first: key 255 would catch ∞.
+                // Zeros and ∞ are excluded first, because key 255 would include ∞.
                 if magnitude != 0 && magnitude < 0x7F80_0000 {
                     let [key, ..] = ((magnitude + constant) >> 23).to_le_bytes();
                     let bin = &mut self.bins[usize::from(key)];
@@ -108,10 +109,10 @@ impl Stats {
         }
     }
 
-    /// The row of both sets of values.
+    /// Returns the row of both sets of values together.
     ///
     /// # Errors
-    /// [`MergeError`] if the rows differ in convention, exponent or detail: they count different things.
+    /// [`MergeError`] if the rows differ in convention, exponent or detail, because they then count different things.
     pub fn merge(&self, other: &Self) -> Result<Self, MergeError> {
         if self.convention != other.convention {
             return Err(MergeError::Convention);
@@ -131,45 +132,45 @@ impl Stats {
         Ok(merged)
     }
 
-    /// Counters, amax and exponent.
+    /// Returns counters, amax and exponent.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// The exponent at which the values were seen.
+    /// Returns the exponent at which the values were observed.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.counts.exponent
     }
 
-    /// The convention of keys and thresholds.
+    /// Returns the convention of keys and thresholds.
     #[must_use]
     pub const fn convention(&self) -> Convention {
         self.convention
     }
 
-    /// How much the row observed.
+    /// Returns the level of detail that the row observed.
     #[must_use]
     pub const fn detail(&self) -> Detail {
         self.detail
     }
 
-    /// The 256 bins by key, if observed. Bin `key` is c = key − 127.
+    /// Returns the 256 bins by key, if observed. Bin `key` is c = key − 127.
     #[must_use]
     pub fn bins(&self) -> Option<&[u32; BINS]> {
         (self.detail >= Detail::Full).then_some(&self.bins)
     }
 
-    /// The sums, if observed.
+    /// Returns the sums, if observed.
     #[must_use]
     pub fn moments(&self) -> Option<&Moments> {
         (self.detail >= Detail::Moments).then_some(&self.moments)
     }
 
-    /// Which share of the non-zero values flushes at the exponent [`Stats::exponent`] + `k`: "flush iff
-    /// c ≤ T − k". `None` without a histogram. Exact for every k ≤ 101 under nearest even; beyond that the
-    /// lowest bin may hold values that still flush.
+    /// Computes the fraction of the non-zero values that flushes at the exponent [`Stats::exponent`] + `k`: "flush if
+    /// and only if c ≤ T − k". `None` without a histogram. It is exact for every k ≤ 101 under nearest even; beyond
+    /// that the lowest bin may hold values that still flush.
     #[must_use]
     pub fn flushed_at(&self, k: i32) -> Option<Rate> {
         let bins = self.bins()?;
@@ -182,9 +183,10 @@ impl Stats {
         Some(Rate { part, whole })
     }
 
-    /// Which share of Σ|u| flushes at the exponent [`Stats::exponent`] + `k`: what a gradient loses, where
-    /// [`Stats::flushed_at`] says how many values it loses. Every value counts with the end of its bin: the share is right
-    /// within a factor of 2, but for values below 2^-127. 0 if all is zero, `None` without a histogram.
+    /// Computes the fraction of Σ|u| that flushes at the exponent [`Stats::exponent`] + `k`, while
+    /// [`Stats::flushed_at`] computes the fraction of the number of values. Every value counts with the end of its bin,
+    /// so the result is correct within a factor of 2, except for values below 2^-127. 0 if all values are zero, `None`
+    /// without a histogram.
     #[must_use]
     pub fn lost_at(&self, k: i32) -> Option<f64> {
         let bins = self.bins()?;
@@ -199,27 +201,28 @@ impl Stats {
         Some(if whole > 0.0 { part / whole } else { 0.0 })
     }
 
-    /// The largest k, relative to [`Stats::exponent`], at which amax does not overflow; `None` if all is zero.
+    /// Returns the largest k, relative to [`Stats::exponent`], at which amax does not overflow; `None` if all values
+    /// are zero.
     #[must_use]
     pub const fn room_above(&self) -> Option<i32> {
         self.convention.room_above(self.counts.amax)
     }
 }
 
-/// Why two rows cannot merge.
+/// Reason why two rows cannot merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// Their keys and thresholds differ.
+    /// The keys and thresholds of the rows differ.
     Convention,
-    /// They were seen at different exponents.
+    /// The rows were observed at different exponents.
     Exponent {
         /// Exponent of the left row.
         left: i32,
         /// Exponent of the right row.
         right: i32,
     },
-    /// One observed more than the other.
+    /// One row observed more detail than the other.
     Detail,
 }
 

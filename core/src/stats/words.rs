@@ -1,36 +1,36 @@
-//! Rows as 32-bit words: the layout that devices write and hosts read. The exponent in force is not among them; the
-//! host has uploaded it.
+//! Rows as 32-bit words: the layout that devices write and hosts read. The exponent is not among them, because the host
+//! has uploaded it.
 //!
 //! | words | content |
 //! |---|---|
 //! | 0..14 | count, zeros, infinite, nan, flushed, overflowed, subnormal: u64, low word first |
 //! | 14 | bits of amax |
-//! | 15 | [`Detail`]: 0 nothing was stored, 1 counts, 2 and the histogram, 3 and the sums |
+//! | 15 | [`Detail`]: 0 no store, 1 counts, 2 also the histogram, 3 also the sums |
 //! | 16..24 | Σu, Σu², Σ ln\|u\|, Σ ln²\|u\|: each the sum of two f32, large part first |
 //! | 24..280 | histogram by key |
 
 use super::{Convention, Counts, Detail, Moments, Stats, row::BINS};
 use core::fmt;
 
-/// Words of a full row.
+/// Number of words of a full row.
 pub const WORDS: usize = HISTOGRAM + BINS;
-/// Words of a light row, which is the start of a full one.
+/// Number of words of a row without histogram, which is the start of a full one.
 pub const LIGHT_WORDS: usize = 16;
-/// Where the counts of ∞ and of NaN stand.
+/// Word offset of the counts of ∞ and NaN.
 pub(crate) const INFINITE: usize = 4;
-/// Where amax stands.
+/// Word offset of amax.
 pub(crate) const AMAX: usize = 14;
-/// Where the detail stands, behind which sums begin.
+/// Word offset of the detail; the sums follow it.
 pub(crate) const DETAIL: usize = 15;
-/// Where the histogram begins.
+/// Word offset of the histogram.
 pub(crate) const HISTOGRAM: usize = LIGHT_WORDS + 8;
 
 impl Stats {
-    /// The row that `words` describe, seen at `exponent`. A light row needs the first [`LIGHT_WORDS`], others
-    /// [`WORDS`]; what its detail does not include is ignored.
+    /// Converts words to the row that was observed at `exponent`. A row without histogram needs the first
+    /// [`LIGHT_WORDS`], others need [`WORDS`]. Words beyond its detail are ignored.
     ///
     /// # Errors
-    /// [`RowError`] if words are missing or contradict each other: a row that a device could not have written.
+    /// [`RowError`] if words are missing or contradict each other, so that no device can have written the row.
     pub fn from_words(words: &[u32], convention: Convention, exponent: i32) -> Result<Self, RowError> {
         let (light, rest) = words.split_first_chunk::<LIGHT_WORDS>().ok_or(RowError::TooShort)?;
         let [c0, c1, z0, z1, i0, i1, n0, n1, f0, f1, o0, o1, s0, s1, amax, detail] = *light;
@@ -70,8 +70,8 @@ impl Stats {
         row.checked()
     }
 
-    /// The row of these counts, sums and bins, as far as `detail` observes them. Sums keep the 48 digits of two f32, as in
-    /// the words of a row.
+    /// Creates a row from counts, sums and bins, as far as `detail` includes them. Sums keep the 48 bits of two f32, as
+    /// in the words of a row.
     ///
     /// # Errors
     /// [`RowError`] if the parts contradict each other.
@@ -96,7 +96,7 @@ impl Stats {
         row.checked()
     }
 
-    /// The row, if a device could have written it.
+    /// Returns the row if a device can have written it.
     fn checked(self) -> Result<Self, RowError> {
         let (counts, amax) = (&self.counts, self.counts.amax.to_bits());
         let parts = [counts.zeros, counts.infinite, counts.nan, counts.flushed, counts.overflowed, counts.subnormal];
@@ -113,7 +113,7 @@ impl Stats {
             if total != counts.nonzero() && !full {
                 return Err(RowError::Histogram);
             }
-            // amax lies in the highest bin that counts.
+            // amax belongs to the highest bin with values.
             let top = self.bins.iter().rposition(|&bin| bin != 0);
             if counts.nonzero() != 0 && top != usize::try_from((amax + self.convention.key_constant()) >> 23).ok() {
                 return Err(RowError::Histogram);
@@ -122,7 +122,8 @@ impl Stats {
         Ok(self)
     }
 
-    /// The words of the row without its exponent, zeros for what it did not observe. Sums keep the 48 digits of two f32.
+    /// Returns the words of the row without its exponent, with zeros for parts that it did not observe. Sums keep the
+    /// 48 bits of two f32.
     #[must_use]
     pub fn to_words(&self) -> [u32; WORDS] {
         let c = &self.counts;
@@ -141,7 +142,7 @@ impl Stats {
     }
 }
 
-/// A sum as two f32, the large part first.
+/// Splits a sum into two f32, the large part first.
 fn pair(sum: f64) -> [f32; 2] {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the large part")]
     let large = sum as f32;
@@ -150,11 +151,11 @@ fn pair(sum: f64) -> [f32; 2] {
     [large, small]
 }
 
-/// Why words, or parts, are no row.
+/// Reason why words or parts are not a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowError {
-    /// Fewer words than the detail needs.
+    /// There are fewer words than the detail needs.
     TooShort,
     /// The parts exceed the count.
     Counts,
@@ -162,7 +163,7 @@ pub enum RowError {
     Amax,
     /// The histogram's sum is not the number of non-zero values, or its highest bin is not that of amax.
     Histogram,
-    /// No such detail.
+    /// The word of the detail has no valid value.
     Detail,
 }
 
