@@ -1,10 +1,11 @@
-//! Checkpoints as files: safetensors with checksums.
+//! Checkpoint files: safetensors with checksums.
 //!
-//! The metadata has one entry, `gradscale`: JSON, in a fixed order, so that equal contents are equal bytes. It holds the
-//! CRC-32C of every tensor. The last tensor, `checksum`, is the CRC-32C of all bytes before it, little-endian, so that
-//! the header, its length and its padding are covered too. Format 1 had no checksums, and the caller's metadata beside
-//! `gradscale`, in any order; format 2 did not say how an optimizer was set, format 3 has one
-//! number of steps for all its groups. All can still be read.
+//! The metadata has one entry, `gradscale`: JSON in a fixed order, so that equal contents are equal bytes. It holds the
+//! CRC-32C of every tensor. The last tensor, `checksum`, is the CRC-32C of all bytes before it, little-endian, so it
+//! also protects the header, its length and its padding.
+//!
+//! Format 1 had no checksums, and stored the caller's metadata next to `gradscale`, in any order. Format 2 did not
+//! store the settings of the optimizer. Format 3 has one step count for all its groups. All formats can still be read.
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned, de::IgnoredAny};
@@ -13,48 +14,49 @@ use std::{
     fmt,
 };
 
-/// Name of our entry of the metadata.
+/// Name of the program's entry in the metadata.
 const KEY: &str = "gradscale";
-/// Name of the last tensor.
+/// Name of the last tensor, which holds the checksum.
 const CHECKSUM: &str = "checksum";
-/// Bytes of a CRC-32C.
+/// Size of a CRC-32C in bytes.
 const CHECKSUM_BYTES: usize = 4;
-/// What the names of weights and running statistics begin with.
+/// Name prefix of weights and running statistics.
 pub(crate) const MASTER: &str = "master";
-/// Raised whenever an older program could misread a newer file. 4: steps of each group; 3: all settings; 2: checksums.
+/// Current format version. It is raised whenever an older program could misread a newer file. 4: step counts per group;
+/// 3: all settings; 2: checksums.
 const FORMAT: u32 = 4;
 /// Format version of a training whose parameter groups share one step count. Older programs read it.
 const FORMAT_SHARED_STEP_COUNT: u32 = 3;
-/// The first with checksums.
+/// First format version with checksums.
 const CHECKSUMS: u32 = 2;
 
-/// Why a checkpoint cannot be used.
+/// Reason why a checkpoint cannot be used.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// No safetensors file, or one that was cut off, or damaged where it says what it holds.
+    /// The file is not a safetensors file, or is truncated, or its header is damaged.
     Unreadable(String),
-    /// A safetensors file that no training of this crate wrote: weights of a PyTorch model, say.
+    /// The file is a safetensors file, but not a checkpoint of this crate: for example weights of a PyTorch model.
     Foreign,
-    /// Other bytes than those that were written: of this tensor, or of the header.
+    /// The checksum of this tensor, or of the header, does not match.
     Damaged(String),
-    /// A format that this version does not know.
+    /// The format version is newer than this program.
     Format(u32),
-    /// Of another network.
+    /// The checkpoint belongs to another network.
     Other(String),
-    /// Of a training with other settings.
+    /// The checkpoint belongs to a training with other settings.
     Settings {
-        /// Whose they are: `method`, `optimizer`, `trainer`, or [`CheckpointError::DEVICE`].
+        /// Group of the settings: `method`, `optimizer`, `trainer`, or [`CheckpointError::DEVICE`].
         of: String,
-        /// Those that differ, at least one.
+        /// Settings that differ, at least one.
         differences: Vec<Difference>,
     },
-    /// Something that no file can hold.
+    /// The state cannot be written to a file.
     Unwritable(String),
 }
 
 impl CheckpointError {
-    /// Value of `of` in [`CheckpointError::Settings`] where the device lacks the engine that the checkpoint records.
+    /// Value of `of` in [`CheckpointError::Settings`] if the device lacks the engine that the checkpoint records.
     pub const DEVICE: &str = "device";
 }
 
@@ -75,14 +77,14 @@ impl fmt::Display for CheckpointError {
     }
 }
 
-/// A setting of a training that is not the same in a checkpoint and in the trainer that loads it.
+/// A setting that differs between a checkpoint and the trainer that loads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What is set: `momentum`, `lr of head`, `interval`.
+    /// Name of the setting: `momentum`, `lr of head`, `interval`.
     pub name: String,
-    /// Its value in the checkpoint; `none` if it says nothing of it.
+    /// Its value in the checkpoint; `none` if the checkpoint does not have it.
     pub there: String,
-    /// Its value in the trainer.
+    /// Its value in the trainer; `none` if the trainer does not have it.
     pub here: String,
 }
 
@@ -92,7 +94,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The sentence of [`fmt::Display`].
+/// Writes the sentence of [`fmt::Display`].
 impl fmt::Debug for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -101,39 +103,39 @@ impl fmt::Debug for CheckpointError {
 
 impl std::error::Error for CheckpointError {}
 
-/// Our entry of the metadata. `T` is what only the trainer understands.
+/// The program's entry of the metadata. `T` is the part that only the trainer reads.
 #[derive(Serialize, Deserialize)]
 struct Entry<T> {
     format: u32,
-    /// The caller's.
+    /// Metadata of the caller.
     metadata: BTreeMap<String, String>,
     checksums: BTreeMap<String, u32>,
     training: T,
 }
 
-/// What stands in every entry, whatever its format.
+/// The part of an entry that all formats have.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
 }
 
-/// A checkpoint whose bytes are those that were written.
+/// A checkpoint whose checksums match.
 pub(crate) struct Contents<'a, T> {
     pub tensors: BTreeMap<String, TensorView<'a>>,
     pub metadata: BTreeMap<String, String>,
     pub training: T,
 }
 
-/// The caller's metadata of a checkpoint, without a trainer to load it into. All checksums are compared.
+/// Returns the caller's metadata of a checkpoint, without a trainer to load it into. All checksums are verified.
 ///
 /// # Errors
-/// Bytes that are no checkpoint, or not as they were written.
+/// Bytes that are not a checkpoint, or whose checksums do not match.
 pub fn checkpoint_metadata(bytes: &[u8]) -> Result<BTreeMap<String, String>, CheckpointError> {
     Ok(open::<IgnoredAny>(bytes)?.metadata)
 }
 
-/// The bytes of a file with these f32 tensors: names, shapes, little-endian values. `together` says that all groups of the
-/// optimizer have had the same steps.
+/// Returns the bytes of a file with these f32 tensors: names, shapes, little-endian values. `together` is true if all
+/// groups of the optimizer have the same step count.
 pub(crate) fn write(
     tensors: &[(String, Vec<usize>, Vec<u8>)], metadata: &BTreeMap<String, String>, together: bool,
     training: impl Serialize,
@@ -148,7 +150,7 @@ pub(crate) fn write(
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(|error| unwritable(&error))?;
         views.push((name.as_str(), view));
     }
-    // safetensors puts the widest type first: bytes come last.
+    // safetensors stores the widest type first, so bytes come last.
     let place = [0; CHECKSUM_BYTES];
     let last = TensorView::new(Dtype::U8, vec![CHECKSUM_BYTES], &place).map_err(|error| unwritable(&error))?;
     views.push((CHECKSUM, last));
@@ -160,7 +162,7 @@ pub(crate) fn write(
     Ok(bytes)
 }
 
-/// Reads a file, and compares its checksums.
+/// Reads a file and verifies its checksums.
 pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>, CheckpointError> {
     let unreadable = |error: &dyn fmt::Display| CheckpointError::Unreadable(error.to_string());
     let header = || CheckpointError::Damaged("its header".to_owned());
@@ -177,7 +179,7 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
         let Version { format } = serde_json::from_str(&json).map_err(|_| header())?;
         return match format {
             1 => Ok(Contents { tensors, metadata, training: serde_json::from_str(&json).map_err(|_| header())? }),
-            // It would have one.
+            // These formats have a checksum, so it was removed.
             CHECKSUMS..=FORMAT => Err(header()),
             _ => Err(CheckpointError::Format(format)),
         };
@@ -196,7 +198,7 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
         (None, Ok(entry)) if (CHECKSUMS..=FORMAT).contains(&entry.format) => {
             Ok(Contents { tensors, metadata: entry.metadata, training: entry.training })
         }
-        // As it was written, by another version.
+        // The entry was written by another format version.
         (None, entry) => match (serde_json::from_str(&json), entry) {
             (Ok(Version { format }), Err(error)) if (CHECKSUMS..=FORMAT).contains(&format) => Err(unreadable(&error)),
             (Ok(Version { format }), _) => Err(CheckpointError::Format(format)),
@@ -205,7 +207,7 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
     }
 }
 
-/// The values of an f32 tensor.
+/// Returns the values of an f32 tensor.
 pub(crate) fn floats(tensor: &TensorView<'_>) -> Vec<f32> {
     tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }

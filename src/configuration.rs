@@ -1,11 +1,11 @@
-//! What a training was told, as a checkpoint keeps it and compares it: names and values.
+//! Settings of a training, as a checkpoint stores and compares them: names and values.
 
 use crate::checkpoint::Difference;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
 
-/// Settings by name. Every one is there, also those that are as they usually are: what is usual may change.
+/// Settings by name. All of them are stored, defaults too, because a default may change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Configuration(BTreeMap<String, Value>);
@@ -15,15 +15,16 @@ impl Configuration {
         self.0.insert(name.into(), value.into());
     }
 
-    /// An f32, as people write it: the shortest number that is read as this one.
+    /// Adds an f32 as its shortest decimal form, which parses to the same number.
     pub fn set_single(&mut self, name: impl Into<String>, value: f32) {
         let text = value.to_string();
         let number = text.parse().ok().and_then(Number::from_f64);
         self.set(name, number.map_or(Value::String(text), Value::Number));
     }
 
-    /// What this one says otherwise than the training that loads it. Where both say something of a setting, one that
-    /// only one of them has (the momentum of another rule) is not worth a word.
+    /// Returns the settings in which this configuration, a checkpoint's, differs from `here`, that of the trainer. If
+    /// some settings have values in both, settings that only one of them has (for example the momentum of another rule)
+    /// are not reported.
     pub fn differences(&self, here: &Self) -> Vec<Difference> {
         let names = self.0.keys().chain(here.0.keys().filter(|name| !self.0.contains_key(*name)));
         let different = names.filter(|name| self.0.get(*name) != here.0.get(*name));
@@ -40,7 +41,7 @@ fn none() -> String {
     "none".to_owned()
 }
 
-/// A value as people write it.
+/// Formats a value for a message.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => none(),
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(said(&there, &there), [""; 0]);
     }
 
-    /// Also numbers of f32 that no f64 is equal to, and what is no number.
+    /// Includes numbers of f32 that are not equal to any f64, and values that are not numbers.
     #[test]
     fn what_is_read_is_what_was_written() {
         let mut all = configuration(&[

@@ -1,4 +1,4 @@
-//! The one file that names backends.
+//! Re-exports of the backends. This is the only file that names them.
 
 #[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
 use crate::Error;
@@ -10,14 +10,14 @@ pub use gradscale_cuda::{Cuda, Error as CudaError};
 #[cfg(feature = "wgpu")]
 pub use gradscale_wgpu::{Adapter, Error as WgpuError, Wgpu, adapters, adapters_async};
 
-/// The error of the device that is meant where [`Error`] names none.
+/// Default error type of [`Error`]: that of the CPU.
 #[cfg(feature = "cpu")]
 pub type Usual = CpuError;
-/// The error of the device that is meant where [`Error`] names none.
+/// Default error type of [`Error`] without the CPU backend.
 #[cfg(not(feature = "cpu"))]
 pub type Usual = gradscale_core::backend::ErrorKind;
 
-/// So that `?` takes a device's own errors too: `Cpu::new(0)?`.
+/// Conversion that lets `?` accept a device's own errors, for example `Cpu::new(0)?`.
 #[cfg(feature = "cpu")]
 impl From<CpuError> for Error<CpuError> {
     fn from(error: CpuError) -> Self {

@@ -1,7 +1,7 @@
-//! What can go wrong.
+//! Errors of the library.
 //!
-//! `Debug` of an error is its sentence too: a `main` that returns one prints what people read. What an error holds is in
-//! its public fields.
+//! `Debug` of an error writes its sentence too, so that a `main` that returns one prints a readable message. The
+//! details of an error are in its public fields.
 
 use crate::{CheckpointError, Shape, distributed::DistributedError};
 use gradscale_core::{
@@ -14,97 +14,97 @@ use gradscale_core::{
 };
 use std::fmt;
 
-/// Why a network cannot be traced: an operator does not fit its inputs. [`fmt::Debug`] is the sentence of
+/// Reason why a network cannot be traced: an operator does not fit its inputs. [`fmt::Debug`] writes the sentence of
 /// [`fmt::Display`].
 #[derive(Clone, PartialEq)]
 pub struct TraceError {
     /// Name of the operator or layer.
     pub name: String,
-    /// What does not fit.
+    /// Kind of the error.
     pub kind: TraceErrorKind,
 }
 
-/// What does not fit.
+/// Kind of a trace error.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TraceErrorKind {
-    /// No device operator has such a shape, or such a number.
+    /// A shape or setting that no device operator supports.
     Shape(ShapeError),
-    /// No device operator has an input of such a shape.
+    /// An input shape that no device operator supports.
     Input {
-        /// Why.
+        /// Reason of the rejection.
         error: ShapeError,
-        /// The input's.
+        /// Shape of the input.
         shape: Shape,
     },
-    /// Two shapes that must agree.
+    /// Two shapes that must agree and do not.
     Mismatch {
-        /// What came.
+        /// Actual shape.
         got: Shape,
-        /// What it must fit.
+        /// Expected shape.
         with: Shape,
     },
-    /// Data of a wrong length for its shape.
+    /// Data of another length than its shape.
     Length {
-        /// Elements given.
+        /// Number of given elements.
         got: usize,
-        /// Shape stated.
+        /// Shape of the tensor.
         shape: Shape,
     },
-    /// A type that the operator does not take.
+    /// A type that the operator does not accept.
     Type {
-        /// What has it: indices, labels, a batch.
+        /// Operand with this type: indices, labels, a batch.
         what: &'static str,
-        /// Types that would be taken.
+        /// Accepted types.
         takes: Vec<DType>,
-        /// What came.
+        /// Actual type.
         got: DType,
     },
-    /// A label that is no class and is not ignored.
+    /// A label that is neither a class nor the ignored label.
     Label {
         /// The label.
         label: u32,
-        /// Which of the labels, from 0.
+        /// Index of the label, from 0.
         row: usize,
-        /// How many classes there are.
+        /// Number of classes.
         classes: u32,
     },
-    /// An index that is no place along its axis.
+    /// An index beyond the end of its axis.
     Index {
         /// The index.
         index: u32,
-        /// Which of the indices, from 0.
+        /// Position of the index among the indices, from 0.
         place: usize,
-        /// How many places there are.
+        /// Length of the axis.
         count: u32,
     },
-    /// A parameter of other [`crate::Parameters`] than the trainer's.
+    /// A parameter of other [`crate::Parameters`] than the trainer's, with its shape.
     Foreign(Shape),
-    /// The loss is not one number, or does not depend on any parameter.
+    /// The loss is not a single value, or does not depend on any parameter.
     Loss(Shape),
-    /// No theorem holds for this shape.
+    /// Theorem 1 does not apply to this shape.
     Terms(TermsError),
-    /// The plan of precisions.
+    /// The precision plan cannot be made.
     Plan(PlanError),
-    /// A later micro-batch with operators that the first did not have.
+    /// A later micro-batch has operators that the first did not have.
     NewSites,
-    /// More sites than a table holds.
+    /// The network has more sites than a table can hold.
     Sites,
-    /// A number of inputs that is not that of the step to repeat.
+    /// The number of inputs differs from that of the step to repeat.
     Inputs {
-        /// What came.
+        /// Actual number of inputs.
         got: usize,
-        /// What was traced.
+        /// Number of inputs of the traced step.
         with: usize,
     },
-    /// Heads of an attention that do not divide its width.
+    /// The number of attention heads does not divide the width.
     Heads {
-        /// Heads.
+        /// Number of heads.
         heads: usize,
-        /// Channels of a token.
+        /// Number of channels of a token.
         width: usize,
     },
-    /// Numbers that do not fit a tensor (an axis, a part beyond its end), in words.
+    /// A value that does not fit a tensor (an axis, a slice beyond its end), as a sentence.
     Range(String),
 }
 
@@ -159,7 +159,7 @@ impl fmt::Debug for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// A type as Rust and [`crate::Input`] call it.
+/// Returns the name of a type in Rust and in [`crate::Input`].
 fn word(dtype: DType) -> String {
     format!("{dtype:?}").to_lowercase()
 }
@@ -188,9 +188,9 @@ impl From<PlanError> for TraceErrorKind {
     }
 }
 
-/// Why a training cannot begin or go on. `E` is the device's own error, the CPU's where none is named.
+/// Reason why a training cannot start or continue. `E` is the device's own error; the default is the CPU's.
 ///
-/// [`fmt::Debug`] is the sentence of [`fmt::Display`], so that a `main` which returns an error prints a sentence:
+/// [`fmt::Debug`] writes the sentence of [`fmt::Display`], so that a `main` which returns an error prints it:
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Error, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Optimizer, Sgd}};
@@ -210,57 +210,57 @@ pub enum Error<E = crate::device::Usual> {
     Trace(TraceError),
     /// The device failed.
     Device(E),
-    /// The device has no clock to time launches by.
+    /// The device has no clock to measure launches.
     NoClock {
-        /// The device.
+        /// Name of the device.
         device: String,
     },
-    /// The device failed at an operator of the network; one that works later than it is asked may say so at a later one.
+    /// The device failed at an operator of the network. An asynchronous device may report it at a later operator.
     Operator {
         /// Name of the layer or operator.
         name: String,
-        /// Which operator it is.
+        /// Operator at which the device failed.
         op: Op,
-        /// Whether it was at its gradient.
+        /// True if it failed at the operator's gradient.
         backward: bool,
         /// The device's error.
         error: E,
     },
-    /// A number of the optimizer makes no sense.
+    /// An invalid setting of the optimizer.
     Optimizer(ShapeError),
-    /// A number of the scaling rule makes no sense.
+    /// An invalid setting of the scaling rule.
     Rule(ConfigError),
-    /// A number of the loss scale makes no sense.
+    /// An invalid setting of the loss scale.
     LossScale(ScheduleError),
-    /// Steps were skipped too often in a row.
+    /// Too many consecutive steps were skipped.
     Skips {
-        /// How often.
+        /// Number of consecutive skips.
         in_a_row: u32,
-        /// Why the last one was.
+        /// Reason of the last skip.
         last: String,
     },
-    /// Two parameters of one name.
+    /// Two parameters have the same name.
     Duplicate(String),
-    /// No parameter of that name, or values in another number than it has; in words.
+    /// There is no parameter of that name, or its length differs from that of the values; as a sentence.
     Parameter(String),
-    /// A group of the optimizer that no parameter belongs to.
+    /// A parameter group of the optimizer to which no parameter belongs.
     Group {
-        /// Its prefix.
+        /// Name prefix of the group.
         prefix: String,
-        /// The parts that the network has.
+        /// Name prefixes that the network has.
         parts: String,
     },
-    /// Weight gradients in half under gradient scaling, which has none.
+    /// Weight gradients in half, which gradient scaling does not support.
     WeightGradients,
-    /// A checkpoint that is none, or of another training.
+    /// The checkpoint is invalid, or belongs to another training.
     Checkpoint(CheckpointError),
-    /// Gradients of another trainer, or of a step that is over; or none yet to repeat.
+    /// Gradients of another trainer or of an earlier step, or a repeat without a step.
     Gradients,
-    /// A batch that was sent ahead by another trainer, or whose place a later one took.
+    /// A prefetched batch of another trainer, or one whose buffer a later batch has replaced.
     Prefetched,
-    /// A [`crate::Program`] that cannot run here: what it is.
+    /// A [`crate::Program`] that cannot run here, with its description.
     Program(&'static str),
-    /// Ranks that cannot train together, or not any more.
+    /// Ranks cannot train together, or cannot continue.
     Distributed(DistributedError),
 }
 

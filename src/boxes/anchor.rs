@@ -1,11 +1,12 @@
-//! Anchors.
+//! Anchors of a region proposal network.
 
 use super::Corners;
 
-/// The boxes that a network of proposals begins with: at each place of a map of features, row by row, one for each ratio
-/// of height to width and each size, the root of its area, in pixels (Ren et al. 2015, section 3.1.1). The first place
-/// stands for the image's first corner, the next one `stride` pixels on; corners are whole pixels around that, and may lie
-/// outside the image. As torchvision's `AnchorGenerator`.
+/// Computes the anchors of a region proposal network (Ren et al. 2015, section 3.1.1). Every position of a feature map,
+/// row by row, has one anchor for each ratio of height to width and each size. A size is the root of the area, in
+/// pixels. The first position belongs to the image's first corner, and adjacent positions are `stride` pixels apart.
+/// Corners are rounded to whole pixels around the position and may be outside the image. The result equals that of
+/// torchvision's `AnchorGenerator`.
 ///
 /// ```
 /// use gradscale::boxes::anchors;

@@ -1,30 +1,32 @@
-//! A box as a network says it: how it differs from a default box.
+//! Encoding of a box as its difference from a default box.
 
 use super::Corners;
 
-/// Variances of centres and of the logarithms of sizes, by which codes are divided.
+/// Divisors of a code: one for centres, one for the logarithms of sizes.
 pub type Variances = [f32; 2];
 
-/// Those of SSD, and of what Faster R-CNN says of its regions.
+/// Variances of SSD, which Faster R-CNN also uses for its regions.
 pub(super) const VARIANCES: Variances = [0.1, 0.2];
 
 /// Maximum logarithm of a size, so that no exponential overflows: ln(1000 / 16), as in torchvision.
 const MAX_LOG_SIZE: f32 = 4.135_166_6;
 
-/// Centre and size.
+/// Converts corners to centre and size.
 fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
     let (width, height) = (right - left, bottom - top);
     [left + 0.5 * width, top + 0.5 * height, width, height]
 }
 
-/// A box against a default one: the distance of their centres in its sizes, over 0.1, and the logarithms of the ratios of
-/// their sizes, over 0.2 (Liu et al. 2016, equation 2, with the variances of its implementation). Both have an area.
+/// Encodes a box relative to a default box: the distance of their centres in units of its size, divided by 0.1, and the
+/// logarithms of the ratios of their sizes, divided by 0.2 (Liu et al. 2016, equation 2, with the variances of its
+/// implementation). Both boxes must have an area.
 #[must_use]
 pub fn encode(truth: Corners, default: Corners) -> [f32; 4] {
     encode_with(truth, default, VARIANCES)
 }
 
-/// The same divided by other numbers: by ones, what Faster R-CNN says of its anchors (Ren et al. 2015, equation 2).
+/// Encodes a box like [`encode`], with other divisors. Divisors of 1 give Faster R-CNN's codes of anchors (Ren et al.
+/// 2015, equation 2).
 #[must_use]
 pub fn encode_with(truth: Corners, default: Corners, [of_centre, of_size]: Variances) -> [f32; 4] {
     let ([x, y, width, height], [at_x, at_y, wide, high]) = (centred(truth), centred(default));
@@ -36,13 +38,13 @@ pub fn encode_with(truth: Corners, default: Corners, [of_centre, of_size]: Varia
     ]
 }
 
-/// The box that a code means: see [`encode`]. No side is longer than 62.5 times the default box's.
+/// Decodes a code of [`encode`] to corners. No side is longer than 62.5 times the default box's.
 #[must_use]
 pub fn decode(code: [f32; 4], default: Corners) -> Corners {
     decode_with(code, default, VARIANCES)
 }
 
-/// The same of a code that was divided by other numbers: see [`encode_with`].
+/// Decodes a code of [`encode_with`] to corners.
 #[must_use]
 pub fn decode_with([x, y, width, height]: [f32; 4], default: Corners, [of_centre, of_size]: Variances) -> Corners {
     let [at_x, at_y, wide, high] = centred(default);

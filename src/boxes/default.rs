@@ -1,28 +1,28 @@
-//! Default boxes.
+//! Default boxes of SSD.
 
 use super::Corners;
 
-/// Default boxes of one map of features: every place has the same ones around its centre.
+/// Default boxes of one feature map: every position has the same ones around its centre.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// Rows and columns of the map.
+    /// Number of rows and columns of the map.
     pub size: [usize; 2],
-    /// How many places would fill an image's side: side / stride, rows and columns.
+    /// Number of positions that would fill an image's side (side / stride), for rows and columns.
     pub places: [f64; 2],
-    /// The share of the image's side that a square box has, and that of the next map.
+    /// Size of a square box as a fraction of the image's side, for this map and the next.
     pub scales: [f64; 2],
-    /// Other shapes beside squares: each as wide to high, and as high to wide.
+    /// Aspect ratios besides squares. Each has a wide and a tall box.
     pub ratios: Vec<f64>,
 }
 
 impl Grid {
-    /// Boxes of each place: two squares, two for each ratio.
+    /// Returns the number of boxes of each position: two squares, and two for each ratio.
     #[must_use]
     pub const fn boxes(&self) -> usize {
         2 + 2 * self.ratios.len()
     }
 
-    /// Widths and heights of these.
+    /// Returns widths and heights of the boxes of a position.
     fn sizes(&self) -> Vec<[f64; 2]> {
         let [scale, next] = self.scales;
         let between = (scale * next).sqrt();
@@ -34,8 +34,8 @@ impl Grid {
     }
 }
 
-/// All boxes of the maps, one map after the other, row by row, the boxes of a place side by side (Liu et al. 2016, section
-/// 2.2). In shares of the image; they may reach beyond it.
+/// Computes the boxes of all maps, one map after the other, row by row, with the boxes of a position adjacent (Liu et
+/// al. 2016, section 2.2). Coordinates are fractions of the image; boxes may extend beyond it.
 #[must_use]
 pub fn default_boxes(grids: &[Grid]) -> Vec<Corners> {
     let mut all = Vec::new();

@@ -1,35 +1,36 @@
-//! From what a network says to boxes with classes.
+//! Decoding of a network's outputs to boxes with classes.
 
 use super::{Corners, clipped, decode, larger, nms};
 
-/// A box that was found.
+/// A detected object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
-    /// Its class, from 1: 0 is background.
+    /// Class of the object, from 1, because 0 is background.
     pub class: usize,
-    /// The probability that the network gives it.
+    /// Probability that the network assigns to the class.
     pub score: f32,
-    /// Where it is.
+    /// Corners of the box.
     pub corners: Corners,
 }
 
-/// Which detections are kept. The default is what torchvision's SSD has; of [`Keep::REGIONS`], its Faster R-CNN.
+/// Selection of detections. The default has the settings of torchvision's SSD, [`Keep::REGIONS`] those of its Faster
+/// R-CNN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep {
-    /// Only what is likelier than this.
+    /// Minimum probability of a detection, exclusive.
     pub score: f32,
-    /// Of each class so many, the likeliest, before non-maximum suppression.
+    /// Maximum number of the most likely boxes of each class before non-maximum suppression.
     pub candidates: usize,
-    /// What overlaps a likelier one of its class by more than this is left out.
+    /// Maximum overlap with a more likely box of the same class; boxes with more are dropped.
     pub overlap: f32,
-    /// Of an image so many, the likeliest.
+    /// Maximum number of the most likely detections in an image.
     pub most: usize,
-    /// What is narrower or lower than this is left out.
+    /// Minimum width and height of a box.
     pub smallest: f32,
 }
 
 impl Keep {
-    /// Of regions in pixels.
+    /// Settings of Faster R-CNN, for regions in pixels.
     pub const REGIONS: Self = Self { score: 0.05, candidates: usize::MAX, overlap: 0.5, most: 100, smallest: 0.01 };
 }
 
@@ -39,9 +40,10 @@ impl Default for Keep {
     }
 }
 
-/// The detections in one image, the likeliest first: of logits `[boxes, classes]`, the background first, and offsets
-/// `[boxes, 4]` from default boxes, or `[boxes, classes, 4]`, of each class its own. Corners lie within `limits`, right and
-/// bottom of the image in the unit of the default boxes. A network that answers NaN has found nothing.
+/// Computes the detections in one image, most likely first. `logits` are `[boxes, classes]`, background first. `codes`
+/// are offsets `[boxes, 4]` from default boxes, or `[boxes, classes, 4]` for separate codes of each class. Corners are
+/// clipped to `limits`, right and bottom of the image in the unit of the default boxes. A NaN from the network detects
+/// nothing.
 #[must_use]
 pub fn detections(
     logits: &[f32], offsets: &[f32], defaults: &[Corners], limits: [f32; 2], keep: &Keep,
@@ -52,7 +54,7 @@ pub fn detections(
     }
     let scores: Vec<f32> = logits.chunks_exact(classes).flat_map(softmax).collect();
     let codes = offsets.as_chunks().0;
-    // Of each box the codes of all classes side by side, or the one code.
+    // Codes of all classes of a box are adjacent, or the box has one code.
     let of_classes = usize::from(codes.len() >= defaults.len() * classes);
     let each = if of_classes == 1 { classes } else { 1 };
     let (mut found, mut corners) = (Vec::new(), Vec::new());

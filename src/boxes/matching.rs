@@ -1,10 +1,10 @@
-//! Which default boxes are for which truth.
+//! Matching of default boxes and anchors to ground-truth boxes.
 
 use super::{Corners, overlap};
 
-/// The truth of each default box (Liu et al. 2016, section 2.2): of those that it overlaps by at least `threshold`, the one
-/// that it overlaps most. The default box that a truth overlaps most is its own, however little that is; of two truths
-/// with one such box, the last has it.
+/// Matches a truth to each default box (Liu et al. 2016, section 2.2): of the truths that it overlaps by at least
+/// `threshold`, the one with the largest overlap. In addition, each truth gets the default box with the largest
+/// overlap, however small. If two truths have the same such box, the last truth gets it.
 #[must_use]
 pub fn matches(truths: &[Corners], defaults: &[Corners], threshold: f32) -> Vec<Option<usize>> {
     let mut best = vec![(None, threshold); defaults.len()];
@@ -31,20 +31,21 @@ pub fn matches(truths: &[Corners], defaults: &[Corners], threshold: f32) -> Vec<
     matched
 }
 
-/// What a box stands for in training: see [`assigned`].
+/// Training target of a box: see [`assigned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigned {
-    /// For this truth.
+    /// The box predicts the truth of this index.
     Truth(usize),
-    /// For nothing that is there.
+    /// The box predicts background.
     Background,
-    /// For too much to be background and too little to be a truth: it does not count.
+    /// The box overlaps a truth too much for background and too little for a target, so it is ignored.
     Neither,
 }
 
-/// What each box stands for (Ren et al. 2015, section 3.1.2): for the truth that it overlaps most, the first of equal ones, if
-/// that is by `least` at least; for background if it is by less than `background`. If each truth is to have a box, those that
-/// overlap it most stand for a truth in any case, unless nothing overlaps it. As torchvision's `Matcher`.
+/// Assigns a target to each box (Ren et al. 2015, section 3.1.2). A box is assigned to the truth that it overlaps most,
+/// the first of equal ones, if the overlap is at least `least`. It is background if the overlap is less than
+/// `background`. If each truth must have a box, the boxes that overlap it most are assigned to a truth in any case,
+/// unless nothing overlaps it. The result equals that of torchvision's `Matcher`.
 #[must_use]
 pub fn assigned(
     truths: &[Corners], boxes: &[Corners], [background, least]: [f32; 2], each_has_one: bool,
@@ -73,8 +74,9 @@ pub fn assigned(
     boxes.iter().zip(&best).map(one).collect()
 }
 
-/// Places of `count` boxes at most, in their order, of which at most the share `truths` stands for truths, and the others for
-/// background. Of each kind those are taken for which `word` is least: random words make a random choice.
+/// Samples at most `count` boxes and returns their indices in order. At most the fraction `truths` of them are assigned
+/// to truths, the others to background. Of each kind, the boxes with the smallest `word` are selected, so random words
+/// give a random sample.
 #[must_use]
 pub fn balanced(assigned: &[Assigned], count: usize, truths: f64, mut word: impl FnMut(usize) -> u64) -> Vec<usize> {
     let (mut there, mut background) = (Vec::new(), Vec::new());

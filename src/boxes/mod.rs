@@ -1,6 +1,7 @@
-//! Boxes in images: how they overlap, how networks say them, which of many are kept.
+//! Boxes in images: overlap, encoding, and selection among many.
 //!
-//! A box is its corners, `[left, top, right, bottom]`, in pixels or as shares of an image, whichever is used throughout.
+//! A box is described by its corners, `[left, top, right, bottom]`, in pixels or as fractions of an image. A caller
+//! uses one unit throughout.
 //!
 //! ```
 //! use gradscale::boxes::{decode, encode, nms, overlap};
@@ -8,7 +9,7 @@
 //! assert!(overlap(truth, default) > 0.5);
 //! let again = decode(encode(truth, default), default);
 //! assert!(again.iter().zip(truth).all(|(a, b)| (a - b).abs() < 1e-4));
-//! // The second covers the first; the third stands alone.
+//! // The second box covers the first; the third overlaps neither.
 //! assert_eq!(nms(&[truth, default, [90.0, 90.0, 99.0, 99.0]], &[0.5, 0.9, 0.1], 0.45), [1, 2]);
 //! ```
 
@@ -28,33 +29,34 @@ pub use matching::{Assigned, assigned, balanced, matches};
 pub use nms::nms;
 pub use propose::{Propose, proposals};
 
-/// Left, top, right, bottom.
+/// Corners of a box: left, top, right, bottom.
 pub type Corners = [f32; 4];
 
-/// Of a box whose right lies left of its left, negative or positive as its sides make it; 0 of a line.
+/// Computes the area of a box. If right is less than left, the sign follows from the signs of the sides; a line has
+/// area 0.
 #[must_use]
 pub fn area([left, top, right, bottom]: Corners) -> f32 {
     (right - left) * (bottom - top)
 }
 
-/// What of a box lies within an image whose right and bottom these are.
+/// Clips a box to an image with this width and height.
 fn clipped([left, top, right, bottom]: Corners, [width, height]: [f32; 2]) -> Corners {
     [left.clamp(0.0, width), top.clamp(0.0, height), right.clamp(0.0, width), bottom.clamp(0.0, height)]
 }
 
-/// Whether both sides are as long at least; not if one is NaN.
+/// Returns true if both sides have at least the given length; false if one is NaN.
 fn larger([left, top, right, bottom]: Corners, smallest: f32) -> bool {
     right - left >= smallest && bottom - top >= smallest
 }
 
-/// What two boxes have in common.
+/// Computes the area of the intersection of two boxes.
 fn common(a: Corners, b: Corners) -> f32 {
     let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
     let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);
     width * height
 }
 
-/// Intersection over union (the Jaccard overlap); NaN of two boxes without area.
+/// Computes intersection over union (the Jaccard overlap); NaN for two boxes without area.
 #[must_use]
 pub fn overlap(a: Corners, b: Corners) -> f32 {
     let common = common(a, b);

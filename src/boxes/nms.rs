@@ -2,9 +2,9 @@
 
 use super::{Corners, overlap};
 
-/// The boxes that remain, the best first, when each that overlaps a better one which remains by more than `threshold` is
-/// left out. Of equal scores the first counts as the better one; a box whose overlap is NaN, of two without an area,
-/// stays. A score that is NaN counts as the best, as in torchvision.
+/// Selects boxes by non-maximum suppression and returns their indices, best first. A box is dropped if it overlaps a
+/// better remaining box by more than `threshold`. Of equal scores, the first box counts as better. A box is kept if its
+/// overlap is NaN, as for two boxes without area. A score that is NaN counts as the best, as in torchvision.
 #[must_use]
 pub fn nms(boxes: &[Corners], scores: &[f32], threshold: f32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..boxes.len().min(scores.len())).collect();

@@ -1,23 +1,24 @@
-//! From what a network says of anchors to proposals.
+//! Decoding of a region proposal network's outputs to proposals.
 
 use super::{Corners, clipped, decode_with, larger, nms};
 
-/// Which proposals are kept.
+/// Selection of proposals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Propose {
-    /// Of an image so many anchors, the likeliest, before non-maximum suppression.
+    /// Maximum number of the most likely anchors of an image before non-maximum suppression.
     pub candidates: usize,
-    /// What overlaps a likelier one by more than this is left out.
+    /// Maximum overlap with a more likely proposal; proposals with more are dropped.
     pub overlap: f32,
-    /// Of an image so many, the likeliest.
+    /// Maximum number of the most likely proposals in an image.
     pub most: usize,
-    /// What is narrower or lower than this is left out.
+    /// Minimum width and height of a proposal.
     pub smallest: f32,
 }
 
-/// Proposals in one image, the likeliest first: of how likely each anchor is something, and of codes `[anchors, 4]`, which
-/// differ from it as [`encode_with`](super::encode_with) says with ones (Ren et al. 2015, section 3.1). They lie within
-/// `limits`, right and bottom of the image. A network that answers NaN proposes nothing.
+/// Computes the proposals in one image, most likely first (Ren et al. 2015, section 3.1). The inputs are the
+/// probability of an object at each anchor, and codes `[anchors, 4]` as of [`encode_with`](super::encode_with) with
+/// divisors of 1. Corners are clipped to `limits`, right and bottom of the image. A NaN from the network proposes
+/// nothing.
 #[must_use]
 pub fn proposals(
     likely: &[f32], codes: &[[f32; 4]], anchors: &[Corners], limits: [f32; 2], keep: &Propose,

@@ -1,20 +1,20 @@
-//! Which examples make a batch.
+//! Assignment of examples to batches.
 
 use super::{DataError, Order, Sample};
 
-/// What becomes of examples at the end of an epoch that fill no batch.
+/// Treatment of the last examples of an epoch if they do not fill a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Last {
-    /// The first of the next epoch fill it up: all batches have one size, and every example is shown.
+    /// The batch is completed from the next epoch: all batches have one size, and every example is used.
     #[default]
     Filled,
-    /// A shorter batch: a program of its own for that shape.
+    /// The batch is shorter, which needs a compiled program for its shape.
     Short,
-    /// They are left out; in another epoch they are others.
+    /// The examples are dropped; each epoch drops others.
     Dropped,
 }
 
-/// Endless batches of numbers of examples, each epoch in an order of its own ([`Order`]).
+/// Endless batches of example indices, each epoch in its own order ([`Order`]).
 ///
 /// ```
 /// use gradscale::data::{Batches, Last};
@@ -32,10 +32,10 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Of `count` examples, `batch` at a time.
+    /// Creates batches of `batch` out of `count` examples.
     ///
     /// # Errors
-    /// A batch of none, or of more than there are.
+    /// A batch of 0, or of more than `count` examples.
     pub fn new(count: usize, batch: usize, seed: u64) -> Result<Self, DataError> {
         if batch == 0 || batch > count {
             return Err(DataError::Batch { batch, count });
@@ -43,36 +43,37 @@ impl Batches {
         Ok(Self { order: Order::new(count, seed), count: count as u64, batch, last: Last::default() })
     }
 
-    /// With another end of each epoch than [`Last::Filled`].
+    /// Sets the treatment of the last examples of an epoch; the default is [`Last::Filled`].
     #[must_use]
     pub fn last(self, last: Last) -> Self {
         Self { last, ..self }
     }
 
-    /// The same batches, to be continued from a position.
+    /// Continues the same batches from a position.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { order: self.order.at(position), ..self }
     }
 
-    /// Where the sequence stands: examples shown or left out since it began. With the seed this is all that must be kept.
+    /// Returns the position: the number of examples used or dropped so far. Together with the seed it is the whole
+    /// state.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.order.position()
     }
 
-    /// The epoch, from 0, of which the next batch's first example is.
+    /// Returns the epoch, from 0, of the next batch's first example.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.begin() / self.count
     }
 
-    /// Examples that are left of the epoch.
+    /// Returns the number of examples that are left in the epoch.
     const fn left(&self) -> u64 {
         self.count - self.order.position() % self.count
     }
 
-    /// Where the next batch begins.
+    /// Returns the position at which the next batch starts.
     const fn begin(&self) -> u64 {
         let position = self.order.position();
         match self.last {
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn ends_of_an_epoch() {
-        // 7 examples, 3 at a time.
+        // 7 examples, 3 per batch.
         let (sizes, seen) = epochs(Last::Filled, 7, 3, 14);
         assert_eq!(sizes, [3; 14]);
         let mut counts = [0; 7];
@@ -139,7 +140,7 @@ mod tests {
             all.iter_mut().zip(once).for_each(|(all, once)| *all |= once);
         }
         assert_eq!(all, [true; 7], "each is shown in some epoch");
-        // Where nothing is left over all three are the same.
+        // If the batches divide the epoch, all three are the same.
         let right = epochs(Last::Filled, 6, 3, 8);
         assert!(epochs(Last::Short, 6, 3, 8) == right && epochs(Last::Dropped, 6, 3, 8) == right);
     }

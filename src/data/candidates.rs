@@ -1,15 +1,15 @@
-//! Classes that a loss over many classes is taken over instead of all.
+//! Sampling of classes for a loss that is computed over few of many classes.
 
 use super::Random;
 use std::collections::HashMap;
 
-/// Draws classes that stand in the order of their frequency, as words of a vocabulary do: class k with probability
-/// (ln(k + 2) − ln(k + 1)) / ln(classes + 1), which is near Zipf's law.
+/// Log-uniform sampler of classes that are ordered by frequency, like the words of a vocabulary. Class k has the
+/// probability (ln(k + 2) − ln(k + 1)) / ln(classes + 1), which is near Zipf's law.
 ///
 /// ```
 /// use gradscale::data::{LogUniform, Random};
 /// let words = LogUniform::new(10_000);
-/// // The same for the same key: those of a step that is repeated or resumed.
+/// // The same key gives the same classes, so a repeated or resumed step uses the same.
 /// let drawn = words.draw(&mut Random::from_key(&[7, 3]), 64, &[0, 5, 9_999]);
 /// assert_eq!((drawn.classes.len(), drawn.hits.len()), (64, 3));
 /// assert!(drawn.classes.contains(&0), "the most frequent word is there as a rule");
@@ -20,34 +20,34 @@ pub struct LogUniform {
     classes: usize,
 }
 
-/// Some classes, and how often they were to be expected: what [`SampledSoftmax`](crate::nn::SampledSoftmax) takes.
+/// Sampled classes with their expected counts, as input of [`SampledSoftmax`](crate::nn::SampledSoftmax).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidates {
-    /// Those that were drawn, each once.
+    /// Sampled classes, each once.
     pub classes: Vec<u32>,
-    /// Logarithm of the expected count of each.
+    /// Logarithm of the expected count of each sampled class.
     pub of_classes: Vec<f32>,
     /// Logarithm of the expected count of each label.
     pub of_labels: Vec<f32>,
-    /// For each label its place among those that were drawn, from 1; one more than there are where it was not drawn.
+    /// Position of each label among the sampled classes, from 1; one more than their number if it was not sampled.
     pub hits: Vec<u32>,
 }
 
 impl LogUniform {
-    /// Of so many classes.
+    /// Creates a sampler for `classes` classes.
     #[must_use]
     pub const fn new(classes: usize) -> Self {
         Self { classes }
     }
 
-    /// Of one class, each time.
+    /// Returns the probability of one class in one draw.
     #[must_use]
     pub fn probability(self, class: u32) -> f64 {
         let rank = f64::from(class);
         ((rank + 2.0) / (rank + 1.0)).ln() / (self.classes as f64 + 1.0).ln()
     }
 
-    /// So many different classes, all of them if there are fewer; for these labels.
+    /// Samples `count` different classes, or all if there are fewer, for these labels.
     #[must_use]
     pub fn draw(self, random: &mut Random, count: usize, labels: &[u32]) -> Candidates {
         let (range, mut tries) = ((self.classes as f64 + 1.0).ln(), 0u64);
@@ -61,7 +61,8 @@ impl LogUniform {
                 places.insert(class, classes.len());
             }
         }
-        // That it is among what so many tries gave: it was drawn until there were enough different ones.
+        // Probability that the class is among `tries` draws, because drawing ended when there were enough different
+        // ones.
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let expected = |&class: &u32| (-(tries as f64 * (-self.probability(class)).ln_1p()).exp_m1()).ln() as f32;
         let none = classes.len() + 1;
@@ -98,7 +99,7 @@ mod tests {
             }
         }
         for (class, (&count, expected)) in counts.iter().zip(expected).enumerate() {
-            // Five standard deviations, and what little the number of tries depends on the draws.
+            // Five standard deviations, and a margin because the number of tries depends slightly on the draws.
             let far = 5.0 * expected.sqrt() + 0.01 * draws as f64;
             assert!((f64::from(count) - expected).abs() < far, "{class}: {count} {expected}");
         }

@@ -1,15 +1,16 @@
-//! Batches out of tensors in memory.
+//! Batches of tensors in memory.
 
 use super::{Batches, DataError, Last, Sample};
 use crate::{Input, Shape};
 use gradscale_core::backend::Data;
 use half::f16;
 
-/// Endless shuffled batches of tensors in memory, whose first size is the number of examples: `[60000, 28, 28, 1]` and
-/// `[60000]` give `[32, 28, 28, 1]` and `[32]`. What happens to the examples on their way (mirrors, noise) is for the
-/// caller: [`Batches`] says which examples make a batch, and [`Sample`] has a random number for each.
+/// Endless shuffled batches of tensors in memory. The first size of each tensor is the number of examples:
+/// `[60000, 28, 28, 1]` and `[60000]` give `[32, 28, 28, 1]` and `[32]`. Augmentation of the examples (mirroring,
+/// noise) is up to the caller: [`Batches`] determines the examples of a batch, and [`Sample`] has a random number for
+/// each.
 ///
-/// A batch may be sent ahead while the device is at work on the one before:
+/// A batch may be uploaded while the device still computes the one before:
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, data::Loader, nn::{Linear, Module}, optim::Sgd};
@@ -37,7 +38,7 @@ pub struct Loader<'a, const N: usize> {
     rows: [Rows; N],
 }
 
-/// Where the examples of a batch are put side by side.
+/// Buffer in which the examples of a batch are concatenated.
 #[derive(Clone, Debug)]
 enum Rows {
     F32(Vec<f32>),
@@ -47,11 +48,11 @@ enum Rows {
 }
 
 impl<'a, const N: usize> Loader<'a, N> {
-    /// Of whole tensors, `batch` examples at a time. [`Batches`] has the order of a seed.
+    /// Creates batches of `batch` examples from whole tensors. [`Batches`] defines the order for a seed.
     ///
     /// # Errors
-    /// Tensors of unlike numbers of examples, or of other lengths than they say; a batch of none, or of more than there
-    /// are.
+    /// Tensors with different numbers of examples, or of another length than their shape; a batch of 0, or of more than
+    /// all examples.
     pub fn new(whole: [Input<'a>; N], batch: usize, seed: u64) -> Result<Self, DataError> {
         let batches = Batches::new(count(&whole)?, batch, seed)?;
         let rows = whole.each_ref().map(|tensor| match tensor.data {
@@ -63,37 +64,37 @@ impl<'a, const N: usize> Loader<'a, N> {
         Ok(Self { whole, batches, samples: Vec::new(), rows })
     }
 
-    /// With another end of each epoch than [`Last::Filled`].
+    /// Sets the treatment of the last examples of an epoch; the default is [`Last::Filled`].
     #[must_use]
     pub fn last(self, last: Last) -> Self {
         Self { batches: self.batches.last(last), ..self }
     }
 
-    /// The same batches, to be continued from a position.
+    /// Continues the same batches from a position.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { batches: self.batches.at(position), ..self }
     }
 
-    /// Where the sequence stands ([`Batches::position`]).
+    /// Returns the position in the sequence ([`Batches::position`]).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.batches.position()
     }
 
-    /// The epoch, from 0, of which the next batch's first example is.
+    /// Returns the epoch, from 0, of the next batch's first example.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.batches.epoch()
     }
 
-    /// The examples of the last batch.
+    /// Returns the examples of the last batch.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// The next batch.
+    /// Returns the next batch.
     pub fn batch(&mut self) -> [Input<'_>; N] {
         self.samples = self.batches.next().unwrap_or_default();
         let samples = &self.samples;
@@ -105,7 +106,7 @@ impl<'a, const N: usize> Loader<'a, N> {
 }
 
 impl Rows {
-    /// Puts the rows of some examples side by side.
+    /// Copies the rows of some examples into one contiguous batch.
     fn take(&mut self, tensor: &Input<'_>, samples: &[Sample]) {
         fn take<T: Copy>(to: &mut Vec<T>, from: &[T], width: usize, samples: &[Sample]) {
             to.clear();
@@ -117,7 +118,7 @@ impl Rows {
             (Self::F16(to), Data::F16(from)) => take(to, from, width, samples),
             (Self::U8(to), Data::U8(from)) => take(to, from, width, samples),
             (Self::U32(to), Data::U32(from)) => take(to, from, width, samples),
-            // They were made of the same type.
+            // Cannot happen, because both were created with the same type.
             (Self::F32(_) | Self::F16(_) | Self::U8(_) | Self::U32(_), _) => {}
         }
     }
@@ -132,7 +133,7 @@ impl Rows {
     }
 }
 
-/// All examples in their order, `batch` at a time, the last batch shorter: for scores. Nothing is copied.
+/// Returns all examples in their order, `batch` at a time, the last batch shorter, for evaluation. Nothing is copied.
 ///
 /// ```
 /// use gradscale::{Input, data::in_order};
@@ -143,7 +144,7 @@ impl Rows {
 /// ```
 ///
 /// # Errors
-/// Tensors of unlike numbers of examples, or of other lengths than they say; a batch of none.
+/// Tensors with different numbers of examples, or of another length than their shape; a batch of 0.
 pub fn in_order<const N: usize>(whole: [Input<'_>; N], batch: usize) -> Result<InOrder<'_, N>, DataError> {
     let count = count(&whole)?;
     if batch == 0 {
@@ -152,7 +153,7 @@ pub fn in_order<const N: usize>(whole: [Input<'_>; N], batch: usize) -> Result<I
     Ok(InOrder { whole, batch, next: 0, count })
 }
 
-/// What [`in_order`] gives.
+/// Iterator of [`in_order`].
 #[derive(Clone, Debug)]
 pub struct InOrder<'a, const N: usize> {
     whole: [Input<'a>; N],
@@ -184,7 +185,7 @@ impl<'a, const N: usize> Iterator for InOrder<'a, N> {
     }
 }
 
-/// How many examples all tensors have.
+/// Returns the number of examples, which must be equal for all tensors.
 fn count(whole: &[Input<'_>]) -> Result<usize, DataError> {
     let count = |tensor: &Input<'_>| tensor.shape.sizes()[0];
     let with = whole.first().map_or(0, count);
@@ -199,7 +200,7 @@ fn count(whole: &[Input<'_>]) -> Result<usize, DataError> {
     Ok(with)
 }
 
-/// Elements of an example.
+/// Returns the number of elements of an example.
 fn width(shape: Shape) -> usize {
     shape.sizes()[1..].iter().product()
 }
@@ -217,7 +218,7 @@ mod tests {
         format!("{batch:?}")
     }
 
-    /// Five examples of 2 × 3 whose values say which they are, and their numbers in every other type.
+    /// Five examples of 2 × 3 whose values identify them, and their numbers in every other type.
     #[test]
     fn batches_are_whole_examples() {
         let images: Vec<f32> = (0..30u8).map(f32::from).collect();
@@ -251,7 +252,7 @@ mod tests {
             assert!(loader.samples().iter().map(|sample| sample.index).eq(bytes.into_iter().map(usize::from)));
         }
         assert_eq!(seen, [4; 5]);
-        // From its position on, the same.
+        // A loader that continues from the position returns the same batches.
         let mut resumed = Loader::new(whole, 2, 9).unwrap().last(Last::Short).at(loader.position());
         assert_eq!(text(resumed.batch()[3]), text(loader.batch()[3]));
     }

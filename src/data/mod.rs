@@ -1,7 +1,7 @@
-//! Data on their way into a training: the order of an epoch, batches out of slices.
+//! Data loading: the order of an epoch, batches out of slices.
 //!
-//! All that a sequence of batches depends on is a seed and a position, so a training that goes on from a checkpoint needs
-//! no more than these to see the same batches.
+//! A sequence of batches depends only on a seed and a position. A training that is resumed from a checkpoint therefore
+//! needs only these to use the same batches.
 
 mod batches;
 mod candidates;
@@ -18,31 +18,31 @@ pub use random::Random;
 use crate::Shape;
 use std::fmt;
 
-/// Why there are no batches. [`fmt::Debug`] is the sentence of [`fmt::Display`].
+/// Reason why batches cannot be created. [`fmt::Debug`] writes the sentence of [`fmt::Display`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A batch of nothing, or of more examples than there are.
+    /// The batch size is 0 or exceeds the number of examples.
     Batch {
-        /// Examples of a batch.
+        /// Batch size.
         batch: usize,
-        /// Examples.
+        /// Number of examples.
         count: usize,
     },
-    /// Data of a wrong length for their shape.
+    /// The data have another length than their shape.
     Length {
-        /// Elements given.
+        /// Number of given elements.
         got: usize,
-        /// Shape stated.
+        /// Shape of the tensor.
         shape: Shape,
     },
-    /// Inputs and targets of unlike number.
+    /// Tensors have different numbers of examples.
     Count {
-        /// Which of the tensors, from 0.
+        /// Index of the tensor, from 0.
         tensor: usize,
-        /// Its examples.
+        /// Number of its examples.
         got: usize,
-        /// Those of the first.
+        /// Number of examples of the first tensor.
         with: usize,
     },
 }

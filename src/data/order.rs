@@ -1,28 +1,28 @@
-//! The order in which examples are shown.
+//! Random order of examples.
 
 use super::random::Random;
 
-/// One example to be shown.
+/// One example of the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Its number.
+    /// Index of the example.
     pub index: usize,
-    /// A random word of this example in this epoch, for what happens to it on its way.
+    /// Random word of this example in this epoch, for its augmentation.
     pub word: u64,
 }
 
 impl Sample {
-    /// Whether to show it mirrored, left for right: with probability ½.
+    /// Returns true, with probability ½, if the example should be mirrored horizontally.
     #[must_use]
     pub const fn flip(self) -> bool {
         self.word >> 63 == 1
     }
 }
 
-/// An endless sequence of examples: every epoch shows every one once, in an order of its own.
+/// Endless sequence of examples: every epoch has every example once, in its own order.
 ///
-/// The example at a position is a function of the seed, the number of examples and the position, so these three are all
-/// there is to keep.
+/// The example at a position is a function of the seed, the number of examples and the position, so these three are the
+/// whole state.
 ///
 /// ```
 /// use gradscale::data::Order;
@@ -37,25 +37,25 @@ impl Sample {
 pub struct Order {
     seed: u64,
     position: u64,
-    /// A copy of what the seed and the epoch say: the epoch's number and its order.
+    /// Number and order of the current epoch, cached because they follow from the seed.
     epoch: u64,
     permutation: Vec<usize>,
 }
 
 impl Order {
-    /// Of `count` examples. Of none, the sequence is empty.
+    /// Creates the sequence of `count` examples. With 0 it is empty.
     #[must_use]
     pub fn new(count: usize, seed: u64) -> Self {
         Self { seed, position: 0, epoch: 0, permutation: permutation(count, seed, 0) }
     }
 
-    /// The same sequence, to be continued after `position` examples.
+    /// Continues the same sequence after `position` examples.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { position, ..self }
     }
 
-    /// Examples taken since the sequence began.
+    /// Returns the number of examples taken so far.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
@@ -79,7 +79,7 @@ impl Iterator for Order {
     }
 }
 
-/// 0…count−1 in random order (Fisher and Yates).
+/// Returns 0…count−1 in random order (Fisher and Yates).
 fn permutation(count: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut random = Random::from_key(&[seed, epoch]);
     let mut order: Vec<_> = (0..count).collect();

@@ -2,11 +2,11 @@
 
 use std::f64::consts::TAU;
 
-/// A stream of random words: SplitMix64 (Steele, Lea and Flood 2014), one word of state.
+/// Stream of random words: SplitMix64 (Steele, Lea and Flood 2014), with one word of state.
 ///
 /// ```
 /// use gradscale::data::Random;
-/// // One for each example of each epoch: what is drawn for it depends on nothing else.
+/// // One stream for each example of each epoch: its numbers do not depend on anything else.
 /// let (seed, epoch, example) = (7, 3, 41);
 /// let mut random = Random::from_key(&[seed, epoch, example]);
 /// let (row, column, bright) = (random.below(5), random.below(5), 0.8 + 0.4 * random.uniform());
@@ -15,11 +15,11 @@ use std::f64::consts::TAU;
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// 2⁶⁴ over the golden ratio, odd.
+/// Increment of the state: 2⁶⁴ divided by the golden ratio, odd.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// That of a state.
+    /// Creates the stream with a given state.
     pub(crate) const fn seeded(state: u64) -> Self {
         Self(state)
     }
@@ -30,36 +30,36 @@ impl Random {
         Self(key.iter().fold(0, |state: u64, word| mixed(state.wrapping_add(STRIDE) ^ word)))
     }
 
-    /// The next word.
+    /// Returns the next word.
     pub const fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STRIDE);
         mixed(self.0)
     }
 
-    /// A number below `n`; 0 if that is 0. The likeliest is more likely by n/2⁶⁴ at most.
+    /// Returns a number below `n`; 0 if `n` is 0. Probabilities differ by at most n/2⁶⁴.
     #[expect(clippy::cast_possible_truncation, reason = "the product of a fraction of 64 bits and n is less than n")]
     pub const fn below(&mut self, n: usize) -> usize {
         ((self.word() as u128 * n as u128) >> 64) as usize
     }
 
-    /// A number from `least` to `most`, both included.
+    /// Returns a number from `least` to `most`, both included.
     #[expect(clippy::cast_possible_truncation, reason = "between two i32")]
     pub const fn between(&mut self, least: i32, most: i32) -> i32 {
         let numbers = most as i128 - least as i128 + 1;
         (least as i128 + ((self.word() as i128 * numbers) >> 64)) as i32
     }
 
-    /// In [0, 1): 53 bits of a word.
+    /// Returns a number in [0, 1): 53 bits of a word.
     pub fn uniform(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// In [−1, 1).
+    /// Returns a number in [−1, 1).
     pub(crate) fn symmetric(&mut self) -> f64 {
         2.0 * self.uniform() - 1.0
     }
 
-    /// With mean 0 and variance 1: Box and Muller's cosine, from two words.
+    /// Returns a normally distributed number with mean 0 and variance 1: Box and Muller's cosine, from two words.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (TAU * self.uniform()).cos()

@@ -120,7 +120,8 @@ const fn code_bytes(micro_batches: u32) -> usize {
     if significand_bits(micro_batches) == 17 { 3 } else { 4 }
 }
 
-/// Decodes the message of a rank with so many micro-batches and adds it to `totals`; `false` if it is malformed.
+/// Decodes the message of a rank with `micro_batches` micro-batches and adds it to `totals`; `false` if it is
+/// malformed.
 fn accumulate_encoded(bytes: &[u8], micro_batches: u32, totals: &mut [i64]) -> bool {
     if micro_batches == 1 {
         for (total, half) in totals.iter_mut().zip(bytes.chunks_exact(2)) {
@@ -203,7 +204,7 @@ mod tests {
     };
     use std::thread;
 
-    /// Some micro_batches of 1000 values, most of them small, some of either sign and any size.
+    /// Creates one micro-batch of 1000 values, most of them small, some of either sign and any size.
     fn part(number: u32) -> Vec<f32> {
         let mut state = u64::from(number) + 1;
         let mut next = || {
@@ -246,7 +247,8 @@ mod tests {
         }
     }
 
-    /// A sum is short if its significand_bits are few, wherever they lie; what is full_sums costs more bytes and no bits.
+    /// A sum fits the compact code if it has few significand bits, at any exponent; a full sum costs more bytes but
+    /// loses no bits.
     #[test]
     fn sums_of_parts_travel_whole() {
         for micro_batches in [2, 3, 4, 12, 4096] {
@@ -269,7 +271,7 @@ mod tests {
                 assert!(!accumulate_encoded(damaged, micro_batches, &mut totals), "{micro_batches}");
             }
         }
-        // Of values that are about as large as each other most are short.
+        // Values of similar magnitude mostly fit the compact code.
         let mut halves = ExactAccumulator::new(1000, 2);
         for number in 0..2 {
             let values: Vec<f32> = part(number).iter().map(|value| value.signum() + value.abs().fract()).collect();

@@ -140,7 +140,7 @@ impl Group {
     /// Sends the other ranks the reason why this one cannot continue: their next collective returns it as an error. Sends
     /// nothing if they have received a failure before. Returns whether all ranks have received it.
     pub fn abort(&self, reason: &str) -> bool {
-        // Nobody awaits the pending collectives any more.
+        // Pending collectives are not awaited any more.
         let health = self.thread.as_ref().and_then(|thread| {
             thread.inspect(|channel| {
                 channel.deferred_error = None;

@@ -56,7 +56,7 @@ pub(crate) use moments::{LocalStats, combine_moments, gather_stats, negated_mean
 
 use std::fmt;
 
-/// Maximum number of micro-batches of a step: the exact sums of so many FP16 values fit 53 bits.
+/// Maximum number of micro-batches of a step, because the exact sums of this number of FP16 values fit 53 bits.
 pub const MAX_MICRO_BATCHES: u32 = 4096;
 
 /// Collectives that a training needs. All ranks call the same ones in the same order; [`Group`] ensures that.

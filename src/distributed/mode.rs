@@ -48,7 +48,8 @@ impl FromStr for ReduceMode {
 
 /// Minimum number of weights of a bucket: with fewer, the cost of a message exceeds that of its bytes.
 const MIN_BUCKET_SIZE: usize = 1 << 16;
-/// Number of buckets of a large network: few messages, and 15 of 16 buckets can be sent before the backward pass ends.
+/// Number of buckets of a large network: it needs few messages, and 15 of 16 buckets can be sent before the backward
+/// pass ends.
 const BUCKETS: usize = 16;
 
 /// Overlap of gradient communication with the backward pass. Bits do not depend on it.
@@ -65,7 +66,7 @@ pub enum Overlap {
 }
 
 impl Overlap {
-    /// Returns the minimum bucket size for a network of so many weights; `None` without overlap.
+    /// Returns the minimum bucket size for a network of `weights` weights; `None` without overlap.
     pub(crate) fn bucket_size(self, weights: usize) -> Option<usize> {
         match self {
             Self::Auto => Some((weights / BUCKETS).max(MIN_BUCKET_SIZE)),
@@ -116,8 +117,8 @@ impl ReduceTimings {
 }
 
 impl Group {
-    /// Measures how long the gradients of so many weights take in each mode, in a step of so many micro-batches. All ranks
-    /// get the same result. Of large networks a part is sent, and its time is scaled up to all weights.
+    /// Measures the time to reduce `weights` gradients in each mode, in a step of `micro_batches` micro-batches. All
+    /// ranks get the same result. For large networks only some of the values are sent, and the time is scaled up.
     ///
     /// # Errors
     /// A rank that is lost or has failed.

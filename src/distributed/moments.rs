@@ -113,7 +113,7 @@ mod tests {
     use super::{super::Threads, *};
     use std::thread;
 
-    /// Batches of unlike lengths and places.
+    /// Batches of different lengths and means.
     fn batches() -> [Vec<f32>; 3] {
         [7usize, 1, 40].map(|len| (0..len).map(|i| 100.0 + len as f32 + ((i * 37) % 11) as f32).collect())
     }
@@ -139,7 +139,7 @@ mod tests {
         close(both[0], mean);
         close(both[1], variance);
         close(with_unbiased_variance(&stats, &both)[1], variance * 48.0 / 47.0);
-        // One rank has its own bits, and one value no variance.
+        // One rank keeps its own bits, and the variance of one value is 0.
         assert_eq!(combine_moments(&stats[..1]), stats[0].values);
         assert_eq!(with_unbiased_variance(&stats[1..2], &stats[1].values), stats[1].values);
         let sums =

@@ -1,21 +1,21 @@
-//! Values that no step changes: masks of attention, matrices of interpolation. Programs share those that are equal, and
-//! what no program uses any more is freed.
+//! Constants of compiled programs: attention masks, interpolation matrices. Programs share constants with equal values.
+//! A constant is freed when no program uses it any more.
 
-/// Values by number, which is also that of their buffer.
+/// Constants by number, which is also the number of their buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Constants(Vec<Constant>);
 
 #[derive(Debug, Default)]
 struct Constant {
-    /// None where a number is free.
+    /// Values; empty if the number is free.
     values: Vec<f32>,
     uploaded: bool,
-    /// Programs that use it.
+    /// Number of programs that use it.
     users: usize,
 }
 
 impl Constants {
-    /// The number of these values.
+    /// Returns the number of the constant with these values, and adds it if it is new.
     pub fn number(&mut self, values: Vec<f32>) -> usize {
         if let Some(known) = self.0.iter().position(|constant| constant.values == values) {
             return known;
@@ -33,7 +33,7 @@ impl Constants {
         }
     }
 
-    /// What has no memory yet.
+    /// Returns the next constant that has not been uploaded.
     pub(super) fn waiting(&self) -> Option<(usize, &[f32])> {
         let waits = |constant: &Constant| !constant.uploaded && !constant.values.is_empty();
         self.0.iter().position(waits).map(|number| (number, self.0[number].values.as_slice()))
@@ -43,13 +43,13 @@ impl Constants {
         self.0[number].uploaded = true;
     }
 
-    /// A program uses these, each named once.
+    /// Adds a user to each of these constants. A program names each once.
     pub(super) fn hold(&mut self, numbers: &[usize]) {
         numbers.iter().for_each(|&number| self.0[number].users += 1);
     }
 
-    /// Numbers that no program uses, and that the next one does not need: of programs that could not be finished. They
-    /// are free.
+    /// Frees the constants that no program uses and that the next one does not need, and returns their numbers. They
+    /// belong to programs whose compilation failed.
     pub(super) fn abandoned(&mut self, needed: &[usize]) -> Vec<usize> {
         let mut free = Vec::new();
         for (number, constant) in self.0.iter_mut().enumerate() {
@@ -61,7 +61,7 @@ impl Constants {
         free
     }
 
-    /// A program that used these is gone; the numbers that nobody uses now, which are free.
+    /// Removes a user from each of these constants, and returns the numbers of those that became free.
     pub(super) fn release(&mut self, numbers: &[usize]) -> Vec<usize> {
         let mut free = Vec::new();
         for &number in numbers {
@@ -75,12 +75,12 @@ impl Constants {
         free
     }
 
-    /// Bytes that would be free if nobody used these any more.
+    /// Returns the bytes that would be freed if one user of these constants were removed.
     pub(super) fn alone(&self, numbers: &[usize]) -> u64 {
         numbers.iter().filter(|&&number| self.0[number].users == 1).map(|&number| self.0[number].bytes()).sum()
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all constants.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(Constant::bytes).sum()
     }
@@ -109,11 +109,11 @@ mod tests {
         assert_eq!((all.bytes(), all.alone(&[one, two])), (12, 4));
         assert_eq!(all.release(&[one, two]), [one]);
         assert_eq!(all.bytes(), 8);
-        // Its number is taken by others, who have no memory yet.
+        // The number belongs to another constant, which has not been uploaded.
         assert_eq!(all.number(vec![5.0]), one);
         assert_eq!(all.waiting(), Some((one, [5.0].as_slice())));
         assert_eq!(all.release(&[two]), [two]);
-        // What nobody came to use goes when somebody else comes.
+        // A constant that no program has used is freed when the next one is needed.
         let three = all.number(vec![7.0]);
         assert_eq!(all.abandoned(&[three]), [one]);
         assert_eq!((all.waiting(), all.bytes()), (Some((three, [7.0].as_slice())), 4));

@@ -1,4 +1,4 @@
-//! One operation on a device: its numbers of buffers become buffers.
+//! Execution of one operation on a device: buffer ids are resolved to buffers.
 
 use super::{memory::Memory, times::Enqueued};
 use crate::graph::{Buf, Operation, Planned, Target, Updated};
@@ -8,13 +8,13 @@ use gradscale_core::{
 };
 use std::slice::IterMut;
 
-/// Enqueues one operation, and notes it where somebody times it.
+/// Enqueues one operation, and records it if launches are timed.
 pub(super) fn run<B: Backend>(
     device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation, noted: Option<&mut Vec<Enqueued>>,
 ) -> Done<B> {
-    // What is written is taken out of memory, so that the rest of it can be lent beside.
+    // Buffers that are written are moved out of the memory, so that the others can be borrowed at the same time.
     let mut listed = Listed::default();
-    // Its lists stay there.
+    // The lists of the operation are moved to `listed`.
     let operation = operation.clone().map(&mut listed);
     let updated = listed.parameters.iter().flat_map(written);
     let written_bufs: Vec<Buf> = updated.chain(listed.writes.iter().copied()).collect();
@@ -43,7 +43,7 @@ pub(super) fn run<B: Backend>(
     done
 }
 
-/// What an update writes of a parameter.
+/// Returns the buffers that an update writes of a parameter.
 fn written(one: &Updated) -> impl Iterator<Item = Buf> + use<> {
     let Updated { master, state: [first, second], half, .. } = *one;
     [Some(master), first, second, half].into_iter().flatten()
@@ -64,10 +64,10 @@ fn param<'a, B: Backend>(
 
 const TAKEN: &str = "all that is written was taken";
 
-/// What an operation writes, and its lists.
+/// Buffers that an operation writes, and its lists of operands.
 #[derive(Default)]
 struct Listed {
-    /// In the order of its fields.
+    /// Written buffers, in the order of the operation's fields.
     writes: Vec<Buf>,
     terms: Vec<Scaled<Buf, Slot>>,
     gradients: Vec<Buf>,
@@ -101,7 +101,7 @@ impl MapOperands<Planned, Planned> for Listed {
     fn table(&mut self, (): ()) {}
 }
 
-/// The buffers of these operands.
+/// Operand mapping that resolves buffer ids to borrowed buffers.
 struct Lent<'a, B: Backend> {
     memory: &'a Memory<B>,
     places: IterMut<'a, B::Buffer>,

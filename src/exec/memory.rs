@@ -4,37 +4,38 @@ use crate::graph::{Buf, Program};
 use gradscale_core::backend::{Backend, Buffer, DType};
 use std::cmp::Reverse;
 
-/// Where memory goes, in bytes.
+/// Device memory by purpose, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryReport {
-    /// Activations and their gradients: all that programs use in a step beside the next two.
+    /// Activations and their gradients: everything that programs use in a step, except for the next two.
     pub activations: u64,
-    /// Inputs of a coming step ([`crate::Trainer::prefetch`]).
+    /// Prefetched inputs of a coming step ([`crate::Trainer::prefetch`]).
     pub ahead: u64,
-    /// Parameters: masters, gradients, optimizer state, half copies.
+    /// Parameters: master weights, gradients, optimizer state, half copies.
     pub parameters: u64,
-    /// What no step changes, of all compiled steps that are kept: masks of attention, matrices of interpolation.
+    /// Constants of all cached programs: attention masks, interpolation matrices.
     pub constants: u64,
-    /// What operators keep on the device between launches: partial sums (CUDA: up to 64 MiB in one piece), lists.
+    /// Workspace that operators keep on the device between launches: partial sums (CUDA: up to 64 MiB in one
+    /// allocation), lists.
     pub workspace: u64,
 }
 
-/// A place without memory: none that a program could be given.
+/// Kind of a freed arena index, which fits no program.
 const FREED: (DType, usize) = (DType::F32, usize::MAX);
 
-/// Buffers; an empty place is lent to the launch in progress, or not allocated yet.
+/// Buffers by id. An entry is empty while a launch borrows its buffer, or before it is allocated.
 pub(crate) struct Memory<B: Backend> {
     fixed: Vec<Option<B::Buffer>>,
     arena: Vec<Option<B::Buffer>>,
-    /// Type and length of each place of the arena.
+    /// Type and length of each buffer of the arena.
     kinds: Vec<(DType, usize)>,
-    /// f32 scratch of decisions made at once; its places lie in the arena.
+    /// f32 scratch for decisions inside a step; indices into the arena.
     scratch: Vec<usize>,
-    /// Places of the arena that no other program of a step may use ([`Program::holds`]).
+    /// Indices of the arena that no other program of a step may use ([`Program::holds`]).
     held: Vec<usize>,
-    /// Inputs of a coming step.
+    /// Prefetched inputs of a coming step.
     ahead: Vec<Option<B::Buffer>>,
-    /// Numbers that the host writes before an update.
+    /// Scalars that the host writes before an update.
     numbers: Vec<Option<B::Buffer>>,
 }
 
@@ -68,12 +69,12 @@ impl<B: Backend> Memory<B> {
         *self.place(buf) = Some(buffer);
     }
 
-    /// Lends a buffer to a launch.
+    /// Moves a buffer out, for a launch.
     pub fn take(&mut self, buf: Buf) -> B::Buffer {
         self.place(buf).take().expect("a launch names each destination once, and all are allocated before it")
     }
 
-    /// Frees a buffer that nothing names any more.
+    /// Frees a buffer that is not referenced any more.
     pub fn free(&mut self, buf: Buf) {
         *self.place(buf) = None;
     }
@@ -91,15 +92,15 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    /// Gives a program's arena its places in the common one, the largest the largest. `forget` is called before a place
-    /// that is too short gets another buffer, which no recording knows.
+    /// Maps the arena of a program to the shared arena, largest buffers first to the largest. Calls `forget` before a
+    /// buffer is replaced by a longer one, because recordings contain the old one.
     pub fn link(&mut self, device: &B, program: &mut Program, mut forget: impl FnMut()) -> Result<(), B::Error> {
         let mut taken = vec![false; self.arena.len()];
         self.scratch.iter().chain(&self.held).for_each(|&place| taken[place] = true);
         let mut order: Vec<usize> = (0..program.arena.len()).collect();
         order.sort_by_key(|&at| Reverse(program.arena[at].1));
         let mut places = vec![0; program.arena.len()];
-        // One step is in progress at a time: what holds something of it can hold that of any other program.
+        // Only one step is in progress at a time, so a buffer held by one program can hold a value of another.
         let mut holding: Vec<usize> = Vec::new();
         for at in order {
             let (dtype, len) = program.arena[at];
@@ -111,7 +112,7 @@ impl<B: Backend> Memory<B> {
             let place = match (0..self.kinds.len()).filter(is_free).max_by_key(|&i| (self.kinds[i].1, Reverse(i))) {
                 Some(place) if self.kinds[place].1 >= len => place,
                 Some(place) => {
-                    // Where there is no memory, the shorter one stays.
+                    // If the allocation fails, the shorter buffer remains.
                     let longer = device.alloc(dtype, len)?;
                     forget();
                     self.arena[place] = Some(longer);
@@ -144,7 +145,7 @@ impl<B: Backend> Memory<B> {
         Ok(self.arena.len() - 1)
     }
 
-    /// f32 scratch of that length, which no program uses.
+    /// Allocates f32 scratch of that length, which no program uses.
     pub fn scratch(&mut self, device: &B, len: usize) -> Result<Buf, B::Error> {
         let kind = (DType::F32, len);
         if let Some(&place) = self.scratch.iter().find(|&&place| self.kinds[place] == kind) {
@@ -155,10 +156,10 @@ impl<B: Backend> Memory<B> {
         Ok(Buf::Arena(place))
     }
 
-    /// Memory for an input of a coming step, of at least that length.
+    /// Allocates memory for an input of a coming step, at least of that length.
     pub fn ahead(&mut self, device: &B, input: usize, kind: (DType, usize)) -> Result<&mut B::Buffer, B::Error> {
         let place = nth(&mut self.ahead, input);
-        // Too small, or of another type: freed first.
+        // A buffer that is too small or of another type is freed first.
         place.take_if(|buffer| buffer.dtype() != kind.0 || buffer.len() < kind.1);
         Ok(match place {
             Some(buffer) => buffer,
@@ -166,14 +167,14 @@ impl<B: Backend> Memory<B> {
         })
     }
 
-    /// Frees the scratch of decisions made at once. Its places stay, empty, for the next.
+    /// Frees the scratch of decisions inside a step. Its indices stay reserved for the next.
     pub fn free_scratch(&mut self) {
         for place in std::mem::take(&mut self.scratch) {
             (self.arena[place], self.kinds[place]) = (None, FREED);
         }
     }
 
-    /// `constants` are bytes among the fixed buffers. The workspace is the device's to say.
+    /// Returns the memory by purpose. `constants` are bytes among the fixed buffers. The device reports the workspace.
     pub fn report(&self, constants: u64) -> MemoryReport {
         let size = |buffer: &B::Buffer| (buffer.len() * buffer.dtype().size()) as u64;
         let bytes = |buffers: &[Option<B::Buffer>]| buffers.iter().flatten().map(size).sum::<u64>();
@@ -183,7 +184,7 @@ impl<B: Backend> Memory<B> {
     }
 }
 
-/// A place that is made where there is none.
+/// Returns the entry of an index, and extends the vector if needed.
 fn nth<T>(places: &mut Vec<Option<T>>, i: usize) -> &mut Option<T> {
     if places.len() <= i {
         places.resize_with(i + 1, || None);

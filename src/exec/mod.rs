@@ -1,6 +1,6 @@
-//! Running what was compiled on a device: its memory, its table of exponents and rows, programs and their recordings.
+//! Execution of compiled programs on a device: memory, table of exponents and rows, programs and their recordings.
 //!
-//! Nothing here knows of optimizers, exponents' rules or steps: [`crate::train`] says what runs when.
+//! This module does not depend on optimizers, rules for exponents or steps; [`crate::train`] controls it.
 
 mod constants;
 mod launch;
@@ -22,14 +22,14 @@ use programs::Programs;
 use std::ops::Range;
 use times::Times;
 
-/// A device with all that a training has there.
+/// A device with all state of a training on it.
 ///
 /// Fields are dropped in this order: recordings first, the device last.
 pub(crate) struct Executor<B: Backend> {
     programs: Programs<B::Recording>,
     memory: Memory<B>,
     table: B::Table,
-    /// Slots that the table has.
+    /// Number of slots in the table.
     slots: usize,
     device: B,
     fixed: Fixed,
@@ -39,7 +39,7 @@ pub(crate) struct Executor<B: Backend> {
 }
 
 impl<B: Backend> Executor<B> {
-    /// With a table for that many slots and hyperparameters.
+    /// Creates the executor with a table for this number of slots and hyperparameters.
     pub fn new(device: B, fixed: Fixed, slots: usize, hyperparameters: usize) -> Result<Self, B::Error> {
         let table = device.table(count(slots), count(hyperparameters))?;
         Ok(Self {
@@ -59,14 +59,14 @@ impl<B: Backend> Executor<B> {
         &self.device
     }
 
-    /// Selects the engine of products by its name. Recordings of another engine are dropped.
+    /// Selects the GEMM engine by its name. Recordings of another engine are dropped.
     pub fn select_product_engine(&mut self, name: &str) -> Result<(), B::Error> {
         self.device.select_product_engine(name)?;
         self.programs.forget();
         Ok(())
     }
 
-    /// To join those of other ranks.
+    /// Returns the device, for joining those of other ranks.
     pub const fn device_mut(&mut self) -> &mut B {
         &mut self.device
     }
@@ -75,17 +75,17 @@ impl<B: Backend> Executor<B> {
         MemoryReport { workspace: self.device.workspace(), ..self.memory.report(self.constants.bytes()) }
     }
 
-    /// Whether programs are recorded where the device can.
+    /// Enables or disables recording of programs, on devices that support it.
     pub const fn record(&mut self, recording: bool) {
         self.recording = recording;
     }
 
-    /// All rows of the table.
+    /// Returns the slots of all rows of the table.
     pub fn rows(&self) -> Range<u16> {
         0..count(self.slots)
     }
 
-    /// A table for more slots. Recordings name the one that they were made with, and are made anew.
+    /// Grows the table if there are more slots. Recordings contain the table and are dropped then.
     pub fn fit_table(&mut self, slots: usize, hyperparameters: usize) -> Result<(), B::Error> {
         if self.slots < slots {
             self.table = self.device.table(count(slots), count(hyperparameters))?;
@@ -95,7 +95,7 @@ impl<B: Backend> Executor<B> {
         Ok(())
     }
 
-    /// A table for exactly so many slots, where it has others. Recordings are made anew.
+    /// Replaces the table by one with exactly this number of slots, if it has another. Recordings are dropped then.
     pub fn resize_table(&mut self, slots: usize, hyperparameters: usize) -> Result<(), B::Error> {
         if self.slots != slots {
             self.table = self.device.table(count(slots), count(hyperparameters))?;
@@ -119,20 +119,20 @@ impl<B: Backend> Executor<B> {
         launch::run(device, table, memory, operation, None)
     }
 
-    /// Whether launches are timed from now on. They then run one by one, also those that are recorded. `false`: the device
-    /// has no clock.
+    /// Enables or disables timing of launches. Timed launches run one by one, also those that are recorded. Returns
+    /// `false` if the device has no clock.
     pub fn take_times(&mut self, take: bool) -> Result<bool, B::Error> {
         let has_clock = !take || self.device.time(&mut [], |_| Ok(()))?;
         self.times.take(take && has_clock);
         Ok(has_clock)
     }
 
-    /// The times so far, which start anew.
+    /// Returns the times so far and resets them.
     pub fn drain_times(&mut self) -> Vec<LaunchTime> {
         self.times.drain()
     }
 
-    /// f32 scratch of that length, which no program uses, until [`Executor::free_scratch`].
+    /// Allocates f32 scratch of that length, which no program uses, until [`Executor::free_scratch`].
     pub fn scratch(&mut self, len: usize) -> Result<Buf, B::Error> {
         self.memory.scratch(&self.device, len)
     }
@@ -145,13 +145,13 @@ impl<B: Backend> Executor<B> {
         self.memory.has(buf)
     }
 
-    /// Frees buffers of parameters. Recordings may name them, and are made anew.
+    /// Frees buffers of parameters. Recordings may contain them and are dropped.
     pub fn free(&mut self, all: impl Iterator<Item = Buf>) {
         all.for_each(|buf| self.memory.free(buf));
         self.programs.forget();
     }
 
-    /// Allocates a buffer that is not there yet; whether it was not.
+    /// Allocates a buffer if it does not exist yet; returns true if it did not.
     pub fn allocate(&mut self, buf: Buf, dtype: DType, len: usize) -> Result<bool, B::Error> {
         if self.memory.has(buf) {
             return Ok(false);
@@ -160,8 +160,8 @@ impl<B: Backend> Executor<B> {
         Ok(true)
     }
 
-    /// Allocates buffers that updates take together, each with its length. Those that are there already become others, of
-    /// any content; without memory, they stay.
+    /// Allocates buffers that an update uses as a group, each with its length. Existing ones are replaced by buffers
+    /// with undefined content; if memory is exhausted, they are kept.
     pub fn allocate_together(&mut self, dtype: DType, all: &[(Buf, usize)]) -> Result<(), B::Error> {
         let lens: Vec<usize> = all.iter().map(|&(_, len)| len).collect();
         let mut buffers = Vec::with_capacity(all.len());
@@ -176,7 +176,7 @@ impl<B: Backend> Executor<B> {
     }
 }
 
-/// As tables count: names of sites were limited when they were given.
+/// Converts a number of slots to the table's type. It fits, because the number of sites is limited when they are named.
 fn count(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }

@@ -1,4 +1,4 @@
-//! Compiled programs and lists of operations that are kept, with their recordings and the memory they need.
+//! LRU cache of compiled programs, with their recordings and memory, and lists of operations.
 
 use super::{
     Constants, Executor,
@@ -8,40 +8,40 @@ use crate::graph::{DistributedPlan, Launch, Operation, Program, Purpose, Trace};
 use gradscale_core::backend::{Backend, DType, Data};
 use std::{collections::HashMap, sync::Arc};
 
-/// Compiled steps that are kept, unless told.
+/// Default capacity of the cache, in programs.
 const MOST: usize = 256;
-/// Bytes of constants that they keep, unless told.
+/// Default limit of the constants of cached programs, in bytes.
 const MOST_BYTES: u64 = 1 << 28;
 
-/// A program and how far it is from being repeated as one.
+/// Cache entry: a program with the recordings of its segments.
 struct Stored<R> {
     program: Program,
     /// Recording of each segment between synchronisation points.
     recorded: Vec<Recorded<R>>,
-    /// When it was last asked for.
+    /// Clock value of its last use.
     used: u64,
 }
 
-/// What is kept.
+/// LRU cache of compiled programs.
 pub(super) struct Programs<R> {
-    /// By number; a place is empty where a program has gone and none has come.
+    /// Entries by number; `None` after an eviction, until the number is reused.
     all: Vec<Option<Stored<R>>>,
-    /// Numbers by the hash of the trace.
+    /// Numbers of entries by the hash of their trace.
     by_hash: HashMap<u64, Vec<usize>>,
-    /// Operations that are no program: updates.
+    /// Lists of operations that are not programs: updates.
     lists: Vec<(Vec<Operation>, Recorded<R>)>,
-    /// How many programs are kept.
+    /// Capacity in programs.
     most: usize,
-    /// Bytes of constants that are kept.
+    /// Limit of the constants, in bytes.
     most_bytes: u64,
-    /// Programs asked for so far.
+    /// Number of lookups so far, the clock of the cache.
     clock: u64,
-    /// When the first program of the step in progress was asked for.
+    /// Clock value at which the step in progress began.
     since: u64,
 }
 
-/// Whose number is used was inserted, and not evicted since: a new program takes the place of an evaluation only when that
-/// is over, and of a backward pass only when a later one has begun.
+/// Reason why a lookup cannot fail: the number of a program is used only while the program is cached. A new program
+/// evicts an evaluation only after it has ended, and a backward pass only after a later one has begun.
 const KEPT: &str = "a program whose number is used is kept";
 
 impl<R> Programs<R> {
@@ -50,7 +50,7 @@ impl<R> Programs<R> {
         Self { all, by_hash, lists, most: MOST, most_bytes: MOST_BYTES, clock: 0, since: u64::MAX }
     }
 
-    /// Recordings name buffers and a table; where one of these is another, they are made anew.
+    /// Drops all recordings, because they contain buffers or a table that was replaced.
     pub fn forget(&mut self) {
         let of_programs = self.all.iter_mut().flatten().flat_map(|stored| &mut stored.recorded);
         of_programs.for_each(|recorded| *recorded = Recorded::Cold);
@@ -65,8 +65,8 @@ impl<R> Programs<R> {
         self.all[index].as_mut().expect(KEPT)
     }
 
-    /// Of those that may go, the one not used for longest: no backward pass that ran since the last one began, which can be
-    /// looked at and repeated, and not the one that was asked for now.
+    /// Returns the least recently used program among those that `may_go`. Backward passes since the last one began are
+    /// never evicted, because they can be inspected and repeated, and neither is the program that was just looked up.
     fn oldest(&self, may_go: impl Fn(&Program) -> bool) -> Option<usize> {
         let stored = self.all.iter().enumerate().filter_map(|(index, stored)| Some((index, stored.as_ref()?)));
         let stays = |one: &Program| matches!(one.purpose, Purpose::Train { .. } | Purpose::Update);
@@ -99,17 +99,17 @@ impl<R> Programs<R> {
 }
 
 impl<B: Backend> Executor<B> {
-    /// How many programs are kept, at least 2.
+    /// Sets the capacity in programs, at least 2.
     pub fn keep(&mut self, most: usize) {
         self.programs.most = most.max(2);
     }
 
-    /// How many bytes of constants are kept for programs.
+    /// Sets the limit of the constants in bytes.
     pub const fn keep_bytes(&mut self, most: u64) {
         self.programs.most_bytes = most;
     }
 
-    /// The program of a trace, if it is known.
+    /// Looks up the program of a trace.
     pub fn find(
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, distributed: DistributedPlan,
     ) -> Option<usize> {
@@ -126,7 +126,7 @@ impl<B: Backend> Executor<B> {
         Some(index)
     }
 
-    /// Gives the buffers of a program memory, which it shares with all others.
+    /// Assigns memory to the buffers of a program, shared with all others.
     pub fn link(&mut self, program: &mut Program) -> Result<(), B::Error> {
         for number in self.constants.abandoned(&program.constants) {
             self.memory.free(self.fixed.constant(number));
@@ -143,8 +143,8 @@ impl<B: Backend> Executor<B> {
         Ok(())
     }
 
-    /// Keeps a new program. Those that have not been used for long go where there are too many, or too many bytes of
-    /// constants. Its buffers get memory.
+    /// Inserts a new program and assigns memory to its buffers. Evicts the least recently used programs if there are
+    /// too many, or if their constants exceed the limit.
     pub fn insert(&mut self, mut program: Program) -> Result<usize, B::Error> {
         self.link(&mut program)?;
         while self.programs.all.iter().flatten().count() >= self.programs.most && self.evict(|_, _| true) {}
@@ -155,7 +155,7 @@ impl<B: Backend> Executor<B> {
         Ok(self.programs.put(Stored { program, recorded, used: self.programs.clock }))
     }
 
-    /// Whether a program could be evicted, with the constants that only it has used.
+    /// Evicts a program, with the constants that only it uses; returns true if there was one.
     fn evict(&mut self, may_go: impl Fn(&Constants, &Program) -> bool) -> bool {
         let oldest = self.programs.oldest(|program| may_go(&self.constants, program));
         let Some(gone) = oldest.and_then(|index| self.programs.take(index)) else { return false };
@@ -165,8 +165,8 @@ impl<B: Backend> Executor<B> {
         true
     }
 
-    /// Removes the programs for which `is_removed` holds, with the constants that only they use. Nobody may hold their
-    /// numbers.
+    /// Removes the programs for which `is_removed` holds, with the constants that only they use. Their numbers must not
+    /// be in use.
     pub fn remove_programs(&mut self, is_removed: impl Fn(&Program) -> bool) {
         for index in 0..self.programs.all.len() {
             if self.programs.all[index].as_ref().is_some_and(|stored| is_removed(&stored.program))
@@ -183,12 +183,12 @@ impl<B: Backend> Executor<B> {
         &self.programs.get(index).program
     }
 
-    /// A step begins with this program: it and those that run until the next step begins are kept.
+    /// Starts a step with this program. Programs that run until the next step starts are not evicted.
     pub fn begin(&mut self, index: usize) {
         self.programs.since = self.programs.get(index).used;
     }
 
-    /// Runs the launches of a segment of a program in one go.
+    /// Runs the launches of a segment of a program, by its recording if there is one.
     pub fn run_segment(&mut self, index: usize, segment: usize) -> Result<(), Failed<B::Error>> {
         let stored = self.programs.get_mut(index);
         let range = stored.program.segment(segment);
@@ -200,35 +200,34 @@ impl<B: Backend> Executor<B> {
         ran.map_err(|(at, error)| (at.map(|at| range.start + at), error))
     }
 
-    /// Lends a program's launches to somebody who runs them one by one, and takes them back with
-    /// [`Executor::ran_one_by_one`].
+    /// Moves a program's launches out, to be run one by one; [`Executor::ran_one_by_one`] returns them.
     pub fn launches(&mut self, index: usize) -> Vec<Launch> {
         std::mem::take(&mut self.programs.get_mut(index).program.launches)
     }
 
-    /// What [`Executor::launches`] lent. Where all of a segment have run, the device has compiled and allocated what they
-    /// need.
+    /// Returns the launches of [`Executor::launches`]. If all of a segment have run (`all`), the device has compiled
+    /// and allocated everything that they need.
     pub fn ran_one_by_one(&mut self, index: usize, segment: usize, launches: Vec<Launch>, all: bool) {
         let stored = self.programs.get_mut(index);
         stored.program.launches = launches;
-        // What has been recorded names the same places and the same table.
+        // Existing recordings contain the same buffers and the same table.
         if let (Recorded::Cold, true) = (&stored.recorded[segment], all) {
             stored.recorded[segment] = Recorded::Warm;
         }
     }
 
-    /// Keeps a list of operations, whose buffers are all allocated; its number.
+    /// Inserts a list of operations, whose buffers are all allocated, and returns its number.
     pub fn insert_list(&mut self, operations: Vec<Operation>) -> usize {
         self.programs.lists.push((operations, Recorded::Cold));
         self.programs.lists.len() - 1
     }
 
-    /// Forgets all lists.
+    /// Removes all lists.
     pub fn clear_lists(&mut self) {
         self.programs.lists.clear();
     }
 
-    /// Runs a list in one go.
+    /// Runs a list, by its recording if there is one.
     pub fn run_kept_list(&mut self, index: usize) -> Result<(), B::Error> {
         let (operations, mut recorded) = std::mem::take(&mut self.programs.lists[index]);
         let ran = self.run_list(operations.iter(), &mut recorded);

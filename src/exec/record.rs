@@ -1,27 +1,27 @@
-//! Lists of operations: launched one by one, or recorded once and repeated as one.
+//! Recording of lists of operations (for example as CUDA graphs): launched one by one, or recorded once and replayed.
 
 use super::{Executor, launch::run};
 use crate::graph::Operation;
 use gradscale_core::backend::Backend;
 
-/// A list that has been recorded, or how far it is from that.
+/// State of the recording of a list.
 #[derive(Debug, Default)]
 pub(super) enum Recorded<R> {
-    /// Not run yet: the first run warms up whatever a device compiles and allocates.
+    /// Not run yet. The first run is not recorded, because it compiles kernels and allocates memory.
     #[default]
     Cold,
     /// Run once; the next run is recorded.
     Warm,
-    /// The device does not record: the launches are enqueued again.
+    /// The device does not record: the launches are always enqueued one by one.
     Plain,
     Ready(R),
 }
 
-/// The operation of a list that failed, if it was one of them, and why.
+/// Index of the operation of a list that failed, if it was one of them, and the error.
 pub(crate) type Failed<E> = (Option<usize>, E);
 
 impl<B: Backend> Executor<B> {
-    /// Runs a list in one go.
+    /// Runs a list, and records or replays it.
     pub(super) fn run_list<'o>(
         &mut self, operations: impl Iterator<Item = &'o Operation> + Clone, recorded: &mut Recorded<B::Recording>,
     ) -> Result<(), Failed<B::Error>> {
@@ -42,7 +42,7 @@ impl<B: Backend> Executor<B> {
         let ran = match recorded {
             Recorded::Ready(recording) => device.repeat(recording),
             Recorded::Warm if self.recording => match device.record(&mut all) {
-                // With a recording nothing has run yet.
+                // A recording has run nothing yet.
                 Ok(Some(recording)) => device.repeat(&recording).map(|()| *recorded = Recorded::Ready(recording)),
                 Ok(None) => {
                     *recorded = Recorded::Plain;

@@ -1,53 +1,54 @@
-//! How long launches take, by the device's own clock.
+//! Measured times of launches, by the device's own clock.
 //!
-//! Timed launches run one by one: a recording is one launch to the host, and hides what is in it. Their bits are the same,
-//! since a recorded step has those of an eager one.
+//! Timed launches run one by one, because a recording is one launch to the host and hides its parts. The results have
+//! the same bits, because a recorded step has those of an eager one.
 
 use super::{launch::run, memory::Memory, record::Failed};
 use crate::graph::Operation;
 use gradscale_core::backend::{Backend, Cost, Error, Launch, OnDevice};
 use std::{collections::HashMap, time::Duration};
 
-/// Operations that are handed to the device at once. Between two such the device waits for the host, once.
+/// Number of operations that are enqueued between two waits for the device. It is large, because each wait idles the
+/// device once.
 const TIMED_TOGETHER: usize = 1024;
 
-/// How long launches of one name and shape took, by the device's own clock ([`crate::Trainer::time_launches`]).
+/// Time of all launches of one name and shape, by the device's own clock ([`crate::Trainer::time_launches`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchTime {
     /// The operator's name.
     pub name: &'static str,
-    /// What it computes and how large it is, as in `forward 12x360x480x64 7x7x64`.
+    /// Operation and size, for example `forward 12x360x480x64 7x7x64`.
     pub shape: String,
-    /// How many launches there were.
+    /// Number of launches.
     pub launches: u64,
-    /// What all of them took.
+    /// Total time in seconds.
     pub seconds: f64,
-    /// Memory traffic and arithmetic of all of them, by their shapes.
+    /// Total memory traffic and arithmetic, computed from the shapes.
     pub cost: Cost,
-    /// Share of the time of all launches.
+    /// Fraction of the time of all launches.
     pub share: f64,
 }
 
 impl LaunchTime {
-    /// 10^9 bytes a second, by [`Cost::bytes`].
+    /// Returns the bandwidth in 10^9 bytes per second, by [`Cost::bytes`].
     #[must_use]
     pub fn gigabytes_per_second(&self) -> f64 {
         rate(self.cost.bytes, self.seconds)
     }
 
-    /// 10^9 floating-point operations a second, by [`Cost::operations`].
+    /// Returns the arithmetic in 10^9 floating-point operations per second, by [`Cost::operations`].
     #[must_use]
     pub fn gigaflops(&self) -> f64 {
         rate(self.cost.operations, self.seconds)
     }
 }
 
-/// 10^9 a second; 0 where a clock was too coarse to see any time.
+/// Computes a rate in 10^9 per second; 0 if the clock was too coarse to measure any time.
 fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds / 1e9 } else { 0.0 }
 }
 
-/// One launch that was enqueued.
+/// One launch that was enqueued and is timed.
 pub(super) struct Enqueued {
     name: &'static str,
     shape: String,
@@ -60,17 +61,17 @@ impl Enqueued {
     }
 }
 
-/// Times by name and shape.
+/// Accumulated times by name and shape.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     taken: bool,
     rows: Vec<LaunchTime>,
-    /// Numbers of rows.
+    /// Row numbers by name and shape.
     known: HashMap<(&'static str, String), usize>,
 }
 
 impl Times {
-    /// Whether launches are timed.
+    /// Returns true if launches are timed.
     pub const fn are_taken(&self) -> bool {
         self.taken
     }
@@ -114,7 +115,7 @@ impl Times {
         row.cost.operations += cost.operations;
     }
 
-    /// The rows, those that took longest first.
+    /// Returns the rows, longest total time first, and resets them.
     pub fn drain(&mut self) -> Vec<LaunchTime> {
         self.known.clear();
         let mut rows = std::mem::take(&mut self.rows);
@@ -122,7 +123,7 @@ impl Times {
         for row in &mut rows {
             row.share = if all > 0.0 { row.seconds / all } else { 0.0 };
         }
-        // Stable: of equal times the one that came first.
+        // Stable sort: of equal times the first launch comes first.
         rows.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         rows
     }

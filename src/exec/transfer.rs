@@ -1,4 +1,4 @@
-//! Values on their way to the device and back.
+//! Copies between host and device.
 
 use super::Executor;
 use crate::graph::Buf;
@@ -19,19 +19,19 @@ impl<B: Backend> Executor<B> {
         written
     }
 
-    /// f32 zeros, allocated if need be.
+    /// Fills a buffer with f32 zeros, and allocates it if needed.
     pub fn clear(&mut self, buf: Buf, len: usize) -> Result<(), B::Error> {
         self.allocate(buf, DType::F32, len)?;
         self.write(buf, Data::F32(&vec![0.0; len]))
     }
 
-    /// Sends an input of a coming step ahead.
+    /// Uploads an input of a coming step while the device computes.
     pub fn prefetch(&mut self, input: usize, data: Data<'_>, len: usize) -> Result<(), B::Error> {
         let buffer = self.memory.ahead(&self.device, input, (data.dtype(), len))?;
         self.device.prefetch(data, buffer)
     }
 
-    /// The first values of a buffer of numbers, as f32.
+    /// Reads the first values of a floating-point buffer, as f32.
     pub async fn read(&self, buf: Buf, precision: Precision, len: usize) -> Result<Vec<f32>, B::Error> {
         let buffer = self.memory.get(buf);
         match precision {
@@ -48,21 +48,21 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    /// The first values of a buffer of bytes.
+    /// Reads the first values of a buffer of bytes.
     pub async fn read_bytes(&self, buf: Buf, len: usize) -> Result<Vec<u8>, B::Error> {
         let mut data = vec![0; len];
         self.device.read(self.memory.get(buf), DataMut::U8(&mut data)).await?;
         Ok(data)
     }
 
-    /// The first values of a buffer of words.
+    /// Reads the first values of a buffer of 32-bit words.
     pub async fn read_words(&self, buf: Buf, len: usize) -> Result<Vec<u32>, B::Error> {
         let mut data = vec![0; len];
         self.device.read(self.memory.get(buf), DataMut::U32(&mut data)).await?;
         Ok(data)
     }
 
-    /// Initialises the device-side reduction of gradients: `len` values of so many micro-batches.
+    /// Initialises the device-side reduction of gradients: `len` values, summed over `micro_batches` micro-batches.
     pub fn init_grad_reduce(&mut self, len: usize, micro_batches: u32, exact: bool) -> Result<(), B::Error> {
         self.device.wire(Wire::Begin { len, parts: micro_batches, exact })
     }
@@ -87,7 +87,7 @@ impl<B: Backend> Executor<B> {
         taken
     }
 
-    /// Reads rows of the table, and the first value of some buffers: the one read-back of a step.
+    /// Reads rows of the table, and the first value of some buffers. It is the only read-back of a step.
     pub async fn collect(
         &self, rows: Range<u16>, into: &mut [Stats], scalars: &[Buf], values: &mut [f32],
     ) -> Result<(), B::Error> {

@@ -1,4 +1,4 @@
-//! The backward pass: one walk over the tape, handing ⟨α, ∇X⟩ from rule to rule (paper, Algorithm 1).
+//! Backward pass: one walk over the tape, passing ⟨α, ∇X⟩ from rule to rule (paper, Algorithm 1).
 
 use super::{
     Compiler, Context, Fixed, Gradient, Launch, Operation, Operator, Part, Purpose, Rule, Target, Traced, Value, Work,
@@ -18,11 +18,11 @@ impl Compiler<'_, '_> {
         if output.shape.len() != 1 || !self.needs_gradient[trace.output] {
             return Err(TraceError::new(&output.name, TraceErrorKind::Loss(output.shape)));
         }
-        // Here ⟨α₀, ∂L⟩ begins, with α₀ = 0 and ∂L = 1.
+        // ⟨α₀, ∂L⟩ starts here, with α₀ = 0 and ∂L = 1.
         let one = Gradient { value: Value::single(self.fixed.one(), 1), slot: Slot::ONE };
         self.gradients[trace.output].push(one);
         if let Work::Parameter(p) = output.work {
-            // A loss that is a parameter.
+            // The loss itself is a parameter.
             let target = self.parameter(p, one);
             self.launches.push(cast(one.value.buf, target).into());
         }
@@ -41,7 +41,7 @@ impl Compiler<'_, '_> {
         Ok(())
     }
 
-    /// The gradient of a node: the sum over its consumers.
+    /// Computes the gradient of a node: the sum over its consumers.
     fn combined(&mut self, id: usize) -> Result<Option<Gradient>, TraceError> {
         let terms = std::mem::take(&mut self.gradients[id]);
         let (Some(&first), more) = (terms.first(), terms.len() > 1) else { return Ok(None) };
@@ -49,8 +49,8 @@ impl Compiler<'_, '_> {
             return Ok(Some(first));
         }
         let node = &self.trace.nodes[id];
-        // The f32 sum is a site like any other: one rounding. Behind an f32 value it stays f32, at the exponent of the
-        // first part.
+        // The f32 sum is a site like any other, with one rounding. For an f32 value the gradient stays f32, at the
+        // exponent of the first part.
         let half = !self.shared.single_gradients && self.values[id].is_some_and(|value| value.dtype == DType::F16);
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
         let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
@@ -63,7 +63,8 @@ impl Compiler<'_, '_> {
         Ok(Some(Gradient { value: y, slot: to }))
     }
 
-    /// A parameter's gradient: f32 at exponent 0, added to what this step has already stored there.
+    /// Returns the store of a parameter's gradient: f32 at exponent 0, added to the gradients that this step has
+    /// already stored there.
     pub(super) fn parameter(&mut self, p: usize, dy: Gradient) -> Target {
         let again = self.contributes.contains(&p);
         if !again {

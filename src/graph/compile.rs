@@ -1,6 +1,6 @@
-//! From a trace to launches: precisions and casts, the backward pass, memory.
+//! Compilation of a trace to launches: precisions and casts, the backward pass, memory.
 //!
-//! A compiled [`Program`] depends on shapes and policy only; exponents, learning rates and data are not in it.
+//! A compiled [`Program`] depends on shapes and policy only, and not on exponents, learning rates or data.
 
 use super::{
     BucketPlan, Buf, DistributedPlan, Fixed, Gradient, Launch, Operator, Part, PlanRow, StatsSync, SyncPoint, Target,
@@ -18,16 +18,16 @@ use gradscale_core::{
 };
 use std::{collections::HashMap, sync::Arc};
 
-/// What a program is for.
+/// Purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// Forward and backward pass; gradients replace (first micro-batch) or add.
+    /// Forward and backward pass. Gradients overwrite (first micro-batch) or accumulate (`later`).
     Train { later: bool },
-    /// Forward pass in training mode, for running statistics alone.
+    /// Forward pass in training mode, only for running statistics.
     Statistics,
-    /// Forward pass.
+    /// Forward pass for evaluation.
     Evaluate,
-    /// An optimizer's rule.
+    /// Update rule of a custom optimizer.
     Update,
 }
 
@@ -36,7 +36,8 @@ impl Purpose {
         matches!(self, Self::Train { .. } | Self::Statistics)
     }
 
-    /// Where a batch's statistics wait for the update: not where those of a step in progress do.
+    /// Returns the part of a parameter in which batch statistics are stored until the update. Passes for statistics
+    /// alone use another part than a step in progress.
     pub const fn statistics(self) -> Part {
         match self {
             Self::Statistics => Part::State1,
@@ -45,7 +46,7 @@ impl Purpose {
     }
 }
 
-/// What a compiler needs to know of a parameter.
+/// Properties of a parameter that the compiler needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParameterInfo {
     pub role: Role,
@@ -53,30 +54,30 @@ pub(crate) struct ParameterInfo {
     pub len: usize,
 }
 
-/// What programs share.
+/// Settings and state that all programs of a training share.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub policy: &'a AmpPolicy,
     pub layers: &'a Layers,
-    /// What gradients of weights that were read in half are stored as before they are f32.
+    /// Storage type of gradients of weights that were read in half, before they are converted to f32.
     pub weight_gradients: Precision,
-    /// Whether gradients of intermediate values are stored in f32 even behind half values.
+    /// True if gradients of all intermediate values are stored in f32, also those of half values.
     pub single_gradients: bool,
     pub parameters: &'a [ParameterInfo],
     pub sites: &'a mut Sites,
     pub constants: &'a mut Constants,
-    /// Put before the names of sites.
+    /// Prefix of the names of sites.
     pub prefix: &'a str,
-    /// Whether to keep every buffer to the end of the step.
+    /// True if every buffer is kept until the end of the step.
     pub keep: bool,
-    /// The share that running statistics keep, where each call of a layer counts by itself.
+    /// Momentum of running statistics, if each call of a layer updates them separately.
     pub each_call: Option<f32>,
     pub distributed: DistributedPlan,
-    /// Where the first inputs lie, if not in buffers of the program.
+    /// Preassigned buffers of the first inputs; `None` for buffers of the program.
     pub given: &'a [Option<Buf>],
 }
 
-/// A gradient of an intermediate value, for those who look into a step.
+/// Gradient of an intermediate value, for inspection of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced {
     pub name: String,
@@ -84,7 +85,7 @@ pub(crate) struct Traced {
     pub shape: Shape,
 }
 
-/// A value that can be read when a program has run.
+/// Named value that can be read after a program has run.
 #[derive(Clone, Debug)]
 pub(crate) struct Beside {
     pub name: String,
@@ -92,7 +93,7 @@ pub(crate) struct Beside {
     pub shape: Shape,
 }
 
-/// A compiled trace.
+/// Compiled trace.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub trace: Arc<Trace>,
@@ -101,7 +102,7 @@ pub(crate) struct Program {
     pub distributed: DistributedPlan,
     /// Numbers of the constants that it reads.
     pub constants: Vec<usize>,
-    /// Whether it may run again over the same inputs.
+    /// True if it may run again on the same inputs.
     pub repeats: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
@@ -111,35 +112,35 @@ pub(crate) struct Program {
     pub buckets: Vec<BucketPlan>,
     /// Points at which ranks synchronise, in the order of launches.
     pub sync_points: Vec<SyncPoint>,
-    /// The node that each launch is of, and whether it is of the backward pass.
+    /// Node of each launch, with true for launches of the backward pass.
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
-    /// What can be read beside it.
+    /// Named values that can be read besides the output.
     pub beside: Vec<Beside>,
     /// Weights that get a gradient.
     pub contributes: Vec<usize>,
-    /// Running statistics that get new ones, and from how many calls.
+    /// Running statistics that are updated, and the number of calls that update them.
     pub statistics: Vec<(usize, u32)>,
     /// Parameters whose half copy is read.
     pub halves: Vec<usize>,
-    /// Rows in the order in which they are stored.
+    /// Slots of the rows, in the order of their stores.
     pub order: Vec<Slot>,
-    /// What the arena must hold: type, length.
+    /// Type and length of each buffer of the arena.
     pub arena: Vec<(DType, usize)>,
     pub gradients: Vec<Traced>,
     pub plan: Vec<PlanRow>,
 }
 
 impl Program {
-    /// Whether a buffer of the arena stays as it is until the next step begins, whatever runs in between: inputs that a
-    /// repeat reads again, and what a training step lets read.
+    /// Returns true if a buffer of the arena must keep its content until the next step starts, whatever runs in
+    /// between. These are inputs that a repeat reads again, and values that a training step lets the caller read.
     pub fn holds(&self, i: usize) -> bool {
         let beside = || self.beside.iter().any(|beside| beside.value.buf == Buf::Arena(i));
         self.repeats && self.inputs.contains(&Buf::Arena(i))
             || matches!(self.purpose, Purpose::Train { .. }) && beside()
     }
 
-    /// Gives each buffer of the arena another place.
+    /// Replaces the index of each buffer of the arena.
     pub fn rename(&mut self, place: impl Fn(usize) -> usize) {
         let name = |buf: Buf| match buf {
             Buf::Arena(i) => Buf::Arena(place(i)),
@@ -154,24 +155,24 @@ impl Program {
     }
 }
 
-/// The state of a compilation.
+/// State of a compilation.
 pub(super) struct Compiler<'a, 's> {
     pub trace: &'a Trace,
     pub purpose: Purpose,
     pub shared: &'a mut Shared<'s>,
     pub fixed: Fixed,
-    /// Virtual buffers.
+    /// Type and length of each virtual buffer.
     pub buffers: Vec<(DType, usize)>,
     pub launches: Vec<Launch>,
     pub stats_syncs: Vec<StatsSync>,
     pub origins: Vec<(usize, bool)>,
-    /// Precision in which each node runs; none for integers.
+    /// Precision in which each node runs; `None` for integers.
     pub precision: Vec<Option<Precision>>,
     pub values: Vec<Option<Value>>,
-    /// What each node has read.
+    /// Values that each node has read.
     pub operands: Vec<Vec<Value>>,
     pub casts: HashMap<(usize, DType), Value>,
-    /// Offsets of a pooling, statistics of a norm, losses.
+    /// Value that each node has saved: offsets of a pooling, statistics of a norm, losses.
     pub saved: Vec<Option<Value>>,
     pub needs_gradient: Vec<bool>,
     pub live: Vec<bool>,
@@ -180,19 +181,19 @@ pub(super) struct Compiler<'a, 's> {
     pub statistics: Vec<(usize, u32)>,
     pub halves: Vec<usize>,
     pub order: Vec<Slot>,
-    /// How often a slot was asked for by its name.
+    /// Number of times that a slot was requested by its name.
     pub calls: HashMap<Slot, u32>,
     pub traced: Vec<Traced>,
     pub constants: Vec<usize>,
-    /// Casts of weight gradients that wait for the launch before them.
+    /// Casts of weight gradients that are emitted after the launch that computes them.
     pub casts_behind: Vec<Launch>,
 }
 
-/// Compiles a trace.
+/// Compiles a trace to a program.
 pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
     let fixed = Fixed { parameters: shared.parameters.len() };
     let (plan, mut precision) = plan(shared.policy, shared.layers, trace)?;
-    // Single numbers, losses above all, are f32 under every policy.
+    // Scalars, above all losses, are f32 under every policy.
     for (precision, node) in precision.iter_mut().zip(&trace.nodes) {
         if node.shape.len() == 1 && !node.operator().is_some_and(Operator::is_loss) {
             *precision = precision.map(|_| Precision::Single);
@@ -270,7 +271,7 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
 }
 
 impl Compiler<'_, '_> {
-    /// Which nodes the output depends on, and which depend on a weight.
+    /// Marks the nodes on which the output depends (live), and those that depend on a weight.
     fn mark(&mut self) {
         self.live[self.trace.output] = true;
         self.trace.beside.iter().for_each(|&(_, id)| self.live[id] = true);
@@ -293,8 +294,8 @@ impl Compiler<'_, '_> {
         }
     }
 
-    /// What can be read beside the output. What is not of the program, a parameter above all, is copied: it may be
-    /// written before somebody reads.
+    /// Returns the named values that can be read besides the output. A value that does not belong to the program, above
+    /// all a parameter, is copied, because it may be overwritten before it is read.
     fn beside(&mut self) -> Vec<Beside> {
         let trace = self.trace;
         let mut all = Vec::new();
@@ -316,7 +317,7 @@ impl Compiler<'_, '_> {
         Value { buf: Buf::Arena(self.buffers.len() - 1), dtype, len }
     }
 
-    /// Values that no step changes: f32.
+    /// Adds a constant of f32 values and returns its buffer.
     pub fn constant(&mut self, values: Vec<f32>) -> Buf {
         let number = self.shared.constants.number(values);
         if !self.constants.contains(&number) {

@@ -1,4 +1,4 @@
-//! What an operator sees while a trace is compiled: its node, what it reads, and what it may emit.
+//! Interface of an operator to the compilation of a trace: its node, its inputs, and the launches that it emits.
 
 use super::{
     Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, StatsSync, SyncPayload, Target,
@@ -12,7 +12,7 @@ use gradscale_core::{
     stats::Detail,
 };
 
-/// A node of a trace and the compilation of it.
+/// A node of a trace, and the compilation in progress.
 pub(crate) struct Context<'c, 'a, 's> {
     pub node: &'a Node,
     id: usize,
@@ -24,44 +24,44 @@ impl<'c, 'a, 's> Context<'c, 'a, 's> {
         Self { node, id, compiler }
     }
 
-    /// Shape of input `i`.
+    /// Returns the shape of input `i`.
     pub fn input(&self, i: usize) -> Shape {
         self.compiler.trace.nodes[self.node.inputs[i]].shape
     }
 
-    /// Precision in which it runs; none for integers.
+    /// Returns the precision in which the operator runs; `None` for integers.
     pub fn precision(&self) -> Option<Precision> {
         self.compiler.precision[self.id]
     }
 
-    /// What for.
+    /// Returns the purpose of the program.
     pub fn purpose(&self) -> Purpose {
         self.compiler.purpose
     }
 }
 
-/// What a forward pass reads and writes.
+/// Methods for the forward pass.
 impl Context<'_, '_, '_> {
-    /// Input `i` in the operator's precision.
+    /// Returns input `i` in the operator's precision.
     pub fn read(&mut self, i: usize) -> Result<Value, TraceError> {
         self.read_in(i, self.precision())
     }
 
-    /// Input `i` in the operator's precision, integers as they are.
+    /// Returns input `i` in the operator's precision; integers are not converted.
     pub fn read_any(&mut self, i: usize) -> Result<Value, TraceError> {
         let value = self.compiler.values[self.node.inputs[i]];
         let integers = matches!(value.map(|value| value.dtype), Some(DType::U8 | DType::U32));
         self.read_in(i, if integers { None } else { self.precision() })
     }
 
-    /// Input `i` in a precision, or as it is.
+    /// Returns input `i` in a precision, or unconverted.
     pub fn read_in(&mut self, i: usize, want: Option<Precision>) -> Result<Value, TraceError> {
         let value = self.compiler.operand(self.node.inputs[i], want)?;
         self.compiler.operands[self.id].push(value);
         Ok(value)
     }
 
-    /// Input `i` as f32 in memory, for kernels that read nothing else. Of a half that is exact.
+    /// Returns input `i` as f32 in memory, for kernels that read only f32. The conversion of a half is exact.
     pub fn read_single(&mut self, i: usize) -> Result<Value, TraceError> {
         let node = self.node.inputs[i];
         let value = self.compiler.operand(node, Some(Precision::Single))?;
@@ -70,7 +70,7 @@ impl Context<'_, '_, '_> {
         Ok(single)
     }
 
-    /// Input `i`, of one of these types.
+    /// Returns input `i`, which must have one of these types.
     pub fn read_integers(&mut self, i: usize, what: &'static str, takes: &[DType]) -> Result<Value, TraceError> {
         let value = self.read_in(i, None)?;
         if takes.contains(&value.dtype) {
@@ -79,14 +79,14 @@ impl Context<'_, '_, '_> {
         Err(self.node.error(TraceErrorKind::Type { what, takes: takes.to_vec(), got: value.dtype }))
     }
 
-    /// x, weights and perhaps a bias, in the operator's precision.
+    /// Returns x, weights and an optional bias, in the operator's precision.
     pub fn read_product(&mut self) -> Result<(Buf, Buf, Option<Buf>), TraceError> {
         let (a, b) = (self.read(0)?.buf, self.read(1)?.buf);
         let bias = if self.node.inputs.len() > 2 { Some(self.read(2)?.buf) } else { None };
         Ok((a, b, bias))
     }
 
-    /// Emits the launch that gives the result, in the operator's precision; single numbers are f32.
+    /// Emits the launch that computes the result, in the operator's precision; scalars are f32.
     pub fn store(&mut self, operation: impl FnOnce(Target) -> Operation) -> Result<(), TraceError> {
         let half = self.precision() == Some(Precision::Half) && self.node.shape.len() != 1;
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, self.node.shape.len());
@@ -96,18 +96,18 @@ impl Context<'_, '_, '_> {
         Ok(())
     }
 
-    /// Its result is there.
+    /// Sets the node's output value.
     pub fn give(&mut self, result: Value) {
         self.compiler.values[self.id] = Some(result);
     }
 
-    /// Keeps something for the backward pass.
+    /// Saves a value for the backward pass.
     pub fn save(&mut self, value: Value) {
         self.compiler.saved[self.id] = Some(value);
     }
 
-    /// Emits what a batch says of running statistics: they are added up until the update, or, where each call counts by
-    /// itself, what has become of them waits for it.
+    /// Emits the update of running statistics. By default batch statistics accumulate until the optimizer step. If each
+    /// call counts separately, the exponential average is applied per call, and its result is committed at the step.
     pub fn follow(&mut self, running: usize, len: usize, of_batch: impl FnOnce(Target) -> Operation) {
         let purpose = self.purpose();
         let known = self.compiler.statistics.iter_mut().find(|(id, _)| *id == running);
@@ -125,7 +125,7 @@ impl Context<'_, '_, '_> {
         let times = |a: f32| Unary::Affine { a, b: 0.0 };
         let of_batch = self.emit_temporary(len, Slot::ONE, of_batch);
         if add {
-            // No launch reads where it writes.
+            // A separate buffer, because no launch may read the buffer that it writes.
             let kept = self.emit_temporary(len, Slot::ONE, |y| unary(times(keep), waiting, y));
             self.emit(unary(Unary::Id, kept, y));
         } else {
@@ -137,19 +137,19 @@ impl Context<'_, '_, '_> {
     }
 }
 
-/// Buffers and launches of either pass.
+/// Methods for both passes.
 impl Context<'_, '_, '_> {
-    /// Of the step.
+    /// Allocates a virtual buffer of the step.
     pub fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
         self.compiler.new_buffer(dtype, len)
     }
 
-    /// Values that no step changes: f32.
+    /// Adds a constant of f32 values and returns its buffer.
     pub fn constant(&mut self, values: Vec<f32>) -> Buf {
         self.compiler.constant(values)
     }
 
-    /// The number 0, f32.
+    /// Returns the buffer of the constant 0, f32.
     pub fn zero(&self) -> Buf {
         self.compiler.fixed.zero()
     }
@@ -159,7 +159,7 @@ impl Context<'_, '_, '_> {
         self.compiler.launches.push(operation.into());
     }
 
-    /// Emits a launch whose first store's exponent is decided by a rule.
+    /// Emits a launch for whose first store a rule decides the exponent.
     pub fn emit_by(&mut self, rule: Rule, operation: Operation) {
         self.compiler.launches.push(Launch { rule, operation });
     }
@@ -175,42 +175,42 @@ impl Context<'_, '_, '_> {
         self.compiler.stats_syncs.push(StatsSync { before, node: self.id, channels, count, payload });
     }
 
-    /// Emits f32 values between two launches of one operator, at the exponent of `at`.
+    /// Emits a launch that computes f32 values for another launch of the same operator, at the exponent of `at`.
     pub fn emit_temporary(&mut self, len: usize, at: Slot, operation: impl FnOnce(Target) -> Operation) -> Buf {
         let value = self.new_buffer(DType::F32, len);
         self.emit(operation(Target::keep(value, at)));
         value.buf
     }
 
-    /// What was kept of this node.
+    /// Returns the value that this node has saved.
     pub fn saved(&self) -> Option<Value> {
         self.saved_of(self.id)
     }
 
-    /// What was kept of another.
+    /// Returns the value that another node has saved.
     pub fn saved_of(&self, node: usize) -> Option<Value> {
         self.compiler.saved[node]
     }
 }
 
-/// What a backward pass reads and writes.
+/// Methods for the backward pass.
 impl Context<'_, '_, '_> {
-    /// Whether input `i` wants a gradient.
+    /// Returns true if input `i` needs a gradient.
     pub fn wants(&self, i: usize) -> bool {
         self.node.inputs.get(i).is_some_and(|&input| self.compiler.needs_gradient[input])
     }
 
-    /// What was read of the i-th input.
+    /// Returns the value that the forward pass read as input `i`.
     pub fn operand(&self, i: usize) -> Value {
         self.compiler.operands[self.id][i]
     }
 
-    /// The result of the forward pass.
+    /// Returns the result of the forward pass.
     pub fn result(&self) -> Option<Value> {
         self.compiler.values[self.id]
     }
 
-    /// What becomes of the exponent on the way to the input.
+    /// Returns the effect of the operator on the exponent of its data gradient.
     pub fn flow(&self) -> Flow {
         self.node.op.flow()
     }
@@ -224,7 +224,7 @@ impl Context<'_, '_, '_> {
         Ok(())
     }
 
-    /// f32 values at the exponent of a gradient, filled by a launch that is no site.
+    /// Emits a launch that computes f32 values at the exponent of a gradient and is not a site.
     pub fn temporary_gradient(
         &mut self, len: usize, at: Gradient, operation: impl FnOnce(Target) -> Operation,
     ) -> Gradient {
@@ -232,8 +232,8 @@ impl Context<'_, '_, '_> {
         Gradient { value: Value::single(buf, len), slot: at.slot }
     }
 
-    /// Where the gradient of input `i` goes, and by which rule. A parameter's goes to f32 at exponent 0. Another's is
-    /// stored as its operand was: in half that is a site if values are rounded there.
+    /// Returns the store and the rule for the gradient of input `i`. The gradient of a parameter is stored in f32 at
+    /// exponent 0. Any other has the type of its operand; in half it is a site if values are rounded.
     pub fn destination(
         &mut self, i: usize, dy: Gradient, flow: Flow, rule: Rule,
     ) -> Result<(Target, Rule), TraceError> {
@@ -263,24 +263,25 @@ impl Context<'_, '_, '_> {
         Ok((target, rule))
     }
 
-    /// Whether the gradient of input `i` is stored in half: as its operand was, unless all gradients are f32.
+    /// Returns true if the gradient of input `i` is stored in half: if its operand was half, unless all gradients are
+    /// f32.
     fn stores_half_gradient(&self, i: usize) -> bool {
         let operand = self.compiler.operands[self.id].get(i);
         !self.compiler.shared.single_gradients && operand.is_some_and(|operand| operand.dtype == DType::F16)
     }
 
-    /// What has come so far as the gradient of input `i`, from the first of those that read it.
+    /// Returns the first gradient of input `i` that one of its consumers has computed.
     pub fn first_gradient(&self, i: usize) -> Option<Gradient> {
         self.compiler.gradients[self.node.inputs[i]].first().copied()
     }
 
-    /// Hands on a gradient of input `i` that other readers of this input will write to.
+    /// Adds a gradient of input `i` into which other consumers of this input will also write.
     pub fn begin_gradient(&mut self, i: usize, gradient: Gradient) {
         self.compiler.gradients[self.node.inputs[i]].push(gradient);
     }
 
-    /// A parameter's gradient that is half before it is f32, as that of a half weight is in PyTorch: scaled f32 of the
-    /// operator, rounded once at a site of its own, then unscaled in f32.
+    /// Returns the store of a parameter's gradient that passes through half, like the gradient of a half weight in
+    /// PyTorch. The operator's scaled f32 result is rounded once at its own site, and then unscaled in f32.
     fn half_parameter(&mut self, i: usize, p: usize, dy: Gradient) -> Result<Target, TraceError> {
         let len = self.input(i).len();
         let is_bias = self.node.operator().is_some_and(|operator| operator.bias() == Some(i));
@@ -298,7 +299,7 @@ impl Context<'_, '_, '_> {
         Ok(Target::keep(single, dy.slot))
     }
 
-    /// Hands a gradient on as it is: the same memory, unless it must be stored elsewhere or in another type.
+    /// Passes a gradient through unchanged: in the same memory, unless it needs another buffer or type.
     pub fn pass_through(&mut self, i: usize, dy: Gradient) -> Result<(), TraceError> {
         let input = self.node.inputs[i];
         let half = self.stores_half_gradient(i);

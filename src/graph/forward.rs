@@ -1,4 +1,4 @@
-//! The forward pass: one walk along the tape, and what is read in which precision.
+//! Forward pass: one walk along the tape, with the precision of every read.
 
 use super::{Buf, Compiler, Context, Fixed, Part, Purpose, Target, Value, Work, cast};
 use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
@@ -39,7 +39,7 @@ impl Compiler<'_, '_> {
         Ok(inputs)
     }
 
-    /// Half data under O2 and O3.
+    /// Emits the cast of an input to half, under O2 and O3.
     fn input(&mut self, id: usize) -> Result<(), TraceError> {
         if let (Some(Precision::Half), Some(Value { dtype: DType::F32, .. })) = (self.precision[id], self.values[id]) {
             let half = self.cast(id, DType::F16)?;
@@ -48,8 +48,8 @@ impl Compiler<'_, '_> {
         Ok(())
     }
 
-    /// A node's value to be read in a precision. Half is read as it is where f32 is wanted: the cast is exact, and
-    /// the site behind it lies where its gradient is stored.
+    /// Returns a node's value for a read in a precision. A half is not converted if f32 is wanted, because that cast is
+    /// exact. The cast site is at the store of its gradient.
     pub(super) fn operand(&mut self, node: usize, want: Option<Precision>) -> Result<Value, TraceError> {
         if let (Work::Parameter(p) | Work::Frozen(p), Some(Precision::Half)) = (&self.trace.nodes[node].work, want) {
             if !self.halves.contains(p) {
@@ -85,7 +85,8 @@ impl Compiler<'_, '_> {
         Ok(y)
     }
 
-    /// A store of the forward pass: not scaled; halves are counted, so that what overflows has a name.
+    /// Returns a store of the forward pass: not scaled; halves are counted, so that an overflow can be attributed to a
+    /// name.
     pub(super) fn observed(&mut self, name: &str, y: Value) -> Result<Target, TraceError> {
         if y.dtype == DType::F16 && matches!(self.purpose, Purpose::Train { .. }) {
             let to = self.slot(name, SlotKind::Forward)?;

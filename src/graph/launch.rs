@@ -1,4 +1,4 @@
-//! What a device is asked to do, as data.
+//! Planned launches: operations of a device with buffer ids.
 
 use crate::optim::MOST_STATES;
 use gradscale_core::{
@@ -10,20 +10,20 @@ use gradscale_core::{
 };
 use std::cell::RefCell;
 
-/// A buffer of a program.
+/// Id of a buffer of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Buf {
-    /// Outlives steps: parameters, their gradients, constants.
+    /// Persistent buffer: parameters, their gradients, constants.
     Fixed(usize),
-    /// Of this step: reused as soon as nobody reads it any more.
+    /// Buffer of this step in the arena, reused as soon as it is not read any more.
     Arena(usize),
-    /// An input of a coming step.
+    /// Prefetched input of a coming step.
     Ahead(usize),
-    /// A number that the host writes before an update.
+    /// Scalar that the host writes before an update.
     Number(usize),
 }
 
-/// A place and what lies there. Its buffer may be longer.
+/// Reference to a tensor: buffer, type and length. The buffer may be longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
     pub buf: Buf,
@@ -32,25 +32,25 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// f32.
+    /// Creates a reference to f32 values.
     pub const fn single(buf: Buf, len: usize) -> Self {
         Self { buf, dtype: DType::F32, len }
     }
 
-    /// Its length as launches take it: shapes were checked when the trace was written.
+    /// Returns the length in the type of launches. It fits, because shapes are checked when the trace is recorded.
     pub fn elements(self) -> u32 {
         u32::try_from(self.len).unwrap_or(u32::MAX)
     }
 }
 
-/// ⟨α, ∇X⟩: a gradient and the slot of its exponent.
+/// Scaled gradient ⟨α, ∇X⟩: a value, and the slot of its exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gradient {
     pub value: Value,
     pub slot: Slot,
 }
 
-/// Operands of a program: numbers of buffers.
+/// Operand types of a planned launch: buffer ids.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Planned;
 
@@ -61,14 +61,14 @@ impl Operands for Planned {
     type Terms = Vec<Scaled<Buf, Slot>>;
     type Gradients = Vec<Buf>;
     type Parameters = Vec<Updated>;
-    /// There is one.
+    /// There is only one table.
     type Table = ();
 }
 
-/// What a device is asked to do, as data.
+/// Operation of a device with buffer ids as operands.
 pub(crate) type Operation = backend::Launch<Planned>;
 
-/// A parameter in an update.
+/// Parameter of an update, with the ids of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Updated {
     pub len: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Updated {
     pub half: Option<Buf>,
 }
 
-/// Where results go: a store without its table.
+/// Destination of results: a store without its table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target {
     pub y: Value,
@@ -89,35 +89,35 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The same into another buffer.
+    /// Returns the same store into another buffer.
     fn renamed(self, name: impl Fn(Buf) -> Buf) -> Self {
         Self { y: Value { buf: name(self.y.buf), ..self.y }, ..self }
     }
 
-    /// As the exponent is, unobserved.
+    /// Creates a store at the exponent of the values, without observation.
     pub const fn keep(y: Value, at: Slot) -> Self {
         Self { y, from: at, to: at, detail: Detail::None, add: false }
     }
 }
 
-/// How the first target's exponent is decided, if at once.
+/// Rule that decides the exponent of an operation's first store inside the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
-    /// It is no site.
+    /// The store is not a site.
     None,
-    /// From the values.
+    /// Decided from the values.
     Cast,
-    /// The same; the values come from a softmax (paper, Theorem 2).
+    /// Decided from the values, which are a softmax gradient (paper, Theorem 2).
     Softmax,
-    /// A product of these two (paper, Theorem 1).
+    /// Decided from the operands of a product (paper, Theorem 1).
     Product { dy: Gradient, w: Value, terms: Terms },
-    /// A sum of gradients.
+    /// Decided for a sum of gradients.
     Branch,
-    /// A sum of parts that do not meet: the gradient of what was split.
+    /// Decided for a sum of disjoint parts: the gradient of a split.
     Split,
 }
 
-/// An operation, and how the exponent of its first store is decided.
+/// An operation, and the rule for the exponent of its first store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
     pub operation: Operation,
@@ -130,18 +130,18 @@ impl From<Operation> for Launch {
     }
 }
 
-/// The cast from one place to another.
+/// Returns the cast of one value to another.
 pub(crate) fn cast(x: Buf, y: Target) -> Operation {
     unary(Unary::Id, x, y)
 }
 
-/// A function of as many elements as are stored.
+/// Returns an element-wise function of as many elements as are stored.
 pub(crate) fn unary(op: Unary, x: Buf, y: Target) -> Operation {
     Operation::Unary { op, len: y.y.elements(), x, y }
 }
 
 impl Launch {
-    /// All buffers that are read or written.
+    /// Returns all buffers that are read or written.
     pub fn buffers(&self) -> Vec<Buf> {
         let all = RefCell::new(Vec::new());
         let seen = |buf| {
@@ -152,7 +152,7 @@ impl Launch {
         all.into_inner()
     }
 
-    /// Gives each buffer another name.
+    /// Replaces the id of each buffer.
     pub fn rename(&mut self, name: impl Fn(Buf) -> Buf) {
         self.operation = self.operation.clone().map(&mut Each { buffer: &name, store: |y: Target| y.renamed(&name) });
         if let Rule::Product { dy, w, .. } = &mut self.rule {
@@ -162,7 +162,7 @@ impl Launch {
         }
     }
 
-    /// The site that a rule decides, and whose exponent the values come with: the first store.
+    /// Returns the first store, whose exponent the rule decides and at which values are computed.
     pub fn site(&self) -> Option<Target> {
         let mut first = None;
         if self.rule != Rule::None {
@@ -172,7 +172,7 @@ impl Launch {
         first
     }
 
-    /// The same with another first store.
+    /// Returns the launch with another first store.
     pub fn stored_at(&self, first: Target) -> Self {
         let mut place = Some(first);
         let store = |y| place.take().unwrap_or(y);
@@ -181,7 +181,7 @@ impl Launch {
     }
 }
 
-/// Changes every buffer that is not stored to, and every store.
+/// Operand mapping that changes every buffer id that is not stored to, and every store.
 struct Each<F, G> {
     buffer: F,
     store: G,
@@ -216,7 +216,7 @@ impl<F: FnMut(Buf) -> Buf, G: FnMut(Target) -> Target> MapOperands<Planned, Plan
     fn table(&mut self, (): ()) {}
 }
 
-/// Parts of a parameter, each a fixed buffer.
+/// Tensors of a parameter, each in a fixed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Master,
@@ -229,7 +229,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The type of its elements.
+    /// Returns the type of its elements.
     pub const fn dtype(self) -> DType {
         match self {
             Self::Half => DType::F16,
@@ -238,14 +238,14 @@ impl Part {
     }
 }
 
-/// Where the optimizer keeps what it remembers of a parameter.
+/// Optimizer states of a parameter.
 pub(crate) const STATES: [Part; MOST_STATES] = [Part::State0, Part::State1, Part::State2, Part::State3];
-/// Parts of each parameter.
+/// Number of tensors of each parameter.
 const PARTS: usize = 3 + MOST_STATES;
-/// A zero, a one, the norm of all gradients, the loss.
+/// Number of common scalars: a zero, a one, the norm of all gradients, the loss.
 const COMMON: usize = 4;
 
-/// The fixed buffers: parts of all parameters, four numbers, constants of programs.
+/// Ids of the fixed buffers: tensors of all parameters, four scalars, constants of programs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed {
     pub parameters: usize,
@@ -268,7 +268,7 @@ impl Fixed {
         Buf::Fixed(self.parameters * PARTS + 2)
     }
 
-    /// Losses of all micro-batches of a step add here.
+    /// Returns the buffer in which the losses of all micro-batches of a step accumulate.
     pub const fn loss(self) -> Buf {
         Buf::Fixed(self.parameters * PARTS + 3)
     }

@@ -1,20 +1,20 @@
-//! Which buffers of a program share memory.
+//! Memory planning: assignment of a program's virtual buffers to shared memory by liveness.
 //!
-//! Two buffers of one type share a place if no launch comes between the first and the last use of both. Places are given
-//! to the largest first, so a later buffer fits wherever it may lie, and takes the smallest of these. Deterministic: the
-//! same trace always gets the same places.
+//! Two buffers of one type can share memory if their live ranges do not overlap. Places in the arena are assigned to
+//! the largest buffers first. So a later buffer fits into any place that is free, and it takes the smallest of these.
+//! The plan is deterministic: the same trace always gets the same places.
 
 use super::{Buf, Program, Purpose};
 use gradscale_core::backend::DType;
 use std::{cmp::Reverse, ops::RangeInclusive};
 
-/// A place: its type and length, and when it is taken.
+/// Place in the arena: type, length, and the live ranges assigned to it.
 struct Place {
     kind: (DType, usize),
     taken: Vec<RangeInclusive<usize>>,
 }
 
-/// Gives every virtual buffer of `program` a place in the arena.
+/// Assigns a place in the arena to every virtual buffer of `program`.
 pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bool) {
     let used = uses(program, buffers.len(), keep);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| used[i].is_some()).collect();
@@ -25,7 +25,7 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
         let Some(used) = &used[i] else { continue };
         let apart = |taken: &RangeInclusive<usize>| taken.end() < used.start() || used.end() < taken.start();
         let fits = |place: &Place| place.kind.0 == buffers[i].0 && place.taken.iter().all(apart);
-        // The last is the smallest.
+        // The last place is the smallest.
         let at = places.iter().rposition(fits).unwrap_or_else(|| {
             places.push(Place { kind: buffers[i], taken: Vec::new() });
             places.len() - 1
@@ -38,7 +38,7 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
     program.arena = places.into_iter().map(|place| place.kind).collect();
 }
 
-/// The first and the last launch that uses each buffer.
+/// Returns the live range of each buffer: the first and the last launch that uses it.
 fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusive<usize>>> {
     let end = if keep { usize::MAX } else { 0 };
     let mut used: Vec<Option<RangeInclusive<usize>>> = vec![None; count];
@@ -48,20 +48,20 @@ fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusiv
             used[i] = Some(first..=last);
         }
     };
-    // Inputs are written before the first launch; a repeat reads them again.
+    // Inputs are written before the first launch, and a repeat reads them again.
     let held = if program.repeats { usize::MAX } else { end };
     program.inputs.iter().for_each(|&input| see(input, 0, held));
     for (at, launch) in program.launches.iter().enumerate() {
         launch.buffers().into_iter().for_each(|buf| see(buf, at, end.max(at)));
     }
-    // The host writes before the launch, and nobody else may have the place then.
+    // The host writes these before the launch, so no other buffer may have the place then.
     for sync in &program.stats_syncs {
         sync.clone().buffers().for_each(|buf| see(*buf, sync.before, end.max(sync.before)));
     }
     for beside in &program.beside {
         see(beside.value.buf, program.launches.len(), usize::MAX);
     }
-    // The loss is read when the step is over.
+    // The loss is read after the step.
     see(program.output.buf, program.launches.len(), usize::MAX);
     used
 }

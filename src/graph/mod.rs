@@ -1,7 +1,6 @@
-//! From what a network says to what a device does: the tape, and its compilation to launches, precisions and casts, the
-//! backward pass, memory.
+//! Graph compiler: from the tape of a network to launches, with precisions and casts, the backward pass, and memory.
 //!
-//! Operators are known here by what they say of themselves ([`Operator`]); each is a file of [`crate::ops`].
+//! This module knows operators only by the trait [`Operator`]; each operator is a file of [`crate::ops`].
 
 mod backward;
 mod compile;

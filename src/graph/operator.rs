@@ -1,16 +1,16 @@
-//! What an operator must say of itself. Operators are rooms of their own, in [`crate::ops`].
+//! Trait of all operators, which are implemented in [`crate::ops`].
 
 use super::{Context, Gradient, Rule};
 use crate::{TraceError, error::TraceErrorKind, onnx::Writer};
 use gradscale_core::backend::Data;
 use std::{any::Any, fmt, ops::Range};
 
-/// An operator as data: what it launches, forward and backward.
+/// Operator of a network: its launches, forward and backward.
 pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
     /// Emits the launches of the forward pass.
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError>;
 
-    /// Emits the gradients of its inputs from that of its result.
+    /// Emits the gradients of its inputs from the gradient of its result.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError>;
 
     /// Writes its counterpart in an ONNX model.
@@ -18,60 +18,61 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
         Err(at.refused("an operator of training"))
     }
 
-    /// Whether a gradient flows back through it.
+    /// Returns true if a gradient flows back through it.
     fn is_differentiable(&self) -> bool {
         true
     }
 
-    /// Whether its result is integers, which no precision concerns.
+    /// Returns true if its result is integers, which have no precision.
     fn gives_integers(&self) -> bool {
         false
     }
 
-    /// The input that is integers, if one is.
+    /// Returns the index of its integer input, if it has one.
     fn integers(&self) -> Option<usize> {
         None
     }
 
-    /// The inputs that are lengths beside these, if some are: integers too.
+    /// Returns the indices of its integer inputs with lengths, besides that of [`Operator::integers`].
     fn lengths(&self) -> Range<usize> {
         0..0
     }
 
-    /// The input that is coordinates, if one is: f32 at every level, and no reason to compute in f32.
+    /// Returns the index of its input with coordinates, if it has one. Coordinates are f32 at every level, and do not
+    /// make the operator compute in f32.
     fn coordinates(&self) -> Option<usize> {
         None
     }
 
-    /// The input that is a bias, if it may have one: its gradient's site is called so.
+    /// Returns the index of its bias input, if it can have one; the gradient's site is named after it.
     fn bias(&self) -> Option<usize> {
         None
     }
 
-    /// Whether its precision is that of its inputs alone, its result being f32.
+    /// Returns true if its precision depends on its inputs alone because its result is f32.
     fn is_loss(&self) -> bool {
         false
     }
 
-    /// How the exponent of its gradient is decided where that is a sum over several consumers.
+    /// Returns the rule for the exponent of its result's gradient if that is a sum over several consumers.
     fn rule_of_sum(&self) -> Rule {
         Rule::Branch
     }
 
-    /// Another node whose saved values it reads.
+    /// Returns another node whose saved values it reads.
     fn reads_saved(&self) -> Option<usize> {
         None
     }
 
-    /// What is wrong with data of the host that is its input `i`.
+    /// Checks host data for input `i`, and returns the error.
     fn check(&self, _i: usize, _data: Data<'_>) -> Result<(), TraceErrorKind> {
         Ok(())
     }
 }
 
-/// Equality of operators whose types are not known.
+/// Equality of operators behind a trait object.
 pub(crate) trait Same: Any {
-    /// Whether this is the same operator with the same numbers.
+    /// Returns true if `other` is the same operator with the same settings.
     fn same(&self, other: &dyn Operator) -> bool;
 }
 

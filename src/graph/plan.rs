@@ -1,4 +1,4 @@
-//! Which operator runs in which precision.
+//! Precision plan: the precision of every operator of a trace.
 
 use super::{Trace, Value, Work};
 use crate::{Layers, TraceError, method::is_of};
@@ -9,24 +9,24 @@ use gradscale_core::{
 };
 use std::fmt;
 
-/// One operator of a network under a policy.
+/// Planned precision of one operator of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRow {
     /// Name of the layer or operator.
     pub name: String,
-    /// Operator.
+    /// Operator of the row.
     pub op: Op,
     /// Precision in which it reads and stores.
     pub precision: Precision,
-    /// Inputs that are cast for it.
+    /// Number of inputs that are cast for it.
     pub casts: u32,
-    /// Type of the buffer that took its result; none if it was never run.
+    /// Type of the buffer of its result; `None` if it was never run.
     pub stored: Option<DType>,
     node: usize,
 }
 
 impl PlanRow {
-    /// Whether [`Layers`] mean this operator by that name.
+    /// Returns true if this operator is or belongs to the layer of that name, as [`Layers`] defines it.
     #[must_use]
     pub fn is_of(&self, layer: &str) -> bool {
         is_of(&self.name, layer)
@@ -44,7 +44,7 @@ impl fmt::Display for PlanRow {
     }
 }
 
-/// Whether some operator reads a node as coordinates.
+/// Returns true if some operator reads a node as coordinates.
 fn are_coordinates(trace: &Trace, id: usize) -> bool {
     let reads = |node: &crate::graph::Node| {
         let which = node.operator().and_then(|operator| operator.coordinates());
@@ -53,13 +53,13 @@ fn are_coordinates(trace: &Trace, id: usize) -> bool {
     trace.nodes.iter().any(reads)
 }
 
-/// The plan that `core` makes of a trace, and the precision of each node (none for integers).
+/// Plans a trace with `core`, and returns the precision of each node (`None` for integers).
 pub(crate) fn plan(
     policy: &AmpPolicy, layers: &Layers, trace: &Trace,
 ) -> Result<(Vec<PlanRow>, Vec<Option<Precision>>), TraceError> {
     let settings = policy.level().settings();
     let mut precision: Vec<Option<Precision>> = vec![None; trace.nodes.len()];
-    // Place in the plan of each operator.
+    // Row of the plan of each operator.
     let mut rows: Vec<usize> = vec![usize::MAX; trace.nodes.len()];
     let mut inputs: Vec<(usize, Vec<Input>)> = Vec::new();
     for (id, node) in trace.nodes.iter().enumerate() {
@@ -100,7 +100,7 @@ pub(crate) fn plan(
         })
     };
     plan_with(policy, own, &nodes, &mut planned).map_err(|error| {
-        // By its name, which people know, not by its number.
+        // Reports the operator by its name instead of its index.
         let at = match error {
             PlanError::Inputs { node } | PlanError::Order { node } => nodes.get(node),
             _ => None,

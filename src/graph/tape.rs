@@ -1,7 +1,7 @@
-//! The tape: what a network does, written down while its closure runs.
+//! Autograd tape: the operators of a network, recorded while its closure runs.
 //!
-//! Tracing computes nothing. The trace is compiled for a device once ([`super::compile`]) and run as often as it
-//! comes again, so a step knows all of its sites before its first launch, and memory is planned as a whole.
+//! Tracing computes nothing. The trace is compiled for a device once ([`super::compile`]) and run whenever the same
+//! trace is recorded again. So a step knows all of its sites before its first launch, and memory is planned as a whole.
 
 use super::Operator;
 use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, ops::Zeros, parameters::Owner};
@@ -15,12 +15,12 @@ use std::{
     sync::Arc,
 };
 
-/// Where a node's values come from.
+/// Source of a node's values.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Input(DType),
     Parameter(usize),
-    /// A parameter that is a constant here.
+    /// A parameter that is a constant in this part of the network.
     Frozen(usize),
     Operator(Arc<dyn Operator>),
 }
@@ -46,7 +46,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Its operator, if it is not given.
+    /// Returns its operator; `None` for inputs and parameters.
     pub fn operator(&self) -> Option<&dyn Operator> {
         match &self.work {
             Work::Operator(operator) => Some(&**operator),
@@ -54,37 +54,38 @@ impl Node {
         }
     }
 
-    /// What is wrong with it.
+    /// Creates an error of this node.
     pub fn error(&self, kind: impl Into<TraceErrorKind>) -> TraceError {
         TraceError::new(&self.name, kind)
     }
 
-    /// A size as descriptors take it.
+    /// Converts a size to the type of descriptors.
     pub fn size(&self, len: usize) -> Result<u32, TraceError> {
         size(&self.name, len)
     }
 
-    /// n, h, w, c as descriptors take them.
+    /// Returns n, h, w, c in the type of descriptors.
     pub fn sizes(&self) -> Result<[u32; 4], TraceError> {
         sizes(&self.name, self.shape)
     }
 }
 
-/// What has been written down.
+/// Recorded operators of a network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Trace {
-    /// Equal traces have equal ones. It comes first: traces that differ are told apart by it, as a rule.
+    /// Hash of the trace. It is the first field, so that a comparison of different traces usually ends at it.
     pub hash: u64,
     pub nodes: Vec<Node>,
     pub output: usize,
-    /// Values beside the output that can be read when the program has run, by name.
+    /// Named values besides the output that can be read when the program has run.
     pub beside: Vec<(String, usize)>,
 }
 
 impl Trace {
-    /// Operators, how they are connected, shapes; not their numbers and names, which rarely alone tell networks apart.
+    /// Computes the hash of operators, connections and shapes. Settings and names are left out, because they rarely
+    /// distinguish networks.
     fn hashed(&self) -> u64 {
-        // A multiplication a word: this runs in every step, and equality is asked afterwards.
+        // One multiplication per word, because this runs in every step; equal hashes are followed by a comparison.
         let mix = |hash: u64, word: usize| (hash.rotate_left(5) ^ word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let node = |hash: u64, node: &Node| {
             let work = match node.work {
@@ -99,33 +100,33 @@ impl Trace {
     }
 }
 
-/// Where a trace is written while the closure of a step runs.
+/// Tape on which the closure of a step records its operators.
 #[derive(Debug)]
 pub struct Tape {
     trace: RefCell<Trace>,
     names: RefCell<HashMap<&'static str, u32>>,
-    /// The node of each parameter that was used, and whether it was frozen there.
+    /// Node of each parameter that was used, by parameter and by whether it was frozen.
     parameter_nodes: RefCell<HashMap<(usize, bool), usize>>,
     training: bool,
-    /// Whether parameters are constants now.
+    /// True while parameters are constants.
     frozen: Cell<bool>,
-    /// Whether running statistics stay as they are now.
+    /// True while running statistics are not updated.
     still: Cell<bool>,
-    /// Whose parameters a network may use.
+    /// Owner of the parameters that a network may use.
     owner: Owner,
-    /// How many there are.
+    /// Number of these parameters.
     parameters: usize,
-    /// The first parameter of somebody else's.
+    /// Shape of the first parameter that belongs to another owner.
     foreign: Cell<Option<Shape>>,
-    /// The first operator that could not be written.
+    /// Error of the first operator that could not be recorded.
     failed: RefCell<Option<TraceError>>,
 }
 
-/// A value of the network being traced. It can be used as often as wanted: gradients of several uses add.
+/// Value of the network being traced. It can be used any number of times; the gradients of all uses are added.
 ///
-/// Operators do not fail one by one: the tape remembers the first that does not fit, and the call of the trainer that
-/// runs the closure returns it, with the operator's or layer's name. Until the closure ends, one number stands in the
-/// place of what could not be computed. What each operator says of errors is what that call returns.
+/// Shape errors are deferred. The tape records the first error, and the trainer's call that runs the closure returns
+/// it, with the name of the operator or layer. Until the closure ends, a scalar replaces the result that could not be
+/// computed. The section on errors of each operator describes the errors that this call returns.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a value that nothing uses changes nothing"]
 pub struct Var<'t> {
@@ -140,15 +141,15 @@ impl Tape {
         Self { trace, names, parameter_nodes, training, frozen, still, owner, parameters, foreign, failed }
     }
 
-    /// Whether this is a training step; layers that behave otherwise in evaluation ask this.
+    /// Returns true in a training step, for layers that behave differently in evaluation.
     #[must_use]
     pub const fn training(&self) -> bool {
         self.training
     }
 
-    /// A parameter as a value.
+    /// Records a parameter and returns it as a value.
     ///
-    /// One of other [`crate::Parameters`] than the trainer's makes the step an error.
+    /// A parameter of other [`crate::Parameters`] than the trainer's makes the step an error.
     pub fn parameter(&self, parameter: &Parameter) -> Var<'_> {
         self.check(parameter);
         let frozen = self.frozen.get();
@@ -165,10 +166,10 @@ impl Tape {
         Var { tape: self, id }
     }
 
-    /// Parameters that `network` reads are constants there: they get no gradient from it, and a step whose loss depends on
-    /// them nowhere else leaves them, and what the optimizer keeps of them, as they are. Gradients of its input flow
-    /// through it. So one network trains another: a generator's loss is what a discriminator says, which does not learn
-    /// from it. Running statistics follow the batches as ever; see [`Tape::with_still_statistics`].
+    /// Records `network` with parameters as constants. They get no gradient from it. If a step's loss depends on them
+    /// nowhere else, the step changes neither them nor their optimizer state. Gradients of its input flow through it.
+    /// For example, a generator is trained with the output of a discriminator, which does not learn from it. Running
+    /// statistics are updated as usual; see [`Tape::with_still_statistics`].
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Adam};
@@ -196,8 +197,9 @@ impl Tape {
         result
     }
 
-    /// Running statistics of `network` stay as they are, though in training each batch is normalised by its own: for a pass
-    /// that another program of the same iteration makes too, so that its batch counts once.
+    /// Records `network` without updates of running statistics, although in training each batch is normalised by its
+    /// own statistics. Use it for a pass that another program of the same iteration also computes, so that its batch
+    /// counts once.
     pub fn with_still_statistics<T>(&self, network: impl FnOnce() -> T) -> T {
         let before = self.still.replace(true);
         let result = network();
@@ -205,12 +207,12 @@ impl Tape {
         result
     }
 
-    /// Whether running statistics follow the batch of an operator that is written now.
+    /// Returns true if running statistics are updated by an operator that is recorded now.
     pub(crate) fn keeps_statistics(&self) -> bool {
         self.training && !self.still.get()
     }
 
-    /// Zeros, stored as a batch's data is, without a gradient: a state to begin with.
+    /// Records zeros, stored like a batch's data, without a gradient: for example an initial state.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
@@ -234,7 +236,7 @@ impl Tape {
         Var { tape: self, id: self.push(node) }
     }
 
-    /// Remembers a parameter that is somebody else's, or was added to a clone.
+    /// Records the error of a parameter that belongs to another owner, or was added to a clone.
     pub(crate) fn check(&self, parameter: &Parameter) {
         let own = parameter.owner == self.owner && parameter.id < self.parameters;
         if !own && self.foreign.get().is_none() {
@@ -242,7 +244,7 @@ impl Tape {
         }
     }
 
-    /// Remembers an error, if it is the first. A number takes the place of what could not be written.
+    /// Records an error if it is the first, and returns a scalar in place of the result.
     fn fail(&self, error: TraceError) -> Var<'_> {
         let work = Work::Input(DType::F32);
         let node = Node { name: error.name.clone(), op: Op::Reshape, work, inputs: Vec::new(), shape: Shape::SCALAR };
@@ -250,14 +252,14 @@ impl Tape {
         Var { tape: self, id: self.push(node) }
     }
 
-    /// The first operator that did not fit.
+    /// Returns the error of the first operator that did not fit.
     pub(crate) fn error(&self) -> Option<TraceError> {
         self.failed.borrow().clone()
     }
 
-    /// Ends the tracing with what the closure returned.
+    /// Ends the tracing with the closure's result.
     pub(crate) fn finish(self, output: usize) -> Result<Trace, TraceError> {
-        // Before whatever came of it.
+        // This error precedes the errors that follow from it.
         if let Some(shape) = self.foreign.get() {
             return Err(TraceError::new("parameter", TraceErrorKind::Foreign(shape)));
         }
@@ -270,7 +272,7 @@ impl Tape {
         }
     }
 
-    /// Nodes so far.
+    /// Returns the number of nodes so far.
     pub(crate) fn len(&self) -> usize {
         self.trace.borrow().nodes.len()
     }
@@ -281,7 +283,7 @@ impl Tape {
         nodes.len() - 1
     }
 
-    /// `relu`, `relu2`, …
+    /// Returns the next name of an operator kind: `relu`, `relu2`, …
     pub(crate) fn number(&self, kind: &'static str) -> String {
         let mut names = self.names.borrow_mut();
         let number = names.entry(kind).or_default();
@@ -291,13 +293,13 @@ impl Tape {
 }
 
 impl<'t> Var<'t> {
-    /// The tape on which this value is written.
+    /// Returns the tape on which this value is recorded.
     #[must_use]
     pub const fn tape(self) -> &'t Tape {
         self.tape
     }
 
-    /// Sizes.
+    /// Returns the shape of the value.
     #[must_use]
     pub fn shape(self) -> Shape {
         self.tape.trace.borrow().nodes[self.id].shape
@@ -307,16 +309,16 @@ impl<'t> Var<'t> {
         self.id
     }
 
-    /// Gives the last operator a name of your choice: its sites are called after it.
+    /// Names the last operator; its sites are named after it.
     pub fn named(self, name: &str) -> Self {
         self.tape.trace.borrow_mut().nodes[self.id].name = name.to_owned();
         self
     }
 
-    /// Makes the value readable under a name when the step has run ([`Trainer::output`](crate::Trainer::output)): logits
-    /// beside a loss, a hidden state that the next step begins with.
+    /// Makes the value readable under a name after the step has run ([`Trainer::output`](crate::Trainer::output)). Use
+    /// it for logits besides a loss, or for a hidden state with which the next step starts.
     ///
-    /// # Errors
+    /// A name that is used for two values of a step.
     /// A name that two values of a step have.
     pub fn output(self, name: &str) -> Self {
         let beside = &mut self.tape.trace.borrow_mut().beside;
@@ -328,18 +330,18 @@ impl<'t> Var<'t> {
         self
     }
 
-    /// Says that a layer does not fit its input, in words: the error of the step, as those of operators are. The number
-    /// that is returned takes the place of the layer's result.
+    /// Reports that a layer does not fit its input, with a sentence as the error of the step. The returned scalar
+    /// replaces the layer's result.
     pub fn refused(self, name: &str, words: impl Into<String>) -> Self {
         self.tape.fail(TraceError::new(name, TraceErrorKind::Range(words.into())))
     }
 
-    /// What `write` writes, or the error that the tape remembers.
+    /// Records with `write`, or records its error on the tape.
     pub(crate) fn traced(self, write: impl FnOnce() -> Result<Self, TraceError>) -> Self {
         write().unwrap_or_else(|error| self.tape.fail(error))
     }
 
-    /// Its operator, if it was computed.
+    /// Returns its operator, if it was computed by one.
     pub(crate) fn operator(self) -> Option<Arc<dyn Operator>> {
         match &self.tape.trace.borrow().nodes[self.id].work {
             Work::Operator(operator) => Some(operator.clone()),
@@ -347,7 +349,7 @@ impl<'t> Var<'t> {
         }
     }
 
-    /// Writes an operator without a name of its own.
+    /// Records an operator with an automatic name.
     pub(crate) fn then(
         self, kind: &'static str, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
     ) -> Self {
@@ -355,7 +357,7 @@ impl<'t> Var<'t> {
         self.then_named(name, op, operator, others, shape)
     }
 
-    /// Writes an operator: of this value, of others, with a result of that shape.
+    /// Records an operator of this value and others, with a result of that shape.
     pub(crate) fn then_named(
         self, name: String, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
     ) -> Self {
@@ -364,7 +366,7 @@ impl<'t> Var<'t> {
         Self { tape: self.tape, id: self.tape.push(Node { name, op, work, inputs, shape }) }
     }
 
-    /// n, h, w, c as descriptors take them.
+    /// Returns n, h, w, c in the type of descriptors.
     pub(crate) fn sizes(self, name: &str) -> Result<[u32; 4], TraceError> {
         sizes(name, self.shape())
     }
@@ -388,7 +390,7 @@ pub(crate) fn mismatch(name: &str, got: Shape, with: Shape) -> TraceError {
     TraceError::new(name, TraceErrorKind::Mismatch { got, with })
 }
 
-/// What is wrong with an operator for an input of this shape.
+/// Creates the error of an operator that does not support an input of this shape.
 pub(crate) fn input(name: &str, error: ShapeError, shape: Shape) -> TraceError {
     TraceError::new(name, TraceErrorKind::Input { error, shape })
 }

@@ -1,4 +1,4 @@
-//! Transports: how bytes get from one rank to another.
+//! Transports: implementations of the communicator.
 
 #[cfg(feature = "mpi")]
 mod mpi;

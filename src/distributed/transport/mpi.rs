@@ -1,7 +1,7 @@
 //! Ranks of MPI: processes that `mpirun`, `srun` or a batch system has started, on one machine or several.
 //!
-//! MPI is called by the thread that initialized it, and handles of its communicators stay on that thread. Therefore it has
-//! a dedicated thread, which lives as long as [`Mpi`].
+//! MPI must be called by the thread that initialized it, and handles of its communicators stay on that thread.
+//! Therefore it has a dedicated thread, which lives as long as [`Mpi`].
 
 mod timeout;
 
@@ -57,7 +57,7 @@ impl Mpi {
     /// All ranks must drop the result in the end, because a process that exits without it ends the others too.
     ///
     /// # Errors
-    /// MPI has been begun in this process before.
+    /// MPI was already initialized in this process.
     pub fn world() -> Result<Self, DistributedError> {
         let (requests, request) = channel::<(Request, Duration)>();
         let (reply, replies) = channel();
@@ -94,7 +94,7 @@ impl Mpi {
         self.requests.as_ref().ok_or_else(over)?.send((request, self.timeout)).map_err(|_| over())?;
         let reply = self.replies.recv().map_err(|_| over())?;
         if let Err(DistributedError::Timeout { .. }) = reply {
-            // The thread goes on waiting: what was begun cannot be taken back.
+            // The thread continues to wait, because a collective cannot be cancelled.
             (self.requests, self.thread) = (None, None);
         }
         reply
