@@ -1,4 +1,4 @@
-//! The guide.
+//! The guide, as pages of the documentation.
 
 #[doc = include_str!("../docs/guide/method.md")]
 pub mod method {}

@@ -1,6 +1,7 @@
-//! Weights of a PyTorch model.
+//! Import of weights from a PyTorch model.
 //!
-//! PyTorch stores images channels first (NCHW) and what reads them alike; here channels come last (NHWC).
+//! PyTorch stores images, and the weights that are applied to them, channels first (NCHW). This crate stores channels
+//! last (NHWC).
 
 use crate::{
     Parameters, Shape, checkpoint_metadata,
@@ -10,30 +11,32 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::{collections::BTreeSet, fmt};
 
-/// The module of a PyTorch model that a layer takes its weights from.
+/// PyTorch module from which a layer imports its weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchModule {
     name: String,
     flattened: Option<[usize; 3]>,
-    /// What its tensors' names begin with.
+    /// Prefix of its tensors' names within the module.
     prefix: &'static str,
 }
 
 impl TorchModule {
-    /// By its name in the model's `state_dict`, without the last word: `features.0`. Empty: the model itself.
+    /// Names the module in the model's `state_dict`, without the last component: `features.0`. An empty name is the
+    /// model itself.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), flattened: None, prefix: "" }
     }
 
-    /// A linear layer behind a flattening of images of h, w and c. PyTorch flattens c·h·w, where here it is h·w·c, so
-    /// the columns of its weight are put in order. The shapes are the same in both orders: it cannot be guessed.
+    /// Declares a linear layer after a flattening of h × w × c images. PyTorch flattens in the order c·h·w, this crate
+    /// in h·w·c, so the columns of the weight are reordered. It must be declared, because the shapes are the same in
+    /// both orders.
     #[must_use]
     pub fn flattened(self, [h, w, c]: [usize; 3]) -> Self {
         Self { flattened: Some([h, w, c]), ..self }
     }
 
-    /// The product inside of `nn.MultiheadAttention`, whose tensors are called `in_proj_weight` and `in_proj_bias`: that of
-    /// [`SelfAttention`](crate::nn::SelfAttention) called `in`.
+    /// Declares the input product of `nn.MultiheadAttention`, whose tensors are named `in_proj_weight` and
+    /// `in_proj_bias`. It corresponds to the layer `in` of [`SelfAttention`](crate::nn::SelfAttention).
     #[must_use]
     pub fn in_projection(self) -> Self {
         Self { prefix: "in_proj_", ..self }
@@ -45,20 +48,21 @@ impl TorchModule {
     }
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "says which parameters were not in the file"]
 pub struct Imported {
-    /// Parameters that have values from the file.
+    /// Names of the parameters that received values from the file.
     pub filled: Vec<String>,
-    /// Parameters that keep their first values: no module was named for them, or the file does not have them.
+    /// Names of the parameters that keep their initial values: no module was named for them, or the file does not
+    /// contain them.
     pub missing: Vec<String>,
-    /// Tensors of the file that no parameter took. Counts of batches (`num_batches_tracked`) are not among them.
+    /// Tensors of the file that no parameter used. Counts of batches (`num_batches_tracked`) are not included.
     pub unused: Vec<String>,
 }
 
 impl Imported {
-    /// Whether every parameter was filled and every tensor used.
+    /// Returns true if every parameter was filled and every tensor used.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.unused.is_empty()
@@ -78,39 +82,39 @@ impl fmt::Display for Imported {
     }
 }
 
-/// Why nothing was imported.
+/// Reason why nothing was imported.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// Bytes that are no safetensors file.
+    /// The bytes are not a safetensors file.
     File(String),
-    /// A checkpoint of this crate, which [`Parameters::load`] takes.
+    /// The file is a checkpoint of this crate, which [`Parameters::load`] reads.
     Checkpoint,
-    /// A tensor that does not hold floating-point numbers of 16, 32 or 64 bits.
+    /// A tensor does not contain floating-point numbers of 16, 32 or 64 bits.
     Type {
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// Its type.
+        /// Type of the tensor.
         dtype: String,
     },
-    /// A tensor that does not fit its parameter.
+    /// The shapes of a tensor and its parameter do not match.
     Shape {
-        /// The parameter.
+        /// Name of the parameter.
         parameter: String,
-        /// Its sizes, channels last.
+        /// Shape of the parameter, channels last.
         expected: Shape,
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
-        /// Its sizes as PyTorch has them, channels second.
+        /// Shape of the tensor in PyTorch, channels second.
         found: Vec<usize>,
     },
-    /// A weight that no flattened image of that size goes into.
+    /// The declared flattened image does not match the shape of the weight.
     Flattened {
-        /// The parameter.
+        /// Name of the parameter.
         parameter: String,
-        /// Its sizes.
+        /// Shape of the parameter.
         expected: Shape,
-        /// h, w, c.
+        /// Declared image: h, w, c.
         image: [usize; 3],
     },
 }
@@ -133,7 +137,7 @@ impl fmt::Display for ImportError {
     }
 }
 
-/// The sentence of [`fmt::Display`].
+/// Writes the sentence of [`fmt::Display`].
 impl fmt::Debug for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -143,8 +147,9 @@ impl fmt::Debug for ImportError {
 impl std::error::Error for ImportError {}
 
 impl Parameters {
-    /// Takes weights and running statistics from the `state_dict` of a PyTorch model, saved as safetensors in f16, bf16,
-    /// f32 or f64. `modules` names the PyTorch module of each layer; a layer without one keeps its first values.
+    /// Imports weights and running statistics from the `state_dict` of a PyTorch model, saved as safetensors in f16,
+    /// bf16, f32 or f64. `modules` returns the PyTorch module of each layer; a layer without one keeps its initial
+    /// values.
     ///
     /// | here | PyTorch |
     /// |---|---|
@@ -154,8 +159,8 @@ impl Parameters {
     /// | running mean and variance, `[2, c]` | `running_mean` and `running_var` |
     /// | any other | the same name |
     ///
-    /// In weights of four sizes the second goes last. A transposed convolution's `[in, out / groups, kh, kw]` so becomes
-    /// the weight of the convolution that it transposes.
+    /// Weights with four sizes are transposed so that the second size becomes the last. For a transposed convolution,
+    /// `[in, out / groups, kh, kw]` thus becomes the weight of the convolution that it transposes.
     ///
     /// ```
     /// use gradscale::{Parameters, TorchModule, nn::{BatchNorm, Conv2d, Linear}};
@@ -185,8 +190,8 @@ impl Parameters {
     /// ```
     ///
     /// # Errors
-    /// Bytes that are no safetensors file, a checkpoint of this crate (for [`Parameters::load`]), or tensors that do not
-    /// fit; then nothing is changed.
+    /// Bytes that are not a safetensors file, a checkpoint of this crate (for [`Parameters::load`]), or tensors that do
+    /// not fit. Nothing is changed then.
     pub fn import_torch(
         &mut self, bytes: &[u8], modules: impl Fn(&str) -> Option<TorchModule>,
     ) -> Result<Imported, ImportError> {
@@ -217,7 +222,7 @@ impl Parameters {
     }
 }
 
-/// The values of one parameter, or none if the file does not have all of them.
+/// Returns the values of one parameter; `None` if the file does not have all of them.
 fn values(
     file: &SafeTensors<'_>, definition: &Definition, leaf: &str, module: &TorchModule, used: &mut BTreeSet<String>,
 ) -> Result<Option<Vec<f32>>, ImportError> {
@@ -231,7 +236,7 @@ fn values(
     let Ok(tensors) = names.iter().map(|name| file.tensor(name)).collect::<Result<Vec<_>, _>>() else {
         return Ok(None);
     };
-    // Each of the two statistics has one size.
+    // Mean and variance have the same length.
     let [n, h, w, c] = definition.shape.sizes();
     let expected = if definition.role == Role::Statistics { Shape::from([c]) } else { Shape::from([n, h, w, c]) };
     let mut values = Vec::new();
@@ -261,7 +266,7 @@ fn values(
     Ok(Some(values))
 }
 
-/// The sizes of a tensor once its channels are last.
+/// Returns the shape of a tensor after its channels were moved to the end.
 fn shape(torch: &[usize]) -> Option<Shape> {
     match *torch {
         [] => Some(Shape::SCALAR),
@@ -272,7 +277,7 @@ fn shape(torch: &[usize]) -> Option<Shape> {
     }
 }
 
-/// `[…, channels, pixels]` as `[…, pixels, channels]`.
+/// Transposes `[…, channels, pixels]` to `[…, pixels, channels]`.
 fn channels_last(values: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
     let images = values.chunks_exact((channels * pixels).max(1));
     let places = || (0..pixels).flat_map(|pixel| (0..channels).map(move |channel| channel * pixels + pixel));

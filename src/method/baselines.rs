@@ -1,21 +1,22 @@
-//! Loss scales as libraries and papers have them, by name.
+//! Named loss scales of libraries and papers.
 
-/// A loss scale by the name of the library or the paper that has it. Names stand in files, so none ever changes its
-/// numbers.
+/// Loss scale with the name of the library or paper that uses it. Names are stored in files, so the settings of a name
+/// never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Baseline {
     /// Name in a method's text: `torch`, or with options `torch:least=1`.
     pub name: &'static str,
-    /// The method that it stands for.
+    /// Text of the method that the name represents.
     pub method: &'static str,
-    /// Whose it is, and what sets it apart.
+    /// Origin of the loss scale, and its difference from others.
     pub about: &'static str,
 }
 
-/// All baselines that have a name.
+/// All named baselines.
 ///
-/// Weight gradients are half where the library stores them so, and f32 where it accumulates in f32. An option behind a
-/// name replaces the one that the name stands for: `torch:wgrad=f32` is torch.amp's schedule with gradients in f32.
+/// Weight gradients are half where the library stores them in half, and f32 where it accumulates in f32. An option
+/// after a name replaces that of the baseline. For example, `torch:wgrad=f32` is torch.amp's schedule with gradients in
+/// f32.
 pub const BASELINES: [Baseline; 8] = [
     Baseline {
         name: "torch",
@@ -59,7 +60,7 @@ pub const BASELINES: [Baseline; 8] = [
     },
 ];
 
-/// Text of a method, its name and what stands behind it, with a baseline's name replaced by what that stands for.
+/// Replaces the name of a baseline in a method's text by the text that it represents, and keeps the options.
 pub(super) fn expand(text: &str) -> Option<String> {
     let end = text.find([':', ',']).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
@@ -116,7 +117,7 @@ mod tests {
         let shown = |text: &str, steps| Method::for_steps(text, steps).map(|method| method.to_string());
         assert_eq!(shown("dynamic:interval=steps/20", 400), Ok("dynamic:interval=20".to_owned()));
         assert_eq!(shown("torch-20th", 1500), Ok("dynamic:interval=75,wgrad=half".to_owned()));
-        // No shorter than a step.
+        // At least one step.
         assert_eq!(shown("torch-20th", 7), Ok("dynamic:interval=1,wgrad=half".to_owned()));
         assert_eq!(shown("gs", 7), Ok("gs".to_owned()));
         let error = "torch-20th".parse::<Method>().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Gradient scaling as text.
+//! Parser and formatter of gradient scaling.
 
 use super::{
     GradientScaling, Preset, SharedLayers,
@@ -9,7 +9,7 @@ use gradscale_core::{
     solve::{Amax, ConfigError, Paper},
 };
 
-/// The threshold unless told.
+/// Default threshold γ′, that of the paper.
 const GAMMA: f64 = 1e-3;
 
 pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String> {
@@ -65,7 +65,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
     Ok(scaling)
 }
 
-/// Options that every scale for each gradient has.
+/// Parses the options that all rules of gradient scaling have.
 fn common(scaling: &mut GradientScaling, options: &mut Options<'_>) -> Result<(), String> {
     scaling.shared = match options.take("calls") {
         None | Some("merged") => SharedLayers::Merged,
@@ -78,7 +78,7 @@ fn common(scaling: &mut GradientScaling, options: &mut Options<'_>) -> Result<()
     Ok(())
 }
 
-/// Per-tensor scales from largest magnitudes: `amax`, `amax:history=16,margin=1`.
+/// Parses per-tensor scales from largest magnitudes: `amax`, `amax:history=16,margin=1`.
 pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, String> {
     if let Some(word) = options.first {
         return Err(format!("{word} is no option=value"));
@@ -91,7 +91,8 @@ pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, St
     Ok(scaling)
 }
 
-/// As [`parse_amax`] reads it. Only a site that somebody has put together lacks the numbers: it decides by histograms.
+/// Formats per-tensor scales for [`parse_amax`]. A site that a caller configured may lack the `amax` settings; it
+/// decides by histograms.
 fn amax_text(scaling: &GradientScaling) -> Text {
     let mut text = Text("amax".to_owned());
     if let Some(amax) = scaling.site.amax {

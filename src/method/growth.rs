@@ -1,10 +1,10 @@
-//! Dynamic scales that a training is too short for.
+//! Warning for a dynamic scale that cannot grow within a short training.
 
 use super::{Method, Scaling};
 
 impl Method {
-    /// Warning for a training of so many steps in which a dynamic loss scale cannot grow, because it needs more clean
-    /// steps than that: until something overflows it is then a fixed scale. None for other methods.
+    /// Returns a warning if a dynamic loss scale cannot grow in a training of `steps` steps, because it needs more
+    /// finite steps than that. It then stays constant until the first overflow. `None` for other methods.
     ///
     /// ```
     /// use gradscale::Method;
@@ -40,9 +40,9 @@ mod tests {
             ("torch-20th", 600, false),
             ("torch-20th", 1, false),
             ("deepspeed", 999, true),
-            // It starts where it may not grow any more.
+            // The scale starts at its maximum and cannot grow.
             ("dynamic:most=2^16", 10, false),
-            // It grows in every step.
+            // The scale grows in every step.
             ("zhao", 1, false),
             ("logmax", 1, false),
             ("delayed", 1, false),

@@ -1,12 +1,12 @@
-//! Layers by name that run in another precision than their operator's list says.
+//! Layers by name that run in another precision than that of their operator's list.
 
 use gradscale_core::amp::Precision;
 
-/// Layers that run in f32, or in half, whatever list their operators are on: `net.encoder` is all that is in it, as
-/// `net.encoder.conv1` and `net.encoder.conv1/relu`. Of several that fit, the longest name counts.
+/// Layers that run in f32, or in half, whatever the list of their operators. `net.encoder` includes everything inside
+/// it, for example `net.encoder.conv1` and `net.encoder.conv1/relu`. If several names match, the longest counts.
 ///
-/// As the lists of a policy they count under O1 and O2; under O0 and O3 all is of one type. A name that nothing has
-/// changes nothing: [`Trainer::plan`](crate::Trainer::plan) shows what there is, and what became of it.
+/// Like the lists of a policy they apply under O1 and O2; under O0 and O3 everything has one type. A name without a
+/// layer has no effect. [`Trainer::plan`](crate::Trainer::plan) shows the layers and their precision.
 ///
 /// ```
 /// use gradscale::{Layers, core::amp::Precision};
@@ -21,27 +21,27 @@ use gradscale_core::amp::Precision;
 pub struct Layers(Vec<(String, Precision)>);
 
 impl Layers {
-    /// No layer is an exception.
+    /// Creates an empty set of exceptions.
     #[must_use]
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Makes a layer run in that precision.
+    /// Sets the precision of a layer.
     pub fn set(&mut self, layer: &str, precision: Precision) {
-        // By name, so that exceptions said in another order are the same.
+        // Sorted by name, so that the order of calls makes no difference.
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(layer)) {
             Ok(known) => self.0[known].1 = precision,
             Err(place) => self.0.insert(place, (layer.to_owned(), precision)),
         }
     }
 
-    /// Each layer that is an exception, by name.
+    /// Returns each layer that is an exception with its precision, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Precision)> {
         self.0.iter().map(|(layer, precision)| (layer.as_str(), *precision))
     }
 
-    /// The precision of an operator of that name, if it is an exception.
+    /// Returns the precision of an operator of that name, if it is an exception.
     #[must_use]
     pub fn precision_of(&self, name: &str) -> Option<Precision> {
         let fitting = self.0.iter().filter(|(layer, _)| is_of(name, layer));
@@ -49,7 +49,7 @@ impl Layers {
     }
 }
 
-/// Whether an operator is a layer's, or in it.
+/// Returns true if an operator is the layer, or inside it.
 pub(crate) fn is_of(name: &str, layer: &str) -> bool {
     name.strip_prefix(layer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
 }

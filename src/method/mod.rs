@@ -1,4 +1,5 @@
-//! How gradients are kept inside the range of half: no scale, one for all, one for each.
+//! Methods that keep gradients inside the range of half precision: no scale, one loss scale, or one scale for each
+//! gradient.
 
 mod baselines;
 mod gradient;
@@ -23,21 +24,22 @@ use gradscale_core::{
     solve::{Amax, Authors, ConfigError, Paper},
 };
 
-/// Rule that gradient scaling decides by.
+/// Rule of gradient scaling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Preset {
-    /// From the histogram, in integers; between steps.
+    /// Decides from the histogram, with integers, between steps.
     Exact,
-    /// From largest magnitudes alone, as FP8 libraries do: [`SiteConfig::amax`] has the numbers.
+    /// Decides from largest magnitudes alone, like FP8 libraries: [`SiteConfig::amax`] has the settings.
     Amax,
-    /// The paper's Algorithm 1, its slips mended; at once.
+    /// Decides by the paper's Algorithm 1 with its errors corrected, inside the step.
     Paper(Paper),
-    /// The scales that the authors' code decides on; at once. What is around a decision is this engine's.
+    /// Decides like the authors' code, inside the step. Everything around the decision is this engine's.
     Authors(Authors),
 }
 
 impl Preset {
-    /// Whether a site's own rows are all that decisions need. The paper's rules ask for operands of products too.
+    /// Returns true if decisions need only a site's own rows. The paper's rules also need statistics of the operands of
+    /// products.
     #[must_use]
     pub const fn decides_from_rows(&self) -> bool {
         match self {
@@ -47,51 +49,52 @@ impl Preset {
     }
 }
 
-/// The cast sites of a layer that is called several times in a step, as recurrent cells and shared heads are.
+/// Treatment of a layer that is called several times in a step, for example a recurrent cell or a shared head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedLayers {
-    /// One site: its calls share an exponent and merge what they observe.
+    /// One site: its calls share an exponent, and their statistics are merged.
     #[default]
     Merged,
-    /// A site for each call, so that gradients which shrink or grow along a long sequence are all served. The call
-    /// nearest to the loss has the layer's own name, `cell.hh/dgrad`, the next one `cell.hh/dgrad@2`, and so on: how
-    /// large a gradient is depends on the way that it has come, however long the sequence is.
+    /// A site for each call, so that gradients which shrink or grow along a long sequence each have a suitable
+    /// exponent. The call nearest to the loss has the layer's own name, `cell.hh/dgrad`, the next one
+    /// `cell.hh/dgrad@2`, and so on. Calls are numbered from the loss, because the magnitude of a gradient depends on
+    /// its distance from the loss and not on the length of the sequence.
     Each,
 }
 
-/// Gradient scaling: a rule, and how often it decides.
+/// Gradient scaling: a rule and its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientScaling {
-    /// The rule.
+    /// Rule that decides.
     pub preset: Preset,
-    /// Interval, memory, outliers; threshold, window and room of the exact rule.
+    /// Interval, history and outliers; threshold, window and headroom of the exact rule.
     pub site: SiteConfig,
-    /// Whether calls of one layer share a site.
+    /// Treatment of a layer that is called several times.
     pub shared: SharedLayers,
 }
 
 impl GradientScaling {
-    /// The default: exact, every 10 steps.
+    /// Returns the default: the exact rule, every 10 steps.
     #[must_use]
     pub const fn exact() -> Self {
         Self { preset: Preset::Exact, site: SiteConfig::exact(), shared: SharedLayers::Merged }
     }
 
-    /// Whether a batch that overflows at a site is repeated, so that every batch whose f32 gradients are finite is
-    /// stepped. Other rules skip it.
+    /// Returns true if a batch that overflows at a site is repeated, so that every batch with finite f32 gradients is
+    /// applied. Other rules skip it.
     #[must_use]
     pub fn repeats(&self) -> bool {
         self.preset == Preset::Exact && self.site.repeats()
     }
 
-    /// Per-tensor scales from largest magnitudes, decided in every step: what FP8 libraries do. A batch that overflows is
-    /// skipped, as theirs would be.
+    /// Creates per-tensor scaling from largest magnitudes, decided in every step, as in FP8 libraries. A batch that
+    /// overflows is skipped, as it would be there.
     #[must_use]
     pub const fn amax(amax: Amax) -> Self {
         Self { preset: Preset::Amax, site: SiteConfig::amax(amax), shared: SharedLayers::Merged }
     }
 
-    /// The paper's rule with its threshold, every 100 steps.
+    /// Creates the paper's rule with its threshold, every 100 steps.
     ///
     /// # Errors
     /// A threshold outside (0, 1).
@@ -99,7 +102,7 @@ impl GradientScaling {
         Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper(), shared: SharedLayers::Merged })
     }
 
-    /// The authors' decision, every 100 steps.
+    /// Creates the authors' rule, every 100 steps.
     ///
     /// # Errors
     /// A threshold outside (0, 1).
@@ -112,16 +115,17 @@ impl GradientScaling {
     }
 }
 
-/// Who writes the exponents.
+/// Source of the exponents.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// One number for all, by a schedule ([`LossScale::None`]: 2^0).
+    /// One exponent for all gradients, from a schedule ([`LossScale::None`]: 2^0).
     Loss(LossScale),
-    /// Every site its own.
+    /// One exponent for each site.
     Gradient(GradientScaling),
 }
 
-/// Precision and scaling together: as text, or with setters for all that the text can say.
+/// Method: precision and scaling of a training. It is parsed from a text, or created with setters for everything that
+/// the text can express.
 ///
 /// ```
 /// use gradscale::Method;
@@ -143,15 +147,15 @@ pub enum Scaling {
 #[doc(alias = "autocast")]
 #[doc(alias = "amp")]
 pub struct Method {
-    /// Which operators run in half.
+    /// Autocast policy, which determines the operators that run in half.
     pub amp: AmpPolicy,
-    /// Layers that run in another precision than the policy says.
+    /// Layers that run in another precision than that of the policy.
     pub layers: Layers,
-    /// How gradients are scaled.
+    /// Scaling of the gradients.
     pub scaling: Scaling,
-    /// What the gradient of a weight that was read in half is stored as before it reaches f32. Only under a loss scale
-    /// can it be half, as it is in PyTorch: then it is a cast site, `LAYER/wgrad` or `LAYER/bgrad`, at which values
-    /// flush and overflow like others. Gradients of several calls and micro-batches add in f32 all the same.
+    /// Storage type of the gradient of a weight that was read in half, before it is converted to f32. Only under a loss
+    /// scale can it be half, as in PyTorch. Then it is a cast site, `LAYER/wgrad` or `LAYER/bgrad`, at which values can
+    /// flush and overflow. Gradients of several calls and micro-batches are accumulated in f32 in any case.
     pub weight_gradients: Precision,
 }
 
@@ -160,32 +164,32 @@ impl Method {
         Self { amp: AmpPolicy::new(level), layers: Layers::none(), scaling, weight_gradients: Precision::Single }
     }
 
-    /// All in f32: the baseline.
+    /// Creates f32 training: the baseline.
     #[must_use]
     pub const fn fp32() -> Self {
         Self::at_level(Level::O0, Scaling::Loss(LossScale::None))
     }
 
-    /// Mixed precision (O1) with gradient scaling by the exact rule: what you want.
+    /// Creates mixed precision (O1) with gradient scaling by the exact rule: the recommended method.
     #[must_use]
     pub const fn mixed() -> Self {
         Self::at_level(Level::O1, Scaling::Gradient(GradientScaling::exact()))
     }
 
-    /// Mixed precision (O1) with a loss scale.
+    /// Creates mixed precision (O1) with a loss scale.
     #[must_use]
     pub const fn loss_scale(schedule: LossScale) -> Self {
         Self::at_level(Level::O1, Scaling::Loss(schedule))
     }
 
-    /// Mixed precision (O1) with a scale for each gradient.
+    /// Creates mixed precision (O1) with a scale for each gradient.
     #[must_use]
     pub const fn gradient_scaling(scaling: GradientScaling) -> Self {
         Self::at_level(Level::O1, Scaling::Gradient(scaling))
     }
 }
 
-/// A policy with an operator on a list; where it usually is on that, it is no exception.
+/// Moves an operator of a policy to a list; on its default list it is not an exception.
 fn listed(amp: &AmpPolicy, op: Op, list: List) -> Result<AmpPolicy, Full> {
     let new = exceptions(amp).filter(|(other, _)| *other != op).chain(Some((op, list)));
     let mut policy = AmpPolicy::new(amp.level());
@@ -193,7 +197,7 @@ fn listed(amp: &AmpPolicy, op: Op, list: List) -> Result<AmpPolicy, Full> {
     Ok(policy)
 }
 
-/// The operators that a policy has on another list than they usually are on.
+/// Returns the operators that a policy has on another list than the default.
 fn exceptions(amp: &AmpPolicy) -> impl Iterator<Item = (Op, List)> {
     Op::ALL.iter().map(|&op| (op, amp.list(op))).filter(|&(op, list)| list != op.list())
 }

@@ -1,4 +1,5 @@
-//! Level, lists and layers as text: options that every method has but `fp32`.
+//! Parser and formatter of precision options: level, operator lists and layers, which every method except `fp32`
+//! accepts.
 
 use super::{
     Layers, exceptions, listed,
@@ -9,13 +10,13 @@ use gradscale_core::{
     ops::Op,
 };
 
-/// What stands between names.
+/// Separator between names.
 const AND: char = '+';
 const LISTS: [List; 4] = [List::Allow, List::Deny, List::Inside, List::Infer];
-/// The options of layers.
+/// Option names of layer precisions.
 const PRECISIONS: [(&str, Precision); 2] = [("f32", Precision::Single), ("half", Precision::Half)];
 
-/// Takes what is said of precision out of the options; O1 unless told.
+/// Removes the precision options and returns the policy and the layers; the default is O1.
 pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), String> {
     let level = match options.take("amp") {
         None => Level::O1,
@@ -45,7 +46,7 @@ pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), St
     Ok((amp, layers))
 }
 
-/// What is not as usual.
+/// Writes the options that differ from the default.
 pub(super) fn text(text: &mut Text, amp: &AmpPolicy, layers: &Layers) {
     text.unless(Level::O1, "amp", amp.level(), format_args!("{:?}", amp.level()));
     for list in LISTS {
@@ -64,7 +65,7 @@ fn joined(text: &mut Text, option: &str, names: Vec<String>) {
     }
 }
 
-/// A layer's name, in which what means something else in a text is written as in addresses: `%2C`.
+/// Encodes a layer's name. Characters with a meaning in a method's text are percent-encoded as in URLs: `%2C`.
 fn encoded(name: &str) -> String {
     let means_else = |c: char| matches!(c, '%' | ',' | '=' | AND) || c.is_whitespace();
     let mut text = String::new();
@@ -78,7 +79,7 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// None if a `%` means nothing.
+/// Decodes a layer's name; `None` for an invalid `%`.
 fn decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();

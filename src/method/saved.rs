@@ -1,4 +1,4 @@
-//! Methods as checkpoints keep them: every number by the name that it has in a method's text.
+//! Methods in checkpoints: every setting by its name in a method's text.
 
 use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions};
 use crate::configuration::Configuration;
@@ -8,7 +8,7 @@ use gradscale_core::{
     site::{Calls, Memory, SiteConfig, When},
 };
 
-/// A policy with its exceptions, the scaling, and the type of weight gradients.
+/// Returns the settings of a method: the policy with its exceptions, the scaling, and the type of weight gradients.
 pub(crate) fn configuration(method: &Method) -> Configuration {
     let Method { amp, layers, scaling, weight_gradients } = method;
     let mut all = self::scaling(scaling);
@@ -27,7 +27,7 @@ fn policy(all: &mut Configuration, amp: &AmpPolicy, layers: &Layers) {
     }
 }
 
-/// A loss scale as it starts, or a rule.
+/// Returns the settings of a loss scale in its initial state, or of a rule.
 pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
     let mut all = Configuration::default();
     match scaling {
@@ -135,7 +135,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
             SharedLayers::Each => "each",
         },
     );
-    // What no text says: a site as somebody has put it together.
+    // Settings that no text can express, because a caller configured the site.
     if !preset.decides_from_rows() {
         all.set("gamma of sites", exact_gamma);
     }
@@ -155,11 +155,11 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
     );
 }
 
-/// The words for a rule in checkpoints of formats 1 and 2. They never change; rules that there were before one could
-/// repeat have the words of that time.
+/// Returns the text of a rule in checkpoints of formats 1 and 2. It never changes: rules that existed before repeats
+/// keep their texts of that time.
 pub(crate) fn before(gradient: &GradientScaling) -> String {
     let GradientScaling { preset, site, shared } = gradient;
-    // There was no amax then, and a rule with one is unlike all of that time by its preset.
+    // The amax rule did not exist then, and its preset distinguishes it from all rules of that time.
     let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _ } = site;
     let shared = match shared {
         SharedLayers::Merged => "",
@@ -176,7 +176,7 @@ pub(crate) fn before(gradient: &GradientScaling) -> String {
     )
 }
 
-/// The options by which a rule of formats 1 and 2 differs from this one in what it remembers, if that is all.
+/// Returns the options by which a rule of formats 1 and 2 differs from this one, if it differs only in its history.
 pub(crate) fn other_memory(gradient: &GradientScaling, saved: &str) -> Option<&'static str> {
     let site = gradient.site;
     let with = |memory: Memory| GradientScaling { site: SiteConfig { memory, outliers: None, ..site }, ..*gradient };

@@ -1,4 +1,4 @@
-//! Loss-scale schedules as text: every number that `core` lets one choose has a name.
+//! Parser and formatter of loss-scale schedules, with a name for every setting of `core`.
 
 use super::text::{Options, Text};
 use gradscale_core::{
@@ -10,7 +10,7 @@ use gradscale_core::{
 };
 use std::{fmt, str::FromStr};
 
-/// None if there is no such schedule.
+/// Parses a schedule; `None` if there is none of that name.
 pub(super) fn parse(name: &str, mut options: Options<'_>) -> Result<Option<LossScale>, String> {
     let schedule = match (name, options.first) {
         ("fp16", None) => {
@@ -64,7 +64,7 @@ fn dynamic(options: &mut Options<'_>) -> Result<Dynamic, String> {
     Dynamic::new(config).map_err(words)
 }
 
-/// Clean steps before a dynamic scale grows: a number, or a part of the training.
+/// Parses the number of finite steps before a dynamic scale grows: a number, or a fraction of the training.
 fn interval(options: &mut Options<'_>) -> Result<Option<u32>, String> {
     let Some(text) = options.take("interval") else { return Ok(None) };
     let wrong = || format!("interval is a whole number of steps from 1, or steps/N, not {text}");
@@ -149,7 +149,7 @@ fn words(error: ScheduleError) -> String {
 
 pub(super) fn text(schedule: &LossScale) -> Text {
     match schedule {
-        // Gradient scaling puts no scale on the loss.
+        // Gradient scaling applies no scale to the loss.
         LossScale::None | LossScale::Gradient => Text("fp16".to_owned()),
         LossScale::Fixed(fixed) => Text(format!("fixed:{}", Scale(fixed.exponent()))),
         LossScale::Dynamic(dynamic) => dynamic_text(dynamic.config()),
@@ -206,10 +206,10 @@ fn bounds_text(text: &mut Text, bounds: Bounds) {
     text.unless(usual.most(), "most", bounds.most(), Scale(bounds.most()));
 }
 
-/// What a [`Scale`] is written as.
+/// Expected format of a [`Scale`], for error messages.
 const SCALE: &str = "a power of two, as 65536, 0.5 or 2^16";
 
-/// A power of two by its exponent: `65536`, `0.5` or `2^16`.
+/// Power of two, stored as its exponent and written `65536`, `0.5` or `2^16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scale(i32);
 
@@ -219,7 +219,7 @@ impl FromStr for Scale {
     fn from_str(text: &str) -> Result<Self, ()> {
         let power = text.strip_prefix("2^").map(str::parse::<i32>);
         let exponent = match power {
-            // No schedule goes further, and 2^exponent stays a number.
+            // The limit exceeds the range of every schedule, and 2^exponent stays finite.
             Some(exponent) => exponent.ok().filter(|exponent| exponent.abs() < 1000),
             None => text.parse().ok().and_then(|number| exponent_of(number).ok()),
         };
@@ -230,7 +230,7 @@ impl FromStr for Scale {
 impl fmt::Display for Scale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            // Those that people know by heart.
+            // Powers of two that are easily recognised.
             small @ 0..=9 => write!(f, "{}", 1 << small),
             exponent => write!(f, "2^{exponent}"),
         }

@@ -1,4 +1,4 @@
-//! Methods and rules by their numbers, from those that there are.
+//! Setters of methods and gradient scaling.
 
 use super::{GradientScaling, Layers, Method, Preset, SharedLayers, exceptions, listed};
 use gradscale_core::{
@@ -9,64 +9,63 @@ use gradscale_core::{
 };
 
 impl Method {
-    /// The same scaling under another policy.
+    /// Sets the autocast policy.
     #[must_use]
     pub fn with_amp(self, amp: AmpPolicy) -> Self {
         Self { amp, ..self }
     }
 
-    /// At another level (`amp=O2`), with the lists that were changed.
+    /// Sets the level (`amp=O2`) and keeps the changes to the lists.
     #[must_use]
     pub fn with_level(self, level: Level) -> Self {
         let mut amp = AmpPolicy::new(level);
         for (op, list) in exceptions(&self.amp) {
-            // They had room before.
+            // Cannot fail, because the old policy had space for them.
             let _ = amp.set(op, list);
         }
         Self { amp, ..self }
     }
 
-    /// With an operator on another list (`deny=gelu`).
+    /// Moves an operator to another list (`deny=gelu`).
     ///
     /// # Errors
-    /// More operators than a policy has room for.
+    /// More operators than a policy can override.
     pub fn with_list(self, op: Op, list: List) -> Result<Self, Full> {
         Ok(Self { amp: listed(&self.amp, op, list)?, ..self })
     }
 
-    /// The same with layers that run in another precision than the policy says.
+    /// Sets the layers that run in another precision than that of the policy.
     #[must_use]
     pub fn with_layers(self, layers: Layers) -> Self {
         Self { layers, ..self }
     }
 
-    /// With one more layer that runs in a precision of its own (`f32=net.encoder`, `half=net.head`).
+    /// Adds a layer with its own precision (`f32=net.encoder`, `half=net.head`).
     #[must_use]
     pub fn with_layer(mut self, layer: &str, precision: Precision) -> Self {
         self.layers.set(layer, precision);
         self
     }
 
-    /// What gradients of weights that were read in half are stored as before they are f32 (`wgrad=half`): see
-    /// [`Method::weight_gradients`]. Half under gradient scaling is an error of
-    /// [`Trainer::new`](crate::Trainer::new).
+    /// Sets the storage type of gradients of weights that were read in half (`wgrad=half`): see
+    /// [`Method::weight_gradients`]. Half under gradient scaling is an error of [`Trainer::new`](crate::Trainer::new).
     #[must_use]
     pub fn with_weight_gradients(self, weight_gradients: Precision) -> Self {
         Self { weight_gradients, ..self }
     }
 }
 
-/// Setters. Window, room, memory and outliers are of the exact rule, and threshold and interval of all but [`Preset::Amax`]:
-/// the others have none, and stay as they are.
+/// Setters of gradient scaling. Window, headroom, history and outliers belong to the exact rule; threshold and interval
+/// to all rules except [`Preset::Amax`]. A setter has no effect on a rule without the setting.
 impl GradientScaling {
-    /// The threshold γ′ of the rule (`gamma=`); the exact one keeps it in parts per million.
+    /// Sets the threshold γ′ of the rule (`gamma=`); the exact rule stores it in parts per million.
     ///
     /// # Errors
     /// A threshold outside (0, 1), or below 10^-6 for the exact rule.
     pub fn with_gamma(mut self, gamma: f64) -> Result<Self, ConfigError> {
         match &mut self.preset {
             Preset::Exact => self.site.exact = self.site.exact.with_gamma(gamma)?,
-            // It has no threshold, and what is none for others is none here.
+            // The rule has no threshold, but an invalid value is still an error.
             Preset::Amax => drop(self.site.exact.with_gamma(gamma)?),
             Preset::Paper(paper) => {
                 let new = Paper::new(gamma)?;
@@ -77,17 +76,18 @@ impl GradientScaling {
         Ok(self)
     }
 
-    /// Steps from one decision to the next (`interval=`).
+    /// Sets the number of steps between decisions (`interval=`).
     ///
     /// # Errors
-    /// 0.
+    /// An interval of 0.
     pub fn with_interval(self, interval: u32) -> Result<Self, ConfigError> {
         let scaling = self.of_site(SiteConfig { interval, ..self.site })?;
-        // Largest magnitudes decide in every step.
+        // This rule decides in every step.
         Ok(if self.preset == Preset::Amax { self } else { scaling })
     }
 
-    /// How far above the threshold exponents go where there is room (`window=`).
+    /// Sets the window: the number of exponents above the threshold that the rule goes if there is enough range
+    /// (`window=`).
     ///
     /// # Errors
     /// A window outside 0 to 30.
@@ -96,24 +96,24 @@ impl GradientScaling {
         Ok(self.exactly(SiteConfig { exact, ..self.site }))
     }
 
-    /// Bits kept free above where the threshold allows (`room=`).
+    /// Sets the headroom: bits kept free above where the threshold allows (`room=`).
     ///
     /// # Errors
-    /// A room outside 2 to 30.
+    /// Headroom outside 2 to 30.
     pub fn with_room(self, room: i32) -> Result<Self, ConfigError> {
         let exact = self.site.exact.with_room(room)?;
         Ok(self.exactly(SiteConfig { exact, ..self.site }))
     }
 
-    /// What sites remember of their last rows (`history=`). Only [`Memory::Ring`] tells outliers, so another takes them
-    /// with it.
+    /// Sets the history of sites (`history=`). Only [`Memory::Ring`] supports outliers, so any other history removes
+    /// that setting.
     #[must_use]
     pub fn with_memory(self, memory: Memory) -> Self {
         let outliers = self.site.outliers.filter(|_| memory == Memory::Ring);
         self.exactly(SiteConfig { memory, outliers, ..self.site })
     }
 
-    /// Batches so many exponents above all that is remembered are left out (`outliers=`), by [`Memory::Ring`].
+    /// Skips batches more than `bits` exponents above the history (`outliers=`), and uses [`Memory::Ring`].
     ///
     /// # Errors
     /// A number outside 8 to 100.
@@ -123,7 +123,7 @@ impl GradientScaling {
         Ok(self.exactly(site))
     }
 
-    /// Whether calls of one layer share a site (`calls=`).
+    /// Sets the treatment of layers that are called several times (`calls=`).
     #[must_use]
     pub const fn with_calls(self, shared: SharedLayers) -> Self {
         Self { shared, ..self }

@@ -1,13 +1,13 @@
-//! Methods as people write them, and back.
+//! Parser and formatter of methods.
 
 use super::{Method, Scaling, baselines, gradient, precision, schedule};
 use gradscale_core::{amp::Precision, loss_scale::LossScale};
 use std::{fmt, str::FromStr};
 
-/// Methods as people write them.
+/// Overview of the methods and their syntax, for messages.
 pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, amax[:history=N], gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]; by name torch, torch-f32, torch-20th, torch-floor, apex, deepspeed, megatron, zhao";
 
-/// Why a text names no method.
+/// Reason why a text is not a method.
 #[derive(Clone, PartialEq)]
 pub struct MethodError {
     text: String,
@@ -20,7 +20,7 @@ impl fmt::Display for MethodError {
     }
 }
 
-/// The sentence of [`fmt::Display`].
+/// Writes the sentence of [`fmt::Display`].
 impl fmt::Debug for MethodError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -32,48 +32,57 @@ impl std::error::Error for MethodError {}
 impl FromStr for Method {
     type Err = MethodError;
 
-    /// `fp32`, `fp16`, `fixed:128`, `dynamic` (×2 after 2000 clean steps), `dynamic:10` (the paper's baseline, which
-    /// grows by 2^(1/10) each step), `logmax`, `delayed`, `gs`, `gs:paper` …
+    /// Parses `fp32`, `fp16`, `fixed:128`, `dynamic` (×2 after 2000 finite steps), `dynamic:10` (the paper's baseline,
+    /// which grows by 2^(1/10) each step), `logmax`, `delayed`, `gs`, `gs:paper` …
     ///
-    /// [`super::BASELINES`] are loss scales by the names of those who have them: `torch`, `megatron`, `torch:least=2^0`.
+    /// [`super::BASELINES`] are loss scales by the names of the libraries that use them: `torch`, `megatron`,
+    /// `torch:least=2^0`.
     ///
-    /// Options of `dynamic`, scales being powers of two written as 65536 or 2^16: `init` (2^16), `interval` (2000 clean
-    /// steps, or `steps/20` for [`Method::for_steps`]), `growth` (2) and `backoff` (0.5), `least` (2^-24) and `most` (2^30), `hysteresis` (`cumulative:N` or
-    /// `consecutive:N` overflows before it is lowered), `tolerance` (share of overflows below which it is not) and
-    /// `floor` (a minimum that rises: `40000:2^13/150000:2^15` for 2^13 from step 40 000 and 2^15 from step 150 000).
-    /// `dynamic:10` has `least` and `most`, `logmax` these and `mean`, `spread` (decays), `quantile` and `ceiling`
-    /// (2^16), `delayed` `history` (16 steps back, at most 16) and `margin` (binades left free). All of these, `fixed`
+    /// Options of `dynamic`:
+    ///
+    /// - `init` (default 2^16). Scales are powers of two, written as 65536 or 2^16.
+    /// - `interval`: 2000 finite steps, or `steps/20` for [`Method::for_steps`].
+    /// - `growth` (2) and `backoff` (0.5).
+    /// - `least` (2^-24) and `most` (2^30).
+    /// - `hysteresis`: `cumulative:N` or `consecutive:N` overflows before the scale is lowered.
+    /// - `tolerance`: fraction of overflows below which the scale is not lowered.
+    /// - `floor`: a minimum that rises. For example, `40000:2^13/150000:2^15` is 2^13 from step 40 000 and 2^15 from
+    ///   step 150 000.
+    ///
+    /// `dynamic:10` has `least` and `most`. `logmax` has these, and `mean`, `spread` (decays), `quantile` and `ceiling`
+    /// (2^16). `delayed` has `history` (16 steps, the maximum) and `margin` (binades left free). All of these, `fixed`
     /// and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
     ///
-    /// `amax` is a scale for every gradient from its largest magnitude, as FP8 libraries have them: the tensor's own
-    /// (current scaling), or with `history=16` the largest of the last 16 steps (delayed scaling); `margin` leaves binades
-    /// free, and `calls` is that of `gs`.
+    /// `amax` is a scale for every gradient from its largest magnitude, as in FP8 libraries. By default that of the
+    /// tensor itself decides (current scaling); with `history=16` the largest of the last 16 steps does (delayed
+    /// scaling). `margin` leaves binades free, and `calls` is that of `gs`.
     ///
     /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`.
-    /// `calls=each` gives each call of a shared layer an exponent of its own: see [`super::SharedLayers`].
+    /// `calls=each` gives each call of a shared layer its own exponent: see [`super::SharedLayers`].
     ///
-    /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that does not fit;
-    /// `room` is then the most room. `history=0` decides from each row alone and skips such a batch
-    /// (`gs:exact,room=6,history=0` was the default before); `history=least`, or 1, also looks back 16 steps for the
-    /// largest value. `outliers=24` skips batches, finite as they are, that lie more than 24 exponents above the last.
+    /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that overflows; `room`
+    /// is then the maximum headroom. `history=0` decides from each row alone and skips such a batch
+    /// (`gs:exact,room=6,history=0` was the default before). `history=least`, or 1, also uses the largest value of the
+    /// last 16 steps. `outliers=24` skips batches more than 24 exponents above the history, although they are finite.
     ///
-    /// Options of all but `fp32`: `amp=O2` for a level; `allow`, `deny`, `inside` and `infer` put operators on another
-    /// list (`deny=gelu+silu`); `f32` and `half` name layers that run in that precision (`f32=net.encoder+net.head`; `%2C`
-    /// is a comma in a name, and so for others that mean something here).
+    /// Options of all methods except `fp32`: `amp=O2` sets a level. `allow`, `deny`, `inside` and `infer` move
+    /// operators to another list (`deny=gelu+silu`). `f32` and `half` name layers that run in that precision
+    /// (`f32=net.encoder+net.head`). In a name, `%2C` is a comma, and other characters with a meaning here are encoded
+    /// in the same way.
     fn from_str(text: &str) -> Result<Self, MethodError> {
         parse(text.trim(), None).map_err(|cause| MethodError { text: text.trim().to_owned(), cause })
     }
 }
 
 impl Method {
-    /// Reads a method as [`str::parse`] does, for a training of so many steps: `interval=steps/20` is then a twentieth of
+    /// Parses a method like [`str::parse`], for a training of `steps` steps: `interval=steps/20` is then a twentieth of
     /// these, and at least one.
     ///
-    /// A dynamic scale with the usual interval of 2000 steps never grows in a shorter training. An interval that follows
-    /// the length of the run shows in minutes what the usual one does in days.
+    /// A dynamic scale with the default interval of 2000 steps never grows in a shorter training. An interval in
+    /// proportion to the length shows within minutes the behaviour that the default shows after days.
     ///
     /// # Errors
-    /// A text that names no method.
+    /// A text that is not a method.
     ///
     /// ```
     /// use gradscale::Method;
@@ -85,8 +94,9 @@ impl Method {
     }
 }
 
-/// The shortest text that is read as this method, with every number that is not the usual one: what setters, presets and
-/// text can make is read as the same again. A schedule is named as it starts.
+/// Formats the shortest text that parses to this method, with every setting that is not the default. The text
+/// round-trips for all methods that setters, presets and texts can create. A schedule is formatted in its initial
+/// state.
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = match &self.scaling {
@@ -130,15 +140,15 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
     Ok(method.with_amp(amp).with_layers(layers))
 }
 
-/// Options of precision.
+/// Options of precision, for messages.
 const EVERYWHERE: &str = "and amp, f32, half, allow, deny, inside, infer for every method";
 
-/// What stands behind a method's name: a word, then options.
+/// Part of a method's text after its name: an optional word, then options.
 #[derive(Debug, Default)]
 pub(super) struct Options<'a> {
-    /// The word without a key, which comes first.
+    /// First word without a key.
     pub first: Option<&'a str>,
-    /// Steps of the training, where they are known.
+    /// Number of steps of the training, if it is known.
     pub steps: Option<u64>,
     rest: Vec<(&'a str, &'a str)>,
 }
@@ -165,19 +175,20 @@ impl<'a> Options<'a> {
         self.first.is_none() && self.rest.is_empty()
     }
 
-    /// The value of an option, which is then done with.
+    /// Returns the value of an option and removes it.
     pub fn take(&mut self, key: &str) -> Option<&'a str> {
         let at = self.rest.iter().position(|(known, _)| *known == key)?;
         Some(self.rest.remove(at).1)
     }
 
-    /// The value of an option in the type that it must have; `what` says which values there are.
+    /// Returns the value of an option, parsed to its type, and removes it; `what` describes the valid values in the
+    /// error.
     pub fn read<T: FromStr>(&mut self, key: &str, what: &str) -> Result<Option<T>, String> {
         let Some(value) = self.take(key) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| format!("{key} is {what}, not {value}"))
     }
 
-    /// That nothing is left; `name` has the options `known`.
+    /// Checks that no option is left; `known` lists the options of `name` for the error.
     pub fn end(&self, name: &str, known: &str) -> Result<(), String> {
         match self.rest.first() {
             Some((key, _)) => Err(format!("{name} has no option {key}; there are {known}; {EVERYWHERE}")),
@@ -186,7 +197,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A method's text as it grows.
+/// Method's text under construction.
 pub(super) struct Text(pub String);
 
 impl Text {
@@ -195,7 +206,7 @@ impl Text {
         self.0.push_str(&format!("{separator}{key}={value}"));
     }
 
-    /// Unless it is the usual one.
+    /// Appends an option unless it has its default value.
     pub fn unless<T: PartialEq>(&mut self, usual: T, key: &str, value: T, shown: impl fmt::Display) {
         if value != usual {
             self.push(key, shown);

@@ -2,19 +2,20 @@
 
 use crate::boxes::{Corners, Detection, overlap};
 
-/// A box that is there.
+/// Ground-truth box.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// Its class, from 1.
+    /// Class of the object, from 1.
     pub class: usize,
-    /// Where it is.
+    /// Corners of the box.
     pub corners: Corners,
-    /// Whether it counts neither for nor against who finds it, or does not.
+    /// True if the box is ignored: detecting it or missing it does not count.
     pub difficult: bool,
 }
 
-/// Detections of all images, against what is there: of each class the likeliest first, a detection is right if the truth of
-/// its class that it overlaps most is overlapped by at least a threshold, and no likelier one has it.
+/// Average precision of the detections of all images. Detections of a class are processed from the most likely to the
+/// least likely. A detection is correct if the truth of its class with the largest overlap exceeds the threshold, and
+/// no more likely detection matched that truth.
 ///
 /// ```
 /// use gradscale::{boxes::Detection, metrics::{AveragePrecision, Truth}};
@@ -25,7 +26,7 @@ pub struct Truth {
 ///     &[detection(0.9, [0.0, 0.0, 9.0, 10.0]), detection(0.8, [50.0, 50.0, 60.0, 60.0])],
 ///     &[truth([0.0, 0.0, 10.0, 10.0]), truth([20.0, 20.0, 30.0, 30.0])],
 /// );
-/// // Half of what is there is found, and nothing false before it.
+/// // One of two truths is detected, and no false detection precedes it.
 /// assert_eq!(precision.area(), [Some(0.5)]);
 /// assert_eq!(precision.mean_area(), Some(0.5));
 /// assert_eq!(precision.eleven(), [Some(6.0 / 11.0)]);
@@ -38,19 +39,19 @@ pub struct AveragePrecision {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Class {
-    /// Score, and whether it is right, in the order of images.
+    /// Score and correctness of each detection, in the order of images.
     found: Vec<(f32, bool)>,
     there: usize,
 }
 
 impl AveragePrecision {
-    /// Of so many classes, counted from 1, at this overlap: 0.5 in PASCAL VOC.
+    /// Creates the metric for `classes` classes, counted from 1, with this overlap threshold; PASCAL VOC uses 0.5.
     #[must_use]
     pub fn new(classes: usize, threshold: f32) -> Self {
         Self { threshold, classes: vec![Class::default(); classes] }
     }
 
-    /// One image. What is of no class is left out.
+    /// Adds one image. Boxes of an invalid class are ignored.
     pub fn add(&mut self, detections: &[Detection], truths: &[Truth]) {
         for (class, number) in self.classes.iter_mut().zip(1..) {
             let there: Vec<&Truth> = truths.iter().filter(|truth| truth.class == number).collect();
@@ -70,14 +71,14 @@ impl AveragePrecision {
         }
     }
 
-    /// Detections that were counted.
+    /// Returns the number of detections that were counted.
     #[must_use]
     pub fn detections(&self) -> usize {
         self.classes.iter().map(|class| class.found.len()).sum()
     }
 
-    /// Of each class the area below the curve of precision over recall, whose precision is the highest that any higher
-    /// recall has: PASCAL VOC's since 2010. None of a class that is nowhere.
+    /// Returns, for each class, the area under the precision-recall curve. The precision at a recall is the maximum
+    /// over all higher recalls, as in PASCAL VOC since 2010. `None` for a class without truths.
     #[must_use]
     pub fn area(&self) -> Vec<Option<f64>> {
         let area = |curve: &[[f64; 2]]| {
@@ -91,8 +92,8 @@ impl AveragePrecision {
         self.classes.iter().map(|class| Some(area(&class.curve()?))).collect()
     }
 
-    /// Of each class the mean of that precision at recalls of 0, 0.1 … 1: PASCAL VOC's until 2009. None of a class that is
-    /// nowhere.
+    /// Returns, for each class, the mean of that precision at recalls of 0, 0.1 … 1, as in PASCAL VOC until 2009.
+    /// `None` for a class without truths.
     #[must_use]
     pub fn eleven(&self) -> Vec<Option<f64>> {
         let at = |curve: &[[f64; 2]], tenths: u8| {
@@ -103,13 +104,13 @@ impl AveragePrecision {
         self.classes.iter().map(|class| Some(mean(&class.curve()?))).collect()
     }
 
-    /// Mean of [`AveragePrecision::area`] over the classes that are somewhere.
+    /// Returns the mean of [`AveragePrecision::area`] over the classes with truths.
     #[must_use]
     pub fn mean_area(&self) -> Option<f64> {
         mean(&self.area())
     }
 
-    /// Mean of [`AveragePrecision::eleven`] over the classes that are somewhere.
+    /// Returns the mean of [`AveragePrecision::eleven`] over the classes with truths.
     #[must_use]
     pub fn mean_eleven(&self) -> Option<f64> {
         mean(&self.eleven())
@@ -124,7 +125,7 @@ fn mean(all: &[Option<f64>]) -> Option<f64> {
 }
 
 impl Class {
-    /// Recall after each detection, and the highest precision from there on.
+    /// Computes the recall after each detection, and the maximum precision from there on.
     fn curve(&self) -> Option<Vec<[f64; 2]>> {
         if self.there == 0 {
             return None;

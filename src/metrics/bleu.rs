@@ -1,13 +1,13 @@
-//! BLEU of translations.
+//! BLEU score of translations.
 
 use std::collections::HashMap;
 
-/// The longest n-grams that count.
+/// Maximum length of the n-grams.
 const ORDERS: usize = 4;
 
-/// BLEU over a corpus with one reference for each sentence (Papineni et al. 2002), from 0 to 100, as sacrebleu computes it
-/// unless told otherwise: words as `mteval-v13a` takes a text apart, upper and lower case told apart, precisions of 0
-/// replaced by halves (NIST's smoothing).
+/// BLEU over a corpus with one reference for each sentence (Papineni et al. 2002), from 0 to 100, with the defaults of
+/// sacrebleu: words are tokenized as by `mteval-v13a`, upper and lower case differ, and precisions of 0 are replaced by
+/// halves (NIST's smoothing).
 ///
 /// ```
 /// use gradscale::metrics::Bleu;
@@ -18,16 +18,16 @@ const ORDERS: usize = 4;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bleu {
-    /// n-grams of the translations, of one word first, and those of them that references have.
+    /// Number of n-grams of the translations, from unigrams on, and the number of them that occur in the references.
     total: [u64; ORDERS],
     right: [u64; ORDERS],
-    /// Words of references, and of translations.
+    /// Number of words of the references, and of the translations.
     meant: u64,
     said: u64,
 }
 
 impl Bleu {
-    /// Counts a sentence: its reference, its translation.
+    /// Adds a sentence: its reference and its translation.
     pub fn add(&mut self, reference: &str, translation: &str) {
         let [meant, said] = [reference, translation].map(words);
         self.meant += meant.len() as u64;
@@ -46,7 +46,7 @@ impl Bleu {
         }
     }
 
-    /// The score; NaN while nothing was counted. 0 where no translation has as many words as the longest n-grams.
+    /// Returns the score; NaN without sentences. 0 if no translation is as long as the longest n-grams.
     #[must_use]
     pub fn score(&self) -> f64 {
         if self.meant == 0 && self.said == 0 {
@@ -70,14 +70,15 @@ impl Bleu {
     }
 }
 
-/// The words of a text as `mteval-v13a` has them: punctuation apart, but for points, commas and dashes inside of numbers.
+/// Splits a text into words as `mteval-v13a` does: punctuation is separated, except for points, commas and dashes
+/// inside of numbers.
 fn words(text: &str) -> Vec<String> {
     let text = text.trim_end_matches(is_space).replace("<skipped>", "").replace("-\n", "").replace('\n', " ");
     let text = text.replace("&quot;", "\"").replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
     let mut apart = String::from(" ");
     for c in text.chars() {
         match c {
-            // All of ASCII's punctuation but ' , - and the point.
+            // All ASCII punctuation except ' , - and the point.
             '{'..='~' | '['..='`' | ' '..='&' | '('..='+' | ':'..='@' | '/' => apart.extend([' ', c, ' ']),
             other => apart.push(other),
         }
@@ -90,12 +91,12 @@ fn words(text: &str) -> Vec<String> {
     apart.split(is_space).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// As Python has it: four separators more than Unicode's white space.
+/// White space as in Python, which has four separators more than Unicode.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// A text in which pairs of characters are replaced, from the left, each character at most once.
+/// Replaces pairs of characters in a text, from the left, each character at most once.
 fn pairs(text: &str, replace: impl Fn(char, char) -> Option<[char; 4]>) -> String {
     let mut out = String::with_capacity(2 * text.len());
     let mut rest = text.chars().peekable();
@@ -115,7 +116,7 @@ fn pairs(text: &str, replace: impl Fn(char, char) -> Option<[char; 4]>) -> Strin
 mod tests {
     use super::{Bleu, words};
 
-    /// sacrebleu's, over random and real sentences (`tests/golden/translation.py`).
+    /// Compares with sacrebleu on random and real sentences (`tests/golden/translation.py`).
     #[test]
     fn as_sacrebleu() {
         let table = include_str!("../../tests/golden/translation.txt");

@@ -1,11 +1,11 @@
-//! Which classes are taken for which.
+//! Confusion matrix.
 
 use super::{MetricError, same_length};
 
-/// How often each class was taken for each.
+/// Confusion matrix: number of predictions of each class, for each label.
 ///
-/// Scores are fractions 0…1, means over the classes that occur in the labels; NaN while nothing has been counted. It takes
-/// 8 bytes for each pair of classes.
+/// Scores are fractions 0…1, means over the classes that occur in the labels; NaN without labels. The matrix takes 8
+/// bytes for each pair of classes.
 ///
 /// ```
 /// use gradscale::metrics::Confusion;
@@ -19,21 +19,21 @@ use super::{MetricError, same_length};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
-    /// [label, prediction].
+    /// Counts by [label, prediction].
     counts: Vec<u64>,
 }
 
 impl Confusion {
-    /// Of so many classes, with nothing counted.
+    /// Creates an empty matrix for `classes` classes.
     #[must_use]
     pub fn new(classes: usize) -> Self {
         Self { classes, counts: vec![0; classes * classes] }
     }
 
-    /// Counts labels with their predictions (pixels, or images), but for those whose label is `ignore`.
+    /// Counts labels with their predictions (pixels or images), except those whose label is `ignore`.
     ///
     /// # Errors
-    /// Slices of unlike lengths; a label or a prediction that is no class.
+    /// Slices of different lengths; a label or a prediction that is not a class.
     pub fn add<L, P>(&mut self, labels: &[L], predictions: &[P], ignore: Option<u32>) -> Result<(), MetricError>
     where
         L: Copy + Into<u32>,
@@ -58,7 +58,8 @@ impl Confusion {
         Ok(())
     }
 
-    /// What two have counted, of the same classes; of unlike numbers, those of the first.
+    /// Adds the counts of another matrix of the same classes; if their number differs, the counts of `self` are
+    /// returned.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         for label in 0..self.classes {
@@ -69,7 +70,7 @@ impl Confusion {
         self
     }
 
-    /// How often class `label` was taken for `prediction`; 0 for what is no class.
+    /// Returns how often class `label` was predicted as `prediction`; 0 for an invalid class.
     #[must_use]
     pub fn count(&self, label: usize, prediction: usize) -> u64 {
         if label < self.classes && prediction < self.classes {
@@ -79,8 +80,8 @@ impl Confusion {
         }
     }
 
-    /// A class's intersection over union: what of it was taken for it, of all that is it or was taken for it. None if it
-    /// does not occur in the labels.
+    /// Returns the intersection over union of a class: its correct predictions, divided by its labels and predictions
+    /// together. `None` if it does not occur in the labels.
     #[must_use]
     pub fn iou(&self, class: usize) -> Option<f64> {
         let hits = self.count(class, class);
@@ -89,35 +90,35 @@ impl Confusion {
         (self.labelled(class) > 0).then(|| hits as f64 / union as f64)
     }
 
-    /// A class's accuracy, its recall: what of it was taken for it, of all that is it. None if it does not occur in the
-    /// labels.
+    /// Returns the accuracy (recall) of a class: its correct predictions, divided by its labels. `None` if it does not
+    /// occur in the labels.
     #[must_use]
     pub fn accuracy(&self, class: usize) -> Option<f64> {
         let labelled = self.labelled(class);
         (labelled > 0).then(|| self.count(class, class) as f64 / labelled as f64)
     }
 
-    /// Mean of [`Confusion::iou`] over the classes that occur in the labels. What was taken for another class still counts
-    /// against the class that it is of.
+    /// Returns the mean of [`Confusion::iou`] over the classes that occur in the labels. Wrong predictions of other
+    /// classes still lower the score of the label's class.
     #[must_use]
     pub fn miou(&self) -> f64 {
         mean((0..self.classes).filter_map(|class| self.iou(class)))
     }
 
-    /// Mean of [`Confusion::accuracy`] over the classes that occur in the labels.
+    /// Returns the mean of [`Confusion::accuracy`] over the classes that occur in the labels.
     #[must_use]
     pub fn class_accuracy(&self) -> f64 {
         mean((0..self.classes).filter_map(|class| self.accuracy(class)))
     }
 
-    /// What was taken for what it is, of all.
+    /// Returns the fraction of all labels that were predicted correctly.
     #[must_use]
     pub fn global_accuracy(&self) -> f64 {
         let hits: u64 = (0..self.classes).map(|class| self.count(class, class)).sum();
         hits as f64 / self.counts.iter().sum::<u64>() as f64
     }
 
-    /// The class that was predicted everywhere, if there was no other.
+    /// Returns the class that was predicted everywhere, if there was only one.
     #[must_use]
     pub fn only(&self) -> Option<usize> {
         let predicted = |class: &usize| (0..self.classes).any(|label| self.count(label, *class) > 0);
@@ -126,13 +127,13 @@ impl Confusion {
         classes.next().is_none().then_some(first)
     }
 
-    /// Labels of a class.
+    /// Returns the number of labels of a class.
     fn labelled(&self, class: usize) -> u64 {
         (0..self.classes).map(|prediction| self.count(class, prediction)).sum()
     }
 }
 
-/// NaN of nothing.
+/// Computes the mean; NaN without values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / count
@@ -145,8 +146,8 @@ mod tests {
     #[test]
     fn by_hand() {
         let mut confusion = Confusion::new(4);
-        // Class 0: 4 pixels, 3 found, one taken for 1. Class 1: 2 pixels, 1 found, one taken for 3, which does not occur.
-        // Class 2: 2 pixels, none found, taken for 0. Label 9 does not count, whatever it was taken for.
+        // Class 0: 4 pixels, 3 correct, one predicted as 1. Class 1: 2 pixels, 1 correct, one predicted as 3, which has
+        // no labels. Class 2: 2 pixels, none correct, predicted as 0. Label 9 does not count, whatever its prediction.
         confusion.add(&[0u8, 0, 0, 0, 1], &[0u8, 0, 0, 1, 1], Some(9)).unwrap();
         confusion.add(&[1u8, 2, 2, 9, 9], &[3u32, 0, 0, 0, 200], Some(9)).unwrap();
         assert_eq!([0, 1, 2, 3].map(|c| confusion.iou(c)), [Some(3.0 / 6.0), Some(1.0 / 3.0), Some(0.0), None]);
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(confusion.only(), None);
     }
 
-    /// What is no class is named, and nothing is counted.
+    /// The error contains the invalid class, and nothing is counted.
     #[test]
     fn what_is_no_class() {
         let mut confusion = Confusion::new(2);

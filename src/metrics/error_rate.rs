@@ -1,8 +1,7 @@
-//! How far what was said is from what was meant.
+//! Character error rate.
 
-/// The share of letters that are wrong: the fewest letters to put in, take out or exchange, over all texts, divided by
-/// the letters that were meant. More may be wrong than there are: it can exceed 1. As jiwer's `cer`, spaces at either end
-/// do not count.
+/// Character error rate: the minimum number of insertions, deletions and substitutions, over all texts, divided by the
+/// number of reference characters. It can exceed 1. Like jiwer's `cer`, it ignores spaces at either end.
 ///
 /// ```
 /// use gradscale::metrics::ErrorRate;
@@ -18,23 +17,23 @@ pub struct ErrorRate {
 }
 
 impl ErrorRate {
-    /// One text: what was meant, and what was said.
+    /// Adds one text: the reference `meant` and the output `said`.
     pub fn add(&mut self, meant: &str, said: &str) {
         let [meant, said] = [meant, said].map(|text| text.trim().chars().collect::<Vec<char>>());
         self.edits += edits(&meant, &said) as u64;
         self.letters += meant.len() as u64;
     }
 
-    /// Wrong letters of a letter; NaN while none was meant.
+    /// Returns the errors per reference character; NaN without any.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.letters == 0 { f64::NAN } else { self.edits as f64 / self.letters as f64 }
     }
 }
 
-/// The fewest parts to put in, take out or exchange that make one sequence of the other (Levenshtein 1966).
+/// Computes the edit distance of two sequences (Levenshtein 1966).
 fn edits<T: PartialEq>(from: &[T], to: &[T]) -> usize {
-    // Of the parts of `from` so far, to each beginning of `to`.
+    // Distances from the elements of `from` so far to each prefix of `to`.
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
@@ -50,7 +49,7 @@ fn edits<T: PartialEq>(from: &[T], to: &[T]) -> usize {
 mod tests {
     use super::ErrorRate;
 
-    /// jiwer's, over random texts and such with mistakes (`tests/golden/speech.py`).
+    /// Compares with jiwer on random texts and texts with errors (`tests/golden/speech.py`).
     #[test]
     fn as_jiwer() {
         let table = include_str!("../../tests/golden/speech.txt");

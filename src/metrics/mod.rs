@@ -1,6 +1,7 @@
-//! Scores of what a network predicts.
+//! Metrics of a network's predictions.
 //!
-//! Each adds up batches and then gives one number; NaN while nothing was counted. Classes are bytes or words, from 0.
+//! Each metric accumulates batches and then returns one number; NaN if nothing was counted. Classes are bytes or words,
+//! from 0.
 //!
 //! ```
 //! use gradscale::{Input, Cpu, Method, Parameters, Trainer, metrics::Accuracy, optim::Sgd};
@@ -29,26 +30,26 @@ pub use share::{Accuracy, TopK};
 
 use std::fmt;
 
-/// Why something could not be counted; nothing of the call was. [`fmt::Debug`] is the sentence of [`fmt::Display`].
+/// Reason why a call could not be counted; nothing of it was. [`fmt::Debug`] writes the sentence of [`fmt::Display`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricError {
-    /// Labels and predictions of unlike number.
+    /// Different numbers of labels and predictions.
     Length {
-        /// Labels.
+        /// Number of labels.
         labels: usize,
-        /// Predictions, or rows of logits.
+        /// Number of predictions, or of rows of logits.
         predictions: usize,
     },
-    /// A label or a prediction that is no class.
+    /// A label or a prediction that is not a class.
     Class {
         /// The label.
         label: u32,
-        /// What it was taken for, if that is asked.
+        /// Prediction for it, if the metric needs one.
         prediction: Option<u32>,
-        /// Which of them, from 0.
+        /// Index of the label, from 0.
         place: usize,
-        /// How many classes there are.
+        /// Number of classes.
         classes: usize,
     },
 }

@@ -1,12 +1,12 @@
-//! How many tokens a language model wavers between.
+//! Perplexity of a language model.
 
-/// e to the mean cross-entropy (in nats) of all tokens: 1 for a model that is certain and right, the number of tokens there
-/// are for one that knows nothing.
+/// Perplexity: e to the mean cross-entropy (in nats) of all tokens. It is 1 for a model that is certain and correct,
+/// and the size of the vocabulary for a uniform prediction.
 ///
 /// ```
 /// use gradscale::metrics::Perplexity;
 /// let mut perplexity = Perplexity::default();
-/// // Mean losses of batches of unlike numbers of tokens.
+/// // Mean losses of batches with different numbers of tokens.
 /// perplexity.add(2f64.ln(), 300);
 /// perplexity.add(8f64.ln(), 100);
 /// assert!((perplexity.value() - 2f64.powf(1.5)).abs() < 1e-12);
@@ -18,7 +18,7 @@ pub struct Perplexity {
 }
 
 impl Perplexity {
-    /// Adds the mean cross-entropy of so many tokens. That of a step is its outcome's loss, if the loss is the mean.
+    /// Adds the mean cross-entropy of `tokens` tokens, for example the loss in a step's outcome if that is the mean.
     pub fn add(&mut self, mean: impl Into<f64>, tokens: u64) {
         if tokens > 0 {
             self.nats += mean.into() * tokens as f64;
@@ -26,19 +26,19 @@ impl Perplexity {
         }
     }
 
-    /// Mean cross-entropy in nats; NaN of no tokens.
+    /// Returns the mean cross-entropy in nats; NaN without tokens.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.nats / self.tokens as f64
     }
 
-    /// e to [`Perplexity::mean`]; NaN of no tokens.
+    /// Returns the perplexity, e to [`Perplexity::mean`]; NaN without tokens.
     #[must_use]
     pub fn value(&self) -> f64 {
         self.mean().exp()
     }
 
-    /// [`Perplexity::mean`] in bits.
+    /// Returns [`Perplexity::mean`] in bits.
     #[must_use]
     pub fn bits(&self) -> f64 {
         self.mean() / std::f64::consts::LN_2

@@ -1,8 +1,9 @@
-//! The share that is right.
+//! Accuracy and top-k accuracy.
 
 use super::{MetricError, same_length};
 
-/// Share of labels that were predicted, whatever the number of classes; with fewer of them [`super::Confusion`] says more.
+/// Accuracy: the fraction of labels that were predicted correctly, for any number of classes. For few classes
+/// [`super::Confusion`] has more details.
 ///
 /// ```
 /// use gradscale::metrics::Accuracy;
@@ -18,10 +19,10 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Counts labels with their predictions, but for those that are `ignore`.
+    /// Counts labels with their predictions, except for labels that are `ignore`.
     ///
     /// # Errors
-    /// Slices of unlike lengths.
+    /// Slices of different lengths.
     pub fn add<L, P>(&mut self, labels: &[L], predictions: &[P], ignore: Option<u32>) -> Result<(), MetricError>
     where
         L: Copy + Into<u32>,
@@ -41,21 +42,21 @@ impl Accuracy {
         self.count += 1;
     }
 
-    /// How many counted.
+    /// Returns the number of counted labels.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Those that were right, of all that counted; NaN of none.
+    /// Returns the fraction of counted labels that were correct; NaN without any.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.hits as f64 / self.count as f64
     }
 }
 
-/// Share of labels that are among the k classes with the largest logits. Of equal logits the lower class comes first, as
-/// for argmax, so k = 1 is [`Accuracy`]. A row in which one is NaN is never right.
+/// Top-k accuracy: the fraction of labels that are among the k classes with the largest logits. Of equal logits the
+/// lower class comes first, as for argmax, so k = 1 is [`Accuracy`]. A row with a NaN is never correct.
 ///
 /// ```
 /// use gradscale::metrics::TopK;
@@ -71,16 +72,16 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Of the first k.
+    /// Creates the metric for the first `k` classes.
     #[must_use]
     pub fn new(k: usize) -> Self {
         Self { k, seen: Accuracy::default() }
     }
 
-    /// Counts a row of logits for each label, `[labels, classes]`, but for labels that are `ignore`.
+    /// Counts a row of logits for each label, `[labels, classes]`, except for labels that are `ignore`.
     ///
     /// # Errors
-    /// Logits that are no whole rows, or a label that is no class.
+    /// Logits that are not whole rows, or a label that is not a class.
     pub fn add<L: Copy + Into<u32>>(
         &mut self, logits: &[f32], labels: &[L], ignore: Option<u32>,
     ) -> Result<(), MetricError> {
@@ -105,13 +106,13 @@ impl TopK {
         Ok(())
     }
 
-    /// How many counted.
+    /// Returns the number of counted labels.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.seen.count()
     }
 
-    /// Those that were right, of all that counted; NaN of none.
+    /// Returns the fraction of counted labels that were correct; NaN without any.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.seen.share()

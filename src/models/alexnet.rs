@@ -8,9 +8,9 @@ use crate::{
 };
 use gradscale_core::ops::{Pool, PoolOp};
 
-/// Five convolutions, three max-poolings, the mean in 6 × 6 windows, three linear layers with dropout.
+/// AlexNet: five convolutions, three max-poolings, average pooling to 6 × 6, three linear layers with dropout.
 ///
-/// For small pictures the first kernel is 5 × 5 at stride 1, and the mean is in 3 × 3 windows.
+/// For small images the first kernel is 5 × 5 at stride 1, and the average pooling is to 3 × 3.
 #[derive(Clone, Debug)]
 pub struct AlexNet {
     convs: Vec<Conv2d>,
@@ -21,7 +21,7 @@ pub struct AlexNet {
 }
 
 impl AlexNet {
-    /// First weights as PyTorch's.
+    /// Creates the network with PyTorch's weight initialisation.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let mut layer = |index: usize, from: usize, to: usize, kernel: usize| {
             let mut at = scope.at(&format!("features.{index}"));

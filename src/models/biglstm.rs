@@ -1,33 +1,33 @@
-//! A language model of recurrent layers (Jozefowicz et al. 2016).
+//! BigLSTM, a recurrent language model (Jozefowicz et al. 2016).
 
 use crate::{
     Scope, Shape, Var,
     nn::{Candidate, Embedding, Lstm, Module, SampledSoftmax},
 };
 
-/// How large a [`BigLstm`] is.
+/// Sizes of a [`BigLstm`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BigLstmSize {
-    /// Of a token's vector.
+    /// Width of a token's embedding.
     pub width: usize,
-    /// Units of a layer.
+    /// Number of units of a layer.
     pub hidden: usize,
-    /// What these are projected to.
+    /// Number of units after the projection of a layer.
     pub projection: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Dropout probability of each layer's input and of the last layer's output.
     pub dropout: f32,
 }
 
 impl BigLstmSize {
-    /// The paper's LSTM-8192-1024 of two layers. Its words are vectors of a table here, where the largest of the paper's
-    /// networks make them of letters by convolutions.
+    /// The paper's LSTM-8192-1024 of two layers. Words have an embedding table here, while the largest of the paper's
+    /// networks compute embeddings from letters by convolutions.
     pub const PAPER: Self = Self { width: 1024, hidden: 8192, projection: 1024, layers: 2, dropout: 0.25 };
 }
 
-/// Tokens to logits of the next: a table of vectors, LSTM layers with projection, a softmax over all tokens that training
-/// samples.
+/// Language model from tokens to logits of the next token: an embedding table, LSTM layers with projection, and a
+/// softmax over all tokens, which is sampled in training.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{BigLstm, BigLstmSize}, optim::Sgd};
@@ -49,7 +49,7 @@ pub struct BigLstm {
 }
 
 impl BigLstm {
-    /// For so many tokens, which stand in the order of their frequency where training samples them.
+    /// Creates the network for `tokens` tokens. If training samples the softmax, they must be ordered by frequency.
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: BigLstmSize) -> Self {
         let BigLstmSize { width, hidden, projection, layers, dropout } = size;
         Self {
@@ -60,15 +60,15 @@ impl BigLstm {
         }
     }
 
-    /// Shapes of a state of n sequences: h and c.
+    /// Returns the shapes of a state of n sequences: h and c.
     #[must_use]
     pub fn state(&self, n: usize) -> [Shape; 2] {
         let BigLstmSize { hidden, projection, layers, .. } = self.size;
         [projection, hidden].map(|width| Shape::from([layers, n, width]))
     }
 
-    /// From tokens, integers `[n, t]`, and a state to what the softmax reads, `[n, 1, t, projection]`, and the last state;
-    /// no state is zeros.
+    /// Computes the input of the softmax, `[n, 1, t, projection]`, and the last state, from integer tokens `[n, t]` and
+    /// a state. Without a state it starts from zeros.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -81,7 +81,7 @@ impl BigLstm {
         if self.size.dropout > 0.0 { x.dropout(self.size.dropout) } else { x }
     }
 
-    /// Logits of all tokens, from features.
+    /// Computes the logits of all tokens from features.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -89,7 +89,7 @@ impl BigLstm {
         self.softmax.forward(features)
     }
 
-    /// Mean cross-entropy over some tokens, from features ([`SampledSoftmax::loss`]).
+    /// Computes the mean cross-entropy over sampled tokens from features ([`SampledSoftmax::loss`]).
     ///
     /// # Errors
     /// Shapes that do not fit.

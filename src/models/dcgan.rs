@@ -1,21 +1,21 @@
-//! DCGAN (Radford et al. 2016) as PyTorch's examples have it.
+//! DCGAN (Radford et al. 2016), as in PyTorch's examples.
 
 use crate::{
     Init, Scope, Var,
     nn::{BatchNorm, Conv2d, ConvTranspose2d, Module},
 };
 
-/// Rows and columns of the smallest feature maps, in pixels.
+/// Height and width of the smallest feature maps, in pixels.
 const MIN_SIDE: usize = 4;
-/// Kernels of all layers.
+/// Kernel size of all layers.
 const KERNEL: usize = 4;
-/// What is left of negative values in the discriminator.
+/// Slope of the discriminator's leaky ReLU for negative values.
 const SLOPE: f32 = 0.2;
-/// First weights of convolutions, and scales of normalisations.
+/// Initialisation of the weights of convolutions and the scales of normalisations.
 const WEIGHTS: Init = Init::Normal { mean: 0.0, std: 0.02 };
 const SCALES: Init = Init::Normal { mean: 1.0, std: 0.02 };
 
-/// How large the networks are.
+/// Sizes of a GAN's networks.
 ///
 /// ```
 /// use gradscale::models::GanSize;
@@ -23,47 +23,48 @@ const SCALES: Init = Init::Normal { mean: 1.0, std: 0.02 };
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GanSize {
-    /// Numbers of noise that an image is made of.
+    /// Number of noise values per image.
     pub noise: usize,
-    /// Channels of the layer beside the images, in either network; every layer further has twice as many.
+    /// Number of channels of the layer next to the images, in both networks. It doubles with every further layer.
     pub width: usize,
-    /// How often a side is doubled from 4 pixels on.
+    /// Number of doublings of the side, starting from 4 pixels.
     pub levels: u32,
 }
 
 impl GanSize {
-    /// That of the paper and of PyTorch's example: images of 64 × 64.
+    /// Size of the paper and of PyTorch's example: images of 64 × 64.
     pub const PAPER: Self = Self { noise: 100, width: 64, levels: 4 };
 
-    /// For images of 32 × 32: one level fewer.
+    /// Returns the size for images of 32 × 32, with one level fewer.
     #[must_use]
     pub const fn small(width: usize) -> Self {
         Self { width, levels: 3, ..Self::PAPER }
     }
 
-    /// Rows and columns of images.
+    /// Returns the height and width of the images.
     #[must_use]
     pub const fn side(self) -> usize {
         MIN_SIDE << self.levels
     }
 
-    /// Channels of the layer whose images are so often halved.
+    /// Returns the number of channels of the layer whose images are halved `halved` times.
     const fn channels(self, halved: u32) -> usize {
         self.width << (halved - 1)
     }
 }
 
-/// Noise `[n, 1, 1, noise]` to images `[n, side, side, channels]` in −1 … 1. Layers are called as PyTorch's example has
-/// them, `main.0` and so on.
+/// Generator from noise `[n, 1, 1, noise]` to images `[n, side, side, channels]` in −1 … 1. Layers have the names of
+/// PyTorch's example, `main.0` and so on.
 #[derive(Clone, Debug)]
 pub struct Generator {
     name: String,
-    /// Each with its place; the last has no normalisation.
+    /// Layers with their indices; the last has no normalisation.
     layers: Vec<(usize, ConvTranspose2d, Option<BatchNorm>)>,
 }
 
 impl Generator {
-    /// First weights as in the paper: normal with deviation 0.02, around 1 for the scales of normalisations.
+    /// Creates the network. Weights are initialised as in the paper: normal with standard deviation 0.02, around 1 for
+    /// the scales of normalisations.
     pub fn new(scope: &mut Scope<'_>, channels: usize, size: GanSize) -> Self {
         let mut layers = Vec::new();
         let mut from = size.noise;
@@ -94,18 +95,18 @@ impl Module for Generator {
     }
 }
 
-/// Images `[n, side, side, channels]` to a logit each, `[n, 1, 1, 1]`: positive where it takes them for real. Layers are
-/// called as PyTorch's example has them.
+/// Discriminator from images `[n, side, side, channels]` to one logit per image, `[n, 1, 1, 1]`, which is positive for
+/// images that it classifies as real. Layers have the names of PyTorch's example.
 #[derive(Clone, Debug)]
 pub struct Discriminator {
     name: String,
-    /// Each with its place; the first has no normalisation.
+    /// Layers with their indices; the first has no normalisation.
     layers: Vec<(usize, Conv2d, Option<BatchNorm>)>,
     last: Conv2d,
 }
 
 impl Discriminator {
-    /// First weights as those of [`Generator::new`].
+    /// Creates the network, initialised like [`Generator::new`].
     pub fn new(scope: &mut Scope<'_>, channels: usize, size: GanSize) -> Self {
         let mut layers = Vec::new();
         let mut from = channels;
@@ -135,8 +136,9 @@ impl Module for Discriminator {
     }
 }
 
-/// Both networks with their losses. They train in turn, each by a step of its own: both are parameters of one trainer, and
-/// groups of its optimizer ([`crate::optim::Optimizer::group`]), whose steps count apart.
+/// Generator and discriminator with their losses. They are trained alternately, each by its own step. Both are
+/// parameters of one trainer, in separate groups of its optimizer ([`crate::optim::Optimizer::group`]) with separate
+/// step counts.
 ///
 /// ```
 /// use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::{Dcgan, GanSize}, optim::{Adam, Optimizer}};
@@ -155,17 +157,17 @@ impl Module for Discriminator {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Dcgan {
-    /// What makes images.
+    /// Network that generates images.
     pub generator: Generator,
-    /// What tells them from real ones.
+    /// Network that distinguishes them from real images.
     pub discriminator: Discriminator,
 }
 
 impl Dcgan {
-    /// The names of both networks, with which those of their parameters begin.
+    /// Names of both networks, the prefixes of their parameters' names.
     pub const NAMES: [&str; 2] = ["generator", "discriminator"];
 
-    /// For images of so many channels.
+    /// Creates both networks for images of `channels` channels.
     pub fn new(parameters: &mut crate::Parameters, channels: usize, size: GanSize) -> Self {
         let [generator, discriminator] = Self::NAMES;
         Self {
@@ -174,21 +176,21 @@ impl Dcgan {
         }
     }
 
-    /// −ln D(x) − ln(1 − D(G(z))), the mean of each: what the discriminator minimises. The generator is frozen there, and
-    /// its running statistics are left to its own step, which has the same noise.
+    /// Computes −ln D(x) − ln(1 − D(G(z))), the mean of each: the loss of the discriminator. The generator is frozen.
+    /// Its running statistics are updated by its own step, which uses the same noise.
     ///
     /// # Errors
     /// Shapes that do not fit.
     pub fn discriminator_loss<'t>(&self, images: Var<'t>, noise: Var<'t>) -> Var<'t> {
         let tape = images.tape();
-        // First, as real images come first in PyTorch's example.
+        // Real images first, as in PyTorch's example.
         let real = self.discriminator.forward(images);
         let made = tape.frozen(|| tape.with_still_statistics(|| self.generator.forward(noise)));
         taken_for(real, 1.0) + taken_for(self.discriminator.forward(made), 0.0)
     }
 
-    /// −ln D(G(z)): what the generator minimises. The discriminator is frozen there; its running statistics follow this
-    /// batch too, as PyTorch's do.
+    /// Computes −ln D(G(z)): the loss of the generator. The discriminator is frozen, but its running statistics are
+    /// updated by this batch too, as in PyTorch.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -198,7 +200,7 @@ impl Dcgan {
     }
 }
 
-/// Binary cross-entropy of logits that should all say so.
+/// Computes the binary cross-entropy of logits with one common label.
 fn taken_for(logits: Var<'_>, real: f32) -> Var<'_> {
     let zeros = logits.tape().zeros(logits.shape());
     logits.bce_with_logits(if real == 0.0 { zeros } else { zeros.affine(0.0, real) })

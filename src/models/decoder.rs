@@ -1,43 +1,44 @@
-//! A language model of self-attention (Radford et al. 2019).
+//! GPT-2-style language model of self-attention (Radford et al. 2019).
 
 use crate::{
     Init, Input, Parameter, Scope, Tensor, TorchModule, Var,
     nn::{LayerNorm, Linear, Module, Rotary, SelfAttention, Step},
 };
 
-/// Standard deviation of GPT-2's first weights, and the width that it is for: narrower networks have larger weights, so that
-/// products are as large.
+/// Standard deviation of GPT-2's initial weights, and the width for which it was chosen. Narrower networks have larger
+/// weights, so that products have the same magnitude.
 const STD: f64 = 0.02;
 const WIDTH: usize = 768;
-/// What hides a place that is not there yet: its e^x is 0 beside any other, and halves hold it.
+/// Mask value for positions that do not exist yet. Its e^x is 0 compared with any other, and it fits in a half.
 const HIDDEN: f32 = -3e4;
 
-/// How large a [`Decoder`] is.
+/// Sizes of a [`Decoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderSize {
-    /// Places that it can look back over.
+    /// Maximum number of positions.
     pub context: usize,
-    /// Of a token's vector.
+    /// Width of a token's embedding.
     pub width: usize,
-    /// Heads of each layer, which share the width.
+    /// Number of heads of each layer, which divide the width.
     pub heads: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Dropout probability of token embeddings and of each layer's residual.
     pub dropout: f32,
 }
 
 impl DecoderSize {
-    /// The smallest GPT-2.
+    /// Size of the smallest GPT-2.
     pub const PAPER: Self = Self { context: 1024, width: 768, heads: 12, layers: 12, dropout: 0.1 };
 }
 
-/// Tokens to logits of the next: vectors of tokens and places (or rotary positions), layers of causal self-attention and of two linear layers
-/// with GELU, each behind a normalisation and beside what it adds to, a last normalisation. The table of tokens makes the
-/// logits too: its gradients of both uses are added.
+/// Language model from tokens to logits of the next token. It has token embeddings with learned or rotary positions,
+/// layers, and a last normalisation. A layer has causal self-attention and two linear layers with GELU, each after a
+/// normalisation and with a residual connection. The embedding table also computes the logits, so the gradients of both
+/// uses are added.
 ///
-/// Layers are called as those of PyTorch's `TransformerEncoder` of `TransformerEncoderLayer(norm_first=True,
-/// activation="gelu")`.
+/// Layers have the names of PyTorch's `TransformerEncoder` with
+/// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{Decoder, DecoderSize}, optim::Sgd};
@@ -59,12 +60,12 @@ pub struct Decoder {
     size: DecoderSize,
 }
 
-/// How a decoder knows where a token stands.
+/// Encoding of token positions.
 #[derive(Clone, Debug)]
 enum Places {
-    /// A vector for each place is added to the token's.
+    /// A learned vector for each position is added to the token's embedding.
     Learned(Parameter),
-    /// Queries and keys are turned.
+    /// Rotary positions: queries and keys are rotated.
     Rotary(Rotary),
 }
 
@@ -77,7 +78,7 @@ struct Layer {
 
 impl Layer {
     fn new(scope: &mut Scope<'_>, DecoderSize { width, heads, layers, .. }: DecoderSize) -> Self {
-        // What all layers add up to is about as large as a token's vector.
+        // With this scale the sum of all layers has about the magnitude of an embedding.
         let [inside, last] = [1, 2 * layers].map(|parts| normal(width, parts));
         let norms = ["norm1", "norm2"].map(|name| LayerNorm::new(&mut scope.at(name), width));
         let attention = SelfAttention::with_init(&mut scope.at("self_attn"), width, heads, [inside, last]).causal();
@@ -86,7 +87,7 @@ impl Layer {
         Self { norms, attention, linear: [first, second] }
     }
 
-    /// What the second half of the layer makes of the first's result.
+    /// Computes the second half of the layer from the result of the first, and adds both.
     fn add<'t>(&self, x: Var<'t>, attended: Var<'t>, dropped: impl Fn(Var<'t>) -> Var<'t>) -> Var<'t> {
         let x = x + dropped(attended);
         let inside = self.linear[0].forward(self.norms[1].forward(x)).gelu();
@@ -94,26 +95,26 @@ impl Layer {
     }
 }
 
-/// Of what is one of so many parts of a sum.
+/// Returns the initialisation of a layer whose result is one of `parts` terms of a sum.
 fn normal(width: usize, parts: usize) -> Init {
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     let std = (STD * (WIDTH as f64 / (width.max(1) * parts.max(1)) as f64).sqrt()) as f32;
     Init::Normal { mean: 0.0, std }
 }
 
-/// Vectors of tokens or places.
+/// Creates a table of embeddings of tokens or positions.
 fn table(scope: &mut Scope<'_>, name: &str, rows: usize, width: usize) -> Parameter {
     scope.at(name).weight("weight", [rows, width], normal(width, 1))
 }
 
 impl Decoder {
-    /// For so many tokens. Weights start normal with deviation 0.02·√(768 / width), those of what is added divided by
-    /// √(2·layers).
+    /// Creates the network for `tokens` tokens. Weights are normal with standard deviation 0.02·√(768 / width), those
+    /// of residual terms divided by √(2·layers).
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
         Self::build(scope, tokens, size, |scope| Places::Learned(table(scope, "places", size.context, size.width)))
     }
 
-    /// The same with rotary positions: no vectors of places are learned, see [`Rotary`].
+    /// Creates the network with rotary instead of learned positions: see [`Rotary`].
     pub fn rotary(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
         Self::build(scope, tokens, size, |scope| {
             Places::Rotary(Rotary::new(&mut scope.at("rotary"), size.context, size.width / size.heads.max(1)))
@@ -134,10 +135,11 @@ impl Decoder {
         }
     }
 
-    /// Logits `[n, 1, t, tokens]` of the token behind each of tokens, integers `[n, t]`, from those up to it.
+    /// Computes logits `[n, 1, t, tokens]` of the token after each of tokens, integers `[n, t]`, from all tokens up to
+    /// it.
     ///
     /// # Errors
-    /// Shapes that do not fit, more places than the context has.
+    /// Shapes that do not fit, or more positions than the context has.
     pub fn logits<'t>(&self, tokens: Var<'t>) -> Var<'t> {
         let (x, [context, width]) = (self.vectors(tokens), [self.size.context, self.size.width]);
         let t = x.shape().sizes()[2];
@@ -155,8 +157,8 @@ impl Decoder {
         self.of_last(x)
     }
 
-    /// The same for one more token of each of n sequences, integers `[n]`, at the place where `cache` is: what it takes of
-    /// the tokens before is their keys and values.
+    /// Computes the logits for one more token of each of n sequences, integers `[n]`, at the position of `cached`. The
+    /// keys and values of earlier tokens are read from the cache.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -183,8 +185,8 @@ impl Decoder {
         self.of_last(x)
     }
 
-    /// Where the weights of a layer are in a model of PyTorch's, whose modules are called as said above and as nothing else:
-    /// `tokens`, `places`, `layers.0`, …, `norm`. The layer is called without the network's name.
+    /// Returns the PyTorch module of a layer, which is named without the network's name. The PyTorch model must use the
+    /// module names above: `tokens`, `places`, `layers.0`, …, `norm`.
     #[must_use]
     pub fn torch(layer: &str) -> TorchModule {
         let of_attention = |end: &str| layer.strip_suffix(end).filter(|name| name.ends_with("self_attn"));
@@ -195,7 +197,7 @@ impl Decoder {
         }
     }
 
-    /// Nothing yet, of n sequences.
+    /// Creates an empty cache for n sequences.
     #[must_use]
     pub fn cache(&self, n: usize) -> Cache {
         let DecoderSize { context, width, heads, layers, .. } = self.size;
@@ -216,19 +218,19 @@ impl Decoder {
     }
 }
 
-/// A [`Cache`], as values of a pass.
+/// [`Cache`] as values of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached<'t> {
-    /// Keys and values.
+    /// Keys and values of earlier positions.
     pub past: Var<'t>,
-    /// What hides the places behind this one.
+    /// Mask that hides positions after the current one.
     pub mask: Var<'t>,
-    /// This place, an integer.
+    /// Current position, an integer.
     pub place: Var<'t>,
 }
 
-/// Keys and values of the tokens so far, on the host: one more token costs one place, not all again. Memory is that of
-/// the whole context from the beginning, so that every token runs the same program.
+/// Key-value cache on the host: one more token costs one position, and not all of them again. The whole context is
+/// allocated at the start, so that every token runs the same program.
 ///
 /// ```
 /// use gradscale::{
@@ -253,7 +255,7 @@ pub struct Cached<'t> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cache {
-    /// Layers' keys and values of all sequences, heads, places, values of a head.
+    /// Shape of the cached tensor: keys and values of all layers and sequences, heads, positions, channels of a head.
     shape: [usize; 4],
     past: Vec<f32>,
     mask: Vec<f32>,
@@ -261,7 +263,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// What [`Decoder::next`] gives beside logits: keys and values of the new place.
+    /// Name of the output of [`Decoder::next`] with keys and values of the new position.
     pub const NEW: &str = "cache.new";
 
     fn new(shape: [usize; 4]) -> Self {
@@ -270,14 +272,14 @@ impl Cache {
         Self { shape, past: vec![0.0; shape.iter().product()], mask, place: [0] }
     }
 
-    /// The three values of [`Cached`], in their order.
+    /// Returns the three values of [`Cached`], in their order.
     #[must_use]
     pub fn inputs(&self) -> [Input<'_>; 3] {
         let mask = Input::f32([1, 1, 1, self.mask.len()], &self.mask);
         [Input::f32(self.shape, &self.past), mask, Input::u32([1], &self.place)]
     }
 
-    /// Places that are free.
+    /// Returns the number of free positions.
     #[must_use]
     pub fn places_left(&self) -> usize {
         self.mask.iter().filter(|hidden| **hidden != 0.0).count() + usize::from(self.has_room())
@@ -287,7 +289,7 @@ impl Cache {
         (self.place[0] as usize) < self.shape[2]
     }
 
-    /// Takes the new place's keys and values ([`Cache::NEW`]). Where no place is left, nothing changes.
+    /// Appends the keys and values of a new position ([`Cache::NEW`]). Without a free position nothing changes.
     pub fn push(&mut self, new: &Tensor) {
         let ([_, _, context, width], place) = (self.shape, self.place[0] as usize);
         if !self.has_room() {

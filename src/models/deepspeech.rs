@@ -1,4 +1,4 @@
-//! Deep Speech 2 (Amodei et al. 2016).
+//! Deep Speech 2, a speech recogniser (Amodei et al. 2016).
 
 use crate::{
     Init, Parameter, Scope, Var,
@@ -7,22 +7,22 @@ use crate::{
 };
 use gradscale_core::ops::Conv2d;
 
-/// Kernels of both convolutions, frames × frequencies, and their strides, of which the second keeps all frames. Both pad so
-/// that a stride of 1 keeps a size.
+/// Kernels of both convolutions, frames × frequencies, and their strides; the second keeps the number of frames. The
+/// padding keeps sizes at stride 1.
 const KERNELS: [[u32; 2]; 2] = [[11, 41], [11, 21]];
 const STRIDES: [[u32; 2]; 2] = [[2, 2], [1, 2]];
 /// Upper limit of the clipped ReLU, as in Deep Speech 2.
 const RELU_LIMIT: f32 = 20.0;
 
-/// Frames of a spectrogram to logits of characters: two convolutions over time and frequency with clipped ReLU,
-/// bidirectional GRU layers, a linear layer. Every layer but the first recurrent one reads what a batch normalisation over
-/// the frames of all sequences gives (section 3.2 of the paper), as its common implementations have it.
+/// Network from frames of a spectrogram to logits of characters: two convolutions over time and frequency with clipped
+/// ReLU, bidirectional GRU layers, and a linear layer. The input of every layer except the first recurrent one is
+/// batch-normalised over the frames of all sequences (section 3.2 of the paper), as in its common implementations.
 ///
-/// The directions of a layer are **summed**, as in the paper (section 3.1, `h = h→ + h←`): the next layer has half the
-/// weights that it would have for both side by side.
+/// The directions of a layer are **summed**, as in the paper (section 3.1, `h = h→ + h←`). The next layer therefore has
+/// half the weights that a concatenation would need.
 ///
-/// Frames behind a sequence's end influence nothing: neither convolutions, which see zeros there, nor normalisations, nor
-/// the recurrent layers, which are packed sequences.
+/// Frames after a sequence's end have no influence: convolutions read zeros there, normalisations ignore them, and the
+/// recurrent layers use packed sequences.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::DeepSpeech, optim::Sgd};
@@ -45,7 +45,7 @@ pub struct DeepSpeech {
     characters: Linear,
 }
 
-/// A convolution whose kernel and stride have two sizes.
+/// Convolution with separate kernel sizes and strides for both axes.
 #[derive(Clone, Debug)]
 struct Convolution {
     name: String,
@@ -55,7 +55,7 @@ struct Convolution {
     stride: [u32; 2],
 }
 
-/// A recurrent layer and what it reads through.
+/// Recurrent layer with the normalisation of its input.
 #[derive(Clone, Debug)]
 struct Recurrent {
     name: String,
@@ -67,7 +67,7 @@ struct Recurrent {
 impl Convolution {
     fn new(scope: &mut Scope<'_>, inputs: usize, outputs: u32, kernel: [u32; 2], stride: [u32; 2]) -> Self {
         let [high, wide] = kernel.map(|size| size as usize);
-        // No bias: a normalisation follows.
+        // Without a bias, because a normalisation follows.
         let weight = scope.weight("weight", [outputs as usize, high, wide, inputs], Init::FanIn);
         Self { name: scope.path().to_owned(), weight, outputs, kernel, stride }
     }
@@ -82,12 +82,13 @@ impl Module for Convolution {
 }
 
 impl DeepSpeech {
-    /// For spectra of so many frequencies: channels of the convolutions, units of each direction of a recurrent layer,
-    /// recurrent layers; and characters with the blank. Common implementations have 161 frequencies, 32 channels, five
-    /// layers of 800 units.
+    /// Creates the network for spectra of `frequencies` frequencies. The other sizes are the channels of the
+    /// convolutions, the units of each direction of a recurrent layer, the number of recurrent layers, and the number
+    /// of characters with the blank. Common implementations have 161 frequencies, 32 channels and five layers of 800
+    /// units.
     ///
     /// # Panics
-    /// If there are 2^32 channels.
+    /// If there are 2^32 channels or more.
     pub fn new(
         scope: &mut Scope<'_>, frequencies: usize, [channels, hidden, layers]: [usize; 3], characters: usize,
     ) -> Self {
@@ -113,16 +114,16 @@ impl DeepSpeech {
         Self { convolutions, recurrent, norm, characters: Linear::new(&mut scope.at("characters"), width, characters) }
     }
 
-    /// Steps that so many frames become: half as many, rounded up.
+    /// Returns the number of steps after the convolutions for `frames` frames: half as many, rounded up.
     #[must_use]
     pub const fn steps(frames: u32) -> u32 {
         let [[first, _], [second, _]] = STRIDES;
         frames.div_ceil(first).div_ceil(second)
     }
 
-    /// Logits `[n, 1, steps, characters]` of frames `[n, t, frequencies, 1]`. Sequences have so many frames and, after the
-    /// convolutions, so many steps ([`DeepSpeech::steps`] of each): integers `[n]`, at least 1. Logits behind a sequence's
-    /// end mean nothing.
+    /// Computes logits `[n, 1, steps, characters]` of frames `[n, t, frequencies, 1]`. The lengths of sequences are
+    /// integers `[n]`, at least 1: `frames` before and `steps` after the convolutions ([`DeepSpeech::steps`] of each).
+    /// Logits after a sequence's end are undefined.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -151,13 +152,13 @@ impl DeepSpeech {
     }
 }
 
-/// Frames `[n, t, w, c]` as `[n, 1, t, w·c]`.
+/// Reshapes frames `[n, t, w, c]` to `[n, 1, t, w·c]`.
 fn sequence(x: Var<'_>) -> Var<'_> {
     let [n, t, w, c] = x.shape().sizes();
     x.reshape([n, 1, t, w * c])
 }
 
-/// Frames before each sequence's end, 0 behind.
+/// Keeps the frames before each sequence's end and replaces the others by 0.
 fn before_the_end<'t>(x: Var<'t>, name: &str, lengths: Var<'t>) -> Var<'t> {
     let steps = x.shape().sizes()[1];
     let before = sequence(x).select(&format!("{name}.before_the_end"), lengths, steps, Places::All);

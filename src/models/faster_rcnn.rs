@@ -11,37 +11,37 @@ use crate::{
     nn::{Conv2d, Dropout, Linear, Module},
 };
 
-/// Rows and columns that each region becomes.
+/// Number of rows and columns of bins of each region.
 const BINS: u32 = 7;
-/// Points of a bin along each axis, where bins are means.
+/// Number of sample points of a bin along each axis, if bins are means.
 const SAMPLES: u32 = 2;
-/// Channels of VGG's last level, and units of its dense layers.
+/// Number of channels of VGG's last level, and of units of its dense layers.
 const CHANNELS: usize = 512;
 const DENSE: usize = 4096;
-/// Heights of anchors over their widths.
+/// Ratios of height to width of the anchors.
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
-/// What differs between the paper's network and a small one.
+/// Settings that differ between the paper's network and the small one.
 #[derive(Debug, PartialEq)]
 struct Layout {
     side: usize,
-    /// So often does it halve.
+    /// Number of halvings by pooling.
     poolings: usize,
-    /// Roots of the areas of anchors, in pixels.
+    /// Sizes of the anchors: roots of their areas, in pixels.
     sizes: &'static [f32],
-    /// Anchors and regions that count, of each image.
+    /// Number of sampled anchors and of sampled regions of each image in training.
     chosen: [usize; 2],
-    /// In training, and to answer.
+    /// Selection of proposals in training and in evaluation.
     proposals: [Propose; 2],
     bins: Bins,
 }
 
-/// What becomes of the features in each bin of a region.
+/// Function of a region's bin.
 #[derive(Debug, PartialEq)]
 enum Bins {
-    /// The largest of whole places.
+    /// RoI max pooling: maximum over whole positions.
     Largest,
-    /// The mean of points between places.
+    /// RoIAlign: mean of interpolated points.
     Mean,
 }
 
@@ -49,8 +49,8 @@ const fn propose(candidates: usize, most: usize) -> Propose {
     Propose { candidates, overlap: 0.7, most, smallest: 1e-3 }
 }
 
-/// The paper's, where VGG's last pooling is left out; candidates, which the paper does not tell, are those of its
-/// implementation.
+/// Settings of the paper, without VGG's last pooling. The paper does not specify the number of candidates; it is that
+/// of its implementation.
 const PAPER: Layout = Layout {
     side: 600,
     poolings: 4,
@@ -60,14 +60,14 @@ const PAPER: Layout = Layout {
     bins: Bins::Largest,
 };
 
-/// Without its fourth pooling.
+/// VGG without its fourth pooling.
 const WITHOUT_FOURTH_POOLING: Layout = Layout {
     side: 128,
     poolings: 3,
     sizes: &[8.0, 16.0, 32.0, 64.0],
     chosen: [256, 64],
     proposals: [propose(1000, 200), propose(500, 100)],
-    // Of a cell a few places wide, whole places would be coarse.
+    // Bins of a few positions would be too coarse for max pooling over whole positions.
     bins: Bins::Mean,
 };
 
@@ -75,18 +75,19 @@ const fn layout(small: bool) -> &'static Layout {
     if small { &WITHOUT_FOURTH_POOLING } else { &PAPER }
 }
 
-/// VGG-16's convolutions, of whose features a small network proposes regions: at each place it tells of nine anchors whether
-/// they are something, and how far the truth is off. Of each region that is kept, VGG's two dense layers with dropout,
-/// behind the largest of its features in each of 7 × 7 bins ([`Var::roi_pool`]), tell the class and, for each class, where
-/// exactly it is.
+/// Faster R-CNN with VGG-16. A small network on the features of VGG's convolutions proposes regions: at each position
+/// it predicts for nine anchors the probability of an object and its offset. The selected regions are pooled to 7 × 7
+/// bins ([`Var::roi_pool`]) and passed through VGG's two dense layers with dropout. Two linear layers then predict the
+/// class, and a box for each class.
 ///
-/// Which regions there are is decided between the two, on the host: [`Regions`]. So an answer takes two evaluations, and a
-/// step of training an evaluation before it; regions are constants to it, as in torchvision.
+/// The regions are selected on the host between the two parts: [`Regions`]. Therefore a detection takes two
+/// evaluations, and a training step takes an evaluation before it. Regions are constants to the step, as in
+/// torchvision.
 ///
-/// Layers are called as those of torchvision's `FasterRCNN` with `vgg16().features` without the last pooling as its
-/// backbone and a `TwoMLPHead`, whose weights import. A small one begins untrained, with batch norm behind VGG's
-/// convolutions, halves three times instead of four, has twelve anchors at each place, takes means of bins
-/// ([`Var::roi_align`]), as torchvision's, and drops nothing.
+/// Layers have the names of torchvision's `FasterRCNN` with `vgg16().features` without the last pooling as backbone and
+/// a `TwoMLPHead`, so its weights can be imported. The small network is trained from scratch, with batch norm after
+/// VGG's convolutions. It halves three times instead of four, has twelve anchors at each position, uses means of bins
+/// ([`Var::roi_align`]) like torchvision, and has no dropout.
 ///
 /// ```
 /// use gradscale::{
@@ -110,27 +111,28 @@ const fn layout(small: bool) -> &'static Layout {
 pub struct FasterRcnn {
     features: Features,
     region: Conv2d,
-    /// Whether an anchor is something; its code.
+    /// Layers of the region proposal network: object probability of anchors, codes of anchors.
     anchors: [Conv2d; 2],
     dense: [Linear; 2],
     dropout: Dropout,
-    /// Classes of regions; their codes.
+    /// Output layers for regions: classes, codes.
     told: [Linear; 2],
-    /// Channels of the features.
+    /// Number of channels of the features.
     channels: usize,
     classes: usize,
     small: bool,
 }
 
 impl FasterRcnn {
-    /// For so many classes beside the background. First weights as torchvision's and the paper's; small, those of He et al.
-    /// (2015) of all but what answers.
+    /// Creates the network for `classes` classes besides the background. Weights are initialised as in torchvision and
+    /// the paper; in the small network as by He et al. (2015), except for the output layers.
     pub fn new(scope: &mut Scope<'_>, scale: Scale, classes: usize) -> Self {
         let (layout, small) = (layout(scale.small), scale.small);
         let features = Features::new(&mut scope.at("backbone"), 3, scale, small);
         let [channels, units] = [CHANNELS, DENSE].map(|whole| scale.scale_channels(whole));
         let answer = |std| Init::Normal { mean: 0.0, std };
-        // What is small begins untrained: through so small weights little would come.
+        // The small network is trained from scratch, and with weights as small as torchvision's its activations would
+        // vanish.
         let inner = if small { Init::HeNormal } else { answer(0.01) };
         let mut conv = |name: &str, to, kernel, init| {
             let at = &mut scope.at(&format!("rpn.head.{name}"));
@@ -154,31 +156,31 @@ impl FasterRcnn {
         Self { features, region, anchors, dense, dropout, told, channels, classes, small }
     }
 
-    /// The shorter side of the images that it is trained with.
+    /// Returns the shorter side of the images with which it is trained.
     #[must_use]
     pub const fn side(small: bool) -> usize {
         layout(small).side
     }
 
-    /// What is decided between proposing and telling, for images of so many rows and columns.
+    /// Returns the selection of regions for images of this height and width.
     #[must_use]
     pub fn regions(&self, image: [usize; 2]) -> Regions {
         Regions::new(layout(self.small), image, self.classes)
     }
 
-    /// The layer that reads flattened images, with their rows, columns and channels: see
+    /// Returns the layer that reads flattened images, with their rows, columns and channels: see
     /// [`TorchModule::flattened`](crate::TorchModule::flattened).
     #[must_use]
     pub const fn flattened(&self) -> (&'static str, [usize; 3]) {
         ("roi_heads.box_head.fc6", [BINS as usize, BINS as usize, self.channels])
     }
 
-    /// Of images `[n, h, w, 3]` the features.
+    /// Computes the features of images `[n, h, w, 3]`.
     fn features<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.features.unpooled(x, layout(self.small).poolings)
     }
 
-    /// Of features, logits `[n, 1, anchors, 1]` and codes `[n, 1, anchors, 4]`.
+    /// Computes logits `[n, 1, anchors, 1]` and codes `[n, 1, anchors, 4]` of anchors from features.
     fn of_anchors<'t>(&self, features: Var<'t>) -> [Var<'t>; 2] {
         let inner = self.region.forward(features).relu();
         [(0, 1), (1, 4)].map(|(which, each)| {
@@ -188,7 +190,8 @@ impl FasterRcnn {
         })
     }
 
-    /// Of features and boxes `[regions, 5]`, logits `[regions, 1 + classes]` and codes `[regions, 4 · (1 + classes)]`.
+    /// Computes logits `[regions, 1 + classes]` and codes `[regions, 4 · (1 + classes)]` of regions from features and
+    /// boxes `[regions, 5]`.
     fn of_regions<'t>(&self, features: Var<'t>, boxes: Var<'t>) -> [Var<'t>; 2] {
         #[expect(clippy::cast_precision_loss, reason = "a small power of two")]
         let scale = 1.0 / (1 << layout(self.small).poolings) as f32;
@@ -201,8 +204,8 @@ impl FasterRcnn {
         [0, 1].map(|which| self.told[which].forward(x))
     }
 
-    /// Of images `[n, h, w, 3]`, `[n, 1, anchors, 5]`: how likely each anchor is something, as a logit, and the code of what
-    /// it is, for [`Regions::proposals`].
+    /// Computes the outputs of the region proposal network, `[n, 1, anchors, 5]`, from images `[n, h, w, 3]`: the logit
+    /// of an object and the code of its box, as input of [`Regions::proposals`].
     ///
     /// # Errors
     /// Images that are too small.
@@ -211,8 +214,8 @@ impl FasterRcnn {
         logits.concat(&[codes], 3)
     }
 
-    /// Of images `[n, h, w, 3]` and boxes `[regions, 5]` ([`Regions::listed`]), `[regions, 5 · (1 + classes)]`: logits of
-    /// the classes, the background first, and codes of each, for [`Regions::found`].
+    /// Computes class logits, background first, and the codes of each class, `[regions, 5 · (1 + classes)]`, from
+    /// images `[n, h, w, 3]` and boxes `[regions, 5]` ([`Regions::listed`]). They are the input of [`Regions::found`].
     ///
     /// # Errors
     /// Boxes of another shape.
@@ -221,8 +224,9 @@ impl FasterRcnn {
         logits.concat(&[codes], 3)
     }
 
-    /// The losses of images `[n, h, w, 3]`, of anchors and of regions `[regions, 5]`: see [`Var::anchor_loss`],
-    /// [`Var::region_loss`], [`AnchorTargets`] and [`RegionTargets`]. Training minimises their sum.
+    /// Computes the losses of the anchors and of the regions `[regions, 5]` in images `[n, h, w, 3]`: see
+    /// [`Var::anchor_loss`], [`Var::region_loss`], [`AnchorTargets`] and [`RegionTargets`]. Training minimises their
+    /// sum.
     ///
     /// # Errors
     /// Shapes that do not fit.

@@ -1,4 +1,5 @@
-//! GoogLeNet (Szegedy et al. 2015), as torchvision has it: with batch norm, and 3 × 3 where the paper has 5 × 5.
+//! GoogLeNet (Szegedy et al. 2015) as in torchvision: with batch norm, and with 3 × 3 kernels where the paper has 5 ×
+//! 5.
 
 use super::{
     Scale, Vision,
@@ -9,7 +10,7 @@ use crate::{
     nn::{Dropout, Linear, Module},
 };
 
-/// Channels of a block: 1 × 1; before and of 3 × 3; before and of the second 3 × 3; behind the pooling.
+/// Channels of a block: 1 × 1; before and of 3 × 3; before and of the second 3 × 3; after the pooling.
 const BLOCKS: [(&str, [usize; 6]); 9] = [
     ("inception3a", [64, 96, 128, 16, 32, 32]),
     ("inception3b", [128, 128, 192, 32, 96, 64]),
@@ -21,16 +22,16 @@ const BLOCKS: [(&str, [usize; 6]); 9] = [
     ("inception5a", [256, 160, 320, 32, 128, 128]),
     ("inception5b", [384, 192, 384, 48, 128, 128]),
 ];
-/// Blocks before which images are halved.
+/// Indices of the blocks before which images are halved.
 const HALVED: [usize; 2] = [2, 7];
-/// Blocks behind which there is a head for training.
+/// Indices of the blocks after which there is an auxiliary head.
 const HEADS: [usize; 2] = [2, 5];
-/// What the loss of such a head counts (section 5).
+/// Weight of an auxiliary head's loss (section 5).
 const WEIGHT: f32 = 0.3;
-/// Windows that such a head takes means of, on each side.
+/// Number of average-pooling windows of an auxiliary head on each side.
 const WINDOWS: u8 = 4;
 
-/// A head for training alone.
+/// Auxiliary head, used only in training.
 #[derive(Clone, Debug)]
 struct Head {
     conv: Unit,
@@ -55,8 +56,8 @@ impl Module for Head {
     }
 }
 
-/// Three convolutions, nine blocks of four branches, the mean of the image, dropout and a linear layer; two more heads
-/// while training. For small pictures the first kernel is 3 × 3 at stride 1.
+/// GoogLeNet: three convolutions, nine blocks of four branches, global average pooling, dropout and a linear layer; two
+/// auxiliary heads in training. For small images the first kernel is 3 × 3 at stride 1.
 #[derive(Clone, Debug)]
 pub struct GoogLeNet {
     stem: [Unit; 3],
@@ -68,7 +69,7 @@ pub struct GoogLeNet {
 }
 
 impl GoogLeNet {
-    /// First weights of convolutions are those of He et al. (2015); linear layers start as PyTorch's.
+    /// Creates the network. Convolutions are initialised as by He et al. (2015), linear layers as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
         let stem = [
@@ -94,7 +95,7 @@ impl GoogLeNet {
         Self { stem, blocks, heads, dropout: scale.drops(0.2), last, scale }
     }
 
-    /// The answer, and what the heads for training read.
+    /// Returns the logits, and the inputs of the auxiliary heads.
     fn through<'t>(&self, x: Var<'t>) -> (Var<'t>, Vec<Var<'t>>) {
         let [first, second, third] = &self.stem;
         let mut x = first.forward(x);

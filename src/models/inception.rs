@@ -1,4 +1,4 @@
-//! What Inception networks are made of: branches side by side, whose channels are put together.
+//! Building blocks of Inception networks: parallel branches whose channels are concatenated.
 
 use super::Scale;
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
 };
 use gradscale_core::ops::{Pool, PoolOp};
 
-/// Torchvision's and TensorFlow's, for all of them.
+/// ε of all batch norms, as in torchvision and TensorFlow.
 const EPS: f32 = 1e-3;
 
-/// A convolution without bias, batch norm, and a ReLU: `conv` and `bn`.
+/// Convolution without bias, batch norm, and ReLU, named `conv` and `bn`.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     conv: Conv2d,
@@ -18,7 +18,8 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// So many channels of the paper's, of `from` of this network.
+    /// Creates a unit. `plan` has the paper's number of output channels, `from` is this network's number of input
+    /// channels.
     pub fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, plan: Conv) -> Self {
         let (mut at, to) = (scope.at(plan.name), scale.scale_channels(plan.to));
         let conv = Conv2d::rectangular(&mut at.at("conv"), from, to, plan.kernel, Init::HeNormal);
@@ -33,7 +34,7 @@ impl Module for Unit {
     }
 }
 
-/// A unit to be built.
+/// Plan of a unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conv {
     name: &'static str,
@@ -43,12 +44,12 @@ pub(super) struct Conv {
     pad: [u32; 2],
 }
 
-/// That leaves sizes as they are: `kernel` is odd.
+/// Plans a unit that keeps sizes; `kernel` is odd.
 pub(super) const fn conv(name: &'static str, to: usize, kernel: usize) -> Conv {
     wide(name, to, [kernel; 2])
 }
 
-/// The same with a kernel of two sizes.
+/// Plans a unit with a rectangular kernel.
 #[expect(clippy::cast_possible_truncation, reason = "sizes of kernels")]
 pub(super) const fn wide(name: &'static str, to: usize, kernel: [usize; 2]) -> Conv {
     Conv { name, to, kernel, stride: 1, pad: [(kernel[0] / 2) as u32, (kernel[1] / 2) as u32] }
@@ -64,18 +65,18 @@ impl Conv {
     }
 }
 
-/// Which windows of a 3 × 3 max-pooling at stride 2 there are.
+/// Windows of a 3 × 3 max-pooling at stride 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// Those inside the image.
+    /// Windows inside the image.
     Inside,
-    /// One more where these leave something out.
+    /// Also the incomplete window at the end.
     Ceil,
-    /// Those inside an image with one more pixel on each side.
+    /// Windows inside the image with one pixel of padding on each side.
     Padded,
 }
 
-/// 3 × 3 max-pooling at stride 2.
+/// Applies 3 × 3 max-pooling at stride 2.
 pub(super) fn halve(x: Var<'_>, windows: Windows) -> Var<'_> {
     x.pool("max_pool", |x| {
         let pad = if windows == Windows::Padded { 1 } else { 0 };
@@ -84,15 +85,15 @@ pub(super) fn halve(x: Var<'_>, windows: Windows) -> Var<'_> {
     })
 }
 
-/// What a branch does first.
+/// First operation of a branch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Before {
     Nothing,
-    /// 3 × 3, zeros beside the image counted.
+    /// 3 × 3 average pooling that counts the padding.
     Average,
-    /// 3 × 3.
+    /// 3 × 3 max-pooling at stride 1.
     Max,
-    /// [`halve`].
+    /// Max-pooling at stride 2: [`halve`].
     Halve(Windows),
 }
 
@@ -100,11 +101,11 @@ pub(super) enum Before {
 struct Branch {
     before: Before,
     units: Vec<Unit>,
-    /// Side by side at its end.
+    /// Parallel units at its end, whose channels are concatenated.
     fork: Vec<Unit>,
 }
 
-/// Branches side by side.
+/// Block of parallel branches.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     branches: Vec<Branch>,
@@ -114,22 +115,22 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Of `from` channels of this network; no branches yet.
+    /// Creates a block without branches for `from` input channels of this network.
     pub const fn new(scale: Scale, from: usize) -> Self {
         Self { branches: Vec::new(), from, to: 0, scale }
     }
 
-    /// Channels of this network that it has.
+    /// Returns the number of output channels in this network.
     pub const fn channels(&self) -> usize {
         self.to
     }
 
-    /// With a branch.
+    /// Adds a branch.
     pub fn branch(self, scope: &mut Scope<'_>, before: Before, units: &[Conv]) -> Self {
         self.forked(scope, before, units, &[])
     }
 
-    /// With a branch that ends in several units side by side.
+    /// Adds a branch that ends in several parallel units.
     pub fn forked(mut self, scope: &mut Scope<'_>, before: Before, units: &[Conv], fork: &[Conv]) -> Self {
         let (scale, mut from) = (self.scale, self.from);
         let mut all = Vec::new();

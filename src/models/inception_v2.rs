@@ -1,7 +1,7 @@
-//! Inception v2: the Inception with batch norm of Ioffe and Szegedy (2015), by the table of their figure 5.
+//! Inception v2: Inception with batch norm (Ioffe and Szegedy 2015), by the table of their figure 5.
 //!
-//! Torchvision has none. The first convolution is a plain 7 × 7 (the paper's is separable), and channels are the sums of
-//! their branches: the table's 576 and 1024 behind 4c to 4e are 608 and 1056, as in all published weights.
+//! Torchvision does not have it. The first convolution is a plain 7 × 7 (the paper's is separable). Channels are the
+//! sums of their branches: the table's 576 and 1024 after 4c to 4e are 608 and 1056, as in all published weights.
 
 use super::{
     Scale, Vision,
@@ -12,8 +12,8 @@ use crate::{
     nn::{Linear, Module},
 };
 
-/// Channels of a block: 1 × 1; before and of 3 × 3; before and of two 3 × 3; behind the pooling. Without 1 × 1 and
-/// behind the pooling, which then takes the largest values, it halves images.
+/// Channels of a block: 1 × 1; before and of 3 × 3; before and of two 3 × 3; after the pooling. A block without 1 × 1
+/// and without channels after the pooling uses max pooling and halves images.
 const BLOCKS: [(&str, [usize; 6]); 10] = [
     ("3a", [64, 64, 64, 64, 96, 32]),
     ("3b", [64, 64, 96, 64, 96, 64]),
@@ -29,8 +29,8 @@ const BLOCKS: [(&str, [usize; 6]); 10] = [
 /// Block whose pooling branch is max pooling; the others average.
 const MAX_POOLING_BLOCK: &str = "5b";
 
-/// Three convolutions, ten blocks of branches, the mean of the image and a linear layer. For small pictures the first
-/// kernel is 3 × 3 at stride 1, and no pooling follows it.
+/// Inception v2: three convolutions, ten blocks of branches, global average pooling and a linear layer. For small
+/// images the first kernel is 3 × 3 at stride 1, and no pooling follows it.
 #[derive(Clone, Debug)]
 pub struct InceptionV2 {
     stem: [Unit; 3],
@@ -40,7 +40,7 @@ pub struct InceptionV2 {
 }
 
 impl InceptionV2 {
-    /// First weights of convolutions are those of He et al. (2015); the linear layer starts as PyTorch's.
+    /// Creates the network. Convolutions are initialised as by He et al. (2015), the linear layer as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
         let stem = [

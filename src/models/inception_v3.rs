@@ -1,4 +1,4 @@
-//! Inception v3 (Szegedy et al. 2016), as torchvision has it.
+//! Inception v3 (Szegedy et al. 2016) as in torchvision.
 
 use super::{
     Scale, Vision,
@@ -10,12 +10,12 @@ use crate::{
 };
 use gradscale_core::ops::{Pool, PoolOp};
 
-/// What the loss of the head for training counts.
+/// Weight of the auxiliary head's loss.
 const WEIGHT: f32 = 0.4;
-/// Blocks in which images are larger than where the head for training reads.
+/// Number of blocks before the auxiliary head, in which images are larger.
 const BEFORE_HEAD: usize = 8;
 
-/// A head for training alone.
+/// Auxiliary head, used only in training.
 #[derive(Clone, Debug)]
 struct Head {
     convs: [Unit; 2],
@@ -30,9 +30,9 @@ impl Module for Head {
     }
 }
 
-/// Five convolutions, eleven blocks of branches, the mean of the image, dropout and a linear layer, for images from
-/// 75 × 75; while training one more head, which wants 299 × 299. For small pictures (from 32 × 32) the first five
-/// convolutions keep their size, one pooling is left out, and there is no other head.
+/// Inception v3: five convolutions, eleven blocks of branches, global average pooling, dropout and a linear layer, for
+/// images from 75 × 75. In training it has an auxiliary head, which needs 299 × 299. For small images (from 32 × 32)
+/// the first five convolutions keep the size, one pooling is omitted, and there is no auxiliary head.
 #[derive(Clone, Debug)]
 pub struct InceptionV3 {
     stem: [Unit; 5],
@@ -43,7 +43,7 @@ pub struct InceptionV3 {
 }
 
 impl InceptionV3 {
-    /// First weights of convolutions are those of He et al. (2015); linear layers start as PyTorch's.
+    /// Creates the network. Convolutions are initialised as by He et al. (2015), linear layers as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let first = conv("Conv2d_1a_3x3", 32, 3);
         let [first, second, fifth] = if scale.small {
@@ -91,11 +91,11 @@ impl InceptionV3 {
         Self { stem, blocks, head, dropout: scale.drops(0.5), last }
     }
 
-    /// The answer, and what the head for training reads.
+    /// Returns the logits, and the input of the auxiliary head.
     fn through<'t>(&self, x: Var<'t>) -> (Var<'t>, Var<'t>) {
         let [first, second, third, fourth, fifth] = &self.stem;
         let x = third.forward(second.forward(first.forward(x)));
-        // What small pictures leave out.
+        // Small images omit this pooling.
         let x = if self.head.is_some() { halve(x, Windows::Inside) } else { x };
         let x = halve(fifth.forward(fourth.forward(x)), Windows::Inside);
         let (before, behind) = self.blocks.split_at(BEFORE_HEAD);
@@ -119,7 +119,7 @@ impl Vision for InceptionV3 {
     }
 }
 
-/// 35 × 35: figure 5 of the paper.
+/// Creates a block at 35 × 35: figure 5 of the paper.
 fn even(at: &mut Scope<'_>, block: Block, pool: usize) -> Block {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 64, 1)])
@@ -132,7 +132,7 @@ fn even(at: &mut Scope<'_>, block: Block, pool: usize) -> Block {
         .branch(at, Before::Average, &[conv("branch_pool", pool, 1)])
 }
 
-/// From 35 × 35 to 17 × 17: figure 10.
+/// Creates the block from 35 × 35 to 17 × 17: figure 10.
 fn halving(at: &mut Scope<'_>, block: Block) -> Block {
     let down = |name, to| conv(name, to, 3).stride(2).pad(0);
     block
@@ -145,7 +145,7 @@ fn halving(at: &mut Scope<'_>, block: Block) -> Block {
         .branch(at, Before::Halve(Windows::Inside), &[])
 }
 
-/// 17 × 17: figure 6, with kernels of 1 × 7 and 7 × 1.
+/// Creates a block at 17 × 17: figure 6, with kernels of 1 × 7 and 7 × 1.
 fn sevens(at: &mut Scope<'_>, block: Block, inner: usize) -> Block {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 192, 1)])
@@ -168,7 +168,7 @@ fn sevens(at: &mut Scope<'_>, block: Block, inner: usize) -> Block {
         .branch(at, Before::Average, &[conv("branch_pool", 192, 1)])
 }
 
-/// From 17 × 17 to 8 × 8.
+/// Creates the block from 17 × 17 to 8 × 8.
 fn halving_again(at: &mut Scope<'_>, block: Block) -> Block {
     let down = |name, to| conv(name, to, 3).stride(2).pad(0);
     block
@@ -186,7 +186,7 @@ fn halving_again(at: &mut Scope<'_>, block: Block) -> Block {
         .branch(at, Before::Halve(Windows::Inside), &[])
 }
 
-/// 8 × 8: figure 7, whose branches fork into 1 × 3 and 3 × 1.
+/// Creates a block at 8 × 8: figure 7, whose branches fork into 1 × 3 and 3 × 1.
 fn forks(at: &mut Scope<'_>, block: Block) -> Block {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 320, 1)])

@@ -5,14 +5,14 @@ use crate::{
     nn::{Linear, Module},
 };
 
-/// Linear layers with a ReLU between each two.
+/// Multilayer perceptron: linear layers with a ReLU between them.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
 }
 
 impl Mlp {
-    /// From `sizes[0]` features over the hidden sizes to the last.
+    /// Creates the layers from `sizes[0]` features over the hidden sizes to the last size.
     pub fn new(scope: &mut Scope<'_>, sizes: &[usize]) -> Self {
         let pairs = sizes.iter().zip(sizes.iter().skip(1)).enumerate();
         Self {

@@ -1,4 +1,4 @@
-//! Networks.
+//! Networks from the literature on mixed precision, ready to train.
 
 mod alexnet;
 mod biglstm;

@@ -1,15 +1,16 @@
-//! A residual network for small images (He et al. 2016, section 4.2).
+//! Residual network for small images (He et al. 2016, section 4.2).
 
 use crate::{
     Init, Scope, Var,
     nn::{BatchNorm, Conv2d, Linear, Module},
 };
 
-/// Two 3×3 convolutions around a shortcut. Backward, the gradients of both ways meet before it: their sum is a site.
+/// Residual block: two 3×3 convolutions and a shortcut. Backward, the gradients of both paths are added before the
+/// block, and their sum is a site.
 #[derive(Clone, Debug)]
 struct Block {
     convs: [(Conv2d, BatchNorm); 2],
-    /// Where the shapes differ: 1×1, with the block's stride.
+    /// 1×1 convolution with the block's stride, if the shapes differ.
     shortcut: Option<(Conv2d, BatchNorm)>,
 }
 
@@ -38,8 +39,9 @@ impl Module for Block {
     }
 }
 
-/// A 3×3 convolution, three stages of residual blocks with `width`, 2·`width` and 4·`width` channels at full, half and
-/// quarter size, the mean over the image, and a linear layer: `[n, h, w, inputs]` to `[n, classes]`.
+/// Residual network from `[n, h, w, inputs]` to `[n, classes]`: a 3×3 convolution, three stages of residual blocks,
+/// global average pooling, and a linear layer. The stages have `width`, 2·`width` and 4·`width` channels at full, half
+/// and quarter size.
 #[derive(Clone, Debug)]
 pub struct ResNet {
     first: (Conv2d, BatchNorm),
@@ -48,8 +50,8 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// `blocks` in each stage: 1 makes ResNet-8, 3 ResNet-20. First weights of convolutions are those of He et al.
-    /// (2015), as the paper's; the linear layer starts as PyTorch's.
+    /// Creates the network with `blocks` blocks in each stage: 1 is ResNet-8, 3 is ResNet-20. Convolutions are
+    /// initialised as by He et al. (2015), like the paper's; the linear layer as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, blocks: usize, classes: usize) -> Self {
         let conv = Conv2d::with_init(&mut scope.at("conv"), inputs, width, 3, Init::HeNormal);
         let first = (conv, BatchNorm::new(&mut scope.at("norm"), width));

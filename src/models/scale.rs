@@ -1,11 +1,11 @@
-//! How large a network for images is.
+//! Size of an image network.
 
 use crate::nn::Dropout;
 
 /// Channels of the first layer at full width. Widths of other layers are scaled by width / 64.
 const FULL_WIDTH: usize = 64;
 
-/// How large a network is.
+/// Size of an image network: width, small input images, dropout.
 ///
 /// ```
 /// use gradscale::models::Scale;
@@ -14,30 +14,30 @@ const FULL_WIDTH: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Channels of every layer, in 64ths of the paper's, rounded up.
+    /// Width: the channels of every layer are the paper's times width / 64, rounded up.
     pub width: usize,
-    /// For pictures of about 32 × 32: the first layers keep more of their size.
+    /// True for images of about 32 × 32: the first layers reduce the size less.
     pub small: bool,
-    /// Whether training drops values where the paper does.
+    /// True if training uses dropout where the paper does.
     pub dropout: bool,
 }
 
 impl Scale {
-    /// The paper's.
+    /// Size of the paper's networks.
     pub const PAPER: Self = Self { width: FULL_WIDTH, small: false, dropout: true };
 
-    /// For small pictures, with a first layer of about `width` channels.
+    /// Returns the size for small images, with about `width` channels in the first layer.
     #[must_use]
     pub const fn small(width: usize) -> Self {
         Self { width, small: true, dropout: true }
     }
 
-    /// What becomes of a layer's channels.
+    /// Scales the paper's number of channels of a layer.
     pub(super) const fn scale_channels(self, channels: usize) -> usize {
         (channels * self.width).div_ceil(FULL_WIDTH)
     }
 
-    /// Drops this share.
+    /// Returns a dropout with probability `share`, or without effect if dropout is off.
     pub(super) fn drops(self, share: f32) -> Dropout {
         Dropout { p: if self.dropout { share } else { 0.0 } }
     }

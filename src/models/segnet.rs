@@ -1,16 +1,16 @@
-//! SegNetBasic (Badrinarayanan, Kendall, Cipolla 2017), as in the paper's section 5.4.
+//! SegNetBasic, a segmentation network (Badrinarayanan, Kendall, Cipolla 2017), as in the paper's section 5.4.
 
 use crate::{
     Init, Scope, Var,
     nn::{BatchNorm, Conv2d, LocalResponseNorm, Module},
 };
 
-/// Levels of the encoder, and of the decoder.
+/// Number of levels of the encoder, and of the decoder.
 const LEVELS: usize = 4;
 
-/// Local response norm; four times 7×7 convolution, batch norm, ReLU and max-pooling, which keeps its indices; four
-/// times unpooling to these, 7×7 convolution and batch norm; a 1×1 classifier. `[n, h, w, inputs]` to
-/// `[n, h, w, classes]`. Odd sizes round up.
+/// SegNetBasic from `[n, h, w, inputs]` to `[n, h, w, classes]`. It has a local response norm; four levels of 7×7
+/// convolution, batch norm, ReLU and max-pooling with saved indices; four levels of unpooling to these, 7×7 convolution
+/// and batch norm; and a 1×1 classifier. Odd sizes are rounded up.
 #[derive(Clone, Debug)]
 pub struct SegNet {
     encoder: Vec<(Conv2d, BatchNorm)>,
@@ -19,7 +19,8 @@ pub struct SegNet {
 }
 
 impl SegNet {
-    /// `width` channels in every layer; SegNetBasic has 64. First weights are those of He et al. (2015), as the paper's.
+    /// Creates the network with `width` channels in every layer; SegNetBasic has 64. Weights are initialised as by He
+    /// et al. (2015), like the paper's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, classes: usize) -> Self {
         let level = |scope: &mut Scope<'_>, i: usize, from: usize| {
             let conv = Conv2d::with_init(&mut scope.at(&format!("conv{}", i + 1)), from, width, 7, Init::HeNormal);

@@ -1,4 +1,4 @@
-//! SegNet in full (Badrinarayanan, Kendall, Cipolla 2017).
+//! SegNet with VGG-16 as encoder (Badrinarayanan, Kendall, Cipolla 2017).
 
 use super::{
     Scale,
@@ -9,11 +9,12 @@ use crate::{
     nn::{BatchNorm, Conv2d, Module},
 };
 
-/// VGG-16's convolutions with batch norm, each level's max-pooling keeping its indices; the same levels backwards, each
-/// after unpooling to these, with 3 × 3 convolutions, batch norm and ReLU, the last convolution of all telling the
-/// classes. `[n, h, w, inputs]` to `[n, h, w, classes]`. Odd sizes round up.
+/// SegNet from `[n, h, w, inputs]` to `[n, h, w, classes]`. The encoder is VGG-16's convolutions with batch norm, and
+/// its max-poolings save their indices. The decoder has the same levels in reverse: unpooling to these indices, then 3
+/// × 3 convolutions with batch norm and ReLU. The last convolution is the classifier. Odd sizes are rounded up.
 ///
-/// The encoder is called as torchvision's `vgg16_bn` (`features.0` …), so that its weights may be imported.
+/// The encoder's layers have the names of torchvision's `vgg16_bn` (`features.0` …), so that its weights can be
+/// imported.
 #[derive(Clone, Debug)]
 pub struct SegNetVgg {
     encoder: Features,
@@ -22,14 +23,15 @@ pub struct SegNetVgg {
 }
 
 impl SegNetVgg {
-    /// The paper's has the channels of [`Scale::PAPER`]; nothing else of a scale counts here. First weights of the
-    /// decoder are those of He et al. (2015), of the encoder torchvision's.
+    /// Creates the network. [`Scale::PAPER`] gives the paper's channels; no other setting of a scale is used. The
+    /// decoder is initialised as by He et al. (2015), the encoder as in torchvision.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let encoder = Features::new(&mut scope.at("features"), inputs, scale, true);
         let mut decoder = Vec::new();
         for (level, &(channels, count)) in LEVELS.iter().enumerate().rev() {
             let from = scale.scale_channels(channels);
-            // The last convolution of a level gives what the level above reads; of the first level it is the classifier.
+            // The last convolution of a level has the channels of the level above; in the first level it is the
+            // classifier.
             let to = level.checked_sub(1).map(|above| scale.scale_channels(LEVELS[above].0));
             let outs = std::iter::repeat_n(from, count - 1).chain(to);
             let layers = outs.enumerate().map(|(i, to)| {

@@ -5,16 +5,15 @@ use crate::{
     nn::{Embedding, Linear, Lstm, Module},
 };
 
-/// A source sequence to a target sequence: an encoder and a decoder of as many layers of long short-term memory, and
-/// attention between them. The decoder begins with the encoder's last state.
+/// Translation network from a source sequence to a target sequence: an LSTM encoder, an LSTM decoder with the same
+/// number of layers, and attention between them. The decoder starts with the encoder's last state.
 ///
-/// Embeddings are as wide as a layer. Attention is that which Luong et al. 2015 call *general* and *global*: with the
-/// decoder's results h and the encoder's s, weights are softmax(s·Wh) over the places of the source, c is the mean of s
-/// by these, and tanh(W′·(c, h)) is what logits are a linear function of. It is not fed to the next step: so all steps
-/// of a target are one product.
+/// Embeddings have the width of a layer. The attention is *general* and *global* in the terms of Luong et al. (2015). h
+/// are the outputs of the decoder, s those of the encoder. The weights are softmax(s·Wh) over the source positions, c
+/// is the mean of s with these weights, and logits are a linear function of tanh(W′·(c, h)). It is not fed into the
+/// next step, so all steps of a target are one product.
 ///
-/// Places behind the end of a source influence nothing: the encoder's layers are packed sequences, and attention does not
-/// see them.
+/// Positions after the end of a source have no influence: the encoder uses packed sequences, and attention masks them.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::Seq2Seq, optim::Sgd};
@@ -35,27 +34,27 @@ pub struct Seq2Seq {
     words: [Embedding; 2],
     /// Encoder and decoder.
     networks: [Lstm; 2],
-    /// Weights of attention's two products, which have no bias.
+    /// Name and weights of the first product of attention, which has no bias, like the second.
     inside: (String, Parameter),
     out: (String, Parameter),
     generator: Linear,
     dropout: f32,
 }
 
-/// What a decoder reads of a source.
+/// Encoded source, the input of the decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded<'t> {
-    /// `[n, 1, s, units]`: the encoder's results.
+    /// Outputs of the encoder, `[n, 1, s, units]`.
     pub memory: Var<'t>,
-    /// Integers `[n]`: how many of these there are.
+    /// Lengths of the sources, integers `[n]`.
     pub lengths: Var<'t>,
-    /// h and c, `[layers, n, units]`: the state to begin with, or to go on from.
+    /// State h and c, `[layers, n, units]`, with which the decoder starts or continues.
     pub state: [Var<'t>; 2],
 }
 
 impl Seq2Seq {
-    /// With so many source and target words, units of a layer, and layers of each network. Weights start as those of
-    /// PyTorch's layers.
+    /// Creates the network with these numbers of source and target words, units of a layer, and layers of each network.
+    /// Weights are initialised like those of PyTorch's layers.
     pub fn new(scope: &mut Scope<'_>, [source, target]: [usize; 2], units: usize, layers: usize) -> Self {
         let name = scope.path().to_owned();
         let words = [("source", source), ("target", target)];
@@ -70,8 +69,8 @@ impl Seq2Seq {
         Self { name, words, networks, inside, out, generator, dropout: 0.0 }
     }
 
-    /// While training, drops all but a share of embeddings, of what a layer gives the next one, and of what logits are made
-    /// of.
+    /// Sets the dropout probability of embeddings, of the inputs of layers, and of the input of the logits, in
+    /// training.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
         self.dropout = p;
@@ -79,8 +78,8 @@ impl Seq2Seq {
         self
     }
 
-    /// Logits `[n, 1, t, target words]` of the word that follows each one of the target `[n, t]`, which begins with a word
-    /// for its beginning; of a source `[n, s]`, whose sequences have lengths (integers `[n]`, at least 1).
+    /// Computes logits `[n, 1, t, target words]` of the word after each one of the target `[n, t]`, which starts with a
+    /// begin-of-sequence word. The source is `[n, s]`, with lengths of its sequences (integers `[n]`, at least 1).
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -88,7 +87,7 @@ impl Seq2Seq {
         self.decode(target, self.encode(source, lengths)).0
     }
 
-    /// What the decoder reads of a source `[n, s]` with lengths.
+    /// Encodes a source `[n, s]` with lengths.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -98,8 +97,8 @@ impl Seq2Seq {
         Encoded { memory, lengths, state }
     }
 
-    /// Logits of the words that follow those of the target `[n, t]`, from a state on, and the state behind them: a
-    /// translation goes on word by word, t = 1.
+    /// Computes the logits of the words after those of the target `[n, t]`, starting from a state, and the state after
+    /// them. A translation continues word by word with t = 1.
     ///
     /// # Errors
     /// Shapes that do not fit.

@@ -1,4 +1,4 @@
-//! Multibox detectors: SSD-300 and SSD-512 (Liu et al. 2016).
+//! Single-shot detectors: SSD-300 and SSD-512 (Liu et al. 2016).
 
 use super::{Scale, vgg::LEVELS};
 use crate::{
@@ -9,36 +9,36 @@ use crate::{
 use gradscale_core::ops::{Pool, PoolOp};
 use std::f32::consts::SQRT_2;
 
-/// First length of the fourth level's features in each pixel: the paper's, of the paper's channels. Of fewer it is less, so
-/// that each channel is as large.
+/// Initial length of the fourth level's features in each pixel, for the paper's number of channels. With fewer channels
+/// it is less, so that each channel has the same magnitude.
 const LENGTH: f32 = 20.0;
-/// What the mean square of a pixel's features is at least: where a narrow network has nothing but zeros, as behind ReLU, no
-/// gradient then leaves the range of half precision.
+/// Minimum mean square of a pixel's features. In a narrow network all of them can be zero after ReLU; without this
+/// limit the gradient would leave the range of half precision.
 const EPS: f32 = 1e-6;
-/// Channels of what stands for VGG's fully connected layers.
+/// Number of channels of the convolutions that replace VGG's fully connected layers.
 const DENSE: usize = 1024;
 
-/// Which of them.
+/// Variant of SSD by the size of its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SsdSize {
-    /// For 300 × 300 pixels: 8732 default boxes. Small, for 128 × 128.
+    /// 300 × 300 pixels with 8732 default boxes; the small network has 128 × 128.
     Ssd300,
-    /// For 512 × 512 pixels: 24564 default boxes. Small, for 192 × 192.
+    /// 512 × 512 pixels with 24564 default boxes; the small network has 192 × 192.
     Ssd512,
 }
 
-/// A convolution of VGG; of a small network with batch norm.
+/// Convolution of VGG, in the small network with batch norm.
 type Layer = (Conv2d, Option<BatchNorm>);
 
-/// Two convolutions behind VGG: channels of the first, 1 × 1; channels, kernel, stride and padding of the second.
+/// Two convolutions after VGG: channels of the first, 1 × 1; channels, kernel, stride and padding of the second.
 type Extra = (usize, usize, usize, u32, u32);
 
-/// What differs between images of unlike size. Of each map of features its side, its stride, the share of the image that
-/// its default boxes have, with that of one more map, and their ratios.
+/// Settings that depend on the image size. For each feature map: its side, its stride, the size of its default boxes as
+/// a fraction of the image (with that of one more map), and their aspect ratios.
 #[derive(Debug)]
 struct Layout {
     side: usize,
-    /// Of the first dense layer's kernel: it sees about two thirds of its map.
+    /// Dilation of the first dense layer's kernel: it covers about two thirds of its map.
     dilation: u32,
     maps: &'static [usize],
     strides: &'static [usize],
@@ -51,7 +51,7 @@ const HALVES: Extra = (128, 256, 3, 2, 1);
 const INNER: Extra = (128, 256, 3, 1, 0);
 const REDUCE_AND_HALVE: Extra = (256, 512, 3, 2, 1);
 
-/// That of torchvision's `ssd300_vgg16`.
+/// Settings of torchvision's `ssd300_vgg16`.
 const SSD_300: Layout = Layout {
     side: 300,
     dilation: 6,
@@ -62,7 +62,7 @@ const SSD_300: Layout = Layout {
     extras: &[REDUCE_AND_HALVE, HALVES, INNER, INNER],
 };
 
-/// That of the paper's implementation for PASCAL VOC.
+/// Settings of the paper's implementation for PASCAL VOC.
 const SSD_512: Layout = Layout {
     side: 512,
     dilation: 6,
@@ -103,13 +103,13 @@ impl SsdSize {
         }
     }
 
-    /// Rows and columns of the images that it takes.
+    /// Returns the height and width of its input images.
     #[must_use]
     pub const fn side(self, small: bool) -> usize {
         self.layout(small).side
     }
 
-    /// Its default boxes, in shares of the image, in the order of the network's answers.
+    /// Returns its default boxes, as fractions of the image, in the order of the network's outputs.
     #[must_use]
     pub fn default_boxes(self, small: bool) -> Vec<Corners> {
         default_boxes(&self.layout(small).grids())
@@ -132,14 +132,15 @@ impl Layout {
     }
 }
 
-/// VGG-16 up to its fourth level, whose features are brought to one length in each pixel, with a factor for each channel that
-/// is learned; its fifth level and two convolutions, the first dilated, in place of its fully connected layers; further
-/// convolutions down to one pixel. From each of these maps a convolution tells the classes of the default boxes, and another
-/// how far the truth is off.
+/// SSD detector. The backbone is VGG-16 up to its fourth level, whose features are normalised to one length in each
+/// pixel and multiplied by a learned factor for each channel. Its fifth level follows, then two convolutions, the first
+/// dilated, in place of the fully connected layers, and further convolutions down to one pixel. On each of these maps
+/// one convolution predicts the classes of the default boxes, and another their offsets.
 ///
-/// Layers are called as those of torchvision's `ssd300_vgg16`, which SSD-300 with [`Scale::PAPER`] is, and whose weights
-/// import. SSD-512 is the paper's, with `conv12_2` on seven maps. A small one begins untrained, where the paper's begin with
-/// VGG's weights: with batch norm behind VGG's convolutions it learns all the same (Zhu et al. 2019, `ScratchDet`).
+/// Layers have the names of torchvision's `ssd300_vgg16`, which SSD-300 with [`Scale::PAPER`] equals, so its weights
+/// can be imported. SSD-512 is the paper's, with `conv12_2` and seven maps. The paper's networks start with VGG's
+/// weights; the small network is trained from scratch, which works with batch norm after VGG's convolutions (Zhu et al.
+/// 2019, `ScratchDet`).
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::{Scale, Ssd, SsdSize}, optim::Sgd};
@@ -160,19 +161,21 @@ pub struct Ssd {
     length: Parameter,
     dense: [Conv2d; 2],
     extras: Vec<[Conv2d; 2]>,
-    /// Of each map: classes, offsets.
+    /// Convolutions of each map: classes, offsets.
     heads: Vec<[Conv2d; 2]>,
     classes: usize,
 }
 
 impl Ssd {
-    /// For so many classes beside the background. First weights as torchvision's: of VGG normal (He et al. 2015), of all
-    /// others Glorot's; small, He's of all but those that answer.
+    /// Creates the network for `classes` classes besides the background. Weights are initialised as in torchvision:
+    /// VGG's normal (He et al. 2015), all others Glorot's. In the small network all are He's, except for the output
+    /// layers.
     pub fn new(scope: &mut Scope<'_>, size: SsdSize, scale: Scale, classes: usize) -> Self {
         let layout = size.layout(scale.small);
         let mut backbone = scope.at("backbone");
         let xavier = Init::XavierUniform { gain: 1.0 };
-        // What is small begins untrained: through torchvision's first weights little would come.
+        // The small network is trained from scratch, and with torchvision's initialisation its activations would
+        // vanish.
         let init = if scale.small { Init::HeNormal } else { xavier };
         let (levels, features) = levels(&mut backbone, scale);
         #[expect(clippy::cast_precision_loss, reason = "channels")]
@@ -183,7 +186,7 @@ impl Ssd {
             Conv2d::with_init(at, from, to, kernel, init).bias(at)
         };
         let wide = scale.scale_channels(DENSE);
-        // Behind the fifth level.
+        // Index after the fifth level.
         let index = 1 + LEVELS[4].1 * numbers(scale);
         let first = conv(&format!("extra.0.{index}.1"), features, wide, 3).dilation(layout.dilation);
         let dense = [first, conv(&format!("extra.0.{index}.3"), wide, wide, 1)];
@@ -208,8 +211,8 @@ impl Ssd {
         Self { levels, name, length, dense, extras, heads, classes }
     }
 
-    /// Of images `[n, side, side, 3]`, logits `[n, 1, boxes, 1 + classes]`, the background first, and offsets
-    /// `[n, 1, boxes, 4]`: see [`Var::multibox_loss`] and [`crate::boxes::detections`].
+    /// Computes logits `[n, 1, boxes, 1 + classes]`, background first, and offsets `[n, 1, boxes, 4]`, from images
+    /// `[n, side, side, 3]`: see [`Var::multibox_loss`] and [`crate::boxes::detections`].
     ///
     /// # Errors
     /// Images of another size.
@@ -255,8 +258,8 @@ impl Ssd {
         maps
     }
 
-    /// Each pixel's features divided by their length, times a factor for each channel: by their root mean square, which is
-    /// the length over √channels.
+    /// Normalises each pixel's features to unit length and multiplies them by a factor for each channel. It divides by
+    /// the root mean square, which is the length over √channels.
     fn rescaled<'t>(&self, x: Var<'t>) -> Var<'t> {
         #[expect(clippy::cast_precision_loss, reason = "channels")]
         let root = (x.shape().channels() as f32).sqrt();
@@ -264,12 +267,14 @@ impl Ssd {
     }
 }
 
-/// By how much the number of a layer grows from one of VGG's convolutions to the next: ReLU and batch norm have numbers too.
+/// Returns the increment of the layer index from one of VGG's convolutions to the next, because ReLU and batch norm
+/// have indices too.
 const fn numbers(scale: Scale) -> usize {
     if scale.small { 3 } else { 2 }
 }
 
-/// VGG's convolutions by level, those of the fifth called after the first of what follows the fourth; channels of both.
+/// Creates VGG's convolutions by level, and returns them with the channels of the last. Those of the fifth level are
+/// named as the start of the part after the fourth.
 fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<Layer>>, usize) {
     let init = if scale.small { Init::HeNormal } else { Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 } };
     let (mut from, mut index, mut levels) = (3, 0, Vec::new());
@@ -288,7 +293,7 @@ fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<Layer>>, usize) {
             layers.push((conv, norm));
             (from, index) = (to, index + numbers(scale));
         }
-        // And so has the pooling.
+        // The pooling has an index too.
         index += 1;
         levels.push(layers);
     }

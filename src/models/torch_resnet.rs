@@ -1,4 +1,4 @@
-//! ResNet-18 and ResNet-50 (He et al. 2016), as torchvision has them: the stride of a bottleneck is in its 3 × 3.
+//! ResNet-18 and ResNet-50 (He et al. 2016) as in torchvision: the stride of a bottleneck is in its 3 × 3 convolution.
 
 use super::{
     Scale, Vision,
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::f32::consts::SQRT_2;
 
-/// Which of them.
+/// Variant of ResNet by its depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResNetDepth {
     /// 18 layers: blocks of two 3 × 3 convolutions.
@@ -27,7 +27,8 @@ impl ResNetDepth {
         }
     }
 
-    /// Kernels of a block's convolutions, how many times the stage's channels each has, and which has the stride.
+    /// Returns, for each convolution of a block, its kernel and its multiple of the stage's channels, and the index of
+    /// the convolution with the stride.
     const fn layers(self) -> (&'static [(usize, usize)], usize) {
         match self {
             Self::Eighteen => (&[(3, 1), (3, 1)], 0),
@@ -36,7 +37,7 @@ impl ResNetDepth {
     }
 }
 
-/// A convolution without bias, and batch norm.
+/// Convolution without bias, and batch norm.
 type Layer = (Conv2d, BatchNorm);
 
 fn layer(scope: &mut Scope<'_>, [conv, norm]: [&str; 2], [from, to]: [usize; 2], kernel: usize, stride: u32) -> Layer {
@@ -49,11 +50,12 @@ fn through<'t>((conv, norm): &Layer, x: Var<'t>) -> Var<'t> {
     norm.forward(conv.forward(x))
 }
 
-/// Convolutions around a shortcut. Backward, the gradients of both ways meet before it: their sum is a site.
+/// Residual block: convolutions and a shortcut. Backward, the gradients of both paths are added before the block, and
+/// their sum is a site.
 #[derive(Clone, Debug)]
 struct Block {
     layers: Vec<Layer>,
-    /// Where the shapes differ: 1 × 1, with the block's stride.
+    /// 1 × 1 convolution with the block's stride, if the shapes differ.
     shortcut: Option<Layer>,
 }
 
@@ -67,8 +69,8 @@ impl Module for Block {
     }
 }
 
-/// A convolution, four stages of residual blocks, the mean of the image and a linear layer. For small pictures the first
-/// kernel is 3 × 3 at stride 1, and no pooling follows it.
+/// ResNet: a convolution, four stages of residual blocks, global average pooling and a linear layer. For small images
+/// the first kernel is 3 × 3 at stride 1, and no pooling follows it.
 #[derive(Clone, Debug)]
 pub struct TorchResNet {
     first: Layer,
@@ -78,7 +80,7 @@ pub struct TorchResNet {
 }
 
 impl TorchResNet {
-    /// First weights as torchvision's.
+    /// Creates the network with torchvision's weight initialisation.
     pub fn new(scope: &mut Scope<'_>, depth: ResNetDepth, inputs: usize, scale: Scale, classes: usize) -> Self {
         let mut from = scale.scale_channels(64);
         let (kernel, stride) = if scale.small { (3, 1) } else { (7, 2) };

@@ -8,18 +8,18 @@ use crate::{
 use gradscale_core::ops::{Pool, PoolOp};
 use std::f32::consts::SQRT_2;
 
-/// Channels of each level, and its convolutions. Max-pooling follows each level.
+/// Channels and number of convolutions of each level. Max-pooling follows each level.
 pub(super) const LEVELS: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
 
-/// A 3 × 3 convolution, perhaps with batch norm, and a ReLU.
+/// A 3 × 3 convolution, optionally with batch norm, and a ReLU.
 #[derive(Clone, Debug)]
 struct Layer {
     conv: Conv2d,
     norm: Option<BatchNorm>,
 }
 
-/// The thirteen convolutions, by level: called `0` and so on, as what torchvision's `vgg16` and, with batch norm, `vgg16_bn`
-/// call `features`.
+/// The thirteen convolutions of VGG-16, by level. They are named `0` and so on, like `features` in torchvision's
+/// `vgg16` and, with batch norm, `vgg16_bn`.
 #[derive(Clone, Debug)]
 pub(super) struct Features(Vec<Vec<Layer>>);
 
@@ -32,20 +32,20 @@ impl Features {
             let conv = Conv2d::with_init(&mut at, from, to, 3, init).bias(&mut at);
             let norm = norm.then(|| BatchNorm::new(&mut scope.at(&(*index + 1).to_string()), to));
             from = to;
-            // Its ReLU has a number too.
+            // Its ReLU has an index too.
             *index += if norm.is_some() { 3 } else { 2 };
             Layer { conv, norm }
         };
         let level = |(channels, count): (usize, usize)| {
             let layers = (0..count).map(|_| layer(scale.scale_channels(channels), &mut index)).collect();
-            // And so has the pooling.
+            // The pooling has an index too.
             index += 1;
             layers
         };
         Self(LEVELS.into_iter().map(level).collect())
     }
 
-    /// Levels with their poolings, of which incomplete windows are left out or not: each pooled value.
+    /// Applies the levels with their poolings and returns each pooled value. `ceil` keeps incomplete windows.
     pub fn pooled<'t>(&self, x: Var<'t>, ceil: bool) -> Vec<Var<'t>> {
         let (mut x, mut all) = (x, Vec::new());
         for level in 0..self.0.len() {
@@ -58,14 +58,14 @@ impl Features {
         all
     }
 
-    /// One level without its pooling.
+    /// Applies one level without its pooling.
     fn level<'t>(&self, level: usize, x: Var<'t>) -> Var<'t> {
         let layer =
             |x: Var<'t>, layer: &Layer| layer.norm.iter().fold(layer.conv.forward(x), |x, norm| norm.forward(x)).relu();
         self.0[level].iter().fold(x, layer)
     }
 
-    /// All levels, with a pooling before each of these but the first: `poolings` of them.
+    /// Applies all levels, with a pooling before each of the levels 1 to `poolings`.
     pub fn unpooled<'t>(&self, x: Var<'t>, poolings: usize) -> Var<'t> {
         (0..self.0.len()).fold(x, |x, level| {
             let halved = |x: Var<'t>| x.pool("max_pool", |x| Pool::new(PoolOp::Max, x, [2; 2]));
@@ -74,8 +74,8 @@ impl Features {
     }
 }
 
-/// Thirteen convolutions with a ReLU each, a max-pooling after every two or three, the mean in 7 × 7 windows, three
-/// linear layers with dropout. For small pictures the mean is that of what is left of the image.
+/// VGG-16: thirteen convolutions with a ReLU each, max-pooling after every two or three, average pooling to 7 × 7,
+/// three linear layers with dropout. For small images the average pooling is global.
 #[derive(Clone, Debug)]
 pub struct Vgg16 {
     features: Features,
@@ -86,12 +86,12 @@ pub struct Vgg16 {
 }
 
 impl Vgg16 {
-    /// Configuration D. First weights as torchvision's.
+    /// Creates configuration D with torchvision's weight initialisation.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         Self::build(scope, inputs, scale, classes, false)
     }
 
-    /// With batch norm behind each convolution, as SegNet's encoder.
+    /// Creates the network with batch norm after each convolution, like SegNet's encoder.
     pub fn with_norm(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         Self::build(scope, inputs, scale, classes, true)
     }
@@ -100,7 +100,8 @@ impl Vgg16 {
         let features = Features::new(&mut scope.at("features"), inputs, scale, norm);
         let windows = if scale.small { 1 } else { 7 };
         let (last, hidden) = (scale.scale_channels(512), scale.scale_channels(4096));
-        // Torchvision's deviation is meant for 4096 units: fewer want more, or little would come through.
+        // Torchvision's standard deviation is for 4096 units. With fewer units activations would vanish, so the weights
+        // are larger.
         let init = if scale.small { Init::HeNormal } else { Init::Normal { mean: 0.0, std: 0.01 } };
         let mut linear =
             |index: usize, from, to| Linear::with_init(&mut scope.at(&format!("classifier.{index}")), from, to, init);

@@ -1,26 +1,26 @@
-//! Networks for images with one class each, by their names.
+//! Image classification networks by name.
 
 use super::{AlexNet, GoogLeNet, InceptionV2, InceptionV3, ResNetDepth, Scale, TorchResNet, Vgg16};
 use crate::{Scope, Var, nn::Module};
 use std::fmt::Debug;
 
-/// A network for images with one class each: `[n, h, w, inputs]` to `[n, classes]`. Its layers are called as
-/// torchvision's, if that has it, so that [`crate::Parameters::import_torch`] takes these by their names.
+/// Image classification network from `[n, h, w, inputs]` to `[n, classes]`. If torchvision has it, its layers have the
+/// same names, so that [`crate::Parameters::import_torch`] finds its weights by name.
 pub trait Vision: Module + Debug {
-    /// Answers while training, each with the weight of its loss: first the network's own, then those of heads that are
-    /// there for training alone.
+    /// Returns the logits in training, each with the weight of its loss: first the network's own, then those of
+    /// auxiliary heads.
     fn heads<'t>(&self, x: Var<'t>) -> Vec<(Var<'t>, f32)> {
         vec![(self.forward(x), 1.0)]
     }
 
-    /// Linear layers that read a flattened image, with its rows, columns and channels: see
+    /// Returns the linear layers that read a flattened image, with its rows, columns and channels: see
     /// [`crate::TorchModule::flattened`].
     fn flattened(&self) -> Vec<(&'static str, [usize; 3])> {
         Vec::new()
     }
 }
 
-/// The networks for images of the papers on mixed precision and on gradient scaling.
+/// Image classification networks in the papers on mixed precision and on gradient scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Architecture {
     /// [`AlexNet`].
@@ -40,7 +40,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Self; 7] = [
         Self::AlexNet,
         Self::Vgg16,
@@ -51,7 +51,7 @@ impl Architecture {
         Self::ResNet50,
     ];
 
-    /// As people write it.
+    /// Returns its name in files and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Architecture {
         }
     }
 
-    /// Rows and columns of the images that the paper trains it with.
+    /// Returns the height and width of the images with which the paper trains it.
     #[must_use]
     pub const fn image(self) -> usize {
         match self {
@@ -74,7 +74,7 @@ impl Architecture {
         }
     }
 
-    /// The network, for images of `inputs` channels.
+    /// Creates the network for images of `inputs` channels.
     #[must_use]
     pub fn build(self, scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Box<dyn Vision> {
         match self {

@@ -10,7 +10,7 @@ fn differences(there: &str, here: &str) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Every number that a text can say, changed alone: it is found, and has the name that it has there.
+/// Changes each number that a text can express, alone: the difference is found, under the name of the text.
 #[test]
 fn every_number_is_compared() {
     let texts = [

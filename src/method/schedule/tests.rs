@@ -29,7 +29,7 @@ fn every_number_of_a_dynamic_scale_has_a_name() {
     assert_eq!(schedule(text), LossScale::Dynamic(Dynamic::new(config).expect("a schedule")));
     assert_eq!(schedule("dynamic,hysteresis=consecutive:3"), schedule("dynamic: hysteresis = consecutive:3"));
     assert_eq!(schedule("dynamic:init=2^16,hysteresis=none"), schedule("dynamic"));
-    // The loss scale of the words is the loss scale of the numbers.
+    // The loss scale parsed from the text equals the loss scale created from numbers.
     let mut played = schedule("dynamic:init=2^8,interval=2,growth=8,floor=3:2^9");
     let exponents: Vec<i32> = [false, false, true, true, true, false, false]
         .into_iter()

@@ -1,5 +1,5 @@
-//! What is decided between proposing regions and telling what they are: which regions there are, which of them are for
-//! which truth, and which count.
+//! Selection of regions between the two parts of Faster R-CNN: proposals, their assignment to truths, and sampling for
+//! the losses.
 
 use super::{Bins, Layout, RATIOS};
 use crate::{
@@ -9,50 +9,51 @@ use crate::{
     metrics::Truth,
 };
 
-/// Overlaps below which an anchor is background, and from which on it is for a truth; of regions.
+/// Overlap below which an anchor is background, and overlap from which on it is assigned to a truth. `REGIONS` has the
+/// same for regions.
 const ANCHORS: [f32; 2] = [0.3, 0.7];
 const REGIONS: [f32; 2] = [0.5, 0.5];
-/// How many of those that count are for a truth at most.
+/// Maximum fraction of the sampled anchors that are assigned to a truth.
 const ANCHORS_THERE: f64 = 0.5;
 const REGIONS_THERE: f64 = 0.25;
 
-/// The regions of a [`FasterRcnn`](super::FasterRcnn) in images of one size. Boxes are in pixels.
+/// Region selection of a [`FasterRcnn`](super::FasterRcnn) for images of one size. Boxes are in pixels.
 #[derive(Clone, Debug)]
 pub struct Regions {
     layout: &'static Layout,
     anchors: Vec<Corners>,
     /// Right and bottom of the images.
     limits: [f32; 2],
-    /// Classes with the background.
+    /// Number of classes, background included.
     classes: usize,
 }
 
-/// What the loss of anchors compares with: see [`AnchorTruth`](crate::AnchorTruth).
+/// Targets of the anchor loss: see [`AnchorTruth`](crate::AnchorTruth).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnchorTargets {
-    /// Of each anchor, 1, −1 or 0.
+    /// Sign of each anchor: 1 for an object, −1 for background, 0 if it is ignored.
     pub signs: Vec<f32>,
-    /// Its code.
+    /// Target code of each anchor.
     pub codes: Vec<f32>,
-    /// One over the anchors that count.
+    /// One divided by the number of sampled anchors.
     pub share: f32,
 }
 
-/// Regions that count, the same number of each image, and what the loss compares them with: see
+/// Sampled regions, the same number of each image, with the targets of their loss: see
 /// [`RegionTruth`](crate::RegionTruth).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RegionTargets {
-    /// Boxes `[regions, 5]`, as [`Regions::listed`] gives them.
+    /// Boxes `[regions, 5]`, as of [`Regions::listed`].
     pub boxes: Vec<f32>,
-    /// Classes.
+    /// Class of each region.
     pub labels: Vec<u32>,
-    /// Which codes are theirs.
+    /// Index of the code of each region's class.
     pub places: Vec<u32>,
-    /// 1, or 0 of what fills up.
+    /// 1 for a sampled region, 0 for padding.
     pub counted: Vec<f32>,
-    /// Codes of the truth.
+    /// Target code of each region.
     pub codes: Vec<f32>,
-    /// One over the regions that count.
+    /// One divided by the number of sampled regions.
     pub share: f32,
 }
 
@@ -66,20 +67,20 @@ impl Regions {
         Self { layout, anchors, limits: [width, height], classes }
     }
 
-    /// Anchors of an image.
+    /// Returns the anchors of an image.
     #[must_use]
     pub fn anchors(&self) -> &[Corners] {
         &self.anchors
     }
 
-    /// How many regions of each image count in training.
+    /// Returns the number of regions of each image that count in training.
     #[must_use]
     pub const fn counted(&self) -> usize {
         self.layout.chosen[1]
     }
 
-    /// The regions that [`FasterRcnn::proposed`](super::FasterRcnn::proposed) answers for each image, the likeliest first:
-    /// more of them for training.
+    /// Selects the proposals of each image from the outputs of [`FasterRcnn::proposed`](super::FasterRcnn::proposed),
+    /// most likely first. Training uses more of them.
     #[must_use]
     pub fn proposals(&self, answers: &[f32], training: bool) -> Vec<Vec<Corners>> {
         let keep = &self.layout.proposals[usize::from(!training)];
@@ -92,8 +93,8 @@ impl Regions {
         answers.chunks_exact((5 * self.anchors.len()).max(1)).map(one).collect()
     }
 
-    /// Regions as a network takes them, with how many these are: of each image as many as there may be, so that their number
-    /// does not depend on what was proposed; what fills up is of no image.
+    /// Returns regions as input of the network, with their number per image. Each image is padded to the maximum, so
+    /// that the shape does not depend on the proposals; padding belongs to no image.
     #[must_use]
     pub fn listed(&self, proposals: &[Vec<Corners>], training: bool) -> (usize, Vec<f32>) {
         let each = self.layout.proposals[usize::from(!training)].most;
@@ -104,8 +105,8 @@ impl Regions {
         (each * proposals.len(), all)
     }
 
-    /// For means, torchvision takes an image's first corner for the middle of the first place of its features, and a side for
-    /// one place long at least.
+    /// Appends the boxes of an image. For bins with means, torchvision uses the image's first corner as the centre of
+    /// the first feature position, and sides of at least one position.
     fn list(&self, all: &mut Vec<f32>, image: usize, boxes: &[Corners], each: usize) {
         let place = (1u32 << self.layout.poolings) as f32;
         for &[left, top, right, bottom] in boxes.iter().take(each) {
@@ -121,8 +122,8 @@ impl Regions {
         all.extend(std::iter::repeat_n([-1.0, 0.0, 0.0, 0.0, 0.0], left).flatten());
     }
 
-    /// Anchors that count in training, of images with these truths: 256 of each, half of them for truths if there are so
-    /// many. Those with the least words are taken, of an image and an anchor.
+    /// Samples the anchors for training on images with these truths: 256 of each image, up to half of them assigned to
+    /// truths. Those with the smallest random words, per image and anchor, are selected.
     #[must_use]
     pub fn anchor_targets<'a>(
         &self, images: impl Iterator<Item = &'a [Truth]>, mut word: impl FnMut(usize, usize) -> u64,
@@ -147,8 +148,9 @@ impl Regions {
         all
     }
 
-    /// Regions that count in training, of those that are proposed for images with these truths, and of the truths themselves:
-    /// a quarter of them for truths if there are so many. Those with the least words are taken, of an image and a region.
+    /// Samples the regions for training from the proposals for images with these truths, and from the truths
+    /// themselves: up to a quarter of them assigned to truths. Those with the smallest random words, per image and
+    /// region, are selected.
     #[must_use]
     pub fn region_targets<'a>(
         &self, images: impl Iterator<Item = &'a [Truth]>, proposals: &[Vec<Corners>],
@@ -182,7 +184,8 @@ impl Regions {
         all
     }
 
-    /// What is found in each image, of what [`FasterRcnn::told`](super::FasterRcnn::told) answers for these proposals.
+    /// Computes the detections in each image from the outputs of [`FasterRcnn::told`](super::FasterRcnn::told) for
+    /// these proposals.
     #[must_use]
     pub fn found(&self, answers: &[f32], proposals: &[Vec<Corners>], keep: &Keep) -> Vec<Vec<Detection>> {
         let each = answers.len() / proposals.len().max(1);
