@@ -1,8 +1,8 @@
-//! Shapes: four sizes, n, h, w, c.
+//! Shapes with four sizes: n, h, w, c.
 
 use std::fmt;
 
-/// Sizes of a tensor in NHWC order, c running fastest. Fewer sizes fill from both ends: `[n, c]` is `[n, 1, 1, c]`,
+/// Sizes of a tensor in NHWC order; c varies fastest. Missing sizes are 1 in the middle: `[n, c]` is `[n, 1, 1, c]`,
 /// `[n]` is `[n, 1, 1, 1]`.
 ///
 /// ```
@@ -14,29 +14,29 @@ use std::fmt;
 pub struct Shape([usize; 4]);
 
 impl Shape {
-    /// One number.
+    /// Shape of a scalar.
     pub const SCALAR: Self = Self([1; 4]);
 
-    /// n, h, w, c.
+    /// Returns n, h, w, c.
     #[must_use]
     pub const fn sizes(self) -> [usize; 4] {
         self.0
     }
 
-    /// Number of elements; saturates.
+    /// Returns the number of elements; saturates.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty shape is nothing special")]
     pub fn len(self) -> usize {
         self.0.iter().fold(1, |product, &size| product.saturating_mul(size))
     }
 
-    /// Channels: the last size.
+    /// Returns the number of channels: the last size.
     #[must_use]
     pub const fn channels(self) -> usize {
         self.0[3]
     }
 
-    /// Elements of one channel.
+    /// Returns the number of elements of one channel.
     #[must_use]
     pub fn rows(self) -> usize {
         self.0[..3].iter().fold(1, |product, &size| product.saturating_mul(size))

@@ -1,10 +1,10 @@
-//! Attention.
+//! Multi-head self-attention.
 
 use super::{Linear, Module, Turn};
 use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
 
-/// Self-attention of several heads over a sequence `[n, t, width]`: one product makes queries, keys and values, each
-/// head attends with width / heads of their channels, and a second product mixes the heads.
+/// Multi-head self-attention over a sequence `[n, t, width]`. One product computes queries, keys and values, each head
+/// attends with width / heads of their channels, and a second product mixes the heads.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Module, SelfAttention}, optim::Sgd};
@@ -27,13 +27,13 @@ pub struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// `heads` must divide `width`. First values as PyTorch's `MultiheadAttention`: Xavier's uniform ones for the first
-    /// product, ±1/√width for the second, biases from 0.
+    /// Creates the layer; `heads` must divide `width`. Initialisation is that of PyTorch's `MultiheadAttention`: Xavier
+    /// uniform for the first product, ±1/√width for the second, biases 0.
     pub fn new(scope: &mut Scope<'_>, width: usize, heads: usize) -> Self {
         Self::with_init(scope, width, heads, [Init::XavierUniform { gain: 1.0 }, Init::FanIn])
     }
 
-    /// With other first values of both products.
+    /// Creates the layer with other initialisations of both products.
     pub fn with_init(scope: &mut Scope<'_>, width: usize, heads: usize, [inside, out]: [Init; 2]) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -44,17 +44,17 @@ impl SelfAttention {
         }
     }
 
-    /// Each place sees itself and those before it.
+    /// Makes the attention causal: each position attends to itself and to earlier ones.
     #[must_use]
     pub const fn causal(mut self) -> Self {
         self.causal = true;
         self
     }
 
-    /// As `forward`, with queries and keys turned by their places.
+    /// Applies the layer with rotary positions: queries and keys are rotated by `turn`.
     ///
     /// # Errors
-    /// As `forward`; heads of another width than the turn's.
+    /// See `forward`; also heads of another width than that of the rotation.
     pub fn turned<'t>(&self, x: Var<'t>, turn: &Turn<'t>) -> Var<'t> {
         self.placed(x, Some(turn))
     }
@@ -66,7 +66,8 @@ impl SelfAttention {
         }
     }
 
-    /// Queries, keys and values of x `[n, 1, t, width]`, each `[n, heads, t, width / heads]`; none if x does not fit.
+    /// Computes queries, keys and values of x `[n, 1, t, width]`, each `[n, heads, t, width / heads]`, or the error
+    /// value if x does not fit.
     fn parts<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>) -> Result<[Var<'t>; 3], Var<'t>> {
         let [n, h, t, width] = x.shape().sizes();
         if h != 1 {
@@ -87,16 +88,17 @@ impl SelfAttention {
         Ok([turned(q, "query"), turned(k, "key"), v])
     }
 
-    /// What heads have mixed, `[n, heads, t, width / heads]`, as `[n, 1, t, width]`, through the second product.
+    /// Merges the heads' results, `[n, heads, t, width / heads]`, to `[n, 1, t, width]`, and applies the second
+    /// product.
     fn joined<'t>(&self, mixed: Var<'t>) -> Var<'t> {
         let [n, heads, t, width] = mixed.shape().sizes();
         let joined = self.called(mixed.permute([0, 2, 1, 3]), "heads");
         self.out.forward(self.called(joined.reshape([n, 1, t, heads * width]), "joined"))
     }
 
-    /// One more place of n sequences, x `[n, 1, 1, width]`, behind those whose keys and values are `past`, each
-    /// `[n, heads, places, width / heads]` with zeros at this place: the result, and this place's keys and values
-    /// `[n, heads, 1, width / heads]`.
+    /// Applies the layer to one more position of n sequences, x `[n, 1, 1, width]`. `past` are the keys and values of
+    /// earlier positions, each `[n, heads, positions, width / heads]`, with zeros at this position. Returns the result,
+    /// and this position's keys and values `[n, heads, 1, width / heads]`.
     pub(crate) fn next<'t>(&self, x: Var<'t>, past: [Var<'t>; 2], step: &Step<'t>) -> (Var<'t>, [Var<'t>; 2]) {
         let [q, k, v] = match self.parts(x, step.turn.as_ref()) {
             Ok(parts) => parts,
@@ -116,14 +118,14 @@ impl SelfAttention {
     }
 }
 
-/// Where [`SelfAttention::next`] is.
+/// Position of [`SelfAttention::next`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'t> {
-    /// 1 at its place, 0 elsewhere.
+    /// One-hot vector of the position.
     pub place: Var<'t>,
-    /// Added to the scores of all places, `[1, 1, 1, places]`: what hides those that are not there yet.
+    /// Mask added to the scores of all positions, `[1, 1, 1, positions]`; it hides those that do not exist yet.
     pub mask: Var<'t>,
-    /// How far it is turned, if it is.
+    /// Rotation of the position, if positions are rotary.
     pub turn: Option<Turn<'t>>,
 }
 

@@ -4,8 +4,8 @@ use super::{Module, sizes};
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::Conv2d as Descriptor;
 
-/// A convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`, or `[out, rows, columns, in]`. Pads so that,
-/// at stride 1 and with an odd kernel, the size stays, unless told otherwise.
+/// Convolution over `[n, h, w, in]`; weight `[out, kernel, kernel, in]`, or `[out, rows, columns, in]`. The default
+/// padding keeps the size at stride 1 with an odd kernel.
 ///
 /// ```
 /// use gradscale::{Fan, Init, Parameters, nn::Conv2d};
@@ -27,58 +27,59 @@ pub struct Conv2d {
     kernel: [usize; 2],
     stride: [u32; 2],
     dilation: [u32; 2],
-    /// Unless the size is to stay.
+    /// Padding; `None` keeps the size.
     pad: Option<[u32; 2]>,
 }
 
 impl Conv2d {
-    /// Without a bias: for layers before a normalisation. Weights start uniform in ±1/√(kernel²·in), as PyTorch's
-    /// ([`Init::FanIn`]), and so does a bias.
+    /// Creates a convolution without bias, for example before a normalisation. Weights are initialised uniformly in
+    /// ±1/√(kernel²·in), as in PyTorch ([`Init::FanIn`]), and so is a bias.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
         let bias_init = Init::within_root(kernel * kernel * inputs);
         Self { bias_init, ..Self::with_init(scope, inputs, outputs, kernel, Init::FanIn) }
     }
 
-    /// Without a bias, from other weights: [`Init::HeNormal`] for those of He et al. before a ReLU. A bias starts from 0.
+    /// Creates a convolution without bias with another initialisation, for example [`Init::HeNormal`] before a ReLU. A
+    /// bias starts at 0.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
         Self::rectangular(scope, inputs, outputs, [kernel; 2], init)
     }
 
-    /// As [`Conv2d::with_init`], with a kernel of so many rows and columns.
+    /// Creates a convolution like [`Conv2d::with_init`], with a rectangular kernel: rows, columns.
     pub fn rectangular(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: [usize; 2], init: Init) -> Self {
         let weight = scope.weight("weight", [outputs, kernel[0], kernel[1], inputs], init);
         let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
         Self { name, weight, bias: None, bias_init, outputs, kernel, stride: [1; 2], dilation: [1; 2], pad: None }
     }
 
-    /// With a bias.
+    /// Adds a bias.
     #[must_use]
     pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
         self.bias = Some(scope.weight("bias", [self.outputs], self.bias_init));
         self
     }
 
-    /// With a stride.
+    /// Sets the stride of both axes.
     #[must_use]
     pub const fn stride(self, stride: u32) -> Self {
         self.strides([stride; 2])
     }
 
-    /// With strides along rows and columns: down, and to the right.
+    /// Sets the strides along height and width.
     #[must_use]
     pub const fn strides(mut self, strides: [u32; 2]) -> Self {
         self.stride = strides;
         self
     }
 
-    /// With so many pixels from one tap to the next, along rows and columns.
+    /// Sets the dilation: the distance of adjacent taps in pixels, along both axes.
     #[must_use]
     pub const fn dilation(mut self, dilation: u32) -> Self {
         self.dilation = [dilation; 2];
         self
     }
 
-    /// With so many zeros above and below, and on the left and right.
+    /// Sets the padding: zeros above and below, and on the left and right.
     #[must_use]
     pub const fn pad(mut self, pad: [u32; 2]) -> Self {
         self.pad = Some(pad);
@@ -94,7 +95,7 @@ impl Module for Conv2d {
             let kernel = [rows, columns];
             let [down, right] = [0, 1].map(|i| kernel[i].saturating_sub(1).saturating_mul(self.dilation[i]) / 2);
             let pad = self.pad.unwrap_or([down, right]);
-            // What a kernel reaches is known only with its dilation: zeros come first.
+            // Padding first, because the dilated kernel must fit the padded image.
             Descriptor::padded(x, outputs, kernel, pad)?.dilation(self.dilation)?.stride(self.stride)
         };
         let bias = self.bias.as_ref().map(|bias| tape.parameter(bias));

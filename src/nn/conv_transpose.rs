@@ -4,8 +4,8 @@ use super::{Module, sizes};
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::{Conv2d, ShapeError};
 
-/// A transposed convolution, `[n, h, w, in]` to `[n, (h − 1)·stride + kernel − 2·pad + extra, …, out]`: what the
-/// convolution of that stride and padding does to its gradient. Weight `[in, kernel, kernel, out]`.
+/// Transposed convolution, `[n, h, w, in]` to `[n, (h − 1)·stride + kernel − 2·pad + extra, …, out]`: the data gradient
+/// of a convolution with that stride and padding. Weight `[in, kernel, kernel, out]`.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{ConvTranspose2d, Module}, optim::Sgd};
@@ -31,43 +31,43 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Stride 1, no padding, no bias. Weights start uniform in ±1/√(kernel²·out), as PyTorch's, whose fan_in is of the
-    /// convolution that this one transposes; so does a bias.
+    /// Creates the layer with stride 1, no padding and no bias. Weights are initialised uniformly in ±1/√(kernel²·out),
+    /// as in PyTorch, whose fan_in is that of the transposed convolution; so is a bias.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
         let bias_init = Init::within_root(kernel * kernel * outputs);
         Self { bias_init, ..Self::with_init(scope, inputs, outputs, kernel, Init::FanIn) }
     }
 
-    /// [`ConvTranspose2d::new`] from other weights; inputs stand first, so the fan over all inputs is called
-    /// [`Fan::Out`](crate::Fan::Out). A bias starts from 0.
+    /// Creates the layer with another initialisation. Inputs are the first size, so the fan over all inputs is
+    /// [`Fan::Out`](crate::Fan::Out). A bias starts at 0.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
         let weight = scope.weight("weight", [inputs, kernel, kernel, outputs], init);
         let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
         Self { name, weight, bias: None, bias_init, outputs, kernel, stride: 1, pad: 0, extra: 0 }
     }
 
-    /// With a bias.
+    /// Adds a bias.
     #[must_use]
     pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
         self.bias = Some(scope.weight("bias", [self.outputs], self.bias_init));
         self
     }
 
-    /// With a stride: inputs lie so far apart in the result.
+    /// Sets the stride: the distance of the inputs in the result.
     #[must_use]
     pub const fn stride(mut self, stride: u32) -> Self {
         self.stride = stride;
         self
     }
 
-    /// With so much cut off on each side of the result.
+    /// Sets the padding: rows and columns that are removed on each side of the result.
     #[must_use]
     pub const fn pad(mut self, pad: u32) -> Self {
         self.pad = pad;
         self
     }
 
-    /// With so many more rows and columns at the end, fewer than the stride: PyTorch's `output_padding`.
+    /// Sets the number of additional rows and columns at the end, less than the stride: PyTorch's `output_padding`.
     #[must_use]
     pub const fn extra(mut self, extra: u32) -> Self {
         self.extra = extra;

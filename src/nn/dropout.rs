@@ -16,7 +16,7 @@ use crate::Var;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// Share of elements that are zeroed, from 0 to 1 − 2^-24.
+    /// Probability of an element to be zeroed, from 0 to 1 − 2^-24.
     pub p: f32,
 }
 

@@ -1,10 +1,10 @@
-//! Tables of vectors.
+//! Embedding tables.
 
 use super::Module;
 use crate::{Init, Parameter, Scope, Var};
 
-/// The row of a table for each index (u32): `[n, t]` to `[n, 1, t, width]`, `[n, h, w, 1]` to `[n, h, w, width]`. Its
-/// gradient is added in f32, for the rows that were named.
+/// Embedding: the row of a table for each index (u32), from `[n, t]` to `[n, 1, t, width]`, or from `[n, h, w, 1]` to
+/// `[n, h, w, width]`. Its gradient is accumulated in f32, for the rows with an index.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Embedding, Module}, optim::Sgd};
@@ -23,12 +23,12 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Rows start standard normal.
+    /// Creates a table with standard normal rows.
     pub fn new(scope: &mut Scope<'_>, rows: usize, width: usize) -> Self {
         Self::with_init(scope, rows, width, Init::Normal { mean: 0.0, std: 1.0 })
     }
 
-    /// With other first values.
+    /// Creates a table with another initialisation.
     pub fn with_init(scope: &mut Scope<'_>, rows: usize, width: usize, init: Init) -> Self {
         Self { name: scope.path().to_owned(), table: scope.weight("weight", [rows, width], init) }
     }

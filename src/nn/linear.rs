@@ -3,7 +3,7 @@
 use super::Module;
 use crate::{Init, Parameter, Scope, Var};
 
-/// `y = x·wᵀ + b` over channels: `[…, in]` to `[…, out]`; weight `[out, in]`.
+/// Linear layer `y = x·wᵀ + b` over channels: `[…, in]` to `[…, out]`; weight `[out, in]`.
 ///
 /// ```
 /// use gradscale::{Init, Parameters, nn::Linear};
@@ -22,12 +22,12 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With a bias. Weights and bias start uniform in ±1/√in, as PyTorch's.
+    /// Creates the layer with a bias. Weights and bias are initialised uniformly in ±1/√in, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize) -> Self {
         Self::with_bias(scope, inputs, outputs, Init::FanIn, Init::within_root(inputs))
     }
 
-    /// With a bias from 0, and weights of another beginning.
+    /// Creates the layer with a bias of 0, and weights with another initialisation.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, init: Init) -> Self {
         Self::with_bias(scope, inputs, outputs, init, Init::Constant(0.0))
     }

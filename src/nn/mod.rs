@@ -28,23 +28,23 @@ pub use sequence::{Gru, Lstm};
 use crate::Var;
 use gradscale_core::ops::ShapeError;
 
-/// A part of a network: one value in, one out. Its parameters live in the trainer; it keeps their handles.
+/// Part of a network with one input and one output. The trainer owns its parameters; the module keeps their handles.
 pub trait Module {
-    /// Writes what the module does on the tape of `x`.
+    /// Records the module's operators on the tape of `x`, and returns its output.
     ///
     /// # Errors
     /// An input that does not fit.
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t>;
 }
 
-/// Modules one after the other.
+/// A sequence of modules, applied one after the other.
 impl<M: Module> Module for Vec<M> {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.iter().fold(x, |x, module| module.forward(x))
     }
 }
 
-/// Sizes as descriptors take them.
+/// Converts sizes to the type of descriptors.
 fn sizes<const N: usize>(sizes: [usize; N]) -> Result<[u32; N], ShapeError> {
     let mut all = [0; N];
     for (to, from) in all.iter_mut().zip(sizes) {

@@ -4,14 +4,15 @@ use super::Module;
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::{Norm, NormOver, Op, Pool, PoolOp, Unary};
 
-/// Over each channel of the batch; in evaluation with running statistics. f32 inside, stored as its input is.
+/// Batch normalisation: mean and variance of each channel over the batch, or running statistics in evaluation. It
+/// computes in f32 and stores in the type of its input.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{BatchNorm, Module}, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// // Mean 2 and unbiased variance 2 take the place of 0 and 1.
+/// // Mean 2 and unbiased variance 2 replace 0 and 1.
 /// trainer.update_statistics(0.0, [Input::f32([2, 1], &[1.0, 3.0])], |[x]| norm.forward(x))?;
 /// let y = trainer.evaluate([Input::f32([1, 1], &[4.0])], |[x]| norm.forward(x))?;
 /// assert!((y.data[0] - 2f32.sqrt()).abs() < 1e-4);
@@ -29,12 +30,12 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// eps 1e-5, scales from 1.
+    /// Creates the layer with eps 1e-5 and scales of 1.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
         Self::with_init(scope, channels, Init::Constant(1.0))
     }
 
-    /// eps 1e-5, scales from other values.
+    /// Creates the layer with eps 1e-5 and another initialisation of the scales.
     pub fn with_init(scope: &mut Scope<'_>, channels: usize, scale: Init) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -45,7 +46,7 @@ impl BatchNorm {
         }
     }
 
-    /// With another eps.
+    /// Sets eps.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -54,9 +55,9 @@ impl BatchNorm {
 }
 
 impl BatchNorm {
-    /// Of sequences `[n, t, w, c]`, t frames of width w, with lengths, integers `[n]`: mean and variance are over the frames
-    /// before each end, of which there must be one at least. What stands behind an end, NaN too, has no influence and gets
-    /// no gradient; what the result has there means nothing.
+    /// Normalises sequences `[n, t, w, c]`, t frames of width w, with lengths, integers `[n]`. Mean and variance are
+    /// computed over the frames before each end, of which there must be at least one. Values after an end, NaN too,
+    /// have no influence and get no gradient; the result there is undefined.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -74,8 +75,8 @@ impl Module for BatchNorm {
     }
 }
 
-/// Over groups of channels of each image; one group is layer normalisation of the whole image. Scale and shift are of
-/// each channel.
+/// Group normalisation over groups of channels of each image; one group is layer normalisation of the whole image.
+/// Scale and shift are per channel.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{GroupNorm, Module}, optim::Sgd};
@@ -95,7 +96,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// eps 1e-5; `groups` must divide the channels.
+    /// Creates the layer with eps 1e-5; `groups` must divide the channels.
     pub fn new(scope: &mut Scope<'_>, channels: usize, groups: u32) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -114,7 +115,8 @@ impl Module for GroupNorm {
     }
 }
 
-/// Each pixel or token over its channels, then scale and shift of each channel. f32 inside, stored as its input is.
+/// Layer normalisation of each pixel or token over its channels, then scale and shift of each channel. It computes in
+/// f32 and stores in the type of its input.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{LayerNorm, Module}, optim::Sgd};
@@ -134,7 +136,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// eps 1e-5.
+    /// Creates the layer with eps 1e-5.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -144,7 +146,7 @@ impl LayerNorm {
         }
     }
 
-    /// With another eps.
+    /// Sets eps.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -159,8 +161,8 @@ impl Module for LayerNorm {
     }
 }
 
-/// Each pixel or token over its channels, divided by the root of their mean square, times a scale of each channel. f32
-/// inside, stored as its input is.
+/// RMS normalisation of each pixel or token over its channels: division by the root of their mean square, times a scale
+/// of each channel. It computes in f32 and stores in the type of its input.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Module, RmsNorm}, optim::Sgd};
@@ -180,13 +182,13 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// eps 1e-5.
+    /// Creates the layer with eps 1e-5.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
         let scale = scope.weight("scale", [channels], Init::Constant(1.0));
         Self { name: scope.path().to_owned(), scale, eps: 1e-5 }
     }
 
-    /// With another eps.
+    /// Sets eps.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -200,8 +202,8 @@ impl Module for RmsNorm {
     }
 }
 
-/// Local response normalisation over neighbouring channels: `x / (k + α·mean of x² over n channels)^β`, computed in
-/// f32 from operators of the contract.
+/// Local response normalisation over neighbouring channels: `x / (k + α·mean of x² over n channels)^β`, in f32. It is
+/// composed of other operators.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{LocalResponseNorm, Module}, optim::Sgd};
@@ -213,13 +215,13 @@ impl Module for RmsNorm {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalResponseNorm {
-    /// Channels of the neighbourhood, odd.
+    /// Number of neighbouring channels, odd.
     pub n: u32,
-    /// Factor of the mean square.
+    /// Factor α of the mean square.
     pub alpha: f32,
-    /// Power.
+    /// Exponent β.
     pub beta: f32,
-    /// Summand.
+    /// Constant k in the denominator.
     pub k: f32,
 }
 

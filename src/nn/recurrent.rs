@@ -1,11 +1,12 @@
-//! Recurrent cells: one step of a sequence. Called several times in a step of training, a cell has its cast sites once:
-//! its calls share exponents, and merge what they observe. Where gradients shrink or grow by more than FP16's range along
-//! a long sequence, `gs:calls=each` gives each call its own ([`SharedLayers::Each`](crate::SharedLayers::Each)).
+//! Recurrent cells: one step of a sequence. A cell that is called several times in a training step has each cast site
+//! once: its calls share exponents and merge their statistics. If gradients shrink or grow along a long sequence by
+//! more than FP16's range, use `gs:calls=each`, which gives each call its own site
+//! ([`SharedLayers::Each`](crate::SharedLayers::Each)).
 
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::Op;
 
-/// A product and a bias inside of a cell, in the precision of recurrent cells.
+/// A product with a bias inside of a cell, in the precision of recurrent cells.
 #[derive(Clone, Debug)]
 struct Gates {
     name: String,
@@ -14,12 +15,13 @@ struct Gates {
 }
 
 impl Gates {
-    /// `[gates, hidden]` values, from `inputs`. All start uniform in ±1/√hidden.
+    /// Creates a product from `inputs` to `[gates, hidden]` values. All parameters are initialised uniformly in
+    /// ±1/√hidden.
     fn new(scope: &mut Scope<'_>, inputs: usize, gates: [usize; 2]) -> Self {
         Self::named(scope, scope.path().to_owned(), ["weight", "bias"], inputs, gates)
     }
 
-    /// Those of a layer, whose parameters have PyTorch's names.
+    /// Creates the product of a layer, whose parameters have PyTorch's names.
     fn of_layer(scope: &mut Scope<'_>, part: &str, layer: &str, inputs: usize, gates: [usize; 2]) -> Self {
         let names = ["weight", "bias"].map(|what| format!("{what}_{part}_{layer}"));
         let name = format!("{}.{layer}.{part}", scope.path());
@@ -41,44 +43,44 @@ impl Gates {
     }
 }
 
-/// How many values a cell of a layer has.
+/// Sizes of a layer's cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Units {
-    /// Of each gate.
+    /// Number of values of each gate.
     pub hidden: usize,
-    /// Of its result: fewer where it is projected.
+    /// Number of values of its result, fewer than `hidden` with a projection.
     pub out: usize,
 }
 
-/// What layers over time know of a cell whose state is so many tensors `[n, hidden]`, the first of which is its result.
+/// Cell of a recurrent layer with a state of `STATES` tensors `[n, hidden]`, the first of which is its result.
 pub(super) trait Cell<const STATES: usize>: Sized {
-    /// That of a layer: `l0`, `l0_reverse`, `l1`, … of what the scope is called.
+    /// Creates the cell of a layer: `l0`, `l0_reverse`, `l1`, …, after the name of the scope.
     fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, units: Units) -> Self;
 
-    /// Values of each tensor of its state.
+    /// Returns the number of values of each tensor of its state.
     fn widths(units: Units) -> [usize; STATES];
 
     fn name(&self) -> &str;
 
-    /// The product with x, of one step or of a whole sequence.
+    /// Computes the product with x, for one step or for a whole sequence.
     fn of_input<'t>(&self, x: Var<'t>) -> Var<'t>;
 
-    /// The next state, from one step of that product.
+    /// Computes the next state from one step of that product.
     fn step<'t>(&self, of_input: Var<'t>, state: [Var<'t>; STATES]) -> [Var<'t>; STATES];
 }
 
-/// One step of a long short-term memory (Hochreiter and Schmidhuber 1997): from x `[n, inputs]` and the state h, c
-/// `[n, hidden]` to the next state.
+/// LSTM cell, one step of a long short-term memory (Hochreiter and Schmidhuber 1997): from x `[n, inputs]` and the
+/// state h, c `[n, hidden]` to the next state.
 ///
-/// i, f, o = sigmoid(…), g = tanh(…) of `ih·x + hh·h`; c′ = f·c + i·g; h′ = o·tanh(c′). Gates stand in the order i, f,
-/// g, o, with a bias for each product, as PyTorch has them.
+/// i, f, o = sigmoid(…), g = tanh(…) of `ih·x + hh·h`; c′ = f·c + i·g; h′ = o·tanh(c′). The order of the gates is i, f,
+/// g, o, with a bias for each product, as in PyTorch.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::LstmCell, optim::Sgd};
 /// let mut parameters = Parameters::seeded(1);
 /// let cell = LstmCell::new(&mut parameters.at("cell"), 3, 4);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// // A sequence of two steps, from a state of zeros.
+/// // A sequence of two steps, starting from zeros.
 /// let batch = [Input::f32([2, 6], &[0.5; 12]), Input::f32([2, 4], &[0.0; 8])];
 /// let gradients = trainer.backward(batch, |[x, zero]| {
 ///     let mut state = [zero; 2];
@@ -97,20 +99,20 @@ pub struct LstmCell {
     name: String,
     of_input: Gates,
     of_hidden: Gates,
-    /// What makes fewer values of the result, and its name.
+    /// Name and weight of the projection of the result, if there is one.
     projection: Option<(String, Parameter)>,
     hidden: usize,
 }
 
 impl LstmCell {
-    /// Weights and biases start uniform in ±1/√hidden, as PyTorch's.
+    /// Creates the cell. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [4, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [4, hidden]);
         Self { name: scope.path().to_owned(), of_input, of_hidden, projection: None, hidden }
     }
 
-    /// From x and [h, c] to the next [h, c].
+    /// Computes the next [h, c] from x and [h, c].
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -145,7 +147,7 @@ impl Cell<2> for LstmCell {
     }
 
     fn step<'t>(&self, of_input: Var<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
-        // A name of its own for every operator, so that all calls have the same sites.
+        // Explicit names, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         let gates = called(of_input + self.of_hidden.forward(h), "gates");
         let parts = gates.split_as(&self.name, 3, &[self.hidden; 4]);
@@ -162,10 +164,11 @@ impl Cell<2> for LstmCell {
     }
 }
 
-/// One step of a gated recurrent unit (Cho et al. 2014): from x `[n, inputs]` and the state h `[n, hidden]` to the next.
+/// GRU cell, one step of a gated recurrent unit (Cho et al. 2014): from x `[n, inputs]` and the state h `[n, hidden]`
+/// to the next state.
 ///
-/// r, z = sigmoid(…) of `ih·x + hh·h`; n = tanh(`ih·x` + r·`hh·h`); h′ = n + z·(h − n). Gates stand in the order r, z, n,
-/// with a bias for each product, as PyTorch has them.
+/// r, z = sigmoid(…) of `ih·x + hh·h`; n = tanh(`ih·x` + r·`hh·h`); h′ = n + z·(h − n). The order of the gates is r, z,
+/// n, with a bias for each product, as in PyTorch.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::GruCell, optim::Sgd};
@@ -187,14 +190,14 @@ pub struct GruCell {
 }
 
 impl GruCell {
-    /// Weights and biases start uniform in ±1/√hidden, as PyTorch's.
+    /// Creates the cell. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [3, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [3, hidden]);
         Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
     }
 
-    /// From x and h to the next h.
+    /// Computes the next h from x and h.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -224,7 +227,7 @@ impl Cell<1> for GruCell {
     }
 
     fn step<'t>(&self, of_input: Var<'t>, [h]: [Var<'t>; 1]) -> [Var<'t>; 1] {
-        // A name of its own for every operator, so that all calls have the same sites.
+        // Explicit names, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         let lens = [self.hidden; 3];
         let of_input = of_input.split_as(&self.of_input.name, 3, &lens);

@@ -1,13 +1,13 @@
-//! Rotary positions.
+//! Rotary position embedding.
 
 use crate::{Parameter, Scope, Var};
 
-/// What the wave lengths of a head's pairs grow towards, in places / 2 π (Su et al. 2021, section 3.2.2).
+/// Limit of the wavelengths of a head's pairs, in positions / 2π (Su et al. 2021, section 3.2.2).
 const BASE: f64 = 10_000.0;
 
-/// Rotary positions (Su et al. 2021): queries and keys are turned by angles that grow with their places, so that their
-/// products know how far apart these are, and nothing is learned. Pair i of a head of width d is its channels i and
-/// i + d / 2, as in Llama's public code, and turns by 10 000^(−2 i / d) for each place.
+/// Rotary position embedding (Su et al. 2021): queries and keys are rotated by angles proportional to their positions,
+/// so that their products depend on the distance. Nothing is learned. Pair i of a head of width d is its channels i and
+/// i + d / 2, as in Llama's public code. It rotates by 10 000^(−2 i / d) per position.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Rotary, SelfAttention}, optim::Sgd};
@@ -23,13 +23,13 @@ const BASE: f64 = 10_000.0;
 #[doc(alias = "RoPE")]
 pub struct Rotary {
     name: String,
-    /// Cosines and sines, `[places, width]` each.
+    /// Cosines and sines, `[positions, width]` each.
     tables: [Parameter; 2],
     places: usize,
     width: usize,
 }
 
-/// How far each place of a sequence is turned: see [`Rotary::first`].
+/// Rotation of the positions of a sequence: see [`Rotary::first`].
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'t> {
     /// Cosines and sines, `[1, 1, t, width]` each.
@@ -37,7 +37,7 @@ pub struct Turn<'t> {
 }
 
 impl Rotary {
-    /// For so many places and heads of this width, an even number.
+    /// Creates the tables for `places` positions and heads of this width, an even number.
     pub fn new(scope: &mut Scope<'_>, places: usize, width: usize) -> Self {
         let table = |of: fn(f64) -> f64| -> Vec<f32> {
             let place = |place: usize| (0..width).map(move |channel| of(place as f64 * angle(channel, width)));
@@ -49,13 +49,13 @@ impl Rotary {
         Self { name: scope.path().to_owned(), tables, places, width }
     }
 
-    /// Of the first t places, on the tape of x.
+    /// Returns the rotation of the first t positions, on the tape of x.
     pub fn first<'t>(&self, x: Var<'t>, t: usize) -> Turn<'t> {
         let whole = |table: &Parameter| x.tape().parameter(table).reshape([1, 1, self.places, self.width]);
         Turn { tables: self.tables.each_ref().map(|table| whole(table).slice(2, 0, t)) }
     }
 
-    /// Of this place alone, an integer `[1]`.
+    /// Returns the rotation of one position, an integer `[1]`.
     pub fn at<'t>(&self, place: Var<'t>) -> Turn<'t> {
         let row = |table: &Parameter| {
             let row = place.tape().parameter(table).embedding(&format!("{}.place", self.name), place);
@@ -65,14 +65,14 @@ impl Rotary {
     }
 }
 
-/// How far a channel turns for each place.
+/// Returns the angle by which a channel rotates per position.
 fn angle(channel: usize, width: usize) -> f64 {
     let pair = channel % (width / 2).max(1);
     BASE.powf(-2.0 * pair as f64 / width as f64)
 }
 
 impl<'t> Turn<'t> {
-    /// Queries or keys, `[n, heads, t, width]`, turned.
+    /// Rotates queries or keys, `[n, heads, t, width]`.
     pub(super) fn rotate(&self, x: Var<'t>, name: &str) -> Var<'t> {
         let half = x.shape().channels() / 2;
         if !x.shape().channels().is_multiple_of(2) {

@@ -1,13 +1,13 @@
-//! Softmax over many classes.
+//! Sampled softmax over many classes.
 
 use super::Module;
 use crate::{Init, Parameter, Scope, Var};
 
-/// What hides a logit: its e^x is 0 beside any other, and halves hold it.
+/// Mask value for a logit. Its e^x is 0 compared with any other, and it fits in a half.
 const HIDDEN: f32 = -3e4;
 
-/// Logits of many classes by a linear layer, whose loss training takes over some of them: sampled softmax (Jean et al.
-/// 2015, section 3.1), as TensorFlow's `sampled_softmax_loss`.
+/// Linear layer to the logits of many classes, whose loss is computed over sampled classes in training: sampled softmax
+/// (Jean et al. 2015, section 3.1), like TensorFlow's `sampled_softmax_loss`.
 ///
 /// ```
 /// use gradscale::{
@@ -40,34 +40,34 @@ pub struct SampledSoftmax {
     bias: Parameter,
 }
 
-/// [`Candidates`](crate::data::Candidates) of a batch of n labels, as values.
+/// [`Candidates`](crate::data::Candidates) of a batch of n labels, as values of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'t> {
     /// Labels, integers `[n]`.
     pub labels: Var<'t>,
-    /// Logarithms of their expected counts, `[n]`.
+    /// Logarithms of the labels' expected counts, `[n]`.
     pub of_labels: Var<'t>,
-    /// Classes that were drawn, integers `[s]`.
+    /// Sampled classes, integers `[s]`.
     pub classes: Var<'t>,
     /// Logarithms of their expected counts, `[s]`.
     pub of_classes: Var<'t>,
-    /// Where each label is among them, from 1; s + 1 where it is not. Integers `[n]`.
+    /// Position of each label among the sampled classes, from 1; s + 1 if it was not sampled. Integers `[n]`.
     pub hits: Var<'t>,
-    /// Zeros, integers `[n]`: the place of the label's own logit.
+    /// Zeros, integers `[n]`: the index of the label's own logit.
     pub first: Var<'t>,
 }
 
 impl SampledSoftmax {
-    /// Weights and bias start uniform in ±1/√width, as those of [`super::Linear`].
+    /// Creates the layer. Weights and bias are initialised uniformly in ±1/√width, like those of [`super::Linear`].
     pub fn new(scope: &mut Scope<'_>, width: usize, classes: usize) -> Self {
         let weight = scope.weight("weight", [classes, width], Init::FanIn);
         let bias = scope.weight("bias", [classes], Init::within_root(width));
         Self { name: scope.path().to_owned(), weight, bias }
     }
 
-    /// Mean cross-entropy of x `[…, width]`, n rows, over each label and the classes that were drawn, where the logarithm
-    /// of its expected count is taken from each logit, and a class that is the label itself does not count. Its gradient
-    /// reaches those rows of the table alone.
+    /// Computes the mean cross-entropy of x `[…, width]`, n rows, over each label and the sampled classes. The
+    /// logarithm of its expected count is subtracted from each logit, and a sampled class that is the label itself is
+    /// masked. Only the rows of these classes in the table get a gradient.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -84,7 +84,7 @@ impl SampledSoftmax {
         };
         let x = called(x.reshape([n, width]), "x");
         let (own, own_bias) = rows(labels, n, "label");
-        // A product for each row.
+        // One product for each row.
         let own = called(x.matmul_transposed(own), "label.logit") + own_bias - of_labels.reshape([n, 1]);
         let (drawn, drawn_bias) = rows(classes, s, "drawn");
         let drawn_bias = called(drawn_bias - of_classes.reshape([s, 1]), "drawn.corrected");
@@ -95,7 +95,7 @@ impl SampledSoftmax {
     }
 }
 
-/// Logits of all classes.
+/// Evaluation: logits of all classes.
 impl Module for SampledSoftmax {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let [weight, bias] = [&self.weight, &self.bias].map(|one| x.tape().parameter(one));

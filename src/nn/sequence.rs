@@ -1,7 +1,8 @@
-//! Recurrent layers over time: cells of [`super::recurrent`] along sequences, in several layers and both directions.
+//! Recurrent layers over time: cells of [`super::recurrent`] along sequences, in several layers and one or both
+//! directions.
 //!
-//! The product of a layer's weights with its inputs is one product for the whole sequence; the steps take it apart. All
-//! steps of a layer share their cast sites, however many there are, and with `gs:calls=each` each has its own.
+//! A layer's product with its inputs is computed once for the whole sequence and then split into steps. All steps of a
+//! layer share their cast sites, whatever their number; with `gs:calls=each` each step has its own.
 
 use super::{
     GruCell, LstmCell, Module,
@@ -10,10 +11,10 @@ use super::{
 use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::mismatch, ops::Places};
 use gradscale_core::amp::MAX_INPUTS;
 
-/// A long short-term memory over sequences `[n, t, inputs]` to `[n, t, hidden]`, of one or more layers; in both
-/// directions `[n, t, 2·hidden]`, forwards first. As `nn.LSTM` of PyTorch with `batch_first=True`, and with its parameters:
-/// `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, then `…_l0_reverse`, `…_l1`; so
-/// [`Parameters::import_torch`](crate::Parameters::import_torch) takes all of them from one module.
+/// LSTM layers over sequences `[n, t, inputs]` to `[n, t, hidden]`, or `[n, t, 2·hidden]` in both directions, forward
+/// first. They equal PyTorch's `nn.LSTM` with `batch_first=True`, with the same parameters: `weight_ih_l0`,
+/// `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, then `…_l0_reverse`, `…_l1`. So
+/// [`Parameters::import_torch`](crate::Parameters::import_torch) imports all of them from one module.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Tensor, Trainer, nn::{Linear, Lstm, Module}, optim::Sgd};
@@ -21,7 +22,7 @@ use gradscale_core::amp::MAX_INPUTS;
 /// let memory = Lstm::new(&mut parameters.at("memory"), 3, 4, 2);
 /// let head = Linear::new(&mut parameters.at("head"), 4, 1);
 /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
-/// // A long series, ten steps at a time: each begins with the state that the last one ended with.
+/// // A long series, ten steps at a time: each part starts with the final state of the one before.
 /// let mut state = [vec![0.0; 2 * 2 * 4], vec![0.0; 2 * 2 * 4]];
 /// for part in 0..3u8 {
 ///     let x: Vec<f32> = (0..60).map(|i| f32::from(part * 60 + i).sin()).collect();
@@ -41,24 +42,25 @@ use gradscale_core::amp::MAX_INPUTS;
 pub struct Lstm(Stack<LstmCell>);
 
 impl Lstm {
-    /// Forwards only. Weights and biases start uniform in ±1/√hidden, as PyTorch's.
+    /// Creates forward layers. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 1))
     }
 
-    /// Each layer in both directions, with weights for each; the next layer reads both.
+    /// Creates bidirectional layers, with separate weights for each direction. Each layer reads both directions of the
+    /// one before.
     pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }
 
-    /// Forwards only, where a product without a bias makes `out` values of each layer's `hidden` (Sak, Senior and
-    /// Beaufays 2014): PyTorch's `proj_size`, whose weights are `weight_hr_l0`, … Results and h have `out` values, c has
-    /// `hidden`. As many of both are [`Lstm::new`].
+    /// Creates forward layers in which a product without bias projects each layer's `hidden` values to `out` (Sak,
+    /// Senior and Beaufays 2014). This is PyTorch's `proj_size`, with weights `weight_hr_l0`, …. Results and h have
+    /// `out` values, c has `hidden`. If both are equal, it is [`Lstm::new`].
     pub fn projected(scope: &mut Scope<'_>, inputs: usize, [hidden, out]: [usize; 2], layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out }, layers, 1))
     }
 
-    /// Applies dropout with probability `p` to the input of each layer but the first in training, as `dropout` of
+    /// Sets the dropout probability of the inputs of all layers except the first, in training, like `dropout` of
     /// PyTorch's module.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
@@ -66,12 +68,13 @@ impl Lstm {
         self
     }
 
-    /// From x `[n, t, inputs]` and a state h, c to results and the last state. States are `[layers, n, hidden]`, in both
-    /// directions `[2·layers, n, hidden]` with the directions of a layer side by side; none is zeros.
+    /// Computes results and the final state from x `[n, t, inputs]` and a state h, c. States are `[layers, n, hidden]`,
+    /// in both directions `[2·layers, n, hidden]` with the directions of a layer adjacent. Without a state it starts
+    /// from zeros.
     ///
-    /// With lengths, integers `[n]` from 0 to t, the steps from a sequence's length on do not exist: results there are 0, the
-    /// last state is that of the sequence's last step, backwards a sequence begins at its own end, and whatever stands
-    /// there, NaN too, is never looked at. A length beyond t is an error of the step if it came from the host as it is.
+    /// Lengths are integers `[n]` from 0 to t, and steps from a sequence's length on do not exist. Results there are 0,
+    /// the final state is that of the sequence's last step, and backward a sequence starts at its own end. Values after
+    /// an end, NaN too, are never read. A length beyond t is an error of the step if it comes directly from the host.
     /// These are PyTorch's packed sequences.
     ///
     /// # Errors
@@ -83,16 +86,15 @@ impl Lstm {
     }
 }
 
-/// All steps from a state of zeros.
+/// Applies all steps, starting from zeros.
 impl Module for Lstm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.sequence(x, None, None).0
     }
 }
 
-/// A gated recurrent unit over sequences `[n, t, inputs]` to `[n, t, hidden]`, of one or more layers; in both directions
-/// `[n, t, 2·hidden]`, forwards first. As `nn.GRU` of PyTorch with `batch_first=True`, and with its parameters, see
-/// [`Lstm`].
+/// GRU layers over sequences `[n, t, inputs]` to `[n, t, hidden]`, or `[n, t, 2·hidden]` in both directions, forward
+/// first. They equal PyTorch's `nn.GRU` with `batch_first=True`, with the same parameters, see [`Lstm`].
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::Gru, optim::Sgd};
@@ -112,17 +114,18 @@ impl Module for Lstm {
 pub struct Gru(Stack<GruCell>);
 
 impl Gru {
-    /// Forwards only. Weights and biases start uniform in ±1/√hidden, as PyTorch's.
+    /// Creates forward layers. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 1))
     }
 
-    /// Each layer in both directions, with weights for each; the next layer reads both.
+    /// Creates bidirectional layers, with separate weights for each direction. Each layer reads both directions of the
+    /// one before.
     pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }
 
-    /// Applies dropout with probability `p` to the input of each layer but the first in training, as `dropout` of
+    /// Sets the dropout probability of the inputs of all layers except the first, in training, like `dropout` of
     /// PyTorch's module.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
@@ -130,8 +133,8 @@ impl Gru {
         self
     }
 
-    /// From x `[n, t, inputs]` and a state h to results and the last state; shapes and lengths as [`Lstm::sequence`] has
-    /// them.
+    /// Computes results and the final state from x `[n, t, inputs]` and a state h; shapes and lengths are those of
+    /// [`Lstm::sequence`].
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -141,21 +144,21 @@ impl Gru {
     }
 }
 
-/// All steps from a state of zeros.
+/// Applies all steps, starting from zeros.
 impl Module for Gru {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.sequence(x, None, None).0
     }
 }
 
-/// Cells of all layers, each in one direction or both.
+/// Cells of all layers, each in one or both directions.
 #[derive(Clone, Debug)]
 struct Stack<C> {
     name: String,
     layers: Vec<Vec<C>>,
     directions: usize,
     units: Units,
-    /// Share that training keeps of what one layer gives to the next.
+    /// Fraction of a layer's outputs that dropout keeps in training.
     dropout: f32,
 }
 
@@ -189,7 +192,7 @@ impl<C> Stack<C> {
         let state = state.unwrap_or_else(|| self.states(n).map(|shape| x.tape().zeros(shape)));
         let first = state.map(|one| one.unbind_as(&called("first"), 0));
         let mut last: [Vec<Var<'t>>; S] = [(); S].map(|()| Vec::new());
-        // What stands behind the end of a sequence must not meet a weight: 0 times NaN is NaN.
+        // Values after the end of a sequence are zeroed before any product, because 0 times NaN is NaN.
         let mut x = match lengths {
             Some(lengths) => x.select(&called("inputs"), lengths, steps, Places::All),
             None => x,
@@ -202,7 +205,7 @@ impl<C> Stack<C> {
             for (side, cell) in cells.iter().enumerate() {
                 let mut begin = [x; S];
                 for ((one, all), &width) in begin.iter_mut().zip(&first).zip(&widths) {
-                    // Where there are too many zeros for a device, one number stands for all.
+                    // If there are too many zeros for a device, a scalar replaces them.
                     let of_cell = all.get(last[0].len()).copied().unwrap_or(x);
                     *one = of_cell.reshape([n, width]).named(&called("begin"));
                 }
@@ -221,7 +224,7 @@ impl<C> Stack<C> {
         (x, last)
     }
 
-    /// Shapes of a state of n sequences.
+    /// Returns the shapes of a state of n sequences.
     fn states<const S: usize>(&self, n: usize) -> [Shape; S]
     where
         C: Cell<S>,
@@ -249,7 +252,8 @@ impl<C> Stack<C> {
     }
 }
 
-/// One cell along a whole sequence, from the front or from the back: its results in the sequence's order, its last state.
+/// Applies one cell along a whole sequence, forward or backward. Returns its results in the sequence's order, and its
+/// final state.
 fn over_time<'t, const S: usize>(
     cell: &impl Cell<S>, x: Var<'t>, mut state: [Var<'t>; S], lengths: Option<Var<'t>>, back: bool,
 ) -> (Vec<Var<'t>>, [Var<'t>; S]) {
@@ -271,7 +275,7 @@ fn over_time<'t, const S: usize>(
         let select = |one: Var<'t>, name: &str, places| one.select(name, lengths, count, places);
         let mut moved = next;
         for i in 0..S {
-            // Where a sequence is over its state stands still.
+            // After the end of a sequence its state is kept.
             moved[i] = select(moved[i], &called(i, "moved"), Places::Before(place));
             let still = select(state[i], &called(i, "still"), Places::Behind(place));
             state[i] = (moved[i] + still).named(&called(i, "state"));
@@ -284,8 +288,8 @@ fn over_time<'t, const S: usize>(
     (out, state)
 }
 
-/// Parts along an axis, as many at a time as an operator takes, all under one name: sites stay the same however many there
-/// are.
+/// Concatenates parts along an axis, in groups of the maximum size of the operator. All operators have one name, so
+/// that sites are the same for any number of parts.
 fn joined<'t>(parts: &[Var<'t>], axis: usize, name: &str) -> Var<'t> {
     if let [one] = parts {
         return *one;

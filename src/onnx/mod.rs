@@ -1,7 +1,8 @@
-//! Networks as ONNX models.
+//! Export of networks as ONNX models.
 //!
-//! An evaluation is traced as ever; each of its operators writes its counterpart ([`Writer`]), channels last where nothing
-//! asks otherwise, channels first from a convolution or a pooling on, with a transposition where the two meet.
+//! An evaluation is traced as usual, and each of its operators writes its ONNX counterpart ([`Writer`]). Values are
+//! channels last by default, and channels first after a convolution or pooling; transpositions are inserted where the
+//! two layouts meet.
 
 mod proto;
 mod writer;
@@ -22,14 +23,14 @@ use gradscale_core::backend::DType;
 use prost::Message;
 use proto::DataType;
 
-/// Version of ONNX's operators: the last whose RoiAlign ONNX Runtime 1.32 has.
+/// Version of ONNX's operator set: the last whose RoiAlign is implemented in ONNX Runtime 1.32.
 const OPSET: i64 = 21;
-/// Version of the file's format that goes with it.
+/// Version of the file format that belongs to the operator set.
 const IR: i64 = 10;
-/// A file of protocol buffers is smaller.
+/// Size limit of a protocol buffers file in bytes.
 const LIMIT: usize = (1 << 31) - 1;
 
-/// The model of an evaluation.
+/// Exports the model of an evaluation.
 pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec<u8>, TraceError> {
     let used = used(trace);
     let mut writer = Writer::new(trace, weights, half);
@@ -70,21 +71,21 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
     Ok(model.encode_to_vec())
 }
 
-/// Adds an entry to the metadata (`metadata_props`) of a model that [`crate::Trainer::onnx`] made: what whoever runs it must
-/// know, as the names of classes.
+/// Adds an entry to the metadata (`metadata_props`) of a model that [`crate::Trainer::onnx`] exported, for example the
+/// names of classes.
 pub fn onnx_metadata(model: &mut Vec<u8>, key: &str, value: &str) {
     let entry = proto::Entry { key: key.to_owned(), value: value.to_owned() };
     let more = proto::Model { metadata_props: vec![entry], ..proto::Model::default() };
-    // What follows a message is merged into it: lists go on.
+    // Protocol buffers merge a message that follows another: its lists are appended.
     model.extend(more.encode_to_vec());
 }
 
-/// The nodes that some result depends on.
+/// Marks the nodes on which some result depends.
 fn used(trace: &Trace) -> Vec<bool> {
     let mut used = vec![false; trace.nodes.len()];
     used[trace.output] = true;
     trace.beside.iter().for_each(|(_, number)| used[*number] = true);
-    // Nodes read those before them.
+    // Nodes read only earlier nodes.
     for number in (0..trace.nodes.len()).rev() {
         if used[number] {
             trace.nodes[number].inputs.iter().for_each(|&input| used[input] = true);

@@ -1,9 +1,9 @@
-//! The messages of ONNX that a network needs, with the numbers of `onnx.proto` (IR version 10). Fields that may be 0 and
-//! must be there are optional ones.
+//! ONNX messages that a network needs, with the field numbers of `onnx.proto` (IR version 10). Fields that must be
+//! written even if they are 0 are optional.
 
 use prost::Message;
 
-/// `TensorProto.DataType`.
+/// Element type (`TensorProto.DataType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
     Float = 1,
@@ -84,7 +84,7 @@ pub struct Attribute {
     pub s: Option<Vec<u8>>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
-    /// FLOAT 1, INT 2, STRING 3, INTS 7.
+    /// Type of the attribute: FLOAT 1, INT 2, STRING 3, INTS 7.
     #[prost(int32, tag = "20")]
     pub r#type: i32,
 }

@@ -1,4 +1,4 @@
-//! What operators write their counterparts with.
+//! Writer of ONNX nodes, used by operators.
 
 use super::proto::{self, Attribute, DataType};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 use half::f16;
 use std::collections::HashSet;
 
-/// Numbers of an operator beside its inputs.
+/// Value of an ONNX attribute.
 #[derive(Clone, Debug)]
 pub(crate) enum Is<'a> {
     Int(i64),
@@ -18,15 +18,15 @@ pub(crate) enum Is<'a> {
     Text(&'a str),
 }
 
-/// An attribute.
+/// Named ONNX attribute.
 pub(crate) type Named<'a> = (&'a str, Is<'a>);
 
-/// Order of axes from n, h, w, c to n, c, h, w, and back.
+/// Permutation of axes from n, h, w, c to n, c, h, w, and the inverse.
 const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
 const TO_LAST: [usize; 4] = [0, 2, 3, 1];
 
-/// The names of a value: with channels last, as they lie in this engine; with channels first, as ONNX's convolutions have
-/// them; as 64-bit integers. One leads to another by an operator that is written once.
+/// Names of a value in each form: channels last, as in this engine; channels first, as for ONNX's convolutions; 64-bit
+/// integers. A missing form is computed from another by an operator that is written once.
 #[derive(Clone, Debug, Default)]
 struct Forms {
     last: Option<String>,
@@ -35,17 +35,17 @@ struct Forms {
     bytes: Option<String>,
 }
 
-/// A parameter.
+/// Parameter with its values.
 #[derive(Debug)]
 pub(crate) struct Weight {
     pub name: String,
     pub shape: Shape,
     pub values: Vec<f32>,
-    /// Whether it may be stored in half: what was learned.
+    /// True if it may be stored in half, because it was learned.
     pub learned: bool,
 }
 
-/// Writes one node of a trace after the other.
+/// Writer that converts one node of a trace after the other.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     trace: &'a Trace,
@@ -53,7 +53,7 @@ pub(crate) struct Writer<'a> {
     half: bool,
     node: usize,
     forms: Vec<Forms>,
-    /// Second results: the places of a pooling's largest values.
+    /// Names of second results: the positions of a pooling's maxima.
     saved: Vec<Option<String>>,
     names: HashSet<String>,
     pub(super) graph: proto::Graph,
@@ -72,12 +72,12 @@ impl<'a> Writer<'a> {
         self.node = number;
         match &self.trace.nodes[number].work {
             Work::Operator(operator) => operator.onnx(self),
-            // Written where they are read, in the form that is wanted there.
+            // Written on the first read, in the form that is read.
             Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => Ok(()),
         }
     }
 
-    /// What a node's input is called that the host gives.
+    /// Sets the name of an input that the host provides.
     pub(super) fn given(&mut self, number: usize, name: &str, kind: DataType) {
         self.names.insert(name.to_owned());
         self.graph.input.push(value_info(name, kind, self.trace.nodes[number].shape));
@@ -109,27 +109,27 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The node that is being written.
+    /// Returns the node that is being written.
     pub fn node(&self) -> &'a Node {
         &self.trace.nodes[self.node]
     }
 
-    /// That it has no counterpart.
+    /// Creates the error that the node has no ONNX counterpart.
     pub fn refused(&self, why: &str) -> TraceError {
         self.node().error(TraceErrorKind::Range(format!("this cannot be said in ONNX: {why}")))
     }
 
-    /// The sizes of its input `i`.
+    /// Returns the shape of its input `i`.
     pub fn shape(&self, i: usize) -> Shape {
         self.trace.nodes[self.node().inputs[i]].shape
     }
 
-    /// Input `i`, [n, h, w, c].
+    /// Returns the name of input `i` as [n, h, w, c].
     pub fn x(&mut self, i: usize) -> Result<String, TraceError> {
         self.last_of(self.node().inputs[i])
     }
 
-    /// Input `i`, [n, c, h, w].
+    /// Returns the name of input `i` as [n, c, h, w].
     pub fn first(&mut self, i: usize) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
         if let Some(name) = &self.forms[of].first {
@@ -141,23 +141,24 @@ impl<'a> Writer<'a> {
         Ok(name)
     }
 
-    /// Input `i`, as integers.
+    /// Returns the name of input `i` as integers.
     pub fn integers(&mut self, i: usize) -> Result<String, TraceError> {
         self.integers_of(self.node().inputs[i])
     }
 
-    /// Whether input `i` has its channels first anyway.
+    /// Returns true if input `i` exists with channels first.
     pub fn is_first(&self, i: usize) -> bool {
         let forms = &self.forms[self.node().inputs[i]];
         forms.first.is_some() && forms.last.is_none()
     }
 
-    /// Input `i` in the layout that is there, for operators that do not look at axes, and whether it is channels first.
+    /// Returns the name of input `i` in its present layout, for operators that do not depend on axes, and true if that
+    /// is channels first.
     pub fn any(&mut self, i: usize) -> Result<(String, bool), TraceError> {
         if self.is_first(i) { Ok((self.first(i)?, true)) } else { Ok((self.x(i)?, false)) }
     }
 
-    /// Input `i` under other sizes.
+    /// Returns the name of input `i`, reshaped.
     pub fn shaped(&mut self, i: usize, sizes: &[usize]) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
         if let Some(weight) = self.weight_of(of) {
@@ -167,7 +168,7 @@ impl<'a> Writer<'a> {
         Ok(self.reshape(&x, sizes))
     }
 
-    /// Input `i` with its axes in another order, under other sizes: of a parameter, laid out so beforehand.
+    /// Returns the name of input `i`, transposed and reshaped. A parameter is transposed before it is written.
     pub fn ordered(&mut self, i: usize, order: [usize; 4], sizes: &[usize]) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
         if let Some(weight) = self.weight_of(of) {
@@ -179,18 +180,18 @@ impl<'a> Writer<'a> {
         Ok(self.reshape(&x, sizes))
     }
 
-    /// Running statistics, or another parameter that is no input.
+    /// Returns the values of running statistics, or of another parameter that is not an input.
     pub fn parameter(&self, id: usize) -> Option<&'a [f32]> {
         self.weights.get(id).map(|weight| weight.values.as_slice())
     }
 
-    /// Writes an operator with one result, whose name is returned.
+    /// Writes an operator with one result and returns the result's name.
     pub fn emit(&mut self, kind: &str, inputs: &[&str], attributes: &[Named<'_>]) -> String {
         let [result] = self.emit_many(kind, inputs, attributes);
         result
     }
 
-    /// Writes an operator.
+    /// Writes an operator and returns the names of its results.
     pub fn emit_many<const N: usize>(&mut self, kind: &str, inputs: &[&str], attributes: &[Named<'_>]) -> [String; N] {
         let name = self.node().name.clone();
         let output: [String; N] = std::array::from_fn(|_| self.unique(&name));
@@ -204,27 +205,27 @@ impl<'a> Writer<'a> {
         output
     }
 
-    /// The result, [n, h, w, c].
+    /// Sets the result, [n, h, w, c].
     pub fn give(&mut self, name: String) {
         self.forms[self.node].last = Some(name);
     }
 
-    /// The result, [n, c, h, w].
+    /// Sets the result, [n, c, h, w].
     pub fn give_first(&mut self, name: String) {
         self.forms[self.node].first = Some(name);
     }
 
-    /// The result, in either layout.
+    /// Sets the result, in either layout.
     pub fn give_any(&mut self, name: String, first: bool) {
         if first { self.give_first(name) } else { self.give(name) }
     }
 
-    /// The result, integers.
+    /// Sets the result, integers.
     pub fn give_integers(&mut self, name: String) {
         self.forms[self.node].integers = Some(name);
     }
 
-    /// The result is input 0.
+    /// Sets input 0 as the result.
     pub fn give_input(&mut self) -> Result<(), TraceError> {
         let of = self.node().inputs[0];
         if self.trace.nodes[of].operator().is_none() {
@@ -234,52 +235,52 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Keeps a second result of this node.
+    /// Saves the name of a second result of this node.
     pub fn save(&mut self, name: String) {
         self.saved[self.node] = Some(name);
     }
 
-    /// That of another.
+    /// Returns the name of the second result of another node.
     pub fn saved(&self, number: usize) -> Option<String> {
         self.saved[number].clone()
     }
 
-    /// An axis of ours in a layout.
+    /// Converts an axis of this engine to an axis of a layout.
     pub const fn axis(axis: usize, first: bool) -> i64 {
-        // Where n, h, w and c stand with channels first is the order that leads back.
+        // The inverse permutation contains the positions of n, h, w and c with channels first.
         (if first { TO_LAST[axis] } else { axis }) as i64
     }
 
-    /// A value under other sizes.
+    /// Reshapes a value.
     pub fn reshape(&mut self, x: &str, sizes: &[usize]) -> String {
         let sizes = self.sizes(sizes);
         self.emit("Reshape", &[x, &sizes], &[])
     }
 
-    /// A value with its axes in another order.
+    /// Transposes a value.
     pub fn permuted(&mut self, x: &str, order: [usize; 4]) -> String {
         let order = order.map(|axis| axis as i64);
         self.emit("Transpose", &[x], &[("perm", Is::Ints(&order))])
     }
 
-    /// Sizes as an input.
+    /// Writes sizes as an input.
     pub fn sizes(&mut self, sizes: &[usize]) -> String {
         let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
         self.ints(&sizes)
     }
 
-    /// Integers as an input.
+    /// Writes integers as an input.
     pub fn ints(&mut self, values: &[i64]) -> String {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.initializer("numbers", &[values.len()], DataType::Int64, bytes)
     }
 
-    /// A number as an input.
+    /// Writes a number as an input.
     pub fn number(&mut self, value: f32) -> String {
         self.initializer("number", &[], DataType::Float, value.to_le_bytes().to_vec())
     }
 
-    /// Numbers that are no weights, as an input.
+    /// Writes constant numbers as an input.
     pub fn constant(&mut self, sizes: &[usize], values: &[f32]) -> String {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.initializer("constant", sizes, DataType::Float, bytes)
@@ -292,7 +293,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A weight: in half it is stored so, and cast where it is read.
+    /// Writes a weight. In a half model it is stored in half and cast where it is read.
     fn weight(&mut self, Weight { name, learned, .. }: &Weight, sizes: &[usize], values: &[f32]) -> String {
         if !self.half || !learned {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -306,7 +307,7 @@ impl<'a> Writer<'a> {
     fn initializer(&mut self, name: &str, sizes: &[usize], kind: DataType, bytes: Vec<u8>) -> String {
         let dims: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
         let (data_type, raw_data) = (kind as i32, Some(bytes));
-        // A shared layer's weights, and numbers that come again, are written once.
+        // Weights of a shared layer, and equal constants, are written once.
         let known = self
             .graph
             .initializer
@@ -378,7 +379,7 @@ fn value_info(name: &str, kind: DataType, shape: Shape) -> proto::ValueInfo {
     proto::ValueInfo { name: name.to_owned(), r#type: Some(proto::Type { tensor_type }) }
 }
 
-/// Values whose axes lie in another order.
+/// Transposes values.
 fn transposed(values: &[f32], sizes: [usize; 4], order: [usize; 4]) -> Vec<f32> {
     let mut strides = [1; 4];
     for axis in (0..3).rev() {

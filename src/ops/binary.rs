@@ -1,4 +1,4 @@
-//! Functions of two numbers, element by element.
+//! Element-wise functions of two values.
 
 use super::expand::together;
 use crate::{
@@ -10,7 +10,7 @@ use gradscale_core::ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceO
 use std::ops;
 
 impl<'t> Var<'t> {
-    /// x², in f32.
+    /// Computes x², in f32.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
@@ -18,7 +18,7 @@ impl<'t> Var<'t> {
         self.binary("square", Op::Pow, BinaryOp::Mul, self)
     }
 
-    /// `b` over this value, whose shapes fit when sizes of 1 are repeated.
+    /// Applies a function to this value and `b`, repeating sizes of 1 to a common shape.
     fn broadcast(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
         self.traced(|| {
             let (shape, with) = (self.shape(), b.shape());
@@ -27,13 +27,13 @@ impl<'t> Var<'t> {
             }
             let all = together(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
             let a = self.expand(all);
-            // What a channel or the whole has one value of need not be repeated.
+            // One value per channel, or a single value, needs no repetition.
             let b = if over(all, with).is_some() { b } else { b.expand(all) };
             Ok(a.binary(kind, op, function, b))
         })
     }
 
-    /// b is as large as a, one value for each channel, or one number.
+    /// Applies a function to this value and `b`, which has the same shape, one value per channel, or a single value.
     pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
         self.traced(|| {
             let (shape, with) = (self.shape(), b.shape());
@@ -46,9 +46,9 @@ impl<'t> Var<'t> {
     }
 }
 
-// Sums, differences, products and quotients of two values, and of a value and a number. Where shapes differ, sizes of 1
-// are repeated along their axis, as in numpy; b may also be one value for each channel, in any shape. Shapes that do not
-// fit are an error of the step.
+// Sums, differences, products and quotients of two values, or of a value and a number. If shapes differ, sizes of 1 are
+// repeated along their axis, as in numpy; b may also be one value per channel, in any shape. Shapes that do not fit are
+// an error of the step.
 macro_rules! operators {
     ($($operator:ident, $method:ident, $kind:literal, $with:expr;)*) => { $(
         impl ops::$operator for Var<'_> {
@@ -74,7 +74,7 @@ operators! {
     Add, add, "add", |number: f32| [1.0, number];
     Sub, sub, "sub", |number: f32| [1.0, -number];
     Mul, mul, "mul", |number: f32| [number, 0.0];
-    // Times its reciprocal.
+    // Division by a number is multiplication by its reciprocal.
     Div, div, "div", |number: f32| [1.0 / number, 0.0];
 }
 
@@ -132,7 +132,7 @@ impl Operator for Binary {
         Ok(())
     }
 
-    /// Of those that a network can say.
+    /// Only the functions that a network can use.
     fn is_differentiable(&self) -> bool {
         matches!(self.op(), BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div)
     }
@@ -145,7 +145,7 @@ impl Operator for Binary {
     }
 }
 
-/// How values of one shape lie over those of another, if they do.
+/// Returns the broadcast of values of one shape over those of another, if there is one.
 fn over(shape: Shape, with: Shape) -> Option<Broadcast> {
     let channels = shape.channels();
     if with == shape {
@@ -159,7 +159,7 @@ fn over(shape: Shape, with: Shape) -> Option<Broadcast> {
     }
 }
 
-/// Of a sum or difference dy itself, of a product or quotient the same function of dy.
+/// Computes the gradient of a: dy itself for a sum or difference, the same function of dy for a product or quotient.
 fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     match p.op() {
         BinaryOp::Mul | BinaryOp::Div => {
@@ -171,12 +171,12 @@ fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     }
 }
 
-/// As large as the result, then summed over what b was spread over.
+/// Computes the gradient of b: with the shape of the result, then summed over the broadcast.
 fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     let (node, over) = (at.node, p.over());
     let (a, b, g) = (at.operand(0).buf, at.operand(1).buf, dy.value.buf);
     let len = node.shape.len();
-    // None where it is dy.
+    // None if it is dy.
     let operation: Option<Box<dyn FnOnce(Target) -> Operation>> = match p.op() {
         BinaryOp::Mul => {
             let p = like(node, BinaryOp::Mul, Broadcast::All)?;
@@ -215,7 +215,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     at.emit_gradient(1, full, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
 }
 
-/// A function of two numbers over a node's shape.
+/// Returns a function of two values over a node's shape.
 pub(super) fn like(node: &Node, op: BinaryOp, over: Broadcast) -> Result<Binary, TraceError> {
     let (rows, cols) = (node.size(node.shape.rows())?, node.size(node.shape.channels())?);
     Binary::new(op, rows, cols, over).map_err(|error| node.error(error))

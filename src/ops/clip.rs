@@ -1,4 +1,4 @@
-//! ReLU with an upper end.
+//! Clipped ReLU.
 
 use super::{binary::like, smooth::chain};
 use crate::{
@@ -12,7 +12,7 @@ use gradscale_core::{
 };
 
 impl Var<'_> {
-    /// min(max(x, 0), `most`): PyTorch's `hardtanh(x, 0, most)`. The gradient passes where 0 < x < `most`.
+    /// Computes min(max(x, 0), `most`): PyTorch's `hardtanh(x, 0, most)`. The gradient passes where 0 < x < `most`.
     ///
     /// # Errors
     /// A `most` that is not positive.
@@ -31,7 +31,7 @@ impl Var<'_> {
 struct Clip(f32);
 
 impl Operator for Clip {
-    /// −max(−max(x, 0), −most).
+    /// Computes −max(−max(x, 0), −most).
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read(0)?.buf;
         let (negative, end) = (chain(at, x, &[Unary::Relu, Unary::Neg]), at.constant(vec![-self.0]));
@@ -49,7 +49,7 @@ impl Operator for Clip {
         Ok(())
     }
 
-    /// Twice the derivative of ReLU, which selects: of x and of most − x.
+    /// Applies the derivative of ReLU, which selects, twice: for x and for most − x.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (x, p) = (at.operand(0).buf, like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?);
         let below = chain(at, x, &[Unary::Affine { a: -1.0, b: self.0 }]);

@@ -12,7 +12,7 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// A convolution as `conv` describes it for the shape of x; weights OHWI.
+    /// Applies a convolution, which `conv` describes for the shape of x; weights OHWI.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -33,9 +33,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// A transposed convolution: the data pass of the convolution that `conv` describes for the shape of x, from x, in
-    /// the place of that convolution's result, back to its input. Weights as that convolution has them, `[channels of
-    /// x, kh, kw, channels of the result / groups]`.
+    /// Applies a transposed convolution: the data pass of the convolution that `conv` describes for the shape of the
+    /// result. x has the shape of that convolution's output. Weights are those of that convolution,
+    /// `[channels of x, kh, kw, channels of the result / groups]`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -61,7 +61,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// x, weights, perhaps bias.
+/// Inputs: x, weights, optional bias.
 impl Operator for Conv2d {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         run(*self, Pass::Forward, at)
@@ -84,7 +84,7 @@ impl Operator for Conv2d {
     }
 }
 
-/// x, weights, perhaps bias: the data pass of this convolution forward.
+/// Transposed convolution. Inputs: x, weights, optional bias. Its forward pass is the data pass of this convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ConvTranspose(Conv2d);
 
@@ -94,7 +94,7 @@ impl Operator for ConvTranspose {
     }
 
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
-        // What the size of the result leaves open, where the stride does not divide it.
+        // Rows and columns of the result that the stride leaves undetermined.
         let (p, pads) = (&self.0, self.0.padding());
         let rest = [0, 1].map(|i| {
             let reach = (p.w()[1 + i] - 1) * p.dilations()[i] + 1;
@@ -108,7 +108,8 @@ impl Operator for ConvTranspose {
         Some(2)
     }
 
-    /// The convolution whose data pass this is, run forward; its weight pass with both operands exchanged.
+    /// The data gradient is this convolution's forward pass; the weight gradient is its weight pass with exchanged
+    /// operands.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, x, g) = (self.0, at.operand(0).buf, dy.value.buf);
         let shape = ConvShape { out_channels: p.x()[3], ..p.terms_shape() };
@@ -119,7 +120,7 @@ impl Operator for ConvTranspose {
     }
 }
 
-/// Weights OHWI are OIHW there.
+/// Writes the ONNX node; weights OHWI become OIHW.
 fn export(p: &Conv2d, at: &mut Writer<'_>, kind: &str, more: &[(&str, Is<'_>)]) -> Result<(), TraceError> {
     let ([o, h, w, i], pads) = (p.w().map(|size| size as usize), p.padding().map(i64::from));
     let x = at.first(0)?;
@@ -150,7 +151,7 @@ fn run(p: Conv2d, pass: Pass, at: &mut Context<'_, '_, '_>) -> Result<(), TraceE
     at.store(|y| Operation::Conv { p, pass, a, b, bias, y })
 }
 
-/// The weight pass, of these two.
+/// Emits the weight pass of two operands.
 fn weights(p: Conv2d, [a, b]: [Buf; 2], at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     if !at.wants(1) {
         return Ok(());
@@ -159,7 +160,7 @@ fn weights(p: Conv2d, [a, b]: [Buf; 2], at: &mut Context<'_, '_, '_>, dy: Gradie
     at.emit_gradient(1, dy, Flow::Site, Rule::Cast, |y| Operation::Conv { p, pass, a, b, bias: None, y })
 }
 
-/// The pass back to x.
+/// Emits the pass back to x.
 fn data(p: Conv2d, pass: Pass, terms: Terms, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     if !at.wants(0) {
         return Ok(());

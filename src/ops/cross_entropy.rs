@@ -1,4 +1,4 @@
-//! Cross-entropy of a softmax: one number, in f32.
+//! Cross-entropy of a softmax: a scalar, in f32.
 
 use crate::{
     Shape, TraceError, Var,
@@ -11,29 +11,30 @@ use gradscale_core::{
     ops::{self, CrossEntropyRow, Divisor, Flow, Op, Strided},
 };
 
-/// What a cross-entropy counts, and by what it divides.
+/// Options of a cross-entropy: weights, ignored label, divisor.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<'t> {
     /// Weight of each class, `[classes]`.
     pub weights: Option<Var<'t>>,
-    /// A label that does not count.
+    /// Label whose rows are ignored.
     pub ignore: Option<u32>,
-    /// By what the sum is divided.
+    /// Divisor of the sum.
     pub divisor: Divisor,
 }
 
 impl Default for CrossEntropy<'_> {
-    /// The mean over all rows.
+    /// Returns the options of a mean over all rows.
     fn default() -> Self {
         Self { weights: None, ignore: None, divisor: Divisor::Rows }
     }
 }
 
 impl<'t> Var<'t> {
-    /// Mean cross-entropy of the softmax over channels; labels `[n, h, w]` or `[n]` (u8 or u32), one for each row.
+    /// Computes the mean cross-entropy of the softmax over channels; labels `[n, h, w]` or `[n]` (u8 or u32), one for
+    /// each row.
     ///
-    /// A label that is no class is an error of the step if it came from the host as it is; one that was computed, or sent
-    /// ahead, makes the loss NaN.
+    /// A label that is not a class is an error of the step if it comes directly from the host. A label that was
+    /// computed or prefetched makes the loss NaN.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -41,7 +42,7 @@ impl<'t> Var<'t> {
         self.cross_entropy_with(labels, &CrossEntropy::default())
     }
 
-    /// Cross-entropy with class weights, an ignored label or another divisor.
+    /// Computes the cross-entropy with class weights, an ignored label or another divisor.
     ///
     /// # Errors
     /// Shapes that do not fit, a divisor that is not positive.
@@ -67,7 +68,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Logits, labels, perhaps class weights.
+/// Inputs: logits, labels, optional class weights.
 impl Operator for ops::CrossEntropy {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, node) = (*self, at.node);
@@ -95,7 +96,7 @@ impl Operator for ops::CrossEntropy {
         true
     }
 
-    /// Labels that are neither classes nor ignored: a device can only answer NaN to them, which names no label.
+    /// Rejects labels that are neither classes nor ignored. A device can only return NaN for them, without the label.
     fn check(&self, i: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
         if i != 1 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Connectionist temporal classification: how likely frames say a target.
+//! Connectionist temporal classification: likelihood of a target, given frames.
 
 use crate::{
     Shape, TraceError, Var,
@@ -12,11 +12,12 @@ use gradscale_core::{
 use std::ops::Range;
 
 impl Var<'_> {
-    /// The mean of [`Var::ctc_losses`] over the sequences of the batch, however long they are. (PyTorch's mean divides each
-    /// loss by the letters of its target before: `ctc_losses` times weights does that.)
+    /// Computes the mean of [`Var::ctc_losses`] over the sequences of the batch, independent of their lengths.
+    /// (PyTorch's mean first divides each loss by the number of letters of its target: use `ctc_losses` times weights
+    /// for that.)
     ///
     /// # Errors
-    /// Those of [`Var::ctc_losses`].
+    /// See [`Var::ctc_losses`].
     pub fn ctc_loss(
         self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32, zero_infinity: bool,
     ) -> Self {
@@ -24,20 +25,21 @@ impl Var<'_> {
         losses.reduce("ctc_loss", Op::CtcLoss, ReduceOp::Mean)
     }
 
-    /// −ln of the probability that the frames of each sequence say its target (Graves et al. 2006), `[n]`: PyTorch's
-    /// `ctc_loss` of a `log_softmax`, with `reduction="none"`. It begins here, at logits `[n, 1, t, classes]`, and in f32; its gradient is probabilities less shares of alignments, and where logits are half a cast
-    /// site behind a softmax.
+    /// Computes −ln of the probability of each sequence's target, given its frames (Graves et al. 2006), `[n]`. It
+    /// equals PyTorch's `ctc_loss` of a `log_softmax`, with `reduction="none"`. It reads logits `[n, 1, t, classes]`
+    /// and computes in f32. Its gradient is probabilities minus shares of alignments; if the logits are half, its cast
+    /// is a site like that after a softmax.
     ///
-    /// Targets are words (u32) `[n, letters]`, lengths of inputs and of targets words `[n]`; what stands behind an end is
-    /// not looked at. With `zero_infinity` a target that needs more frames counts as 0 and has no gradient. Without it, as
-    /// by PyTorch's default, its loss is ∞ and its gradient NaN, so the whole batch is skipped. [`Ctc::least_frames`] returns
-    /// the frames that a target needs. A letter that is the blank or no class makes the loss NaN. A length beyond the tensor is an error of
-    /// the step if it came from the host as it is, else the loss is NaN.
+    /// Targets are words (u32) `[n, letters]`, lengths of inputs and of targets words `[n]`; values after an end are
+    /// not read. With `zero_infinity` a target that needs more frames counts as 0 and has no gradient. Without it, as
+    /// by PyTorch's default, its loss is ∞ and its gradient NaN, so the whole batch is skipped. [`Ctc::least_frames`]
+    /// returns the frames that a target needs. A letter that is the blank or not a class makes the loss NaN. A length
+    /// beyond the tensor is an error of the step if it comes directly from the host, else the loss is NaN.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
     /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-    /// // Two frames of three classes, all alike: "1" is said by 1 1, 1 0 and 0 1, three alignments of nine.
+    /// // Two frames of three equally likely classes: the alignments 1 1, 1 0 and 0 1, three of nine, produce "1".
     /// let batch = [Input::f32([1, 2, 3], &[0.5; 6]), Input::u32([1, 1], &[1]), Input::u32([1], &[2]), Input::u32([1], &[1])];
     /// let loss = trainer.evaluate(batch, |[x, targets, frames, letters]| x.ctc_losses(targets, frames, letters, 0, true))?;
     /// assert!((loss.data[0] - 3f32.ln()).abs() < 1e-6);
@@ -45,7 +47,7 @@ impl Var<'_> {
     /// ```
     ///
     /// # Errors
-    /// Shapes that do not fit, a blank that is no class.
+    /// Shapes that do not fit, or a blank that is not a class.
     pub fn ctc_losses(
         self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32, zero_infinity: bool,
     ) -> Self {
@@ -70,7 +72,7 @@ impl Var<'_> {
     }
 }
 
-/// Logits, targets, lengths of inputs, lengths of targets.
+/// Inputs: logits, targets, lengths of inputs, lengths of targets.
 impl Operator for Ctc {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, [batch, ..]) = (*self, self.logits());
@@ -114,7 +116,7 @@ impl Operator for Ctc {
         all.iter().position(|&len| len > room).map_or(Ok(()), |i| Err(TraceErrorKind::Range(words(i))))
     }
 
-    /// The gradient of each sequence's loss, which is there, times that of the whole.
+    /// Multiplies the gradient of each sequence's loss, which the forward pass computed, by that of the result.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(gradient) = at.saved() else { return Ok(()) };
         let [batch, frames, classes] = self.logits();

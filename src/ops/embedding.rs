@@ -1,4 +1,4 @@
-//! Rows of a table.
+//! Embedding lookup.
 
 use crate::{
     Shape, TraceError, Var,
@@ -11,9 +11,9 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// The row of a table `[rows, width]` for each index: embedding. Indices are words (u32), `[n, t]` or of another
+    /// Looks up the row of a table `[rows, width]` for each index. Indices are words (u32), `[n, t]` or of another
     /// shape with a size of 1, which becomes the width: `[n, t]` gives `[n, 1, t, width]`, `[n, h, w, 1]` gives
-    /// `[n, h, w, width]`. An index beyond the table gives zeros. The table's gradient is added in f32.
+    /// `[n, h, w, width]`. An index beyond the table gives zeros. The table's gradient is accumulated in f32.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -30,7 +30,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// The shape of `width` values for each integer, which has no channels of its own.
+/// Returns the shape of `width` values for each integer, which has no channels of its own.
 pub(super) fn with_channels(integers: Shape, width: usize) -> Option<Shape> {
     Some(Shape::from(match integers.sizes() {
         [n, h, w, 1] => [n, h, w, width],
@@ -40,7 +40,7 @@ pub(super) fn with_channels(integers: Shape, width: usize) -> Option<Shape> {
     }))
 }
 
-/// Table, indices.
+/// Inputs: table, indices.
 impl Operator for Rows {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);

@@ -1,4 +1,4 @@
-//! Broadcasting: the same values once more along axes of size 1.
+//! Broadcasting: repetition of values along axes of size 1.
 
 use super::strides;
 use crate::{
@@ -9,10 +9,10 @@ use crate::{
 use gradscale_core::ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided};
 
 impl Var<'_> {
-    /// A tensor of that shape: along axes where this one has size 1, its values are repeated. Backward they are summed.
+    /// Repeats the values along axes of size 1 to a tensor of that shape. The gradient is summed over the repetitions.
     ///
     /// # Errors
-    /// A shape of other sizes along the other axes, or too many elements.
+    /// Another size along an axis that is not of size 1, or too many elements.
     pub fn expand(self, shape: impl Into<Shape>) -> Self {
         self.traced(|| {
             let shape = shape.into();
@@ -25,7 +25,7 @@ impl Var<'_> {
     }
 }
 
-/// The shape that both take when they meet: along each axis the same size, or that of the other where one has 1.
+/// Returns the common shape of two values: along each axis their equal size, or that of the other if one has size 1.
 pub(super) fn together(a: Shape, b: Shape) -> Option<Shape> {
     let mut sizes = [0; 4];
     for ((size, a), b) in sizes.iter_mut().zip(a.sizes()).zip(b.sizes()) {
@@ -62,7 +62,7 @@ impl Operator for Expand {
         Ok(())
     }
 
-    /// Σ dy over each run of axes that grew; in f32 until the last, which is stored.
+    /// Sums dy over each run of axes that were repeated; in f32 until the last sum, which is stored.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let node = at.node;
         let (from, mut shape) = (sizes(&node.name, at.input(0))?, node.sizes()?);

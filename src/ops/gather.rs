@@ -1,4 +1,4 @@
-//! Places along an axis, by index.
+//! Gather along an axis, by index.
 
 use super::slice::within;
 use crate::{
@@ -13,13 +13,13 @@ use gradscale_core::{
 };
 
 impl Var<'_> {
-    /// The places of this value along an axis (0 n, 1 h, 2 w, 3 c) that the indices name, in their order: torch's
-    /// `index_select`. Indices are words (u32) of any shape; the axis becomes as long as there are indices. Backward the
-    /// gradients of a place that was named several times are added in f32, in the order of the indices; one that nobody
-    /// named gets 0. Along other axes than the first, values are brought into another order before and after.
+    /// Gathers the values at the indices along an axis (0 n, 1 h, 2 w, 3 c), in their order: torch's `index_select`.
+    /// Indices are words (u32) of any shape, and their number becomes the size of the axis. In the backward pass the
+    /// gradients of a repeated index are accumulated in f32, in the order of the indices; positions without an index
+    /// get 0. Along other axes than the first, values are permuted before and after.
     ///
-    /// An index beyond the axis is an error of the step if it came from the host as it is; one that was computed, or sent
-    /// ahead, reads 0 and adds nothing.
+    /// An index beyond the axis is an error of the step if it comes directly from the host. An index that was computed
+    /// or prefetched reads 0 and adds nothing.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
@@ -31,13 +31,13 @@ impl Var<'_> {
     /// ```
     ///
     /// # Errors
-    /// An axis beyond 3, indices that are no words, too many elements.
+    /// An axis beyond 3, indices that are not words, or too many elements.
     pub fn gather(self, name: &str, axis: usize, indices: Self) -> Self {
         self.traced(|| {
             within(name, axis)?;
             let shape = self.shape().sizes();
             if shape[..axis].iter().any(|&size| size != 1) {
-                // The axis first, and back.
+                // Permutation that moves the axis to the front, and its inverse.
                 let (mut order, mut back) = ([0, 1, 2, 3], [0, 1, 2, 3]);
                 order[..=axis].rotate_right(1);
                 back[..=axis].rotate_left(1);
@@ -57,7 +57,7 @@ impl Var<'_> {
     }
 }
 
-/// x, indices: rows, all of which the table has.
+/// Gather of rows, all from one table. Inputs: x, indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Gather(Rows);
 

@@ -1,4 +1,4 @@
-//! Products with a matrix of weights.
+//! Linear operator: products with a weight matrix.
 
 use crate::{
     Shape, TraceError, Var,
@@ -11,7 +11,7 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// `x·weightᵀ + bias` over the channels of x, weights `[out, in]`.
+    /// Computes `x·weightᵀ + bias` over the channels of x, weights `[out, in]`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -19,7 +19,7 @@ impl<'t> Var<'t> {
         self.product(name, Op::Linear, weight, bias)
     }
 
-    /// [`Var::linear`] under another operator's precision.
+    /// Computes [`Var::linear`] in the precision of another operator.
     pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Self {
         self.traced(|| {
             let [n, h, w, c] = self.shape().sizes();
@@ -38,11 +38,11 @@ impl<'t> Var<'t> {
     }
 }
 
-/// x, weights `[out, in]`, perhaps bias.
+/// Inputs: x, weights `[out, in]`, optional bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Linear;
 
-/// Rows of x, outputs, inputs.
+/// Returns m, n, k: rows of x, outputs, inputs.
 fn mnk(at: &Context<'_, '_, '_>) -> Result<[u32; 3], TraceError> {
     let node = at.node;
     Ok([node.size(node.shape.rows())?, node.size(node.shape.channels())?, node.size(at.input(0).channels())?])
@@ -59,7 +59,7 @@ impl Operator for Linear {
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (out, c) = (at.node().shape.channels(), at.shape(0).channels());
         let x = at.x(0)?;
-        // [out, …, c], whatever lies between.
+        // [out, …, c], whatever sizes are in between.
         let weight = at.ordered(1, [3, 1, 2, 0], &[c, out])?;
         let mut y = at.emit("MatMul", &[&x, &weight], &[]);
         if at.node().inputs.len() > 2 {
@@ -74,7 +74,7 @@ impl Operator for Linear {
         Some(2)
     }
 
-    /// dw = dyᵀ·x, db = Σ dy, dx = dy·w.
+    /// Emits dw = dyᵀ·x, db = Σ dy, dx = dy·w.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let node = at.node;
         let [m, n, k] = mnk(at)?;
@@ -95,7 +95,7 @@ impl Operator for Linear {
     }
 }
 
-/// Gradient of the bias of a product, its input 2: the sum over all rows.
+/// Emits the gradient of a product's bias, its input 2: the sum over all rows.
 pub(super) fn vjp_of_bias(at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     if !at.wants(2) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Products of matrices that the network computes, and attention.
+//! Products of two computed matrices, and attention.
 
 use crate::{
     Shape, TraceError, Var,
@@ -11,8 +11,8 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// a·b for each n and h: `[n, h, m, k]` times `[n, h, k, p]` is `[n, h, m, p]`. One product of two matrices has
-    /// n = h = 1; where one of them is a parameter, [`Var::linear`] is the usual way.
+    /// Computes a·b for each n and h: `[n, h, m, k]` times `[n, h, k, p]` is `[n, h, m, p]`. For one product of two
+    /// matrices, n = h = 1; for a product with a parameter, prefer [`Var::linear`].
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
         self.matrices(b, false)
     }
 
-    /// a·bᵀ for each n and h: `[n, h, m, k]` times `[n, h, p, k]` is `[n, h, m, p]`.
+    /// Computes a·bᵀ for each n and h: `[n, h, m, k]` times `[n, h, p, k]` is `[n, h, m, p]`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -44,9 +44,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Scaled dot-product attention: softmax(q·kᵀ / √d)·v, of queries `[n, heads, t, d]`, keys `[n, heads, s, d]` and
-    /// values `[n, heads, s, e]`. `causal`: a query sees the keys up to its own place. The queries are divided before
-    /// their product, so that it fits halves; the softmax is f32.
+    /// Computes scaled dot-product attention, softmax(q·kᵀ / √d)·v, of queries `[n, heads, t, d]`, keys
+    /// `[n, heads, s, d]` and values `[n, heads, s, e]`. With `causal` a query attends to the keys up to its own
+    /// position. The queries are divided before their product, so that it fits in halves; the softmax is f32.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -62,7 +62,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// a, b: one product for each n and h; b perhaps transposed.
+/// Batched matrix product. Inputs: a, b; one product for each n and h; b may be transposed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Matmul {
     transposed: bool,
@@ -85,7 +85,7 @@ impl Operator for Matmul {
         Ok(())
     }
 
-    /// Both operands may have been computed: then both gradients are sites.
+    /// Both operands may be computed values; then both gradients are sites.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, transposed) = (at.node, self.transposed);
         let (a, b, g) = (at.operand(0), at.operand(1), dy.value.buf);
@@ -106,7 +106,7 @@ impl Operator for Matmul {
     }
 }
 
-/// The products of a node: of a `[m, k]`, b `[k, p]` or its transpose, one for each of `batch`.
+/// Products of a node: a `[m, k]` times b `[k, p]` or its transpose, one for each of `batch`.
 #[derive(Clone, Copy, Debug)]
 struct Matrices {
     batch: u32,
@@ -116,27 +116,27 @@ struct Matrices {
 }
 
 impl Matrices {
-    /// From the shapes of a and the result, which were checked when the node was written.
+    /// Computes the sizes from the shapes of a and the result, which were checked when the node was recorded.
     fn new(node: &Node, a: Shape) -> Result<Self, TraceError> {
         let ([n, h, m, k], [.., p]) = (sizes(&node.name, a)?, node.sizes()?);
         Ok(Self { batch: n * h, m, p, k })
     }
 
-    /// y = a·b.
+    /// Returns the product y = a·b.
     fn forward(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = Gemm::new(m, p, k)?.batched(batch, [m * k, k * p, m * p])?;
         if transposed { gemm.transpose_b() } else { Ok(gemm) }
     }
 
-    /// da = dy·bᵀ.
+    /// Returns the product da = dy·bᵀ.
     fn of_a(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = Gemm::new(m, k, p)?.batched(batch, [m * p, k * p, m * k])?;
         if transposed { Ok(gemm) } else { gemm.transpose_b() }
     }
 
-    /// db = aᵀ·dy (of a, dy), or, transposed, dyᵀ·a (of dy, a).
+    /// Returns the product db = aᵀ·dy (operands a, dy), or, transposed, dyᵀ·a (operands dy, a).
     fn of_b(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = if transposed {

@@ -1,5 +1,5 @@
-//! What a network can say: each family of operators is one file, with the methods of [`Var`](crate::Var), the shapes
-//! they take and give, and as [`Operator`](crate::graph::Operator) what is launched forward and backward.
+//! Operators of networks. Each family is one file, with the methods of [`Var`](crate::Var), their shapes, and the
+//! implementation of [`Operator`](crate::graph::Operator) with the launches forward and backward.
 
 mod binary;
 mod clip;
@@ -36,7 +36,7 @@ pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};
 pub(crate) use sequence::{Places, Zeros};
 
-/// Elements from one step along each axis to the next.
+/// Returns the strides of the axes of a dense tensor.
 fn strides(sizes: [u32; 4]) -> [i64; 4] {
     let [_, h, w, c] = sizes.map(i64::from);
     [h * w * c, w * c, c, 1]

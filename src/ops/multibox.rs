@@ -1,4 +1,4 @@
-//! The loss of Multibox detectors (Liu et al. 2016, section 2.2), whose negatives depend on the losses themselves.
+//! Loss of SSD detectors (Liu et al. 2016, section 2.2), whose negatives are selected by the losses themselves.
 
 use crate::{
     Shape, TraceError, Var,
@@ -10,30 +10,31 @@ use gradscale_core::{
     ops::{Binary, BinaryOp, Broadcast, Op, Reduce, ReduceOp, Unary},
 };
 
-/// Halvings of the range of losses: as many as f32 has digits, so that no threshold is rounded.
+/// Number of bisection steps of the range of losses: as many as an f32 has significand bits, so that no threshold is
+/// rounded.
 const HALVINGS: usize = 24;
 
-/// What default boxes are compared with, and how their losses are counted: see [`Var::multibox_loss`].
+/// Targets of default boxes, and the weights of their losses: see [`Var::multibox_loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct MultiBox<'t> {
-    /// The class of each default box, integers `[n, boxes]`; 0 is background.
+    /// Class of each default box, integers `[n, boxes]`; 0 is background.
     pub labels: Var<'t>,
-    /// Codes of the truth that it is matched with, `[n, 1, boxes, 4]`; anything where the class is background.
+    /// Codes of the matched truth, `[n, 1, boxes, 4]`; arbitrary for background.
     pub codes: Var<'t>,
-    /// How many background boxes of each image count, `[n]`: at most as many as it has.
+    /// Number of background boxes of each image that count, `[n]`, at most all of them.
     pub negatives: Var<'t>,
-    /// By what the sum of all losses is multiplied, one number: 1 / matched boxes for a mean over these.
+    /// Factor of the sum of all losses, a scalar: 1 / matched boxes for a mean over these.
     pub share: Var<'t>,
 }
 
 impl<'t> Var<'t> {
-    /// The loss of a Multibox detector, one number in f32: of these logits `[n, 1, boxes, classes]` the cross-entropy of
-    /// all boxes that are matched and of each image's hardest background boxes; of the `offsets` `[n, 1, boxes, 4]`
-    /// of matched boxes the smooth L1 distance (β = 1) from their codes.
+    /// Computes the loss of an SSD detector, a scalar in f32. It adds the cross-entropy of the logits
+    /// `[n, 1, boxes, classes]`, for all matched boxes and each image's hardest background boxes, and the smooth L1
+    /// distance (β = 1) of the `offsets` `[n, 1, boxes, 4]` of matched boxes from their codes.
     ///
-    /// Which background boxes are the hardest is found on the device, from the losses of the same forward pass: a threshold
-    /// for each image by halving the range of its losses. Boxes whose losses are so alike that f32 hardly tells them apart
-    /// share the places that are left for them evenly, where a sort would choose some by their order.
+    /// The hardest background boxes are selected on the device, from the losses of the same forward pass, by a
+    /// threshold for each image. The threshold is found by bisection of the range of its losses. Losses within f32
+    /// resolution of it share the remaining slots evenly; a sort would select some of them by their index.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -63,19 +64,20 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Of losses `[n, 1, boxes, 1]`: 1 for the largest of each image among those whose `background` is 1, as many as
-    /// `counts` `[n]` says, 0 for all others. Losses that share a place have a part of it. No gradient flows back.
+    /// Selects the largest losses. Of losses `[n, 1, boxes, 1]`, the result is 1 for the largest of each image among
+    /// those whose `background` is 1, as many as `counts` `[n]`, and 0 for all others. Losses that share a slot get a
+    /// fraction. No gradient flows back.
     fn hard_negatives(self, background: Self, counts: Self) -> Self {
         let operator = HardNegatives;
         self.then("hard_negatives", Op::Select, operator, &[background, counts], self.shape())
     }
 }
 
-/// Losses, background, counts.
+/// Inputs: losses, background, counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct HardNegatives;
 
-/// Launches over all boxes, over one number for each image, and over both.
+/// Launches over all boxes, over one value per image, and over both.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
     images: u32,
@@ -87,7 +89,7 @@ impl Rows {
         self.images as usize * self.boxes as usize
     }
 
-    /// A function of two values for each box; of `b` there is one for each image if it is `of_image`.
+    /// Emits a function of two values for each box; `b` has one value per image if it is `of_image`.
     fn binary(
         self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], of_image: bool,
     ) -> Result<Buf, TraceError> {
@@ -96,7 +98,7 @@ impl Rows {
         Ok(at.emit_temporary(self.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
     }
 
-    /// The same of one value for each image.
+    /// Emits a function of two values per image.
     fn of_images(self, at: &mut Context<'_, '_, '_>, op: BinaryOp, ab: [Buf; 2]) -> Result<Buf, TraceError> {
         Self { boxes: 1, ..self }.binary(at, op, ab, false)
     }
@@ -106,7 +108,7 @@ impl Rows {
         Ok(at.emit_temporary(self.images as usize, Slot::ONE, |y| Operation::Reduce { p, x, y }))
     }
 
-    /// 1 where a is above b.
+    /// Emits 1 where a is above b, else 0.
     fn above(self, at: &mut Context<'_, '_, '_>, ab: [Buf; 2], of_image: bool) -> Result<Buf, TraceError> {
         let difference = self.binary(at, BinaryOp::Sub, ab, of_image)?;
         let sign = at.emit_temporary(self.len(), Slot::ONE, |y| unary(Unary::Sign, difference, y));
@@ -115,8 +117,8 @@ impl Rows {
 }
 
 impl Operator for HardNegatives {
-    /// Keeps a range for each image, from `low` on and `width` wide: more losses than are wanted lie above its begin, unless
-    /// it is where it was at first, and at most as many above its end.
+    /// Emits the bisection. It keeps a range for each image, from `low` on and `width` wide. More losses than wanted
+    /// are above its start, unless the start is the initial one; at most as many are above its end.
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (losses, background) = (at.read(0)?.buf, at.read(1)?.buf);
         let counts = at.read_in(2, Some(Precision::Single))?.buf;
@@ -127,8 +129,8 @@ impl Operator for HardNegatives {
         let one = |at: &mut Context<'_, '_, '_>, rows: Rows, op: Unary, x: Buf| {
             at.emit_temporary(rows.len(), Slot::ONE, |y| unary(op, x, y))
         };
-        // In parts of the largest, so that every threshold is a sum of powers of two, without a rounding. Matched boxes, whose
-        // `background` is 0, are below all others.
+        // Thresholds are fractions of the largest loss, so that each is a sum of powers of two without rounding.
+        // Matched boxes, whose `background` is 0, are below all others.
         let kept = all.binary(at, BinaryOp::Mul, [losses, background], false)?;
         let (most, least) = (all.reduce(at, ReduceOp::Max, kept)?, at.constant(vec![f32::MIN_POSITIVE; n]));
         let most = all.of_images(at, BinaryOp::Max, [most, least])?;

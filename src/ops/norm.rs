@@ -13,8 +13,8 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// A normalisation with scale and shift of each channel. `running` are statistics `[2, channels]` that follow the
-    /// batches in training and are used in evaluation.
+    /// Normalises, then applies scale and shift of each channel. `running` are statistics `[2, channels]`, which are
+    /// updated in training and used in evaluation.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -28,10 +28,11 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Each pixel over its channels: mean 0, variance 1, then scale and shift of each channel. In f32, stored as x is.
+    /// Normalises each pixel over its channels to mean 0 and variance 1, then applies scale and shift of each channel.
+    /// It computes in f32 and stores in the type of x.
     ///
     /// # Errors
-    /// Shapes that do not fit, an `eps` that is not positive.
+    /// Shapes that do not fit, or an `eps` that is not positive.
     pub fn layer_norm(self, name: &str, eps: f32, affine: [Self; 2]) -> Self {
         self.traced(|| {
             let p = self.of_rows(name, |rows, width| Norm::layer(rows, width, eps))?;
@@ -39,11 +40,11 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Each pixel over its channels, divided by the root of their mean square (+ `eps`), times the scale of each
-    /// channel. In f32, stored as x is.
+    /// Divides each pixel's channels by the root of their mean square (+ `eps`), and multiplies by the scale of each
+    /// channel. It computes in f32 and stores in the type of x.
     ///
     /// # Errors
-    /// Shapes that do not fit, an `eps` that is not positive.
+    /// Shapes that do not fit, or an `eps` that is not positive.
     pub fn rms_norm(self, name: &str, eps: f32, scale: Self) -> Self {
         self.traced(|| {
             let p = self.of_rows(name, |rows, width| Norm::rms(rows, width, eps))?;
@@ -56,7 +57,7 @@ impl<'t> Var<'t> {
         norm(n * h * w, c).map_err(|error| TraceError::new(name, error))
     }
 
-    /// `affine`: scale, perhaps shift.
+    /// Records a normalisation; `affine` is the scale and an optional shift.
     fn normalised(self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>) -> Self {
         self.traced(|| {
             for affine in affine {
@@ -70,7 +71,7 @@ impl<'t> Var<'t> {
             }
             let p = if running.is_some() && !self.tape().training() { p.given() } else { p };
             running.into_iter().for_each(|running| self.tape().check(running));
-            // Behind a scope that keeps them still, a batch is normalised by its own alone.
+            // In a scope without updates of running statistics, a batch is normalised by its own statistics only.
             let running = running.filter(|_| p.is_given() || self.tape().keeps_statistics());
             let norm = Normalise { p, running: running.map(|running| running.id) };
             Ok(self.then_named(name.to_owned(), op, norm, affine, self.shape()))
@@ -78,14 +79,14 @@ impl<'t> Var<'t> {
     }
 }
 
-/// x, scale, perhaps shift; running statistics.
+/// Inputs: x, scale, optional shift; with running statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Normalise {
     pub(super) p: Norm,
     pub(super) running: Option<usize>,
 }
 
-/// x / √(mean x² + ε), times a factor for each channel.
+/// Writes x / √(mean x² + ε), times a factor for each channel.
 fn rms(at: &mut Writer<'_>, eps: f32, scale: &str) -> Result<(), TraceError> {
     let (x, eps, axis) = (at.x(0)?, at.number(eps), at.ints(&[-1]));
     let square = at.emit("Mul", &[&x, &x], &[]);
@@ -118,7 +119,7 @@ impl Operator for Normalise {
         at.save(saved);
         at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
         if let Some(running) = self.running.filter(|_| at.purpose().is_training() && !p.is_given()) {
-            // The running variance is the unbiased one: times n / (n − 1), as PyTorch's.
+            // The running variance is unbiased, n / (n − 1) times the biased one, as in PyTorch.
             let n = f64::from(p.size());
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let unbiased = if n > 1.0 { (n / (n - 1.0)) as f32 } else { 1.0 };
@@ -168,7 +169,7 @@ impl Operator for Normalise {
         Ok(())
     }
 
-    /// All three gradients come from one launch; what nobody wants goes to memory that nobody reads.
+    /// One launch computes all three gradients; unneeded ones are stored in temporary buffers.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(saved) = at.saved() else { return Ok(()) };
         let (p, node, x, weight) = (self.p, at.node, at.operand(0), at.operand(1).buf);

@@ -1,4 +1,4 @@
-//! Batch normalisation of sequences, over what lies before their ends.
+//! Batch normalisation of sequences, over the frames before their ends.
 
 use super::{binary::like, sequence::places_left};
 use crate::{
@@ -14,8 +14,8 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// Batch normalisation of x `[n, t, w, c]`, frames of width w, whose mean and variance are over the frames before each
-    /// sequence's end; what stands behind it has no influence, and no gradient. In evaluation by running statistics.
+    /// Batch-normalises x `[n, t, w, c]`, frames of width w, with mean and variance over the frames before each
+    /// sequence's end. Values after it have no influence, and no gradient. In evaluation it uses running statistics.
     pub(crate) fn norm_frames(
         self, name: &str, eps: f32, affine: [Self; 2], running: &Parameter, lengths: Self,
     ) -> Self {
@@ -41,18 +41,18 @@ impl<'t> Var<'t> {
     }
 }
 
-/// x, scale, shift, lengths; statistics are formed before, and given.
+/// Inputs: x, scale, shift, lengths. Statistics are computed before and passed to the normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct NormFrames {
     p: Norm,
     running: Option<usize>,
 }
 
-/// What both passes need.
+/// Values that both passes need.
 struct Frames {
-    /// Positive before the ends.
+    /// Frames left until the end: positive before it.
     left: Buf,
-    /// One number: how many values of a channel that are.
+    /// Scalar: number of values of a channel before the ends.
     count: Buf,
 }
 
@@ -69,21 +69,21 @@ impl NormFrames {
         Ok(Frames { left, count })
     }
 
-    /// x before the ends, 0 behind them.
+    /// Emits x before the ends, 0 after them.
     fn before(&self, at: &mut Context<'_, '_, '_>, frames: &Frames, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
         let p = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
         let (a, len) = (frames.left, at.node.shape.len());
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b: x, y }))
     }
 
-    /// A sum of each channel.
+    /// Emits a sum for each channel.
     fn sum(&self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
         let (rows, channels) = (at.node.size(at.node.shape.rows())?, self.p.x()[3]);
         let p = Reduce::new(op, 1, rows, channels).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Reduce { p, x, y }))
     }
 
-    /// A sum of each channel, divided by a number.
+    /// Emits a sum for each channel, divided by a scalar.
     fn mean(
         &self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, count: Buf, slot: Slot,
     ) -> Result<Buf, TraceError> {
@@ -92,7 +92,7 @@ impl NormFrames {
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Binary { p, a: sum, b: count, y }))
     }
 
-    /// A function of each value and a number of its channel.
+    /// Emits a function of each value and one value of its channel.
     fn by_channel(
         &self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], slot: Slot,
     ) -> Result<Buf, TraceError> {
@@ -100,7 +100,7 @@ impl NormFrames {
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b, y }))
     }
 
-    /// Means and variances as one.
+    /// Concatenates means and variances.
     fn both(&self, at: &mut Context<'_, '_, '_>, parts: [Buf; 2]) -> Result<crate::graph::Value, TraceError> {
         let channels = self.p.x()[3];
         let both = at.new_buffer(DType::F32, 2 * channels as usize);
@@ -137,7 +137,7 @@ impl Operator for NormFrames {
         if let (Some(running), Some(unbiased)) = (running, world) {
             at.follow(running, unbiased.len, |y| unary(Unary::Id, unbiased.buf, y));
         } else if let Some(running) = running {
-            // The running variance is the unbiased one, as PyTorch's: divided by n − 1, of one value by 1.
+            // The running variance is unbiased, as in PyTorch: divided by n − 1, and by 1 for one value.
             let (fewer, one) = (Unary::Affine { a: 1.0, b: -1.0 }, at.constant(vec![1.0]));
             let fewer = at.emit_temporary(1, Slot::ONE, |y| unary(fewer, frames.count, y));
             let most = Binary::new(BinaryOp::Max, 1, 1, Broadcast::One).map_err(|error| at.node.error(error))?;
@@ -153,7 +153,8 @@ impl Operator for NormFrames {
         Some(3)
     }
 
-    /// With g the gradient by the given statistics' formula and x̂ the normalised values: dx = g − mean g − x̂·mean(g·x̂).
+    /// Computes dx = g − mean g − x̂·mean(g·x̂), with g the gradient for provided statistics and x̂ the normalised
+    /// values.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(saved) = at.saved() else { return Ok(()) };
         let (p, weight, len, slot) = (self.p, at.operand(1).buf, at.node.shape.len(), dy.slot);
@@ -177,7 +178,7 @@ impl Operator for NormFrames {
         let normal = at.emit_temporary(len, Slot::ONE, |y| Operation::Norm { p, x, affine: None, saved: saved.buf, y });
         let all = like(at.node, BinaryOp::Mul, Broadcast::All)?;
         let weighted = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: plain.buf, b: normal, y });
-        // Of all ranks come minus the means.
+        // With several ranks, the negated means over all ranks are received.
         let (means, less) = if at.syncs_batch_norm() {
             let first = self.sum(at, ReduceOp::Sum, plain.buf, slot)?;
             let sums = [first, self.sum(at, ReduceOp::Sum, weighted, slot)?];

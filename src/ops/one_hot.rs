@@ -1,4 +1,4 @@
-//! Labels as vectors.
+//! One-hot encoding of labels.
 
 use super::{binary::like, embedding::with_channels, smooth::chain};
 use crate::{
@@ -16,11 +16,11 @@ use gradscale_core::{
 const MAX_EXACT_INTEGER: u32 = 1 << 24;
 
 impl Var<'_> {
-    /// 1 at the place of each label (u8 or u32) among so many classes, 0 at the others: `[n]` gives `[n, classes]`,
-    /// `[n, t]` `[n, 1, t, classes]`, `[n, h, w]` `[n, h, w, classes]`. No gradient flows back.
+    /// Encodes each label (u8 or u32) as a one-hot vector of `classes` values: `[n]` gives `[n, classes]`, `[n, t]`
+    /// gives `[n, 1, t, classes]`, `[n, h, w]` gives `[n, h, w, classes]`. No gradient flows back.
     ///
-    /// A label that is no class is an error of the step if it came from the host as it is; one that was computed, or sent
-    /// ahead, gives zeros.
+    /// A label that is not a class is an error of the step if it comes directly from the host. A label that was
+    /// computed or prefetched gives zeros.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
@@ -31,7 +31,8 @@ impl Var<'_> {
     /// ```
     ///
     /// # Errors
-    /// No classes or more than 2^24, labels that are no integers or whose shape has no size of 1, too many elements.
+    /// No classes or more than 2^24, labels that are not integers or whose shape has no size of 1, or too many
+    /// elements.
     pub fn one_hot(self, classes: usize) -> Self {
         self.traced(|| {
             let name = "one_hot";
@@ -48,12 +49,12 @@ impl Var<'_> {
     }
 }
 
-/// Among so many classes.
+/// One-hot encoding with this number of classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OneHot(u32);
 
 impl Operator for OneHot {
-    /// max(1 − |label − class|, 0), of whole numbers exact.
+    /// Emits max(1 − |label − class|, 0), which is exact for integers.
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let labels = at.read_integers(0, "labels", &[DType::U8, DType::U32])?.buf;
         let (node, classes) = (at.node, self.0);

@@ -1,4 +1,4 @@
-//! Axes in another order.
+//! Permutation of axes.
 
 use super::strides;
 use crate::{
@@ -10,8 +10,7 @@ use crate::{
 use gradscale_core::ops::{Dim, Op, Strided};
 
 impl<'t> Var<'t> {
-    /// The same values with their axes in another order: axis `i` of the result is axis `order[i]` of x (0 n, 1 h, 2 w,
-    /// 3 c).
+    /// Permutes the axes: axis `i` of the result is axis `order[i]` of x (0 n, 1 h, 2 w, 3 c).
     ///
     /// # Errors
     /// An order that does not name each axis once, or too many elements.
@@ -30,7 +29,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// The axis of x that each axis is.
+/// Permutation: the axis of x of each axis of the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Permute([usize; 4]);
 
@@ -56,7 +55,7 @@ impl Operator for Permute {
     }
 }
 
-/// A copy in which axis `i` of the result is axis `order[i]` of x.
+/// Returns the strided copy in which axis `i` of the result is axis `order[i]` of x.
 fn permutation(node: &Node, x: Shape, order: [usize; 4]) -> Result<Strided, TraceError> {
     let x = sizes(&node.name, x)?;
     let (of_x, of_y) = (strides(x), strides(order.map(|axis| x[axis])));

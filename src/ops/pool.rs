@@ -12,7 +12,7 @@ use gradscale_core::{
 use std::any::Any;
 
 impl<'t> Var<'t> {
-    /// The largest value of windows side by side. Sizes that the window does not divide round up.
+    /// Applies max pooling with adjacent windows. Sizes that the window does not divide are rounded up.
     ///
     /// # Errors
     /// A window that does not fit.
@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
         self.pool("max_pool", |x| Pool::new(PoolOp::Max, x, window)?.ceil())
     }
 
-    /// The mean of windows side by side.
+    /// Applies average pooling with adjacent windows.
     ///
     /// # Errors
     /// A window that does not fit.
@@ -28,7 +28,7 @@ impl<'t> Var<'t> {
         self.pool("average_pool", |x| Pool::new(PoolOp::Average, x, window))
     }
 
-    /// Pooling as `pool` describes it for the shape of x.
+    /// Applies the pooling that `pool` describes for the shape of x.
     ///
     /// # Errors
     /// A window that does not fit.
@@ -44,11 +44,11 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Puts every value at the place that the max-pooling `pooled` took its value from; zeros elsewhere. The result
-    /// has the shape that was pooled.
+    /// Stores every value at the position of the maximum that the max-pooling `pooled` found, and zeros elsewhere. The
+    /// result has the shape of the pooling's input.
     ///
     /// # Errors
-    /// `pooled` is no max-pooling, or of another shape.
+    /// `pooled` is not a max-pooling, or has another shape.
     pub fn unpool(self, pooled: Self) -> Self {
         self.traced(|| {
             let operator = pooled.operator();
@@ -64,7 +64,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// What the last windows along rows or columns read beyond the end.
+/// Returns how far the last windows along rows or columns extend beyond the end.
 fn end(p: &Pool, i: usize) -> u32 {
     let reach = p.y()[1 + i].saturating_sub(1) * p.strides()[i] + p.window()[i];
     reach.saturating_sub(p.x()[1 + i] + p.padding()[i])
@@ -108,7 +108,7 @@ impl Operator for Pool {
     }
 }
 
-/// x; the offsets are those of the pooling node named.
+/// Unpooling. Input: x; the offsets are those of the pooling node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Unpool {
     p: Pool,

@@ -1,4 +1,4 @@
-//! Reductions: one number of many.
+//! Reductions: sum, mean, argmax.
 
 use super::slice::within;
 use crate::{
@@ -12,7 +12,7 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// Σ of all elements, in f32: one number.
+    /// Computes the sum of all elements, in f32: a scalar.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
         self.reduce("sum", Op::Sum, ReduceOp::Sum)
     }
 
-    /// Mean of all elements, in f32: one number.
+    /// Computes the mean of all elements, in f32: a scalar.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements, or none.
@@ -28,7 +28,7 @@ impl<'t> Var<'t> {
         self.reduce("mean", Op::Mean, ReduceOp::Mean)
     }
 
-    /// Σ along an axis (0 n, 1 h, 2 w, 3 c), in f32; its size is then 1.
+    /// Computes the sum along an axis (0 n, 1 h, 2 w, 3 c), in f32; its size becomes 1.
     ///
     /// # Errors
     /// An axis beyond 3, or too many elements.
@@ -36,7 +36,7 @@ impl<'t> Var<'t> {
         self.reduce_axis("sum", Op::Sum, ReduceOp::Sum, axis)
     }
 
-    /// Mean along an axis (0 n, 1 h, 2 w, 3 c), in f32; its size is then 1.
+    /// Computes the mean along an axis (0 n, 1 h, 2 w, 3 c), in f32; its size becomes 1.
     ///
     /// # Errors
     /// An axis beyond 3 or of size 0, or too many elements.
@@ -66,7 +66,7 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Index of the largest channel of each pixel, `[n, h, w, 1]`. There is no gradient.
+    /// Computes the index of the largest channel of each pixel, `[n, h, w, 1]`. There is no gradient.
     ///
     /// # Errors
     /// No channels, or too many elements.
@@ -121,12 +121,12 @@ impl Operator for Reduce {
         self.op() == ReduceOp::ArgMax
     }
 
-    /// Of those that a network can say.
+    /// Only the functions that a network can use.
     fn is_differentiable(&self) -> bool {
         matches!(self.op(), ReduceOp::Sum | ReduceOp::Mean)
     }
 
-    /// dy, as often as there were terms; of a mean divided by their number.
+    /// Emits dy, repeated for each term; for a mean divided by their number.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let [outer, len, inner] = self.shape();
         let mut g = dy;

@@ -1,50 +1,50 @@
-//! The losses of Faster R-CNN (Ren et al. 2015, section 3.1.2; Girshick 2015, section 2.3), of which choices are made before:
-//! what is not chosen does not count.
+//! Losses of Faster R-CNN (Ren et al. 2015, section 3.1.2; Girshick 2015, section 2.3). Anchors and regions are sampled
+//! before; others do not count.
 
 use super::smooth::Softplus;
 use crate::{Shape, TraceError, Var, graph::mismatch};
 use gradscale_core::ops::{BinaryOp, Op, ReduceOp, Unary};
 
-/// Where smooth L1 turns from a square to a line, as torchvision has it.
+/// Limit between the quadratic and the linear part of smooth L1, as in torchvision.
 const BETA: f32 = 1.0 / 9.0;
 
-/// What anchors are compared with, and which of them count: see [`Var::anchor_loss`].
+/// Targets of anchors, and the anchors that count: see [`Var::anchor_loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct AnchorTruth<'t> {
-    /// 1 for each anchor that is chosen and stands for something, −1 for what is chosen of the background, 0 for all others,
-    /// `[n, 1, anchors, 1]`.
+    /// Sign of each anchor, `[n, 1, anchors, 1]`: 1 if it is sampled and assigned to a truth, −1 if it is sampled
+    /// background, 0 for all others.
     pub signs: Var<'t>,
-    /// Codes of what they stand for, `[n, 1, anchors, 4]`; anything where the sign is not 1.
+    /// Target codes, `[n, 1, anchors, 4]`; arbitrary if the sign is not 1.
     pub codes: Var<'t>,
-    /// By what the sum of all losses is multiplied, one number: 1 / chosen anchors for a mean over these.
+    /// Factor of the sum of all losses, a scalar: 1 / sampled anchors for a mean over these.
     pub share: Var<'t>,
 }
 
-/// What regions are compared with, and which of them count: see [`Var::region_loss`].
+/// Targets of regions, and the regions that count: see [`Var::region_loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct RegionTruth<'t> {
-    /// The class of each region, integers `[regions]`; 0 is background.
+    /// Class of each region, integers `[regions]`; 0 is background.
     pub labels: Var<'t>,
-    /// Which of the codes are that class's, integers `[regions]`: region · classes + class.
+    /// Index of the code of that class, integers `[regions]`: region · classes + class.
     pub places: Var<'t>,
-    /// 1 for each region that counts, 0 for what only fills up, which is background, `[regions]`.
+    /// 1 for each region that counts, 0 for padding, which is background, `[regions]`.
     pub counted: Var<'t>,
-    /// Codes of what they stand for, `[regions, 4]`; anything where the class is background.
+    /// Target codes, `[regions, 4]`; arbitrary for background.
     pub codes: Var<'t>,
-    /// By what the sum of all losses is multiplied, one number: 1 / regions that count for a mean over these.
+    /// Factor of the sum of all losses, a scalar: 1 / counted regions for a mean over these.
     pub share: Var<'t>,
 }
 
-/// That these have these shapes.
+/// Checks that these values have these shapes.
 fn check<const N: usize>(name: &str, shapes: [(Var<'_>, Shape); N]) -> Result<(), TraceError> {
     let wrong = shapes.into_iter().find(|(found, expected)| found.shape() != *expected);
     wrong.map_or(Ok(()), |(found, expected)| Err(mismatch(name, found.shape(), expected)))
 }
 
 impl<'t> Var<'t> {
-    /// The loss of a network of proposals, one number in f32: of these logits `[n, 1, anchors, 1]` the binary cross-entropy of
-    /// chosen anchors, whether they are something; of the `codes` `[n, 1, anchors, 4]` of those that are the smooth L1
-    /// distance (β = 1/9).
+    /// Computes the loss of a region proposal network, a scalar in f32. It adds the binary cross-entropy of the logits
+    /// `[n, 1, anchors, 1]` of sampled anchors, and the smooth L1 distance (β = 1/9) of the `codes`
+    /// `[n, 1, anchors, 4]` of those assigned to a truth.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -56,7 +56,7 @@ impl<'t> Var<'t> {
             let all = [(self, one), (codes, four), (signs, one), (right, four), (share, Shape::SCALAR)];
             check("anchor_loss", all)?;
             let (name, op) = ("binary_cross_entropy", Op::BinaryCrossEntropy);
-            // −ln of the probability of what is right is ln(1 + e^−x) of something, ln(1 + e^x) of background.
+            // −ln of the probability of the correct answer is ln(1 + e^−x) for an object, ln(1 + e^x) for background.
             let wrong = self.binary(name, op, BinaryOp::Mul, signs.scale(-1.0));
             let losses =
                 wrong.then(name, op, Softplus, &[], one).binary(name, op, BinaryOp::Mul, signs.unary(Unary::Abs));
@@ -65,9 +65,9 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The loss of what is said of regions, one number in f32: of these logits `[regions, classes]` the cross-entropy; of the
-    /// `codes` `[regions, 4 · classes]` those of the right class, of regions that are not background, their smooth L1
-    /// distance (β = 1/9).
+    /// Computes the loss of the regions' outputs, a scalar in f32. It adds the cross-entropy of the logits
+    /// `[regions, classes]`, and the smooth L1 distance (β = 1/9) of the correct class's `codes`, of
+    /// `[regions, 4 · classes]`, for regions that are not background.
     ///
     /// # Errors
     /// Shapes that do not fit.

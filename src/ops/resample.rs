@@ -1,4 +1,4 @@
-//! Images of another size.
+//! Resampling of images to another size.
 
 use super::strides;
 use crate::{
@@ -11,27 +11,27 @@ use gradscale_core::{
     ops::{Dim, Flow, Gemm, Op, Reduce, ReduceOp, ShapeError, Strided},
 };
 
-/// A product with a constant matrix along each of two axes.
+/// Product with a constant matrix along each of two axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Resample {
     weights: Weights,
-    /// Height and width before.
+    /// Height and width of the input.
     from: [u32; 2],
-    /// Height and width after.
+    /// Height and width of the result.
     to: [u32; 2],
 }
 
-/// What a place of the result is made from.
+/// Weights of the input positions for a position of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weights {
-    /// Its two neighbours along an axis.
+    /// Linear interpolation of two neighbours along an axis.
     Linear { align_corners: bool },
-    /// The mean of a window.
+    /// Mean of a window.
     Mean,
 }
 
 impl Resample {
-    /// The matrix along axis 0 (h) or 1 (w), `[to, from]`; none where nothing changes.
+    /// Returns the matrix along axis 0 (h) or 1 (w), `[to, from]`; `None` if it is the identity.
     fn matrix(&self, axis: usize) -> Option<Vec<f32>> {
         let (from, to) = (self.from[axis], self.to[axis]);
         if from == to {
@@ -55,8 +55,8 @@ impl Resample {
     }
 }
 
-/// The lower neighbour of place `at`, and the share of the upper one. Pixels are points in the corners' grid, or
-/// squares whose centres count.
+/// Returns the lower neighbour of position `at`, and the weight of the upper one. With `align_corners` pixels are
+/// points of a grid between the corners; otherwise they are squares with their centres as points.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place inside the image")]
 fn neighbours(at: u32, from: u32, to: u32, align_corners: bool) -> (usize, f32) {
     let (at, from, to) = (f64::from(at), f64::from(from), f64::from(to));
@@ -69,14 +69,14 @@ fn neighbours(at: u32, from: u32, to: u32, align_corners: bool) -> (usize, f32) 
     (low as usize, (place - low) as f32)
 }
 
-/// Window `at` of `to` over `from` places: from ⌊at·from/to⌋ to ⌈(at + 1)·from/to⌉, as PyTorch cuts them.
+/// Returns window `at` of `to` over `from` positions: from ⌊at·from/to⌋ to ⌈(at + 1)·from/to⌉, as in PyTorch.
 fn window(at: u32, from: u32, to: u32) -> [usize; 2] {
     let [at, from, to] = [at, from, to].map(|size| size as usize);
     [at * from / to, ((at + 1) * from).div_ceil(to)]
 }
 
 impl<'t> Var<'t> {
-    /// Each pixel `factor` times along h and w: upsampling by the nearest pixel.
+    /// Upsamples by the nearest pixel: repeats each pixel `factor` times along h and w.
     ///
     /// # Errors
     /// A factor of 0, or too many elements.
@@ -94,10 +94,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// An image of height and width `size`, each value interpolated linearly between its neighbours, along h and along
-    /// w. `align_corners`: the corners' centres are the ends of the grid; else the corners' edges are.
+    /// Resamples to height and width `size`, with linear interpolation between neighbours along h and w. With
+    /// `align_corners` the ends of the grid are the centres of the corner pixels, otherwise their edges.
     ///
-    /// ∞ or NaN in an image reaches all of its pixels.
+    /// ∞ or NaN in an image affects all of its pixels.
     ///
     /// # Errors
     /// A size of 0, an image without pixels, or too many elements.
@@ -105,8 +105,8 @@ impl<'t> Var<'t> {
         self.resample("upsample", Op::Interpolate, Weights::Linear { align_corners }, size)
     }
 
-    /// Means of `size` windows, which overlap where `size` does not divide the image: window i of p over s pixels goes
-    /// from ⌊i·s/p⌋ to ⌈(i + 1)·s/p⌉. `[1, 1]` is the mean of the image.
+    /// Applies average pooling to `size` windows, which overlap if `size` does not divide the image: window i of p over
+    /// s pixels goes from ⌊i·s/p⌋ to ⌈(i + 1)·s/p⌉. `[1, 1]` is the mean of the image.
     ///
     /// # Errors
     /// A size of 0, an image without pixels, or too many elements.
@@ -120,7 +120,8 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The largest value of each of `size` windows, cut as [`Var::adaptive_average_pool`] does; of several the first.
+    /// Applies max pooling to `size` windows, which are those of [`Var::adaptive_average_pool`]; of several equal
+    /// maxima the first is used.
     ///
     /// # Errors
     /// A size of 0, an image without pixels, or a window of more than 256.
@@ -133,12 +134,12 @@ impl<'t> Var<'t> {
             if h.is_multiple_of(size[0]) && w.is_multiple_of(size[1]) {
                 return Ok(self.max_pool([h / size[0], w / size[1]]));
             }
-            // Along w first: of several largest values the first in reading order wins.
+            // Along w first, so that of several equal maxima the first in row-major order is used.
             Ok(self.largest(2, w, size[1]).largest(1, h, size[0]))
         })
     }
 
-    /// Largest values of `to` windows along one axis.
+    /// Computes the maxima of `to` windows along one axis.
     fn largest(self, axis: usize, from: u32, to: u32) -> Self {
         self.traced(|| {
             let pool = |var: Self, len: usize| {
@@ -165,7 +166,7 @@ impl<'t> Var<'t> {
                 return Err(TraceError::new(kind, ShapeError::Window));
             }
             let shape = Shape::from([n, to[0], to[1], c].map(|size| size as usize));
-            // What lies between both products, too.
+            // The shape between both products must fit, too.
             for of in [shape, Shape::from([n, to[0], w, c].map(|size| size as usize))] {
                 sizes(kind, of)?;
             }
@@ -212,7 +213,7 @@ impl Operator for Resample {
 }
 
 impl Resample {
-    /// Its products, or those of its transpose: along h, then along w; back in the other order.
+    /// Returns its products, or those of its transpose: along h, then along w; in reverse order for the transpose.
     fn steps(&self, at: &mut Context<'_, '_, '_>, back: bool) -> Result<Vec<(Step, usize)>, TraceError> {
         let node = at.node;
         let [n, .., c] = node.sizes()?;
@@ -220,7 +221,7 @@ impl Resample {
         for axis in [0, 1] {
             let Some(matrix) = self.matrix(axis) else { continue };
             let matrix = at.constant(matrix);
-            // One product for each image, or for each row of each image that has its new height.
+            // One product for each image, or for each row of each image with the new height.
             let (batch, inner) = if axis == 0 { (n, self.from[1] * c) } else { (n * self.to[0], c) };
             let (to, from) = (self.to[axis], self.from[axis]);
             let gemm = if back {
@@ -240,7 +241,7 @@ impl Resample {
     }
 }
 
-/// Each pixel so often in a row and in a column.
+/// Repetition of each pixel along h and w.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Repeat([u32; 2]);
 
@@ -275,7 +276,7 @@ impl Operator for Repeat {
         Ok(())
     }
 
-    /// The sum over the copies of each pixel.
+    /// Sums the gradient over the copies of each pixel.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let [n, h, w, c] = self.from(at)?;
         let [down, right] = self.0;
@@ -297,7 +298,7 @@ impl Repeat {
     }
 }
 
-/// One product of a resampling with a matrix, or one sum.
+/// One step of a resampling: a product with a matrix, or a sum.
 #[derive(Clone, Copy)]
 enum Step {
     Product(Gemm, Buf),
@@ -313,8 +314,8 @@ impl Step {
     }
 }
 
-/// Emits all steps, each with the elements of its result, but the last, which stores: that one, and what it reads.
-/// None where there is none.
+/// Emits all steps except the last, which the caller stores: returns that step and its input. `None` if there are no
+/// steps.
 fn all_but_last(
     at: &mut Context<'_, '_, '_>, mut steps: Vec<(Step, usize)>, from: Buf, slot: Slot,
 ) -> Option<(Step, Buf)> {

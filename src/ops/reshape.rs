@@ -1,4 +1,4 @@
-//! The same values under another shape, or without a gradient: no launch where the type stays.
+//! Reshape and detach: the same values, without a launch if the type is unchanged.
 
 use crate::{
     Shape, TraceError, Var,
@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{amp::Precision, backend::DType, ops::Op};
 
 impl<'t> Var<'t> {
-    /// The same values in another shape.
+    /// Changes the shape and keeps the values.
     ///
     /// # Errors
     /// A shape of another length.
@@ -22,16 +22,16 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// `[n, h, w, c]` as `[n, h·w·c]`.
+    /// Reshapes `[n, h, w, c]` to `[n, h·w·c]`.
     ///
     /// # Errors
-    /// None that a shape can cause; kept for chains.
+    /// None; the section is kept for consistency with other operators.
     pub fn flatten(self) -> Self {
         let [n, h, w, c] = self.shape().sizes();
         self.reshape([n, h * w * c])
     }
 
-    /// The same values; no gradient flows back through here.
+    /// Returns the same values, without a gradient.
     pub fn detach(self) -> Self {
         self.then("detach", Op::Reshape, Detach, &[], self.shape())
     }
@@ -78,7 +78,7 @@ impl Operator for Detach {
     }
 }
 
-/// The same memory, unless a list asks for another type.
+/// Uses the memory of the input, unless a list requires another type.
 pub(super) fn same_memory(at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
     let x = at.read_in(0, None)?;
     match (x.dtype, at.precision()) {

@@ -1,4 +1,4 @@
-//! Boxes of images, resampled to one size.
+//! RoIAlign: boxes of images, resampled to one size.
 
 use crate::{
     Shape, TraceError, Var,
@@ -8,15 +8,16 @@ use crate::{
 use gradscale_core::ops::{GatherScatter, Op, RoiAlign};
 
 impl<'t> Var<'t> {
-    /// RoIAlign (He et al. 2017): each box of the images `[n, h, w, c]` in `bins` rows and columns, `[boxes, rows, columns,
-    /// c]`. A bin is the mean of `samples` × `samples` points, interpolated between the four places around each, as
-    /// torchvision's `roi_align` with `aligned=True` and that `sampling_ratio`.
+    /// Applies RoIAlign (He et al. 2017): divides each box of the images `[n, h, w, c]` into `bins` rows and columns,
+    /// `[boxes, rows, columns, c]`. A bin is the mean of `samples` × `samples` points, each interpolated between its
+    /// four neighbours, like torchvision's `roi_align` with `aligned=True` and that `sampling_ratio`.
     ///
-    /// Boxes are f32 `[boxes, 5]`: the image's number, then left, top, right and bottom; one unit is `scale` places of x
-    /// (1/16 for features of a network that halves four times). A box of no image gives zeros. There is no gradient of boxes.
+    /// Boxes are f32 `[boxes, 5]`: image number, then left, top, right and bottom. Multiplied by `scale` these are
+    /// pixels of x; for example, the features of a network that halves four times have a scale of 1/16. A box with an
+    /// invalid image number gives zeros. Boxes have no gradient.
     ///
     /// # Errors
-    /// Boxes of another shape, a scale that is not positive, no samples.
+    /// Boxes of another shape, a scale that is not positive, or no samples.
     pub fn roi_align(self, boxes: Self, bins: [u32; 2], scale: f32, samples: u32) -> Self {
         self.traced(|| {
             let name = "roi_align";
@@ -33,7 +34,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// x, boxes.
+/// Inputs: x, boxes.
 impl Operator for RoiAlign {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
@@ -72,13 +73,13 @@ impl Operator for RoiAlign {
     }
 }
 
-/// Boxes, input 1 of a node, as ONNX's operators take them.
+/// Boxes, input 1 of a node, in the form of ONNX's operators.
 pub(super) struct Boxes {
-    /// Left, top, right, bottom.
+    /// Name of the corners: left, top, right, bottom.
     pub corners: String,
-    /// Integers, each of an image that there is.
+    /// Name of the image indices, which are clamped to existing images.
     pub image: String,
-    /// Whether that is the box's own: `[boxes, 1, 1, 1]`.
+    /// Name of the condition that the index was valid: `[boxes, 1, 1, 1]`.
     pub own: String,
 }
 
@@ -100,7 +101,7 @@ impl Boxes {
     }
 }
 
-/// A box of no image gives zeros.
+/// Writes zeros for boxes with an invalid image number.
 pub(super) fn zero_elsewhere(at: &mut Writer<'_>, own: &str, y: &str) -> String {
     let nothing = at.number(0.0);
     at.emit("Where", &[own, y, &nothing], &[])

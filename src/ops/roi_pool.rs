@@ -1,4 +1,4 @@
-//! Boxes of images, the largest value of each part.
+//! RoI max pooling: boxes of images, with the maximum of each bin.
 
 use super::roi_align::{Boxes, zero_elsewhere};
 use crate::{
@@ -12,15 +12,16 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// RoI max pooling (Girshick 2015): the largest value of each of `bins` rows and columns of boxes of the images
-    /// `[n, h, w, c]`: `[boxes, rows, columns, c]`, as torchvision's `roi_pool` ([`RoiPool`] says how corners are rounded).
+    /// Applies RoI max pooling (Girshick 2015): the maximum of each of `bins` rows and columns of boxes of the images
+    /// `[n, h, w, c]`, `[boxes, rows, columns, c]`, like torchvision's `roi_pool`. [`RoiPool`] describes the rounding
+    /// of corners.
     ///
-    /// Boxes are f32 `[boxes, 5]`: the image's number, then left, top, right and bottom; one unit is `scale` places of x
-    /// (1/16 for features of a network that halves four times). A box of no image gives zeros, and so does a bin outside.
-    /// There is no gradient of boxes.
+    /// Boxes are f32 `[boxes, 5]`: image number, then left, top, right and bottom. Multiplied by `scale` these are
+    /// pixels of x; for example, the features of a network that halves four times have a scale of 1/16. A box with an
+    /// invalid image number gives zeros, and so does a bin outside the image. Boxes have no gradient.
     ///
     /// # Errors
-    /// Boxes of another shape, a scale that is not positive, more than 1024 bins along an axis.
+    /// Boxes of another shape, a scale that is not positive, or more than 1024 bins along an axis.
     pub fn roi_pool(self, boxes: Self, bins: [u32; 2], scale: f32) -> Self {
         self.traced(|| {
             let name = "roi_pool";
@@ -37,7 +38,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// x, boxes.
+/// Inputs: x, boxes.
 impl Operator for RoiPool {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, x) = (*self, at.read(0)?.buf);
@@ -52,7 +53,7 @@ impl Operator for RoiPool {
         let ([images, ..], [_, rows, columns, _]) = (self.x(), self.y());
         let x = at.first(0)?;
         let Boxes { corners, image, own } = Boxes::write(at, images)?;
-        // They are one tensor there.
+        // ONNX's operator has both in one tensor.
         let image = at.emit("Cast", &[&image], &[("to", Is::Int(FLOAT))]);
         let image = at.reshape(&image, &[self.y()[0] as usize, 1]);
         let boxes = at.emit("Concat", &[&image, &corners], &[("axis", Is::Int(1))]);

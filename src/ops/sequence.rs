@@ -1,4 +1,4 @@
-//! Sequences: their places one by one, and such of unlike lengths side by side.
+//! Sequences: single positions, and masks for sequences of different lengths.
 
 use super::{
     binary::like,
@@ -18,8 +18,9 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// The places along an axis (0 n, 1 h, 2 w, 3 c), each a part whose axis has size 1: torch's `unbind`. Backward all
-    /// parts are written into one tensor, so the cost grows with the axis; with slices it grows with its square.
+    /// Splits an axis (0 n, 1 h, 2 w, 3 c) into its positions, each a part whose axis has size 1: torch's `unbind`. In
+    /// the backward pass all parts are written into one tensor, so the cost is linear in the axis; with slices it is
+    /// quadratic.
     ///
     /// # Errors
     /// An axis beyond 3.
@@ -27,7 +28,8 @@ impl<'t> Var<'t> {
         self.unbind_as(&self.tape().number("unbind"), axis)
     }
 
-    /// [`Var::unbind`] inside of a layer: all is called after `name`, also where places are more in another batch.
+    /// Applies [`Var::unbind`] inside of a layer: all operators are named after `name`, also if another batch has more
+    /// positions.
     pub(crate) fn unbind_as(self, name: &str, axis: usize) -> Vec<Self> {
         let whole = self.traced(|| {
             within(name, axis)?;
@@ -35,7 +37,7 @@ impl<'t> Var<'t> {
             Ok(self.then_named(name.to_owned(), Op::Split, Unbound, &[], self.shape()))
         });
         let mut shape = self.shape().sizes();
-        // One number takes the place of what did not fit.
+        // A scalar replaces the result if the axis does not fit.
         let count = shape.get_mut(axis).map_or(1, |size| std::mem::replace(size, 1));
         let place = |at: usize| {
             let operator = Place { axis, at };
@@ -44,8 +46,9 @@ impl<'t> Var<'t> {
         if axis < 4 { (0..count).map(place).collect() } else { vec![whole] }
     }
 
-    /// x `[n, 1, t, c]`, whose places begin at `first`, where each sequence has them or, `inside` not, has not; 0 elsewhere,
-    /// whatever stands there, and so is the gradient. Lengths are integers `[n]`; `steps` is the most that one may be.
+    /// Selects values of x `[n, 1, t, c]`, whose positions start at `first`: those inside of each sequence, or outside
+    /// of it if not `inside`. Elsewhere value and gradient are 0, whatever x has there. Lengths are integers `[n]`;
+    /// `steps` is their maximum.
     pub(crate) fn select(self, name: &str, lengths: Self, steps: usize, places: Places) -> Self {
         self.traced(|| {
             let sizes = self.sizes(name)?;
@@ -58,7 +61,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// What [`Place`]s take apart.
+/// Marker node whose positions [`Place`]s extract.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Unbound;
 
@@ -71,13 +74,13 @@ impl Operator for Unbound {
         at.give_input()
     }
 
-    /// dy is there in f32, put together by the places; where x is half, the cast behind it is the site.
+    /// dy exists in f32, assembled by the positions; if x is half, the cast after it is the site.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         at.pass_through(0, dy)
     }
 }
 
-/// One place along an axis, of what only places read.
+/// One position along an axis of an [`Unbound`] node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Place {
     axis: usize,
@@ -95,13 +98,14 @@ impl Operator for Place {
         export(at, self.axis, self.at)
     }
 
-    /// The place's part of one f32 tensor, whose exponent is that of the first part to come: the others are brought to it.
+    /// Writes the position's part of one f32 tensor. The tensor has the exponent of the first part that is written;
+    /// other parts are rescaled to it.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, shape) = (at.node, at.input(0));
         let whole = match at.first_gradient(0) {
             Some(whole) => whole,
             None => {
-                // Places without a gradient stay 0.
+                // Positions without a gradient remain 0.
                 let value = at.new_buffer(DType::F32, shape.len());
                 fill(at, Target::keep(value, Slot::ONE))?;
                 let whole = Gradient { value, slot: dy.slot };
@@ -116,7 +120,7 @@ impl Operator for Place {
     }
 }
 
-/// Zeros, of nothing.
+/// Zeros, without inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Zeros;
 
@@ -143,7 +147,7 @@ impl Operator for Zeros {
     }
 }
 
-/// A number everywhere.
+/// Returns the copy that repeats a scalar to a given length.
 fn everywhere(at: &Context<'_, '_, '_>, len: usize) -> Result<Strided, TraceError> {
     Strided::new(&[Dim { len: at.node.size(len)?, x: 0, y: 1 }], 0, 0).map_err(|error| at.node.error(error))
 }
@@ -154,18 +158,18 @@ fn fill(at: &mut Context<'_, '_, '_>, y: Target) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Which values of a sequence count.
+/// Values of a sequence that are selected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Places {
     /// All before its end.
     All,
-    /// That of this number, if it lies before the end.
+    /// The position of this number, if it is before the end.
     Before(u32),
-    /// That of this number, if it does not.
+    /// The position of this number, if it is not before the end.
     Behind(u32),
 }
 
-/// x, lengths.
+/// Inputs: x, lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Select {
     steps: usize,
@@ -174,12 +178,12 @@ struct Select {
 }
 
 impl Select {
-    /// x where a number is positive, else 0. It is the derivative of ReLU, which selects and never multiplies: what stands
-    /// behind the end may be ∞ or NaN.
+    /// Returns a launch that selects x where a number is positive, else 0. It is the derivative of ReLU, which selects
+    /// and never multiplies, because values after the end may be ∞ or NaN.
     fn launch(&self, at: &mut Context<'_, '_, '_>) -> Result<(Binary, Buf), TraceError> {
         let lengths = at.operand(1).buf;
         let [n, h, w, c] = self.sizes;
-        // length − place, or place + 1 − length.
+        // length − position, or position + 1 − length.
         #[expect(clippy::cast_precision_loss, reason = "places beyond 2^24 do not fit a batch's memory")]
         let ahead = match self.places {
             Places::All => None,
@@ -197,14 +201,15 @@ impl Select {
     }
 }
 
-/// A number of each sequence for all of its values.
+/// Repeats one value per sequence for all of its values.
 fn for_each_value(at: &mut Context<'_, '_, '_>, x: Buf, n: u32, each: u32) -> Result<Buf, TraceError> {
     let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
     let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
     Ok(at.emit_temporary(n as usize * each as usize, Slot::ONE, |y| Operation::Copy { p, x, y }))
 }
 
-/// For each value of `[n, h, t, c]` how many places its sequence has from there on: positive before its end.
+/// Emits, for each value of `[n, h, t, c]`, the number of positions left in its sequence, which is positive before its
+/// end.
 pub(super) fn places_left(
     at: &mut Context<'_, '_, '_>, lengths: Buf, [n, h, w, c]: [u32; 4],
 ) -> Result<Buf, TraceError> {
@@ -218,10 +223,10 @@ pub(super) fn places_left(
     Ok(at.emit_temporary(n as usize * each as usize, Slot::ONE, |y| Operation::Binary { p, a, b, y }))
 }
 
-/// Which values of `[_, h, t, c]` lie before the end of their sequence, whose lengths are input `i`: the same for all that
-/// has sizes of 1 there.
+/// Writes a condition that values of `[_, h, t, c]` are before the end of their sequence, whose lengths are input `i`.
+/// Sizes that it does not depend on are 1.
 pub(super) fn before_end(at: &mut Writer<'_>, i: usize, [_, h, w, c]: [usize; 4]) -> Result<String, TraceError> {
-    // Along c alone where that is the time.
+    // Along c if that is the time axis.
     let (steps, sizes) = if (h, w) == (1, 1) { (c, [1, 1, 1, c]) } else { (w, [1, 1, w, 1]) };
     let lengths = at.integers(i)?;
     let count = at.shape(i).len();
@@ -232,7 +237,7 @@ pub(super) fn before_end(at: &mut Writer<'_>, i: usize, [_, h, w, c]: [usize; 4]
     Ok(at.emit("Greater", &[&lengths, &places], &[]))
 }
 
-/// That no length of the host's is more than there are steps.
+/// Checks that no length from the host exceeds the number of steps.
 pub(super) fn within_steps(steps: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
     let longer = |len: u32| usize::try_from(len).map_or(true, |len| len > steps);
     let found = match data {
@@ -256,7 +261,7 @@ impl Operator for Select {
         let [_, h, w, c] = at.shape(0).sizes();
         let inside = match self.places {
             Places::All => before_end(at, 1, [1, h, w, c])?,
-            // The place is inside, or is not.
+            // The position is before the end, or it is not.
             Places::Before(place) | Places::Behind(place) => {
                 let lengths = at.integers(1)?;
                 let lengths = at.reshape(&lengths, &[at.shape(1).len(), 1, 1, 1]);

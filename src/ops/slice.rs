@@ -1,4 +1,4 @@
-//! Parts of a tensor: joined, cut out, split.
+//! Concatenation, slices and splits.
 
 use super::{reshape::same_memory, strides};
 use crate::{
@@ -13,18 +13,18 @@ use gradscale_core::{
     ops::{Dim, Op, Strided},
 };
 
-/// That there is such an axis.
+/// Checks that the axis exists.
 pub(super) fn within(name: &str, axis: usize) -> Result<(), TraceError> {
     let words = || TraceErrorKind::Range(format!("there is no axis {axis}: 0 is n, 1 h, 2 w, 3 c"));
     if axis < 4 { Ok(()) } else { Err(TraceError::new(name, words())) }
 }
 
 impl<'t> Var<'t> {
-    /// Joins tensors along an axis (0 n, 1 h, 2 w, 3 c); the other sizes must agree. Of more than eight, eight at a time,
-    /// then their results.
+    /// Concatenates tensors along an axis (0 n, 1 h, 2 w, 3 c); the other sizes must agree. More than eight tensors are
+    /// concatenated in groups of eight.
     ///
     /// # Errors
-    /// Sizes that do not, an axis beyond 3.
+    /// Other sizes that differ, or an axis beyond 3.
     pub fn concat(self, others: &[Self], axis: usize) -> Self {
         self.traced(|| {
             within("concat", axis)?;
@@ -50,10 +50,10 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// `len` places from `start` on, along an axis.
+    /// Returns `len` positions from `start` on, along an axis.
     ///
     /// # Errors
-    /// A part that does not lie inside.
+    /// A slice that extends beyond the axis.
     pub fn slice(self, axis: usize, start: usize, len: usize) -> Self {
         self.traced(|| {
             within("slice", axis)?;
@@ -67,16 +67,16 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// As many parts as lengths, along an axis, one after the other. Backward their gradients are put together again: that
-    /// gradient is a site.
+    /// Splits an axis into consecutive parts of the given lengths. In the backward pass their gradients are
+    /// concatenated, and that gradient is a site.
     ///
     /// # Errors
-    /// Lengths whose sum is not the axis, an axis beyond 3.
+    /// Lengths whose sum is not the size of the axis, or an axis beyond 3.
     pub fn split(self, axis: usize, lens: &[usize]) -> Vec<Self> {
         self.split_into(self.tape().number("split"), axis, lens, |part, _| part)
     }
 
-    /// [`Var::split`] inside of a layer, whose calls share sites: all is called after `name`.
+    /// Applies [`Var::split`] inside of a layer whose calls share sites: all operators are named after `name`.
     pub(crate) fn split_as(self, name: &str, axis: usize, lens: &[usize]) -> Vec<Self> {
         let name = format!("{name}.split");
         self.split_into(name.clone(), axis, lens, |part, i| part.named(&format!("{name}.{i}")))
@@ -102,7 +102,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Parts, along an axis.
+/// Concatenation along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Concat(usize);
 
@@ -146,7 +146,7 @@ impl Operator for Concat {
     }
 }
 
-/// From where, along an axis.
+/// Slice along an axis: its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Slice {
     axis: usize,
@@ -164,7 +164,8 @@ impl Operator for Slice {
         export(at, self.axis, self.start)
     }
 
-    /// Zeros, and the part in its place: as f32 or half, whatever dy is; the cast behind it is the site.
+    /// Emits zeros with the part at its position, as f32 or half, whatever the type of dy; the cast after it is the
+    /// site.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, shape) = (at.node, at.input(0));
         let whole = at.new_buffer(dy.value.dtype, shape.len());
@@ -177,11 +178,11 @@ impl Operator for Slice {
     }
 }
 
-/// What slices take apart: backward their gradients meet here.
+/// Marker node of a split, at which the gradients of its slices are added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Split;
 
-/// The part of an axis that a node is of its input.
+/// Writes the ONNX slice of a node's input along an axis.
 pub(super) fn export(at: &mut Writer<'_>, axis: usize, start: usize) -> Result<(), TraceError> {
     let (x, first) = at.any(0)?;
     let end = start + at.node().shape.sizes()[axis];
@@ -209,14 +210,14 @@ impl Operator for Split {
     }
 }
 
-/// Which way a part is copied: out of the whole, or into it.
+/// Direction of a copy: from the whole tensor to the part, or to the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Way {
     Out,
     Into,
 }
 
-/// A copy between a whole tensor and a dense part of it that begins at `start` along an axis.
+/// Returns the copy between a whole tensor and a dense part of it that starts at `start` along an axis.
 pub(super) fn part(
     node: &Node, [whole, piece]: [Shape; 2], axis: usize, start: usize, way: Way,
 ) -> Result<Strided, TraceError> {

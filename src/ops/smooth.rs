@@ -1,5 +1,5 @@
-//! Functions of which losses are made, whose derivatives must keep their digits where two branches meet and in the
-//! tails: composed of operators of the contract, differentiated by hand.
+//! Functions for losses whose derivatives must be accurate where two branches meet and in the tails. They are composed
+//! of device operators, and differentiated by hand.
 
 use super::binary;
 use crate::{
@@ -12,7 +12,7 @@ use gradscale_core::{
     ops::{BinaryOp, Broadcast, Flow, Unary},
 };
 
-/// y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
+/// Softplus: y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Softplus;
 
@@ -32,7 +32,8 @@ impl Operator for Softplus {
         Ok(())
     }
 
-    /// dx = dy·sigmoid(x): at 0, where the branches of the formula above meet, and far below, where they cancel, too.
+    /// Computes dx = dy·sigmoid(x), which is accurate also at 0, where the branches of the formula above meet, and far
+    /// below, where they cancel.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let x = at.operand(0).buf;
         let slope = chain(at, x, &[Unary::Sigmoid]);
@@ -40,7 +41,7 @@ impl Operator for Softplus {
     }
 }
 
-/// y = m·(|x| − m/2)/β with m = min(|x|, β).
+/// Huber function: y = m·(|x| − m/2)/β with m = min(|x|, β).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Huber(pub f32);
 
@@ -56,7 +57,7 @@ impl Operator for Huber {
         store_binary(at, BinaryOp::Mul, [rest, share])
     }
 
-    /// dx = dy·x/β, within ±dy.
+    /// Computes dx = dy·x/β, clamped to ±dy.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let x = at.operand(0).buf;
         let share = chain(at, x, &[Unary::Affine { a: 1.0 / self.0, b: 0.0 }]);
@@ -65,13 +66,13 @@ impl Operator for Huber {
     }
 }
 
-/// One function after the other.
+/// Applies functions one after the other.
 pub(super) fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
     let len = at.node.shape.len();
     functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| unary(op, x, y)))
 }
 
-/// x, at least −`most` and at most `most`.
+/// Clamps x to ±`most`.
 fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceError> {
     let least = at.constant(vec![-most]);
     let p = binary::like(at.node, BinaryOp::Max, Broadcast::One)?;
@@ -88,7 +89,7 @@ fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2]) ->
     at.store(|y| Operation::Binary { p, a, b, y })
 }
 
-/// dx = dy·slope.
+/// Emits dx = dy·slope.
 fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: Buf) -> Result<(), TraceError> {
     let p = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
     let (a, b) = (dy.value.buf, slope);

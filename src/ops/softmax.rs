@@ -15,11 +15,12 @@ use gradscale_core::{
     ops::{Binary, BinaryOp, Broadcast, Dim, Flow, Op, Reduce, ReduceOp, ShapeError, Strided, Unary},
 };
 
-/// What is added where a query must not look: its e^x is 0, whatever the scores are. Finite, for devices without ∞.
+/// Mask value that is added to hidden scores: the resulting e^x is 0, whatever the scores are. It is finite, because
+/// some devices have no ∞.
 const HIDDEN: f32 = -1e30;
 
 impl<'t> Var<'t> {
-    /// e^x / Σ e^x over channels, in f32.
+    /// Computes e^x / Σ e^x over channels, in f32.
     ///
     /// # Errors
     /// No channels, or too many elements.
@@ -27,7 +28,8 @@ impl<'t> Var<'t> {
         self.weights(false)
     }
 
-    /// [`Var::softmax`] in which row i of each `[w, c]` matrix sees its first i + 1 columns only; the others are 0.
+    /// Computes a [`Var::softmax`] in which row i of each `[w, c]` matrix reads its first i + 1 columns only; the
+    /// others are 0.
     ///
     /// # Errors
     /// No channels, or too many elements.
@@ -35,13 +37,14 @@ impl<'t> Var<'t> {
         self.weights(true)
     }
 
-    /// [`Var::softmax`] in which all rows of sequence i see its first `lengths[i]` columns only; the others are 0, and so are
-    /// their gradients. Lengths are integers `[n]`, at least 1; what stands in hidden columns must be finite.
+    /// Computes a [`Var::softmax`] in which all rows of sequence i read its first `lengths[i]` columns only; the
+    /// others, and their gradients, are 0. Lengths are integers `[n]`, at least 1; values in hidden columns must be
+    /// finite.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
     /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
-    /// // What one query of each of two sequences sees of three places, of which the second has two.
+    /// // Weights of one query of each of two sequences over three positions, of which the second sequence has two.
     /// let batch = [Input::f32([2, 1, 1, 3], &[0.0; 6]), Input::u32([2], &[3, 2])];
     /// let weights = trainer.evaluate(batch, |[scores, lengths]| scores.softmax_within(lengths))?;
     /// assert_eq!(weights.data[3..], [0.5, 0.5, 0.0]);
@@ -49,8 +52,8 @@ impl<'t> Var<'t> {
     /// ```
     ///
     /// # Errors
-    /// No channels, too many elements, another number of lengths than sequences. A length beyond the columns is an error
-    /// of the step if it came from the host as it is.
+    /// No channels, too many elements, or another number of lengths than sequences. A length beyond the columns is an
+    /// error of the step if it comes directly from the host.
     pub fn softmax_within(self, lengths: Self) -> Self {
         self.traced(|| {
             if lengths.shape().len() != self.shape().sizes()[0] {
@@ -60,7 +63,7 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Logarithm of [`Var::softmax`], which no logit makes overflow, in f32.
+    /// Computes the logarithm of [`Var::softmax`] in f32, without overflow for any logit.
     ///
     /// # Errors
     /// No channels, or too many elements.
@@ -87,18 +90,18 @@ impl<'t> Var<'t> {
     }
 }
 
-/// What a row of a matrix sees.
+/// Columns that a row of a matrix reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
     /// All columns.
     All,
-    /// Row i the first i + 1.
+    /// Row i reads the first i + 1.
     Causal,
-    /// Those before the end of its sequence: the second input has the lengths.
+    /// Columns before the end of its sequence: the second input has the lengths.
     Within,
 }
 
-/// y = e^(x − max) / Σ e^(x − max) over the columns that a row sees.
+/// y = e^(x − max) / Σ e^(x − max) over the columns that a row reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Softmax {
     seen: Seen,
@@ -152,7 +155,7 @@ impl Operator for Softmax {
         if Some(i) == self.integers() { within_steps(self.columns, data) } else { Ok(()) }
     }
 
-    /// dx = y·(dy − Σ dy·y).
+    /// Computes dx = y·(dy − Σ dy·y).
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(y) = at.result() else { return Ok(()) };
         let len = at.node.shape.len();
@@ -190,7 +193,7 @@ impl Operator for LogSoftmax {
         Ok(())
     }
 
-    /// dx = dy − e^y·Σ dy.
+    /// Computes dx = dy − e^y·Σ dy.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(y) = at.result() else { return Ok(()) };
         let len = at.node.shape.len();
@@ -204,7 +207,7 @@ impl Operator for LogSoftmax {
     }
 }
 
-/// One number for each row.
+/// Emits a reduction of each row to one value.
 fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
     let (rows, node) = (at.node.shape.rows(), at.node);
     let p = Reduce::new(op, node.size(rows)?, node.size(node.shape.channels())?, 1);
@@ -223,13 +226,13 @@ fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     Ok(at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
 }
 
-/// Adds [`HIDDEN`] behind the end of each sequence, whose lengths are the second input.
+/// Adds [`HIDDEN`] after the end of each sequence, whose lengths are the second input.
 fn hide_behind(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     let lengths = at.read_integers(1, "lengths", &[DType::U8, DType::U32])?.buf;
     let node = at.node;
     let [n, h, w, c] = node.sizes()?;
     let left = places_left(at, lengths, [n, 1, c, 1])?;
-    // How far behind the end a place lies: 1 and more there, 0 before.
+    // Distance of a position from the end: at least 1 after it, at most 0 before it.
     let places = n as usize * c as usize;
     let behind = at.emit_temporary(places, Slot::ONE, |y| unary(Unary::Affine { a: -1.0, b: 1.0 }, left, y));
     let behind = at.emit_temporary(places, Slot::ONE, |y| unary(Unary::Relu, behind, y));

@@ -1,7 +1,7 @@
 //! Synchronised batch normalisation (`SyncBatchNorm` in PyTorch): statistics are those of the batches of all ranks.
 //!
-//! Each rank computes mean and variance of its own batch, and the ranks combine them. Then each normalises by the combined
-//! statistics, as in evaluation. The two sums of the backward pass are combined in the same way.
+//! Each rank computes mean and variance of its own batch, and the ranks combine them. Then each normalises by the
+//! combined statistics, as in evaluation. The two sums of the backward pass are combined in the same way.
 
 use super::norm::Normalise;
 use crate::{
@@ -20,7 +20,7 @@ impl Normalise {
     ) -> Result<(), TraceError> {
         let (p, channels, len) = (self.p, at.node.shape.channels(), at.node.shape.len());
         let biased = at.new_buffer(DType::F32, 2 * channels);
-        // The kernel that takes a batch's statistics normalises by them, too: to memory that nobody reads.
+        // The kernel that computes a batch's statistics also normalises; that result is stored in a temporary buffer.
         let half = at.precision() == Some(Precision::Half);
         let unused = at.new_buffer(if half { DType::F16 } else { DType::F32 }, len);
         let unused = Target::keep(unused, Slot::ONE);
@@ -41,7 +41,8 @@ impl Normalise {
         Ok(())
     }
 
-    /// With m the means over all values, dx is what it is by given statistics of dy − m(dy) − x̂ · m(dy · x̂).
+    /// Emits the gradient. With m the mean over the values of all ranks, dx is the gradient for provided statistics of
+    /// dy − m(dy) − x̂ · m(dy · x̂).
     pub(super) fn vjp_synced(&self, at: &mut Context<'_, '_, '_>, dy: Gradient, saved: Buf) -> Result<(), TraceError> {
         let (p, channels, len) = (self.p.given(), at.node.shape.channels(), at.node.shape.len());
         let (x, weight) = (at.operand(0), at.operand(1).buf);

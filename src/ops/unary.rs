@@ -1,4 +1,4 @@
-//! Functions of one number, element by element.
+//! Element-wise functions of one value.
 
 use super::{binary, smooth::Softplus};
 use crate::{
@@ -9,77 +9,77 @@ use crate::{
 use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
 
 impl<'t> Var<'t> {
-    /// max(x, 0).
+    /// Computes max(x, 0).
     pub fn relu(self) -> Self {
         self.unary(Unary::Relu)
     }
 
-    /// Hyperbolic tangent.
+    /// Computes the hyperbolic tangent.
     pub fn tanh(self) -> Self {
         self.unary(Unary::Tanh)
     }
 
-    /// 1 / (1 + e^-x).
+    /// Computes 1 / (1 + e^-x).
     pub fn sigmoid(self) -> Self {
         self.unary(Unary::Sigmoid)
     }
 
-    /// x·Φ(x), by the error function: GELU without the approximation by tanh.
+    /// Computes GELU, x·Φ(x), with the error function and not with the tanh approximation.
     pub fn gelu(self) -> Self {
         self.unary(Unary::Gelu)
     }
 
-    /// x·sigmoid(x), also called swish.
+    /// Computes SiLU, x·sigmoid(x), also called swish.
     pub fn silu(self) -> Self {
         self.unary(Unary::Silu)
     }
 
-    /// x·min(max(x + 3, 0), 6) / 6.
+    /// Computes hard swish, x·min(max(x + 3, 0), 6) / 6.
     pub fn hardswish(self) -> Self {
         self.unary(Unary::Hardswish)
     }
 
-    /// x above 0, `slope`·x elsewhere; the derivative at 0 is `slope`.
+    /// Computes leaky ReLU: x above 0, `slope`·x elsewhere; the derivative at 0 is `slope`.
     pub fn leaky_relu(self, slope: f32) -> Self {
         self.unary(Unary::LeakyRelu(slope))
     }
 
-    /// 1, −1, or 0; without a gradient.
+    /// Computes the sign, 1, −1, or 0; without a gradient.
     pub fn sign(self) -> Self {
         self.unary(Unary::Sign)
     }
 
-    /// ln(1 + e^x), in f32.
+    /// Computes ln(1 + e^x), in f32.
     pub fn softplus(self) -> Self {
         self.then("softplus", Op::Log, Softplus, &[], self.shape())
     }
 
-    /// e^x, in f32.
+    /// Computes e^x, in f32.
     pub fn exp(self) -> Self {
         self.unary(Unary::Exp)
     }
 
-    /// Natural logarithm, in f32.
+    /// Computes the natural logarithm, in f32.
     pub fn ln(self) -> Self {
         self.unary(Unary::Ln)
     }
 
-    /// x^p, in f32.
+    /// Computes x^p, in f32.
     pub fn pow(self, p: f32) -> Self {
         self.unary(Unary::Pow(p))
     }
 
-    /// `factor`·x.
+    /// Computes `factor`·x.
     pub fn scale(self, factor: f32) -> Self {
         self.affine(factor, 0.0)
     }
 
-    /// a·x + b.
+    /// Computes a·x + b.
     pub fn affine(self, a: f32, b: f32) -> Self {
         self.unary(Unary::Affine { a, b })
     }
 
-    /// Any element-wise function of the device contract, which gives its meaning and its derivative.
+    /// Applies any element-wise function of the device contract, which defines its value and its derivative.
     pub fn unary(self, function: Unary) -> Self {
         let (kind, op) = match function {
             Unary::Id => ("copy", Op::Reshape),
@@ -112,7 +112,7 @@ impl<'t> Var<'t> {
     /// Unless 0 ≤ `p` ≤ 1 − 2^-24.
     pub fn dropout(self, p: f32) -> Self {
         self.traced(|| {
-            // The number that this node will have: two dropouts of one value draw each for themselves.
+            // Index that this node will have, so that two dropouts of one value use different random streams.
             let stream = size("dropout", self.tape().len())?;
             let function = Unary::dropout(1.0 - p, stream).map_err(|error| TraceError::new("dropout", error))?;
             Ok(if self.tape().training() { self.unary(function) } else { self })

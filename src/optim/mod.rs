@@ -1,4 +1,4 @@
-//! Optimizers: rules on f32 masters, parameter groups, clipping, learning-rate schedules.
+//! Optimizers: update rules on f32 master weights, parameter groups, clipping, learning-rate schedules.
 
 mod own;
 mod rules;
@@ -16,20 +16,20 @@ use gradscale_core::{
 };
 use std::sync::Arc;
 
-/// Tensors that a rule may keep for each weight.
+/// Maximum number of state tensors of a rule for each weight.
 pub(crate) const MOST_STATES: usize = 4;
 
-/// Hyperparameters on the device: the share that running statistics keep, two numbers that never change, then the learning
-/// rate of each group, then Adam's two corrections of each.
+/// Layout of the hyperparameters on the device: the momentum of running statistics, two constants, then the learning
+/// rate of each group, then the two bias corrections of Adam for each group.
 const KEEP: Hyperparameter = Hyperparameter(0);
 const ZERO: Hyperparameter = Hyperparameter(1);
 const MINUS_ONE: Hyperparameter = Hyperparameter(2);
 const RATES: usize = 3;
 
-/// Parameters with a learning rate and weight decay of their own.
+/// Parameter group with its own learning rate and weight decay.
 #[derive(Clone, Debug, PartialEq)]
 struct Group {
-    /// A part of the network, or a parameter: the first words of the names of its parameters.
+    /// Name of a part of the network or of a parameter: the first components of its parameters' names.
     prefix: String,
     /// Learning rate before the schedule.
     lr: f64,
@@ -37,21 +37,21 @@ struct Group {
     decay: f32,
 }
 
-/// That a learning rate is one as it will be used, in f32.
+/// Checks that a learning rate is valid in f32, in which it is used.
 fn check_rate(lr: f64) -> Result<(), ShapeError> {
     #[expect(clippy::cast_possible_truncation, reason = "as it will be used, and for a message")]
     let rounded = lr as f32;
     if lr >= 0.0 && rounded.is_finite() { Ok(()) } else { Err(ShapeError::Value(rounded)) }
 }
 
-/// Whether a prefix means a parameter: by whole words; without any, all names.
+/// Returns true if a prefix matches a parameter's name, by whole components; an empty prefix matches all.
 fn claims(prefix: &str, name: &str) -> bool {
     let prefix = prefix.trim_end_matches('.');
     let rest = name.strip_prefix(prefix);
     rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
 }
 
-/// How a weight is updated.
+/// Update rule of an optimizer.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     Sgd(Sgd),
@@ -60,8 +60,8 @@ pub(crate) enum Rule {
     Own(Arc<dyn Own>),
 }
 
-/// How parameters are updated. Gradients come in f32 and unscaled; a step whose gradients are not finite changes
-/// nothing.
+/// Optimizer: an update rule with groups, clipping and schedule. Gradients are f32 and unscaled. A step whose gradients
+/// are not finite changes nothing.
 ///
 /// ```
 /// use gradscale::optim::{Optimizer, Schedule, Sgd};
@@ -73,7 +73,7 @@ pub(crate) enum Rule {
 /// # let _ = optimizer;
 /// ```
 ///
-/// A number that a rule has not does not compile:
+/// A setting that the rule does not have does not compile:
 ///
 /// ```compile_fail,E0560
 /// let optimizer = gradscale::optim::Sgd { betas: [0.9, 0.999], ..Default::default() };
@@ -86,7 +86,7 @@ pub struct Optimizer {
     schedule: Schedule,
     groups: Vec<Group>,
     frozen: Vec<String>,
-    /// Learning rates of all groups, where one was set since.
+    /// Learning rates of all groups, if one was set during training.
     set_rates: Option<Vec<f64>>,
 }
 
@@ -122,13 +122,13 @@ impl Optimizer {
         }
     }
 
-    /// A rule of one's own.
+    /// Creates an optimizer with a custom rule.
     #[must_use]
     pub fn own(rule: impl Own) -> Self {
         Self::new(Rule::Own(Arc::new(rule)))
     }
 
-    /// All gradients together are scaled down to this norm where they exceed it.
+    /// Scales all gradients down together to this norm if they exceed it.
     #[must_use]
     #[doc(alias = "clip_grad_norm")]
     pub const fn clip_norm(mut self, most: f32) -> Self {
@@ -136,7 +136,7 @@ impl Optimizer {
         self
     }
 
-    /// Every gradient is cut to ±`most`.
+    /// Clips every element of the gradients to ±`most`.
     #[must_use]
     #[doc(alias = "clip_grad_value")]
     pub const fn clip_value(mut self, most: f32) -> Self {
@@ -144,25 +144,26 @@ impl Optimizer {
         self
     }
 
-    /// How learning rates change. It advances with steps that are taken.
+    /// Sets the learning-rate schedule. It advances with steps that are not skipped.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// The parameters of the part of the network called `prefix` (or that one parameter) get a learning rate and a
-    /// weight decay of their own: `block1` claims `block1.weight`, and not `block10.weight`. The first group that fits
-    /// counts. A group that no parameter fits is an error of [`Trainer::new`](crate::Trainer::new). Adam's corrections and
-    /// the schedule go by the steps that a group takes part in: those whose loss depends on one of its parameters.
+    /// Adds a group with its own learning rate and weight decay, for the parameters of the part of the network named
+    /// `prefix`, or that one parameter. For example, `block1` matches `block1.weight`, but not `block10.weight`. The
+    /// first matching group counts. A group without parameters is an error of [`Trainer::new`](crate::Trainer::new).
+    /// Adam's bias corrections and the schedule depend on the steps in which a group participates: those whose loss
+    /// depends on one of its parameters.
     #[must_use]
     pub fn group(mut self, prefix: &str, lr: f64, decay: f32) -> Self {
         self.groups.push(Group { prefix: prefix.to_owned(), lr, decay });
         self
     }
 
-    /// The parameters of the part of the network called `prefix` (or that one parameter) stay as they are: they get no
-    /// gradient, and no state is kept of them. Running statistics go on. A name that no parameter has is an error of
+    /// Freezes the parameters of the part of the network named `prefix`, or that one parameter: they get no gradient
+    /// and have no optimizer state. Running statistics are still updated. A name without parameters is an error of
     /// [`Trainer::new`](crate::Trainer::new).
     #[must_use]
     pub fn freeze(mut self, prefix: &str) -> Self {
@@ -170,7 +171,7 @@ impl Optimizer {
         self
     }
 
-    /// Another learning rate of a group, or of the rest.
+    /// Sets the learning rate of a group, or of the remaining parameters.
     pub(crate) fn set_lr<E>(&mut self, prefix: Option<&str>, lr: f64) -> Result<(), Error<E>> {
         check_rate(lr).map_err(Error::Optimizer)?;
         let group = match prefix {
@@ -185,29 +186,29 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Number of groups, the rest included.
+    /// Returns the number of groups, the remaining parameters included.
     pub(crate) const fn group_count(&self) -> usize {
         self.groups.len() + 1
     }
 
-    /// The group of a parameter; the last is the rest.
+    /// Returns the group of a parameter; the last one is for the remaining parameters.
     pub(crate) fn group_of(&self, name: &str) -> usize {
         self.groups.iter().position(|group| claims(&group.prefix, name)).unwrap_or(self.groups.len())
     }
 
-    /// Whether a parameter stays as it is.
+    /// Returns true if a parameter is frozen.
     pub(crate) fn freezes(&self, name: &str) -> bool {
         self.frozen.iter().any(|prefix| claims(prefix, name))
     }
 
-    /// A group, or a part that is frozen, that none of these parameters belongs to.
+    /// Returns a prefix of a group, or of a frozen part, that matches none of these parameters.
     pub(crate) fn idle_prefix<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&str> {
         let mut prefixes = self.groups.iter().map(|group| &group.prefix).chain(&self.frozen);
         let idle = prefixes.find(|prefix| !names.clone().any(|name| claims(prefix, name)));
         idle.map(String::as_str)
     }
 
-    /// Adam's eps; 0 without.
+    /// Returns Adam's eps; 0 for other rules.
     pub(crate) const fn eps_in_force(&self) -> f32 {
         match &self.rule {
             Rule::Adam(Adam { eps, .. }) | Rule::AdamW(AdamW { eps, .. }) => *eps,
@@ -219,7 +220,7 @@ impl Optimizer {
         self.max_norm.is_some()
     }
 
-    /// States that the rule keeps for each weight.
+    /// Returns the number of states that the rule keeps for each weight.
     pub(crate) fn states(&self) -> usize {
         match &self.rule {
             Rule::Sgd(rule) => usize::from(rule.momentum != 0.0),
@@ -228,7 +229,7 @@ impl Optimizer {
         }
     }
 
-    /// Rule of one's own, if it is one.
+    /// Returns the custom rule, if it is one.
     pub(crate) fn own_rule(&self) -> Option<&Arc<dyn Own>> {
         match &self.rule {
             Rule::Own(rule) => Some(rule),
@@ -236,7 +237,7 @@ impl Optimizer {
         }
     }
 
-    /// Learning rate and weight decay of a group, before the schedule.
+    /// Returns learning rate and weight decay of a group, before the schedule.
     pub(crate) fn rates(&self, group: usize) -> (f64, f32) {
         let (lr, decay) = match (self.groups.get(group), &self.rule) {
             (Some(group), _) => (group.lr, group.decay),
@@ -248,18 +249,18 @@ impl Optimizer {
         (self.set_rates.as_ref().map_or(lr, |rates| rates[group]), decay)
     }
 
-    /// Learning rates that were set since, as bits, for a checkpoint; none of groups that never were.
+    /// Returns the learning rates that were set during training, as bits, for a checkpoint; empty if none was set.
     pub(crate) fn saved_rates(&self) -> Vec<u64> {
         self.set_rates.iter().flatten().map(|rate| rate.to_bits()).collect()
     }
 
-    /// Those of a checkpoint: as many as groups, or none.
+    /// Restores the learning rates of a checkpoint: one for each group, or none.
     pub(crate) fn restore_rates(&mut self, saved: &[u64]) {
         self.set_rates = (!saved.is_empty()).then(|| saved.iter().copied().map(f64::from_bits).collect());
     }
 
-    /// Hyperparameters of the coming step, before which each group had so many. The schedule is asked once for groups
-    /// that go together.
+    /// Computes the hyperparameters of the next step; `steps` is the number of previous steps of each group. The
+    /// schedule is called once for groups with equal step counts.
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     pub(crate) fn hyperparameters(&self, steps: &[u64], keep: f32) -> Vec<f32> {
         let mut hyperparameters = vec![keep, 0.0, -1.0];
@@ -282,12 +283,12 @@ impl Optimizer {
         hyperparameters
     }
 
-    /// The learning rates of all groups among hyperparameters.
+    /// Returns the learning rates of all groups among the hyperparameters.
     pub(crate) fn rates_of<'a>(&self, hyperparameters: &'a [f32]) -> &'a [f32] {
         &hyperparameters[RATES..RATES + self.group_count()]
     }
 
-    /// Whether all numbers make sense.
+    /// Checks that all settings are valid.
     pub(crate) fn check(&self) -> Result<(), ShapeError> {
         for group in 0..self.group_count() {
             let (lr, decay) = self.rates(group);
@@ -301,7 +302,7 @@ impl Optimizer {
         if self.states() > MOST_STATES { Err(ShapeError::TooLarge) } else { Ok(()) }
     }
 
-    /// The launch of a group; a rule of one's own has none.
+    /// Returns the descriptor of a group's launch; `None` for a custom rule.
     pub(crate) fn descriptor(&self, group: usize) -> Result<Option<Descriptor>, ShapeError> {
         let number = |at: usize| u16::try_from(RATES + at).map(Hyperparameter).map_err(|_| ShapeError::TooLarge);
         let (lr, corrections) = (number(group)?, self.group_count() + 2 * group);
@@ -317,13 +318,13 @@ impl Optimizer {
         self.clipped(p).map(Some)
     }
 
-    /// The launch that makes of a zero the clipped gradient: 0 − (−1)·g.
+    /// Returns the launch that computes the clipped gradient from a zero: 0 − (−1)·g.
     pub(crate) fn clipping(&self) -> Result<Descriptor, ShapeError> {
         let sgd = ops::Rule::Sgd { momentum: 0.0, nesterov: false };
         self.clipped(Descriptor::new(sgd, MINUS_ONE)?)
     }
 
-    /// Whether gradients are cut one by one.
+    /// Returns true if gradients are clipped element by element.
     pub(crate) const fn clips_values(&self) -> bool {
         self.max_value.is_some()
     }
@@ -338,12 +339,12 @@ impl Optimizer {
         Ok(p)
     }
 
-    /// Running statistics.
+    /// Returns the update of running statistics.
     pub(crate) const fn statistics() -> Descriptor {
         Descriptor::running_statistics(KEEP)
     }
 
-    /// The launch that puts something in the place of something else: of what is there, nothing is kept.
+    /// Returns the update that replaces a value completely.
     pub(crate) const fn replacing() -> Descriptor {
         Descriptor::running_statistics(ZERO)
     }

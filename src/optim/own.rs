@@ -1,14 +1,14 @@
-//! Optimizers of one's own.
+//! Custom optimizers.
 
 use crate::Var;
 use std::fmt;
 
-/// A rule of one's own: what becomes of a weight, written with the operators of networks. It runs in f32, is recorded
-/// with the step, and does nothing where a gradient is not finite, as the rules that are built in; those are one launch
-/// for all weights, this is a launch for each operator and weight.
+/// Custom update rule, written with the operators of networks. It runs in f32, is recorded with the step, and does
+/// nothing if a gradient is not finite, like the built-in rules. Those are one launch for all weights; a custom rule
+/// needs a launch for each operator and weight.
 ///
-/// A checkpoint holds what `Debug` writes of a rule, and is refused where that is not the same: derive it, and all
-/// numbers of the rule are compared.
+/// A checkpoint stores the `Debug` output of a rule, and loading it fails if that differs. Derive `Debug`, so that all
+/// settings of the rule are compared.
 ///
 /// ```
 /// use gradscale::{Cpu, Method, Parameters, Trainer, Var, nn::Linear, optim::{Given, Next, Optimizer, Own}};
@@ -34,52 +34,52 @@ use std::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Own: fmt::Debug + Send + Sync + 'static {
-    /// Learning rate, before the schedule.
+    /// Returns the learning rate before the schedule.
     fn lr(&self) -> f64;
 
-    /// Weight decay of weights that no group claims. What it does is up to [`Own::update`].
+    /// Returns the weight decay of weights outside of all groups. [`Own::update`] must apply it.
     fn decay(&self) -> f32 {
         0.0
     }
 
-    /// Tensors that are kept for each weight, of its shape, from 0; at most 4.
+    /// Returns the number of state tensors for each weight, which have its shape and start at 0; at most 4.
     fn states(&self) -> usize {
         0
     }
 
-    /// Numbers that change from step to step (corrections of a bias), for the step that comes after `step` others.
+    /// Returns numbers that change from step to step (for example bias corrections), for the step after `step` others.
     fn numbers(&self, step: u64) -> Vec<f32> {
         let _ = step;
         Vec::new()
     }
 
-    /// The weight and its states after a step, as many states as before. An update is written once for each weight, so
-    /// nothing here can look at values; what changes from step to step comes as `lr` and `numbers`.
+    /// Computes the weight and its states after a step, as many states as before. An update is traced once for each
+    /// weight, so it cannot depend on values; values that change from step to step are passed as `lr` and `numbers`.
     fn update<'t>(&self, of: Given<'t>) -> Next<'t>;
 }
 
-/// What an update is made from.
+/// Inputs of a custom update.
 #[derive(Clone, Debug)]
 pub struct Given<'t> {
     /// The weight, in its shape.
     pub weight: Var<'t>,
-    /// Its gradient: f32, unscaled, clipped as the optimizer says.
+    /// Its gradient: f32, unscaled, clipped by the optimizer's settings.
     pub gradient: Var<'t>,
-    /// What was kept of it.
+    /// Its states.
     pub states: Vec<Var<'t>>,
-    /// The learning rate of its group in this step: one number.
+    /// Learning rate of its group in this step, a scalar.
     pub lr: Var<'t>,
-    /// [`Own::numbers`], one value each.
+    /// Values of [`Own::numbers`], a scalar each.
     pub numbers: Vec<Var<'t>>,
     /// Weight decay of its group.
     pub decay: f32,
 }
 
-/// What an update gives.
+/// Results of a custom update.
 #[derive(Clone, Debug)]
 pub struct Next<'t> {
     /// The new weight, in its shape.
     pub weight: Var<'t>,
-    /// What is kept of it, as many as were given.
+    /// The new states, as many as before.
     pub states: Vec<Var<'t>>,
 }

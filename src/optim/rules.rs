@@ -1,4 +1,4 @@
-//! The rules that devices have a kernel for.
+//! Update rules for which devices have a kernel.
 
 /// Stochastic gradient descent: v ← momentum·v + g; w ← w − lr·v.
 ///
@@ -12,16 +12,16 @@
 pub struct Sgd {
     /// Learning rate, before the schedule.
     pub lr: f64,
-    /// In [0, 1).
+    /// Momentum, in [0, 1).
     pub momentum: f32,
-    /// Whether to look ahead: w ← w − lr·(g + momentum·v).
+    /// True for Nesterov momentum: w ← w − lr·(g + momentum·v).
     pub nesterov: bool,
     /// Weight decay, added to the gradient.
     pub weight_decay: f32,
 }
 
 impl Sgd {
-    /// Without momentum or decay.
+    /// Creates SGD without momentum or weight decay.
     #[must_use]
     pub const fn new(lr: f64) -> Self {
         Self { lr, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
@@ -29,7 +29,7 @@ impl Sgd {
 }
 
 impl Default for Sgd {
-    /// A rate of 0.001, as PyTorch's.
+    /// Returns a learning rate of 0.001, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-3)
     }
@@ -42,14 +42,15 @@ pub struct Adam {
     pub lr: f64,
     /// β₁ and β₂, in [0, 1).
     pub betas: [f32; 2],
-    /// At least 10^-17: where devices flush f32 subnormals, v vanishes, and a smaller one lets the update explode.
+    /// ε, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a smaller ε the update would
+    /// explode.
     pub eps: f32,
     /// Weight decay, added to the gradient.
     pub weight_decay: f32,
 }
 
 impl Adam {
-    /// β 0.9 and 0.999, eps 1e-8, without decay.
+    /// Creates Adam with β 0.9 and 0.999, eps 1e-8, without weight decay.
     #[must_use]
     pub const fn new(lr: f64) -> Self {
         Self { lr, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0 }
@@ -57,27 +58,27 @@ impl Adam {
 }
 
 impl Default for Adam {
-    /// A rate of 0.001, as PyTorch's.
+    /// Returns a learning rate of 0.001, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-3)
     }
 }
 
-/// [`Adam`] whose weight decay acts on the weights: w ← w − lr·decay·w before it (Loshchilov and Hutter 2019).
+/// [`Adam`] with decoupled weight decay: w ← w − lr·decay·w before the update (Loshchilov and Hutter 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate, before the schedule.
     pub lr: f64,
     /// β₁ and β₂, in [0, 1).
     pub betas: [f32; 2],
-    /// At least 10^-17, as [`Adam`]'s.
+    /// ε, at least 10^-17, see [`Adam`].
     pub eps: f32,
     /// Weight decay of the weights.
     pub weight_decay: f32,
 }
 
 impl AdamW {
-    /// β 0.9 and 0.999, eps 1e-8, decay 0.01.
+    /// Creates AdamW with β 0.9 and 0.999, eps 1e-8, weight decay 0.01.
     #[must_use]
     pub const fn new(lr: f64) -> Self {
         Self { lr, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.01 }
@@ -85,7 +86,7 @@ impl AdamW {
 }
 
 impl Default for AdamW {
-    /// A rate of 0.001, as PyTorch's.
+    /// Returns a learning rate of 0.001, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-3)
     }

@@ -1,12 +1,12 @@
-//! Optimizers as checkpoints keep them.
+//! Settings of optimizers in checkpoints.
 
 use super::{Adam, AdamW, Group, Optimizer, Rule, Schedule, Sgd};
 use crate::configuration::Configuration;
 use serde_json::Value;
 
 impl Optimizer {
-    /// Rule, clipping, schedule, groups and what is frozen, as they were given. Learning rates that were set since are
-    /// none of these: they are restored, and not compared.
+    /// Returns rule, clipping, schedule, groups and frozen parts, as configured. Learning rates that were set during
+    /// training are not included: they are restored and not compared.
     pub(crate) fn configuration(&self) -> Configuration {
         let Self { rule, max_norm, max_value, schedule, groups, frozen, set_rates: _ } = self;
         let mut all = Configuration::default();
@@ -82,7 +82,7 @@ fn schedule(all: &mut Configuration, schedule: &Schedule) {
             all.set("steps", steps);
             "warmup and cosine"
         }
-        // A closure says nothing of itself.
+        // A closure cannot be compared.
         Schedule::Own(_) => "own",
     };
     all.set("schedule", name);

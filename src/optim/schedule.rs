@@ -1,43 +1,43 @@
-//! Learning rates over time.
+//! Learning-rate schedules.
 
 use std::{f64::consts::PI, fmt, sync::Arc};
 
-/// A factor for all learning rates, by the number of steps taken so far.
+/// Factor of all learning rates as a function of the number of steps so far.
 #[derive(Clone)]
 pub enum Schedule {
-    /// 1.
+    /// Always 1.
     Constant,
-    /// Times `factor` after every `every` steps.
+    /// Multiplied by `factor` after every `every` steps.
     Step {
-        /// Steps between two changes.
+        /// Number of steps between two changes.
         every: u64,
         /// Factor of one change.
         factor: f64,
     },
-    /// Half a cosine from 1 to 0 over `steps`, 0 after.
+    /// Half a cosine from 1 to 0 over `steps` steps, then 0.
     Cosine {
-        /// Length.
+        /// Number of steps to 0.
         steps: u64,
     },
-    /// (1 − t / steps)^power, 0 after.
+    /// (1 − t / steps)^power, then 0.
     Polynomial {
-        /// Length.
+        /// Number of steps to 0.
         steps: u64,
-        /// Power.
+        /// Power of the polynomial.
         power: f64,
     },
-    /// From 1/`warmup` to 1 in equal parts, then half a cosine to 0 at `steps`.
+    /// Linear from 1/`warmup` to 1, then half a cosine to 0 at `steps`.
     WarmupCosine {
-        /// Steps of growth.
+        /// Number of steps of the linear growth.
         warmup: u64,
-        /// Length of all.
+        /// Total number of steps.
         steps: u64,
     },
-    /// A factor of one's own ([`Schedule::own`]).
+    /// Custom factor ([`Schedule::own`]).
     Own(Factor),
 }
 
-/// From the number of steps taken to a factor.
+/// Function from the number of steps so far to a factor.
 pub type Factor = Arc<dyn Fn(u64) -> f64 + Send + Sync>;
 
 impl fmt::Debug for Schedule {
@@ -60,7 +60,8 @@ impl fmt::Debug for Schedule {
 }
 
 impl Schedule {
-    /// A schedule of one's own. A checkpoint knows that there was one, and not which: that it is the same is up to you.
+    /// Creates a custom schedule. A checkpoint records that there was one, but cannot compare it, so the caller must
+    /// pass the same one.
     ///
     /// ```
     /// use gradscale::optim::Schedule;
@@ -72,7 +73,7 @@ impl Schedule {
         Self::Own(Arc::new(factor))
     }
 
-    /// The factor of the step that comes after `step` others.
+    /// Returns the factor of the step after `step` others.
     ///
     /// ```
     /// use gradscale::optim::Schedule;
@@ -100,7 +101,7 @@ impl Schedule {
     }
 }
 
-/// 1 at 0, 0 at 1.
+/// Half a cosine: 1 at 0, 0 at 1.
 fn cosine(progress: f64) -> f64 {
     if progress >= 1.0 { 0.0 } else { 0.5 * (1.0 + (PI * progress).cos()) }
 }

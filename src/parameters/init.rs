@@ -1,4 +1,4 @@
-//! First values.
+//! Initialisation of parameters.
 
 use crate::{Shape, data::Random};
 use gradscale_core::{
@@ -7,11 +7,12 @@ use gradscale_core::{
 };
 use std::{f32::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2};
 
-/// First values of a parameter.
+/// Initial values of a parameter.
 ///
-/// Weights stand with their outputs first: `[out, in]`, `[out, kh, kw, in]`. fan_in is the product of the other sizes,
-/// fan_out the product of all but the last. Transposed convolutions have their inputs first, and so the two exchanged,
-/// as in PyTorch. A gain makes up for what the next function takes away: √2 before a ReLU, 5/3 before tanh, 1 else.
+/// Weights have their outputs first: `[out, in]`, `[out, kh, kw, in]`. fan_in is the product of the other sizes,
+/// fan_out the product of all except the last. Transposed convolutions have their inputs first, so the two are
+/// exchanged, as in PyTorch. A gain compensates for the loss of variance in the next function: √2 before a ReLU, 5/3
+/// before tanh, 1 otherwise.
 ///
 /// ```
 /// use gradscale::{Fan, Init, Parameters};
@@ -24,43 +25,43 @@ use std::{f32::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// One number.
+    /// The same value everywhere.
     Constant(f32),
-    /// Normal with variance 2 / fan_in: for layers before a ReLU (He et al. 2015).
+    /// Normal with variance 2 / fan_in, for layers before a ReLU (He et al. 2015).
     HeNormal,
     /// Uniform in ±1/√fan_in: PyTorch's default for linear layers and convolutions.
     FanIn,
     /// Uniform from `low` to `high`.
     Uniform {
-        /// Least.
+        /// Lower end.
         low: f32,
-        /// Largest.
+        /// Upper end.
         high: f32,
     },
-    /// Normal.
+    /// Normal distribution.
     Normal {
         /// Mean.
         mean: f32,
         /// Standard deviation.
         std: f32,
     },
-    /// Normal with mean 0 before what lies beyond `cut` standard deviations is cut off.
+    /// Normal with mean 0, truncated at ±`cut` standard deviations.
     TruncatedNormal {
-        /// Standard deviation before the cut.
+        /// Standard deviation before the truncation.
         std: f32,
-        /// Largest magnitude, in standard deviations.
+        /// Maximum magnitude, in standard deviations.
         cut: f32,
     },
     /// Uniform with variance gain² / fan: in ±gain·√(3 / fan) (He et al. 2015).
     KaimingUniform {
-        /// Which fan.
+        /// Fan whose variance is kept.
         fan: Fan,
         /// Gain.
         gain: f32,
     },
     /// Normal with variance gain² / fan (He et al. 2015).
     KaimingNormal {
-        /// Which fan.
+        /// Fan whose variance is kept.
         fan: Fan,
         /// Gain.
         gain: f32,
@@ -75,25 +76,25 @@ pub enum Init {
         /// Gain.
         gain: f32,
     },
-    /// Rows at right angles, of length `gain`, as a matrix of the first size by the others; columns, where there are
+    /// Orthogonal rows of length `gain`, as a matrix of the first size by the others; orthogonal columns if there are
     /// more rows than columns (Saxe et al. 2014).
     Orthogonal {
-        /// Length.
+        /// Length of the rows.
         gain: f32,
     },
 }
 
-/// Which values keep their variance.
+/// Values whose variance is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fan {
-    /// Activations on their way forward: fan_in.
+    /// Activations in the forward pass: fan_in.
     In,
-    /// Gradients on their way back: fan_out.
+    /// Gradients in the backward pass: fan_out.
     Out,
 }
 
 impl Init {
-    /// Uniform in ±1/√fan: of what has not the shape of its weight, a bias or a gate.
+    /// Returns uniform values in ±1/√fan, for parameters that do not have the shape of their weight: biases and gates.
     pub(crate) fn within_root(fan: usize) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let high = (1.0 / (fan.max(1) as f64).sqrt()) as f32;
@@ -134,22 +135,23 @@ impl Init {
     }
 }
 
-/// A standard normal number within ±`cut`: the quantile of a probability that is uniform between those of the ends.
+/// Returns a standard normal number within ±`cut`: the quantile of a probability that is uniform between those of the
+/// ends.
 fn truncated(cut: f32, random: &mut Random) -> f64 {
     let inside = f64::from(Unary::Erf.eval(cut * FRAC_1_SQRT_2, At::default()));
     let cut = f64::from(cut);
     (SQRT_2 * erf_inv(inside * random.symmetric())).max(-cut).min(cut)
 }
 
-/// Rows at right angles, of length `gain`, from random ones (Gram and Schmidt's process); columns, where there are more
-/// rows than columns. Those of normal numbers are distributed evenly over all directions.
+/// Computes orthogonal rows of length `gain` from random rows (Gram-Schmidt process); columns if there are more rows
+/// than columns. Rows of normal numbers give a uniform distribution over all directions.
 fn orthogonal(values: &[f64], rows: usize, gain: f64) -> Vec<f64> {
     let columns = values.len() / rows.max(1);
     let (count, len) = (rows.min(columns), rows.max(columns));
     let mut all: Vec<Vec<f64>> = Vec::new();
     for vector in values.chunks(len.max(1)).take(count) {
         let mut vector = vector.to_vec();
-        // Twice, for what the first round's rounding leaves.
+        // Twice, because rounding in the first pass leaves a remainder.
         for other in all.iter().chain(&all) {
             let along: f64 = vector.iter().zip(other).map(|(x, y)| x * y).sum();
             vector.iter_mut().zip(other).for_each(|(x, y)| *x -= along * y);

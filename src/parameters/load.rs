@@ -1,4 +1,4 @@
-//! Weights of a checkpoint for another network, or for the same one without its training.
+//! Loading of a checkpoint's weights into another network, or into the same one without its training.
 
 use super::{Parameters, Role};
 use crate::{
@@ -9,26 +9,26 @@ use safetensors::Dtype;
 use serde::de::IgnoredAny;
 use std::{collections::BTreeSet, fmt};
 
-/// Why nothing was loaded.
+/// Reason why nothing was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Bytes that are no checkpoint, or a damaged one.
+    /// The bytes are not a checkpoint, or are damaged.
     Checkpoint(CheckpointError),
-    /// The checkpoint has no such parameter.
+    /// The checkpoint does not have this parameter.
     Missing {
-        /// The parameter here.
+        /// Name of the parameter in the network.
         parameter: String,
         /// Its name in the checkpoint.
         name: String,
     },
-    /// The checkpoint's parameter is of another size.
+    /// The shapes of a parameter in the network and in the checkpoint differ.
     Shape {
-        /// The parameter here.
+        /// Name of the parameter in the network.
         parameter: String,
-        /// Its sizes, `[n, h, w, c]`.
+        /// Its shape, `[n, h, w, c]`.
         expected: Shape,
-        /// Those in the checkpoint.
+        /// Its shape in the checkpoint.
         found: Vec<usize>,
     },
 }
@@ -62,9 +62,10 @@ impl std::error::Error for LoadError {
 }
 
 impl Parameters {
-    /// Takes weights and running statistics from a checkpoint of [`Trainer::save`](crate::Trainer::save), whatever
-    /// method and optimizer it was trained with. Every parameter must be in it, by its name and with its shape; the
-    /// answer says what else is in it. Constants (class weights of a loss) are in no checkpoint and stay.
+    /// Loads weights and running statistics from a checkpoint of [`Trainer::save`](crate::Trainer::save), whatever
+    /// method and optimizer it was trained with. It must contain every parameter, by its name and with its shape; the
+    /// result lists its other parameters. Constants (for example class weights of a loss) are not in checkpoints and
+    /// are kept.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::{Adam, Sgd}};
@@ -80,7 +81,7 @@ impl Parameters {
     /// // bytes = std::fs::read("checkpoint.safetensors")?
     /// let imported = parameters.load(&bytes)?;
     /// assert!(imported.is_complete(), "{imported}");
-    /// // To apply the network, the rate of no training and the precision of your choice.
+    /// // To apply the network: a learning rate of no training, and any precision.
     /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.0), Method::fp32())?;
     /// let y = trainer.evaluate([Input::f32([1, 3], &[1.0, 2.0, 3.0])], |[x]| net.forward(x))?;
     /// assert_eq!(y.data.len(), 2);
@@ -88,14 +89,14 @@ impl Parameters {
     /// ```
     ///
     /// # Errors
-    /// Bytes that are no checkpoint or a damaged one, a parameter that is not in it or of another shape; then nothing is
-    /// changed.
+    /// Bytes that are not a checkpoint or are damaged, a parameter that is missing or has another shape. Nothing is
+    /// changed then.
     pub fn load(&mut self, bytes: &[u8]) -> Result<Imported, LoadError> {
         self.load_as(bytes, |name| Some(name.to_owned()))
     }
 
-    /// [`Parameters::load`] under other names: `names` says what a parameter is called in the checkpoint, or none for
-    /// one that keeps its first values.
+    /// Loads like [`Parameters::load`] under other names. `names` returns the name of a parameter in the checkpoint, or
+    /// `None` for one that keeps its initial values.
     ///
     /// ```
     /// # use gradscale::{Cpu, Method, Parameters, Trainer, models::ResNet, nn::{Linear, Module}, optim::{Adam, Sgd}};
@@ -105,7 +106,7 @@ impl Parameters {
     /// #     ResNet::new(&mut parameters.at("resnet"), 3, 2, 1, 10);
     /// #     Trainer::new(Cpu::new(1)?, parameters, Adam::new(0.1), Method::mixed())?.save(&BTreeMap::new())?
     /// # };
-    /// // Of a network for ten classes all but the last layer, for one with three.
+    /// // From a network for ten classes, all layers except the last, into one with three.
     /// let mut parameters = Parameters::seeded(0);
     /// let net = ResNet::new(&mut parameters.at("mine"), 3, 2, 1, 3);
     /// let imported = parameters.load_as(&bytes, |name| {
@@ -119,7 +120,7 @@ impl Parameters {
     /// ```
     ///
     /// # Errors
-    /// As [`Parameters::load`].
+    /// See [`Parameters::load`].
     pub fn load_as(&mut self, bytes: &[u8], names: impl Fn(&str) -> Option<String>) -> Result<Imported, LoadError> {
         let tensors = checkpoint::open::<IgnoredAny>(bytes).map_err(LoadError::Checkpoint)?.tensors;
         let (mut imported, mut used, mut all) = (Imported::default(), BTreeSet::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Parameters of a network: names, shapes and first values.
+//! Parameters of a network: names, shapes and initial values.
 
 mod init;
 mod load;
@@ -9,8 +9,8 @@ pub use load::LoadError;
 use crate::{Shape, data::Random};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A handle of one parameter, kept by the layer that uses it. It is of the [`Parameters`] that made it, and of their
-/// clones: with a trainer of others a network is refused.
+/// Handle of one parameter, kept by the layer that uses it. It belongs to the [`Parameters`] that created it, and to
+/// their clones; a trainer of other parameters rejects a network with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub(crate) owner: Owner,
@@ -18,26 +18,26 @@ pub struct Parameter {
     pub(crate) shape: Shape,
 }
 
-/// Which [`Parameters`] a parameter is of.
+/// Identity of the [`Parameters`] that own a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// Another one each time.
+    /// Returns a new identity.
     fn new() -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self(NEXT_ID.fetch_add(1, Relaxed))
     }
 }
 
-/// What becomes of a parameter.
+/// Role of a parameter in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The optimizer updates it.
+    /// Weight that the optimizer updates.
     Weight,
-    /// Running mean and variance: they follow the batches.
+    /// Running mean and variance, updated from the batches.
     Statistics,
-    /// Nothing does.
+    /// Constant that is never updated.
     Constant,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Definition {
     pub values: Vec<f32>,
 }
 
-/// All parameters of the networks that train together, with their first values, on the host.
+/// All parameters of the networks that are trained together, with their initial values, on the host.
 ///
-/// Layers take them from a [`Scope`], which gives them their names.
+/// Layers create them in a [`Scope`], which defines their names.
 ///
 /// ```
 /// use gradscale::{Parameters, nn::Linear};
@@ -68,19 +68,20 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// None yet. The seed decides all first values.
+    /// Creates an empty set. The seed determines all initial values.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { owner: Owner::new(), all: Vec::new(), random: Random::seeded(seed) }
     }
 
-    /// The part of the network that is called `name`.
+    /// Returns the scope of the part of the network named `name`.
     pub fn at(&mut self, name: &str) -> Scope<'_> {
         Scope { parameters: self, path: name.to_owned() }
     }
 
-    /// Multiplies every first value of a weight by 1 ± `relative`, with signs that `seed` decides. Trained from 2^-20, f32
-    /// beside f32 shows what any change of rounding does: the yardstick for differences between methods.
+    /// Multiplies every initial value of a weight by 1 ± `relative`, with signs determined by `seed`. An f32 training
+    /// with `relative` = 2^-20, compared with an unperturbed one, shows the effect of any change of rounding.
+    /// Differences between methods are measured against it.
     ///
     /// ```
     /// use gradscale::{Parameters, nn::Linear};
@@ -89,7 +90,7 @@ impl Parameters {
     /// parameters.perturb(2f32.powi(-20), 0);
     /// ```
     pub fn perturb(&mut self, relative: f32, seed: u64) {
-        // A stream apart from those of first values.
+        // A separate random stream from those of initial values.
         let mut random = Random::from_key(&[seed, 0x9E27]);
         for definition in self.all.iter_mut().filter(|definition| definition.role == Role::Weight) {
             for value in &mut definition.values {
@@ -99,19 +100,19 @@ impl Parameters {
         }
     }
 
-    /// Names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|definition| definition.name.as_str())
     }
 
-    /// Number of trainable values.
+    /// Returns the number of trainable values.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.values.len()).sum()
     }
 }
 
-/// A place in the tree of names.
+/// Position in the tree of parameter names.
 #[derive(Debug)]
 pub struct Scope<'a> {
     parameters: &'a mut Parameters,
@@ -119,30 +120,30 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// The part called `name` in here.
+    /// Returns the scope of the part named `name` inside of this one.
     pub fn at(&mut self, name: &str) -> Scope<'_> {
         Scope { path: format!("{}.{name}", self.path), parameters: self.parameters }
     }
 
-    /// The names so far, joined by dots.
+    /// Returns the names of the enclosing parts, joined by dots.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// A trainable parameter.
+    /// Creates a trainable parameter.
     pub fn weight(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Parameter {
         let shape = shape.into();
         let values = init.values(shape, &mut self.parameters.random);
         self.add(name, shape, Role::Weight, values)
     }
 
-    /// Values that stay as they are: class weights.
+    /// Creates a constant, for example class weights.
     pub fn constant(&mut self, name: &str, shape: impl Into<Shape>, values: &[f32]) -> Parameter {
         self.add(name, shape.into(), Role::Constant, values.to_vec())
     }
 
-    /// Running means (0) and variances (1) of so many channels: shape `[2, channels]`.
+    /// Creates running means (0) and variances (1) of `channels` channels: shape `[2, channels]`.
     pub fn statistics(&mut self, name: &str, channels: usize) -> Parameter {
         let values = [vec![0.0; channels], vec![1.0; channels]].concat();
         self.add(name, Shape::from([2, channels]), Role::Statistics, values)

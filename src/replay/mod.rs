@@ -1,9 +1,11 @@
-//! Recorded rows, and what another schedule or rule would have made of a training's gradients, without training again.
+//! Replay of recorded statistics: the exponents that another schedule or rule would have chosen for a training's
+//! gradients, without training again.
 //!
-//! A trace has what every cast site saw in every step, one JSON object a line; `gradscale train --trace` writes it. Rows are
-//! kept in absolute exponents, so what flushes at any other exponent can be read off their histograms. The paper's rules
-//! decide from operands of products; a trace has these too, and they move with the exponents that are played. What cannot
-//! be seen: values that the recorded training had already flushed or lost, and how weights would have moved.
+//! A trace has the rows of every cast site in every step, one JSON object per line; `gradscale train --trace` writes
+//! it. Rows are stored at absolute exponents, so the underflow at any other exponent follows from their histograms. The
+//! paper's rules decide from operands of products, which a trace contains too; they are rescaled to the replayed
+//! exponents. A replay cannot recover values that the recorded training had already flushed or lost, nor predict other
+//! weights.
 
 mod player;
 mod rules;
@@ -22,49 +24,50 @@ use gradscale_core::{
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 
-/// One step of a training.
+/// One step of a recorded training.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// From 1.
+    /// Number of the step, from 1.
     pub iteration: u64,
-    /// Whether the training skipped it.
+    /// True if the training skipped it.
     pub skipped: bool,
-    /// Whether this is an attempt that overflowed: the same batch follows again, under the same number.
+    /// True for an attempt that overflowed; the same batch follows again, with the same number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
-    /// In the first line, what the training decided by. Older traces do not say: they were made without repeats.
+    /// In the first line, the method of the training. Older traces do not have it, because they were recorded without
+    /// repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Sites in the order of the backward pass.
     pub sites: Vec<Seen>,
 }
 
-/// What one site saw.
+/// Record of one site in one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// Layer and operator.
+    /// Name of the site: layer and operator.
     pub name: String,
-    /// Exponent at which the values were seen.
+    /// Exponent at which the values were observed.
     pub exponent: i32,
     /// Exponent for the next step.
     pub next: i32,
-    /// The row as devices write it; zeros at the end are left out.
+    /// Row in the format of devices, without zeros at the end.
     pub words: Vec<u32>,
-    /// What the paper's rules decide from. Older traces do not have it.
+    /// Operands of the paper's rules. Older traces do not have them.
     #[serde(default)]
     pub operands: Option<Decides>,
 }
 
-/// Where a gradient was stored.
+/// Origin of a gradient: the site at which it was stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Source {
-    /// The cast site; none for values that are not scaled.
+    /// Name of the cast site; `None` for values that are not scaled.
     pub site: Option<String>,
-    /// Its exponent in this step.
+    /// Exponent of that site in this step.
     pub exponent: i32,
 }
 
-/// One operand of a product.
+/// Statistics of one operand of a product.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// Root mean square, zeros included.
@@ -73,50 +76,50 @@ pub struct Measured {
     pub max: f64,
 }
 
-/// Part of a sum.
+/// Term of a sum of gradients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
-    /// Where it comes from.
+    /// Site at which it was stored.
     pub from: Source,
-    /// Largest magnitude as it was stored.
+    /// Largest magnitude of the stored values.
     pub amax: f32,
 }
 
-/// What the paper's rules decide a site's exponent from.
+/// Operands from which the paper's rules decide a site's exponent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "lowercase")]
 pub enum Decides {
-    /// Theorem 1. An operand is missing where it is all zero or not finite.
+    /// Product, for Theorem 1. An operand that is all zero or not finite is missing.
     Product {
-        /// Where the incoming gradient comes from.
+        /// Origin of the incoming gradient.
         from: Source,
-        /// That gradient, as it was stored.
+        /// Incoming gradient, as stored.
         dy: Option<Measured>,
-        /// The weights.
+        /// Weights.
         w: Option<Measured>,
-        /// Terms of one element: typical, worst.
+        /// Number of products per element: typical, worst.
         terms: [f64; 2],
     },
-    /// Theorem 2: the f32 values at the exponent that they came with.
+    /// Softmax, for Theorem 2: the f32 values at their incoming exponent.
     Softmax {
-        /// Where they come from.
+        /// Origin of the values.
         from: Source,
-        /// Their row; zeros at the end are left out.
+        /// Row of the values, without zeros at the end.
         words: Vec<u32>,
     },
-    /// A sum of gradients.
+    /// Sum of gradients.
     Sum {
-        /// What was added.
+        /// Terms of the sum.
         parts: Vec<Part>,
     },
-    /// The gradient of what was split. Older traces call it a sum.
+    /// Gradient of a split. Older traces record it as a sum.
     Split {
-        /// What was put together.
+        /// Parts that were concatenated.
         parts: Vec<Part>,
     },
-    /// Any other cast: the site's row is enough.
+    /// Any other cast, which needs only the site's row.
     Cast {
-        /// Where the values come from.
+        /// Origin of the values.
         from: Source,
     },
 }
@@ -156,17 +159,17 @@ impl Decides {
     }
 }
 
-/// A row as devices write it, without zeros at the end.
+/// Returns the words of a row in the format of devices, without zeros at the end.
 fn words(row: &Stats) -> Vec<u32> {
     let words = row.to_words();
     let end = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
     words[..end].to_vec()
 }
 
-/// The row of such words.
+/// Converts such words to a row.
 ///
 /// # Errors
-/// Words that are none.
+/// Words that are not a row.
 pub fn row(words: &[u32], exponent: i32) -> Result<Stats, String> {
     let mut all = [0; WORDS];
     all.get_mut(..words.len()).ok_or("too many words")?.copy_from_slice(words);
@@ -181,7 +184,7 @@ impl Seen {
         Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), operands }
     }
 
-    /// Whether it saw gradients of weights, which are half only where a method asks for that.
+    /// Returns true for a site of weight gradients, which exists only if a method stores them in half.
     #[must_use]
     pub fn is_of_weights(&self) -> bool {
         let last = self.name.rsplit('/').next().unwrap_or_default();
@@ -189,19 +192,19 @@ impl Seen {
         self.name.contains('/') && matches!(kind, "wgrad" | "bgrad")
     }
 
-    /// The row.
+    /// Returns the row of the record.
     ///
     /// # Errors
-    /// Words that are none.
+    /// Words that are not a row.
     pub fn row(&self) -> Result<Stats, String> {
         row(&self.words, self.exponent)
     }
 }
 
-/// All steps of a trace's text. A last line that was cut off is left out.
+/// Parses all steps of a trace. A truncated last line is ignored.
 ///
 /// # Errors
-/// What is no trace, or rows without histograms, with the line and in words.
+/// A text that is not a trace, or rows without histograms; the message names the line.
 pub fn parse(text: impl BufRead) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut lines = text.lines().enumerate().peekable();
@@ -223,10 +226,10 @@ pub fn parse(text: impl BufRead) -> Result<Vec<Step>, String> {
     if steps.is_empty() { Err("no steps".to_owned()) } else { Ok(steps) }
 }
 
-/// Leaves out the sites of weight gradients where the method keeps these in f32.
+/// Removes the sites of weight gradients if the method stores these in f32.
 ///
 /// # Errors
-/// A trace without them for a method that has them in half.
+/// A trace without these sites, for a method that stores weight gradients in half.
 pub fn keep_weights(steps: &mut [Step], weight_gradients: Precision) -> Result<(), String> {
     match weight_gradients {
         Precision::Single => steps.iter_mut().for_each(|step| step.sites.retain(|seen| !seen.is_of_weights())),
@@ -238,14 +241,14 @@ pub fn keep_weights(steps: &mut [Step], weight_gradients: Precision) -> Result<(
     Ok(())
 }
 
-/// Steps under a schedule or rule: every attempt that would have been made, and a summary.
+/// Replays steps with a schedule or rule, and returns every attempt that would have been made, and a summary.
 ///
 /// # Errors
-/// Rows that are none, or without the operands that a rule needs, in words.
+/// Rows that are invalid, or lack the operands that a rule needs; as a sentence.
 pub fn play(scaling: Scaling, steps: &[Step]) -> Result<(Vec<Played>, Summary), String> {
     let (mut player, mut played, mut attempts) = (Player::new(scaling), Vec::new(), 0);
     for step in steps {
-        // What an attempt that overflowed saw behind the overflow is nothing; the batch follows again.
+        // The rows downstream of an overflow are unusable, and the batch follows again.
         if step.repeated {
             attempts += 1;
         } else {

@@ -1,4 +1,4 @@
-//! Steps of a trace under a schedule.
+//! Replay of a trace's steps with a schedule or rule.
 
 use super::{
     Seen, Step,
@@ -16,64 +16,64 @@ use gradscale_core::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a step would have been, or an attempt at it that is repeated.
+/// Replayed step, or an attempt at it that is repeated.
 #[derive(Debug, Serialize)]
 pub struct Played {
-    /// From 1.
+    /// Number of the step, from 1.
     pub iteration: u64,
-    /// Whether it would have been left out.
+    /// True if it would have been skipped.
     pub skipped: bool,
-    /// Whether this is an attempt that overflowed: the same batch follows again, under the same number.
+    /// True for an attempt that overflowed; the same batch follows again, with the same number.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
     /// Sites in the order of the backward pass.
     pub sites: Vec<PlayedSite>,
 }
 
-/// What one site would have seen.
+/// Replayed record of one site.
 #[derive(Debug, Serialize)]
 pub struct PlayedSite {
-    /// Layer and operator.
+    /// Name of the site: layer and operator.
     pub name: String,
     /// Exponent in this step.
     pub alpha: i32,
-    /// Exponent for the next.
+    /// Exponent for the next step.
     pub next: i32,
-    /// Share of the non-zero values that would have flushed.
+    /// Fraction of the non-zero values that would have flushed.
     pub gamma: f64,
-    /// Share that would have been subnormal.
+    /// Fraction that would have been subnormal.
     pub subnormal_share: f64,
 }
 
-/// Over all steps.
+/// Summary over all steps.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// Steps left out.
+    /// Number of skipped steps.
     pub skipped: usize,
-    /// Attempts that were repeated.
+    /// Number of attempts that were repeated.
     pub repeats: usize,
-    /// Sites by name.
+    /// Totals of the sites by name.
     pub sites: BTreeMap<String, Total>,
 }
 
-/// Of one site.
+/// Totals of one site.
 #[derive(Debug, Default)]
 pub struct Total {
     /// Exponent in its first step.
     pub first: i32,
-    /// Exponent in its last.
+    /// Exponent in its last step.
     pub last: i32,
-    /// Steps that it was in.
+    /// Number of its steps.
     pub steps: usize,
-    /// Sum over steps of the share flushed.
+    /// Sum over steps of the fraction that flushed.
     pub flushed: f64,
-    /// The largest of these.
+    /// Maximum of that fraction in one step.
     pub worst: f64,
-    /// Sum over steps of the share of subnormals.
+    /// Sum over steps of the fraction of subnormals.
     pub subnormal: f64,
 }
 
-/// A schedule, or a site's rule for each site, that plays one step after the other.
+/// Player of a trace: a schedule, or a rule for each site, that processes one step after the other.
 #[derive(Debug)]
 pub struct Player {
     scaling: Scaling,
@@ -82,22 +82,23 @@ pub struct Player {
 }
 
 impl Player {
-    /// Nothing played yet.
+    /// Creates a player in its initial state.
     #[must_use]
     pub fn new(scaling: Scaling) -> Self {
         Self { scaling, sites: BTreeMap::new(), summary: Summary::default() }
     }
 
-    /// Over all steps so far.
+    /// Returns the summary of all steps so far.
     #[must_use]
     pub fn summary(self) -> Summary {
         self.summary
     }
 
-    /// The attempts at a step, the last one last; `recorded` of them have failed in the training.
+    /// Replays a step and returns its attempts, the final one last. `recorded` is the number of attempts that failed in
+    /// the training.
     ///
     /// # Errors
-    /// Rows that are none, or without the operands that a rule needs, in words.
+    /// Rows that are invalid, or lack the operands that a rule needs; as a sentence.
     pub fn step(&mut self, step: &Step, recorded: u32) -> Result<Vec<Played>, String> {
         let mut attempts = Vec::new();
         loop {
@@ -114,7 +115,7 @@ impl Player {
                     site.finish(row, end(blame.is_none(), site.config().repeats(), blame, at));
                 }
             }
-            // Without the parameters' own rows: what overflows at a site reaches some parameter.
+            // Rows of parameters are not needed, because an overflow at a site reaches some parameter.
             let skipped = blame.is_some() && !repeated;
             if let Scaling::Loss(schedule) = &mut self.scaling {
                 let largest = counts.iter().map(|counts| Scaled::new(counts.amax, counts.exponent));
@@ -135,7 +136,7 @@ impl Player {
         }
     }
 
-    /// The rows as they would have been.
+    /// Computes the rows at the replayed exponents.
     fn rows(&mut self, step: &Step) -> Result<Vec<Stats>, String> {
         let (mut rows, mut exponents) = (Vec::new(), Exponents::new());
         for seen in &step.sites {
@@ -147,7 +148,8 @@ impl Player {
         Ok(rows)
     }
 
-    /// Whether the batch would be run again. One that is not finite is run again where the training has tried, too.
+    /// Returns true if the batch would be repeated. One that is not finite is repeated only if the training has
+    /// repeated it too.
     fn repeats(&self, step: &Step, rows: &[Stats], blame: Blame, failed: u32, recorded: u32) -> bool {
         let Scaling::Gradient(gradient) = &self.scaling else { return false };
         let site = self.sites.get(&step.sites[blame.site].name);
@@ -156,7 +158,7 @@ impl Player {
         gradient.repeats() && tried && !outlier && may_repeat(Calls::One, failed)
     }
 
-    /// The exponent at which a site stores in this step.
+    /// Returns the exponent at which a site stores in this step.
     fn exponent(&mut self, seen: &Seen, row: &Stats, played: &Exponents) -> Result<i32, String> {
         let gradient = match &self.scaling {
             Scaling::Loss(schedule) => return Ok(schedule.exponent()),
@@ -168,7 +170,7 @@ impl Player {
         }
         let site = self.sites.get_mut(&seen.name).ok_or("a site vanished")?;
         if !site.request().at_once {
-            // Delayed scaling begins at 2^0; any other site without an exponent stores at what comes in.
+            // Delayed scaling starts at 2^0; any other site without an exponent stores at the incoming one.
             let first = if gradient.preset == Preset::Amax { 0 } else { row.exponent() };
             return Ok(site.alpha().unwrap_or(first));
         }

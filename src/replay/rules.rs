@@ -1,4 +1,4 @@
-//! The paper's rules, along the chain as it is played: from the operands that a trace has recorded.
+//! The paper's rules along the replayed chain, from the operands that a trace has recorded.
 
 use super::{Decides, Measured, Source, row, shift::shift};
 use crate::Preset;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 /// Exponents of the sites that this step has stored so far.
 pub type Exponents = BTreeMap<String, i32>;
 
-/// What a rule says, relative to the exponent that comes in, and that exponent. `seen` is the site's own row.
+/// Computes the decision of a rule relative to the incoming exponent, and that exponent. `seen` is the site's own row.
 pub fn verdict(
     preset: &Preset, decides: &Decides, seen: &Stats, played: &Exponents,
 ) -> Result<(Result<Choice, NoDecision>, i32), String> {
     Ok(match decides {
         Decides::Product { from, dy, w, terms: [typical, worst] } => {
             let incoming = exponent(from, played)?;
-            // What was stored at one exponent, at another: 2^(played − recorded) times as large.
+            // Values stored at another exponent are 2^(played − recorded) times as large.
             let factor = 2f64.powi(incoming.saturating_sub(from.exponent));
             let terms = Terms { typical: *typical, worst: *worst };
             let verdict = match (operand(dy, factor), operand(w, 1.0)) {
@@ -72,7 +72,7 @@ pub fn verdict(
     })
 }
 
-/// The exponent of what comes in.
+/// Returns the exponent of the incoming values.
 fn exponent(from: &Source, played: &Exponents) -> Result<i32, String> {
     match &from.site {
         None => Ok(0),
@@ -98,8 +98,9 @@ mod tests {
         Source { site: Some(site.to_owned()), exponent }
     }
 
-    /// A split: Algorithm 1, lines 18–22, asks for the largest exponent that fits, the authors' code for that of the
-    /// part with the largest true magnitude. As printed, any other cast passes the scale through, overflow or not.
+    /// A split: Algorithm 1, lines 18–22, chooses the largest exponent that fits; the authors' code chooses that of the
+    /// part with the largest true magnitude. As printed, any other cast passes the scale through, with or without
+    /// overflow.
     #[test]
     fn splits_and_casts_by_each_preset() {
         let (paper, authors) = (Paper::new(1e-3).expect("a threshold"), Authors::new(1e-3).expect("a threshold"));
@@ -117,17 +118,17 @@ mod tests {
             assert_eq!((of(rule, &sum), of(rule, &split)), (8, 8));
         }
         assert_eq!((of(Preset::Authors(authors), &sum), of(Preset::Authors(authors), &split)), (8, 2));
-        // 1000 · 2^8 does not fit, and 1000 · 2^6 does.
+        // 1000 · 2^8 overflows, and 1000 · 2^6 does not.
         let cast = Decides::Cast { from: source("a", 0) };
         let all = [Preset::Paper(paper), Preset::Paper(paper.literal()), Preset::Authors(authors)];
         assert_eq!(all.map(|rule| of(rule, &cast)), [6, 8, 6]);
     }
 
-    /// What a played exponent would make overflow comes down by as much as it must.
+    /// A value that would overflow at the replayed exponent lowers it by the minimum.
     #[test]
     fn casts_and_sums_come_down_from_what_is_played() {
         let preset = Preset::Paper(Paper::new(1e-3).expect("a threshold"));
-        // 1000 in truth, seen at 2^3.
+        // The true value is 1000, observed at 2^3.
         let mut seen = Stats::new(Convention::FP16, 3, Detail::Full);
         seen.observe(&[8000.0, -1.0]);
         let played = Exponents::from([("a".to_owned(), 10), ("b".to_owned(), 2)]);
@@ -135,7 +136,7 @@ mod tests {
             let (verdict, incoming) = verdict(&preset, &decides, &seen, &played).expect("all sources are there");
             incoming + verdict.expect("a decision").k
         };
-        // 1000 · 2^6 = 64000 is the most that fits.
+        // 1000 · 2^6 = 64000 is the maximum that fits.
         assert_eq!(of(Decides::Cast { from: source("a", 0) }), 6);
         assert_eq!(of(Decides::Cast { from: source("b", 0) }), 2);
         assert_eq!(of(Decides::Cast { from: Source { site: None, exponent: 0 } }), 0);
@@ -143,7 +144,7 @@ mod tests {
         let part = |site: &str, exponent, amax| Part { from: source(site, exponent), amax };
         assert_eq!(of(Decides::Sum { parts: vec![part("a", 0, 1.0), part("b", 0, 100.0)] }), 2);
         assert_eq!(of(Decides::Sum { parts: vec![part("a", 0, 1.0), part("b", 0, 10.0)] }), 10);
-        // None fits: from the values of the sum, as any cast.
+        // No exponent fits: the values of the sum decide, as for any cast.
         assert_eq!(of(Decides::Sum { parts: vec![part("a", 10, 65504.0)] }), 6);
         let lost = Decides::Cast { from: source("c", 0) };
         assert_eq!(verdict(&preset, &lost, &seen, &played), Err("c comes before it, and is not there".to_owned()));

@@ -1,4 +1,4 @@
-//! A row as it would have been at another exponent.
+//! Conversion of a row to another exponent.
 
 use gradscale_core::{
     scale::Factor,
@@ -6,8 +6,8 @@ use gradscale_core::{
 };
 use std::f64::consts::LN_2;
 
-/// The row of the same values at the exponent `to`. Counts of what flushes are exact within the range of the histogram;
-/// what overflows and what is subnormal is counted by whole bins.
+/// Computes the row of the same values at the exponent `to`. Counts of flushed values are exact within the range of the
+/// histogram; overflows and subnormals are counted by whole bins.
 #[must_use]
 pub fn shift(row: &Stats, to: i32) -> Stats {
     let by = to.saturating_sub(row.exponent());
@@ -15,13 +15,13 @@ pub fn shift(row: &Stats, to: i32) -> Stats {
     let amax = Factor::between(row.exponent(), to).apply(row.counts().amax);
     let convention = Convention::FP16;
     let count = |within: &dyn Fn(i32) -> bool| -> u64 {
-        // Bin `key` holds magnitudes up to 2^(key − 127), and by more at the new exponent.
+        // Bin `key` holds magnitudes up to 2^(key − 127), shifted by the difference of the exponents.
         let all = bins.iter().zip(-127i32..);
         all.filter(|(_, c)| within(c.saturating_add(by))).map(|(&bin, _)| u64::from(bin)).sum()
     };
     let flushed = count(&|c| c <= convention.last_flushed());
     let subnormal = count(&|c| c > convention.last_flushed() && c <= -14);
-    // The largest value says exactly whether anything overflows; 65520 lies inside its bin.
+    // The largest value determines exactly if there is an overflow, because 65520 is inside its bin.
     let overflows = amax >= f32::from_bits(convention.nearest_overflow());
     let overflowed = if overflows { count(&|c| c > 16).max(1) } else { 0 };
     let counts = Counts { flushed, overflowed, subnormal, amax, exponent: to, ..*row.counts() };
@@ -31,14 +31,14 @@ pub fn shift(row: &Stats, to: i32) -> Stats {
         *bin_there = bin_there.saturating_add(bin);
     }
     let moments = row.moments().map(|moments| sums(moments, row.counts().nonzero() as f64, by)).unwrap_or_default();
-    // Where values leave what f32 can hold, counts are all that can be said.
+    // If values leave the range of f32, only the counts are kept.
     Stats::from_parts(convention, row.detail(), counts, moments, &moved).unwrap_or_else(|_| {
         let counts = Counts { amax: amax.clamp(f32::MIN_POSITIVE, f32::MAX), ..counts };
         Stats::from_parts(convention, Detail::Counts, counts, moments, &moved).unwrap_or(*row)
     })
 }
 
-/// Sums over values 2^by times as large, of which `n` are not zero.
+/// Computes the sums over values 2^by times as large, of which `n` are not zero.
 fn sums(moments: &Moments, n: f64, by: i32) -> Moments {
     let (factor, log) = (2f64.powi(by), f64::from(by) * LN_2);
     Moments {
