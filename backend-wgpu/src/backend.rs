@@ -67,7 +67,7 @@ impl Backend for Wgpu {
     }
 
     fn repeat(&self, step: &Recording) -> Done<Self> {
-        self.again(step)
+        self.replay(step)
     }
 
     /// By two timestamps around each; `false` without them, and in browsers, where nothing can wait.

@@ -133,7 +133,7 @@ impl Wgpu {
     /// A device whose engine of products is not yet chosen.
     async fn connect(adapter: &Adapter, checked: bool, cooperative: bool) -> Result<Self, Error> {
         let (device, queue) = adapter.open(cooperative).await?;
-        let (health, limits) = (Health::of(&device), device.limits());
+        let (health, limits) = (Health::watch(&device), device.limits());
         let subgroups = device.features().contains(wgpu::Features::SUBGROUP);
         let mut opened = Self {
             device,
@@ -288,13 +288,13 @@ impl Wgpu {
 
     /// Three buffers that stand where a kernel asks for one and does not touch it: no two are the same, because it
     /// might write.
-    pub(crate) fn nothing(&self) -> Result<[wgpu::Buffer; 3], Error> {
+    pub(crate) fn placeholder_buffers(&self) -> Result<[wgpu::Buffer; 3], Error> {
         let [a, b, c] = &self.nothing;
         Ok([self.scratch(a, 16)?, self.scratch(b, 16)?, self.scratch(c, 16)?])
     }
 
     /// Memory behind the end of tensors that are written in windows.
-    pub(crate) fn others(&self) -> Result<wgpu::Buffer, Error> {
+    pub(crate) fn dummy_buffers(&self) -> Result<wgpu::Buffer, Error> {
         self.scratch(&self.others, 32 * ALIGNMENT)
     }
 

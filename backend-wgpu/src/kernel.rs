@@ -52,7 +52,7 @@ pub(crate) const HALF: &str = include_str!("kernels/half.wgsl");
 pub(crate) const SCALE: &str = include_str!("kernels/scale.wgsl");
 pub(crate) const LOGARITHM: &str = include_str!("kernels/logarithm.wgsl");
 pub(crate) const STORE: &str = include_str!("kernels/store.wgsl");
-pub(crate) const DENSE: &str = include_str!("kernels/elementwise.wgsl");
+pub(crate) const ELEMENTWISE: &str = include_str!("kernels/elementwise.wgsl");
 pub(crate) const SHARED: &str = include_str!("kernels/shared.wgsl");
 pub(crate) const OUTPUT: &str = include_str!("kernels/output.wgsl");
 pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
@@ -60,14 +60,14 @@ pub(crate) const COOP: &str = include_str!("kernels/coop.wgsl");
 pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
 pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
-pub(crate) const SPLIT: &str = include_str!("kernels/parallel_reduce.wgsl");
+pub(crate) const PARALLEL_REDUCE: &str = include_str!("kernels/parallel_reduce.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
-pub(crate) const GROUPS: &str = include_str!("kernels/norm_groups.wgsl");
+pub(crate) const NORM_GROUPS: &str = include_str!("kernels/norm_groups.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
-pub(crate) const BOXES_OF: &str = include_str!("kernels/roi_boxes.wgsl");
-pub(crate) const PLACES_OF: &str = include_str!("kernels/roi_bins.wgsl");
+pub(crate) const ROI_BOXES: &str = include_str!("kernels/roi_boxes.wgsl");
+pub(crate) const ROI_BINS: &str = include_str!("kernels/roi_bins.wgsl");
 pub(crate) const CTC: &str = include_str!("kernels/ctc.wgsl");
-pub(crate) const LIST: &str = include_str!("kernels/multi_tensor.wgsl");
+pub(crate) const MULTI_TENSOR: &str = include_str!("kernels/multi_tensor.wgsl");
 const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kernels/merge_subgroups.wgsl")];
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
@@ -91,48 +91,48 @@ macro_rules! kernels {
 }
 
 kernels! {
-    TAIL = "partial_word_write" [] ();
+    PARTIAL_WORD_WRITE = "partial_word_write" [] ();
     PROBE = "probe" [] ();
     COMPARE = "compare" [] ();
     STREAM = "stream" [] ();
     MOMENTS = "moments" [HALF] ();
-    UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("x") Y;
+    UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, FUNCTION] ("x") Y;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
     GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
     COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
     COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
     CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
-    SLICES = "split_k_reduce" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias" = "p.output.bias") SHARED_Y;
-    POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x") Y OFFSETS;
-    UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, WINDOWS] ("x", "offset") Y;
-    BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, FUNCTION] ("a", "b") Y;
-    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("a" = "p.types.x", "b" = "p.types.y", "c" = "p.types.z", "d" = "p.types.w") Y;
-    GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, DENSE] ("x") Y INDICES;
+    SPLIT_K_REDUCE = "split_k_reduce" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias" = "p.output.bias") SHARED_Y;
+    POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, WINDOWS] ("x") Y OFFSETS;
+    UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, WINDOWS] ("x", "offset") Y;
+    BINARY = "binary" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, FUNCTION] ("a", "b") Y;
+    SUM = "sum" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE] ("a" = "p.types.x", "b" = "p.types.y", "c" = "p.types.z", "d" = "p.types.w") Y;
+    GATHER = "gather" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE] ("x") Y INDICES;
     SCATTER = "scatter" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y INDICES;
-    ROI_ALIGN = "roi_align" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, BOXES_OF] ("x") Y BOXES;
-    ROI_POOL = "roi_pool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, BOXES_OF, PLACES_OF] ("x") Y BOXES CHOSEN;
-    ROI_UNPOOL = "roi_unpool" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, BOXES_OF, PLACES_OF] ("x") Y BOXES PLACES;
-    REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, SPLIT] ("x");
-    REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, SPLIT] () SHARED_Y;
-    NORM_MOMENT = "norm_stats_partial" [HALF, GROUPS, SPLIT] ("x");
-    NORM_SAVE = "norm_stats_final" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
-    NORM_NUMBERS = "norm_inv_std" [HALF, SCALE, LOGARITHM, MATH] ();
-    NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x") Y;
-    NORM_WEIGH = "norm_grad_partial" [HALF, GROUPS, SPLIT] ("x", "dy");
-    NORM_MEANS = "norm_grad_means" [HALF, SCALE, LOGARITHM, MATH, SPLIT] ();
-    NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, GROUPS] ("x", "dy") Y;
-    NORM_AFFINE = "norm_grad_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, SPLIT] () SHARED_Y;
+    ROI_ALIGN = "roi_align" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, ROI_BOXES] ("x") Y BOXES;
+    ROI_POOL = "roi_pool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, ROI_BOXES, ROI_BINS] ("x") Y BOXES CHOSEN;
+    ROI_UNPOOL = "roi_unpool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, ROI_BOXES, ROI_BINS] ("x") Y BOXES PLACES;
+    REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, PARALLEL_REDUCE] ("x");
+    REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, PARALLEL_REDUCE] () SHARED_Y;
+    NORM_STATS_PARTIAL = "norm_stats_partial" [HALF, NORM_GROUPS, PARALLEL_REDUCE] ("x");
+    NORM_STATS_FINAL = "norm_stats_final" [HALF, SCALE, LOGARITHM, MATH, PARALLEL_REDUCE] ();
+    NORM_INV_STD = "norm_inv_std" [HALF, SCALE, LOGARITHM, MATH] ();
+    NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, NORM_GROUPS] ("x") Y;
+    NORM_GRAD_PARTIAL = "norm_grad_partial" [HALF, NORM_GROUPS, PARALLEL_REDUCE] ("x", "dy");
+    NORM_GRAD_MEANS = "norm_grad_means" [HALF, SCALE, LOGARITHM, MATH, PARALLEL_REDUCE] ();
+    NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, NORM_GROUPS] ("x", "dy") Y;
+    NORM_GRAD_AFFINE = "norm_grad_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, PARALLEL_REDUCE] () SHARED_Y;
     CROSS_ENTROPY_ROWS = "cross_entropy_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") OUT;
     CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () OUT;
     CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") OUT;
-    CROSS_ENTROPY_VJP = "cross_entropy_vjp" [HALF, SCALE, LOGARITHM, STORE, DENSE, MATH, LABELS] ("x", "labels") Y;
+    CROSS_ENTROPY_VJP = "cross_entropy_vjp" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, LABELS] ("x", "labels") Y;
     CTC_ROWS = "ctc_rows" [HALF, SCALE, LOGARITHM, MATH, CTC] ("x");
     CTC_SUMS = "ctc_sums" [HALF, SCALE, LOGARITHM, MATH, CTC] ("x") OUT TABLE;
     CTC_GRADIENT = "ctc_gradient" [HALF, SCALE, LOGARITHM, MATH, CTC] ("x") OUT TABLE;
-    SQUARES = "squares" [HALF, SCALE, LIST] ();
+    SQUARES = "squares" [HALF, SCALE, MULTI_TENSOR] ();
     GLOBAL_NORM = "global_norm" [HALF, SCALE, LOGARITHM, MATH] ();
     STEP = "step" [HALF, SCALE, LOGARITHM, MATH] ();
-    OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH, LIST] ();
+    OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH, MULTI_TENSOR] ();
 }
 
 /// Numbers of core, as WGSL constants.
@@ -174,7 +174,7 @@ impl Kernel {
     }
 
     /// As [`Kernel::text`], as browsers take it: they want subgroups to be asked for, which naga does not read yet.
-    pub fn text_of_browsers(&self, windows: u32, subgroups: bool) -> String {
+    pub fn browser_text(&self, windows: u32, subgroups: bool) -> String {
         let enables = if subgroups { "enable subgroups;\n" } else { "" };
         enables.to_owned() + &self.text(windows, subgroups)
     }
@@ -211,7 +211,7 @@ impl Wgpu {
         let module = match compiled.modules.get(&(kernel.name, windows)) {
             Some(module) => module.clone(),
             None => {
-                let module = self.complaint(|| self.module(kernel, windows)).map_err(failed)?;
+                let module = self.capture_validation_error(|| self.module(kernel, windows)).map_err(failed)?;
                 compiled.modules.insert((kernel.name, windows), module.clone());
                 module
             }
@@ -229,13 +229,14 @@ impl Wgpu {
             },
             cache: None,
         };
-        let pipeline = self.complaint(|| self.device().create_compute_pipeline(&descriptor)).map_err(failed)?;
+        let pipeline =
+            self.capture_validation_error(|| self.device().create_compute_pipeline(&descriptor)).map_err(failed)?;
         compiled.pipelines.insert(key, pipeline.clone());
         Ok(pipeline)
     }
 
     fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
-        let text = if cfg!(target_family = "wasm") { Kernel::text_of_browsers } else { Kernel::text };
+        let text = if cfg!(target_family = "wasm") { Kernel::browser_text } else { Kernel::text };
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
             source: wgpu::ShaderSource::Wgsl(text(kernel, windows, self.has_subgroups()).into()),

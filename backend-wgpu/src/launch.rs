@@ -13,34 +13,34 @@ use gradscale_core::{
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Invocations of a workgroup.
-pub(crate) const GROUP: u32 = 256;
+pub(crate) const WORKGROUP_SIZE: u32 = 256;
 /// Most workgroups of a kernel that walks its elements in strides: more do not make a device faster, and each merges
 /// its row.
-const GROUPS: u32 = 2048;
+const MAX_STRIDED_WORKGROUPS: u32 = 2048;
 
 /// Bytes of a workgroup's sums.
-const PARTIAL: u64 = 16;
+const PARTIAL_SUMS_BYTES: u64 = 16;
 /// Bindings begin at multiples of this, on every device.
 pub(crate) const ALIGNMENT: u64 = 256;
 
 /// A kernel and what it is called with.
-pub(crate) struct Call<'a> {
+pub(crate) struct KernelLaunch<'a> {
     kernel: &'static Kernel,
     constants: Vec<(&'static str, u32)>,
     params: Vec<u32>,
     buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
-    store: Option<Seen<'a>>,
+    store: Option<ObservedStore<'a>>,
     operands: u32,
 }
 
 /// What a store of the call observes.
-struct Seen<'a> {
+struct ObservedStore<'a> {
     table: &'a Table,
     slot: u32,
     detail: Detail,
 }
 
-impl<'a> Call<'a> {
+impl<'a> KernelLaunch<'a> {
     pub fn new(kernel: &'static Kernel) -> Self {
         Self { kernel, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
     }
@@ -75,8 +75,8 @@ impl<'a> Call<'a> {
     }
 
     /// Any memory where the kernel asks for some that it will not look at.
-    pub fn unused(self, binding: u32, any: &'a Memory) -> Self {
-        self.part(binding, some(any))
+    pub fn dummy_operand(self, binding: u32, any: &'a Memory) -> Self {
+        self.part(binding, dummy_range(any))
     }
 
     /// The next operand, and its type where that is a constant.
@@ -95,10 +95,10 @@ impl<'a> Call<'a> {
     }
 
     /// The next operand, or any memory in its place, which the kernel will not look at.
-    pub fn maybe(self, memory: Option<&'a Memory>, any: &'a Memory) -> Self {
+    pub fn optional_operand(self, memory: Option<&'a Memory>, any: &'a Memory) -> Self {
         match memory {
             Some(memory) => self.operand(memory),
-            None => self.operand_as(some(any), DType::F32),
+            None => self.operand_as(dummy_range(any), DType::F32),
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
     pub fn store_later(self, store: &'a Store<'_, Wgpu>) -> Self {
         let mut call = self.store(store);
         call.params[2] = Detail::None.code();
-        call.store = call.store.map(|seen| Seen { detail: Detail::None, ..seen });
+        call.store = call.store.map(|seen| ObservedStore { detail: Detail::None, ..seen });
         call
     }
 
@@ -115,13 +115,13 @@ impl<'a> Call<'a> {
         let Store { y, table, from, to, detail, add } = store;
         let how = 2 * y.dtype().code() + u32::from(*add);
         self.params.splice(0..0, [u32::from(from.0), u32::from(to.0), detail.code(), how]);
-        self.store = Some(Seen { table, slot: u32::from(to.0), detail: *detail });
+        self.store = Some(ObservedStore { table, slot: u32::from(to.0), detail: *detail });
         self.buffer(1, &table.control).buffer(2, &table.rows).memory(3, y)
     }
 }
 
 /// Something of it to bind.
-fn some(memory: &Memory) -> Bytes<'_> {
+fn dummy_range(memory: &Memory) -> Bytes<'_> {
     let all = memory.bytes();
     Bytes { size: all.size.min(ALIGNMENT), ..all }
 }
@@ -140,13 +140,13 @@ fn upper(name: &str) -> &'static str {
 }
 
 /// Workgroups of a kernel that walks over so many items, one for each invocation at a time.
-pub(crate) fn strided(items: u32) -> u32 {
-    items.div_ceil(GROUP).clamp(1, GROUPS)
+pub(crate) fn strided_workgroups(items: u32) -> u32 {
+    items.div_ceil(WORKGROUP_SIZE).clamp(1, MAX_STRIDED_WORKGROUPS)
 }
 
 impl Wgpu {
     /// Enqueues a call with so many workgroups, which the kernel numbers by `group_number`.
-    pub(crate) fn launch(&self, call: Call<'_>, groups: u32) -> Result<(), Error> {
+    pub(crate) fn launch(&self, call: KernelLaunch<'_>, groups: u32) -> Result<(), Error> {
         // At most 65535 in each direction; of a last row that is too long the kernel does nothing.
         let most = self.max_groups();
         let grid = if groups <= most { [groups, 1, 1] } else { [most, groups.div_ceil(most), 1] };
@@ -154,13 +154,15 @@ impl Wgpu {
     }
 
     /// Enqueues a call.
-    pub(crate) fn launch_grid(&self, mut call: Call<'_>, grid: [u32; 3]) -> Result<(), Error> {
+    pub(crate) fn launch_grid(&self, mut call: KernelLaunch<'_>, grid: [u32; 3]) -> Result<(), Error> {
         let groups = grid.iter().product::<u32>();
         let partials = match &call.store {
             // Kernels without a store have none; others write them in the greatest detail only.
             None => None,
-            Some(seen) if seen.detail == Detail::Moments => Some(self.partials(PARTIAL * u64::from(groups))?),
-            Some(_) => Some(self.partials(PARTIAL)?),
+            Some(seen) if seen.detail == Detail::Moments => {
+                Some(self.partials(PARTIAL_SUMS_BYTES * u64::from(groups))?)
+            }
+            Some(_) => Some(self.partials(PARTIAL_SUMS_BYTES)?),
         };
         let windows = self.windows_of(&call);
         let mut constants = core::mem::take(&mut call.constants);
@@ -172,9 +174,9 @@ impl Wgpu {
         if let Some(partials) = &partials {
             buffers.push((4, partials.as_entire_buffer_binding()));
         }
-        let others = if windows > 1 { Some(self.others()?) } else { None };
-        if let Some(others) = &others {
-            buffers = self.in_windows(call.kernel, windows, buffers, others);
+        let dummy_buffers = if windows > 1 { Some(self.dummy_buffers()?) } else { None };
+        if let Some(dummy_buffers) = &dummy_buffers {
+            buffers = self.split_into_bindings(call.kernel, windows, buffers, dummy_buffers);
         }
         let bindings = self.bind(&pipeline, &call.params, buffers)?;
         self.enqueue(Launch { pipeline, bindings, grid, only: None })?;
@@ -187,7 +189,7 @@ impl Wgpu {
     }
 
     /// Adds what the workgroups of the last launch have summed up to the row: only in steps that ask for sums.
-    fn merge_moments(&self, seen: &Seen<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
+    fn merge_moments(&self, seen: &ObservedStore<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
         let pipeline = self.pipeline(&kernel::MOMENTS, 1, vec![])?;
         let buffers = vec![(2, seen.table.rows.as_entire_buffer_binding()), (4, partials.as_entire_buffer_binding())];
         let bindings = self.bind(&pipeline, &[groups, seen.slot], buffers)?;
@@ -199,7 +201,7 @@ impl Wgpu {
     }
 
     /// How many windows each tensor of a call needs: one, or a power of two (few variants), or all that there are.
-    fn windows_of(&self, call: &Call<'_>) -> u32 {
+    fn windows_of(&self, call: &KernelLaunch<'_>) -> u32 {
         let is_tensor = |binding: u32| call.kernel.tensors().any(|tensor| tensor.binding == binding);
         let tensors = call.buffers.iter().filter(|(binding, _)| is_tensor(*binding));
         let largest = tensors.map(|(_, bound)| bound.size.map_or(0, wgpu::BufferSize::get)).max().unwrap_or(0);
@@ -212,8 +214,9 @@ impl Wgpu {
 
     /// The same buffers, tensors among them in windows. Windows behind a tensor's end hold anything: of one that is
     /// read its own begin, of one that is written a part of `others`, as writable memory may be bound but once.
-    fn in_windows<'a>(
-        &self, kernel: &Kernel, windows: u32, buffers: Vec<(u32, wgpu::BufferBinding<'a>)>, others: &'a wgpu::Buffer,
+    fn split_into_bindings<'a>(
+        &self, kernel: &Kernel, windows: u32, buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
+        dummy_buffers: &'a wgpu::Buffer,
     ) -> Vec<(u32, wgpu::BufferBinding<'a>)> {
         let (mut all, mut used) = (Vec::new(), 0);
         let size = self.window();
@@ -231,7 +234,7 @@ impl Wgpu {
                 } else if tensor.is_written() {
                     used += ALIGNMENT;
                     let size = wgpu::BufferSize::new(ALIGNMENT);
-                    wgpu::BufferBinding { buffer: others, offset: used - ALIGNMENT, size }
+                    wgpu::BufferBinding { buffer: dummy_buffers, offset: used - ALIGNMENT, size }
                 } else {
                     let size = wgpu::BufferSize::new(whole.min(ALIGNMENT));
                     wgpu::BufferBinding { buffer: bound.buffer, offset: bound.offset, size }
@@ -264,6 +267,6 @@ impl Wgpu {
         );
         let layout = pipeline.get_bind_group_layout(0);
         let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
-        self.complaint(|| self.device().create_bind_group(&descriptor))
+        self.capture_validation_error(|| self.device().create_bind_group(&descriptor))
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Wgpu, kernel,
-    launch::{ALIGNMENT, Call},
+    launch::{ALIGNMENT, KernelLaunch},
 };
 use gradscale_core::backend::{Buffer, DType, Data, DataMut};
 
@@ -163,7 +163,7 @@ impl Wgpu {
                 let start = at as u64 / ALIGNMENT * ALIGNMENT;
                 let params = [word_of(at / 4) % WORDS, u32::from_le_bytes(mask), u32::from_le_bytes(word)];
                 let part = dst.part(start, ALIGNMENT.min(dst.size - start));
-                self.launch(Call::new(&kernel::TAIL).params(params).part(3, part), 1)?;
+                self.launch(KernelLaunch::new(&kernel::PARTIAL_WORD_WRITE).params(params).part(3, part), 1)?;
             }
         }
         Ok(())

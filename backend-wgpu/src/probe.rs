@@ -1,6 +1,6 @@
 //! What a device really does with small numbers, found out when it is opened.
 
-use crate::{Error, Memory, Wgpu, kernel, launch::Call, memory::word_of};
+use crate::{Error, Memory, Wgpu, kernel, launch::KernelLaunch, memory::word_of};
 use gradscale_core::{
     backend::{DType, Data, DataMut, Slot, Store},
     ops::Unary,
@@ -27,7 +27,7 @@ impl Wgpu {
         let words: Vec<u32> = PAIRS.iter().flat_map(|[a, b]| [a.to_bits(), b.to_bits(), 0, 0]).collect();
         let memory = self.new_memory(DType::U32, words.len())?;
         self.write_memory(Data::U32(&words), &memory)?;
-        self.launch(Call::new(&kernel::PROBE).params([word_of(PAIRS.len())]).memory(3, &memory), 1)?;
+        self.launch(KernelLaunch::new(&kernel::PROBE).params([word_of(PAIRS.len())]).memory(3, &memory), 1)?;
         let mut back = vec![0; words.len()];
         self.read_memory(&memory, DataMut::U32(&mut back)).await?;
         let want = PAIRS.iter().flat_map(|&[a, b]| [a, b, a + b, a * b]).map(f32::to_bits);

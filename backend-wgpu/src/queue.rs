@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 /// Launches that are submitted at once: enough to hide the cost of a submission, few enough that a device starts early.
-const MANY: usize = 512;
+const MAX_LAUNCHES_PER_SUBMIT: usize = 512;
 
 /// One dispatch.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Pending {
     /// Where launches go instead while a step is recorded.
     recording: Option<Vec<Launch>>,
     /// Whether they wait, however many there are, for somebody who puts timestamps around them.
-    holds: bool,
+    is_held: bool,
 }
 
 /// What the device's callbacks said: once lost, always lost; another error is told once. They are called inside the call
@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Health {
     /// Listens to a device.
-    pub fn of(device: &wgpu::Device) -> Arc<Self> {
+    pub fn watch(device: &wgpu::Device) -> Arc<Self> {
         let health = Arc::new(Self::default());
         let listener = health.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -78,7 +78,7 @@ impl Health {
         if let Some(reason) = &*lock(&self.lost) {
             return Err(Error::Lost(reason.clone()));
         }
-        self.complaint()
+        self.capture_validation_error()
     }
 
     /// Why there was no memory, if that is what was said. Another error stays: it may be that of a device that is lost, which
@@ -91,7 +91,7 @@ impl Health {
     }
 
     /// What wgpu said since somebody asked.
-    fn complaint(&self) -> Result<(), Error> {
+    fn capture_validation_error(&self) -> Result<(), Error> {
         lock(&self.failed).take().map_or(Ok(()), Err)
     }
 }
@@ -109,9 +109,9 @@ impl Wgpu {
         }
         pending.launches.push(launch);
         self.dispatches.fetch_add(1, Relaxed);
-        let many = pending.launches.len() >= MANY && !pending.holds;
+        let is_full = pending.launches.len() >= MAX_LAUNCHES_PER_SUBMIT && !pending.is_held;
         drop(pending);
-        if many { self.flush() } else { Ok(()) }
+        if is_full { self.flush() } else { Ok(()) }
     }
 
     /// Submits what is waiting.
@@ -160,12 +160,12 @@ impl Wgpu {
     }
 
     /// Runs `work` and returns what it has enqueued, not submitted.
-    pub(crate) fn held(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Launch>, Error> {
+    pub(crate) fn collect_launches(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Launch>, Error> {
         self.flush()?;
-        self.pending().holds = true;
+        self.pending().is_held = true;
         let done = work();
         let mut pending = self.pending();
-        pending.holds = false;
+        pending.is_held = false;
         let launches = core::mem::take(&mut pending.launches);
         done.map(|()| launches)
     }
@@ -185,7 +185,7 @@ impl Wgpu {
     }
 
     /// Enqueues a recorded step.
-    pub(crate) fn again(&self, step: &Recording) -> Result<(), Error> {
+    pub(crate) fn replay(&self, step: &Recording) -> Result<(), Error> {
         step.launches.iter().try_for_each(|launch| {
             let wanted = launch.only.as_ref().is_none_or(|(now, least)| now.load(Relaxed) >= *least);
             if wanted { self.enqueue(launch.clone()) } else { Ok(()) }
@@ -209,8 +209,8 @@ pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
 
 impl Wgpu {
     /// Runs `work` and gives what wgpu said of it, if it complained at once. Browsers complain later: see [`Health`].
-    pub(crate) fn complaint<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+    pub(crate) fn capture_validation_error<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         let result = work();
-        self.health.complaint().map(|()| result)
+        self.health.capture_validation_error().map(|()| result)
     }
 }

@@ -53,7 +53,7 @@ impl Wgpu {
             let mut count = 0;
             let queries = self.queries(STAMPS * u32::try_from(times.len()).unwrap_or(u32::MAX));
             for i in 0..times.len() {
-                let launches = self.held(|| work(part * TIMED_TOGETHER + i))?;
+                let launches = self.collect_launches(|| work(part * TIMED_TOGETHER + i))?;
                 let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 stamp(&mut encoder, &queries, count, |encoder| encode(&launches, encoder));
                 self.queue().submit([encoder.finish()]);

@@ -79,7 +79,7 @@ fn texts_for_browsers() {
     for kernel in KERNELS.iter().filter(|kernel| !kernel.name.starts_with("coop")) {
         for (windows, subgroups, _) in VARIANTS {
             let name = format!("{}-{windows}{}.wgsl", kernel.name, if subgroups { "-subgroups" } else { "" });
-            std::fs::write(folder.join(name), kernel.text_of_browsers(windows, subgroups)).unwrap();
+            std::fs::write(folder.join(name), kernel.browser_text(windows, subgroups)).unwrap();
         }
     }
 }
@@ -87,8 +87,11 @@ fn texts_for_browsers() {
 /// What the test of all kernels would say of a mistake.
 #[test]
 fn a_broken_kernel_is_found() {
-    let broken =
-        Kernel { name: "broken", source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }", ..super::TAIL };
+    let broken = Kernel {
+        name: "broken",
+        source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }",
+        ..super::PARTIAL_WORD_WRITE
+    };
     assert!(checked(&broken, 1, false, 1.0).is_err());
 }
 

@@ -18,7 +18,7 @@ fn larger(a: f32, b: f32) -> f32 {
     if is_nan(a) {
         return a;
     }
-    return number(select(bitcast<u32>(b), bitcast<u32>(a), !is_nan(b) && order(bitcast<u32>(a)) > order(bitcast<u32>(b))));
+    return bits_as_float(select(bitcast<u32>(b), bitcast<u32>(a), !is_nan(b) && order(bitcast<u32>(a)) > order(bitcast<u32>(b))));
 }
 
 fn function_of_two(a: f32, b: f32, key: vec2<u32>, i: u32) -> f32 {
@@ -53,12 +53,12 @@ fn main(
     begin_store(lane);
     let e = epilogue();
     let key = seed();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
-        var x = a_eight(o);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
+        var x = a_vec8(o);
         var z = array<vec4<f32>, 2>();
         if p.over == OVER_ALL {
-            z = b_eight(o);
+            z = b_vec8(o);
         }
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
@@ -68,7 +68,7 @@ fn main(
             }
             v[j >> 2u][j & 3u] = function_of_two(x[j >> 2u][j & 3u], z[j >> 2u][j & 3u], key, i);
         }
-        put8(e, o, v[0], v[1], live);
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

@@ -18,7 +18,7 @@ struct Params {
     dilation: vec2<u32>,
     /// Channels of x and y; those of a group.
     channels: vec2<u32>,
-    share: vec2<u32>,
+    assign_work: vec2<u32>,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -34,10 +34,10 @@ fn prepare(z: u32, row: u32, col: u32) {
     for (var j = 0u; j < 4u; j += 1u) {
         if PASS == PASS_WEIGHT {
             // Column = (tap row, tap column, input).
-            let tap = (col + j) / p.share.x;
+            let tap = (col + j) / p.assign_work.x;
             first[j] = (tap / p.kernel.y) * p.dilation.x;
             second[j] = (tap % p.kernel.y) * p.dilation.y;
-            third[j] = z * p.share.x + (col + j) % p.share.x;
+            third[j] = z * p.assign_work.x + (col + j) % p.assign_work.x;
         } else {
             let size = select(p.x_size, p.y_size, PASS == PASS_FORWARD);
             let place = (row + j) / size.y;
@@ -53,12 +53,12 @@ fn x_index(image: u32, u: u32, v: u32, channel: u32) -> u32 {
     return ((image + u) * p.x_size.y + v) * p.channels.x + channel;
 }
 
-fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
+fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32> {
     var four = vec4<f32>();
     if PASS == PASS_FORWARD {
         // k = (tap row, tap column, input).
-        let tap = k / p.share.x;
-        let channel = z * p.share.x + k % p.share.x;
+        let tap = k / p.assign_work.x;
+        let channel = z * p.assign_work.x + k % p.assign_work.x;
         let reach = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation - p.pad;
         for (var j = 0u; j < 4u; j += 1u) {
             let u = second[j] * p.steps.x + reach.x;
@@ -69,8 +69,8 @@ fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
         }
     } else if PASS == PASS_DATA {
         // k = (tap row, tap column, output): which window reads this place with this tap?
-        let tap = k / p.share.y;
-        let channel = z * p.share.y + k % p.share.y;
+        let tap = k / p.assign_work.y;
+        let channel = z * p.assign_work.y + k % p.assign_work.y;
         let reach = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation;
         for (var j = 0u; j < 4u; j += 1u) {
             let end = vec2<u32>(second[j], third[j]) + p.pad;
@@ -82,24 +82,24 @@ fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
             }
         }
     } else if row < p.output.m {
-        four = a_run(k * p.channels.y + z * p.share.y + row, p.output.m - row);
+        four = a_vec4(k * p.channels.y + z * p.assign_work.y + row, p.output.m - row);
     }
     return four;
 }
 
-fn b_four(z: u32, k: u32, col: u32) -> vec4<f32> {
+fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32> {
     var four = vec4<f32>();
-    let taps = p.kernel.x * p.kernel.y * p.share.x;
+    let taps = p.kernel.x * p.kernel.y * p.assign_work.x;
     if PASS == PASS_FORWARD {
-        let i = (z * p.share.y + col) * taps + k;
+        let i = (z * p.assign_work.y + col) * taps + k;
         if col < p.output.n { four.x = b_at(i); }
         if col + 1u < p.output.n { four.y = b_at(i + taps); }
         if col + 2u < p.output.n { four.z = b_at(i + 2u * taps); }
         if col + 3u < p.output.n { four.w = b_at(i + 3u * taps); }
     } else if PASS == PASS_DATA {
-        let tap = k / p.share.y;
+        let tap = k / p.assign_work.y;
         if col < p.output.n {
-            four = b_run((z * p.share.y + k % p.share.y) * taps + tap * p.share.x + col, p.output.n - col);
+            four = b_vec4((z * p.assign_work.y + k % p.assign_work.y) * taps + tap * p.assign_work.x + col, p.output.n - col);
         }
     } else {
         // k = (image, row, column) of y.
@@ -123,5 +123,5 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    product(lane, group_number(group, groups));
+    multiply_tiles(lane, group_number(group, groups));
 }

@@ -17,33 +17,33 @@ struct Params {
 @group(0) @binding(16) var<storage, read> a: array<vec4<f16>>;
 @group(0) @binding(17) var<storage, read> b: array<vec4<f16>>;
 
-override A_ALONG: u32;
-override B_ALONG: u32;
+override A_K_CONTIGUOUS: u32;
+override B_K_CONTIGUOUS: u32;
 /// How the subgroups of a workgroup lie, and invocations of one.
 override ROWS: u32;
 override COLUMNS: u32;
 override SIZE: u32;
 
-const DEPTH: u32 = 16u;
+const K_TILE: u32 = 16u;
 /// Longest side of a tile.
-const MOST: u32 = 128u;
+const MAX_TILE_SIDE: u32 = 128u;
 /// Halves that pad a line, so that lines begin in other banks.
-const PAD: u32 = 8u;
+const PITCH_PADDING: u32 = 8u;
 
-var<workgroup> left: array<f16, MOST * (DEPTH + PAD)>;
-var<workgroup> right: array<f16, MOST * (DEPTH + PAD)>;
+var<workgroup> left: array<f16, MAX_TILE_SIDE * (K_TILE + PITCH_PADDING)>;
+var<workgroup> right: array<f16, MAX_TILE_SIDE * (K_TILE + PITCH_PADDING)>;
 var<workgroup> results: array<f32, 2048>;
 /// Whether subgroups are as this pipeline was built for.
 var<workgroup> fits: u32;
 
 /// Halves from line to line of a tile with so many rows or columns.
-fn line_of(along: u32, size: u32) -> u32 {
-    return select(size + PAD, DEPTH + PAD, along != 0u);
+fn pitch_of(along: u32, size: u32) -> u32 {
+    return select(size + PITCH_PADDING, K_TILE + PITCH_PADDING, along != 0u);
 }
 
 /// Of four number i of a tile: (row or column, k), both in the tile.
-fn place_of(i: u32, along: u32, size: u32) -> vec2<u32> {
-    let across = select(size, DEPTH, along != 0u) / 4u;
+fn element_position(i: u32, along: u32, size: u32) -> vec2<u32> {
+    let across = select(size, K_TILE, along != 0u) / 4u;
     let line = i / across;
     let four = 4u * (i % across);
     return select(vec2<u32>(four, line), vec2<u32>(line, four), along != 0u);
@@ -53,24 +53,24 @@ fn load_a(z: u32, row: u32, k: u32) -> vec4<f16> {
     if z >= p.output.batch || row >= p.output.m || k >= p.output.k {
         return vec4<f16>();
     }
-    return a[(z * p.stride_a + select(k * p.lead_a + row, row * p.lead_a + k, A_ALONG != 0u)) / 4u];
+    return a[(z * p.stride_a + select(k * p.lead_a + row, row * p.lead_a + k, A_K_CONTIGUOUS != 0u)) / 4u];
 }
 
 fn load_b(z: u32, k: u32, column: u32) -> vec4<f16> {
     if z >= p.output.batch || column >= p.output.n || k >= p.output.k {
         return vec4<f16>();
     }
-    return b[(z * p.stride_b + select(k * p.lead_b + column, column * p.lead_b + k, B_ALONG != 0u)) / 4u];
+    return b[(z * p.stride_b + select(k * p.lead_b + column, column * p.lead_b + k, B_K_CONTIGUOUS != 0u)) / 4u];
 }
 
-fn keep_left(at: u32, v: vec4<f16>) {
+fn write_left(at: u32, v: vec4<f16>) {
     left[at] = v.x;
     left[at + 1u] = v.y;
     left[at + 2u] = v.z;
     left[at + 3u] = v.w;
 }
 
-fn keep_right(at: u32, v: vec4<f16>) {
+fn write_right(at: u32, v: vec4<f16>) {
     right[at] = v.x;
     right[at + 1u] = v.y;
     right[at + 2u] = v.z;
@@ -79,23 +79,23 @@ fn keep_right(at: u32, v: vec4<f16>) {
 
 /// The block from a row on, `skip` halves further for its k.
 fn left_block(row: u32, skip: u32, line: u32) -> Left {
-    let at = select(row, row * line, A_ALONG != 0u) + skip;
-    if A_ALONG != 0u {
+    let at = select(row, row * line, A_K_CONTIGUOUS != 0u) + skip;
+    if A_K_CONTIGUOUS != 0u {
         return coopLoadT<Left>(&left[at], line);
     }
     return coopLoad<Left>(&left[at], line);
 }
 
 fn right_block(column: u32, skip: u32, line: u32) -> Right {
-    let at = select(column, column * line, B_ALONG != 0u) + skip;
-    if B_ALONG != 0u {
+    let at = select(column, column * line, B_K_CONTIGUOUS != 0u) + skip;
+    if B_K_CONTIGUOUS != 0u {
         return coopLoad<Right>(&right[at], line);
     }
     return coopLoadT<Right>(&right[at], line);
 }
 
 /// What becomes of the block of results that a subgroup has left in `results`, from (r, c) on.
-fn put_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
+fn store_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
     workgroupBarrier();
     let o = p.output;
     for (var i = own; i < SIDE * SIDE / 4u; i += SIZE) {
@@ -112,7 +112,7 @@ fn put_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
                 if live > 2u { sum.z += bias_at(from_bias + 2u); }
                 if live > 3u { sum.w += bias_at(from_bias + 3u); }
             }
-            put4(e, z * o.stride + row * o.lead + column, sum, live);
+            store_vec4(e, z * o.stride + row * o.ldy + column, sum, live);
         }
     }
     workgroupBarrier();
@@ -120,7 +120,7 @@ fn put_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
 
 /// Fills the tile with NaN, so that a subgroup size which this pipeline was not built for shows in results and counts.
 /// The proof refuses it; a training would see the NaN in its statistics.
-fn refuse_tile(e: Epilogue, lane: u32, z: u32, r: u32, c: u32) {
+fn store_nan_tile(e: Epilogue, lane: u32, z: u32, r: u32, c: u32) {
     let o = p.output;
     // Not a constant: WGSL refuses constants that are NaN.
     let nan = bitcast<f32>(0x7fc00000u | (o.m & 0u));
@@ -129,7 +129,7 @@ fn refuse_tile(e: Epilogue, lane: u32, z: u32, r: u32, c: u32) {
         let row = r + i / fours;
         let column = c + 4u * (i % fours);
         if z < o.batch && row < o.m && column < o.n {
-            put4(e, z * o.stride + row * o.lead + column, vec4<f32>(nan), min(o.n - column, 4u));
+            store_vec4(e, z * o.stride + row * o.ldy + column, vec4<f32>(nan), min(o.n - column, 4u));
         }
     }
 }
@@ -161,14 +161,14 @@ fn main(
         fits = u32(size_here == SIZE && subgroups_here == ROWS * COLUMNS);
     }
     if workgroupUniformLoad(&fits) == 0u {
-        refuse_tile(e, lane, z, tile_m * rows, tile_n * columns);
+        store_nan_tile(e, lane, z, tile_m * rows, tile_n * columns);
         end_store(lane, number_of_group);
         return;
     }
-    let line_a = line_of(A_ALONG, rows);
-    let line_b = line_of(B_ALONG, columns);
-    let fours_a = rows * DEPTH / 4u;
-    let fours_b = columns * DEPTH / 4u;
+    let line_a = pitch_of(A_K_CONTIGUOUS, rows);
+    let line_b = pitch_of(B_K_CONTIGUOUS, columns);
+    let fours_a = rows * K_TILE / 4u;
+    let fours_b = columns * K_TILE / 4u;
     // Blocks of this subgroup.
     let row = subgroup / COLUMNS * 4u * SIDE;
     let column = subgroup % COLUMNS * 2u * SIDE;
@@ -184,37 +184,37 @@ fn main(
     var next_b = array<vec4<f16>, 2>();
     for (var j = 0u; j < 2u; j += 1u) {
         let i = lane + j * GROUP;
-        let from_a = place_of(i, A_ALONG, rows);
-        let from_b = place_of(i, B_ALONG, columns);
+        let from_a = element_position(i, A_K_CONTIGUOUS, rows);
+        let from_b = element_position(i, B_K_CONTIGUOUS, columns);
         next_a[j] = load_a(z, tile_m * rows + from_a.x, from_a.y);
         next_b[j] = load_b(z, from_b.y, tile_n * columns + from_b.x);
     }
-    for (var k = 0u; k < o.k; k += DEPTH) {
+    for (var k = 0u; k < o.k; k += K_TILE) {
         workgroupBarrier();
         for (var j = 0u; j < 2u; j += 1u) {
             let i = lane + j * GROUP;
-            let from_a = place_of(i, A_ALONG, rows);
-            let from_b = place_of(i, B_ALONG, columns);
+            let from_a = element_position(i, A_K_CONTIGUOUS, rows);
+            let from_b = element_position(i, B_K_CONTIGUOUS, columns);
             if i < fours_a {
-                keep_left(
-                    select(from_a.y * line_a + from_a.x, from_a.x * line_a + from_a.y, A_ALONG != 0u),
+                write_left(
+                    select(from_a.y * line_a + from_a.x, from_a.x * line_a + from_a.y, A_K_CONTIGUOUS != 0u),
                     next_a[j],
                 );
             }
             if i < fours_b {
-                keep_right(
-                    select(from_b.y * line_b + from_b.x, from_b.x * line_b + from_b.y, B_ALONG != 0u),
+                write_right(
+                    select(from_b.y * line_b + from_b.x, from_b.x * line_b + from_b.y, B_K_CONTIGUOUS != 0u),
                     next_b[j],
                 );
             }
-            next_a[j] = load_a(z, tile_m * rows + from_a.x, k + DEPTH + from_a.y);
-            next_b[j] = load_b(z, k + DEPTH + from_b.y, tile_n * columns + from_b.x);
+            next_a[j] = load_a(z, tile_m * rows + from_a.x, k + K_TILE + from_a.y);
+            next_b[j] = load_b(z, k + K_TILE + from_b.y, tile_n * columns + from_b.x);
         }
         workgroupBarrier();
-        for (var d = 0u; d < DEPTH; d += SIDE) {
+        for (var d = 0u; d < K_TILE; d += SIDE) {
             // k runs along a line, or from line to line.
-            let skip_a = select(d * line_a, d, A_ALONG != 0u);
-            let skip_b = select(d * line_b, d, B_ALONG != 0u);
+            let skip_a = select(d * line_a, d, A_K_CONTIGUOUS != 0u);
+            let skip_b = select(d * line_b, d, B_K_CONTIGUOUS != 0u);
             let b0 = right_block(column, skip_b, line_b);
             let b1 = right_block(column + SIDE, skip_b, line_b);
             let a0 = left_block(row, skip_a, line_a);
@@ -247,7 +247,7 @@ fn main(
             case 6u: { coopStoreT(c30, &results[start], side); }
             default: { coopStoreT(c31, &results[start], side); }
         }
-        put_block(e, z, r + block / 2u * SIDE, c + block % 2u * SIDE, start, own);
+        store_block(e, z, r + block / 2u * SIDE, c + block % 2u * SIDE, start, own);
     }
     end_store(lane, number_of_group);
 }

@@ -35,11 +35,11 @@ fn main(
         }
         if e.dtype == TYPE_U8 {
             let shift = 8u * (to_y & 3u);
-            put_bits(to_y >> 2u, 0xffu << shift, (x_raw(from_x) & 0xffu) << shift);
+            store_bits(to_y >> 2u, 0xffu << shift, (x_raw(from_x) & 0xffu) << shift);
         } else if e.dtype == TYPE_U32 {
             y_store(to_y, x_raw(from_x));
         } else {
-            put(e, to_y, x_at(from_x));
+            store_scalar(e, to_y, x_at(from_x));
         }
         if p.count - i <= stride {
             break;

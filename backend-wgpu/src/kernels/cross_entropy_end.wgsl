@@ -12,7 +12,7 @@ struct Params {
 
 var<workgroup> totals: array<vec4<u32>, GROUP>;
 
-fn join(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+fn combine(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
     let sum = bitcast<vec2<f32>>(a.xy) + bitcast<vec2<f32>>(b.xy);
     return vec4<u32>(bitcast<vec2<u32>>(sum), a.z + b.z, 0u);
 }
@@ -21,13 +21,13 @@ fn join(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
 fn main(@builtin(local_invocation_index) lane: u32) {
     var total = vec4<u32>();
     for (var i = lane; i < p.groups; i += GROUP) {
-        total = join(total, parts[i]);
+        total = combine(total, parts[i]);
     }
     totals[lane] = total;
     workgroupBarrier();
     for (var half = GROUP / 2u; half != 0u; half /= 2u) {
         if lane < half {
-            totals[lane] = join(totals[lane], totals[lane + half]);
+            totals[lane] = combine(totals[lane], totals[lane + half]);
         }
         workgroupBarrier();
     }
@@ -37,13 +37,13 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         if p.divisor == DIVIDE_ROWS {
             divisor = f32(all.z);
         } else if p.divisor == DIVIDE_WEIGHTS {
-            divisor = number(all.y);
+            divisor = bits_as_float(all.y);
         }
         out_set(1u, divisor);
         if all.z == 0u {
             out_set(0u, 0.0);
         } else {
-            out_set(0u, divide(number(all.x), divisor));
+            out_set(0u, divide(bits_as_float(all.x), divisor));
         }
     }
 }

@@ -17,7 +17,7 @@ var<workgroup> ranks: array<u32, GROUP>;
 var<workgroup> sums: array<f32, GROUP>;
 var<workgroup> totals: array<vec4<u32>, GROUP>;
 
-fn join(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+fn combine(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
     let sum = bitcast<vec2<f32>>(a.xy) + bitcast<vec2<f32>>(b.xy);
     return vec4<u32>(bitcast<vec2<u32>>(sum), a.z + b.z, 0u);
 }
@@ -38,7 +38,7 @@ fn main(
     // The largest logit, NaN before all.
     var best = 0u;
     for (var c = thread; c < classes; c += p.threads) {
-        best = max(best, rank(bitcast<u32>(x_at(start + c))));
+        best = max(best, order_rank(bitcast<u32>(x_at(start + c))));
     }
     ranks[lane] = best;
     workgroupBarrier();
@@ -48,7 +48,7 @@ fn main(
         }
         workgroupBarrier();
     }
-    let most = of_rank(ranks[lane - thread]);
+    let most = rank_to_float(ranks[lane - thread]);
 
     // The sum of exponentials: sums of 32, which are added up.
     var sum = 0.0;
@@ -76,7 +76,7 @@ fn main(
         out_set(2u + row, lse);
         let label = labels_raw(row);
         if !is_ignored(label) {
-            var loss = number(F32_NAN);
+            var loss = bits_as_float(F32_NAN);
             var weight = 1.0;
             // A label beyond the classes is an error that shows.
             if label < classes {
@@ -92,7 +92,7 @@ fn main(
     workgroupBarrier();
     for (var half = GROUP / 2u; half != 0u; half /= 2u) {
         if lane < half {
-            totals[lane] = join(totals[lane], totals[lane + half]);
+            totals[lane] = combine(totals[lane], totals[lane + half]);
         }
         workgroupBarrier();
     }

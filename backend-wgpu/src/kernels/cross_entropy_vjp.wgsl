@@ -21,7 +21,7 @@ fn gradient(i: u32, v: f32) -> f32 {
         return 0.0;
     }
     if label >= p.meaning.classes {
-        return number(F32_NAN);
+        return bits_as_float(F32_NAN);
     }
     let n = numbers[row];
     return n.y * (exponential(v - n.x) - select(0.0, 1.0, label == i % p.meaning.classes));
@@ -37,13 +37,13 @@ fn main(
     begin_store(lane);
     let e = epilogue();
     let first = p.start / 8u * p.meaning.classes;
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
-        var v = x_eight(first + o);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
+        var v = x_vec8(first + o);
         for (var j = 0u; j < live; j += 1u) {
             v[j >> 2u][j & 3u] = gradient(8u * o + j, v[j >> 2u][j & 3u]);
         }
-        put8(e, first + o, v[0], v[1], live);
+        store_vec8(e, first + o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

@@ -34,7 +34,7 @@ var<workgroup> parts: array<f32, GROUP>;
 
 /// The largest of all invocations' numbers, NaN before all. In uniform control flow.
 fn group_most(lane: u32, v: f32) -> f32 {
-    ranks[lane] = rank(bitcast<u32>(v));
+    ranks[lane] = order_rank(bitcast<u32>(v));
     workgroupBarrier();
     for (var half = GROUP / 2u; half != 0u; half /= 2u) {
         if lane < half {
@@ -42,7 +42,7 @@ fn group_most(lane: u32, v: f32) -> f32 {
         }
         workgroupBarrier();
     }
-    let most = of_rank(ranks[0]);
+    let most = rank_to_float(ranks[0]);
     workgroupBarrier();
     return most;
 }

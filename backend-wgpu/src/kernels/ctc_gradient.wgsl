@@ -36,21 +36,21 @@ fn main(
     for (var state = lane; state < states; state += GROUP) {
         let logit = not_below(x_at(first + class_of(sequence, state)) - numbers[row]);
         // Both have the frame's own probability.
-        let share = table_get(forward + state) + (table_get(back - state) - logit);
-        table_set(forward + state, share);
-        most = max(most, share);
+        let assign_work = table_get(forward + state) + (table_get(back - state) - logit);
+        table_set(forward + state, assign_work);
+        most = max(most, assign_work);
     }
     most = group_most(lane, most);
     var sum = 0.0;
     for (var state = lane; state < states; state += GROUP) {
-        let share = exponential(table_get(forward + state) - most);
-        table_set(forward + state, share);
-        sum += share;
+        let assign_work = exponential(table_get(forward + state) - most);
+        table_set(forward + state, assign_work);
+        sum += assign_work;
     }
     sum = group_sum(lane, sum);
     storageBarrier();
     for (var class_ = lane; live && class_ < p.classes; class_ += GROUP) {
-        var gradient = select(0.0, number(F32_NAN), is_nan(all) || impossible);
+        var gradient = select(0.0, bits_as_float(F32_NAN), is_nan(all) || impossible);
         if counts {
             var shares = 0.0;
             for (var state = select(1u, 0u, class_ == p.blank); state < states; state += 2u) {

@@ -12,9 +12,9 @@ fn main(
     let live = row < p.batch * p.frames;
     let classes = select(0u, p.classes, live);
     let start = (p.first * p.frames + row) * p.classes;
-    var most = number(F32_INFINITY | ~F32_MAGNITUDE);
+    var most = bits_as_float(F32_INFINITY | ~F32_MAGNITUDE);
     for (var c = lane; c < classes; c += GROUP) {
-        most = of_rank(max(rank(bitcast<u32>(most)), rank(bitcast<u32>(x_at(start + c)))));
+        most = rank_to_float(max(order_rank(bitcast<u32>(most)), order_rank(bitcast<u32>(x_at(start + c)))));
     }
     most = group_most(lane, most);
     var sum = 0.0;

@@ -76,7 +76,7 @@ fn main(
                 }
                 sum = not_below(sum);
                 table_set(row + state, sum);
-                most = of_rank(max(rank(bitcast<u32>(most)), rank(bitcast<u32>(sum))));
+                most = rank_to_float(max(order_rank(bitcast<u32>(most)), order_rank(bitcast<u32>(sum))));
             }
         }
         most = group_most(lane, most);
@@ -102,12 +102,12 @@ fn main(
         all = divided + most + natural_logarithm(exponential(one - most) + exponential(other - most));
     }
     if !valid {
-        all = number(F32_NAN);
+        all = bits_as_float(F32_NAN);
     }
     numbers[p.batch * p.frames + sequence] = all;
     var loss = all;
     if !is_nan(all) {
-        let impossible = number(select(F32_INFINITY, 0u, p.zero_infinity == 1u));
+        let impossible = bits_as_float(select(F32_INFINITY, 0u, p.zero_infinity == 1u));
         loss = select(impossible, -all, all >= HARDLY);
     }
     out_set(p.first + sequence, loss);

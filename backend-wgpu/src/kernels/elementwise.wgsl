@@ -2,17 +2,17 @@
 // Needs store.wgsl.
 
 /// How many of `len` elements lie in eighth `o`, at most 8.
-fn live_of(o: u32, len: u32) -> u32 {
+fn elements_in_vec8(o: u32, len: u32) -> u32 {
     return min(len - 8u * o, 8u);
 }
 
 /// Eights in `len` elements.
-fn eights(len: u32) -> u32 {
+fn vec8_count(len: u32) -> u32 {
     return (len >> 3u) + u32((len & 7u) != 0u);
 }
 
 /// Stores `live` elements (1 to 8) from element 8o on: first those of `lo`, then those of `hi`.
-fn put8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
+fn store_vec8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
     let is_half = e.dtype == TYPE_F16;
     let more = max(live, 4u) - 4u;
     // Words behind the last element stay, so they are read first, and so is a sum's first term. Eight whole results need
@@ -31,17 +31,17 @@ fn put8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
     }
     var before = array<vec4<f32>, 2>(bitcast<vec4<f32>>(first), bitcast<vec4<f32>>(second));
     if is_half && e.add {
-        before[0] = vec4<f32>(two_halves(first.x), two_halves(first.y));
-        before[1] = vec4<f32>(two_halves(first.z), two_halves(first.w));
+        before[0] = vec4<f32>(unpack_halves(first.x), unpack_halves(first.y));
+        before[1] = vec4<f32>(unpack_halves(first.z), unpack_halves(first.w));
     }
-    let a = finish4(e, lo, before[0], live);
-    let b = finish4(e, hi, before[1], more);
+    let a = finish_vec4(e, lo, before[0], live);
+    let b = finish_vec4(e, hi, before[1], more);
     if is_half {
         let fresh = vec4<u32>(
-            half_bits(a.x) | (half_bits(a.y) << 16u),
-            half_bits(a.z) | (half_bits(a.w) << 16u),
-            half_bits(b.x) | (half_bits(b.y) << 16u),
-            half_bits(b.z) | (half_bits(b.w) << 16u),
+            float_to_half_bits(a.x) | (float_to_half_bits(a.y) << 16u),
+            float_to_half_bits(a.z) | (float_to_half_bits(a.w) << 16u),
+            float_to_half_bits(b.x) | (float_to_half_bits(b.y) << 16u),
+            float_to_half_bits(b.z) | (float_to_half_bits(b.w) << 16u),
         );
         var words = select(first, fresh, vec4<bool>(live > 1u, live > 3u, live > 5u, live > 7u));
         if (live & 1u) == 1u {

@@ -14,10 +14,10 @@ override OP: u32;
 fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
     let bits = bitcast<u32>(x);
     switch OP {
-        case UNARY_NEG: { return number(bits ^ ~F32_MAGNITUDE); }
-        case UNARY_ABS: { return number(bits & F32_MAGNITUDE); }
+        case UNARY_NEG: { return bits_as_float(bits ^ ~F32_MAGNITUDE); }
+        case UNARY_ABS: { return bits_as_float(bits & F32_MAGNITUDE); }
         // What is negative and no NaN becomes 0, also −0.
-        case UNARY_RELU: { return number(select(bits, 0u, bits > F32_MAGNITUDE && !is_nan(x))); }
+        case UNARY_RELU: { return bits_as_float(select(bits, 0u, bits > F32_MAGNITUDE && !is_nan(x))); }
         case UNARY_LEAKY_RELU: { return select(f.a * x, x, bits - 1u < F32_INFINITY); }
         case UNARY_TANH: { return hyperbolic_tangent(x); }
         case UNARY_SIGMOID: { return sigmoid(x); }
@@ -33,13 +33,13 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
         // By bits, also where the device reads subnormals as 0.
         case UNARY_SIGN: {
             let magnitude = bits & F32_MAGNITUDE;
-            return number(select(bits, 0x3f800000u | (bits & ~F32_MAGNITUDE), magnitude - 1u < F32_INFINITY));
+            return bits_as_float(select(bits, 0x3f800000u | (bits & ~F32_MAGNITUDE), magnitude - 1u < F32_INFINITY));
         }
         case UNARY_HARDSWISH: {
             // Clamped, so that no compiler multiplies the sum out: x / 6 + 1/2 would lose all digits near −3. A NaN is
             // told by bits: compilers may take comparisons for those of numbers.
-            let share = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
-            return select(select(select(x * share, x, x >= 3.0), 0.0, x <= -3.0), x, is_nan(x));
+            let assign_work = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
+            return select(select(select(x * assign_work, x, x >= 3.0), 0.0, x <= -3.0), x, is_nan(x));
         }
         case UNARY_DROPOUT: {
             if (hash(seed, f.stream, index) >> 8u) < f.threshold {
@@ -59,9 +59,9 @@ fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f
     let positive = bits - 1u < F32_INFINITY;
     let negative = (bits & sign) != 0u && (bits ^ sign) - 1u < F32_INFINITY;
     switch OP {
-        case UNARY_NEG: { return number(gradient ^ sign); }
-        case UNARY_ABS: { return number(select(0u, gradient ^ select(0u, sign, negative), positive || negative)); }
-        case UNARY_RELU: { return number(select(0u, gradient, positive)); }
+        case UNARY_NEG: { return bits_as_float(gradient ^ sign); }
+        case UNARY_ABS: { return bits_as_float(select(0u, gradient ^ select(0u, sign, negative), positive || negative)); }
+        case UNARY_RELU: { return bits_as_float(select(0u, gradient, positive)); }
         case UNARY_LEAKY_RELU: { return select(f.a * dy, dy, positive); }
         case UNARY_TANH: { return dy * (1.0 - kept * kept); }
         case UNARY_SIGMOID: { return dy * (kept * (1.0 - kept)); }

@@ -18,8 +18,8 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             let i = 8u * o + j;
@@ -28,7 +28,7 @@ fn main(
                 v[j >> 2u][j & 3u] = x_at(row * p.width + i % p.width);
             }
         }
-        put8(e, o, v[0], v[1], live);
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

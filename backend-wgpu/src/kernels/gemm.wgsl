@@ -15,14 +15,14 @@ struct Params {
 fn prepare(z: u32, row: u32, col: u32) {
 }
 
-fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
+fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32> {
     // Stored [m, k], or [k, m].
     var four = vec4<f32>();
     if row >= p.output.m {
         return four;
     }
-    if A_ALONG == 0u {
-        return a_run(z * p.stride_a + k * p.lead_a + row, p.output.m - row);
+    if A_K_CONTIGUOUS == 0u {
+        return a_vec4(z * p.stride_a + k * p.lead_a + row, p.output.m - row);
     }
     let i = z * p.stride_a + row * p.lead_a + k;
     four.x = a_at(i);
@@ -32,14 +32,14 @@ fn a_four(z: u32, row: u32, k: u32) -> vec4<f32> {
     return four;
 }
 
-fn b_four(z: u32, k: u32, col: u32) -> vec4<f32> {
+fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32> {
     // Stored [k, n], or [n, k].
     var four = vec4<f32>();
     if col >= p.output.n {
         return four;
     }
-    if B_ALONG == 0u {
-        return b_run(z * p.stride_b + k * p.lead_b + col, p.output.n - col);
+    if B_K_CONTIGUOUS == 0u {
+        return b_vec4(z * p.stride_b + k * p.lead_b + col, p.output.n - col);
     }
     let i = z * p.stride_b + col * p.lead_b + k;
     four.x = b_at(i);
@@ -55,5 +55,5 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    product(lane, group_number(group, groups));
+    multiply_tiles(lane, group_number(group, groups));
 }

@@ -28,12 +28,12 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         let total = bitcast<vec4<u32>>(sums[0]);
         // A sum is 0, at least 2^-122, ∞ or NaN. Beside B, S is nothing.
         if total.x != 0u {
-            let root = square_root(number(total.x) + number(scaled_bits(total.y, -176)));
-            y[0] = number(scaled_bits(bitcast<u32>(root), 88));
+            let root = square_root(bits_as_float(total.x) + bits_as_float(scaled_bits(total.y, -176)));
+            y[0] = bits_as_float(scaled_bits(bitcast<u32>(root), 88));
         } else if total.y != 0u {
-            y[0] = square_root(number(total.y) + number(scaled_bits(total.z, -176)));
+            y[0] = square_root(bits_as_float(total.y) + bits_as_float(scaled_bits(total.z, -176)));
         } else {
-            y[0] = number(scaled_bits(bitcast<u32>(square_root(number(total.z))), -88));
+            y[0] = bits_as_float(scaled_bits(bitcast<u32>(square_root(bits_as_float(total.z))), -88));
         }
     }
 }

@@ -18,7 +18,7 @@ fn round_shift(digits: u32, shift: u32) -> u32 {
 }
 
 /// The half, in the lower 16 bits, nearest to the f32 with these bits.
-fn half_bits(x: u32) -> u32 {
+fn float_to_half_bits(x: u32) -> u32 {
     let sign = (x >> 16u) & F16_SIGN;
     let m = x & F32_MAGNITUDE;
     if m >= HALF_OVERFLOW {
@@ -32,7 +32,7 @@ fn half_bits(x: u32) -> u32 {
 }
 
 /// The f32, as bits, with the value of the half in the lower 16 bits.
-fn float_bits(h: u32) -> u32 {
+fn half_to_float_bits(h: u32) -> u32 {
     let sign = (h & F16_SIGN) << 16u;
     let m = h & (F16_SIGN - 1u);
     if m >= F16_INFINITY {
@@ -46,11 +46,11 @@ fn float_bits(h: u32) -> u32 {
 }
 
 /// Bits as a number. A function, because a constant expression may not be NaN.
-fn number(bits: u32) -> f32 {
+fn bits_as_float(bits: u32) -> f32 {
     return bitcast<f32>(bits);
 }
 
 /// The values of two packed halves.
-fn two_halves(word: u32) -> vec2<f32> {
-    return vec2<f32>(number(float_bits(word & 0xffffu)), number(float_bits(word >> 16u)));
+fn unpack_halves(word: u32) -> vec2<f32> {
+    return vec2<f32>(bits_as_float(half_to_float_bits(word & 0xffffu)), bits_as_float(half_to_float_bits(word >> 16u)));
 }

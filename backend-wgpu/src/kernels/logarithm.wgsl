@@ -13,7 +13,7 @@ fn logarithm(x: u32) -> f32 {
     // x = m · 2^e with m in [√½, √2), whose logarithm is a polynomial in m − 1.
     let shifted = bits - 0x3f3504f3u;
     let e = f32((bitcast<i32>(shifted) >> 23u) - below);
-    let f = number((shifted & (F32_HIDDEN - 1u)) + 0x3f3504f3u) - 1.0;
+    let f = bits_as_float((shifted & (F32_HIDDEN - 1u)) + 0x3f3504f3u) - 1.0;
     let z = f * f;
     var p = 0.0714975386;
     p = p * f - 0.115712007;

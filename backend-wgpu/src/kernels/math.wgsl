@@ -16,15 +16,15 @@ fn order(x: u32) -> u32 {
 }
 
 /// A number that orders f32, NaN above all.
-fn rank(x: u32) -> u32 {
+fn order_rank(x: u32) -> u32 {
     return select(order(x), 0xffffffffu, (x & F32_MAGNITUDE) > F32_INFINITY);
 }
 
-fn of_rank(rank: u32) -> f32 {
-    if rank == 0xffffffffu {
-        return number(F32_NAN);
+fn rank_to_float(order_rank: u32) -> f32 {
+    if order_rank == 0xffffffffu {
+        return bits_as_float(F32_NAN);
     }
-    return number(select((0x80000000u - rank) | ~F32_MAGNITUDE, rank - 0x80000000u, rank >= 0x80000000u));
+    return bits_as_float(select((0x80000000u - order_rank) | ~F32_MAGNITUDE, order_rank - 0x80000000u, order_rank >= 0x80000000u));
 }
 
 /// A number, and what was lost when it was rounded.
@@ -36,8 +36,8 @@ struct Exact {
 /// a · b and its rounding error, by halves of the digits (Dekker 1971). For magnitudes where nothing leaves f32.
 fn two_product(a: f32, b: f32) -> Exact {
     let product = a * b;
-    let a1 = number(bitcast<u32>(a) & 0xfffff000u);
-    let b1 = number(bitcast<u32>(b) & 0xfffff000u);
+    let a1 = bits_as_float(bitcast<u32>(a) & 0xfffff000u);
+    let b1 = bits_as_float(bitcast<u32>(b) & 0xfffff000u);
     let a2 = a - a1;
     let b2 = b - b1;
     return Exact(product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2));
@@ -57,7 +57,7 @@ fn split(m: u32) -> Split {
         digits = m << shift;
         field = 1 - i32(shift);
     }
-    return Split(number((digits & (F32_HIDDEN - 1u)) | 0x3f800000u), field - 127);
+    return Split(bits_as_float((digits & (F32_HIDDEN - 1u)) | 0x3f800000u), field - 127);
 }
 
 /// a / b, rounded once but for the last half ulp; subnormals as they are.
@@ -66,20 +66,20 @@ fn divide(a: f32, b: f32) -> f32 {
     let mb = bitcast<u32>(b) & F32_MAGNITUDE;
     let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & ~F32_MAGNITUDE;
     if ma > F32_INFINITY || mb > F32_INFINITY || (ma == mb && (ma == 0u || ma == F32_INFINITY)) {
-        return number(F32_NAN);
+        return bits_as_float(F32_NAN);
     }
     if ma == F32_INFINITY || mb == 0u {
-        return number(sign | F32_INFINITY);
+        return bits_as_float(sign | F32_INFINITY);
     }
     if ma == 0u || mb == F32_INFINITY {
-        return number(sign);
+        return bits_as_float(sign);
     }
     let x = split(ma);
     let z = split(mb);
     let q = x.digits / z.digits;
     let product = two_product(q, z.digits);
     let rest = (x.digits - product.value) - product.error;
-    return number(sign | scaled_bits(bitcast<u32>(q + rest / z.digits), x.exponent - z.exponent));
+    return bits_as_float(sign | scaled_bits(bitcast<u32>(q + rest / z.digits), x.exponent - z.exponent));
 }
 
 fn square_root(x: f32) -> f32 {
@@ -88,7 +88,7 @@ fn square_root(x: f32) -> f32 {
         return x;
     }
     if m > F32_INFINITY {
-        return number(F32_NAN);
+        return bits_as_float(F32_NAN);
     }
     let parts = split(m);
     let odd = parts.exponent & 1;
@@ -96,7 +96,7 @@ fn square_root(x: f32) -> f32 {
     let root = sqrt(digits);
     let square = two_product(root, root);
     let rest = (digits - square.value) - square.error;
-    return number(scaled_bits(bitcast<u32>(root + rest / (2.0 * root)), (parts.exponent - odd) / 2));
+    return bits_as_float(scaled_bits(bitcast<u32>(root + rest / (2.0 * root)), (parts.exponent - odd) / 2));
 }
 
 /// e^(x + small) for a tiny correction of the argument.
@@ -114,7 +114,7 @@ fn exponential_of(x: f32, small: f32) -> f32 {
     q = q * r + 0.0416664628;
     q = q * r + 0.166666667;
     q = q * r + 0.500000001;
-    return number(scaled_bits(bitcast<u32>(1.0 + (r + r * r * q)), i32(n)));
+    return bits_as_float(scaled_bits(bitcast<u32>(1.0 + (r + r * r * q)), i32(n)));
 }
 
 fn exponential(x: f32) -> f32 {
@@ -125,10 +125,10 @@ fn natural_logarithm(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     let m = bits & F32_MAGNITUDE;
     if m == 0u {
-        return number(F32_INFINITY | ~F32_MAGNITUDE);
+        return bits_as_float(F32_INFINITY | ~F32_MAGNITUDE);
     }
     if m > F32_INFINITY || bits > F32_INFINITY {
-        return number(F32_NAN);
+        return bits_as_float(F32_NAN);
     }
     if m == F32_INFINITY {
         return x;
@@ -227,7 +227,7 @@ fn positive_power(x: f32, p: f32) -> f32 {
     // Sums here are exact because their parts are cut before: drivers simplify (a + b) − a, and with it the error of a
     // rounded sum.
     let below = m - 1.0;
-    let m1 = number(bitcast<u32>(m) & 0xfffffffcu);
+    let m1 = bits_as_float(bitcast<u32>(m) & 0xfffffffcu);
     let above = m1 + 1.0;
     let s = divide(below, above);
     let product = two_product(s, above);
@@ -258,27 +258,27 @@ fn power(x: f32, p: f32) -> f32 {
         return 1.0;
     }
     if mx > F32_INFINITY || mp > F32_INFINITY {
-        return number(F32_NAN);
+        return bits_as_float(F32_NAN);
     }
     let negative = bitcast<u32>(x) > F32_MAGNITUDE;
     if mp == F32_INFINITY {
         if mx == 0x3f800000u {
             return 1.0;
         }
-        return number(select(0u, F32_INFINITY, (mx > 0x3f800000u) == (p > 0.0)));
+        return bits_as_float(select(0u, F32_INFINITY, (mx > 0x3f800000u) == (p > 0.0)));
     }
-    let a = number(mp);
+    let a = bits_as_float(mp);
     // Above 2^24 every number is an even integer.
-    let whole = a >= 16777216.0 || floor(a) == a;
-    let odd = a < 16777216.0 && whole && (u32(min(a, 16777216.0)) & 1u) == 1u;
+    let round_half_away = a >= 16777216.0 || floor(a) == a;
+    let odd = a < 16777216.0 && round_half_away && (u32(min(a, 16777216.0)) & 1u) == 1u;
     let sign = select(0u, ~F32_MAGNITUDE, negative && odd);
     if mx == 0u || mx == F32_INFINITY {
-        return number(sign | select(0u, F32_INFINITY, (mx != 0u) == (p > 0.0)));
+        return bits_as_float(sign | select(0u, F32_INFINITY, (mx != 0u) == (p > 0.0)));
     }
-    if negative && !whole {
-        return number(F32_NAN);
+    if negative && !round_half_away {
+        return bits_as_float(F32_NAN);
     }
-    return number(sign | bitcast<u32>(positive_power(number(mx), p)));
+    return bits_as_float(sign | bitcast<u32>(positive_power(bits_as_float(mx), p)));
 }
 
 /// core's `hash`: a random u32 for (seed, stream, index).

@@ -50,8 +50,8 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         let at = p.site * ROW_WORDS + ROW_SUMS;
         var row = Pair();
         for (var i = 0u; i < 4u; i += 1u) {
-            row.large[i] = number(rows[at + 2u * i]);
-            row.small[i] = number(rows[at + 2u * i + 1u]);
+            row.large[i] = bits_as_float(rows[at + 2u * i]);
+            row.small[i] = bits_as_float(rows[at + 2u * i + 1u]);
         }
         row = plus(row, sums[0]);
         for (var i = 0u; i < 4u; i += 1u) {

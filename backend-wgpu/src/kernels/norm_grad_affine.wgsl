@@ -2,27 +2,27 @@
 
 struct Params {
     store: Store,
-    split: Division,
+    reduction: ReduceShape,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(8) var<storage, read> parts: array<Total>;
+@group(0) @binding(8) var<storage, read> partial_totals: array<Total>;
 
 alias Total = vec2<f32>;
 
 /// Whether it is that of the scale.
 override SCALE: u32;
 
-fn nothing() -> Total {
+fn identity() -> Total {
     return vec2<f32>();
 }
 
-fn join(a: Total, b: Total) -> Total {
+fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-fn term(channel: u32, part: u32) -> Total {
-    return parts[part * p.split.results + channel];
+fn load_term(channel: u32, part: u32) -> Total {
+    return partial_totals[part * p.reduction.results + channel];
 }
 
 @compute @workgroup_size(256)
@@ -34,10 +34,10 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    let s = share(number_of_group, lane);
-    let total = together(s, lane);
-    if s.live && s.thread == 0u {
-        put(e, s.result, select(total.x, total.y, SCALE != 0u));
+    let s = assign_work(number_of_group, lane);
+    let total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
+        store_scalar(e, s.result, select(total.x, total.y, SCALE != 0u));
     }
     end_store(lane, number_of_group);
 }

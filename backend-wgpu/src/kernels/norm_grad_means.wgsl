@@ -2,14 +2,14 @@
 // a group is a channel, parts are those of the gradient, and the scale comes here.
 
 struct Params {
-    split: Division,
+    reduction: ReduceShape,
     /// Elements of a group.
     size: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> scale: array<f32>;
-@group(0) @binding(8) var<storage, read> parts: array<Total>;
+@group(0) @binding(8) var<storage, read> partial_totals: array<Total>;
 @group(0) @binding(9) var<storage, read_write> numbers: array<vec4<f32>>;
 
 alias Total = vec2<f32>;
@@ -19,16 +19,16 @@ override SCALED: u32;
 /// Whether means are subtracted.
 override CENTERED: u32;
 
-fn nothing() -> Total {
+fn identity() -> Total {
     return vec2<f32>();
 }
 
-fn join(a: Total, b: Total) -> Total {
+fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-fn term(group: u32, part: u32) -> Total {
-    return parts[part * p.split.results + group];
+fn load_term(group: u32, part: u32) -> Total {
+    return partial_totals[part * p.reduction.results + group];
 }
 
 @compute @workgroup_size(256)
@@ -37,9 +37,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let s = share(group_number(group, groups), lane);
-    var total = together(s, lane);
-    if s.live && s.thread == 0u {
+    let s = assign_work(group_number(group, groups), lane);
+    var total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
         if SCALED != 0u {
             total *= scale[s.result];
         }

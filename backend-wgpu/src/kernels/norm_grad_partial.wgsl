@@ -2,13 +2,13 @@
 // gradient.
 
 struct Params {
-    split: Division,
+    reduction: ReduceShape,
     shape: Shape,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> scale: array<f32>;
-@group(0) @binding(8) var<storage, read_write> parts: array<Total>;
+@group(0) @binding(8) var<storage, read_write> partial_totals: array<Total>;
 @group(0) @binding(9) var<storage, read> numbers: array<vec4<f32>>;
 
 alias Total = vec2<f32>;
@@ -18,15 +18,15 @@ override CHANNELS: u32;
 /// Whether there is a scale.
 override SCALED: u32;
 
-fn nothing() -> Total {
+fn identity() -> Total {
     return vec2<f32>();
 }
 
-fn join(a: Total, b: Total) -> Total {
+fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-fn term(result: u32, l: u32) -> Total {
+fn load_term(result: u32, l: u32) -> Total {
     var i = l * p.shape.channels + result;
     if CHANNELS == 0u {
         i = member(result, l);
@@ -45,9 +45,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let s = share(group_number(group, groups), lane);
-    let total = together(s, lane);
-    if s.live && s.thread == 0u {
-        parts[s.part * p.split.results + s.result] = total;
+    let s = assign_work(group_number(group, groups), lane);
+    let total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
+        partial_totals[s.part * p.reduction.results + s.result] = total;
     }
 }

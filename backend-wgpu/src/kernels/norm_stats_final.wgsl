@@ -1,7 +1,7 @@
 // Means, or variances, from their parts.
 
 struct Params {
-    split: Division,
+    reduction: ReduceShape,
     /// Where the first one goes.
     start: u32,
     /// Elements of a group.
@@ -10,20 +10,20 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> saved: array<f32>;
-@group(0) @binding(8) var<storage, read> parts: array<Total>;
+@group(0) @binding(8) var<storage, read> partial_totals: array<Total>;
 
 alias Total = f32;
 
-fn nothing() -> Total {
+fn identity() -> Total {
     return 0.0;
 }
 
-fn join(a: Total, b: Total) -> Total {
+fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-fn term(group: u32, part: u32) -> Total {
-    return parts[part * p.split.results + group];
+fn load_term(group: u32, part: u32) -> Total {
+    return partial_totals[part * p.reduction.results + group];
 }
 
 @compute @workgroup_size(256)
@@ -32,9 +32,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let s = share(group_number(group, groups), lane);
-    let total = together(s, lane);
-    if s.live && s.thread == 0u {
+    let s = assign_work(group_number(group, groups), lane);
+    let total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
         saved[p.start + s.result] = divide(total, f32(p.size));
     }
 }

@@ -1,30 +1,30 @@
 // Parts of the sums over groups: of x, or of squared distances from the mean.
 
 struct Params {
-    split: Division,
+    reduction: ReduceShape,
     shape: Shape,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> saved: array<f32>;
-@group(0) @binding(8) var<storage, read_write> parts: array<Total>;
+@group(0) @binding(8) var<storage, read_write> partial_totals: array<Total>;
 
 alias Total = f32;
 
 /// 0 x, 1 squared distances.
-override SECOND: u32;
+override SQUARED_DISTANCES: u32;
 
-fn nothing() -> Total {
+fn identity() -> Total {
     return 0.0;
 }
 
-fn join(a: Total, b: Total) -> Total {
+fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-fn term(group: u32, m: u32) -> Total {
+fn load_term(group: u32, m: u32) -> Total {
     let v = x_at(member(group, m));
-    if SECOND == 0u {
+    if SQUARED_DISTANCES == 0u {
         return v;
     }
     let distance = v - saved[group];
@@ -37,9 +37,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let s = share(group_number(group, groups), lane);
-    let total = together(s, lane);
-    if s.live && s.thread == 0u {
-        parts[s.part * p.split.results + s.result] = total;
+    let s = assign_work(group_number(group, groups), lane);
+    let total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
+        partial_totals[s.part * p.reduction.results + s.result] = total;
     }
 }

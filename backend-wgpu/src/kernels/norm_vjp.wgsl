@@ -22,10 +22,10 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
-        var x = x_eight(o);
-        var v = dy_eight(o);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
+        var x = x_vec8(o);
+        var v = dy_vec8(o);
         for (var j = 0u; j < live; j += 1u) {
             let i = 8u * o + j;
             let n = numbers[group_of(i)];
@@ -35,7 +35,7 @@ fn main(
             }
             v[j >> 2u][j & 3u] = (u - n.z - (x[j >> 2u][j & 3u] - n.x) * n.y * n.w) * n.y;
         }
-        put8(e, o, v[0], v[1], live);
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

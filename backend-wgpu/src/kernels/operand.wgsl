@@ -22,20 +22,20 @@ fn operand_raw(i: u32) -> u32 {
 fn operand_at(i: u32) -> f32 {
     let raw = operand_raw(i);
     if OPERAND == TYPE_F16 {
-        return number(float_bits(raw));
+        return bits_as_float(half_to_float_bits(raw));
     }
     if OPERAND == TYPE_F32 {
-        return number(raw);
+        return bits_as_float(raw);
     }
     return f32(raw);
 }
 
 /// Elements i to i + 3, of which `live` are wanted (1 or more); the others may be anything.
-fn operand_run(i: u32, live: u32) -> vec4<f32> {
+fn operand_vec4(i: u32, live: u32) -> vec4<f32> {
     if (i & 3u) == 0u && OPERAND == TYPE_F16 {
         let words = operand_get(i >> 3u);
         let two = select(words.xy, words.zw, (i & 4u) != 0u);
-        return vec4<f32>(two_halves(two.x), two_halves(two.y));
+        return vec4<f32>(unpack_halves(two.x), unpack_halves(two.y));
     }
     if (i & 3u) == 0u && OPERAND == TYPE_F32 {
         return bitcast<vec4<f32>>(operand_get(i >> 2u));
@@ -48,12 +48,12 @@ fn operand_run(i: u32, live: u32) -> vec4<f32> {
 }
 
 /// Elements 8o to 8o + 7; beyond the end of a buffer anything.
-fn operand_eight(o: u32) -> array<vec4<f32>, 2> {
+fn operand_vec8(o: u32) -> array<vec4<f32>, 2> {
     if OPERAND == TYPE_F16 {
         let words = operand_get(o);
         return array<vec4<f32>, 2>(
-            vec4<f32>(two_halves(words.x), two_halves(words.y)),
-            vec4<f32>(two_halves(words.z), two_halves(words.w)),
+            vec4<f32>(unpack_halves(words.x), unpack_halves(words.y)),
+            vec4<f32>(unpack_halves(words.z), unpack_halves(words.w)),
         );
     }
     if OPERAND == TYPE_U8 {

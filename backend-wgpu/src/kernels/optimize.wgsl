@@ -25,12 +25,12 @@ struct Params {
 /// One of RULE_*.
 override RULE: u32;
 /// Whether momentum is Nesterov's, and whether Adam's decay is of the weight.
-override OTHER: u32;
+override RULE_VARIANT: u32;
 /// States that the rule keeps.
 override STATES: u32;
 
 /// Fours of elements that an invocation takes.
-const EACH: u32 = 4u;
+const VEC4S_PER_THREAD: u32 = 4u;
 
 /// A weight and its states.
 struct Weight {
@@ -41,25 +41,25 @@ struct Weight {
 fn clipped(bits: u32) -> f32 {
     let m = bits & F32_MAGNITUDE;
     let over = m > p.most && m <= F32_INFINITY;
-    return number(select(bits, (bits & ~F32_MAGNITUDE) | p.most, over)) * number(step[2]);
+    return bits_as_float(select(bits, (bits & ~F32_MAGNITUDE) | p.most, over)) * bits_as_float(step[2]);
 }
 
 fn updated(old: Weight, bits: u32) -> Weight {
-    let lr = number(step[1]);
-    let numbers = vec2<f32>(number(step[3]), number(step[4]));
+    let lr = bits_as_float(step[1]);
+    let numbers = vec2<f32>(bits_as_float(step[3]), bits_as_float(step[4]));
     var w = old.w;
     if RULE == RULE_EMA {
-        return Weight(numbers.x * w + (1.0 - numbers.x) * number(bits), old.state);
+        return Weight(numbers.x * w + (1.0 - numbers.x) * bits_as_float(bits), old.state);
     }
     var g = clipped(bits);
-    if RULE == RULE_ADAM && OTHER != 0u {
+    if RULE == RULE_ADAM && RULE_VARIANT != 0u {
         w -= lr * p.decay * w;
     } else {
         g += p.decay * w;
     }
     if RULE == RULE_SGD {
         let v = p.beta.x * old.state.x + g;
-        return Weight(w - lr * select(v, g + p.beta.x * v, OTHER != 0u), vec2<f32>(v, 0.0));
+        return Weight(w - lr * select(v, g + p.beta.x * v, RULE_VARIANT != 0u), vec2<f32>(v, 0.0));
     }
     let m = p.beta.x * old.state.x + (1.0 - p.beta.x) * g;
     let v = p.beta.y * old.state.y + (1.0 - p.beta.y) * g * g;
@@ -77,22 +77,22 @@ fn main(
     if step[0] == 0u || number_of_group >= p.groups {
         return;
     }
-    let one = list[listed(number_of_group, p.count)];
+    let one = tensors[find_tensor(number_of_group, p.count)];
     // Four elements at a time; what lies behind the last stays.
     let fours = (one.len >> 2u) + u32((one.len & 3u) != 0u);
-    let start = (number_of_group - one.first) * (EACH * GROUP);
-    let end = min(start + EACH * GROUP, fours);
+    let start = (number_of_group - one.first_group) * (VEC4S_PER_THREAD * GROUP);
+    let end = min(start + VEC4S_PER_THREAD * GROUP, fours);
     for (var o = start + lane; o < end; o += GROUP) {
         let live = min(one.len - 4u * o, 4u);
-        let g = gradient[one.places[1] + o];
-        var w = master[one.places[0] + o];
+        let g = gradient[one.offsets[1] + o];
+        var w = master[one.offsets[0] + o];
         var first = vec4<f32>();
         var second = vec4<f32>();
         if STATES > 0u {
-            first = state0[one.places[2] + o];
+            first = state0[one.offsets[2] + o];
         }
         if STATES > 1u {
-            second = state1[one.places[3] + o];
+            second = state1[one.offsets[3] + o];
         }
         for (var j = 0u; j < live; j += 1u) {
             let fresh = updated(Weight(w[j], vec2<f32>(first[j], second[j])), g[j]);
@@ -100,21 +100,21 @@ fn main(
             first[j] = fresh.state.x;
             second[j] = fresh.state.y;
         }
-        master[one.places[0] + o] = w;
+        master[one.offsets[0] + o] = w;
         if STATES > 0u {
-            state0[one.places[2] + o] = first;
+            state0[one.offsets[2] + o] = first;
         }
         if STATES > 1u {
-            state1[one.places[3] + o] = second;
+            state1[one.offsets[3] + o] = second;
         }
-        if one.places[4] != ABSENT {
-            var halves = copies[one.places[4] + o];
+        if one.offsets[4] != ABSENT {
+            var halves = copies[one.offsets[4] + o];
             for (var j = 0u; j < live; j += 1u) {
                 let shift = 16u * (j & 1u);
                 let kept = halves[j >> 1u] & ~(0xffffu << shift);
-                halves[j >> 1u] = kept | (half_bits(bitcast<u32>(w[j])) << shift);
+                halves[j >> 1u] = kept | (float_to_half_bits(bitcast<u32>(w[j])) << shift);
             }
-            copies[one.places[4] + o] = halves;
+            copies[one.offsets[4] + o] = halves;
         }
     }
 }

@@ -8,12 +8,12 @@ struct Output {
     k: u32,
     batch: u32,
     stride: u32,
-    lead: u32,
+    ldy: u32,
     bias_stride: u32,
     /// The type of the bias, or NO_BIAS.
     bias: u32,
-    depth: u32,
-    slices: u32,
+    split_len: u32,
+    splits: u32,
     tiles_m: u32,
     tiles_n: u32,
 }

@@ -3,7 +3,7 @@
 // numbers, and so from the shape alone. A kernel declares `p: Params` with a member `split: Division`, a type `Total`, and
 // `nothing()`, `join(a, b)`, `term(result, l)`.
 
-struct Division {
+struct ReduceShape {
     results: u32,
     /// Terms of each result.
     len: u32,
@@ -13,61 +13,61 @@ struct Division {
 }
 
 /// 1: neighbours among the invocations take neighbouring terms of a result; 0: terms of neighbouring results.
-override ALONG: u32;
+override CONTIGUOUS_TERMS: u32;
 
 /// What an invocation does.
-struct Share {
+struct WorkAssignment {
     result: u32,
     part: u32,
     thread: u32,
     /// From one thread to the next.
-    apart: u32,
-    live: bool,
+    stride: u32,
+    is_live: bool,
 }
 
-var<workgroup> totals: array<Total, GROUP>;
+var<workgroup> thread_totals: array<Total, GROUP>;
 
-fn share(group: u32, lane: u32) -> Share {
-    let s = p.split;
-    let side = GROUP / s.threads;
-    let sides = (s.results - 1u) / side + 1u;
-    let along = ALONG != 0u;
-    let part = group / sides;
-    let result = (group % sides) * side + select(lane % side, lane / s.threads, along);
-    let thread = select(lane / side, lane % s.threads, along);
-    return Share(result, part, thread, select(side, 1u, along), part < s.parts && result < s.results);
+fn assign_work(group: u32, lane: u32) -> WorkAssignment {
+    let s = p.reduction;
+    let results_per_group = GROUP / s.threads;
+    let groups_per_pass = (s.results - 1u) / results_per_group + 1u;
+    let is_contiguous = CONTIGUOUS_TERMS != 0u;
+    let part = group / groups_per_pass;
+    let result = (group % groups_per_pass) * results_per_group + select(lane % results_per_group, lane / s.threads, is_contiguous);
+    let thread = select(lane / results_per_group, lane % s.threads, is_contiguous);
+    return WorkAssignment(result, part, thread, select(results_per_group, 1u, is_contiguous), part < s.parts && result < s.results);
 }
 
 /// The total of an invocation's terms: sums of 32, which are added up.
-fn own_total(s: Share) -> Total {
-    var total = nothing();
-    if !s.live {
+fn thread_partial(s: WorkAssignment) -> Total {
+    var total = identity();
+    if !s.is_live {
         return total;
     }
-    let size = (p.split.len + p.split.parts - 1u) / p.split.parts;
-    let start = min(s.part * size, p.split.len);
-    let count = min(size, p.split.len - start);
-    var at = s.thread;
-    while at < count {
-        var few = nothing();
-        for (var k = 0u; k < 32u && at < count; k += 1u) {
-            few = join(few, term(s.result, start + at));
-            at += p.split.threads;
+    let size = (p.reduction.len + p.reduction.parts - 1u) / p.reduction.parts;
+    let start = min(s.part * size, p.reduction.len);
+    let count = min(size, p.reduction.len - start);
+    var index = s.thread;
+    while index < count {
+        var partial_total = identity();
+        for (var k = 0u; k < 32u && index < count; k += 1u) {
+            partial_total = combine(partial_total, load_term(s.result, start + index));
+            index += p.reduction.threads;
         }
-        total = join(total, few);
+        total = combine(total, partial_total);
     }
     return total;
 }
 
 /// The total of a result's threads, for its thread 0. In uniform control flow.
-fn together(s: Share, lane: u32) -> Total {
-    totals[lane] = own_total(s);
+fn workgroup_reduce(s: WorkAssignment, lane: u32) -> Total {
+    thread_totals[lane] = thread_partial(s);
     workgroupBarrier();
-    for (var half = p.split.threads / 2u; half != 0u; half /= 2u) {
+    for (var half = p.reduction.threads / 2u; half != 0u; half /= 2u) {
         if s.thread < half {
-            totals[lane] = join(totals[lane], totals[lane + half * s.apart]);
+            thread_totals[lane] = combine(thread_totals[lane], thread_totals[lane + half * s.stride]);
         }
         workgroupBarrier();
     }
-    return totals[lane];
+    return thread_totals[lane];
 }

@@ -13,7 +13,7 @@ fn pooled(i: u32) -> Chosen {
     let at = coordinates(i, p.y_size);
     let start = at.yz * p.steps - p.pad;
     var sum = 0.0;
-    var best = Chosen(number(F32_INFINITY | ~F32_MAGNITUDE), 255u);
+    var best = Chosen(bits_as_float(F32_INFINITY | ~F32_MAGNITUDE), 255u);
     var found = false;
     for (var r = 0u; r < p.window.x; r += 1u) {
         for (var s = 0u; s < p.window.y; s += 1u) {
@@ -45,8 +45,8 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
         var lo = vec4<f32>();
         var hi = vec4<f32>();
         var bytes = vec2<u32>();
@@ -61,7 +61,7 @@ fn main(
             bytes[j >> 2u] |= best.offset << (8u * (j & 3u));
             mask[j >> 2u] |= 0xffu << (8u * (j & 3u));
         }
-        put8(e, o, lo, hi, live);
+        store_vec8(e, o, lo, hi, live);
         if OFFSETS != 0u {
             offsets_set(o, (offsets_get(o) & ~mask) | bytes);
         }

@@ -1,20 +1,20 @@
 // Parts of reductions `[outer, len, inner] → [outer, inner]`, for reduce_end.wgsl.
 
 struct Params {
-    split: Division,
+    reduction: ReduceShape,
     inner: u32,
     /// The first result of this launch.
     start: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(8) var<storage, read_write> parts: array<Total>;
+@group(0) @binding(8) var<storage, read_write> partial_totals: array<Total>;
 
-fn term(result: u32, l: u32) -> Total {
+fn load_term(result: u32, l: u32) -> Total {
     let i = p.start + result;
-    let v = x_at((i / p.inner * p.split.len + l) * p.inner + i % p.inner);
-    if ranks() {
-        return vec2<u32>(rank(bitcast<u32>(v)), l);
+    let v = x_at((i / p.inner * p.reduction.len + l) * p.inner + i % p.inner);
+    if uses_ranks() {
+        return vec2<u32>(order_rank(bitcast<u32>(v)), l);
     }
     return vec2<u32>(bitcast<u32>(select(v, v * v, OP == REDUCE_SQUARES)), 0u);
 }
@@ -25,9 +25,9 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let s = share(group_number(group, groups), lane);
-    let total = together(s, lane);
-    if s.live && s.thread == 0u {
-        parts[s.part * p.split.results + s.result] = total;
+    let s = assign_work(group_number(group, groups), lane);
+    let total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
+        partial_totals[s.part * p.reduction.results + s.result] = total;
     }
 }

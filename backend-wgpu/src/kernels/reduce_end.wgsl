@@ -2,7 +2,7 @@
 
 struct Params {
     store: Store,
-    split: Division,
+    reduction: ReduceShape,
     /// Values behind each result.
     len: u32,
     /// The first result of this launch.
@@ -10,10 +10,10 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(8) var<storage, read> parts: array<Total>;
+@group(0) @binding(8) var<storage, read> partial_totals: array<Total>;
 
-fn term(result: u32, part: u32) -> Total {
-    return parts[part * p.split.results + result];
+fn load_term(result: u32, part: u32) -> Total {
+    return partial_totals[part * p.reduction.results + result];
 }
 
 @compute @workgroup_size(256)
@@ -25,24 +25,24 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    let s = share(number_of_group, lane);
-    let total = together(s, lane);
-    if s.live && s.thread == 0u {
+    let s = assign_work(number_of_group, lane);
+    let total = workgroup_reduce(s, lane);
+    if s.is_live && s.thread == 0u {
         let i = p.start + s.result;
         if OP == REDUCE_ARGMAX {
             // Integers are neither scaled nor observed.
             if e.dtype == TYPE_U8 {
                 let shift = 8u * (i & 3u);
-                put_bits(i >> 2u, 0xffu << shift, (total.y & 0xffu) << shift);
+                store_bits(i >> 2u, 0xffu << shift, (total.y & 0xffu) << shift);
             } else {
                 y_store(i, total.y);
             }
         } else if OP == REDUCE_MAX {
-            put(e, i, of_rank(total.x));
+            store_scalar(e, i, rank_to_float(total.x));
         } else if OP == REDUCE_MEAN {
-            put(e, i, divide(number(total.x), f32(p.len)));
+            store_scalar(e, i, divide(bits_as_float(total.x), f32(p.len)));
         } else {
-            put(e, i, number(total.x));
+            store_scalar(e, i, bits_as_float(total.x));
         }
     }
     end_store(lane, number_of_group);

@@ -6,18 +6,18 @@ alias Total = vec2<u32>;
 /// 0 sum, 1 mean, 2 largest, 3 sum of squares, 4 index of the largest.
 override OP: u32;
 
-fn ranks() -> bool {
+fn uses_ranks() -> bool {
     return OP == REDUCE_MAX || OP == REDUCE_ARGMAX;
 }
 
 /// Below all ranks, and behind all places.
-fn nothing() -> Total {
-    return select(vec2<u32>(), vec2<u32>(0u, 0xffffffffu), ranks());
+fn identity() -> Total {
+    return select(vec2<u32>(), vec2<u32>(0u, 0xffffffffu), uses_ranks());
 }
 
-fn join(a: Total, b: Total) -> Total {
-    if ranks() {
+fn combine(a: Total, b: Total) -> Total {
+    if uses_ranks() {
         return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
     }
-    return vec2<u32>(bitcast<u32>(number(a.x) + number(b.x)), 0u);
+    return vec2<u32>(bitcast<u32>(bits_as_float(a.x) + bits_as_float(b.x)), 0u);
 }

@@ -21,7 +21,7 @@ override SCATTER: u32;
 
 /// The ends of a box along an axis (0 rows, 1 columns), in places.
 fn ends(box_: u32, axis: u32) -> vec2<f32> {
-    return vec2<f32>(number_of(box_, 2u - axis), number_of(box_, 4u - axis)) * p.scale - 0.5;
+    return vec2<f32>(load_box_value(box_, 2u - axis), load_box_value(box_, 4u - axis)) * p.scale - 0.5;
 }
 
 /// The two places that a point lies between, and the share of the second.
@@ -29,7 +29,7 @@ struct Point {
     there: bool,
     low: u32,
     high: u32,
-    share: f32,
+    assign_work: f32,
 }
 
 fn point(axis: u32, between: vec2<f32>, bin: u32, sample: u32) -> Point {
@@ -49,17 +49,17 @@ fn point(axis: u32, between: vec2<f32>, bin: u32, sample: u32) -> Point {
 
 /// The share of a place in a bin, times the points along the axis.
 fn share_of(axis: u32, between: vec2<f32>, bin: u32, place: u32) -> f32 {
-    var share = 0.0;
+    var assign_work = 0.0;
     for (var sample = 0u; sample < p.samples; sample += 1u) {
         let one = point(axis, between, bin, sample);
         if one.there && one.low == place {
-            share += 1.0 - one.share;
+            assign_work += 1.0 - one.assign_work;
         }
         if one.there && one.high == place && one.high != one.low {
-            share += one.share;
+            assign_work += one.assign_work;
         }
     }
-    return share;
+    return assign_work;
 }
 
 fn points() -> f32 {
@@ -70,7 +70,7 @@ fn points() -> f32 {
 fn along(line: u32, columns: Point, channel: u32) -> f32 {
     let low = x_at((line * p.x_size.y + columns.low) * p.channels + channel);
     let high = x_at((line * p.x_size.y + columns.high) * p.channels + channel);
-    return (1.0 - columns.share) * low + columns.share * high;
+    return (1.0 - columns.assign_work) * low + columns.assign_work * high;
 }
 
 /// Element i of the bins.
@@ -78,7 +78,7 @@ fn gathered(i: u32) -> f32 {
     let pixel = i / p.channels;
     let line = pixel / p.y_size.y;
     let box_ = line / p.y_size.x;
-    let image = image_of(box_);
+    let image = load_image(box_);
     if image.x == 0u {
         return 0.0;
     }
@@ -96,7 +96,7 @@ fn gathered(i: u32) -> f32 {
             if columns.there {
                 let low = along(first + rows.low, columns, i % p.channels);
                 let high = along(first + rows.high, columns, i % p.channels);
-                sum += (1.0 - rows.share) * low + rows.share * high;
+                sum += (1.0 - rows.assign_work) * low + rows.assign_work * high;
             }
         }
     }
@@ -116,7 +116,7 @@ fn scattered(i: u32) -> f32 {
     let column = pixel % p.x_size.y;
     var sum = 0.0;
     for (var box_ = 0u; box_ < p.count; box_ += 1u) {
-        let image = image_of(box_);
+        let image = load_image(box_);
         let high = ends(box_, 0u);
         let wide = ends(box_, 1u);
         if image.x == 0u || image.y != line / p.x_size.x || !reaches(high, row) || !reaches(wide, column) {
@@ -147,8 +147,8 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             if SCATTER != 0u {
@@ -157,7 +157,7 @@ fn main(
                 v[j >> 2u][j & 3u] = gathered(8u * o + j);
             }
         }
-        put8(e, o, v[0], v[1], live);
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

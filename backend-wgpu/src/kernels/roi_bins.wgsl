@@ -18,10 +18,10 @@ struct Params {
 const NOWHERE: u32 = 0xffffffffu;
 
 /// Whether the box lies in an image, and its corners are numbers; then which image.
-fn pooled_image_of(box_: u32) -> vec2<u32> {
-    var image = image_of(box_);
+fn load_pooled_image(box_: u32) -> vec2<u32> {
+    var image = load_image(box_);
     for (var i = 1u; i < 5u; i += 1u) {
-        if is_nan(number_of(box_, i)) {
+        if is_nan(load_box_value(box_, i)) {
             image.x = 0u;
         }
     }
@@ -29,16 +29,16 @@ fn pooled_image_of(box_: u32) -> vec2<u32> {
 }
 
 /// The nearest whole number, halves away from 0, 2^20 at most.
-fn whole(at: f32) -> i32 {
+fn round_half_away(at: f32) -> i32 {
     let near = clamp(at, -1048576.0, 1048576.0);
     let below = trunc(near);
     return i32(below) + select(0, select(-1, 1, near > 0.0), abs(near - below) >= 0.5);
 }
 
 /// The first row (axis 0) or column (1) of a bin, and one behind its last.
-fn places(box_: u32, axis: u32, bin: u32) -> vec2<u32> {
-    let first = whole(number_of(box_, 2u - axis) * p.scale);
-    let last = whole(number_of(box_, 4u - axis) * p.scale);
+fn bin_range(box_: u32, axis: u32, bin: u32) -> vec2<u32> {
+    let first = round_half_away(load_box_value(box_, 2u - axis) * p.scale);
+    let last = round_half_away(load_box_value(box_, 4u - axis) * p.scale);
     let len = u32(max(last - first, 0) + 1);
     let bins = p.y_size[axis];
     let ends = vec2<i32>(vec2<u32>(bin * len / bins, ((bin + 1u) * len + bins - 1u) / bins)) + first;

@@ -11,13 +11,13 @@ fn pooled(i: u32) -> Chosen {
     let pixel = i / p.channels;
     let line = pixel / p.y_size.y;
     let box_ = line / p.y_size.x;
-    let image = pooled_image_of(box_);
+    let image = load_pooled_image(box_);
     var best = Chosen(0.0, NOWHERE);
     if image.x == 0u {
         return best;
     }
-    let rows = places(box_, 0u, line % p.y_size.x);
-    let columns = places(box_, 1u, pixel % p.y_size.y);
+    let rows = bin_range(box_, 0u, line % p.y_size.x);
+    let columns = bin_range(box_, 1u, pixel % p.y_size.y);
     for (var u = rows.x; u < rows.y; u += 1u) {
         for (var w = columns.x; w < columns.y; w += 1u) {
             let place = u * p.x_size.y + w;
@@ -40,15 +40,15 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             let best = pooled(8u * o + j);
             v[j >> 2u][j & 3u] = best.value;
             chosen_set(8u * o + j, best.place);
         }
-        put8(e, o, v[0], v[1], live);
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

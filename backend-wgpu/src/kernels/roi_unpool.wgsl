@@ -9,17 +9,17 @@ fn scattered(i: u32) -> f32 {
     let column = pixel % p.x_size.y;
     var sum = 0.0;
     for (var box_ = 0u; box_ < p.count; box_ += 1u) {
-        let image = pooled_image_of(box_);
+        let image = load_pooled_image(box_);
         if image.x == 0u || image.y != line / p.x_size.x {
             continue;
         }
         for (var r = 0u; r < p.y_size.x; r += 1u) {
-            let rows = places(box_, 0u, r);
+            let rows = bin_range(box_, 0u, r);
             if row < rows.x || row >= rows.y {
                 continue;
             }
             for (var s = 0u; s < p.y_size.y; s += 1u) {
-                let columns = places(box_, 1u, s);
+                let columns = bin_range(box_, 1u, s);
                 if column < columns.x || column >= columns.y {
                     continue;
                 }
@@ -42,13 +42,13 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             v[j >> 2u][j & 3u] = scattered(8u * o + j);
         }
-        put8(e, o, v[0], v[1], live);
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

@@ -49,7 +49,7 @@ fn main(
                 workgroupBarrier();
             }
             if column < p.width {
-                put(e, row * p.width + column, sum);
+                store_scalar(e, row * p.width + column, sum);
             }
         }
     }

@@ -3,63 +3,63 @@
 // store.wgsl.
 
 /// Replaces the bits of `mask`, of which no other invocation writes any.
-fn put_bits(word: u32, mask: u32, bits: u32) {
+fn store_bits(word: u32, mask: u32, bits: u32) {
     y_and(word, ~mask);
     y_or(word, bits);
 }
 
 /// What stands in element i, if the store adds to it.
-fn summand(e: Epilogue, i: u32) -> f32 {
+fn previous_value(e: Epilogue, i: u32) -> f32 {
     if !e.add {
         return 0.0;
     }
     if e.dtype == TYPE_F16 {
-        return number(float_bits((y_load(i >> 1u) >> (16u * (i & 1u))) & 0xffffu));
+        return bits_as_float(half_to_float_bits((y_load(i >> 1u) >> (16u * (i & 1u))) & 0xffffu));
     }
-    return number(y_load(i));
+    return bits_as_float(y_load(i));
 }
 
-fn put_half(i: u32, s: u32) {
+fn store_half(i: u32, s: u32) {
     let shift = 16u * (i & 1u);
-    put_bits(i >> 1u, 0xffffu << shift, half_bits(s) << shift);
+    store_bits(i >> 1u, 0xffffu << shift, float_to_half_bits(s) << shift);
 }
 
 /// Writes the finished bits of one element.
-fn put_finished(e: Epilogue, i: u32, s: u32) {
+fn store_finished(e: Epilogue, i: u32, s: u32) {
     if e.dtype == TYPE_F16 {
-        put_half(i, s);
+        store_half(i, s);
     } else {
         y_store(i, s);
     }
 }
 
 /// Stores one element.
-fn put(e: Epilogue, i: u32, v: f32) {
-    put_finished(e, i, finish(e, v, summand(e, i)));
+fn store_scalar(e: Epilogue, i: u32, v: f32) {
+    store_finished(e, i, finish_scalar(e, v, previous_value(e, i)));
 }
 
 /// Stores `live` elements (0 to 4) from element i on.
-fn put4(e: Epilogue, i: u32, v: vec4<f32>, live: u32) {
+fn store_vec4(e: Epilogue, i: u32, v: vec4<f32>, live: u32) {
     var before = vec4<f32>();
     if e.add {
-        if live > 0u { before.x = summand(e, i); }
-        if live > 1u { before.y = summand(e, i + 1u); }
-        if live > 2u { before.z = summand(e, i + 2u); }
-        if live > 3u { before.w = summand(e, i + 3u); }
+        if live > 0u { before.x = previous_value(e, i); }
+        if live > 1u { before.y = previous_value(e, i + 1u); }
+        if live > 2u { before.z = previous_value(e, i + 2u); }
+        if live > 3u { before.w = previous_value(e, i + 3u); }
     }
-    let s = finish4(e, v, before, live);
+    let s = finish_vec4(e, v, before, live);
     if live < 4u || e.dtype != TYPE_F16 {
-        if live > 0u { put_finished(e, i, s.x); }
-        if live > 1u { put_finished(e, i + 1u, s.y); }
-        if live > 2u { put_finished(e, i + 2u, s.z); }
-        if live > 3u { put_finished(e, i + 3u, s.w); }
+        if live > 0u { store_finished(e, i, s.x); }
+        if live > 1u { store_finished(e, i + 1u, s.y); }
+        if live > 2u { store_finished(e, i + 2u, s.z); }
+        if live > 3u { store_finished(e, i + 3u, s.w); }
     } else if (i & 1u) == 0u {
         // Whole words, which are nobody else's.
-        y_store(i >> 1u, half_bits(s.x) | (half_bits(s.y) << 16u));
-        y_store((i >> 1u) + 1u, half_bits(s.z) | (half_bits(s.w) << 16u));
+        y_store(i >> 1u, float_to_half_bits(s.x) | (float_to_half_bits(s.y) << 16u));
+        y_store((i >> 1u) + 1u, float_to_half_bits(s.z) | (float_to_half_bits(s.w) << 16u));
     } else {
-        put_half(i, s.x);
-        y_store((i >> 1u) + 1u, half_bits(s.y) | (half_bits(s.z) << 16u));
-        put_half(i + 3u, s.w);
+        store_half(i, s.x);
+        y_store((i >> 1u) + 1u, float_to_half_bits(s.y) | (float_to_half_bits(s.z) << 16u));
+        store_half(i + 3u, s.w);
     }
 }

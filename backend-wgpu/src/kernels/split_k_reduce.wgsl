@@ -6,7 +6,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(8) var<storage, read> slices: array<f32>;
+@group(0) @binding(8) var<storage, read> split_k_partials: array<f32>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -21,8 +21,8 @@ fn main(
     let count = o.batch * o.m * o.n;
     for (var i = number_of_group * GROUP + lane; i < count; i += groups.x * groups.y * GROUP) {
         var sum = 0.0;
-        for (var slice = 0u; slice < o.slices; slice += 1u) {
-            sum += slices[slice * count + i];
+        for (var split = 0u; split < o.splits; split += 1u) {
+            sum += split_k_partials[split * count + i];
         }
         let c = i % o.n;
         let r = (i / o.n) % o.m;
@@ -30,7 +30,7 @@ fn main(
         if o.bias != NO_BIAS {
             sum += bias_at(z * o.bias_stride + c);
         }
-        put(e, z * o.stride + r * o.lead + c, sum);
+        store_scalar(e, z * o.stride + r * o.ldy + c, sum);
     }
     end_store(lane, number_of_group);
 }

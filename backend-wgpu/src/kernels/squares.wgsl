@@ -15,10 +15,10 @@ struct Params {
 @group(0) @binding(11) var<storage, read_write> parts: array<vec4<f32>>;
 
 /// Elements of an invocation.
-const EACH: u32 = 64u;
+const ELEMENTS_PER_THREAD: u32 = 64u;
 /// Bits of 2^40 and 2^-48.
-const LARGE: u32 = 0x53800000u;
-const SMALL: u32 = 0x27800000u;
+const LARGE_MIN_BITS: u32 = 0x53800000u;
+const SMALL_END_BITS: u32 = 0x27800000u;
 
 var<workgroup> sums: array<vec4<f32>, GROUP>;
 
@@ -29,21 +29,21 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number_of_group = group_number(group, groups);
-    let one = list[listed(number_of_group, p.count)];
-    let own = number_of_group - one.first;
-    let start = own * (EACH * GROUP) + lane;
+    let one = tensors[find_tensor(number_of_group, p.count)];
+    let own = number_of_group - one.first_group;
+    let start = own * (ELEMENTS_PER_THREAD * GROUP) + lane;
     var sum = vec4<f32>();
-    for (var k = 0u; k < EACH; k += 1u) {
+    for (var k = 0u; k < ELEMENTS_PER_THREAD; k += 1u) {
         let i = start + k * GROUP;
         if i < one.len {
-            let m = gradients[4u * one.places[0] + i] & F32_MAGNITUDE;
-            if m >= LARGE {
-                let v = number(scaled_bits(m, -88));
+            let m = gradients[4u * one.offsets[0] + i] & F32_MAGNITUDE;
+            if m >= LARGE_MIN_BITS {
+                let v = bits_as_float(scaled_bits(m, -88));
                 sum.x += v * v;
-            } else if m >= SMALL {
-                sum.y += number(m) * number(m);
+            } else if m >= SMALL_END_BITS {
+                sum.y += bits_as_float(m) * bits_as_float(m);
             } else {
-                let v = number(scaled_bits(m, 88));
+                let v = bits_as_float(scaled_bits(m, 88));
                 sum.z += v * v;
             }
         }
@@ -57,6 +57,6 @@ fn main(
         workgroupBarrier();
     }
     if lane == 0u && number_of_group < p.groups {
-        parts[one.before + own] = sums[0];
+        parts[one.groups_before + own] = sums[0];
     }
 }

@@ -26,7 +26,7 @@ fn exponent(slot: u32) -> i32 {
 }
 
 fn hyperparameter(index: u32) -> f32 {
-    return number(control[CONTROL_HEADER + control[CONTROL_SLOTS] + index]);
+    return bits_as_float(control[CONTROL_HEADER + control[CONTROL_SLOTS] + index]);
 }
 
 struct Epilogue {
@@ -47,7 +47,7 @@ fn epilogue() -> Epilogue {
 }
 
 /// What an invocation has seen.
-struct Seen {
+struct StatsAccumulator {
     count: u32,
     zeros: u32,
     infinite: u32,
@@ -61,7 +61,7 @@ struct Seen {
     sums: vec4<f32>,
 }
 
-var<private> seen: Seen;
+var<private> stats: StatsAccumulator;
 var<workgroup> group_counts: array<atomic<u32>, 8>;
 var<workgroup> group_bins: array<atomic<u32>, ROW_BINS>;
 var<workgroup> group_sums: array<vec4<f32>, GROUP>;
@@ -79,29 +79,29 @@ fn begin_store(lane: u32) {
 fn observe(s: u32, detail: u32) {
     let m = s & F32_MAGNITUDE;
     let finite = m < F32_INFINITY;
-    seen.count += 1u;
-    seen.zeros += u32(m == 0u);
-    seen.infinite += u32(m == F32_INFINITY);
-    seen.nan += u32(m > F32_INFINITY);
-    seen.small += u32(m < FLUSH_END);
-    seen.low += u32(m < SUBNORMAL_END);
-    seen.large += u32(m >= OVERFLOW_START);
-    seen.amax = max(seen.amax, select(0u, m, finite));
+    stats.count += 1u;
+    stats.zeros += u32(m == 0u);
+    stats.infinite += u32(m == F32_INFINITY);
+    stats.nan += u32(m > F32_INFINITY);
+    stats.small += u32(m < FLUSH_END);
+    stats.low += u32(m < SUBNORMAL_END);
+    stats.large += u32(m >= OVERFLOW_START);
+    stats.amax = max(stats.amax, select(0u, m, finite));
     if detail >= DETAIL_FULL && m != 0u && finite {
         atomicAdd(&group_bins[(m + KEY_CONSTANT) >> 23u], 1u);
         if detail >= DETAIL_MOMENTS {
-            let u = number(s);
+            let u = bits_as_float(s);
             let log = logarithm(m);
-            seen.sums += vec4<f32>(u, u * u, log, log * log);
+            stats.sums += vec4<f32>(u, u * u, log, log * log);
         }
     }
 }
 
 /// Bits of a result as it is stored in f32: scaled, added to what was there, observed.
-fn finish(e: Epilogue, v: f32, before: f32) -> u32 {
+fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
     var s = scaled_bits(bitcast<u32>(v), e.step);
     if e.add {
-        s = bitcast<u32>(before + number(s));
+        s = bitcast<u32>(before + bits_as_float(s));
     }
     if e.detail != 0u {
         observe(s, e.detail);
@@ -110,12 +110,12 @@ fn finish(e: Epilogue, v: f32, before: f32) -> u32 {
 }
 
 /// As `finish`, for `live` results side by side, at most 4.
-fn finish4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
+fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
     var s = vec4<u32>();
-    if live > 0u { s.x = finish(e, v.x, before.x); }
-    if live > 1u { s.y = finish(e, v.y, before.y); }
-    if live > 2u { s.z = finish(e, v.z, before.z); }
-    if live > 3u { s.w = finish(e, v.w, before.w); }
+    if live > 0u { s.x = finish_scalar(e, v.x, before.x); }
+    if live > 1u { s.y = finish_scalar(e, v.y, before.y); }
+    if live > 2u { s.z = finish_scalar(e, v.z, before.z); }
+    if live > 3u { s.w = finish_scalar(e, v.w, before.w); }
     return s;
 }
 
@@ -126,15 +126,15 @@ fn end_store(lane: u32, group: u32) {
     if detail == 0u {
         return;
     }
-    merge_count(lane, 0u, seen.count);
-    merge_count(lane, 1u, seen.zeros);
-    merge_count(lane, 2u, seen.infinite);
-    merge_count(lane, 3u, seen.nan);
-    merge_count(lane, 4u, seen.small - seen.zeros);
-    merge_count(lane, 5u, seen.large - seen.infinite - seen.nan);
-    merge_count(lane, 6u, seen.low - seen.small);
-    merge_most(lane, 7u, seen.amax);
-    group_sums[lane] = seen.sums;
+    merge_count(lane, 0u, stats.count);
+    merge_count(lane, 1u, stats.zeros);
+    merge_count(lane, 2u, stats.infinite);
+    merge_count(lane, 3u, stats.nan);
+    merge_count(lane, 4u, stats.small - stats.zeros);
+    merge_count(lane, 5u, stats.large - stats.infinite - stats.nan);
+    merge_count(lane, 6u, stats.low - stats.small);
+    merge_most(lane, 7u, stats.amax);
+    group_sums[lane] = stats.sums;
     workgroupBarrier();
     let row = p.store.site * ROW_WORDS;
     // A workgroup that saw nothing leaves an empty row empty.

@@ -26,27 +26,27 @@ fn main(
     for (var j = 0u; j < TERMS; j += 1u) {
         steps[j] = exponent_step(exponent(p.slots[j]), to);
     }
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         var terms = array<array<vec4<f32>, 2>, 4>();
-        terms[0] = a_eight(o);
+        terms[0] = a_vec8(o);
         if TERMS > 1u {
-            terms[1] = b_eight(o);
+            terms[1] = b_vec8(o);
         }
         if TERMS > 2u {
-            terms[2] = c_eight(o);
+            terms[2] = c_vec8(o);
         }
         if TERMS > 3u {
-            terms[3] = d_eight(o);
+            terms[3] = d_vec8(o);
         }
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < 8u; j += 1u) {
             var sum = 0.0;
             for (var t = 0u; t < TERMS; t += 1u) {
-                sum += number(scaled_bits(bitcast<u32>(terms[t][j >> 2u][j & 3u]), steps[t]));
+                sum += bits_as_float(scaled_bits(bitcast<u32>(terms[t][j >> 2u][j & 3u]), steps[t]));
             }
             v[j >> 2u][j & 3u] = sum;
         }
-        put8(e, o, v[0], v[1], live_of(o, p.len));
+        store_vec8(e, o, v[0], v[1], elements_in_vec8(o, p.len));
     }
     end_store(lane, number_of_group);
 }

@@ -4,76 +4,76 @@
 //
 // Needs store.wgsl, shared.wgsl, output.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and
 //   fn prepare(z: u32, row: u32, col: u32)        what this invocation will load: 4 rows of a, 4 columns of b
-//   fn a_four(z: u32, row: u32, k: u32) -> vec4<f32>     rows row to row + 3 of a in column k
-//   fn b_four(z: u32, k: u32, col: u32) -> vec4<f32>     columns col to col + 3 of b in row k
-// What they give for rows and columns outside the matrices does not matter: it meets no result that is kept. `A_ALONG`
-// and `B_ALONG` say along what memory runs: invocations beside each other load what lies side by side.
+//   fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32>     rows row to row + 3 of a in column k
+//   fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32>     columns col to col + 3 of b in row k
+// What they give for rows and columns outside the matrices does not matter: it meets no result that is kept. `A_K_CONTIGUOUS`
+// and `B_K_CONTIGUOUS` say along what memory runs: invocations beside each other load what lies side by side.
 
-@group(0) @binding(8) var<storage, read_write> slices: array<f32>;
+@group(0) @binding(8) var<storage, read_write> split_k_partials: array<f32>;
 /// 1 where a's memory runs along k, and b's along k.
-override A_ALONG: u32;
-override B_ALONG: u32;
+override A_K_CONTIGUOUS: u32;
+override B_K_CONTIGUOUS: u32;
 
 /// Fours of results along each side of a tile: 16 or 4.
-override FOURS: u32;
-override DEPTH: u32 = GROUP / FOURS;
+override TILE_VEC4S: u32;
+override K_TILE: u32 = GROUP / TILE_VEC4S;
 const SIDE: u32 = 16u;
 
 var<workgroup> tile_a: array<vec4<f32>, 256>;
 var<workgroup> tile_b: array<vec4<f32>, 256>;
 
 /// Where an invocation loads: (which four, which k) of a tile.
-fn load_place(lane: u32, along_k: u32) -> vec2<u32> {
-    return select(vec2<u32>(lane % FOURS, lane / FOURS), vec2<u32>(lane / DEPTH, lane % DEPTH), along_k != 0u);
+fn load_position(lane: u32, along_k: u32) -> vec2<u32> {
+    return select(vec2<u32>(lane % TILE_VEC4S, lane / TILE_VEC4S), vec2<u32>(lane / K_TILE, lane % K_TILE), along_k != 0u);
 }
 
-fn product(lane: u32, number_of_group: u32) {
+fn multiply_tiles(lane: u32, number_of_group: u32) {
     let o = p.output;
     begin_store(lane);
     let e = epilogue();
     // The last row of a grid may hold workgroups without a tile.
-    if number_of_group < o.tiles_m * o.tiles_n * o.batch * o.slices {
+    if number_of_group < o.tiles_m * o.tiles_n * o.batch * o.splits {
         let tile_n = number_of_group % o.tiles_n;
         let tile_m = (number_of_group / o.tiles_n) % o.tiles_m;
         let rest = number_of_group / (o.tiles_n * o.tiles_m);
         let z = rest % o.batch;
-        let slice = rest / o.batch;
-        let from_a = load_place(lane, A_ALONG);
-        let from_b = load_place(lane, B_ALONG);
-        let row = 4u * (tile_m * FOURS + from_a.x);
-        let col = 4u * (tile_n * FOURS + from_b.x);
+        let split = rest / o.batch;
+        let a_position = load_position(lane, A_K_CONTIGUOUS);
+        let b_position = load_position(lane, B_K_CONTIGUOUS);
+        let row = 4u * (tile_m * TILE_VEC4S + a_position.x);
+        let col = 4u * (tile_n * TILE_VEC4S + b_position.x);
         prepare(z, row, col);
-        let start = slice * o.depth;
-        let end = min(o.k, start + o.depth);
+        let start = split * o.split_len;
+        let end = min(o.k, start + o.split_len);
         var c0 = vec4<f32>();
         var c1 = vec4<f32>();
         var c2 = vec4<f32>();
         var c3 = vec4<f32>();
         var a = vec4<f32>();
         var b = vec4<f32>();
-        if start + from_a.y < end {
-            a = a_four(z, row, start + from_a.y);
+        if start + a_position.y < end {
+            a = load_a_vec4(z, row, start + a_position.y);
         }
-        if start + from_b.y < end {
-            b = b_four(z, start + from_b.y, col);
+        if start + b_position.y < end {
+            b = load_b_vec4(z, start + b_position.y, col);
         }
-        for (var k = start; k < end; k += DEPTH) {
+        for (var k = start; k < end; k += K_TILE) {
             workgroupBarrier();
-            tile_a[from_a.y * FOURS + from_a.x] = a;
-            tile_b[from_b.y * FOURS + from_b.x] = b;
+            tile_a[a_position.y * TILE_VEC4S + a_position.x] = a;
+            tile_b[b_position.y * TILE_VEC4S + b_position.x] = b;
             workgroupBarrier();
-            let next_a = k + DEPTH + from_a.y;
-            let next_b = k + DEPTH + from_b.y;
+            let next_a = k + K_TILE + a_position.y;
+            let next_b = k + K_TILE + b_position.y;
             a = vec4<f32>();
             b = vec4<f32>();
             if next_a < end {
-                a = a_four(z, row, next_a);
+                a = load_a_vec4(z, row, next_a);
             }
             if next_b < end {
-                b = b_four(z, next_b, col);
+                b = load_b_vec4(z, next_b, col);
             }
-            if FOURS == SIDE {
-                for (var d = 0u; d < DEPTH; d += 1u) {
+            if TILE_VEC4S == SIDE {
+                for (var d = 0u; d < K_TILE; d += 1u) {
                     let u = tile_a[d * SIDE + lane / SIDE];
                     let v = tile_b[d * SIDE + lane % SIDE];
                     c0 += u.x * v;
@@ -82,26 +82,26 @@ fn product(lane: u32, number_of_group: u32) {
                     c3 += u.w * v;
                 }
             } else {
-                for (var d = 0u; d < DEPTH; d += 1u) {
-                    c0.x += one(tile_a[d * FOURS + lane / (4u * SIDE)], lane / SIDE)
-                        * one(tile_b[d * FOURS + (lane % SIDE) / 4u], lane);
+                for (var d = 0u; d < K_TILE; d += 1u) {
+                    c0.x += component(tile_a[d * TILE_VEC4S + lane / (4u * SIDE)], lane / SIDE)
+                        * component(tile_b[d * TILE_VEC4S + (lane % SIDE) / 4u], lane);
                 }
             }
         }
-        if FOURS == SIDE {
-            let r = 4u * (tile_m * FOURS + lane / SIDE);
-            let c = 4u * (tile_n * FOURS + lane % SIDE);
+        if TILE_VEC4S == SIDE {
+            let r = 4u * (tile_m * TILE_VEC4S + lane / SIDE);
+            let c = 4u * (tile_n * TILE_VEC4S + lane % SIDE);
             if c < o.n {
                 let live = min(o.n - c, 4u);
                 let sums = array<vec4<f32>, 4>(c0, c1, c2, c3);
                 for (var j = 0u; j < 4u; j += 1u) {
-                    finish_row(e, slice, z, r + j, c, sums[j], live);
+                    store_row(e, split, z, r + j, c, sums[j], live);
                 }
             }
         } else {
-            let c = 4u * tile_n * FOURS + lane % SIDE;
+            let c = 4u * tile_n * TILE_VEC4S + lane % SIDE;
             if c < o.n {
-                finish_row(e, slice, z, 4u * tile_m * FOURS + lane / SIDE, c, c0, 1u);
+                store_row(e, split, z, 4u * tile_m * TILE_VEC4S + lane / SIDE, c, c0, 1u);
             }
         }
     }
@@ -109,22 +109,22 @@ fn product(lane: u32, number_of_group: u32) {
 }
 
 /// Component `i` modulo 4.
-fn one(four: vec4<f32>, i: u32) -> f32 {
+fn component(four: vec4<f32>, i: u32) -> f32 {
     return select(select(four.x, four.y, (i & 1u) == 1u), select(four.z, four.w, (i & 1u) == 1u), (i & 2u) == 2u);
 }
 
 /// What becomes of `live` sums side by side. Without a bias nothing is added, so that −0 stays.
-fn finish_row(e: Epilogue, slice: u32, z: u32, r: u32, c: u32, v: vec4<f32>, live: u32) {
+fn store_row(e: Epilogue, split: u32, z: u32, r: u32, c: u32, v: vec4<f32>, live: u32) {
     let o = p.output;
     if r >= o.m {
         return;
     }
-    if o.slices > 1u {
-        let i = ((slice * o.batch + z) * o.m + r) * o.n + c;
-        slices[i] = v.x;
-        if live > 1u { slices[i + 1u] = v.y; }
-        if live > 2u { slices[i + 2u] = v.z; }
-        if live > 3u { slices[i + 3u] = v.w; }
+    if o.splits > 1u {
+        let i = ((split * o.batch + z) * o.m + r) * o.n + c;
+        split_k_partials[i] = v.x;
+        if live > 1u { split_k_partials[i + 1u] = v.y; }
+        if live > 2u { split_k_partials[i + 2u] = v.z; }
+        if live > 3u { split_k_partials[i + 3u] = v.w; }
         return;
     }
     var sum = v;
@@ -135,5 +135,5 @@ fn finish_row(e: Epilogue, slice: u32, z: u32, r: u32, c: u32, v: vec4<f32>, liv
         if live > 2u { sum.z += bias_at(i + 2u); }
         if live > 3u { sum.w += bias_at(i + 3u); }
     }
-    put4(e, z * o.stride + r * o.lead + c, sum, live);
+    store_vec4(e, z * o.stride + r * o.ldy + c, sum, live);
 }

@@ -18,8 +18,8 @@ fn main(
     begin_store(lane);
     let e = epilogue();
     let key = seed();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let x = x_eight(o);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let x = x_vec8(o);
         let i = 8u * o;
         let f = p.function;
         let lo = vec4<f32>(
@@ -34,7 +34,7 @@ fn main(
             evaluate(f, x[1].z, key, i + 6u),
             evaluate(f, x[1].w, key, i + 7u),
         );
-        put8(e, o, lo, hi, live_of(o, p.len));
+        store_vec8(e, o, lo, hi, elements_in_vec8(o, p.len));
     }
     end_store(lane, number_of_group);
 }

@@ -45,8 +45,8 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    for (var o = number_of_group * GROUP + lane; o < eights(p.len); o += groups.x * groups.y * GROUP) {
-        let live = live_of(o, p.len);
+    for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
+        let live = elements_in_vec8(o, p.len);
         var lo = vec4<f32>();
         var hi = vec4<f32>();
         for (var j = 0u; j < live; j += 1u) {
@@ -62,7 +62,7 @@ fn main(
                 hi[j - 4u] = v;
             }
         }
-        put8(e, o, lo, hi, live);
+        store_vec8(e, o, lo, hi, live);
     }
     end_store(lane, number_of_group);
 }

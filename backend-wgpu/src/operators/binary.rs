@@ -3,7 +3,7 @@
 use super::unary::function;
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
     backend::Store,
@@ -19,8 +19,8 @@ impl Wgpu {
         }
         // What is plain takes no part in a gradient.
         let unary = if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id };
-        let call = Call::new(&kernel::BINARY).constant("KIND", p.op().code()).constant("OP", unary.code());
+        let call = KernelLaunch::new(&kernel::BINARY).constant("KIND", p.op().code()).constant("OP", unary.code());
         let call = call.params(function(unary)).params([len, cols, p.over().code()]).operand(a).operand(b);
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 }

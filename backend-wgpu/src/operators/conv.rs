@@ -1,6 +1,9 @@
 //! Convolutions and their gradients.
 
-use crate::{Error, Memory, Wgpu, kernel, operators::tiled_gemm::Product};
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    operators::tiled_gemm::{GemmShape, TiledGemm},
+};
 use gradscale_core::{
     backend::Store,
     ops::{Conv2d, Pass},
@@ -17,12 +20,22 @@ impl Wgpu {
         let taps = kernel_height * kernel_width;
         let [x_places, y_places] = [images * height * width, images * out_height * out_width];
         // (rows, columns, k), the element of a group's first result, of a row's, of the bias; where memory runs along k.
-        let (mnk, stride, lead, along) = match pass {
-            Pass::Forward => ([y_places, outputs_share, taps * inputs_share], outputs_share, outputs, [true, true]),
-            Pass::Data => ([x_places, inputs_share, taps * outputs_share], inputs_share, channels, [true, false]),
+        let (shape, stride, ldy, k_contiguous) = match pass {
+            Pass::Forward => (
+                GemmShape { m: y_places, n: outputs_share, k: taps * inputs_share },
+                outputs_share,
+                outputs,
+                [true, true],
+            ),
+            Pass::Data => (
+                GemmShape { m: x_places, n: inputs_share, k: taps * outputs_share },
+                inputs_share,
+                channels,
+                [true, false],
+            ),
             Pass::Weight => {
                 let row = taps * inputs_share;
-                ([outputs_share, row, y_places], outputs_share * row, row, [false, false])
+                (GemmShape { m: outputs_share, n: row, k: y_places }, outputs_share * row, row, [false, false])
             }
         };
         let pairs = [
@@ -44,20 +57,20 @@ impl Wgpu {
             Pass::Data => [y_len, w_len],
             Pass::Weight => [y_len, x_len],
         };
-        let product = Product {
+        let product = TiledGemm {
             kernel: &kernel::CONV,
             operands,
             bias,
-            along,
-            mnk,
+            k_contiguous,
+            shape,
             batch: groups,
             lens,
             stride,
-            lead,
+            ldy,
             bias_stride: stride,
             constants: &[("PASS", pass.code())],
             params: pairs.as_flattened(),
         };
-        self.run_product(&product, y)
+        self.run_tiled_gemm(&product, y)
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     Error, Memory, Wgpu,
     engine::{EnginePreference, EngineReason, NotOffered, ProductEngine, Refusal, RefusalCause, Timing},
     kernel::{self, Kernel},
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
     memory::{Bytes, word_of},
     operators::tiled_gemm::bias_type,
     queue::Recording,
@@ -271,15 +271,15 @@ impl Wgpu {
             Planted::SubgroupSize(size) => (!a_transposed, size),
             Planted::Layout => (a_transposed, coop.size),
         };
-        let call = Call::new(coop.kernel())
-            .constant("A_ALONG", u32::from(a_along))
-            .constant("B_ALONG", u32::from(b_transposed))
+        let call = KernelLaunch::new(coop.kernel())
+            .constant("A_K_CONTIGUOUS", u32::from(a_along))
+            .constant("B_K_CONTIGUOUS", u32::from(b_transposed))
             .constant("ROWS", coop.subgroups[0])
             .constant("COLUMNS", coop.subgroups[1])
             .constant("SIZE", size)
             .params([m, n, k, p.batch(), stride, lead, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
             .params([lead_a, lead_b, stride_a, stride_b])
-            .maybe(bias, a)
+            .optional_operand(bias, a)
             .memory(16, a)
             .memory(17, b);
         self.launches_by_coop.fetch_add(1, Relaxed);
@@ -368,14 +368,14 @@ impl Wgpu {
                 let checks = self.record(|| {
                     let words = trial.y.bytes();
                     let counter = 2 * word_of(number);
-                    let call = Call::new(&kernel::COMPARE)
+                    let call = KernelLaunch::new(&kernel::COMPARE)
                         .params([0, trial.words, 0, 0, SENTINEL, counter])
                         .part(3, words)
                         .memory(5, &trial.expected)
                         .memory(6, &differing);
-                    self.launch(call, strided(trial.words))?;
+                    self.launch(call, strided_workgroups(trial.words))?;
                     // Sums are those of detail `Moments`, which is not asked for.
-                    let call = Call::new(&kernel::COMPARE)
+                    let call = KernelLaunch::new(&kernel::COMPARE)
                         .params([row, word_of(WORDS), 16, 24, 0, counter + 1])
                         .part(3, rows)
                         .memory(5, &trial.expected_row)
@@ -383,7 +383,7 @@ impl Wgpu {
                     self.launch(call, 1)
                 })?;
                 for _ in 0..trial.shape.repetitions {
-                    [&product, &checks].into_iter().flatten().try_for_each(|step| self.again(step))?;
+                    [&product, &checks].into_iter().flatten().try_for_each(|step| self.replay(step))?;
                 }
                 compared += u64::from(trial.shape.repetitions) * u64::from(trial.words + word_of(WORDS) - 8);
             }
@@ -436,7 +436,7 @@ impl Wgpu {
             return Ok(time);
         }
         let start = Instant::now();
-        self.again(step)?;
+        self.replay(step)?;
         self.read_memory(y, DataMut::F16(&mut [f16::ZERO; 2])).await?;
         Ok(start.elapsed())
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
     backend::Store,
@@ -21,7 +21,7 @@ impl Wgpu {
             *words = [dim.len, dim.x as u32, dim.y as u32, 0];
         }
         let [x0, y0] = p.start();
-        let call = Call::new(&kernel::COPY).params(dims.into_iter().flatten()).params([count, x0, y0]);
-        self.launch(call.operand(x).store(y), strided(count))
+        let call = KernelLaunch::new(&kernel::COPY).params(dims.into_iter().flatten()).params([count, x0, y0]);
+        self.launch(call.operand(x).store(y), strided_workgroups(count))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, GROUP, strided},
+    launch::{KernelLaunch, WORKGROUP_SIZE, strided_workgroups},
 };
 use gradscale_core::{
     backend::{CrossEntropyArgs, Store},
@@ -22,10 +22,10 @@ fn meaning(p: &CrossEntropy) -> [u32; 4] {
 }
 
 /// The weights of classes, or nothing in their place.
-fn weights<'a>(x: &CrossEntropyArgs<&'a Memory>, call: Call<'a>) -> Call<'a> {
+fn weights<'a>(x: &CrossEntropyArgs<&'a Memory>, call: KernelLaunch<'a>) -> KernelLaunch<'a> {
     match x.weights {
         Some(weights) => call.memory(7, weights),
-        None => call.unused(7, x.logits),
+        None => call.dummy_operand(7, x.logits),
     }
 }
 
@@ -35,16 +35,16 @@ impl Wgpu {
     ) -> Result<(), Error> {
         let [rows, classes] = p.shape();
         // Eight classes for each invocation before a second one helps.
-        let threads = classes.div_ceil(8).clamp(1, GROUP).next_power_of_two();
-        let groups = rows.div_ceil(GROUP / threads);
+        let threads = classes.div_ceil(8).clamp(1, WORKGROUP_SIZE).next_power_of_two();
+        let groups = rows.div_ceil(WORKGROUP_SIZE / threads);
         let parts = self.totals(SUMS * u64::from(groups.max(1)))?;
         if groups != 0 {
-            let call = Call::new(&kernel::CROSS_ENTROPY_ROWS).constant("WEIGHTED", x.weights.is_some().into());
+            let call = KernelLaunch::new(&kernel::CROSS_ENTROPY_ROWS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
             self.launch(weights(&x, call).memory(3, out).buffer(8, &parts), groups)?;
         }
         let fixed = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
-        let call = Call::new(&kernel::CROSS_ENTROPY_END).params([groups, p.divisor().code(), fixed.to_bits()]);
+        let call = KernelLaunch::new(&kernel::CROSS_ENTROPY_END).params([groups, p.divisor().code(), fixed.to_bits()]);
         self.launch(call.memory(3, out).buffer(8, &parts), 1)
     }
 
@@ -58,15 +58,18 @@ impl Wgpu {
         while start < rows {
             let count = most.min(rows - start);
             let numbers = self.numbers(NUMBERS * u64::from(count))?;
-            let call = Call::new(&kernel::CROSS_ENTROPY_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
+            let call =
+                KernelLaunch::new(&kernel::CROSS_ENTROPY_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
             let call = call.params(meaning(p)).params([start, count]).operand(x.labels).memory(3, out);
             let call = weights(&x, call).memory(6, g).buffer(8, &numbers);
-            self.launch(call, strided(count))?;
+            self.launch(call, strided_workgroups(count))?;
             let len = count * classes;
-            let call =
-                Call::new(&kernel::CROSS_ENTROPY_VJP).constant("WEIGHTED", 0).params(meaning(p)).params([start, len]);
+            let call = KernelLaunch::new(&kernel::CROSS_ENTROPY_VJP)
+                .constant("WEIGHTED", 0)
+                .params(meaning(p))
+                .params([start, len]);
             let call = call.operand(x.logits).operand(x.labels).buffer(8, &numbers);
-            self.launch(call.store(dx), strided(len.div_ceil(8)))?;
+            self.launch(call.store(dx), strided_workgroups(len.div_ceil(8)))?;
             start += count;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Connectionist temporal classification: logarithms of frames, sums over alignments, gradients.
 
-use crate::{Error, Memory, Wgpu, kernel, kernel::Kernel, launch::Call, memory::Bytes};
+use crate::{Error, Memory, Wgpu, kernel, kernel::Kernel, launch::KernelLaunch, memory::Bytes};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
 impl Wgpu {
@@ -20,7 +20,7 @@ impl Wgpu {
             let table = self.tables(bytes)?;
             let numbers = self.numbers(4 * (u64::from(rows) + u64::from(count)))?;
             let call = |kernel: &'static Kernel| {
-                let call = Call::new(kernel).params([
+                let call = KernelLaunch::new(kernel).params([
                     first,
                     count,
                     frames,

@@ -1,6 +1,9 @@
 //! Matrix products.
 
-use crate::{Error, Memory, Wgpu, kernel, operators::tiled_gemm::Product};
+use crate::{
+    Error, Memory, Wgpu, kernel,
+    operators::tiled_gemm::{GemmShape, TiledGemm},
+};
 use gradscale_core::{backend::Store, ops::Gemm};
 
 impl Wgpu {
@@ -20,24 +23,24 @@ impl Wgpu {
     pub(crate) fn run_tiles(
         &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        let [lead_a, lead_b, lead] = p.lead();
+        let [lead_a, lead_b, ldy] = p.lead();
         let [stride_a, stride_b, stride] = p.strides();
         let [a_transposed, b_transposed] = p.transposed();
         let [a_len, b_len, _] = p.lens().map(u64::from);
-        let product = Product {
+        let product = TiledGemm {
             kernel: &kernel::GEMM,
             operands,
             bias,
-            along: [!a_transposed, b_transposed],
-            mnk: p.mnk(),
+            k_contiguous: [!a_transposed, b_transposed],
+            shape: GemmShape::new(p.mnk()),
             batch: p.batch(),
             lens: [a_len, b_len],
             stride,
-            lead,
+            ldy,
             bias_stride: 0,
             constants: &[],
             params: &[lead_a, lead_b, stride_a, stride_b],
         };
-        self.run_product(&product, y)
+        self.run_tiled_gemm(&product, y)
     }
 }

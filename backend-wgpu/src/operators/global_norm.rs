@@ -2,13 +2,13 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, GROUP},
+    launch::{KernelLaunch, WORKGROUP_SIZE},
     operators::multi_tensor::Entry,
 };
 use gradscale_core::backend::Buffer;
 
 /// Elements of a workgroup, as in squares.wgsl.
-const ELEMENTS: u32 = 64 * GROUP;
+const ELEMENTS: u32 = 64 * WORKGROUP_SIZE;
 /// Bytes of a workgroup's sums.
 const SUMS: u64 = 16;
 
@@ -16,16 +16,16 @@ impl Wgpu {
     pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &Memory) -> Result<(), Error> {
         // A gradient that is cut is cut into whole workgroups, so that sums are the same.
         let entries = grads.iter().map(|&grad| Entry { len: grad.len(), roles: [Some(grad)] });
-        let lists = self.listed(ELEMENTS, entries);
+        let lists = self.batch_tensors(ELEMENTS, entries);
         let groups: u32 = lists.iter().map(|list| list.groups).sum();
         let parts = self.totals(SUMS * u64::from(groups.max(1)))?;
         for list in &lists {
             let words = self.words(&list.words)?;
-            let call = Call::new(&kernel::SQUARES).params([list.count, list.groups]).buffer(9, &words);
-            let call = list.shown.iter().flatten().fold(call, |call, &shown| call.part(5, shown));
+            let call = KernelLaunch::new(&kernel::SQUARES).params([list.count, list.groups]).buffer(9, &words);
+            let call = list.bound.iter().flatten().fold(call, |call, &shown| call.part(5, shown));
             self.launch(call.buffer(11, &parts), list.groups)?;
         }
-        let call = Call::new(&kernel::GLOBAL_NORM).params([groups]);
+        let call = KernelLaunch::new(&kernel::GLOBAL_NORM).params([groups]);
         self.launch(call.memory(3, norm).buffer(11, &parts), 1)
     }
 }

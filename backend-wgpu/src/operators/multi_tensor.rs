@@ -9,9 +9,9 @@ use gradscale_core::backend::Buffer;
 /// In place of where something begins that is not there, as in multi_tensor.wgsl.
 const ABSENT: u32 = u32::MAX;
 /// Most roles, as in multi_tensor.wgsl.
-const ROLES: usize = 5;
+const MAX_ROLES: usize = 5;
 /// A tensor is cut at multiples of so many elements: there a binding may begin, in f32 and in half.
-const CUT: usize = 128;
+const SPLIT_ALIGNMENT: usize = 128;
 
 /// What a kernel takes at once: tensors of the same length in different roles; some are missing.
 #[derive(Clone, Copy)]
@@ -21,9 +21,9 @@ pub(crate) struct Entry<'a, const N: usize> {
 }
 
 /// Entries that one dispatch takes.
-pub(crate) struct Listed<'a, const N: usize> {
+pub(crate) struct TensorBatch<'a, const N: usize> {
     /// What is bound for each role.
-    pub shown: [Option<Bytes<'a>>; N],
+    pub bound: [Option<Bytes<'a>>; N],
     /// The list, for multi_tensor.wgsl.
     pub words: Vec<u32>,
     /// How many.
@@ -32,62 +32,66 @@ pub(crate) struct Listed<'a, const N: usize> {
     pub groups: u32,
 }
 
-impl<const N: usize> Listed<'_, N> {
+impl<const N: usize> TensorBatch<'_, N> {
     /// Whether these can be bound for it; for a role that is missing, anything can.
-    fn can_show(&self, shown: &[Option<Bytes<'_>>; N]) -> bool {
-        self.shown.iter().zip(shown).all(|(here, there)| here.is_none() || there.is_none() || here == there)
+    fn can_bind(&self, bound: &[Option<Bytes<'_>>; N]) -> bool {
+        self.bound
+            .iter()
+            .zip(bound)
+            .all(|(bound_here, bound_there)| bound_here.is_none() || bound_there.is_none() || bound_here == bound_there)
     }
 }
 
 impl Wgpu {
     /// Lists for a kernel of which a workgroup takes `each` elements of an entry: as few as bindings allow.
-    pub(crate) fn listed<'a, const N: usize>(
-        &self, each: u32, entries: impl IntoIterator<Item = Entry<'a, N>>,
-    ) -> Vec<Listed<'a, N>> {
-        let mut lists: Vec<Listed<'a, N>> = Vec::new();
-        let mut before = 0;
+    pub(crate) fn batch_tensors<'a, const N: usize>(
+        &self, elements_per_group: u32, entries: impl IntoIterator<Item = Entry<'a, N>>,
+    ) -> Vec<TensorBatch<'a, N>> {
+        let mut batches: Vec<TensorBatch<'a, N>> = Vec::new();
+        let mut groups_before = 0;
         for Entry { len, roles } in entries {
-            let whole = roles.into_iter().flatten().all(|memory| self.shows_all_beside(memory));
-            let most = if whole { len } else { usize::try_from(self.window() / 4).unwrap_or(usize::MAX) }.max(CUT);
+            let whole = roles.into_iter().flatten().all(|memory| self.fits_one_binding(memory));
+            let most =
+                if whole { len } else { usize::try_from(self.window() / 4).unwrap_or(usize::MAX) }.max(SPLIT_ALIGNMENT);
             for start in (0..len).step_by(most) {
                 let len = most.min(len - start);
-                let parts = roles.map(|memory| memory.map(|memory| self.shown(memory, start, len)));
-                let shown = parts.map(|part| part.map(|(shown, _)| shown));
-                let at = lists.iter().position(|list| list.can_show(&shown)).unwrap_or_else(|| {
-                    lists.push(Listed { shown, words: Vec::new(), count: 0, groups: 0 });
-                    lists.len() - 1
+                let parts = roles.map(|memory| memory.map(|memory| self.bound(memory, start, len)));
+                let bound = parts.map(|part| part.map(|(bound, _)| bound));
+                let at = batches.iter().position(|list| list.can_bind(&bound)).unwrap_or_else(|| {
+                    batches.push(TensorBatch { bound, words: Vec::new(), count: 0, groups: 0 });
+                    batches.len() - 1
                 });
-                let list = &mut lists[at];
-                for (here, there) in list.shown.iter_mut().zip(shown) {
-                    *here = here.or(there);
+                let list = &mut batches[at];
+                for (bound_here, bound_there) in list.bound.iter_mut().zip(bound) {
+                    *bound_here = bound_here.or(bound_there);
                 }
-                let mut places = [ABSENT; ROLES];
-                for (place, part) in places.iter_mut().zip(parts) {
+                let mut offsets = [ABSENT; MAX_ROLES];
+                for (place, part) in offsets.iter_mut().zip(parts) {
                     *place = part.map_or(ABSENT, |(_, four)| four);
                 }
-                list.words.extend([word_of(len), list.groups, before]);
-                list.words.extend(places);
+                list.words.extend([word_of(len), list.groups, groups_before]);
+                list.words.extend(offsets);
                 list.count += 1;
-                let groups = word_of(len).div_ceil(each);
+                let groups = word_of(len).div_ceil(elements_per_group);
                 list.groups += groups;
-                before += groups;
+                groups_before += groups;
             }
         }
-        lists
+        batches
     }
 
     /// Whether one binding shows a tensor with all that lies beside it.
-    fn shows_all_beside(&self, memory: &Memory) -> bool {
+    fn fits_one_binding(&self, memory: &Memory) -> bool {
         memory.bytes().buffer.size() <= self.largest_binding()
     }
 
     /// What is bound for so many elements of a tensor from one on, and where they begin there, in fours of elements.
-    fn shown<'a>(&self, memory: &'a Memory, start: usize, len: usize) -> (Bytes<'a>, u32) {
+    fn bound<'a>(&self, memory: &'a Memory, start: usize, len: usize) -> (Bytes<'a>, u32) {
         let size = memory.dtype().size();
         let bytes = |elements: usize| (elements * size) as u64;
         let part = memory.part(bytes(start), padded(bytes(len)));
-        let shown = if self.shows_all_beside(memory) { Bytes::all(part.buffer) } else { part };
-        let four = (part.start - shown.start) / bytes(4);
-        (shown, u32::try_from(four).unwrap_or(ABSENT))
+        let bound = if self.fits_one_binding(memory) { Bytes::all(part.buffer) } else { part };
+        let four = (part.start - bound.start) / bytes(4);
+        (bound, u32::try_from(four).unwrap_or(ABSENT))
     }
 }

@@ -1,9 +1,9 @@
 //! Normalisations: sums over groups by parts, numbers of groups, then element by element.
 
-use super::parallel_reduce::Split;
+use super::parallel_reduce::ParallelReduce;
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
     backend::{NormSaved, Store},
@@ -11,9 +11,9 @@ use gradscale_core::{
 };
 
 /// Bytes of a group's numbers, and of its total: of one f32, or of two.
-const NUMBERS: u64 = 16;
-const ONE: u64 = 4;
-const TWO: u64 = 8;
+const GROUP_STATS_BYTES: u64 = 16;
+const ONE_TOTAL_BYTES: u64 = 4;
+const TWO_TOTALS_BYTES: u64 = 8;
 
 /// The value of `BATCH`.
 fn batch(p: &Norm) -> u32 {
@@ -31,16 +31,16 @@ fn shape(p: &Norm) -> [u32; 4] {
 }
 
 /// How the sums over groups are divided: the groups of a batch lie side by side.
-fn over_groups(p: &Norm) -> Split {
+fn group_reduction(p: &Norm) -> ParallelReduce {
     let beside = if p.over() == NormOver::Batch { p.x()[3] } else { 1 };
-    Split::new(p.groups(), p.size(), beside)
+    ParallelReduce::new(p.groups(), p.size(), beside)
 }
 
 /// The scale of channels, or nothing in its place.
-fn scale<'a>(x: &NormSaved<&'a Memory>, call: Call<'a>) -> Call<'a> {
+fn scale<'a>(x: &NormSaved<&'a Memory>, call: KernelLaunch<'a>) -> KernelLaunch<'a> {
     match x.weight {
         Some(scale) => call.memory(7, scale),
-        None => call.unused(7, x.x),
+        None => call.dummy_operand(7, x.x),
     }
 }
 
@@ -56,39 +56,42 @@ impl Wgpu {
             self.save(p, x, saved, 0)?;
             self.save(p, x, saved, 1)?;
         }
-        let numbers = self.group_numbers(p, saved)?;
-        let call = Call::new(&kernel::NORM).constant("BATCH", batch(p)).constant("AFFINE", affine.is_some().into());
+        let numbers = self.compute_inv_std(p, saved)?;
+        let call =
+            KernelLaunch::new(&kernel::NORM).constant("BATCH", batch(p)).constant("AFFINE", affine.is_some().into());
         let call = call.params(shape(p)).params([len]).operand(x);
         let call = match affine {
             Some([scale, shift]) => call.memory(6, scale).memory(7, shift),
-            None => call.unused(6, x).unused(7, x),
+            None => call.dummy_operand(6, x).dummy_operand(7, x),
         };
         let call = call.buffer(9, &numbers);
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 
     /// Saves means (0) or variances (1).
     fn save(&self, p: &Norm, x: &Memory, saved: &Memory, which: u32) -> Result<(), Error> {
         // Where nothing is centred, the mean of no terms is 0.
         let terms = which == 1 || p.is_centered();
-        let split = if terms { over_groups(p) } else { Split::new(p.groups(), 0, 1) };
-        let parts = self.totals(split.bytes(ONE))?;
-        let (name, along) = split.along();
-        let call = Call::new(&kernel::NORM_MOMENT).constant("BATCH", batch(p)).constant("SECOND", which);
-        let call = call.constant(name, along).params(split.params()).params(shape(p)).operand(x);
-        self.launch(call.memory(7, saved).buffer(8, &parts), split.groups())?;
-        let end = split.of_parts();
-        let (name, along) = end.along();
-        let call = Call::new(&kernel::NORM_SAVE).constant(name, along).params(end.params());
+        let split = if terms { group_reduction(p) } else { ParallelReduce::new(p.groups(), 0, 1) };
+        let parts = self.totals(split.bytes(ONE_TOTAL_BYTES))?;
+        let (name, contiguous_terms) = split.contiguity_constant();
+        let call = KernelLaunch::new(&kernel::NORM_STATS_PARTIAL)
+            .constant("BATCH", batch(p))
+            .constant("SQUARED_DISTANCES", which);
+        let call = call.constant(name, contiguous_terms).params(split.params()).params(shape(p)).operand(x);
+        self.launch(call.memory(7, saved).buffer(8, &parts), split.workgroups())?;
+        let end = split.final_pass();
+        let (name, contiguous_terms) = end.contiguity_constant();
+        let call = KernelLaunch::new(&kernel::NORM_STATS_FINAL).constant(name, contiguous_terms).params(end.params());
         let call = call.params([which * p.groups(), p.size()]).memory(3, saved).buffer(8, &parts);
-        self.launch(call, end.groups())
+        self.launch(call, end.workgroups())
     }
 
     /// Mean and inverse of each group.
-    fn group_numbers(&self, p: &Norm, saved: &Memory) -> Result<wgpu::Buffer, Error> {
-        let numbers = self.numbers(NUMBERS * u64::from(p.groups()))?;
-        let call = Call::new(&kernel::NORM_NUMBERS).params([p.groups(), p.eps().to_bits()]);
-        self.launch(call.memory(7, saved).buffer(9, &numbers), strided(p.groups()))?;
+    fn compute_inv_std(&self, p: &Norm, saved: &Memory) -> Result<wgpu::Buffer, Error> {
+        let numbers = self.numbers(GROUP_STATS_BYTES * u64::from(p.groups()))?;
+        let call = KernelLaunch::new(&kernel::NORM_INV_STD).params([p.groups(), p.eps().to_bits()]);
+        self.launch(call.memory(7, saved).buffer(9, &numbers), strided_workgroups(p.groups()))?;
         Ok(numbers)
     }
 
@@ -100,48 +103,52 @@ impl Wgpu {
         let len = n * h * w * channels;
         let is_batch = p.over() == NormOver::Batch;
         let scaled = u32::from(x.weight.is_some());
-        let numbers = if p.groups() == 0 { self.numbers(NUMBERS)? } else { self.group_numbers(p, x.saved)? };
+        let numbers =
+            if p.groups() == 0 { self.numbers(GROUP_STATS_BYTES)? } else { self.compute_inv_std(p, x.saved)? };
         // Sums over channels serve as those over groups where a group is a channel.
-        let weigh = |split: Split, over_channels: bool| {
-            let parts = self.totals(split.bytes(TWO))?;
-            let (name, along) = split.along();
-            let call = Call::new(&kernel::NORM_WEIGH)
+        let weigh = |split: ParallelReduce, over_channels: bool| {
+            let parts = self.totals(split.bytes(TWO_TOTALS_BYTES))?;
+            let (name, contiguous_terms) = split.contiguity_constant();
+            let call = KernelLaunch::new(&kernel::NORM_GRAD_PARTIAL)
                 .constant("BATCH", batch(p))
                 .constant("CHANNELS", over_channels.into())
                 .constant("SCALED", scaled)
-                .constant(name, along);
+                .constant(name, contiguous_terms);
             let call = call.params(split.params()).params(shape(p)).operand(x.x).operand(dy);
             let call = scale(&x, call).buffer(8, &parts).buffer(9, &numbers);
-            self.launch(call, split.groups())?;
+            self.launch(call, split.workgroups())?;
             Ok::<_, Error>(parts)
         };
         if !p.is_given() && p.groups() != 0 {
-            let split = over_groups(p);
+            let split = group_reduction(p);
             let parts = weigh(split, is_batch)?;
-            let end = split.of_parts();
-            let (name, along) = end.along();
-            let call = Call::new(&kernel::NORM_MEANS)
+            let end = split.final_pass();
+            let (name, contiguous_terms) = end.contiguity_constant();
+            let call = KernelLaunch::new(&kernel::NORM_GRAD_MEANS)
                 .constant("SCALED", scaled * batch(p))
                 .constant("CENTERED", p.is_centered().into())
-                .constant(name, along);
+                .constant(name, contiguous_terms);
             let call = call.params(end.params()).params([p.size()]);
-            self.launch(scale(&x, call).buffer(8, &parts).buffer(9, &numbers), end.groups())?;
+            self.launch(scale(&x, call).buffer(8, &parts).buffer(9, &numbers), end.workgroups())?;
         }
         if len != 0 {
-            let call = Call::new(&kernel::NORM_VJP).constant("BATCH", batch(p)).constant("SCALED", scaled);
+            let call = KernelLaunch::new(&kernel::NORM_VJP).constant("BATCH", batch(p)).constant("SCALED", scaled);
             let call = call.params(shape(p)).params([len]).operand(x.x).operand(dy);
             let call = scale(&x, call).buffer(9, &numbers);
-            self.launch(call.store(dx), strided(len.div_ceil(8)))?;
+            self.launch(call.store(dx), strided_workgroups(len.div_ceil(8)))?;
         }
         let Some(stores) = affine.filter(|_| channels != 0) else { return Ok(()) };
-        let split = Split::new(channels, n * h * w, channels);
+        let split = ParallelReduce::new(channels, n * h * w, channels);
         // Those of a batch are still there.
-        let parts = if is_batch && !p.is_given() { self.totals(split.bytes(TWO))? } else { weigh(split, true)? };
-        let end = split.of_parts();
+        let parts =
+            if is_batch && !p.is_given() { self.totals(split.bytes(TWO_TOTALS_BYTES))? } else { weigh(split, true)? };
+        let end = split.final_pass();
         for (store, is_scale) in stores.iter().zip([1, 0]) {
-            let (name, along) = end.along();
-            let call = Call::new(&kernel::NORM_AFFINE).constant("SCALE", is_scale).constant(name, along);
-            self.launch(call.params(end.params()).buffer(8, &parts).store(store), end.groups())?;
+            let (name, contiguous_terms) = end.contiguity_constant();
+            let call = KernelLaunch::new(&kernel::NORM_GRAD_AFFINE)
+                .constant("SCALE", is_scale)
+                .constant(name, contiguous_terms);
+            self.launch(call.params(end.params()).buffer(8, &parts).store(store), end.workgroups())?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Memory, Table, Wgpu, kernel,
-    launch::{Call, GROUP},
+    launch::{KernelLaunch, WORKGROUP_SIZE},
     memory::{Bytes, word_of},
     operators::multi_tensor::Entry,
 };
@@ -16,7 +16,7 @@ use gradscale_core::{
 /// Bytes of a step's numbers.
 const NUMBERS: u64 = 5 * 4;
 /// Elements of a workgroup, as in optimize.wgsl.
-const ELEMENTS: u32 = 16 * GROUP;
+const ELEMENTS: u32 = 16 * WORKGROUP_SIZE;
 
 /// What kernels know of a rule: whether it is the other of its kind, the hyperparameters of its two numbers, its two constants, and
 /// its eps.
@@ -41,7 +41,7 @@ impl Wgpu {
     ) -> Result<(), Error> {
         let (other, hyperparameters, beta, eps) = numbers(p);
         let [most, limit] = p.limits();
-        let [dummy, second, third] = self.nothing()?;
+        let [dummy, second, third] = self.placeholder_buffers()?;
         let step = self.numbers(NUMBERS)?;
         let (clips, limit) = match (norm, limit) {
             (Some(_), Some(limit)) => (1, limit),
@@ -57,16 +57,16 @@ impl Wgpu {
             hyperparameter(hyperparameters[0]),
             hyperparameter(hyperparameters[1]),
         ];
-        let call = Call::new(&kernel::STEP).params(numbers).params([clips, limit.to_bits()]);
+        let call = KernelLaunch::new(&kernel::STEP).params(numbers).params([clips, limit.to_bits()]);
         let call = call.buffer(1, &table.control).buffer(2, &table.rows).buffer(4, &step);
         self.launch(call.part(3, norm.map_or(Bytes::all(&dummy), Memory::bytes)), 1)?;
         let states = word_of(p.states());
         let most = most.unwrap_or(f32::INFINITY).to_bits();
-        for list in self.listed(ELEMENTS, params.iter().map(entry)) {
+        for list in self.batch_tensors(ELEMENTS, params.iter().map(entry)) {
             let words = self.words(&list.words)?;
-            let mut call = Call::new(&kernel::OPTIMIZE)
+            let mut call = KernelLaunch::new(&kernel::OPTIMIZE)
                 .constant("RULE", p.rule().code())
-                .constant("OTHER", other)
+                .constant("RULE_VARIANT", other)
                 .constant("STATES", states)
                 .params([list.count, p.weight_decay().to_bits(), most, eps.to_bits()])
                 .params(beta.map(f32::to_bits))
@@ -75,7 +75,7 @@ impl Wgpu {
                 .buffer(9, &words);
             // No two are the same, because a kernel might write them; weight and gradient are always there.
             let nothing = [&dummy, &dummy, &dummy, &second, &third];
-            for ((binding, shown), nothing) in [3, 5, 6, 7, 8].into_iter().zip(list.shown).zip(nothing) {
+            for ((binding, shown), nothing) in [3, 5, 6, 7, 8].into_iter().zip(list.bound).zip(nothing) {
                 call = call.part(binding, shown.unwrap_or(Bytes::all(nothing)));
             }
             self.launch(call, list.groups)?;

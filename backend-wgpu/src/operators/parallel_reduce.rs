@@ -1,44 +1,45 @@
 //! How many sums are formed at once: see parallel_reduce.wgsl.
 
-use crate::launch::GROUP;
+use crate::launch::WORKGROUP_SIZE;
 
 /// Terms of an invocation, at least, before a second workgroup helps.
-const LEAST: u32 = 32;
+const MIN_TERMS_PER_THREAD: u32 = 32;
 /// Workgroups beyond which there is no second one for the same results.
-const MANY: u32 = 1024;
+const MAX_WORKGROUPS: u32 = 1024;
 /// Invocations that add up the parts of a result, at most.
-const THREADS: u32 = 16;
+const MAX_FINAL_THREADS: u32 = 16;
 
 /// A division of work, by the shape alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Split {
+pub(crate) struct ParallelReduce {
     results: u32,
     len: u32,
     threads: u32,
     parts: u32,
-    along: bool,
+    contiguous_terms: bool,
 }
 
-impl Split {
+impl ParallelReduce {
     /// So many results of `len` terms each; `beside` results lie side by side in memory, or it is 1 and the terms of
     /// each result do.
     pub fn new(results: u32, len: u32, beside: u32) -> Self {
-        let along = beside <= 1;
-        let threads = if along {
+        let contiguous_terms = beside <= 1;
+        let threads = if contiguous_terms {
             // Eight terms for each before a second one helps.
-            len.div_ceil(8).clamp(1, GROUP).next_power_of_two()
+            len.div_ceil(8).clamp(1, WORKGROUP_SIZE).next_power_of_two()
         } else {
-            (GROUP / beside.min(GROUP).next_power_of_two()).min(len.clamp(1, GROUP).next_power_of_two())
+            (WORKGROUP_SIZE / beside.min(WORKGROUP_SIZE).next_power_of_two())
+                .min(len.clamp(1, WORKGROUP_SIZE).next_power_of_two())
         };
-        let sides = results.div_ceil(GROUP / threads).max(1);
-        let parts = (len / (threads * LEAST)).min(MANY / sides).max(1);
-        Self { results, len, threads, parts, along }
+        let workgroups_per_pass = results.div_ceil(WORKGROUP_SIZE / threads).max(1);
+        let parts = (len / (threads * MIN_TERMS_PER_THREAD)).min(MAX_WORKGROUPS / workgroups_per_pass).max(1);
+        Self { results, len, threads, parts, contiguous_terms }
     }
 
     /// The second half: for each result, its parts.
-    pub fn of_parts(&self) -> Self {
-        let threads = self.parts.min(THREADS).next_power_of_two();
-        Self { results: self.results, len: self.parts, threads, parts: 1, along: false }
+    pub fn final_pass(&self) -> Self {
+        let threads = self.parts.min(MAX_FINAL_THREADS).next_power_of_two();
+        Self { results: self.results, len: self.parts, threads, parts: 1, contiguous_terms: false }
     }
 
     /// The members of `Division`.
@@ -47,13 +48,13 @@ impl Split {
     }
 
     /// The value of `ALONG`.
-    pub fn along(&self) -> (&'static str, u32) {
-        ("ALONG", self.along.into())
+    pub fn contiguity_constant(&self) -> (&'static str, u32) {
+        ("CONTIGUOUS_TERMS", self.contiguous_terms.into())
     }
 
     /// Workgroups.
-    pub fn groups(&self) -> u32 {
-        self.results.div_ceil(GROUP / self.threads) * self.parts
+    pub fn workgroups(&self) -> u32 {
+        self.results.div_ceil(WORKGROUP_SIZE / self.threads) * self.parts
     }
 
     /// Bytes of all parts, for totals of so many.

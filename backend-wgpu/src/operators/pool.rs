@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
     memory::Bytes,
 };
 use gradscale_core::{
@@ -29,13 +29,13 @@ impl Wgpu {
         }
         let nothing = self.slices(16)?;
         let offsets = at.map_or(Bytes::all(&nothing), Memory::bytes);
-        let call = Call::new(&kernel::POOL)
+        let call = KernelLaunch::new(&kernel::POOL)
             .constant("AVERAGE", u32::from(p.op() == PoolOp::Average))
             .constant("OFFSETS", u32::from(at.is_some() && p.op() == PoolOp::Max))
             .params(params(p, len))
             .operand(x)
             .part(6, offsets);
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 
     pub(crate) fn run_unpool(
@@ -50,12 +50,12 @@ impl Wgpu {
         if len == 0 {
             return Ok(());
         }
-        let call = Call::new(&kernel::UNPOOL)
+        let call = KernelLaunch::new(&kernel::UNPOOL)
             .constant("AVERAGE", average.into())
             .constant("SCATTER", u32::from(way == GatherScatter::Scatter))
             .params(params(p, len))
             .operand(x)
-            .maybe(at, x);
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+            .optional_operand(at, x);
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 }

@@ -1,7 +1,7 @@
 //! Reductions along one axis: parts, then results.
 
-use super::parallel_reduce::Split;
-use crate::{Error, Memory, Wgpu, kernel, launch::Call};
+use super::parallel_reduce::ParallelReduce;
+use crate::{Error, Memory, Wgpu, kernel, launch::KernelLaunch};
 use gradscale_core::{backend::Store, ops::Reduce};
 
 /// Results of one launch, for which there is scratch memory.
@@ -14,17 +14,19 @@ impl Wgpu {
         let [_, len, inner] = p.shape();
         let mut start = 0;
         while start < p.y_len() {
-            let split = Split::new(RESULTS.min(p.y_len() - start), len, inner);
-            let end = split.of_parts();
+            let split = ParallelReduce::new(RESULTS.min(p.y_len() - start), len, inner);
+            let end = split.final_pass();
             let parts = self.totals(split.bytes(TOTAL))?;
-            let (name, along) = split.along();
-            let call = Call::new(&kernel::REDUCE).constant("OP", p.op().code()).constant(name, along);
+            let (name, contiguous_terms) = split.contiguity_constant();
+            let call =
+                KernelLaunch::new(&kernel::REDUCE).constant("OP", p.op().code()).constant(name, contiguous_terms);
             let call = call.params(split.params()).params([inner, start]).operand(x).buffer(8, &parts);
-            self.launch(call, split.groups())?;
-            let (name, along) = end.along();
-            let call = Call::new(&kernel::REDUCE_END).constant("OP", p.op().code()).constant(name, along);
+            self.launch(call, split.workgroups())?;
+            let (name, contiguous_terms) = end.contiguity_constant();
+            let call =
+                KernelLaunch::new(&kernel::REDUCE_END).constant("OP", p.op().code()).constant(name, contiguous_terms);
             let call = call.params(end.params()).params([len, start]).buffer(8, &parts);
-            self.launch(call.store(y), end.groups())?;
+            self.launch(call.store(y), end.workgroups())?;
             start += RESULTS.min(p.y_len() - start);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
     backend::Store,
@@ -20,12 +20,12 @@ impl Wgpu {
         }
         let [images, height, width, channels] = p.x();
         let [count, rows, columns, _] = p.y();
-        let call = Call::new(&kernel::ROI_ALIGN)
+        let call = KernelLaunch::new(&kernel::ROI_ALIGN)
             .constant("SCATTER", u32::from(way == GatherScatter::Scatter))
             .params([height, width, rows, columns, images, count, channels, p.samples()])
             .params([p.scale().to_bits(), len])
             .operand(x)
             .memory(6, boxes);
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 }

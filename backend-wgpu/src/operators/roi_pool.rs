@@ -3,7 +3,7 @@
 use crate::{
     Error, Memory, Wgpu,
     kernel::{self, Kernel},
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{backend::Store, ops::RoiPool};
 
@@ -30,11 +30,11 @@ impl Wgpu {
         }
         let [images, height, width, channels] = p.x();
         let [count, rows, columns, _] = p.y();
-        let call = Call::new(kernel)
+        let call = KernelLaunch::new(kernel)
             .params([height, width, rows, columns, images, count, channels, p.scale().to_bits(), len])
             .operand(x)
             .memory(6, boxes)
             .memory(7, places);
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
     backend::Store,
@@ -22,10 +22,10 @@ impl Wgpu {
             return Ok(());
         }
         let (kernel, len, groups) = match way {
-            GatherScatter::Gather => (&kernel::GATHER, count * width, strided((count * width).div_ceil(8))),
+            GatherScatter::Gather => (&kernel::GATHER, count * width, strided_workgroups((count * width).div_ceil(8))),
             GatherScatter::Scatter => (&kernel::SCATTER, count, table.min(SCATTERING)),
         };
-        let call = Call::new(kernel).params([len, table, width]).operand(x).memory(6, index);
+        let call = KernelLaunch::new(kernel).params([len, table, width]).operand(x).memory(6, index);
         self.launch(call.store(y), groups)
     }
 }

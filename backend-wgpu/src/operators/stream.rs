@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 
 /// Bytes of an element of stream.wgsl.
@@ -21,7 +21,8 @@ impl Wgpu {
         assert!(bytes.is_multiple_of(ELEMENT_BYTES), "{bytes} bytes are not a multiple of {ELEMENT_BYTES}");
         assert!(bytes <= from.bytes().size.min(to.bytes().size), "{bytes} bytes are more than the buffers hold");
         let count = u32::try_from(bytes / ELEMENT_BYTES).unwrap_or(u32::MAX);
-        let call = Call::new(&kernel::STREAM).params([count]).part(3, to.part(0, bytes)).part(5, from.part(0, bytes));
-        self.launch(call, strided(count))
+        let call =
+            KernelLaunch::new(&kernel::STREAM).params([count]).part(3, to.part(0, bytes)).part(5, from.part(0, bytes));
+        self.launch(call, strided_workgroups(count))
     }
 }

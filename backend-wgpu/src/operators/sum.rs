@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
     memory::word_of,
 };
 use gradscale_core::{
@@ -40,12 +40,12 @@ impl Wgpu {
 
     fn add_up(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: &Store<'_, Self>) -> Result<(), Error> {
         let slot = |i: usize| terms.get(i).map_or(0, |term| u32::from(term.alpha.0));
-        let mut call = Call::new(&kernel::SUM).constant("TERMS", word_of(terms.len()));
+        let mut call = KernelLaunch::new(&kernel::SUM).constant("TERMS", word_of(terms.len()));
         let data = |i: usize| terms.get(i).unwrap_or(&terms[0]).data;
         call = call.params([0, 1, 2, 3].map(slot)).params([0, 1, 2, 3].map(|i| data(i).dtype().code())).params([len]);
         for i in 0..TERMS {
             call = call.operand(data(i));
         }
-        self.launch(call.store(y), strided(len.div_ceil(8)))
+        self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 }

@@ -3,64 +3,78 @@
 use crate::{
     Error, Memory, Wgpu,
     kernel::{self, Kernel},
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::backend::{Buffer, Store};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Results of a workgroup along each side, as in tile.wgsl.
-const TILES: [u32; 2] = [16, 64];
+const TILE_SIDES: [u32; 2] = [16, 64];
 /// Rows or columns up to which the small tile wastes less.
-const NARROW: u32 = 32;
+const SMALL_TILE_MAX: u32 = 32;
 /// Fewer workgroups than this leave a device idle.
-const FEW: u32 = 256;
+const MIN_WORKGROUPS: u32 = 256;
 /// In place of a bias' type where there is none, as in output.wgsl.
 const NO_BIAS: u32 = u32::MAX;
 /// Least terms of a slice.
-const LEAST_DEPTH: u32 = 1024;
+const MIN_SPLIT_K: u32 = 1024;
+
+/// Rows and columns of the result of a GEMM, and terms of its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GemmShape {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+}
+
+impl GemmShape {
+    pub const fn new([m, n, k]: [u32; 3]) -> Self {
+        Self { m, n, k }
+    }
+}
 
 /// Batched products, and where their results go: (z, r, c) to z · stride + r · lead + c, with the bias of
 /// z · `bias_stride` + c.
-pub(crate) struct Product<'a> {
+pub(crate) struct TiledGemm<'a> {
     pub kernel: &'static Kernel,
     pub operands: [&'a Memory; 2],
     pub bias: Option<&'a Memory>,
     /// Whether memory runs along k in a and b.
-    pub along: [bool; 2],
-    pub mnk: [u32; 3],
+    pub k_contiguous: [bool; 2],
+    pub shape: GemmShape,
     pub batch: u32,
     /// Elements of a and b.
     pub lens: [u64; 2],
     pub stride: u32,
-    pub lead: u32,
+    pub ldy: u32,
     pub bias_stride: u32,
     /// The kernel's own constants and parameters.
     pub constants: &'a [(&'static str, u32)],
     pub params: &'a [u32],
 }
 
-impl Product<'_> {
+impl TiledGemm<'_> {
     fn tile(&self) -> u32 {
-        let [m, n, _] = self.mnk;
-        TILES[usize::from(m > NARROW && n > NARROW)]
+        let GemmShape { m, n, .. } = self.shape;
+        TILE_SIDES[usize::from(m > SMALL_TILE_MAX && n > SMALL_TILE_MAX)]
     }
 
     /// Terms of each slice. A sum of few results and many terms is cut into slices: by its shape alone, and so that
     /// they take at most a sixteenth of the operands' bytes.
-    fn depth(&self) -> u32 {
-        let [m, n, k] = self.mnk;
+    fn split_len(&self) -> u32 {
+        let GemmShape { m, n, k } = self.shape;
         let tiles =
             [m, n].map(|size| u64::from(size.div_ceil(self.tile()))).iter().product::<u64>() * u64::from(self.batch);
-        if tiles >= u64::from(FEW) || k < 2 * LEAST_DEPTH {
+        if tiles >= u64::from(MIN_WORKGROUPS) || k < 2 * MIN_SPLIT_K {
             return k.max(1);
         }
         let bytes = |(len, memory): (u64, &Memory)| len * memory.dtype().size() as u64;
         let bytes: u64 = self.lens.into_iter().zip(self.operands).map(bytes).sum();
         let results = 4 * u64::from(m) * u64::from(n) * u64::from(self.batch);
-        let room = bytes / 16 / results.max(1);
-        let wanted = u64::from(FEW).div_ceil(tiles.max(1)).min(u64::from(k / LEAST_DEPTH));
-        let slices = u32::try_from(wanted.min(room).max(1)).unwrap_or(1);
-        k.div_ceil(slices)
+        let max_by_bytes = bytes / 16 / results.max(1);
+        let max_by_workgroups = u64::from(MIN_WORKGROUPS).div_ceil(tiles.max(1)).min(u64::from(k / MIN_SPLIT_K));
+        let splits = u32::try_from(max_by_workgroups.min(max_by_bytes).max(1)).unwrap_or(1);
+        k.div_ceil(splits)
     }
 }
 
@@ -70,38 +84,39 @@ pub(crate) fn bias_type(bias: Option<&Memory>) -> u32 {
 }
 
 impl Wgpu {
-    pub(crate) fn run_product(&self, p: &Product<'_>, y: &Store<'_, Self>) -> Result<(), Error> {
-        let [m, n, k] = p.mnk;
+    pub(crate) fn run_tiled_gemm(&self, p: &TiledGemm<'_>, y: &Store<'_, Self>) -> Result<(), Error> {
+        let GemmShape { m, n, k } = p.shape;
         if m == 0 || n == 0 || p.batch == 0 {
             return Ok(());
         }
         self.launches_by_simt.fetch_add(1, Relaxed);
-        let depth = p.depth();
-        let slices = k.div_ceil(depth).max(1);
+        let split_len = p.split_len();
+        let splits = k.div_ceil(split_len).max(1);
         let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(p.tile()));
         let bias = bias_type(p.bias);
-        let output = [m, n, k, p.batch, p.stride, p.lead, p.bias_stride, bias, depth, slices, tiles_m, tiles_n];
+        let output = [m, n, k, p.batch, p.stride, p.ldy, p.bias_stride, bias, split_len, splits, tiles_m, tiles_n];
         let bytes =
-            if slices > 1 { 4 * u64::from(slices) * u64::from(p.batch) * u64::from(m) * u64::from(n) } else { 16 };
+            if splits > 1 { 4 * u64::from(splits) * u64::from(p.batch) * u64::from(m) * u64::from(n) } else { 16 };
         let parts = self.slices(bytes)?;
         let [a, b] = p.operands;
-        let mut call = Call::new(p.kernel)
-            .constant("FOURS", p.tile() / 4)
-            .constant("A_ALONG", p.along[0].into())
-            .constant("B_ALONG", p.along[1].into())
+        let mut call = KernelLaunch::new(p.kernel)
+            .constant("TILE_VEC4S", p.tile() / 4)
+            .constant("A_K_CONTIGUOUS", p.k_contiguous[0].into())
+            .constant("B_K_CONTIGUOUS", p.k_contiguous[1].into())
             .params(output)
             .params(p.params.iter().copied());
         for &(name, value) in p.constants {
             call = call.constant(name, value);
         }
         // Any memory in place of a missing bias.
-        let call = call.operand(a).operand(b).maybe(p.bias, a).buffer(8, &parts);
-        let groups = tiles_m * tiles_n * p.batch * slices;
-        if slices == 1 {
+        let call = call.operand(a).operand(b).optional_operand(p.bias, a).buffer(8, &parts);
+        let groups = tiles_m * tiles_n * p.batch * splits;
+        if splits == 1 {
             return self.launch(call.store(y), groups);
         }
         self.launch(call.store_later(y), groups)?;
-        let call = Call::new(&kernel::SLICES).params(output).maybe(p.bias, a).buffer(8, &parts);
-        self.launch(call.store(y), strided(p.batch * m * n))
+        let call =
+            KernelLaunch::new(&kernel::SPLIT_K_REDUCE).params(output).optional_operand(p.bias, a).buffer(8, &parts);
+        self.launch(call.store(y), strided_workgroups(p.batch * m * n))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Memory, Wgpu, kernel,
-    launch::{Call, strided},
+    launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
     backend::Store,
@@ -24,7 +24,7 @@ impl Wgpu {
         if len == 0 {
             return Ok(());
         }
-        let call = Call::new(&kernel::UNARY).constant("OP", op.code()).params(function(op)).params([len]);
-        self.launch(call.operand(x).store(y), strided(len.div_ceil(8)))
+        let call = KernelLaunch::new(&kernel::UNARY).constant("OP", op.code()).params(function(op)).params([len]);
+        self.launch(call.operand(x).store(y), strided_workgroups(len.div_ceil(8)))
     }
 }
