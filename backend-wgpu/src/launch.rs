@@ -1,4 +1,4 @@
-//! A call of a kernel: constants, parameters, buffers, grid.
+//! Launch of a kernel: constants, parameters, buffers, grid.
 
 use crate::{
     Error, Memory, Table, Wgpu,
@@ -14,16 +14,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Invocations of a workgroup.
 pub(crate) const WORKGROUP_SIZE: u32 = 256;
-/// Most workgroups of a kernel that walks its elements in strides: more do not make a device faster, and each merges
-/// its row.
+/// Maximum number of workgroups of a kernel with a grid-stride loop. More do not make a device faster, and each one merges
+/// its statistics into the row.
 const MAX_STRIDED_WORKGROUPS: u32 = 2048;
 
-/// Bytes of a workgroup's sums.
+/// Bytes of the sums of a workgroup: four f32.
 const PARTIAL_SUMS_BYTES: u64 = 16;
-/// Bindings begin at multiples of this, on every device.
+/// Alignment of bindings in bytes: the largest that WebGPU allows a device to require.
 pub(crate) const ALIGNMENT: u64 = 256;
 
-/// A kernel and what it is called with.
+/// Kernel with its constants, parameters and bindings.
 pub(crate) struct KernelLaunch<'a> {
     kernel: &'static Kernel,
     constants: Vec<(&'static str, u32)>,
@@ -33,7 +33,7 @@ pub(crate) struct KernelLaunch<'a> {
     operands: u32,
 }
 
-/// What a store of the call observes.
+/// Statistics row of a store, and its level of detail.
 struct ObservedStore<'a> {
     table: &'a Table,
     slot: u32,
@@ -45,7 +45,7 @@ impl<'a> KernelLaunch<'a> {
         Self { kernel, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
     }
 
-    /// The value of an `override` constant.
+    /// Sets an `override` constant.
     pub fn constant(mut self, name: &'static str, value: u32) -> Self {
         self.constants.push((name, value));
         self
@@ -57,29 +57,29 @@ impl<'a> KernelLaunch<'a> {
         self
     }
 
-    /// A buffer of the backend's own.
+    /// Binds a buffer of the backend.
     pub fn buffer(self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
         self.part(binding, Bytes::all(buffer))
     }
 
-    /// Memory that is not an operand.
+    /// Binds memory that is not an operand.
     pub fn memory(self, binding: u32, memory: &'a Memory) -> Self {
         self.part(binding, memory.bytes())
     }
 
-    /// Bytes of a buffer from a multiple of [`ALIGNMENT`] on.
+    /// Binds bytes of a buffer from a multiple of [`ALIGNMENT`] on.
     pub fn part(mut self, binding: u32, Bytes { buffer, start, size }: Bytes<'a>) -> Self {
         let size = wgpu::BufferSize::new(size);
         self.buffers.push((binding, wgpu::BufferBinding { buffer, offset: start, size }));
         self
     }
 
-    /// Any memory where the kernel asks for some that it will not look at.
+    /// Binds any memory that the kernel does not access.
     pub fn dummy_operand(self, binding: u32, any: &'a Memory) -> Self {
         self.part(binding, dummy_range(any))
     }
 
-    /// The next operand, and its type where that is a constant.
+    /// Binds the next operand, and sets its type if that is a constant.
     pub fn operand(self, memory: &'a Memory) -> Self {
         self.operand_as(memory.bytes(), memory.dtype())
     }
@@ -94,7 +94,7 @@ impl<'a> KernelLaunch<'a> {
         self.part(binding, bytes)
     }
 
-    /// The next operand, or any memory in its place, which the kernel will not look at.
+    /// Binds the next operand. Without one, binds any memory, which the kernel does not access.
     pub fn optional_operand(self, memory: Option<&'a Memory>, any: &'a Memory) -> Self {
         match memory {
             Some(memory) => self.operand(memory),
@@ -110,7 +110,7 @@ impl<'a> KernelLaunch<'a> {
         call
     }
 
-    /// Destination and epilogue: the first four words of `Params`, control, rows and y.
+    /// Sets destination and epilogue: the first four words of `Params`, control, rows and y.
     pub fn store(mut self, store: &'a Store<'_, Wgpu>) -> Self {
         let Store { y, table, from, to, detail, add } = store;
         let how = 2 * y.dtype().code() + u32::from(*add);
@@ -120,13 +120,13 @@ impl<'a> KernelLaunch<'a> {
     }
 }
 
-/// Something of it to bind.
+/// Returns the start of a memory, as a binding that is not accessed.
 fn dummy_range(memory: &Memory) -> Bytes<'_> {
     let all = memory.bytes();
     Bytes { size: all.size.min(ALIGNMENT), ..all }
 }
 
-/// The constant that holds an operand's type.
+/// Returns the constant that holds the type of an operand.
 fn upper(name: &str) -> &'static str {
     match name {
         "x" => "X",
@@ -139,25 +139,25 @@ fn upper(name: &str) -> &'static str {
     }
 }
 
-/// Workgroups of a kernel that walks over so many items, one for each invocation at a time.
+/// Returns the workgroups of a kernel with a grid-stride loop over `items`.
 pub(crate) fn strided_workgroups(items: u32) -> u32 {
     items.div_ceil(WORKGROUP_SIZE).clamp(1, MAX_STRIDED_WORKGROUPS)
 }
 
 impl Wgpu {
-    /// Enqueues a call with so many workgroups, which the kernel numbers by `group_number`.
+    /// Enqueues a launch of `groups` workgroups, which the kernel numbers by `group_number`.
     pub(crate) fn launch(&self, call: KernelLaunch<'_>, groups: u32) -> Result<(), Error> {
-        // At most 65535 in each direction; of a last row that is too long the kernel does nothing.
+        // A grid has at most 65535 workgroups in each direction. The kernel ignores surplus ones in the last row.
         let most = self.max_groups();
         let grid = if groups <= most { [groups, 1, 1] } else { [most, groups.div_ceil(most), 1] };
         self.launch_grid(call, grid)
     }
 
-    /// Enqueues a call.
+    /// Enqueues a launch.
     pub(crate) fn launch_grid(&self, mut call: KernelLaunch<'_>, grid: [u32; 3]) -> Result<(), Error> {
         let groups = grid.iter().product::<u32>();
         let partials = match &call.store {
-            // Kernels without a store have none; others write them in the greatest detail only.
+            // Kernels without a store have no sums. Others write them at the highest level of detail only.
             None => None,
             Some(seen) if seen.detail == Detail::Moments => {
                 Some(self.partials(PARTIAL_SUMS_BYTES * u64::from(groups))?)
@@ -188,7 +188,7 @@ impl Wgpu {
         }
     }
 
-    /// Adds what the workgroups of the last launch have summed up to the row: only in steps that ask for sums.
+    /// Adds the sums of all workgroups of the last launch to the statistics row, in steps that request sums.
     fn merge_moments(&self, seen: &ObservedStore<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
         let pipeline = self.pipeline(&kernel::MOMENTS, 1, vec![])?;
         let buffers = vec![(2, seen.table.rows.as_entire_buffer_binding()), (4, partials.as_entire_buffer_binding())];

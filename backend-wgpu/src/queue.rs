@@ -1,5 +1,5 @@
-//! Launches on their way to the device: collected, encoded into one submission when somebody waits or there are many,
-//! or kept as a recording.
+//! Queue of launches. They are encoded into one submission when a caller waits or when there are enough of them, or kept as
+//! a recording.
 
 use crate::{Error, Wgpu, memory::Bytes};
 use futures_channel::oneshot;
@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// Launches that are submitted at once: enough to hide the cost of a submission, few enough that a device starts early.
+/// Maximum number of launches of a submission: enough to hide its cost, few enough that the device starts early.
 const MAX_LAUNCHES_PER_SUBMIT: usize = 512;
 
 /// One dispatch.
@@ -17,7 +17,7 @@ pub(crate) struct Launch {
     pub pipeline: wgpu::ComputePipeline,
     pub bindings: wgpu::BindGroup,
     pub grid: [u32; 3],
-    /// Left out while this number is below that one: what a step does only in some detail.
+    /// Skipped while the number is below the second one: launches that only some levels of detail need.
     pub only: Option<(Arc<AtomicU32>, u32)>,
 }
 
@@ -36,14 +36,14 @@ impl Recording {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     launches: Vec<Launch>,
-    /// Where launches go instead while a step is recorded.
+    /// Launches of the recording in progress.
     recording: Option<Vec<Launch>>,
-    /// Whether they wait, however many there are, for somebody who puts timestamps around them.
+    /// Whether launches are collected without a limit, because a caller puts timestamps around them.
     is_held: bool,
 }
 
-/// What the device's callbacks said: once lost, always lost; another error is told once. They are called inside the call
-/// that goes wrong, in browsers some time afterwards. There are no error scopes, which one would have to wait for.
+/// Errors that the device's callbacks have reported. A lost device stays lost; any other error is returned once. Callbacks run
+/// inside the failing call, in browsers some time afterwards. Error scopes are not used, because one must wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     lost: Mutex<Option<String>>,
@@ -55,7 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Health {
-    /// Listens to a device.
+    /// Registers callbacks with a device.
     pub fn watch(device: &wgpu::Device) -> Arc<Self> {
         let health = Arc::new(Self::default());
         let listener = health.clone();
@@ -81,8 +81,8 @@ impl Health {
         self.capture_validation_error()
     }
 
-    /// Why there was no memory, if that is what was said. Another error stays: it may be that of a device that is lost, which
-    /// says so later.
+    /// Takes the reason of an out-of-memory error, if one was reported. Other errors stay, because a lost device may report its
+    /// loss later.
     pub fn refused(&self) -> Option<String> {
         match lock(&self.failed).take_if(|error| matches!(error, Error::OutOfMemory { .. })) {
             Some(Error::OutOfMemory { reason, .. }) => Some(reason),
@@ -90,7 +90,7 @@ impl Health {
         }
     }
 
-    /// What wgpu said since somebody asked.
+    /// Takes the error that was reported since the last call.
     fn capture_validation_error(&self) -> Result<(), Error> {
         lock(&self.failed).take().map_or(Ok(()), Err)
     }
@@ -114,7 +114,7 @@ impl Wgpu {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Submits what is waiting.
+    /// Submits all collected launches.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let launches = core::mem::take(&mut self.pending().launches);
         if !launches.is_empty() {
@@ -125,8 +125,8 @@ impl Wgpu {
         self.health.check()
     }
 
-    /// Copies parts of buffers (multiples of 4 bytes) behind what is waiting, waits, and shows all of them, one behind the
-    /// other.
+    /// Copies parts of buffers (multiples of 4 bytes) after all collected launches, waits, and passes them to `show` as one
+    /// slice.
     pub(crate) async fn download(&self, parts: &[Bytes<'_>], show: impl FnOnce(&[u8])) -> Result<(), Error> {
         let size = parts.iter().map(|part| part.size).sum();
         let staging = self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
@@ -141,10 +141,10 @@ impl Wgpu {
         self.queue().submit([encoder.finish()]);
         let (send, mut receive) = oneshot::channel();
         staging.map_async(wgpu::MapMode::Read, .., move |result| {
-            // Nobody listens any more only after an error that has been told.
+            // The receiver is gone only after an error that was returned.
             send.send(result).ok();
         });
-        // Browsers do not wait here; elsewhere it has answered afterwards.
+        // Browsers do not block here. Elsewhere the callback has run when this returns.
         let polled = self.device().poll(wgpu::PollType::wait_indefinitely());
         let answer = if cfg!(target_family = "wasm") { receive.await.ok() } else { receive.try_recv().ok().flatten() };
         self.health.check()?;
@@ -159,7 +159,7 @@ impl Wgpu {
         Ok(())
     }
 
-    /// Runs `work` and returns what it has enqueued, not submitted.
+    /// Runs `work` and returns its launches without submitting them.
     pub(crate) fn collect_launches(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Launch>, Error> {
         self.flush()?;
         self.pending().is_held = true;
@@ -184,7 +184,7 @@ impl Wgpu {
         Recording { launches: self.pending().recording.take().unwrap_or_default() }
     }
 
-    /// Enqueues a recorded step.
+    /// Enqueues the launches of a recording.
     pub(crate) fn replay(&self, step: &Recording) -> Result<(), Error> {
         step.launches.iter().try_for_each(|launch| {
             let wanted = launch.only.as_ref().is_none_or(|(now, least)| now.load(Relaxed) >= *least);
@@ -193,7 +193,7 @@ impl Wgpu {
     }
 }
 
-/// One pass with all launches; wgpu puts barriers between those that need them.
+/// Encodes all launches into one pass. wgpu inserts barriers where they are needed.
 pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
     if launches.is_empty() {
         return;
@@ -208,7 +208,8 @@ pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
 }
 
 impl Wgpu {
-    /// Runs `work` and gives what wgpu said of it, if it complained at once. Browsers complain later: see [`Health`].
+    /// Runs `work` and returns the validation error that wgpu reported, if it did at once. Browsers report later: see
+    /// [`Health`].
     pub(crate) fn capture_validation_error<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         let result = work();
         self.health.capture_validation_error().map(|()| result)

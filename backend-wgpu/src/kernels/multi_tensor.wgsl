@@ -1,12 +1,12 @@
-// Many tensors in one dispatch: each has workgroups of its own, one behind the other.
+// Multi-tensor apply: one dispatch for many tensors, each with consecutive workgroups.
 
 struct TensorEntry {
-    /// Elements.
+    /// Number of elements.
     len: u32,
-    /// The first of its workgroups, in this dispatch and in all of the call.
+    /// Number of its first workgroup in this dispatch, and in all dispatches of the operator.
     first_group: u32,
     groups_before: u32,
-    /// Where it begins in the buffer of each role, in fours of elements, or ABSENT.
+    /// Offset in the buffer of each role in 4-wide vectors, or ABSENT.
     offsets: array<u32, 5>,
 }
 
@@ -14,7 +14,7 @@ struct TensorEntry {
 
 const ABSENT: u32 = 0xffffffffu;
 
-/// Which one of the first `count` has this workgroup.
+/// Returns which of the first `count` tensors a workgroup belongs to, by binary search.
 fn find_tensor(group: u32, count: u32) -> u32 {
     var low = 0u;
     var high = count;

@@ -1,4 +1,4 @@
-// The gradient of scale, Σ dy · x̂, or of shift, Σ dy, from their parts.
+// Gradient of the scale, Σ dy · x̂, or of the shift, Σ dy, from partial sums.
 
 struct Params {
     store: Store,
@@ -10,7 +10,7 @@ struct Params {
 
 alias Total = vec2<f32>;
 
-/// Whether it is that of the scale.
+/// 1 for the scale, 0 for the shift.
 override SCALE: u32;
 
 fn identity() -> Total {

@@ -1,9 +1,9 @@
-// The means of u and u · x̂ of each group, from their parts, beside its mean and inverse. In batch normalisation, where
-// a group is a channel, parts are those of the gradient, and the scale comes here.
+// Pass 2 of the gradient of a normalisation: means of u and u · x̂ of each group from partial sums. In batch normalisation a
+// group is a channel, so partial sums are of dy, and the scale is applied here.
 
 struct Params {
     reduction: ReduceShape,
-    /// Elements of a group.
+    /// Number of elements of a group.
     size: u32,
 }
 
@@ -14,9 +14,9 @@ struct Params {
 
 alias Total = vec2<f32>;
 
-/// Whether the scale is still missing.
+/// 1 if the scale is still to be applied.
 override SCALED: u32;
-/// Whether means are subtracted.
+/// 1 if means are subtracted.
 override CENTERED: u32;
 
 fn identity() -> Total {

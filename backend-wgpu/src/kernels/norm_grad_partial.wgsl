@@ -1,5 +1,5 @@
-// Parts of the sums of u and u · x̂: over groups, u being the gradient times the scale, or over channels, u being the
-// gradient.
+// Pass 1 of the gradient of a normalisation: partial sums of u and u · x̂, over groups with u = dy times the scale, or over
+// channels with u = dy.
 
 struct Params {
     reduction: ReduceShape,
@@ -13,9 +13,9 @@ struct Params {
 
 alias Total = vec2<f32>;
 
-/// Whether the sums are over channels.
+/// 1 if sums are over channels.
 override CHANNELS: u32;
-/// Whether there is a scale.
+/// 1 if there is a scale.
 override SCALED: u32;
 
 fn identity() -> Total {

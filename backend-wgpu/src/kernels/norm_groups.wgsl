@@ -1,19 +1,19 @@
 // Groups of a normalisation, over x `[n, h, w, c]`. A kernel declares `p: Params` with a member `shape: Shape`.
 
 struct Shape {
-    /// Pixels of an image.
+    /// Number of pixels of an image.
     image: u32,
     channels: u32,
-    /// Groups of an image; with BATCH, 1.
+    /// Number of groups of an image, 1 with BATCH.
     groups: u32,
-    /// Elements of a group.
+    /// Number of elements of a group.
     size: u32,
 }
 
-/// Whether there is one group for each channel, over all images.
+/// 1 if each channel of all images is a group.
 override BATCH: u32;
 
-/// The index of member m of a group.
+/// Returns the index of element m of a group.
 fn member(group: u32, m: u32) -> u32 {
     let s = p.shape;
     if BATCH != 0u {
@@ -24,7 +24,7 @@ fn member(group: u32, m: u32) -> u32 {
     return pixel * s.channels + group % s.groups * width + m % width;
 }
 
-/// The group of element i.
+/// Returns the group of element i.
 fn group_of(i: u32) -> u32 {
     let s = p.shape;
     let channel = i % s.channels;

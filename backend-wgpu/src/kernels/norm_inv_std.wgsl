@@ -1,4 +1,5 @@
-// For each group its mean and 1/√(variance + eps), so that no element forms them again.
+// Pass 3 of the statistics of a normalisation: mean and 1/√(variance + eps) of each group, so that elements do not compute
+// them again.
 
 struct Params {
     groups: u32,
@@ -7,7 +8,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> saved: array<f32>;
-/// Mean, inverse, and for the vjp the means of u and of u · x̂, u being the gradient times the scale.
+/// Mean, 1 / σ, and for the gradient the means of u and of u · x̂, where u is dy times the scale.
 @group(0) @binding(9) var<storage, read_write> numbers: array<vec4<f32>>;
 
 @compute @workgroup_size(256)

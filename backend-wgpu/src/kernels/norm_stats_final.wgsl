@@ -1,10 +1,10 @@
-// Means, or variances, from their parts.
+// Pass 2 of the statistics of a normalisation: means or variances from partial sums.
 
 struct Params {
     reduction: ReduceShape,
-    /// Where the first one goes.
+    /// Index of the first result.
     start: u32,
-    /// Elements of a group.
+    /// Number of elements of a group.
     size: u32,
 }
 

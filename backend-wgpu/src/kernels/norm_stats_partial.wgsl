@@ -1,4 +1,4 @@
-// Parts of the sums over groups: of x, or of squared distances from the mean.
+// Pass 1 of the statistics of a normalisation: partial sums of x, or of squared distances from the mean, over groups.
 
 struct Params {
     reduction: ReduceShape,
@@ -11,7 +11,7 @@ struct Params {
 
 alias Total = f32;
 
-/// 0 x, 1 squared distances.
+/// 0: sums of x. 1: sums of squared distances from the mean.
 override SQUARED_DISTANCES: u32;
 
 fn identity() -> Total {

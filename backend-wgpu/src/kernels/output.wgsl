@@ -1,7 +1,7 @@
-// What products have in common: their sizes, how they are cut, and where results go.
+// Shape, split-K and destination, which all GEMM kernels share.
 
-/// m, n, k of each of `batch` products; where result (z, r, c) goes: z · stride + r · lead + c; its bias:
-/// z · bias_stride + c. With several slices each sums `depth` of k, into `slices` as [slice, z, m, n].
+/// Result (z, r, c) of `batch` matrices is stored at z · stride + r · ldy + c, with the bias at z · bias_stride + c. With
+/// several splits, each sums `split_len` of k into partial sums [split, z, m, n].
 struct Output {
     m: u32,
     n: u32,

@@ -1,7 +1,7 @@
-// Many sums at once, each of many terms: a workgroup forms 256 / threads results side by side, with so many invocations
-// for each; `parts` workgroups share the terms of the same results. The order of all additions follows from these
-// numbers, and so from the shape alone. A kernel declares `p: Params` with a member `split: Division`, a type `Total`, and
-// `nothing()`, `join(a, b)`, `term(result, l)`.
+// Parallel reduction of many results of many terms each. A workgroup computes 256 / threads results with `threads`
+// invocations each, and `parts` workgroups share the terms of the same results. The order of all additions depends on
+// these numbers, and so on the shape alone. A kernel declares `p: Params` with a member `reduction: ReduceShape`, a type
+// `Total`, and `identity()`, `combine(a, b)`, `load_term(result, l)`.
 
 struct ReduceShape {
     results: u32,
@@ -12,15 +12,16 @@ struct ReduceShape {
     parts: u32,
 }
 
-/// 1: neighbours among the invocations take neighbouring terms of a result; 0: terms of neighbouring results.
+/// 1: the terms of a result are contiguous, so neighbouring invocations take neighbouring terms. 0: results are
+/// contiguous, so they take terms of neighbouring results.
 override CONTIGUOUS_TERMS: u32;
 
-/// What an invocation does.
+/// Result and terms of an invocation.
 struct WorkAssignment {
     result: u32,
     part: u32,
     thread: u32,
-    /// From one thread to the next.
+    /// Lanes between the threads that reduce the same result.
     stride: u32,
     is_live: bool,
 }
@@ -38,7 +39,8 @@ fn assign_work(group: u32, lane: u32) -> WorkAssignment {
     return WorkAssignment(result, part, thread, select(results_per_group, 1u, is_contiguous), part < s.parts && result < s.results);
 }
 
-/// The total of an invocation's terms: sums of 32, which are added up.
+/// Returns the total of an invocation's terms. It combines 32 terms before it touches the total, so that rounding errors of
+/// long sums stay small.
 fn thread_partial(s: WorkAssignment) -> Total {
     var total = identity();
     if !s.is_live {
@@ -59,7 +61,7 @@ fn thread_partial(s: WorkAssignment) -> Total {
     return total;
 }
 
-/// The total of a result's threads, for its thread 0. In uniform control flow.
+/// Returns the total of all threads of a result to its thread 0. Requires uniform control flow.
 fn workgroup_reduce(s: WorkAssignment, lane: u32) -> Total {
     thread_totals[lane] = thread_partial(s);
     workgroupBarrier();

@@ -1,4 +1,4 @@
-// The last bytes of a write that ends inside a word: the rest of the word stays.
+// Writes the last bytes of a transfer that ends inside a word, and keeps the rest of the word.
 
 struct Params {
     word: u32,

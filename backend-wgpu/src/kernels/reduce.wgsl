@@ -1,9 +1,9 @@
-// Parts of reductions `[outer, len, inner] → [outer, inner]`, for reduce_end.wgsl.
+// First pass of reductions `[outer, len, inner] → [outer, inner]`: partial results, for reduce_end.wgsl.
 
 struct Params {
     reduction: ReduceShape,
     inner: u32,
-    /// The first result of this launch.
+    /// Index of the first result of this launch.
     start: u32,
 }
 

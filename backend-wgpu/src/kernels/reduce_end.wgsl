@@ -1,11 +1,11 @@
-// Results of reductions, from their parts.
+// Second pass of reductions: results from partial results.
 
 struct Params {
     store: Store,
     reduction: ReduceShape,
-    /// Values behind each result.
+    /// Number of values of each result.
     len: u32,
-    /// The first result of this launch.
+    /// Index of the first result of this launch.
     start: u32,
 }
 

@@ -1,6 +1,6 @@
-// What reductions do with two values. Reference: core's `ReduceOp`. Needs math.wgsl.
+// Accumulator of reductions. Reference: core's `ReduceOp`. Needs math.wgsl.
 
-/// Bits of a sum, or a rank and where it stands.
+/// Bits of a sum, or the order rank of a value and its index.
 alias Total = vec2<u32>;
 
 /// 0 sum, 1 mean, 2 largest, 3 sum of squares, 4 index of the largest.
@@ -10,7 +10,7 @@ fn uses_ranks() -> bool {
     return OP == REDUCE_MAX || OP == REDUCE_ARGMAX;
 }
 
-/// Below all ranks, and behind all places.
+/// For maxima: below all ranks, and after all indices.
 fn identity() -> Total {
     return select(vec2<u32>(), vec2<u32>(0u, 0xffffffffu), uses_ranks());
 }

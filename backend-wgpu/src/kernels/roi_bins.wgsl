@@ -1,4 +1,4 @@
-// Which places of an image a bin of a box has. Reference: core's `RoiPool`. Needs math.wgsl, roi_boxes.wgsl.
+// Pixels of the bins of a box, for RoI max pooling. Reference: core's `RoiPool`. Needs math.wgsl, roi_boxes.wgsl.
 
 struct Params {
     store: Store,
@@ -17,7 +17,7 @@ struct Params {
 /// Core's `RoiPool::NOWHERE`.
 const NOWHERE: u32 = 0xffffffffu;
 
-/// Whether the box lies in an image, and its corners are numbers; then which image.
+/// Returns whether a box has a valid image and corners that are no NaN, and the image.
 fn load_pooled_image(box_: u32) -> vec2<u32> {
     var image = load_image(box_);
     for (var i = 1u; i < 5u; i += 1u) {
@@ -28,14 +28,14 @@ fn load_pooled_image(box_: u32) -> vec2<u32> {
     return image;
 }
 
-/// The nearest whole number, halves away from 0, 2^20 at most.
+/// Returns the nearest integer, ties away from 0, limited to ±2^20.
 fn round_half_away(at: f32) -> i32 {
     let near = clamp(at, -1048576.0, 1048576.0);
     let below = trunc(near);
     return i32(below) + select(0, select(-1, 1, near > 0.0), abs(near - below) >= 0.5);
 }
 
-/// The first row (axis 0) or column (1) of a bin, and one behind its last.
+/// Returns the first row (axis 0) or column (1) of a bin, and the one after its last.
 fn bin_range(box_: u32, axis: u32, bin: u32) -> vec2<u32> {
     let first = round_half_away(load_box_value(box_, 2u - axis) * p.scale);
     let last = round_half_away(load_box_value(box_, 4u - axis) * p.scale);

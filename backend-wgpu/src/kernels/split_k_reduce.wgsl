@@ -1,4 +1,4 @@
-// The second half of a product that was cut along k: adds the slices in order, then stores.
+// Reduction of split-K: adds the partial sums of all splits in order, then the bias, and stores.
 
 struct Params {
     store: Store,

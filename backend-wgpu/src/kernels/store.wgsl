@@ -1,6 +1,7 @@
-// The store's epilogue: scale, add, observe. Bits and counts are core's (`Factor`, `Stats`), whatever the device does
-// with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl, and merge.wgsl or merge_subgroups.wgsl; a kernel declares `p: Params`, whose first member is
-// `store: Store`, and calls `begin_store`, some `put…` of elementwise.wgsl or shared.wgsl, and `end_store`.
+// Epilogue of every operator: scale, add, observe. Bits and counts are those of core (`Factor`, `Stats`) on every device,
+// whatever it does with subnormals. Needs half.wgsl, scale.wgsl, logarithm.wgsl, and merge.wgsl or merge_subgroups.wgsl.
+// A kernel declares `p: Params`, whose first member is `store: Store`. It calls `begin_store`, a `store_…` function of
+// elementwise.wgsl or shared.wgsl, and `end_store`.
 
 /// Slots, greatest detail, and the type of y, twice, plus whether to add to it (0 or 1).
 struct Store {
@@ -46,7 +47,7 @@ fn epilogue() -> Epilogue {
     return Epilogue(step, store_detail(), (p.store.how & 1u) != 0u, p.store.how >> 1u);
 }
 
-/// What an invocation has seen.
+/// Statistics of the values that an invocation has stored.
 struct StatsAccumulator {
     count: u32,
     zeros: u32,

@@ -1,20 +1,20 @@
-// The product of tiles, for matrices and convolutions: 64×64 results in a workgroup of 16×16 invocations, each of which
-// sums 4×4 in f32, in order of k; where few rows or columns are wanted, 16×16 results, one each. Tiles of both operands
-// pass through workgroup memory, 16 or 64 deep; the next are on their way while these are multiplied.
+// Tiled GEMM for matrices and convolutions. A workgroup of 16×16 invocations computes 64×64 results, 4×4 each in f32 in the
+// order of k, or for few rows or columns 16×16 results, one each. K tiles of 16 or 64 of both operands are in workgroup
+// memory, and the next ones are loaded while these are multiplied.
 //
 // Needs store.wgsl, shared.wgsl, output.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and
-//   fn prepare(z: u32, row: u32, col: u32)        what this invocation will load: 4 rows of a, 4 columns of b
+//   fn prepare(z: u32, row: u32, col: u32)        computes addresses of 4 rows of a and 4 columns of b for this invocation
 //   fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32>     rows row to row + 3 of a in column k
 //   fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32>     columns col to col + 3 of b in row k
-// What they give for rows and columns outside the matrices does not matter: it meets no result that is kept. `A_K_CONTIGUOUS`
-// and `B_K_CONTIGUOUS` say along what memory runs: invocations beside each other load what lies side by side.
+// Rows and columns outside the matrices may have any value, because their products are never stored. `A_K_CONTIGUOUS` and
+// `B_K_CONTIGUOUS` give the contiguous direction, along which neighbouring invocations load neighbouring elements.
 
 @group(0) @binding(8) var<storage, read_write> split_k_partials: array<f32>;
-/// 1 where a's memory runs along k, and b's along k.
+/// 1 if a, or b, is contiguous along k.
 override A_K_CONTIGUOUS: u32;
 override B_K_CONTIGUOUS: u32;
 
-/// Fours of results along each side of a tile: 16 or 4.
+/// 4-wide vectors along each side of a tile: 16 or 4.
 override TILE_VEC4S: u32;
 override K_TILE: u32 = GROUP / TILE_VEC4S;
 const SIDE: u32 = 16u;
@@ -22,7 +22,7 @@ const SIDE: u32 = 16u;
 var<workgroup> tile_a: array<vec4<f32>, 256>;
 var<workgroup> tile_b: array<vec4<f32>, 256>;
 
-/// Where an invocation loads: (which four, which k) of a tile.
+/// Returns what an invocation loads of a tile: (4-wide vector, k).
 fn load_position(lane: u32, along_k: u32) -> vec2<u32> {
     return select(vec2<u32>(lane % TILE_VEC4S, lane / TILE_VEC4S), vec2<u32>(lane / K_TILE, lane % K_TILE), along_k != 0u);
 }
@@ -31,7 +31,7 @@ fn multiply_tiles(lane: u32, number_of_group: u32) {
     let o = p.output;
     begin_store(lane);
     let e = epilogue();
-    // The last row of a grid may hold workgroups without a tile.
+    // The last row of a grid may contain workgroups without a tile.
     if number_of_group < o.tiles_m * o.tiles_n * o.batch * o.splits {
         let tile_n = number_of_group % o.tiles_n;
         let tile_m = (number_of_group / o.tiles_n) % o.tiles_m;
@@ -108,12 +108,13 @@ fn multiply_tiles(lane: u32, number_of_group: u32) {
     end_store(lane, number_of_group);
 }
 
-/// Component `i` modulo 4.
+/// Returns component `i` modulo 4.
 fn component(four: vec4<f32>, i: u32) -> f32 {
     return select(select(four.x, four.y, (i & 1u) == 1u), select(four.z, four.w, (i & 1u) == 1u), (i & 2u) == 2u);
 }
 
-/// What becomes of `live` sums side by side. Without a bias nothing is added, so that −0 stays.
+/// Stores `live` neighbouring sums of a row, as results or as partial sums. Without a bias nothing is added, so that −0
+/// stays.
 fn store_row(e: Epilogue, split: u32, z: u32, r: u32, c: u32, v: vec4<f32>, live: u32) {
     let o = p.output;
     if r >= o.m {

@@ -1,4 +1,5 @@
-//! Many tensors in one dispatch: what lies in one buffer is seen through one binding, and a list says where each begins.
+//! Multi-tensor apply: one dispatch for many tensors. Tensors in one buffer share a binding, and a table has the offset of
+//! each.
 
 use crate::{
     Memory, Wgpu,
@@ -6,34 +7,35 @@ use crate::{
 };
 use gradscale_core::backend::Buffer;
 
-/// In place of where something begins that is not there, as in multi_tensor.wgsl.
+/// Offset of a missing tensor, as in multi_tensor.wgsl.
 const ABSENT: u32 = u32::MAX;
-/// Most roles, as in multi_tensor.wgsl.
+/// Maximum number of roles, as in multi_tensor.wgsl.
 const MAX_ROLES: usize = 5;
-/// A tensor is cut at multiples of so many elements: there a binding may begin, in f32 and in half.
+/// Elements at whose multiples a tensor may be divided. A binding may begin there in f32 and in f16, because 128 f16 values
+/// are 256 bytes.
 const SPLIT_ALIGNMENT: usize = 128;
 
-/// What a kernel takes at once: tensors of the same length in different roles; some are missing.
+/// Tensors of one parameter in different roles, all of the same length. Some roles may be missing.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a, const N: usize> {
     pub len: usize,
     pub roles: [Option<&'a Memory>; N],
 }
 
-/// Entries that one dispatch takes.
+/// Entries of one dispatch.
 pub(crate) struct TensorBatch<'a, const N: usize> {
-    /// What is bound for each role.
+    /// Bytes that are bound for each role.
     pub bound: [Option<Bytes<'a>>; N],
-    /// The list, for multi_tensor.wgsl.
+    /// Words of the table, for multi_tensor.wgsl.
     pub words: Vec<u32>,
-    /// How many.
+    /// Number of entries.
     pub count: u32,
-    /// Workgroups for all.
+    /// Workgroups of all entries.
     pub groups: u32,
 }
 
 impl<const N: usize> TensorBatch<'_, N> {
-    /// Whether these can be bound for it; for a role that is missing, anything can.
+    /// Returns whether these bytes can be bound for the dispatch. A missing role matches anything.
     fn can_bind(&self, bound: &[Option<Bytes<'_>>; N]) -> bool {
         self.bound
             .iter()
@@ -80,12 +82,13 @@ impl Wgpu {
         batches
     }
 
-    /// Whether one binding shows a tensor with all that lies beside it.
+    /// Returns whether one binding covers the whole buffer of a tensor.
     fn fits_one_binding(&self, memory: &Memory) -> bool {
         memory.bytes().buffer.size() <= self.largest_binding()
     }
 
-    /// What is bound for so many elements of a tensor from one on, and where they begin there, in fours of elements.
+    /// Returns the bytes to bind for `len` elements of a tensor from `start` on, and the offset of the first one there in
+    /// 4-wide vectors.
     fn bound<'a>(&self, memory: &'a Memory, start: usize, len: usize) -> (Bytes<'a>, u32) {
         let size = memory.dtype().size();
         let bytes = |elements: usize| (elements * size) as u64;

@@ -1,4 +1,4 @@
-//! Normalisations: sums over groups by parts, numbers of groups, then element by element.
+//! Normalisations in three passes: partial sums of each group, statistics of each group, elements.
 
 use super::parallel_reduce::ParallelReduce;
 use crate::{
@@ -10,17 +10,17 @@ use gradscale_core::{
     ops::{Norm, NormOver},
 };
 
-/// Bytes of a group's numbers, and of its total: of one f32, or of two.
+/// Bytes of the statistics of a group (four f32), and of a total of one or of two f32.
 const GROUP_STATS_BYTES: u64 = 16;
 const ONE_TOTAL_BYTES: u64 = 4;
 const TWO_TOTALS_BYTES: u64 = 8;
 
-/// The value of `BATCH`.
+/// Returns the value of the constant `BATCH`.
 fn batch(p: &Norm) -> u32 {
     u32::from(p.over() == NormOver::Batch)
 }
 
-/// The members of `Shape` in norm_groups.wgsl.
+/// Returns the members of `Shape` in norm_groups.wgsl.
 fn shape(p: &Norm) -> [u32; 4] {
     let [_, h, w, channels] = p.x();
     let groups = match p.over() {
@@ -30,13 +30,13 @@ fn shape(p: &Norm) -> [u32; 4] {
     [h * w, channels, groups, p.size()]
 }
 
-/// How the sums over groups are divided: the groups of a batch lie side by side.
+/// Returns the division of the sums over groups. The groups of batch normalisation are contiguous.
 fn group_reduction(p: &Norm) -> ParallelReduce {
     let beside = if p.over() == NormOver::Batch { p.x()[3] } else { 1 };
     ParallelReduce::new(p.groups(), p.size(), beside)
 }
 
-/// The scale of channels, or nothing in its place.
+/// Binds the scale of channels, or any memory if there is none.
 fn scale<'a>(x: &NormSaved<&'a Memory>, call: KernelLaunch<'a>) -> KernelLaunch<'a> {
     match x.weight {
         Some(scale) => call.memory(7, scale),
@@ -68,9 +68,9 @@ impl Wgpu {
         self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }
 
-    /// Saves means (0) or variances (1).
+    /// Computes and saves means (0) or variances (1).
     fn save(&self, p: &Norm, x: &Memory, saved: &Memory, which: u32) -> Result<(), Error> {
-        // Where nothing is centred, the mean of no terms is 0.
+        // Without centring, a sum of no terms gives a mean of 0.
         let terms = which == 1 || p.is_centered();
         let split = if terms { group_reduction(p) } else { ParallelReduce::new(p.groups(), 0, 1) };
         let parts = self.totals(split.bytes(ONE_TOTAL_BYTES))?;
@@ -87,7 +87,7 @@ impl Wgpu {
         self.launch(call, end.workgroups())
     }
 
-    /// Mean and inverse of each group.
+    /// Computes mean and 1 / σ of each group.
     fn compute_inv_std(&self, p: &Norm, saved: &Memory) -> Result<wgpu::Buffer, Error> {
         let numbers = self.numbers(GROUP_STATS_BYTES * u64::from(p.groups()))?;
         let call = KernelLaunch::new(&kernel::NORM_INV_STD).params([p.groups(), p.eps().to_bits()]);
@@ -105,7 +105,7 @@ impl Wgpu {
         let scaled = u32::from(x.weight.is_some());
         let numbers =
             if p.groups() == 0 { self.numbers(GROUP_STATS_BYTES)? } else { self.compute_inv_std(p, x.saved)? };
-        // Sums over channels serve as those over groups where a group is a channel.
+        // In batch normalisation a group is a channel, so sums over channels serve as sums over groups.
         let weigh = |split: ParallelReduce, over_channels: bool| {
             let parts = self.totals(split.bytes(TWO_TOTALS_BYTES))?;
             let (name, contiguous_terms) = split.contiguity_constant();
@@ -139,7 +139,7 @@ impl Wgpu {
         }
         let Some(stores) = affine.filter(|_| channels != 0) else { return Ok(()) };
         let split = ParallelReduce::new(channels, n * h * w, channels);
-        // Those of a batch are still there.
+        // In batch normalisation the sums over channels are already computed.
         let parts =
             if is_batch && !p.is_given() { self.totals(split.bytes(TWO_TOTALS_BYTES))? } else { weigh(split, true)? };
         let end = split.final_pass();

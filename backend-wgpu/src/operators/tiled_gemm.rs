@@ -1,4 +1,4 @@
-//! Products of tiles, for matrices and convolutions: how they are cut, and what becomes of the parts.
+//! Tiled GEMM for matrices and convolutions: tile, split-K, and the reduction of the splits.
 
 use crate::{
     Error, Memory, Wgpu,
@@ -8,15 +8,16 @@ use crate::{
 use gradscale_core::backend::{Buffer, Store};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Results of a workgroup along each side, as in tile.wgsl.
+/// Sides of the small and of the large tile of a workgroup, as in tile.wgsl.
 const TILE_SIDES: [u32; 2] = [16, 64];
-/// Rows or columns up to which the small tile wastes less.
+/// Rows or columns up to which the small tile is used, because the large one of 64 would be at least half empty.
 const SMALL_TILE_MAX: u32 = 32;
-/// Fewer workgroups than this leave a device idle.
+/// Minimum number of workgroups, below which sums are split. Fewer leave compute units idle. An estimate for all devices,
+/// not measured.
 const MIN_WORKGROUPS: u32 = 256;
-/// In place of a bias' type where there is none, as in output.wgsl.
+/// Type of a missing bias, as in output.wgsl.
 const NO_BIAS: u32 = u32::MAX;
-/// Least terms of a slice.
+/// Minimum number of terms of a split, so that the reduction is small compared with the multiplications.
 const MIN_SPLIT_K: u32 = 1024;
 
 /// Rows and columns of the result of a GEMM, and terms of its sums.
@@ -33,22 +34,21 @@ impl GemmShape {
     }
 }
 
-/// Batched products, and where their results go: (z, r, c) to z · stride + r · lead + c, with the bias of
-/// z · `bias_stride` + c.
+/// Batched GEMM. Result (z, r, c) is stored at z · stride + r · ldy + c, with the bias at z · `bias_stride` + c.
 pub(crate) struct TiledGemm<'a> {
     pub kernel: &'static Kernel,
     pub operands: [&'a Memory; 2],
     pub bias: Option<&'a Memory>,
-    /// Whether memory runs along k in a and b.
+    /// Whether a and b are contiguous along k.
     pub k_contiguous: [bool; 2],
     pub shape: GemmShape,
     pub batch: u32,
-    /// Elements of a and b.
+    /// Number of elements of a and b.
     pub lens: [u64; 2],
     pub stride: u32,
     pub ldy: u32,
     pub bias_stride: u32,
-    /// The kernel's own constants and parameters.
+    /// Constants of the kernel beyond those of all tiled GEMMs, and its parameters.
     pub constants: &'a [(&'static str, u32)],
     pub params: &'a [u32],
 }
@@ -59,8 +59,10 @@ impl TiledGemm<'_> {
         TILE_SIDES[usize::from(m > SMALL_TILE_MAX && n > SMALL_TILE_MAX)]
     }
 
-    /// Terms of each slice. A sum of few results and many terms is cut into slices: by its shape alone, and so that
-    /// they take at most a sixteenth of the operands' bytes.
+    /// Returns the number of terms of each split.
+    ///
+    /// A GEMM of few results and many terms is split. The split depends on the shape alone, because it decides the order of
+    /// sums. Partial sums take at most a sixteenth of the operands' bytes.
     fn split_len(&self) -> u32 {
         let GemmShape { m, n, k } = self.shape;
         let tiles =
@@ -78,7 +80,7 @@ impl TiledGemm<'_> {
     }
 }
 
-/// The member `bias` of `Output` in output.wgsl.
+/// Returns the member `bias` of `Output` in output.wgsl.
 pub(crate) fn bias_type(bias: Option<&Memory>) -> u32 {
     bias.map_or(NO_BIAS, |bias| bias.dtype().code())
 }
@@ -108,7 +110,7 @@ impl Wgpu {
         for &(name, value) in p.constants {
             call = call.constant(name, value);
         }
-        // Any memory in place of a missing bias.
+        // Without a bias, any memory is bound.
         let call = call.operand(a).operand(b).optional_operand(p.bias, a).buffer(8, &parts);
         let groups = tiles_m * tiles_n * p.batch * splits;
         if splits == 1 {
