@@ -59,7 +59,7 @@ impl<'a> KernelLaunch<'a> {
 
     /// Binds a buffer of the backend.
     pub fn buffer(self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
-        self.part(binding, Bytes::all(buffer))
+        self.part(binding, Bytes::whole(buffer))
     }
 
     /// Binds memory that is not an operand.

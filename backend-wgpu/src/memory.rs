@@ -29,7 +29,7 @@ pub(crate) struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     /// All of a buffer.
-    pub fn all(buffer: &'a wgpu::Buffer) -> Self {
+    pub fn whole(buffer: &'a wgpu::Buffer) -> Self {
         Self { buffer, start: 0, size: buffer.size() }
     }
 }

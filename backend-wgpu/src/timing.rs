@@ -83,7 +83,7 @@ impl Wgpu {
         encoder.resolve_query_set(queries, 0..count, &stamps, 0);
         self.queue().submit([encoder.finish()]);
         let mut ticks = Vec::<u64>::new();
-        let part = Bytes { size, ..Bytes::all(&stamps) };
+        let part = Bytes { size, ..Bytes::whole(&stamps) };
         block_on(self.download(&[part], |bytes| ticks = bytemuck::pod_collect_to_vec(bytes)))?;
         let period = f64::from(self.queue().get_timestamp_period()) * 1e-9;
         let between = |pair: &[u64]| Duration::from_secs_f64(pair[1].saturating_sub(pair[0]) as f64 * period);

@@ -36,24 +36,27 @@ enum Access {
 pub(crate) const Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Four, access: Access::Write };
 /// A store's destination, of shared.wgsl.
 pub(crate) const SHARED_Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Word, access: Access::Share };
-/// Where the largest of each window lies, four to a word.
+/// Offsets of the maxima of windows, four to a word.
 pub(crate) const OFFSETS: Tensor = Tensor { name: "offsets", binding: 6, element: Element::Two, access: Access::Write };
 /// Indices of rows.
 pub(crate) const INDICES: Tensor = Tensor { name: "indices", binding: 6, element: Element::Word, access: Access::Read };
 /// Five numbers of each box.
 pub(crate) const BOXES: Tensor = Tensor { name: "boxes", binding: 6, element: Element::Word, access: Access::Read };
-/// Takes the place of the largest in each bin of a box.
-pub(crate) const CHOSEN: Tensor = Tensor { name: "chosen", binding: 7, element: Element::Word, access: Access::Write };
-/// Places that were chosen.
-pub(crate) const PLACES: Tensor = Tensor { name: "places", binding: 7, element: Element::Word, access: Access::Read };
-/// Numbers of a loss, and of its gradient.
-pub(crate) const OUT: Tensor = Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
+/// Positions of the maxima of bins, as RoI max pooling writes them.
+pub(crate) const WRITTEN_POSITIONS: Tensor =
+    Tensor { name: "positions", binding: 7, element: Element::Word, access: Access::Write };
+/// Positions of the maxima of bins, as the gradient of RoI max pooling reads them.
+pub(crate) const READ_POSITIONS: Tensor =
+    Tensor { name: "positions", binding: 7, element: Element::Word, access: Access::Read };
+/// Scalars of a loss, and of its gradient.
+pub(crate) const LOSS_OUTPUT: Tensor =
+    Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
 
 /// Sums over alignments.
 pub(crate) const TABLE: Tensor = Tensor { name: "table", binding: 10, element: Element::Float, access: Access::Write };
 
-/// Bindings of a tensor's windows lie so far apart.
-const APART: u32 = 16;
+/// Distance between the bindings of a tensor's windows.
+const WINDOW_BINDING_STRIDE: u32 = 16;
 
 impl Tensor {
     /// An operand of operand.wgsl.
@@ -67,7 +70,7 @@ impl Tensor {
 
     /// The binding of a window.
     pub const fn window(&self, window: u32) -> u32 {
-        self.binding + APART * window
+        self.binding + WINDOW_BINDING_STRIDE * window
     }
 
     /// Its functions, over so many windows. Their size is 2^`WINDOW` bytes.

@@ -5,7 +5,7 @@ struct Params {
     function: Function,
     len: u32,
     cols: u32,
-    /// How b lies over a: one of OVER_*.
+    /// Broadcast of b over a: one of OVER_*.
     over: u32,
 }
 
@@ -14,26 +14,26 @@ struct Params {
 /// One of BINARY_*; with BINARY_GRAD, `OP` is the function whose vjp it is.
 override KIND: u32;
 
-fn larger(a: f32, b: f32) -> f32 {
+fn max_propagating_nan(a: f32, b: f32) -> f32 {
     if is_nan(a) {
         return a;
     }
     return bits_as_float(select(bitcast<u32>(b), bitcast<u32>(a), !is_nan(b) && order(bitcast<u32>(a)) > order(bitcast<u32>(b))));
 }
 
-fn function_of_two(a: f32, b: f32, key: vec2<u32>, i: u32) -> f32 {
+fn combine(a: f32, b: f32, seed_words: vec2<u32>, i: u32) -> f32 {
     switch KIND {
         case BINARY_ADD: { return a + b; }
         case BINARY_SUB: { return a - b; }
         case BINARY_MUL: { return a * b; }
         case BINARY_DIV: { return divide(a, b); }
-        case BINARY_MAX: { return larger(a, b); }
-        default: { return derivative(p.function, a, b, key, i); }
+        case BINARY_MAX: { return max_propagating_nan(a, b); }
+        default: { return derivative(p.function, a, b, seed_words, i); }
     }
 }
 
-/// The element of b that meets element i of a.
-fn meets(i: u32) -> u32 {
+/// Returns the element of b for element i of a.
+fn index_of_b(i: u32) -> u32 {
     if p.over == OVER_PER_COLUMN {
         return i % p.cols;
     }
@@ -52,7 +52,7 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    let key = seed();
+    let seed_words = seed();
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
         var x = a_vec8(o);
@@ -64,9 +64,9 @@ fn main(
         for (var j = 0u; j < live; j += 1u) {
             let i = 8u * o + j;
             if p.over != OVER_ALL {
-                z[j >> 2u][j & 3u] = b_at(meets(i));
+                z[j >> 2u][j & 3u] = b_at(index_of_b(i));
             }
-            v[j >> 2u][j & 3u] = function_of_two(x[j >> 2u][j & 3u], z[j >> 2u][j & 3u], key, i);
+            v[j >> 2u][j & 3u] = combine(x[j >> 2u][j & 3u], z[j >> 2u][j & 3u], seed_words, i);
         }
         store_vec8(e, o, v[0], v[1], live);
     }

@@ -13,12 +13,12 @@ struct Params {
     x_size: vec2<u32>,
     y_size: vec2<u32>,
     kernel: vec2<u32>,
-    steps: vec2<u32>,
+    strides: vec2<u32>,
     pad: vec2<u32>,
     dilation: vec2<u32>,
     /// Channels of x and y; those of a group.
     channels: vec2<u32>,
-    assign_work: vec2<u32>,
+    group_channels: vec2<u32>,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -34,10 +34,10 @@ fn prepare(z: u32, row: u32, col: u32) {
     for (var j = 0u; j < 4u; j += 1u) {
         if PASS == PASS_WEIGHT {
             // Column = (tap row, tap column, input).
-            let tap = (col + j) / p.assign_work.x;
+            let tap = (col + j) / p.group_channels.x;
             first[j] = (tap / p.kernel.y) * p.dilation.x;
             second[j] = (tap % p.kernel.y) * p.dilation.y;
-            third[j] = z * p.assign_work.x + (col + j) % p.assign_work.x;
+            third[j] = z * p.group_channels.x + (col + j) % p.group_channels.x;
         } else {
             let size = select(p.x_size, p.y_size, PASS == PASS_FORWARD);
             let place = (row + j) / size.y;
@@ -57,55 +57,55 @@ fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32> {
     var four = vec4<f32>();
     if PASS == PASS_FORWARD {
         // k = (tap row, tap column, input).
-        let tap = k / p.assign_work.x;
-        let channel = z * p.assign_work.x + k % p.assign_work.x;
+        let tap = k / p.group_channels.x;
+        let channel = z * p.group_channels.x + k % p.group_channels.x;
         let reach = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation - p.pad;
         for (var j = 0u; j < 4u; j += 1u) {
-            let u = second[j] * p.steps.x + reach.x;
-            let v = third[j] * p.steps.y + reach.y;
+            let u = second[j] * p.strides.x + reach.x;
+            let v = third[j] * p.strides.y + reach.y;
             if row + j < p.output.m && u < p.x_size.x && v < p.x_size.y {
                 four[j] = a_at(x_index(first[j], u, v, channel));
             }
         }
     } else if PASS == PASS_DATA {
         // k = (tap row, tap column, output): which window reads this place with this tap?
-        let tap = k / p.assign_work.y;
-        let channel = z * p.assign_work.y + k % p.assign_work.y;
+        let tap = k / p.group_channels.y;
+        let channel = z * p.group_channels.y + k % p.group_channels.y;
         let reach = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation;
         for (var j = 0u; j < 4u; j += 1u) {
             let end = vec2<u32>(second[j], third[j]) + p.pad;
             let start = end - reach;
-            let window = start / p.steps;
-            let read = all(end >= reach) && all(window * p.steps == start) && all(window < p.y_size);
+            let window = start / p.strides;
+            let read = all(end >= reach) && all(window * p.strides == start) && all(window < p.y_size);
             if row + j < p.output.m && read {
                 four[j] = a_at(((first[j] + window.x) * p.y_size.y + window.y) * p.channels.y + channel);
             }
         }
     } else if row < p.output.m {
-        four = a_vec4(k * p.channels.y + z * p.assign_work.y + row, p.output.m - row);
+        four = a_vec4(k * p.channels.y + z * p.group_channels.y + row, p.output.m - row);
     }
     return four;
 }
 
 fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32> {
     var four = vec4<f32>();
-    let taps = p.kernel.x * p.kernel.y * p.assign_work.x;
+    let taps = p.kernel.x * p.kernel.y * p.group_channels.x;
     if PASS == PASS_FORWARD {
-        let i = (z * p.assign_work.y + col) * taps + k;
+        let i = (z * p.group_channels.y + col) * taps + k;
         if col < p.output.n { four.x = b_at(i); }
         if col + 1u < p.output.n { four.y = b_at(i + taps); }
         if col + 2u < p.output.n { four.z = b_at(i + 2u * taps); }
         if col + 3u < p.output.n { four.w = b_at(i + 3u * taps); }
     } else if PASS == PASS_DATA {
-        let tap = k / p.assign_work.y;
+        let tap = k / p.group_channels.y;
         if col < p.output.n {
-            four = b_vec4((z * p.assign_work.y + k % p.assign_work.y) * taps + tap * p.assign_work.x + col, p.output.n - col);
+            four = b_vec4((z * p.group_channels.y + k % p.group_channels.y) * taps + tap * p.group_channels.x + col, p.output.n - col);
         }
     } else {
         // k = (image, row, column) of y.
         let place = k / p.y_size.y;
         let image = (place / p.y_size.x) * p.x_size.x;
-        let start = vec2<u32>(place % p.y_size.x, k % p.y_size.y) * p.steps - p.pad;
+        let start = vec2<u32>(place % p.y_size.x, k % p.y_size.y) * p.strides - p.pad;
         for (var j = 0u; j < 4u; j += 1u) {
             let u = start.x + first[j];
             let v = start.y + second[j];

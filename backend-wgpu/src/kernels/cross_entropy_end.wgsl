@@ -8,7 +8,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(8) var<storage, read> parts: array<vec4<u32>>;
+@group(0) @binding(8) var<storage, read> partial_totals: array<vec4<u32>>;
 
 var<workgroup> totals: array<vec4<u32>, GROUP>;
 
@@ -21,7 +21,7 @@ fn combine(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
 fn main(@builtin(local_invocation_index) lane: u32) {
     var total = vec4<u32>();
     for (var i = lane; i < p.groups; i += GROUP) {
-        total = combine(total, parts[i]);
+        total = combine(total, partial_totals[i]);
     }
     totals[lane] = total;
     workgroupBarrier();

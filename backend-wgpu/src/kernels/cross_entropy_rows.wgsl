@@ -2,7 +2,7 @@
 // workgroup has 256 / threads rows, with so many invocations for each.
 
 struct Params {
-    meaning: Meaning,
+    label_params: LabelParams,
     threads: u32,
     /// Workgroups.
     groups: u32,
@@ -11,7 +11,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> weights: array<f32>;
 /// Bits of a loss and of a weight, a count.
-@group(0) @binding(8) var<storage, read_write> parts: array<vec4<u32>>;
+@group(0) @binding(8) var<storage, read_write> partial_totals: array<vec4<u32>>;
 
 var<workgroup> ranks: array<u32, GROUP>;
 var<workgroup> sums: array<f32, GROUP>;
@@ -31,16 +31,16 @@ fn main(
     let number_of_group = group_number(group, groups);
     let thread = lane % p.threads;
     let row = number_of_group * (GROUP / p.threads) + lane / p.threads;
-    let live = number_of_group < p.groups && row < p.meaning.rows;
-    let classes = select(0u, p.meaning.classes, live);
-    let start = row * p.meaning.classes;
+    let is_live = number_of_group < p.groups && row < p.label_params.rows;
+    let classes = select(0u, p.label_params.classes, is_live);
+    let start = row * p.label_params.classes;
 
     // The largest logit, NaN before all.
-    var best = 0u;
+    var max_rank = 0u;
     for (var c = thread; c < classes; c += p.threads) {
-        best = max(best, order_rank(bitcast<u32>(x_at(start + c))));
+        max_rank = max(max_rank, order_rank(bitcast<u32>(x_at(start + c))));
     }
-    ranks[lane] = best;
+    ranks[lane] = max_rank;
     workgroupBarrier();
     for (var half = p.threads / 2u; half != 0u; half /= 2u) {
         if thread < half {
@@ -48,18 +48,18 @@ fn main(
         }
         workgroupBarrier();
     }
-    let most = rank_to_float(ranks[lane - thread]);
+    let max_logit = rank_to_float(ranks[lane - thread]);
 
     // The sum of exponentials: sums of 32, which are added up.
     var sum = 0.0;
     var c = thread;
     while c < classes {
-        var few = 0.0;
+        var partial_sum = 0.0;
         for (var k = 0u; k < 32u && c < classes; k += 1u) {
-            few += exponential(x_at(start + c) - most);
+            partial_sum += exponential(x_at(start + c) - max_logit);
             c += p.threads;
         }
-        sum += few;
+        sum += partial_sum;
     }
     sums[lane] = sum;
     workgroupBarrier();
@@ -71,8 +71,8 @@ fn main(
     }
 
     var total = vec4<u32>();
-    if live && thread == 0u {
-        let lse = most + natural_logarithm(sums[lane]);
+    if is_live && thread == 0u {
+        let lse = max_logit + natural_logarithm(sums[lane]);
         out_set(2u + row, lse);
         let label = labels_raw(row);
         if !is_ignored(label) {
@@ -97,6 +97,6 @@ fn main(
         workgroupBarrier();
     }
     if lane == 0u && number_of_group < p.groups {
-        parts[number_of_group] = totals[0];
+        partial_totals[number_of_group] = totals[0];
     }
 }

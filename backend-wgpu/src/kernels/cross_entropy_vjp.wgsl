@@ -3,7 +3,7 @@
 
 struct Params {
     store: Store,
-    meaning: Meaning,
+    label_params: LabelParams,
     /// The first row of this launch, a multiple of 8, and its elements.
     start: u32,
     len: u32,
@@ -11,20 +11,20 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 /// Log-sum-exp and factor of each row of this launch.
-@group(0) @binding(8) var<storage, read> numbers: array<vec2<f32>>;
+@group(0) @binding(8) var<storage, read> row_factors: array<vec2<f32>>;
 
 /// Gradient of element i of this launch, whose logit is v.
 fn gradient(i: u32, v: f32) -> f32 {
-    let row = i / p.meaning.classes;
+    let row = i / p.label_params.classes;
     let label = labels_raw(p.start + row);
     if is_ignored(label) {
         return 0.0;
     }
-    if label >= p.meaning.classes {
+    if label >= p.label_params.classes {
         return bits_as_float(F32_NAN);
     }
-    let n = numbers[row];
-    return n.y * (exponential(v - n.x) - select(0.0, 1.0, label == i % p.meaning.classes));
+    let n = row_factors[row];
+    return n.y * (exponential(v - n.x) - select(0.0, 1.0, label == i % p.label_params.classes));
 }
 
 @compute @workgroup_size(256)
@@ -36,7 +36,7 @@ fn main(
     let number_of_group = group_number(group, groups);
     begin_store(lane);
     let e = epilogue();
-    let first = p.start / 8u * p.meaning.classes;
+    let first = p.start / 8u * p.label_params.classes;
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
         var v = x_vec8(first + o);

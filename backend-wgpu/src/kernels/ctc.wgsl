@@ -1,5 +1,5 @@
-// What the kernels of connectionist temporal classification share (`core::ops::Ctc`; the recursion of Graves et al. 2006,
-// equations 6 to 8, in logarithms). Needs half.wgsl, scale.wgsl, logarithm.wgsl, math.wgsl.
+// Parameters and reductions of connectionist temporal classification (`core::ops::Ctc`; the recursion of Graves et al.
+// 2006, equations 6 to 8, in logarithms). Needs half.wgsl, scale.wgsl, logarithm.wgsl, math.wgsl.
 
 struct Params {
     /// Sequences of this launch begin at `first` of the batch.
@@ -7,7 +7,7 @@ struct Params {
     batch: u32,
     frames: u32,
     classes: u32,
-    /// Room for letters of a target, and for states of an alignment.
+    /// Capacity of a target in letters, and of an alignment in states.
     letters: u32,
     states: u32,
     blank: u32,
@@ -17,23 +17,24 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// The logarithm of what never happens, and what is below this was never: finite, as a device may not know ∞.
-const NEVER: f32 = -1e30;
-const HARDLY: f32 = -1e29;
+/// Logarithm of a probability of zero, and the limit below which one counts as zero: `Ctc::LOG_ZERO`, `LOG_ZERO_LIMIT`.
+/// Finite, because a device may not know ∞.
+const LOG_ZERO: f32 = -1e30;
+const LOG_ZERO_LIMIT: f32 = -1e29;
 
-/// At least NEVER; NaN stays.
-fn not_below(log: f32) -> f32 {
+/// Limits a logarithm to LOG_ZERO from below. Keeps NaN.
+fn clamp_log(log: f32) -> f32 {
     if is_nan(log) {
         return log;
     }
-    return max(log, NEVER);
+    return max(log, LOG_ZERO);
 }
 
 var<workgroup> ranks: array<u32, GROUP>;
-var<workgroup> parts: array<f32, GROUP>;
+var<workgroup> partial_sums: array<f32, GROUP>;
 
-/// The largest of all invocations' numbers, NaN before all. In uniform control flow.
-fn group_most(lane: u32, v: f32) -> f32 {
+/// Returns the maximum over the workgroup, or NaN if there is one. Call in uniform control flow.
+fn workgroup_max(lane: u32, v: f32) -> f32 {
     ranks[lane] = order_rank(bitcast<u32>(v));
     workgroupBarrier();
     for (var half = GROUP / 2u; half != 0u; half /= 2u) {
@@ -42,22 +43,22 @@ fn group_most(lane: u32, v: f32) -> f32 {
         }
         workgroupBarrier();
     }
-    let most = rank_to_float(ranks[0]);
+    let max_log = rank_to_float(ranks[0]);
     workgroupBarrier();
-    return most;
+    return max_log;
 }
 
-/// The sum of all invocations' numbers. In uniform control flow.
-fn group_sum(lane: u32, v: f32) -> f32 {
-    parts[lane] = v;
+/// Returns the sum over the workgroup. Call in uniform control flow.
+fn workgroup_sum(lane: u32, v: f32) -> f32 {
+    partial_sums[lane] = v;
     workgroupBarrier();
     for (var half = GROUP / 2u; half != 0u; half /= 2u) {
         if lane < half {
-            parts[lane] += parts[lane + half];
+            partial_sums[lane] += partial_sums[lane + half];
         }
         workgroupBarrier();
     }
-    let sum = parts[0];
+    let sum = partial_sums[0];
     workgroupBarrier();
     return sum;
 }

@@ -1,6 +1,6 @@
-// The logarithm of each frame's sum of exponentials: a workgroup for a frame. Needs ctc.wgsl.
+// Log-sum-exp of the logits of each frame. One workgroup per frame. Needs ctc.wgsl.
 
-@group(0) @binding(8) var<storage, read_write> numbers: array<f32>;
+@group(0) @binding(8) var<storage, read_write> log_sums: array<f32>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -9,20 +9,20 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let row = group_number(group, groups);
-    let live = row < p.batch * p.frames;
-    let classes = select(0u, p.classes, live);
+    let is_live = row < p.batch * p.frames;
+    let classes = select(0u, p.classes, is_live);
     let start = (p.first * p.frames + row) * p.classes;
-    var most = bits_as_float(F32_INFINITY | ~F32_MAGNITUDE);
+    var max_log = bits_as_float(F32_INFINITY | ~F32_MAGNITUDE);
     for (var c = lane; c < classes; c += GROUP) {
-        most = rank_to_float(max(order_rank(bitcast<u32>(most)), order_rank(bitcast<u32>(x_at(start + c)))));
+        max_log = rank_to_float(max(order_rank(bitcast<u32>(max_log)), order_rank(bitcast<u32>(x_at(start + c)))));
     }
-    most = group_most(lane, most);
+    max_log = workgroup_max(lane, max_log);
     var sum = 0.0;
     for (var c = lane; c < classes; c += GROUP) {
-        sum += exponential(x_at(start + c) - most);
+        sum += exponential(x_at(start + c) - max_log);
     }
-    sum = group_sum(lane, sum);
-    if live && lane == 0u {
-        numbers[row] = most + natural_logarithm(sum);
+    sum = workgroup_sum(lane, sum);
+    if is_live && lane == 0u {
+        log_sums[row] = max_log + natural_logarithm(sum);
     }
 }

@@ -38,8 +38,8 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
         case UNARY_HARDSWISH: {
             // Clamped, so that no compiler multiplies the sum out: x / 6 + 1/2 would lose all digits near −3. A NaN is
             // told by bits: compilers may take comparisons for those of numbers.
-            let assign_work = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
-            return select(select(select(x * assign_work, x, x >= 3.0), 0.0, x <= -3.0), x, is_nan(x));
+            let gate = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
+            return select(select(select(x * gate, x, x >= 3.0), 0.0, x <= -3.0), x, is_nan(x));
         }
         case UNARY_DROPOUT: {
             if (hash(seed, f.stream, index) >> 8u) < f.threshold {
@@ -52,9 +52,9 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
 }
 
 /// The derivative times `dy`. Masks select by bits, also where the device reads subnormals as 0.
-fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f32 {
+fn derivative(f: Function, saved: f32, dy: f32, seed: vec2<u32>, index: u32) -> f32 {
     let sign = ~F32_MAGNITUDE;
-    let bits = bitcast<u32>(kept);
+    let bits = bitcast<u32>(saved);
     let gradient = bitcast<u32>(dy);
     let positive = bits - 1u < F32_INFINITY;
     let negative = (bits & sign) != 0u && (bits ^ sign) - 1u < F32_INFINITY;
@@ -63,24 +63,24 @@ fn derivative(f: Function, kept: f32, dy: f32, seed: vec2<u32>, index: u32) -> f
         case UNARY_ABS: { return bits_as_float(select(0u, gradient ^ select(0u, sign, negative), positive || negative)); }
         case UNARY_RELU: { return bits_as_float(select(0u, gradient, positive)); }
         case UNARY_LEAKY_RELU: { return select(f.a * dy, dy, positive); }
-        case UNARY_TANH: { return dy * (1.0 - kept * kept); }
-        case UNARY_SIGMOID: { return dy * (kept * (1.0 - kept)); }
-        case UNARY_GELU: { return dy * (normal_cdf(kept) + kept * (0.398942280 * exponential(-0.5 * kept * kept))); }
+        case UNARY_TANH: { return dy * (1.0 - saved * saved); }
+        case UNARY_SIGMOID: { return dy * (saved * (1.0 - saved)); }
+        case UNARY_GELU: { return dy * (normal_cdf(saved) + saved * (0.398942280 * exponential(-0.5 * saved * saved))); }
         case UNARY_SILU: {
-            let s = sigmoid(kept);
-            return dy * (s * (1.0 + kept * (1.0 - s)));
+            let s = sigmoid(saved);
+            return dy * (s * (1.0 + saved * (1.0 - s)));
         }
-        case UNARY_ERF: { return dy * (1.12837917 * exponential(-kept * kept)); }
-        case UNARY_EXP: { return dy * kept; }
-        case UNARY_LN: { return divide(dy, kept); }
-        case UNARY_SQRT: { return dy * divide(0.5, kept); }
-        case UNARY_RECIP: { return -dy * kept * kept; }
-        case UNARY_POW: { return dy * (f.a * power(kept, f.a - 1.0)); }
+        case UNARY_ERF: { return dy * (1.12837917 * exponential(-saved * saved)); }
+        case UNARY_EXP: { return dy * saved; }
+        case UNARY_LN: { return divide(dy, saved); }
+        case UNARY_SQRT: { return dy * divide(0.5, saved); }
+        case UNARY_RECIP: { return -dy * saved * saved; }
+        case UNARY_POW: { return dy * (f.a * power(saved, f.a - 1.0)); }
         case UNARY_AFFINE: { return dy * f.a; }
         case UNARY_SIGN: { return 0.0; }
         case UNARY_HARDSWISH: {
-            let inside = select(select(dy * (kept * 0.333333333 + 0.5), dy, kept > 3.0), 0.0, kept < -3.0);
-            return select(inside, kept, is_nan(kept));
+            let inside = select(select(dy * (saved * 0.333333333 + 0.5), dy, saved > 3.0), 0.0, saved < -3.0);
+            return select(inside, saved, is_nan(saved));
         }
         case UNARY_DROPOUT: { return evaluate(f, dy, seed, index); }
         default: { return dy; }

@@ -1,16 +1,16 @@
-// What a row's label means. Reference: core's `CrossEntropyRow`. A kernel declares `p: Params` with a member `meaning: Meaning`.
+// Labels of rows. Reference: core's `CrossEntropyRow`. A kernel declares `p: Params` with a member `meaning: Meaning`.
 
-struct Meaning {
+struct LabelParams {
     rows: u32,
     classes: u32,
-    /// The label that does not count, if `ignores` is not 0.
-    ignored: u32,
-    ignores: u32,
+    /// Label of rows without a loss, if `has_ignored_label` is not 0.
+    ignored_label: u32,
+    has_ignored_label: u32,
 }
 
-/// Whether classes have weights.
+/// 1 if classes have weights.
 override WEIGHTED: u32;
 
 fn is_ignored(label: u32) -> bool {
-    return p.meaning.ignores != 0u && label == p.meaning.ignored;
+    return p.label_params.has_ignored_label != 0u && label == p.label_params.ignored_label;
 }

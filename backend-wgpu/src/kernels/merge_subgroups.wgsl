@@ -1,4 +1,4 @@
-// How the invocations of a workgroup add up what they have seen: those of a subgroup together, then one of them for all.
+// Merge of the statistics of a workgroup: a reduction over each subgroup, then one atomic operation per subgroup.
 
 fn merge_count(lane: u32, i: u32, more: u32) {
     let sum = subgroupAdd(more);
@@ -7,8 +7,8 @@ fn merge_count(lane: u32, i: u32, more: u32) {
     }
 }
 
-fn merge_most(lane: u32, i: u32, most: u32) {
-    let largest = subgroupMax(most);
+fn merge_max(lane: u32, i: u32, value: u32) {
+    let largest = subgroupMax(value);
     if subgroupBroadcastFirst(lane) == lane {
         atomicMax(&group_counts[i], largest);
     }

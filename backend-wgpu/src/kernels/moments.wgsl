@@ -1,5 +1,5 @@
-// Adds the sums of a launch's workgroups to those of a row, in order: each invocation takes every 256th, then a tree.
-// Numbers are pairs of f32, a large part and what it lost; a driver that simplifies (a + b) − a to b loses it after all,
+// Adds the sums of all workgroups of a launch to those of a row, in order: each invocation adds every 256th, then a tree.
+// Numbers are pairs of f32, a large part and its rounding error. A driver that simplifies (a + b) − a to b loses the error,
 // and is still far within the bound. Needs half.wgsl.
 
 struct Params {
@@ -27,7 +27,7 @@ fn two_sum(a: vec4<f32>, b: vec4<f32>) -> Pair {
     return Pair(sum, select(vec4<f32>(), error, finite));
 }
 
-fn plus(a: Pair, b: Pair) -> Pair {
+fn add_pairs(a: Pair, b: Pair) -> Pair {
     let sum = two_sum(a.large, b.large);
     return two_sum(sum.large, sum.small + (a.small + b.small));
 }
@@ -36,13 +36,13 @@ fn plus(a: Pair, b: Pair) -> Pair {
 fn main(@builtin(local_invocation_index) lane: u32) {
     var sum = Pair();
     for (var i = lane; i < p.groups; i += GROUP) {
-        sum = plus(sum, Pair(partials[i], vec4<f32>()));
+        sum = add_pairs(sum, Pair(partials[i], vec4<f32>()));
     }
     sums[lane] = sum;
     workgroupBarrier();
     for (var half = GROUP / 2u; half != 0u; half /= 2u) {
         if lane < half {
-            sums[lane] = plus(sums[lane], sums[lane + half]);
+            sums[lane] = add_pairs(sums[lane], sums[lane + half]);
         }
         workgroupBarrier();
     }
@@ -53,7 +53,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
             row.large[i] = bits_as_float(rows[at + 2u * i]);
             row.small[i] = bits_as_float(rows[at + 2u * i + 1u]);
         }
-        row = plus(row, sums[0]);
+        row = add_pairs(row, sums[0]);
         for (var i = 0u; i < 4u; i += 1u) {
             rows[at + 2u * i] = bitcast<u32>(row.large[i]);
             rows[at + 2u * i + 1u] = bitcast<u32>(row.small[i]);

@@ -6,13 +6,13 @@ struct TensorEntry {
     /// Number of its first workgroup in this dispatch, and in all dispatches of the operator.
     first_group: u32,
     groups_before: u32,
-    /// Offset in the buffer of each role in 4-wide vectors, or ABSENT.
+    /// Offset in the buffer of each role in 4-wide vectors, or NO_TENSOR.
     offsets: array<u32, 5>,
 }
 
 @group(0) @binding(9) var<storage, read> tensors: array<TensorEntry>;
 
-const ABSENT: u32 = 0xffffffffu;
+const NO_TENSOR: u32 = 0xffffffffu;
 
 /// Returns which of the first `count` tensors a workgroup belongs to, by binary search.
 fn find_tensor(group: u32, count: u32) -> u32 {

@@ -9,19 +9,19 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(6) var<storage, read> scale: array<f32>;
 @group(0) @binding(7) var<storage, read> shift: array<f32>;
-@group(0) @binding(9) var<storage, read> numbers: array<vec4<f32>>;
+@group(0) @binding(9) var<storage, read> group_stats: array<vec4<f32>>;
 
-/// Whether there are scale and shift.
+/// 1 if there are scale and shift.
 override AFFINE: u32;
 
-fn normal(i: u32, v: f32) -> f32 {
-    let n = numbers[group_of(i)];
-    let normal = (v - n.x) * n.y;
+fn normalize(i: u32, v: f32) -> f32 {
+    let n = group_stats[group_of_element(i)];
+    let normalized = (v - n.x) * n.y;
     if AFFINE != 0u {
         let channel = i % p.shape.channels;
-        return normal * scale[channel] + shift[channel];
+        return normalized * scale[channel] + shift[channel];
     }
-    return normal;
+    return normalized;
 }
 
 @compute @workgroup_size(256)
@@ -37,7 +37,7 @@ fn main(
         let live = elements_in_vec8(o, p.len);
         var v = x_vec8(o);
         for (var j = 0u; j < live; j += 1u) {
-            v[j >> 2u][j & 3u] = normal(8u * o + j, v[j >> 2u][j & 3u]);
+            v[j >> 2u][j & 3u] = normalize(8u * o + j, v[j >> 2u][j & 3u]);
         }
         store_vec8(e, o, v[0], v[1], live);
     }

@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> scale: array<f32>;
 @group(0) @binding(8) var<storage, read> partial_totals: array<Total>;
-@group(0) @binding(9) var<storage, read_write> numbers: array<vec4<f32>>;
+@group(0) @binding(9) var<storage, read_write> group_stats: array<vec4<f32>>;
 
 alias Total = vec2<f32>;
 
@@ -44,7 +44,7 @@ fn main(
             total *= scale[s.result];
         }
         let size = f32(p.size);
-        numbers[s.result].z = select(0.0, divide(total.x, size), CENTERED != 0u);
-        numbers[s.result].w = divide(total.y, size);
+        group_stats[s.result].z = select(0.0, divide(total.x, size), CENTERED != 0u);
+        group_stats[s.result].w = divide(total.y, size);
     }
 }

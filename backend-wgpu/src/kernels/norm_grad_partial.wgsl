@@ -9,7 +9,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> scale: array<f32>;
 @group(0) @binding(8) var<storage, read_write> partial_totals: array<Total>;
-@group(0) @binding(9) var<storage, read> numbers: array<vec4<f32>>;
+@group(0) @binding(9) var<storage, read> group_stats: array<vec4<f32>>;
 
 alias Total = vec2<f32>;
 
@@ -29,9 +29,9 @@ fn combine(a: Total, b: Total) -> Total {
 fn load_term(result: u32, l: u32) -> Total {
     var i = l * p.shape.channels + result;
     if CHANNELS == 0u {
-        i = member(result, l);
+        i = element_index(result, l);
     }
-    let n = numbers[group_of(i)];
+    let n = group_stats[group_of_element(i)];
     var u = dy_at(i);
     if CHANNELS == 0u && SCALED != 0u {
         u *= scale[i % p.shape.channels];

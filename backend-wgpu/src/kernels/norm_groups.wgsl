@@ -14,7 +14,7 @@ struct Shape {
 override BATCH: u32;
 
 /// Returns the index of element m of a group.
-fn member(group: u32, m: u32) -> u32 {
+fn element_index(group: u32, m: u32) -> u32 {
     let s = p.shape;
     if BATCH != 0u {
         return m * s.channels + group;
@@ -25,7 +25,7 @@ fn member(group: u32, m: u32) -> u32 {
 }
 
 /// Returns the group of element i.
-fn group_of(i: u32) -> u32 {
+fn group_of_element(i: u32) -> u32 {
     let s = p.shape;
     let channel = i % s.channels;
     if BATCH != 0u {

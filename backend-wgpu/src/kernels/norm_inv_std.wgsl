@@ -9,7 +9,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> saved: array<f32>;
 /// Mean, 1 / σ, and for the gradient the means of u and of u · x̂, where u is dy times the scale.
-@group(0) @binding(9) var<storage, read_write> numbers: array<vec4<f32>>;
+@group(0) @binding(9) var<storage, read_write> group_stats: array<vec4<f32>>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -19,6 +19,6 @@ fn main(
 ) {
     for (var g = group_number(group, groups) * GROUP + lane; g < p.groups; g += groups.x * groups.y * GROUP) {
         let inverse = divide(1.0, square_root(saved[p.groups + g] + p.eps));
-        numbers[g] = vec4<f32>(saved[g], inverse, 0.0, 0.0);
+        group_stats[g] = vec4<f32>(saved[g], inverse, 0.0, 0.0);
     }
 }

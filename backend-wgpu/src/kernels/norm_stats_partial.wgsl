@@ -23,7 +23,7 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 fn load_term(group: u32, m: u32) -> Total {
-    let v = x_at(member(group, m));
+    let v = x_at(element_index(group, m));
     if SQUARED_DISTANCES == 0u {
         return v;
     }

@@ -8,7 +8,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> scale: array<f32>;
-@group(0) @binding(9) var<storage, read> numbers: array<vec4<f32>>;
+@group(0) @binding(9) var<storage, read> group_stats: array<vec4<f32>>;
 
 /// Whether there is a scale.
 override SCALED: u32;
@@ -28,7 +28,7 @@ fn main(
         var v = dy_vec8(o);
         for (var j = 0u; j < live; j += 1u) {
             let i = 8u * o + j;
-            let n = numbers[group_of(i)];
+            let n = group_stats[group_of_element(i)];
             var u = v[j >> 2u][j & 3u];
             if SCALED != 0u {
                 u *= scale[i % p.shape.channels];

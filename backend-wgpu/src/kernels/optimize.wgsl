@@ -4,8 +4,8 @@ struct Params {
     /// Parameters.
     count: u32,
     decay: f32,
-    /// Greatest magnitude of a gradient, or ∞.
-    most: u32,
+    /// Maximum magnitude of a gradient, or ∞.
+    clip_limit: u32,
     eps: f32,
     /// Momentum, or β₁ and β₂.
     beta: vec2<f32>,
@@ -15,21 +15,21 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> master: array<vec4<f32>>;
-/// As step.wgsl left it.
+/// Output of step.wgsl.
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read> gradient: array<vec4<u32>>;
 @group(0) @binding(6) var<storage, read_write> state0: array<vec4<f32>>;
 @group(0) @binding(7) var<storage, read_write> state1: array<vec4<f32>>;
-@group(0) @binding(8) var<storage, read_write> copies: array<vec2<u32>>;
+@group(0) @binding(8) var<storage, read_write> half_copies: array<vec2<u32>>;
 
 /// One of RULE_*.
 override RULE: u32;
-/// Whether momentum is Nesterov's, and whether Adam's decay is of the weight.
+/// 1 for Nesterov momentum (SGD) and for decoupled weight decay (Adam).
 override RULE_VARIANT: u32;
-/// States that the rule keeps.
+/// Number of states of the rule.
 override STATES: u32;
 
-/// Fours of elements that an invocation takes.
+/// 4-wide vectors of an invocation.
 const VEC4S_PER_THREAD: u32 = 4u;
 
 /// A weight and its states.
@@ -38,20 +38,20 @@ struct Weight {
     state: vec2<f32>,
 }
 
-fn clipped(bits: u32) -> f32 {
+fn clip_gradient(bits: u32) -> f32 {
     let m = bits & F32_MAGNITUDE;
-    let over = m > p.most && m <= F32_INFINITY;
-    return bits_as_float(select(bits, (bits & ~F32_MAGNITUDE) | p.most, over)) * bits_as_float(step[2]);
+    let over = m > p.clip_limit && m <= F32_INFINITY;
+    return bits_as_float(select(bits, (bits & ~F32_MAGNITUDE) | p.clip_limit, over)) * bits_as_float(step[2]);
 }
 
-fn updated(old: Weight, bits: u32) -> Weight {
+fn update_weight(old: Weight, bits: u32) -> Weight {
     let lr = bits_as_float(step[1]);
-    let numbers = vec2<f32>(bits_as_float(step[3]), bits_as_float(step[4]));
+    let rule_scalars = vec2<f32>(bits_as_float(step[3]), bits_as_float(step[4]));
     var w = old.w;
     if RULE == RULE_EMA {
-        return Weight(numbers.x * w + (1.0 - numbers.x) * bits_as_float(bits), old.state);
+        return Weight(rule_scalars.x * w + (1.0 - rule_scalars.x) * bits_as_float(bits), old.state);
     }
-    var g = clipped(bits);
+    var g = clip_gradient(bits);
     if RULE == RULE_ADAM && RULE_VARIANT != 0u {
         w -= lr * p.decay * w;
     } else {
@@ -63,7 +63,7 @@ fn updated(old: Weight, bits: u32) -> Weight {
     }
     let m = p.beta.x * old.state.x + (1.0 - p.beta.x) * g;
     let v = p.beta.y * old.state.y + (1.0 - p.beta.y) * g * g;
-    let d = divide(divide(m, numbers.x), square_root(divide(v, numbers.y)) + p.eps);
+    let d = divide(divide(m, rule_scalars.x), square_root(divide(v, rule_scalars.y)) + p.eps);
     return Weight(w - lr * d, vec2<f32>(m, v));
 }
 
@@ -77,44 +77,44 @@ fn main(
     if step[0] == 0u || number_of_group >= p.groups {
         return;
     }
-    let one = tensors[find_tensor(number_of_group, p.count)];
-    // Four elements at a time; what lies behind the last stays.
-    let fours = (one.len >> 2u) + u32((one.len & 3u) != 0u);
-    let start = (number_of_group - one.first_group) * (VEC4S_PER_THREAD * GROUP);
-    let end = min(start + VEC4S_PER_THREAD * GROUP, fours);
+    let entry = tensors[find_tensor(number_of_group, p.count)];
+    // Four elements at a time. Elements after the last stay unchanged.
+    let vec4_count = (entry.len >> 2u) + u32((entry.len & 3u) != 0u);
+    let start = (number_of_group - entry.first_group) * (VEC4S_PER_THREAD * GROUP);
+    let end = min(start + VEC4S_PER_THREAD * GROUP, vec4_count);
     for (var o = start + lane; o < end; o += GROUP) {
-        let live = min(one.len - 4u * o, 4u);
-        let g = gradient[one.offsets[1] + o];
-        var w = master[one.offsets[0] + o];
+        let live = min(entry.len - 4u * o, 4u);
+        let g = gradient[entry.offsets[1] + o];
+        var w = master[entry.offsets[0] + o];
         var first = vec4<f32>();
         var second = vec4<f32>();
         if STATES > 0u {
-            first = state0[one.offsets[2] + o];
+            first = state0[entry.offsets[2] + o];
         }
         if STATES > 1u {
-            second = state1[one.offsets[3] + o];
+            second = state1[entry.offsets[3] + o];
         }
         for (var j = 0u; j < live; j += 1u) {
-            let fresh = updated(Weight(w[j], vec2<f32>(first[j], second[j])), g[j]);
-            w[j] = fresh.w;
-            first[j] = fresh.state.x;
-            second[j] = fresh.state.y;
+            let result = update_weight(Weight(w[j], vec2<f32>(first[j], second[j])), g[j]);
+            w[j] = result.w;
+            first[j] = result.state.x;
+            second[j] = result.state.y;
         }
-        master[one.offsets[0] + o] = w;
+        master[entry.offsets[0] + o] = w;
         if STATES > 0u {
-            state0[one.offsets[2] + o] = first;
+            state0[entry.offsets[2] + o] = first;
         }
         if STATES > 1u {
-            state1[one.offsets[3] + o] = second;
+            state1[entry.offsets[3] + o] = second;
         }
-        if one.offsets[4] != ABSENT {
-            var halves = copies[one.offsets[4] + o];
+        if entry.offsets[4] != NO_TENSOR {
+            var halves = half_copies[entry.offsets[4] + o];
             for (var j = 0u; j < live; j += 1u) {
                 let shift = 16u * (j & 1u);
                 let kept = halves[j >> 1u] & ~(0xffffu << shift);
                 halves[j >> 1u] = kept | (float_to_half_bits(bitcast<u32>(w[j])) << shift);
             }
-            copies[one.offsets[4] + o] = halves;
+            half_copies[entry.offsets[4] + o] = halves;
         }
     }
 }

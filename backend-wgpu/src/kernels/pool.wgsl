@@ -1,37 +1,37 @@
-// Largest or mean value of each window, and the offset of the largest. Needs windows.wgsl.
+// Maximum or mean of each window, and the offset of the maximum. Needs windows.wgsl.
 
-/// Whether offsets are wanted: in `offsets`, four to a word; whoever stores 8 results owns 8 of them.
+/// 1 if `offsets` are written, four to a word. The invocation that stores 8 results owns their 8 offsets.
 override OFFSETS: u32;
 
-struct Chosen {
+struct Maximum {
     value: f32,
     offset: u32,
 }
 
-/// Result i.
-fn pooled(i: u32) -> Chosen {
+/// Returns result i.
+fn pool_window(i: u32) -> Maximum {
     let at = coordinates(i, p.y_size);
-    let start = at.yz * p.steps - p.pad;
+    let start = at.yz * p.strides - p.pad;
     var sum = 0.0;
-    var best = Chosen(bits_as_float(F32_INFINITY | ~F32_MAGNITUDE), 255u);
+    var best = Maximum(bits_as_float(F32_INFINITY | ~F32_MAGNITUDE), 255u);
     var found = false;
     for (var r = 0u; r < p.window.x; r += 1u) {
         for (var s = 0u; s < p.window.y; s += 1u) {
-            let place = start + vec2<u32>(r, s);
-            if all(place < p.x_size) {
-                let v = x_at(index_of(vec4<u32>(at.x, place, at.w), p.x_size));
+            let position = start + vec2<u32>(r, s);
+            if all(position < p.x_size) {
+                let v = x_at(element_index(vec4<u32>(at.x, position, at.w), p.x_size));
                 if AVERAGE != 0u {
                     sum += v;
                 } else if !found || (!is_nan(best.value)
                     && (is_nan(v) || order(bitcast<u32>(v)) > order(bitcast<u32>(best.value)))) {
-                    best = Chosen(v, r * p.window.y + s);
+                    best = Maximum(v, r * p.window.y + s);
                     found = true;
                 }
             }
         }
     }
     if AVERAGE != 0u {
-        best.value = divide(sum, area());
+        best.value = divide(sum, window_area());
     }
     return best;
 }
@@ -52,7 +52,7 @@ fn main(
         var bytes = vec2<u32>();
         var mask = vec2<u32>();
         for (var j = 0u; j < live; j += 1u) {
-            let best = pooled(8u * o + j);
+            let best = pool_window(8u * o + j);
             if j < 4u {
                 lo[j] = best.value;
             } else {

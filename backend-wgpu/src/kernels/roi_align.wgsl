@@ -16,65 +16,65 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// 0 the boxes' values, 1 the gradient of the images.
+/// 0: values of the boxes; 1: gradient of the images.
 override SCATTER: u32;
 
-/// The ends of a box along an axis (0 rows, 1 columns), in places.
-fn ends(box_: u32, axis: u32) -> vec2<f32> {
+/// Returns start and end of a box along an axis (0 rows, 1 columns), in pixels.
+fn box_range(box_: u32, axis: u32) -> vec2<f32> {
     return vec2<f32>(load_box_value(box_, 2u - axis), load_box_value(box_, 4u - axis)) * p.scale - 0.5;
 }
 
-/// The two places that a point lies between, and the share of the second.
-struct Point {
-    there: bool,
+/// Two pixels around a sampling point, and the interpolation weight of the second.
+struct SamplePoint {
+    is_inside: bool,
     low: u32,
     high: u32,
-    assign_work: f32,
+    high_weight: f32,
 }
 
-fn point(axis: u32, between: vec2<f32>, bin: u32, sample: u32) -> Point {
+fn sample_point(axis: u32, range: vec2<f32>, bin: u32, sample: u32) -> SamplePoint {
     let size = p.x_size[axis];
-    let width = divide(between.y - between.x, f32(p.y_size[axis]));
-    let at = between.x + f32(bin) * width + divide((f32(sample) + 0.5) * width, f32(p.samples));
+    let width = divide(range.y - range.x, f32(p.y_size[axis]));
+    let at = range.x + f32(bin) * width + divide((f32(sample) + 0.5) * width, f32(p.samples));
     if size == 0u || is_nan(at) || at < -1.0 || at > f32(size) {
-        return Point(false, 0u, 0u, 0.0);
+        return SamplePoint(false, 0u, 0u, 0.0);
     }
     let inside = max(at, 0.0);
     let low = u32(inside);
     if low >= size - 1u {
-        return Point(true, size - 1u, size - 1u, 0.0);
+        return SamplePoint(true, size - 1u, size - 1u, 0.0);
     }
-    return Point(true, low, low + 1u, inside - f32(low));
+    return SamplePoint(true, low, low + 1u, inside - f32(low));
 }
 
-/// The share of a place in a bin, times the points along the axis.
-fn share_of(axis: u32, between: vec2<f32>, bin: u32, place: u32) -> f32 {
-    var assign_work = 0.0;
+/// Returns the sum over the sampling points of a bin of the interpolation weights of a pixel along an axis.
+fn bin_weight(axis: u32, range: vec2<f32>, bin: u32, place: u32) -> f32 {
+    var weight = 0.0;
     for (var sample = 0u; sample < p.samples; sample += 1u) {
-        let one = point(axis, between, bin, sample);
-        if one.there && one.low == place {
-            assign_work += 1.0 - one.assign_work;
+        let point = sample_point(axis, range, bin, sample);
+        if point.is_inside && point.low == place {
+            weight += 1.0 - point.high_weight;
         }
-        if one.there && one.high == place && one.high != one.low {
-            assign_work += one.assign_work;
+        if point.is_inside && point.high == place && point.high != point.low {
+            weight += point.high_weight;
         }
     }
-    return assign_work;
+    return weight;
 }
 
-fn points() -> f32 {
+fn samples_per_bin() -> f32 {
     return f32(p.samples * p.samples);
 }
 
-/// x between two columns of a line of an image.
-fn along(line: u32, columns: Point, channel: u32) -> f32 {
+/// Interpolates between two columns of a row of an image.
+fn interpolate_columns(line: u32, columns: SamplePoint, channel: u32) -> f32 {
     let low = x_at((line * p.x_size.y + columns.low) * p.channels + channel);
     let high = x_at((line * p.x_size.y + columns.high) * p.channels + channel);
-    return (1.0 - columns.assign_work) * low + columns.assign_work * high;
+    return (1.0 - columns.high_weight) * low + columns.high_weight * high;
 }
 
-/// Element i of the bins.
-fn gathered(i: u32) -> f32 {
+/// Returns element i of the bins.
+fn pool_bin(i: u32) -> f32 {
     let pixel = i / p.channels;
     let line = pixel / p.y_size.y;
     let box_ = line / p.y_size.x;
@@ -83,33 +83,33 @@ fn gathered(i: u32) -> f32 {
         return 0.0;
     }
     let first = image.y * p.x_size.x;
-    let high = ends(box_, 0u);
-    let wide = ends(box_, 1u);
+    let y_range = box_range(box_, 0u);
+    let x_range = box_range(box_, 1u);
     var sum = 0.0;
     for (var r = 0u; r < p.samples; r += 1u) {
-        let rows = point(0u, high, line % p.y_size.x, r);
-        if !rows.there {
+        let rows = sample_point(0u, y_range, line % p.y_size.x, r);
+        if !rows.is_inside {
             continue;
         }
         for (var s = 0u; s < p.samples; s += 1u) {
-            let columns = point(1u, wide, pixel % p.y_size.y, s);
-            if columns.there {
-                let low = along(first + rows.low, columns, i % p.channels);
-                let high = along(first + rows.high, columns, i % p.channels);
-                sum += (1.0 - rows.assign_work) * low + rows.assign_work * high;
+            let columns = sample_point(1u, x_range, pixel % p.y_size.y, s);
+            if columns.is_inside {
+                let low = interpolate_columns(first + rows.low, columns, i % p.channels);
+                let high = interpolate_columns(first + rows.high, columns, i % p.channels);
+                sum += (1.0 - rows.high_weight) * low + rows.high_weight * high;
             }
         }
     }
-    return divide(sum, points());
+    return divide(sum, samples_per_bin());
 }
 
-/// Whether points of a box may lie less than one place from this one.
-fn reaches(between: vec2<f32>, place: u32) -> bool {
-    return min(between.x, between.y) <= f32(place) + 1.0 && max(between.x, between.y) >= f32(place) - 1.0;
+/// Returns whether sampling points of a box may be less than one pixel from `place`.
+fn may_touch(range: vec2<f32>, place: u32) -> bool {
+    return min(range.x, range.y) <= f32(place) + 1.0 && max(range.x, range.y) >= f32(place) - 1.0;
 }
 
-/// Element i of the images' gradient: what the bins send there, box by box.
-fn scattered(i: u32) -> f32 {
+/// Returns element i of the gradient of the images, added box by box.
+fn collect_gradient(i: u32) -> f32 {
     let pixel = i / p.channels;
     let line = pixel / p.x_size.y;
     let row = line % p.x_size.x;
@@ -117,25 +117,25 @@ fn scattered(i: u32) -> f32 {
     var sum = 0.0;
     for (var box_ = 0u; box_ < p.count; box_ += 1u) {
         let image = load_image(box_);
-        let high = ends(box_, 0u);
-        let wide = ends(box_, 1u);
-        if image.x == 0u || image.y != line / p.x_size.x || !reaches(high, row) || !reaches(wide, column) {
+        let y_range = box_range(box_, 0u);
+        let x_range = box_range(box_, 1u);
+        if image.x == 0u || image.y != line / p.x_size.x || !may_touch(y_range, row) || !may_touch(x_range, column) {
             continue;
         }
         for (var r = 0u; r < p.y_size.x; r += 1u) {
-            let down = share_of(0u, high, r, row);
-            if down == 0.0 {
+            let row_weight = bin_weight(0u, y_range, r, row);
+            if row_weight == 0.0 {
                 continue;
             }
             for (var s = 0u; s < p.y_size.y; s += 1u) {
-                let right = share_of(1u, wide, s, column);
-                if right != 0.0 {
-                    sum += down * right * x_at(((box_ * p.y_size.x + r) * p.y_size.y + s) * p.channels + i % p.channels);
+                let column_weight = bin_weight(1u, x_range, s, column);
+                if column_weight != 0.0 {
+                    sum += row_weight * column_weight * x_at(((box_ * p.y_size.x + r) * p.y_size.y + s) * p.channels + i % p.channels);
                 }
             }
         }
     }
-    return divide(sum, points());
+    return divide(sum, samples_per_bin());
 }
 
 @compute @workgroup_size(256)
@@ -152,9 +152,9 @@ fn main(
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
             if SCATTER != 0u {
-                v[j >> 2u][j & 3u] = scattered(8u * o + j);
+                v[j >> 2u][j & 3u] = collect_gradient(8u * o + j);
             } else {
-                v[j >> 2u][j & 3u] = gathered(8u * o + j);
+                v[j >> 2u][j & 3u] = pool_bin(8u * o + j);
             }
         }
         store_vec8(e, o, v[0], v[1], live);

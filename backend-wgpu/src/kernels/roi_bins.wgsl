@@ -14,8 +14,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// Core's `RoiPool::NOWHERE`.
-const NOWHERE: u32 = 0xffffffffu;
+/// Core's `RoiPool::NO_POSITION`.
+const NO_POSITION: u32 = 0xffffffffu;
 
 /// Returns whether a box has a valid image and corners that are no NaN, and the image.
 fn load_pooled_image(box_: u32) -> vec2<u32> {

@@ -1,18 +1,18 @@
-// The largest value of each bin of boxes of images, and its place. Reference: core's `RoiPool`. Needs store.wgsl,
+// Maximum of each bin of boxes of images, and its position. Reference: core's `RoiPool`. Needs store.wgsl,
 // elementwise.wgsl, math.wgsl, roi_boxes.wgsl, roi_bins.wgsl.
 
-struct Chosen {
+struct Maximum {
     value: f32,
-    place: u32,
+    position: u32,
 }
 
-/// Element i of the bins.
-fn pooled(i: u32) -> Chosen {
+/// Returns element i of the bins.
+fn pool_bin(i: u32) -> Maximum {
     let pixel = i / p.channels;
     let line = pixel / p.y_size.y;
     let box_ = line / p.y_size.x;
     let image = load_pooled_image(box_);
-    var best = Chosen(0.0, NOWHERE);
+    var best = Maximum(0.0, NO_POSITION);
     if image.x == 0u {
         return best;
     }
@@ -20,11 +20,11 @@ fn pooled(i: u32) -> Chosen {
     let columns = bin_range(box_, 1u, pixel % p.y_size.y);
     for (var u = rows.x; u < rows.y; u += 1u) {
         for (var w = columns.x; w < columns.y; w += 1u) {
-            let place = u * p.x_size.y + w;
-            let v = x_at((image.y * p.x_size.x * p.x_size.y + place) * p.channels + i % p.channels);
-            if best.place == NOWHERE || (!is_nan(best.value)
+            let position = u * p.x_size.y + w;
+            let v = x_at((image.y * p.x_size.x * p.x_size.y + position) * p.channels + i % p.channels);
+            if best.position == NO_POSITION || (!is_nan(best.value)
                 && (is_nan(v) || order(bitcast<u32>(v)) > order(bitcast<u32>(best.value)))) {
-                best = Chosen(v, place);
+                best = Maximum(v, position);
             }
         }
     }
@@ -44,9 +44,9 @@ fn main(
         let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
-            let best = pooled(8u * o + j);
+            let best = pool_bin(8u * o + j);
             v[j >> 2u][j & 3u] = best.value;
-            chosen_set(8u * o + j, best.place);
+            positions_set(8u * o + j, best.position);
         }
         store_vec8(e, o, v[0], v[1], live);
     }

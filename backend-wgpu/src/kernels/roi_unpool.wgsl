@@ -1,8 +1,8 @@
-// What bins of boxes send to the places that they chose. Reference: core's `RoiPool`. Needs store.wgsl, elementwise.wgsl, math.wgsl,
-// roi_boxes.wgsl, roi_bins.wgsl.
+// Gradient of RoI max pooling: each bin adds to the position of its maximum. Reference: core's `RoiPool`. Needs store.wgsl,
+// elementwise.wgsl, math.wgsl, roi_boxes.wgsl, roi_bins.wgsl.
 
-/// Element i of the images' gradient, box by box.
-fn scattered(i: u32) -> f32 {
+/// Returns element i of the gradient of the images, added box by box.
+fn collect_gradient(i: u32) -> f32 {
     let pixel = i / p.channels;
     let line = pixel / p.x_size.y;
     let row = line % p.x_size.x;
@@ -24,7 +24,7 @@ fn scattered(i: u32) -> f32 {
                     continue;
                 }
                 let bin = ((box_ * p.y_size.x + r) * p.y_size.y + s) * p.channels + i % p.channels;
-                if places_get(bin) == row * p.x_size.y + column {
+                if positions_get(bin) == row * p.x_size.y + column {
                     sum += x_at(bin);
                 }
             }
@@ -46,7 +46,7 @@ fn main(
         let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
         for (var j = 0u; j < live; j += 1u) {
-            v[j >> 2u][j & 3u] = scattered(8u * o + j);
+            v[j >> 2u][j & 3u] = collect_gradient(8u * o + j);
         }
         store_vec8(e, o, v[0], v[1], live);
     }

@@ -3,12 +3,12 @@
 // A kernel declares `p: Params`, whose first member is `store: Store`. It calls `begin_store`, a `store_…` function of
 // elementwise.wgsl or shared.wgsl, and `end_store`.
 
-/// Slots, greatest detail, and the type of y, twice, plus whether to add to it (0 or 1).
+/// Slots of origin and site, maximum detail, and 2 · the type of y + (1 to add to it, else 0).
 struct Store {
     origin: u32,
     site: u32,
     detail: u32,
-    how: u32,
+    dtype_and_add: u32,
 }
 
 /// `Control::words`.
@@ -44,7 +44,7 @@ fn store_detail() -> u32 {
 
 fn epilogue() -> Epilogue {
     let step = exponent_step(exponent(p.store.origin), exponent(p.store.site));
-    return Epilogue(step, store_detail(), (p.store.how & 1u) != 0u, p.store.how >> 1u);
+    return Epilogue(step, store_detail(), (p.store.dtype_and_add & 1u) != 0u, p.store.dtype_and_add >> 1u);
 }
 
 /// Statistics of the values that an invocation has stored.
@@ -98,7 +98,7 @@ fn observe(s: u32, detail: u32) {
     }
 }
 
-/// Bits of a result as it is stored in f32: scaled, added to what was there, observed.
+/// Scales a result, adds the previous value, observes it, and returns its f32 bits.
 fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
     var s = scaled_bits(bitcast<u32>(v), e.step);
     if e.add {
@@ -110,7 +110,7 @@ fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
     return s;
 }
 
-/// As `finish`, for `live` results side by side, at most 4.
+/// As `finish_scalar`, for `live` contiguous results, at most 4.
 fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
     var s = vec4<u32>();
     if live > 0u { s.x = finish_scalar(e, v.x, before.x); }
@@ -120,8 +120,8 @@ fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<
     return s;
 }
 
-/// Merges what the workgroup `group` of this launch has seen into the row. Counts may come in any order; sums go to
-/// `partials`, which moments.wgsl adds up in order. In uniform control flow.
+/// Merges the statistics of workgroup `group` of this launch into the row. Counts may be added in any order; sums are
+/// written to `partials`, which moments.wgsl adds in order. Call in uniform control flow.
 fn end_store(lane: u32, group: u32) {
     let detail = store_detail();
     if detail == 0u {
@@ -134,13 +134,13 @@ fn end_store(lane: u32, group: u32) {
     merge_count(lane, 4u, stats.small - stats.zeros);
     merge_count(lane, 5u, stats.large - stats.infinite - stats.nan);
     merge_count(lane, 6u, stats.low - stats.small);
-    merge_most(lane, 7u, stats.amax);
+    merge_max(lane, 7u, stats.amax);
     group_sums[lane] = stats.sums;
     workgroupBarrier();
     let row = p.store.site * ROW_WORDS;
-    // A workgroup that saw nothing leaves an empty row empty.
-    let some = atomicLoad(&group_counts[0]) != 0u;
-    if some {
+    // A workgroup without values leaves an empty row empty.
+    let has_values = atomicLoad(&group_counts[0]) != 0u;
+    if has_values {
         if lane < 7u {
             let more = atomicLoad(&group_counts[lane]);
             let old = atomicAdd(&rows[row + 2u * lane], more);
@@ -153,11 +153,11 @@ fn end_store(lane: u32, group: u32) {
             atomicMax(&rows[row + ROW_DETAIL], detail);
         }
     }
-    if some && detail >= DETAIL_FULL {
+    if has_values && detail >= DETAIL_FULL {
         for (var bin = lane; bin < ROW_BINS; bin += GROUP) {
             let more = atomicLoad(&group_bins[bin]);
             if more != 0u {
-                // A bin that is full stays full: whoever lets it wrap sets it afterwards.
+                // A full bin stays full: the invocation whose addition wraps it sets it to the maximum afterwards.
                 let old = atomicAdd(&rows[row + ROW_HISTOGRAM + bin], more);
                 if old + more < old {
                     atomicMax(&rows[row + ROW_HISTOGRAM + bin], 0xffffffffu);

@@ -1,25 +1,25 @@
-// Scatter: x, shaped as the pooled tensor, goes to the places of its windows, 0 elsewhere. Gather: each window takes
-// what lies in its place. The mean goes to all places, divided. Needs windows.wgsl; `offset` is the offset of each
-// window.
+// Scatter: x, shaped as the pooled tensor, is added at the position of the maximum of each window; other positions are 0.
+// Gather: each window reads x at that position. A mean is scattered to all positions, divided by the area. Needs
+// windows.wgsl; `offset` is the offset of each window.
 
 /// 0 gather, 1 scatter.
 override SCATTER: u32;
 
-/// Element i of the unpooled tensor: what the windows over it send there, in their order.
-fn scattered(i: u32) -> f32 {
+/// Returns element i of the unpooled tensor: the sum over its windows, in order.
+fn scatter(i: u32) -> f32 {
     let at = coordinates(i, p.x_size);
     let end = at.yz + p.pad;
-    // The first window that reaches so far, and one behind the last that begins before.
+    // The first window that contains the element, and the one after the last.
     let reach = max(end + 1u, p.window) - p.window;
-    let first = (reach + p.steps - 1u) / p.steps;
-    let last = min(end / p.steps + 1u, p.y_size);
+    let first = (reach + p.strides - 1u) / p.strides;
+    let last = min(end / p.strides + 1u, p.y_size);
     var sum = 0.0;
     for (var r = first.x; r < last.x; r += 1u) {
         for (var s = first.y; s < last.y; s += 1u) {
-            let from_x = index_of(vec4<u32>(at.x, r, s, at.w), p.y_size);
-            let inside = end - vec2<u32>(r, s) * p.steps;
+            let from_x = element_index(vec4<u32>(at.x, r, s, at.w), p.y_size);
+            let inside = end - vec2<u32>(r, s) * p.strides;
             if AVERAGE != 0u {
-                sum += divide(x_at(from_x), area());
+                sum += divide(x_at(from_x), window_area());
             } else if offset_raw(from_x) == inside.x * p.window.y + inside.y {
                 sum += x_at(from_x);
             }
@@ -28,12 +28,12 @@ fn scattered(i: u32) -> f32 {
     return sum;
 }
 
-/// Element i of the pooled tensor: what lies in the place that was chosen.
-fn gathered(i: u32) -> f32 {
+/// Returns element i of the pooled tensor: x at the position of the maximum.
+fn gather(i: u32) -> f32 {
     let at = coordinates(i, p.y_size);
-    let chosen = offset_raw(i);
-    let place = at.yz * p.steps - p.pad + vec2<u32>(chosen / p.window.y, chosen % p.window.y);
-    return x_at(index_of(vec4<u32>(at.x, place, at.w), p.x_size));
+    let offset = offset_raw(i);
+    let position = at.yz * p.strides - p.pad + vec2<u32>(offset / p.window.y, offset % p.window.y);
+    return x_at(element_index(vec4<u32>(at.x, position, at.w), p.x_size));
 }
 
 @compute @workgroup_size(256)
@@ -52,9 +52,9 @@ fn main(
         for (var j = 0u; j < live; j += 1u) {
             var v = 0.0;
             if SCATTER != 0u {
-                v = scattered(8u * o + j);
+                v = scatter(8u * o + j);
             } else {
-                v = gathered(8u * o + j);
+                v = gather(8u * o + j);
             }
             if j < 4u {
                 lo[j] = v;

@@ -360,7 +360,7 @@ impl Wgpu {
                 let p = transposed_gemm(trial.shape, transposed)?;
                 let operands = [&trial.a[usize::from(transposed[0])], &trial.b[usize::from(transposed[1])]];
                 let row = u32::from(Slot::FIRST_SITE.0) * word_of(WORDS);
-                let rows = Bytes::all(&table.rows);
+                let rows = Bytes::whole(&table.rows);
                 let product = self.record(|| {
                     let store = Store::site(Slot::ONE, Slot::FIRST_SITE, &table, &mut trial.y);
                     self.run_coop(coop, &p, operands, None, &store)

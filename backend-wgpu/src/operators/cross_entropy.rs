@@ -15,8 +15,8 @@ const NUMBERS: u64 = 8;
 /// Most rows whose gradients one launch forms: a multiple of 8.
 const ROWS: u32 = 1 << 22;
 
-/// The members of `Meaning` in labels.wgsl.
-fn meaning(p: &CrossEntropy) -> [u32; 4] {
+/// The members of `LabelParams` in labels.wgsl.
+fn label_params(p: &CrossEntropy) -> [u32; 4] {
     let [rows, classes] = p.shape();
     [rows, classes, p.ignored().unwrap_or(0), p.ignored().is_some().into()]
 }
@@ -40,7 +40,7 @@ impl Wgpu {
         let parts = self.totals(SUMS * u64::from(groups.max(1)))?;
         if groups != 0 {
             let call = KernelLaunch::new(&kernel::CROSS_ENTROPY_ROWS).constant("WEIGHTED", x.weights.is_some().into());
-            let call = call.params(meaning(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
+            let call = call.params(label_params(p)).params([threads, groups]).operand(x.logits).operand(x.labels);
             self.launch(weights(&x, call).memory(3, out).buffer(8, &parts), groups)?;
         }
         let fixed = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
@@ -60,13 +60,13 @@ impl Wgpu {
             let numbers = self.numbers(NUMBERS * u64::from(count))?;
             let call =
                 KernelLaunch::new(&kernel::CROSS_ENTROPY_FACTORS).constant("WEIGHTED", x.weights.is_some().into());
-            let call = call.params(meaning(p)).params([start, count]).operand(x.labels).memory(3, out);
+            let call = call.params(label_params(p)).params([start, count]).operand(x.labels).memory(3, out);
             let call = weights(&x, call).memory(6, g).buffer(8, &numbers);
             self.launch(call, strided_workgroups(count))?;
             let len = count * classes;
             let call = KernelLaunch::new(&kernel::CROSS_ENTROPY_VJP)
                 .constant("WEIGHTED", 0)
-                .params(meaning(p))
+                .params(label_params(p))
                 .params([start, len]);
             let call = call.operand(x.logits).operand(x.labels).buffer(8, &numbers);
             self.launch(call.store(dx), strided_workgroups(len.div_ceil(8)))?;

@@ -35,7 +35,7 @@ impl Wgpu {
             if rows != 0 {
                 self.launch(call(&kernel::CTC_ROWS), rows)?;
             }
-            let sums = Bytes { size: bytes, ..Bytes::all(&table) };
+            let sums = Bytes { size: bytes, ..Bytes::whole(&table) };
             let with_targets = |kernel: &'static Kernel, out| {
                 let call = call(kernel).memory(6, x.targets).memory(7, x.input_lengths);
                 call.memory(9, x.target_lengths).part(10, sums).memory(3, out)

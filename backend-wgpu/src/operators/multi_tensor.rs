@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::backend::Buffer;
 
 /// Offset of a missing tensor, as in multi_tensor.wgsl.
-const ABSENT: u32 = u32::MAX;
+const NO_TENSOR: u32 = u32::MAX;
 /// Maximum number of roles, as in multi_tensor.wgsl.
 const MAX_ROLES: usize = 5;
 /// Elements at whose multiples a tensor may be divided. A binding may begin there in f32 and in f16, because 128 f16 values
@@ -67,9 +67,9 @@ impl Wgpu {
                 for (bound_here, bound_there) in list.bound.iter_mut().zip(bound) {
                     *bound_here = bound_here.or(bound_there);
                 }
-                let mut offsets = [ABSENT; MAX_ROLES];
+                let mut offsets = [NO_TENSOR; MAX_ROLES];
                 for (place, part) in offsets.iter_mut().zip(parts) {
-                    *place = part.map_or(ABSENT, |(_, four)| four);
+                    *place = part.map_or(NO_TENSOR, |(_, four)| four);
                 }
                 list.words.extend([word_of(len), list.groups, groups_before]);
                 list.words.extend(offsets);
@@ -93,8 +93,8 @@ impl Wgpu {
         let size = memory.dtype().size();
         let bytes = |elements: usize| (elements * size) as u64;
         let part = memory.part(bytes(start), padded(bytes(len)));
-        let bound = if self.fits_one_binding(memory) { Bytes::all(part.buffer) } else { part };
+        let bound = if self.fits_one_binding(memory) { Bytes::whole(part.buffer) } else { part };
         let four = (part.start - bound.start) / bytes(4);
-        (bound, u32::try_from(four).unwrap_or(ABSENT))
+        (bound, u32::try_from(four).unwrap_or(NO_TENSOR))
     }
 }

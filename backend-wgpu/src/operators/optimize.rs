@@ -59,7 +59,7 @@ impl Wgpu {
         ];
         let call = KernelLaunch::new(&kernel::STEP).params(numbers).params([clips, limit.to_bits()]);
         let call = call.buffer(1, &table.control).buffer(2, &table.rows).buffer(4, &step);
-        self.launch(call.part(3, norm.map_or(Bytes::all(&dummy), Memory::bytes)), 1)?;
+        self.launch(call.part(3, norm.map_or(Bytes::whole(&dummy), Memory::bytes)), 1)?;
         let states = word_of(p.states());
         let most = most.unwrap_or(f32::INFINITY).to_bits();
         for list in self.batch_tensors(ELEMENTS, params.iter().map(entry)) {
@@ -76,7 +76,7 @@ impl Wgpu {
             // No two are the same, because a kernel might write them; weight and gradient are always there.
             let nothing = [&dummy, &dummy, &dummy, &second, &third];
             for ((binding, shown), nothing) in [3, 5, 6, 7, 8].into_iter().zip(list.bound).zip(nothing) {
-                call = call.part(binding, shown.unwrap_or(Bytes::all(nothing)));
+                call = call.part(binding, shown.unwrap_or(Bytes::whole(nothing)));
             }
             self.launch(call, list.groups)?;
         }

@@ -28,7 +28,7 @@ impl Wgpu {
             return Ok(());
         }
         let nothing = self.slices(16)?;
-        let offsets = at.map_or(Bytes::all(&nothing), Memory::bytes);
+        let offsets = at.map_or(Bytes::whole(&nothing), Memory::bytes);
         let call = KernelLaunch::new(&kernel::POOL)
             .constant("AVERAGE", u32::from(p.op() == PoolOp::Average))
             .constant("OFFSETS", u32::from(at.is_some() && p.op() == PoolOp::Max))
