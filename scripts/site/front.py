@@ -13,10 +13,10 @@ METHODS = {"f32": ("f32", "f32"), "torch.amp": ("amp", "torch.amp, defaults"), "
 LAST_EPOCH = 60
 
 # Size of the picture, and of its plot, in units of the SVG. Text on phones is larger (site.css), so rows keep 22 apart.
-WIDTH, HEIGHT = 440, 296
-LEFT, RIGHT, TOP, BOTTOM = 34, 432, 8, 222
+PICTURE_WIDTH, PICTURE_HEIGHT = 440, 296
+PLOT_LEFT, PLOT_RIGHT, PLOT_TOP, PLOT_BOTTOM = 34, 432, 8, 222
 # The axis of accuracies begins at zero, so that the picture does not enlarge the difference.
-TOP_SCORE = 59
+MAX_SCORE = 59
 
 
 class FrontPageError(Exception):
@@ -66,8 +66,8 @@ def format_power(exponent):
 
 def draw_picture(runs):
     """Returns the SVG: accuracy by epoch, a line for each seed, with the loss scale of torch.amp below."""
-    x = lambda one: LEFT + (RIGHT - LEFT) * one / LAST_EPOCH
-    y = lambda value: BOTTOM - (BOTTOM - TOP) * value / TOP_SCORE
+    x = lambda one: PLOT_LEFT + (PLOT_RIGHT - PLOT_LEFT) * one / LAST_EPOCH
+    y = lambda value: PLOT_BOTTOM - (PLOT_BOTTOM - PLOT_TOP) * value / MAX_SCORE
     best, failed = {}, last_scores(runs, "torch.amp")
     for method in ("f32", "attach"):
         best[method] = last_scores(runs, method)
@@ -75,8 +75,8 @@ def draw_picture(runs):
             raise FrontPageError(f"in {RECORD.name} torch.amp ends no lower than {method}: the words of the front page do not hold")
     parts = []
     for value in range(0, 51, 10):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(f'<text x="{LEFT - 7}" y="{y(value) + 5:.1f}" text-anchor="end">{value}</text>')
+        parts.append(f'<line class="grid" x1="{PLOT_LEFT}" x2="{PLOT_RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        parts.append(f'<text x="{PLOT_LEFT - 7}" y="{y(value) + 5:.1f}" text-anchor="end">{value}</text>')
     for method in ("f32", "torch.amp", "attach"):
         for found in runs[method].values():
             points = " ".join(f"{x(epoch(row)):.1f},{y(score(row)):.1f}" for row in found)
@@ -86,22 +86,22 @@ def draw_picture(runs):
     for method, at in (("f32", above), ("attach", above - 20), ("torch.amp", y(failed[0]) + 22)):
         kind, label = METHODS[method]
         text = f"{label} {format_range(last_scores(runs, method))}"
-        parts.append(f'<text class="label {kind}" x="{RIGHT}" y="{at:.1f}" text-anchor="end">{text}</text>')
+        parts.append(f'<text class="label {kind}" x="{PLOT_RIGHT}" y="{at:.1f}" text-anchor="end">{text}</text>')
     # Epoch 1 stands beside the next; scales are those of the first seed.
     first = [row for row in runs["torch.amp"][min(runs["torch.amp"])] if epoch(row) >= 10]
-    parts.append(f'<text x="{LEFT}" y="{BOTTOM + 20}">epoch</text>')
+    parts.append(f'<text x="{PLOT_LEFT}" y="{PLOT_BOTTOM + 20}">epoch</text>')
     for row in first:
         middle = "end" if epoch(row) == LAST_EPOCH else "middle"
-        at = RIGHT if epoch(row) == LAST_EPOCH else x(epoch(row))
+        at = PLOT_RIGHT if epoch(row) == LAST_EPOCH else x(epoch(row))
         power = format_power(float(row["log2_scale"]))
-        parts.append(f'<text x="{at:.1f}" y="{BOTTOM + 20}" text-anchor="{middle}">{epoch(row)}</text>')
-        parts.append(f'<text class="label amp" x="{at:.1f}" y="{BOTTOM + 66}" text-anchor="{middle}">{power}</text>')
-    parts.append(f'<text x="{LEFT}" y="{BOTTOM + 43}" class="label amp">loss scale of torch.amp</text>')
+        parts.append(f'<text x="{at:.1f}" y="{PLOT_BOTTOM + 20}" text-anchor="{middle}">{epoch(row)}</text>')
+        parts.append(f'<text class="label amp" x="{at:.1f}" y="{PLOT_BOTTOM + 66}" text-anchor="{middle}">{power}</text>')
+    parts.append(f'<text x="{PLOT_LEFT}" y="{PLOT_BOTTOM + 43}" class="label amp">loss scale of torch.amp</text>')
     title = (
         f"Test accuracy in percent by epoch. After epoch {LAST_EPOCH}: gradscale {format_range(best['attach'])}, f32 {format_range(best['f32'])}, "
         f"torch.amp float16 with its defaults {format_range(failed)}."
     )
-    return f'<svg class="picture" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
+    return f'<svg class="picture" viewBox="0 0 {PICTURE_WIDTH} {PICTURE_HEIGHT}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
 
 
 def write_caption(runs):
