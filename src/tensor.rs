@@ -1,10 +1,10 @@
-//! The way in and out: host data with a shape.
+//! Host tensors: inputs and outputs of a step.
 
 use crate::Shape;
 use gradscale_core::backend::{DType, Data};
 use half::f16;
 
-/// Data for one input of a step. It is copied to the device when the step begins, or before, by
+/// Host data for one input of a step. It is copied to the device when the step starts, or earlier by
 /// [`crate::Trainer::prefetch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
@@ -13,28 +13,28 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Sizes.
+    /// Returns the shape.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// f32 values, c running fastest.
+    /// Creates an input of f32 values; c varies fastest.
     pub fn f32(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
         Self { shape: shape.into(), data: Data::F32(data) }
     }
 
-    /// binary16 values.
+    /// Creates an input of binary16 values.
     pub fn f16(shape: impl Into<Shape>, data: &'a [f16]) -> Self {
         Self { shape: shape.into(), data: Data::F16(data) }
     }
 
-    /// Bytes: images as they are (0 … 255), labels.
+    /// Creates an input of bytes, for example unscaled images (0 … 255) or labels.
     pub fn u8(shape: impl Into<Shape>, data: &'a [u8]) -> Self {
         Self { shape: shape.into(), data: Data::U8(data) }
     }
 
-    /// Words: labels beyond 255.
+    /// Creates an input of 32-bit words, for example labels beyond 255.
     pub fn u32(shape: impl Into<Shape>, data: &'a [u32]) -> Self {
         Self { shape: shape.into(), data: Data::U32(data) }
     }
@@ -43,47 +43,47 @@ impl<'a> Input<'a> {
 /// Shape and type of one input of a step, for [`crate::Trainer::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InputType {
-    /// Sizes.
+    /// Shape of the input.
     pub shape: Shape,
-    /// What each element is.
+    /// Element type.
     pub dtype: DType,
 }
 
 impl InputType {
-    /// f32 values.
+    /// Describes f32 values.
     pub fn f32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::F32 }
     }
 
-    /// binary16 values.
+    /// Describes binary16 values.
     pub fn f16(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::F16 }
     }
 
-    /// Bytes.
+    /// Describes bytes.
     pub fn u8(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::U8 }
     }
 
-    /// Words.
+    /// Describes 32-bit words.
     pub fn u32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::U32 }
     }
 }
 
-/// That of a batch like those to come.
+/// Shape and type of a batch like those to come.
 impl From<Input<'_>> for InputType {
     fn from(batch: Input<'_>) -> Self {
         Self { shape: batch.shape, dtype: batch.data.dtype() }
     }
 }
 
-/// Values on the host: f32, also those that are half on the device, or integers, as `Tensor<u32>`, also those that are
-/// bytes there.
+/// Values on the host: f32, also for values that are half on the device. Integers are `Tensor<u32>`, also for bytes on
+/// the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor<T = f32> {
-    /// Sizes.
+    /// Shape of the tensor.
     pub shape: Shape,
-    /// Elements, c running fastest.
+    /// Elements; c varies fastest.
     pub data: Vec<T>,
 }

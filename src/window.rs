@@ -1,7 +1,8 @@
-//! The window of a single loss scale: the powers of two at which one number serves every gradient of a batch.
+//! Window of a single loss scale: the powers of two at which one scale serves every gradient of a batch.
 //!
-//! A loss scale must be large enough that no gradient flushes to zero, and small enough that none overflows. Between both
-//! ends lies the window. It depends on the network, its state and the batch, and [`Trainer::window`] measures it:
+//! A loss scale must be large enough that no gradient flushes to zero, and small enough that none overflows. The window
+//! is the range between both limits. It depends on the network, its state and the batch, and [`Trainer::window`]
+//! measures it:
 //!
 //! ```text
 //! reference  = gradients of the parameters: forward pass in half, every gradient of the backward pass stored in f32
@@ -12,39 +13,39 @@
 //! ```
 //!
 //! The error of a parameter is the norm of the difference from the reference, divided by the norm of the reference. All
-//! passes have the same forward pass, so the window says what the storage of gradients costs and nothing else. 2 % is what
-//! rounding of the forward pass to half costs on ordinary networks, so a smaller error cannot matter.
+//! passes have the same forward pass, so the window shows only the error from the storage of gradients. 2 % is the
+//! error that rounding of the forward pass to half causes in ordinary networks, so a smaller error has no effect.
 //!
-//! Parameters whose error with per-tensor scales is half of the gradient or more are left out: their gradient is zero but
-//! for rounding, as that of a bias in front of batch norm is. [`ScaleWindows::left_out`] counts them.
+//! Parameters whose error with per-tensor scales is at least half of the gradient are excluded. Their gradient is zero
+//! except for rounding, for example that of a bias before batch norm. [`ScaleWindows::left_out`] counts them.
 //!
-//! Weight gradients are measured twice, since libraries differ: stored in f32, as Megatron accumulates them, and stored in
-//! half, as torch.amp, apex and DeepSpeed have them. Half costs range, because a weight gradient is a sum over positions
-//! and lies far above the gradients that it is a sum of.
+//! Weight gradients are measured twice, because libraries differ: stored in f32, as in Megatron, which accumulates
+//! them, and stored in half, as in torch.amp, apex and DeepSpeed. Half needs more range, because a weight gradient is a
+//! sum over positions and much larger than the gradients in that sum.
 //!
 //! [`Trainer::window`]: crate::Trainer::window
 
 use gradscale_core::amp::Precision;
 
-/// Largest error that is accepted whatever per-tensor scales reach; see the head of this module.
+/// Error that is accepted even if per-tensor scales reach a smaller one; see the head of this module.
 pub const TOLERATED_ERROR: f64 = 0.02;
-/// Error with per-tensor scales from which on a parameter is left out: its true gradient is smaller than the rounding.
+/// Error with per-tensor scales from which on a parameter is excluded: its true gradient is smaller than the rounding.
 const ROUNDING_ERROR: f64 = 0.5;
-/// Exponents of the smallest and the largest loss scale that is tried: what f32 holds.
+/// Exponents of the smallest and the largest loss scale that is tried, which is the range of f32.
 const EXPONENTS: [i32; 2] = [-126, 126];
 
-/// A loss scale that a library starts at or always has.
+/// Initial or fixed loss scale of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryScale {
-    /// Library.
+    /// Name of the library.
     pub library: &'static str,
     /// Exponent of the scale.
     pub exponent: i32,
-    /// Whether the library keeps the scale fixed or moves it from there.
+    /// True if the library keeps the scale fixed, false if it adapts it.
     pub is_fixed: bool,
 }
 
-/// Loss scales of widespread libraries.
+/// Loss scales of common libraries.
 pub const LIBRARY_SCALES: [LibraryScale; 3] = [
     LibraryScale { library: "tiny-cuda-nn", exponent: 7, is_fixed: true },
     LibraryScale { library: "torch.amp", exponent: 16, is_fixed: false },
@@ -54,15 +55,15 @@ pub const LIBRARY_SCALES: [LibraryScale; 3] = [
 /// Windows of a single loss scale for a state and a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaleWindows {
-    /// Parameters that were compared.
+    /// Number of parameters that were compared.
     pub compared: usize,
-    /// Parameters whose gradient is zero but for rounding.
+    /// Number of parameters whose gradient is zero except for rounding.
     pub left_out: usize,
     /// Errors with a scale for each tensor.
     pub per_tensor: GradientErrors,
-    /// Window where weight gradients are stored in f32.
+    /// Window with weight gradients stored in f32.
     pub single: ScaleWindow,
-    /// Window where weight gradients are stored in half.
+    /// Window with weight gradients stored in half.
     pub half: ScaleWindow,
 }
 
@@ -73,18 +74,18 @@ pub struct GradientErrors {
     pub median: f64,
     /// Largest error.
     pub worst: f64,
-    /// Parameter that has the largest error.
+    /// Name of the parameter with the largest error.
     pub parameter: String,
 }
 
-/// Powers of two that serve as a loss scale.
+/// Range of powers of two that can be used as a loss scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleWindow {
-    /// What weight gradients are stored as.
+    /// Storage type of weight gradients.
     pub weight_gradients: Precision,
-    /// Exponent of the smallest scale inside; none if no scale serves.
+    /// Exponent of the smallest scale in the window; `None` if the window is empty.
     pub least: Option<i32>,
-    /// Exponent of the first scale at which a finite value overflows; none if even 2^126 fits.
+    /// Exponent of the smallest scale at which a finite value overflows; `None` if even 2^126 fits.
     pub overflow: Option<i32>,
     /// Parameter whose error is too large one binade below the smallest scale, or at all scales.
     pub lost: Option<String>,
@@ -95,29 +96,29 @@ pub struct ScaleWindow {
 /// Position of a loss scale in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Inside, with so many more binades below and above that are inside too.
+    /// Inside the window.
     Inside {
-        /// Binades down to the smallest scale.
+        /// Number of binades down to the smallest scale.
         below: u32,
-        /// Binades up to the largest scale.
+        /// Number of binades up to the largest scale.
         above: u32,
     },
-    /// So many binades too small.
+    /// Too small by this number of binades.
     Below(u32),
-    /// So many binades too large.
+    /// Too large by this number of binades.
     Above(u32),
-    /// No scale serves.
+    /// The window is empty.
     NoWindow,
 }
 
 impl ScaleWindow {
-    /// Scales inside.
+    /// Returns the number of scales in the window.
     #[must_use]
     pub fn binades(&self) -> u32 {
         self.least.map_or(0, |least| least.abs_diff(self.end()))
     }
 
-    /// Position of the scale 2^`exponent`.
+    /// Returns the position of the scale 2^`exponent`.
     #[must_use]
     pub fn place(&self, exponent: i32) -> Place {
         let Some(least) = self.least else { return Place::NoWindow };
@@ -130,13 +131,13 @@ impl ScaleWindow {
         }
     }
 
-    /// Exponent behind the last one inside.
+    /// Returns the exponent after the last one in the window.
     fn end(&self) -> i32 {
         self.overflow.unwrap_or(EXPONENTS[1] + 1)
     }
 }
 
-/// Gradient of a parameter by its name.
+/// Name and gradient of a parameter.
 pub(crate) type NamedGradient = (String, Vec<f32>);
 
 /// Result of a backward pass at one scale.
@@ -148,18 +149,19 @@ pub(crate) struct Probe {
     pub gradients: Vec<NamedGradient>,
 }
 
-/// What a probe is compared with.
+/// Reference gradients, and the accepted errors of a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
     gradients: Vec<NamedGradient>,
-    /// Largest error that is accepted, by parameter; none for those left out.
+    /// Maximum accepted error of each parameter; `None` for excluded ones.
     accepted: Vec<Option<f64>>,
     pub left_out: usize,
     pub per_tensor: GradientErrors,
 }
 
 impl Reference {
-    /// Reference by gradients that are exact and by those with per-tensor scales; none if nothing can be compared.
+    /// Creates a reference from exact gradients and from those with per-tensor scales; `None` if no parameter can be
+    /// compared.
     pub fn new(exact: Vec<NamedGradient>, tensors: &[NamedGradient]) -> Option<Self> {
         let errors: Vec<Option<f64>> = exact.iter().zip(tensors).map(|(exact, found)| error(exact, found)).collect();
         let counts = |error: &Option<f64>| error.filter(|error| *error < ROUNDING_ERROR);
@@ -175,12 +177,12 @@ impl Reference {
         Some(Self { gradients: exact, accepted, left_out, per_tensor })
     }
 
-    /// Parameters that are compared.
+    /// Returns the number of parameters that are compared.
     pub fn compared(&self) -> usize {
         self.accepted.len() - self.left_out
     }
 
-    /// The parameter whose error is furthest above what is accepted; none if all are accepted.
+    /// Returns the parameter whose error exceeds its limit by the largest factor; `None` if all are accepted.
     fn lost(&self, found: &[NamedGradient]) -> Option<String> {
         let excess = |((exact, found), accepted): ((&NamedGradient, &NamedGradient), &Option<f64>)| {
             let excess = error(exact, found)? / (*accepted)?;
@@ -190,8 +192,8 @@ impl Reference {
         all.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
     }
 
-    /// The window of scales whose probes are `probe`. Overflow is monotone in the scale, so its end is found by bisection;
-    /// from there on scales are tried downwards until one loses too much.
+    /// Finds the window, given the gradients at each scale by `probe`. Overflow is monotone in the scale, so the upper
+    /// end is found by bisection. From there scales are tried downwards until the error of one is too large.
     pub fn window<E>(
         &self, weight_gradients: Precision, mut probe: impl FnMut(i32) -> Result<Probe, E>,
     ) -> Result<ScaleWindow, E> {
@@ -220,7 +222,8 @@ impl Reference {
     }
 }
 
-/// Norm of the difference, divided by the norm of the exact gradient; none where that is zero, ∞ where `found` is not finite.
+/// Computes the norm of the difference, divided by the norm of the exact gradient; `None` if that is zero, ∞ if `found`
+/// is not finite.
 fn error((_, exact): &NamedGradient, (_, found): &NamedGradient) -> Option<f64> {
     let sum = |squares: &mut dyn Iterator<Item = f64>| squares.sum::<f64>().sqrt();
     let norm = sum(&mut exact.iter().map(|&x| f64::from(x).powi(2)));
@@ -232,7 +235,7 @@ fn error((_, exact): &NamedGradient, (_, found): &NamedGradient) -> Option<f64> 
 mod tests {
     use super::*;
 
-    /// A network of one number: stored at 2^S it loses what lies below `small`, and overflows from `large` on.
+    /// A network with one value: at the scale 2^S it loses values below `small`, and overflows from `large` on.
     fn toy(small: i32, large: i32) -> impl FnMut(i32) -> Result<Probe, ()> {
         move |exponent| {
             let value = if exponent < small { 0.0 } else { 1.0 };

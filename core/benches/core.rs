@@ -1,4 +1,4 @@
-//! Casts, statistics and decisions, each beside a baseline in the same run.
+//! Benchmarks of casts, statistics and decisions, each compared with a baseline in the same run.
 //!
 //! `cargo bench -p gradscale-core`
 
@@ -11,7 +11,8 @@ use gradscale_core::{
 use half::{f16, slice::HalfFloatSliceExt};
 use std::hint::black_box;
 
-/// Normally distributed, as the sum of twelve uniform numbers, with the spread of a small gradient.
+/// Returns normally distributed values (sums of twelve uniform numbers) with the standard deviation of a small
+/// gradient.
 fn data(len: usize) -> Vec<f32> {
     let mut state = 7u64;
     let mut uniform = || {

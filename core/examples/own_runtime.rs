@@ -1,4 +1,4 @@
-//! Gradient scaling in somebody else's runtime: one cast site, three calls per step.
+//! Gradient scaling in another runtime: one cast site, three calls per step.
 //!
 //! `cargo run --release -p gradscale-core --example own_runtime`
 
@@ -13,7 +13,7 @@ use half::f16;
 fn main() -> Result<(), Box<dyn core::error::Error>> {
     let mut site = Site::new(SiteConfig::exact())?;
     for step in 0..30 {
-        // Your kernel's f32 results, here shrinking as training goes on; FP16 would keep none of them.
+        // f32 results of your kernel, here shrinking during training. Unscaled FP16 would flush all of them.
         let gradient: Vec<f32> = (1..=1000).map(|i| i as f32 * 1e-12 * 0.8f32.powi(step)).collect();
         let request = site.request();
         if request.at_once {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
             probe.observe(&gradient);
             site.decide(site.exact(&probe), 0);
         }
-        // The epilogue of your kernel: scale, observe, round once.
+        // Epilogue of your kernel: scale, observe, round once.
         let alpha = site.alpha().unwrap_or(0);
         let scaled: Vec<f32> = gradient.iter().map(|&v| Factor::between(0, alpha).apply(v)).collect();
         let mut row = Stats::new(Convention::FP16, alpha, request.detail);

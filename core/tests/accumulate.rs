@@ -1,5 +1,5 @@
-//! Long sums in few bits: formulas and emulated sums against `golden/accumulate.py`, the model of variance against
-//! emulated sums of random terms.
+//! Tests of long sums in few bits: formulas and emulated sums against `golden/accumulate.py`, the variance model
+//! against emulated sums of random terms.
 
 use gradscale_core::{
     accumulate::{Sum, add, exact_equal_terms, swamping_ratio, variance, worst_error},
@@ -18,7 +18,7 @@ fn rows(kind: &str) -> impl Iterator<Item = (Vec<u32>, &'static str)> + use<'_> 
     })
 }
 
-/// A full-period generator (Knuth's constants), and the same in the script.
+/// Full-period generator (Knuth's constants), equal to that of the script.
 struct Random(u64);
 
 impl Random {
@@ -27,14 +27,14 @@ impl Random {
         self.0
     }
 
-    /// 24-bit integers over 2^20, times a power of two between 2^-12 and 2^3.
+    /// Returns a 24-bit integer over 2^20, times a power of two between 2^-12 and 2^3.
     fn term(&mut self) -> f64 {
         let state = self.next();
         let digits = (state >> 40) as f64 - 8_388_608.0;
         digits / 1_048_576.0 * 2f64.powi((state >> 36 & 15) as i32 - 12)
     }
 
-    /// A standard normal number (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     fn normal(&mut self) -> f64 {
         let mut uniform = || ((self.next() >> 11) as f64 + 0.5) / 2f64.powi(53);
         (-2.0 * uniform().ln()).sqrt() * (core::f64::consts::TAU * uniform()).cos()
@@ -46,7 +46,7 @@ fn formulas_of_the_script() {
     let mut count = 0;
     let mut compare = |got: f64, want: &str, bound: f64, what: &[u32]| {
         let want: f64 = want.parse().expect("a number");
-        // The script subtracts from 1 with 50 digits, so what is below 10^-30 has lost too many there.
+        // The script subtracts from 1 with 50 digits, so results below 10^-30 have lost too many of them.
         let error = if want.abs().max(got) < 1e-30 { 0.0 } else { ((got - want) / want).abs() };
         assert!(error <= bound, "{what:?}: {got:e} instead of {want:e}");
         count += 1;
@@ -82,7 +82,7 @@ fn sums_of_the_script() {
 fn equal_terms_of_the_script() {
     for (x, want) in rows("equal") {
         let (got, want) = (exact_equal_terms(x[0], x[1]), want.parse::<f64>().expect("a number"));
-        // Of other chunks a sum may be exact a little longer, where an even number of them meets.
+        // With other chunk sizes a sum may be exact slightly longer, because an even number of chunks is added.
         let right = if x[1] == 0 || x[1].is_power_of_two() { got == want } else { got <= want };
         assert!(right, "{x:?}: {got} instead of {want}");
     }
@@ -90,7 +90,7 @@ fn equal_terms_of_the_script() {
     assert_eq!((swamping_ratio(10), swamping_ratio(5000)), (2048.0, f64::INFINITY));
 }
 
-/// Two roundings are not one: the exact sums of these have 80 digits and more.
+/// Two roundings differ from one: the exact sums of these values have 80 bits and more.
 #[test]
 fn specks_beyond_f64_are_seen() {
     for format in [Format::FP16, Format::BF16, Format::TF32, Format::FP32] {
@@ -108,8 +108,8 @@ fn specks_beyond_f64_are_seen() {
     assert!(add(Format::FP16, f64::INFINITY, f64::NEG_INFINITY, Round::NearestEven).is_nan());
 }
 
-/// Share of the variance that sums in `mantissa` bits keep, and its standard error, over `runs` sums of normal terms
-/// of 5 mantissa bits. The same terms are added exactly beside it, so the error is that of the difference.
+/// Measures the fraction of the variance that sums in `mantissa` bits keep, and its standard error, over `runs` sums of
+/// normal terms of 5 mantissa bits. The same terms are also added exactly, so the error is that of the difference.
 fn kept(mantissa: u32, length: u32, chunk: u32, round: Round, runs: u32) -> (f64, f64) {
     let (format, terms) = (Format::custom(8, mantissa).expect("a format"), Format::custom(8, 5).expect("a format"));
     let mut random = Random(u64::from(length));
@@ -126,13 +126,13 @@ fn kept(mantissa: u32, length: u32, chunk: u32, round: Round, runs: u32) -> (f64
         shares.push((sum.total().powi(2), exact.powi(2)));
     }
     let (ratio, n) = (few / full, f64::from(runs));
-    // Of a ratio of means (W. Cochran, Sampling Techniques, 1977, §2.11).
+    // Standard error of a ratio of means (W. Cochran, Sampling Techniques, 1977, §2.11).
     let spread: f64 = shares.iter().map(|(few, full)| (few - ratio * full).powi(2)).sum();
     (ratio, (spread / n).sqrt() / (full / n) / n.sqrt())
 }
 
-/// Where the model says that nothing is lost, nothing is (within 2 %); where it says that a tenth or more is, a sum
-/// four times as long (16 times the terms) has lost that much, too. Rounding to nearest is kinder than the model.
+/// If the model predicts no loss, none is measured (within 2 %). If it predicts a loss of a tenth or more, a sum with
+/// 16 times the terms has lost that much. Rounding to nearest loses less than the model.
 #[test]
 fn variance_is_lost_where_the_model_says() {
     let (mut safe, mut late) = (0, 0);
@@ -153,7 +153,7 @@ fn variance_is_lost_where_the_model_says() {
     assert!(safe >= 5 && late >= 4, "{safe} lengths that are safe, {late} that are not");
 }
 
-/// 4096 terms in 4 bits: one by one a good part is lost, in chunks of 32 next to nothing; toward zero nearly all.
+/// 4096 terms in 4 bits: one by one a large part is lost, in chunks of 32 nearly nothing; toward zero nearly all.
 #[test]
 fn chunks_keep_what_single_terms_lose() {
     let (alone, chunks) = (variance::lost(4, 5, 4096), variance::lost_in_chunks(4, 5, 4096, 64));
@@ -191,7 +191,7 @@ fn long_sums_need_a_long_mantissa_or_chunks() {
 }
 
 proptest! {
-    /// No sum is further off than the bound says, whatever its terms.
+    /// No sum exceeds the error bound, whatever its terms.
     #[test]
     fn worst_error_bounds_every_sum(
         terms in prop::collection::vec(-1e3f64..1e3, 1..200), mantissa in 1u32..12, chunk in 0u32..20,

@@ -1,5 +1,5 @@
-//! Per-tensor scales from largest magnitudes, against the recipe of Transformer Engine written down again in f64:
-//! scale = 2^(⌊log2(65504 / max(history))⌋ − margin), unchanged after a row of zeros or one that is not finite.
+//! Tests of per-tensor scales from largest magnitudes against the recipe of Transformer Engine, computed in f64: scale
+//! = 2^(⌊log2(65504 / max(history))⌋ − margin), unchanged after a row of zeros or one that is not finite.
 
 mod common;
 
@@ -16,13 +16,13 @@ fn site(history: u32, margin: u32) -> Site {
     Site::new(SiteConfig::amax(amax)).expect("a site")
 }
 
-/// The row of a step whose largest true magnitude is `amax`, as the site stores it.
+/// Returns the row of a step whose largest true magnitude is `amax`, as the site stores it.
 fn seen(site: &Site, amax: f64) -> Stats {
     let alpha = site.alpha().unwrap_or(0);
     row(Convention::FP16, alpha, Detail::Counts, &[narrow(amax * pow2(alpha)), 0.0])
 }
 
-/// The largest exponent at which none of these magnitudes overflows, less the margin.
+/// Returns the largest exponent at which none of these magnitudes overflows, minus the margin.
 fn recipe(history: &[f64], margin: u32) -> i32 {
     let largest = history.iter().copied().fold(0.0, f64::max);
     let fits = |k: i32| FP16.fate(FlushRule::Nearest, largest * pow2(k)) != Fate::Overflowed;
@@ -79,7 +79,7 @@ proptest! {
         }
     }
 
-    /// A site that is saved anywhere, as state or as words, goes on as if it had not been.
+    /// A site that is saved at any point, as state or as words, continues unchanged.
     #[test]
     fn a_saved_history_goes_on(
         history in 0..=16u32, margin in 0..=30u32, several in any::<bool>(), steps in vec(-20..20i32, 1..40),
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Delayed scaling begins at 2^0 and is one step behind: a batch that is 2^10 times larger is lost, the next is not.
+/// Delayed scaling starts at 2^0 and is one step late: a batch that is 2^10 times larger is lost, the next is not.
 #[test]
 fn an_overflow_costs_one_batch() {
     let mut site = site(16, 0);
@@ -120,7 +120,7 @@ fn an_overflow_costs_one_batch() {
     assert_eq!(seen(&site, 1024.0).counts().overflowed, 0);
     let last = site.history().last().copied().expect("a decision");
     assert_eq!((last.trigger, last.choice.held, last.before), (Trigger::Overflow, LimitedBy::Amax, Some(15)));
-    // It comes back once sixteen more rows have taken the large one's place.
+    // The exponent returns after sixteen more rows have replaced the large one.
     for step in 1..=16 {
         assert_eq!(site.alpha(), Some(5), "step {step}");
         site.finish(&seen(&site, 1.0), StepEnd::Stepped);
@@ -129,7 +129,8 @@ fn an_overflow_costs_one_batch() {
     assert!(!site.config().repeats());
 }
 
-/// The first of several calls decides at once in the first step only; after that the merged row of the last step does.
+/// The first of several calls decides inside the step only in the first step; after that the merged row of the last
+/// step decides.
 #[test]
 fn several_calls_share_the_exponent_of_the_last_step() {
     let config = SiteConfig { calls: Calls::Several, ..SiteConfig::amax(Amax::new(0, 0).expect("an amax")) };

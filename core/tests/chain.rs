@@ -1,5 +1,5 @@
-//! A chain of cast sites with true tuple propagation: every gradient is stored as half at its own exponent, handed
-//! on as ⟨α, data⟩, and every parameter gradient is unscaled at birth.
+//! Tests of a chain of cast sites with tuple propagation: every gradient is stored as half at its own exponent and
+//! passed on as ⟨α, data⟩, and every parameter gradient is stored unscaled.
 
 mod common;
 
@@ -19,14 +19,14 @@ const WIDTH: usize = 16;
 const BATCH: usize = 24;
 const SITES: usize = 6;
 
-/// Layers behind a loss, in backward order; the first site is the cast from f32, the others are data gradients.
+/// Layers before a loss, in backward order. The first site is the cast from f32, the others are data gradients.
 struct Chain {
     sites: Vec<Site>,
     weights: Vec<Vec<f32>>,
     inputs: Vec<Vec<f32>>,
 }
 
-/// What one step left behind.
+/// Record of one step.
 struct Trace {
     exponents: Vec<i32>,
     data: Vec<Vec<u16>>,
@@ -47,12 +47,12 @@ impl Chain {
         }
     }
 
-    /// One training step behind the f32 gradient `loss`, which is ⟨0, ∂L⟩; what overflows is skipped.
+    /// Runs one training step from the f32 gradient `loss`, which is ⟨0, ∂L⟩; a step that overflows is skipped.
     fn step(&mut self, loss: &[f32]) -> Trace {
         self.attempt(loss, None)
     }
 
-    /// One training step; what overflows is repeated. All attempts.
+    /// Runs one training step with repeats and returns all attempts.
     fn repeating(&mut self, loss: &[f32]) -> Vec<Trace> {
         let mut all: Vec<Trace> = Vec::new();
         loop {
@@ -64,7 +64,7 @@ impl Chain {
         }
     }
 
-    /// `failed` attempts at this step came before, if attempts are repeated at all.
+    /// `failed` is the number of attempts at this step before, if attempts are repeated.
     fn attempt(&mut self, loss: &[f32], failed: Option<u32>) -> Trace {
         let (mut incoming, mut from) = (loss.to_vec(), 0);
         let (mut rows, mut guards): (Vec<Stats>, Vec<Counts>) = (Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ impl Chain {
     }
 }
 
-/// dx[b, i] = Σ_o dy[b, o] · w[o, i] in f32, in one order.
+/// Computes dx[b, i] = Σ_o dy[b, o] · w[o, i] in f32, in one order.
 fn product(dy: &[f32], w: &[f32]) -> Vec<f32> {
     let mut dx = vec![0f32; dy.len()];
     for (dx, dy) in dx.chunks_mut(WIDTH).zip(dy.chunks(WIDTH)) {
@@ -133,15 +133,15 @@ fn product(dy: &[f32], w: &[f32]) -> Vec<f32> {
     dx
 }
 
-/// Heavy-tailed like what comes out of a softmax, different in every step, slowly shrinking.
+/// Returns a heavy-tailed gradient like that of a softmax, different in every step and slowly shrinking.
 fn loss(t: i32, k: i32) -> Vec<f32> {
     let mut random = SplitMix64(t.unsigned_abs().into());
     let mut one = || random.normal().signum() * (2.5 * random.normal() - 12.0 - 0.1 * f64::from(t)).exp();
     (0..BATCH * WIDTH).map(|_| narrow(f64::from(narrow(one())) * pow2(k))).collect()
 }
 
-/// Loss × 2^-30 leaves every stored bit as it was, every exponent is 30 higher, every parameter gradient 2^-30 of
-/// what it was: under no loss scaling could the last two hold together.
+/// Loss × 2^-30 leaves every stored bit unchanged, every exponent is 30 higher, and every parameter gradient is 2^-30
+/// times as large. No loss scaling satisfies the last two together.
 #[test]
 fn a_loss_of_any_size_trains_alike() {
     for config in [
@@ -153,7 +153,7 @@ fn a_loss_of_any_size_trains_alike() {
         for shift in [-30, 30] {
             let (mut plain, mut other, mut skipped) = (Chain::new(config), Chain::new(config), Vec::new());
             for t in 0..25 {
-                // Two jumps up, so that overflow, skip and recovery are in the trace too.
+                // Two jumps upwards, so that the trace contains overflow, skip and recovery too.
                 let jump = if t > 18 {
                     40
                 } else if t > 7 {
@@ -178,8 +178,8 @@ fn a_loss_of_any_size_trains_alike() {
     }
 }
 
-/// A persistent jump of 2^20 costs one step: the first site to overflow is named, all decide at once in the next,
-/// and nothing overflows or underflows beyond the threshold from there on.
+/// A persistent jump of 2^20 costs one step: the first site that overflows is named, all decide inside the next step,
+/// and after it nothing overflows, or underflows beyond the threshold.
 #[test]
 fn a_persistent_jump_costs_one_step() {
     let mut chain = Chain::new(SiteConfig::exact_alone());
@@ -199,7 +199,7 @@ fn a_persistent_jump_costs_one_step() {
     }
     assert_eq!(skipped, [13]);
 
-    // Where batches are repeated it costs one more pass, and nothing is lost.
+    // If batches are repeated it costs one more pass, and no batch is lost.
     let mut chain = Chain::new(SiteConfig::exact());
     let attempts = (0..40).map(|t| chain.repeating(&loss(t, if t < 13 { 0 } else { 20 })));
     let outcomes: Vec<Vec<Outcome>> = attempts.map(|all| all.iter().map(|one| one.outcome).collect()).collect();
@@ -209,7 +209,7 @@ fn a_persistent_jump_costs_one_step() {
     }
 }
 
-/// data · 2^-α is the true gradient: along the whole chain within the roundings so far, 2^-11 each, in the mean.
+/// data · 2^-α is the true gradient, along the whole chain within the roundings so far, 2^-11 each, on average.
 #[test]
 fn tuples_stand_for_the_true_gradient() {
     let mut chain = Chain::new(SiteConfig::exact());
@@ -234,7 +234,7 @@ fn tuples_stand_for_the_true_gradient() {
     }
 }
 
-/// How often each site is in which state, at exponents from which the shift has been taken.
+/// Returns the state of each site, with exponents from which the shift was subtracted.
 fn states(chain: &Chain, shift: i32) -> Vec<SiteState> {
     let moved = |site: &Site| {
         let mut state = site.state();
@@ -248,8 +248,8 @@ fn states(chain: &Chain, shift: i32) -> Vec<SiteState> {
 proptest! {
     #![proptest_config(cases(96))]
 
-    /// The theorem: whatever the magnitudes of the batches, each whose f32 gradients are finite is stepped once, after
-    /// one repeat at most; and all of it, repeats too, is the same at every scale of the loss.
+    /// The theorem: each batch with finite f32 gradients, whatever its magnitude, is applied once, after at most one
+    /// repeat; and everything, repeats included, is the same at every scale of the loss.
     #[test]
     fn every_finite_batch_is_stepped_after_one_repeat_at_most(
         magnitudes in vec(prop_oneof![2 => Just(0), 1 => Just(20), 1 => Just(40), 2 => -45..45i32], 1..40),
@@ -270,8 +270,8 @@ proptest! {
                 prop_assert_eq!(&one.exponents, &higher);
             }
             prop_assert_eq!(states(&plain, 0), states(&other, shift));
-            // A repeat decides from its own values: what flushed is what the decision has said, at most the threshold
-            // where FP16 has the room beside what the ring keeps.
+            // A repeat decides from its own values: the flushed fraction is the predicted one, at most the threshold if
+            // FP16 has the range besides the headroom of the ring.
             for (site, &share) in plain.sites.iter().zip(&last.flushed).filter(|_| one.len() == 2) {
                 let choice = site.history().last().expect("it has decided").choice;
                 prop_assert!((share - choice.gamma).abs() < 1e-12, "{share}, {choice:?}");
@@ -280,7 +280,7 @@ proptest! {
         }
     }
 
-    /// What no exponent mends is skipped, and moves nothing, however it comes.
+    /// A batch that no exponent cures is skipped and changes nothing, whatever its form.
     #[test]
     fn a_batch_that_is_not_finite_leaves_no_trace(
         magnitudes in vec(-40..40i32, 2..12), at in 0..12usize, bad in prop_oneof![Just(f32::NAN), Just(f32::INFINITY)],
@@ -302,7 +302,7 @@ proptest! {
     }
 }
 
-/// One batch in three is larger by 2^k, as far as f32 goes: f32 would step them all, and so does this.
+/// One batch in three is larger by 2^k, up to the range of f32: f32 would apply them all, and so does this method.
 #[test]
 fn alternating_losses_are_all_stepped_and_repeats_are_rare() {
     for (k, most) in [(8, 2), (12, 2), (20, 3), (24, 12), (40, 34), (-8, 2), (-12, 2), (-20, 2), (-40, 67)] {

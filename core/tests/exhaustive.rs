@@ -1,9 +1,10 @@
-//! Every cast, every input: all 2^32 f32 values against the number line of the format. With `GRADSCALE_CASTS=sparse` only
-//! binary16 to nearest even is walked so, the others on both sides of every change.
+//! Tests of every cast on every input: all 2^32 f32 values against the number line of the format. With
+//! `GRADSCALE_CASTS=sparse` only binary16 to nearest even is tested on all of them, the others on both sides of every
+//! change.
 //!
-//! The oracle knows nothing of bit manipulation. It lists the representable numbers in f64 by their definition
-//! (IEEE 754-2019 §3.4) and walks f32 upwards: the result may change only at the midpoint of two neighbours
-//! (nearest even) or at the upper one (toward zero), and both are exact in f64 and in f32.
+//! The oracle uses no bit manipulation. It lists the representable numbers in f64 by their definition (IEEE 754-2019
+//! §3.4) and goes upwards through all f32. The result may change only at the midpoint of two neighbours (nearest even)
+//! or at the upper one (toward zero), and both are exact in f64 and in f32.
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers that were made to fit")]
 
@@ -12,7 +13,7 @@ use gradscale_core::{
     format::{Format, Top},
 };
 
-/// The non-negative finite numbers of a format in ascending order; their patterns are 0, 1, 2 …
+/// Returns the non-negative finite numbers of a format in ascending order; their patterns are 0, 1, 2 …
 fn number_line(format: Format) -> Vec<f64> {
     let (e, m) = (format.exponent_bits(), format.mantissa_bits());
     let bias = (1i32 << (e - 1)) - 1;
@@ -28,16 +29,16 @@ fn number_line(format: Format) -> Vec<f64> {
     (0..finite).map(value).collect()
 }
 
-/// An f64 as the f32 that it equals.
+/// Converts an f64 to the f32 that equals it.
 fn exact(x: f64) -> f32 {
     let narrow = x as f32;
     assert_eq!(f64::from(narrow), x, "{x:e} is no f32");
     narrow
 }
 
-/// Where the result changes from number `i` to `i + 1`: the least f32 pattern that gives the upper one.
+/// Returns where the result changes from number `i` to `i + 1`: the smallest f32 pattern that rounds to the upper one.
 fn change(line: &[f64], i: usize, round: Round) -> u32 {
-    // Above the largest number the grid goes on as if there were another.
+    // Above the largest number the grid continues as if there were another.
     let upper = line.get(i + 1).copied().unwrap_or_else(|| 2.0 * line[i] - line[i - 1]);
     match round {
         Round::TowardZero => exact_or_infinity(upper),
@@ -52,12 +53,12 @@ fn exact_or_infinity(x: f64) -> u32 {
     if x > f64::from(f32::MAX) { f32::INFINITY.to_bits() } else { exact(x).to_bits() }
 }
 
-/// Whether to try the inputs where results change and those that are exact, and not all: with `GRADSCALE_CASTS=sparse`.
+/// Returns true with `GRADSCALE_CASTS=sparse`: only inputs around changes and exact ones are tried.
 fn is_sparse() -> bool {
     std::env::var("GRADSCALE_CASTS").is_ok_and(|value| value == "sparse")
 }
 
-/// Of a range of inputs with one result those to try: all, or its ends and what is `exact` in it.
+/// Returns the inputs to try in a range with one result: all, or its ends and the value in it that is `exact`.
 fn chosen(from: u32, to: u32, exact: u32, sparse: bool) -> impl Iterator<Item = u32> {
     let few = [from, from + 1, exact.saturating_sub(1), exact, exact.saturating_add(1), to.saturating_sub(1)];
     let dense = if sparse { from..from } else { from..to };
@@ -65,14 +66,14 @@ fn chosen(from: u32, to: u32, exact: u32, sparse: bool) -> impl Iterator<Item = 
     dense.chain(few.into_iter().filter(move |bits| (from..to).contains(bits)))
 }
 
-/// Walks all 2^32 inputs, or a few for each result, and returns how many it has passed.
+/// Tests all 2^32 inputs, or a few for each result, and returns how many.
 fn walk(format: Format, round: Round, sparse: bool, cast: impl Fn(f32) -> Cast) -> u64 {
     let line = number_line(format);
     let sign = 1u32 << (format.exponent_bits() + format.mantissa_bits());
     let infinity = f32::INFINITY.to_bits();
     let mut inputs = 0u64;
     let mut check = |from: u32, to: u32, pattern: u32, value: Option<f64>| {
-        // Whether a representable number lies in the range: at most one does, and it alone is exact.
+        // A range contains at most one representable number, and only that is exact.
         let same = value.map_or(u32::MAX, |value| exact(value).to_bits());
         let otherwise = match (value, pattern) {
             (None, _) => Status::Overflow,
@@ -115,7 +116,7 @@ fn walk(format: Format, round: Round, sparse: bool, cast: impl Fn(f32) -> Cast) 
         assert_eq!(cast(f32::from_bits(bits)), want, "{format}: ∞");
         inputs += 1;
     }
-    // A NaN keeps its sign and the upper digits of its payload, and is quiet.
+    // A NaN keeps its sign and the upper bits of its payload, and becomes quiet.
     let m = format.mantissa_bits();
     for bits in (infinity + 1..=i32::MAX as u32).step_by(if sparse { 257 } else { 1 }) {
         let payload = (bits & 0x7F_FFFF) >> (23 - m);
@@ -147,7 +148,7 @@ macro_rules! exhaustive {
 }
 
 exhaustive! {
-    // The cast that every device is measured against: always all of it.
+    // The cast against which every device is tested, so it always runs on all inputs.
     fp16_nearest_even: Format::FP16, Round::NearestEven, false;
     fp16_toward_zero: Format::FP16, Round::TowardZero, is_sparse();
     bf16_nearest_even: Format::BF16, Round::NearestEven, is_sparse();
@@ -177,7 +178,7 @@ fn every_pattern_up() {
                     assert_eq!(kept | 1 << (format.mantissa_bits() - 1), payload | 1 << (format.mantissa_bits() - 1));
                 }
             }
-            // Down again: the same pattern, but that a NaN is quiet.
+            // Converting back gives the same pattern, except that a NaN becomes quiet.
             let back = format.encode(got, Round::NearestEven).bits;
             let quiet = if got.is_nan() { 1 << (format.mantissa_bits() - 1) } else { 0 };
             assert_eq!(back, pattern | quiet, "{format} {pattern:#x} did not come back");

@@ -1,4 +1,4 @@
-//! Golden values: casts by numpy and ml_dtypes, models in 60 digits. The scripts beside the tables made them.
+//! Golden values: casts by numpy and ml_dtypes, models with 60 digits. The scripts in `golden/` generate them.
 
 #![allow(clippy::cast_possible_truncation, reason = "numbers that were made to fit")]
 
@@ -20,7 +20,7 @@ fn hex(text: &str) -> u64 {
     u64::from_str_radix(text, 16).expect("a hexadecimal number")
 }
 
-/// A row's function, computed by this crate.
+/// Computes a row's function with this crate.
 fn compute(kind: &str, x: &[f64]) -> f64 {
     let k = |x: f64| x as i32;
     match (kind, x) {
@@ -39,8 +39,8 @@ fn compute(kind: &str, x: &[f64]) -> f64 {
     }
 }
 
-/// 10^-15 relative, times the condition that the script computed for each row (1 but for Theorem 2, whose formula
-/// subtracts logarithms).
+/// 10^-15 relative, times the condition number that the script computed for each row (1 except for Theorem 2, whose
+/// formula subtracts logarithms).
 #[test]
 fn models_to_1e_15() {
     let mut seen = std::collections::BTreeMap::<&str, (usize, f64)>::new();
@@ -63,7 +63,7 @@ fn models_to_1e_15() {
     assert!(seen["erf_inv"].0 >= 100 && seen["quantile"].0 >= 100);
 }
 
-/// The constants of spec and paper at γ′ = 10^-3.
+/// Tests the constants of specification and paper at γ′ = 10^-3.
 #[test]
 fn constants_of_the_paper() {
     assert!((erf::erf_inv(1e-3) / 8.862271575e-4 - 1.0).abs() < 1e-9);
@@ -90,7 +90,7 @@ fn casts_of_numpy_and_ml_dtypes() {
         for (format, want) in [Format::FP16, Format::BF16, Format::E5M2, Format::E4M3].into_iter().zip(&row[1..]) {
             let got = format.encode(x, Round::NearestEven).bits;
             assert_eq!(u64::from(got), hex(want), "{x:e} ({}) to {format}", row[0]);
-            // f64 holds every f32, so the other entry must agree.
+            // f64 includes every f32, so the other entry point must agree.
             assert_eq!(format.encode_f64(f64::from(x), Round::NearestEven).bits, got, "{x:e} as f64 to {format}");
         }
         count += 1;
@@ -98,7 +98,7 @@ fn casts_of_numpy_and_ml_dtypes() {
     assert!(count > 3000);
 }
 
-/// Among them sums of a tie and a speck, which rounding by way of f32 gets wrong.
+/// Includes sums of a tie and a tiny value, which rounding through f32 gets wrong.
 #[test]
 fn f64_rounds_once() {
     let (mut count, mut traps) = (0, 0);
@@ -130,7 +130,7 @@ fn f64_beyond_all_formats() {
 fn f64_to_f32_as_the_hardware() {
     let mut state = 1u64;
     for _ in 0..2_000_000 {
-        // A full-period generator (Knuth's constants); exponents concentrated where f32 ends.
+        // Full-period generator (Knuth's constants); exponents concentrated at the limits of f32.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mixed = state ^ state >> 29;
         let exponent = 1023 - 160 + mixed % 300;

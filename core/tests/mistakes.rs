@@ -1,4 +1,4 @@
-//! Mistakes that others made (spec, section 12), each with the test that would have found it.
+//! Known mistakes of others (`docs/specification.md`, section 12), each with a test that finds it.
 //!
 //! 10 and 11 belong to the optimizer, 15 to the backends.
 
@@ -44,12 +44,12 @@ fn every_schedule() -> Vec<LossScale> {
     ]
 }
 
-/// What a training sees of the exponent: the factor as an f32.
+/// Returns the factor of the exponent as an f32, which a training uses.
 fn factor(scale: &LossScale) -> f32 {
     Factor::between(0, scale.exponent()).apply(1.0)
 }
 
-/// A training ends after so many skips in a row, whatever came before them; a repeat is neither a skip nor a step.
+/// A training ends after a number of consecutive skips, whatever preceded them. A repeat is neither a skip nor a step.
 #[test]
 fn skips_are_counted_in_a_row() {
     let mut limit = SkipLimit::new(3);
@@ -60,7 +60,7 @@ fn skips_are_counted_in_a_row() {
     assert_eq!(see(&[skip]), Err(TooManySkips { in_a_row: 3, blame: None }));
     let mut never = SkipLimit::new(0);
     assert!((0..1000).all(|_| never.update(skip).is_ok()));
-    // What was saved goes on where it was.
+    // A restored counter continues at its value.
     let mut restored = SkipLimit::new(3);
     restored.restore(2);
     assert_eq!(restored.update(skip).map_err(|error| error.in_a_row), Err(3));
@@ -92,7 +92,8 @@ fn mistake_02_growth_takes_exactly_the_interval() {
     assert_eq!((grew, scale.exponent()), (vec![2000, 4000, 6000], 19));
 }
 
-/// OpenSeq2Seq: an overflow enters a mean of log2 values as 2^16, not as 16, and takes the scale to its minimum.
+/// OpenSeq2Seq: an overflow is counted in a mean of log2 values as 2^16 instead of 16, and reduces the scale to its
+/// minimum.
 #[test]
 fn mistake_03_an_overflow_is_a_logarithm_among_logarithms() {
     let mut scale = LossScale::LogMax(LogMax::new(LogMaxConfig::default()).expect("a schedule"));
@@ -104,7 +105,7 @@ fn mistake_03_an_overflow_is_a_logarithm_among_logarithms() {
     assert!((17..20).contains(&scale.exponent()), "one step or two lower, not {}", scale.exponent());
 }
 
-/// Megatron: "consecutive" overflows that are counted across clean steps.
+/// Megatron: "consecutive" overflows that are counted across finite steps.
 #[test]
 fn mistake_04_consecutive_is_not_cumulative() {
     let after = |hysteresis| {
@@ -119,7 +120,7 @@ fn mistake_04_consecutive_is_not_cumulative() {
     assert_eq!(after(Hysteresis::Cumulative(2)), 16 - 9, "the second and each one after it");
 }
 
-/// apex: the scale halves until it is 0, and 0 · ∞ is NaN for ever.
+/// apex: the scale halves until it is 0, and then 0 · ∞ is always NaN.
 #[test]
 fn mistake_05_no_schedule_reaches_zero() {
     for mut scale in every_schedule() {
@@ -141,7 +142,7 @@ fn mistake_06_no_schedule_reaches_infinity() {
     }
 }
 
-/// DeepSpeed: the check adds the values up, and finite ones make ∞.
+/// DeepSpeed: the check adds the values, and finite ones sum to ∞.
 #[test]
 fn mistake_07_a_sum_that_overflows_is_no_overflow() {
     let counts = |values: &[f32]| *row(Convention::FP16, 0, Detail::Moments, values).counts();
@@ -152,18 +153,18 @@ fn mistake_07_a_sum_that_overflows_is_no_overflow() {
     assert!(found_inf([&large, &counts(&[f32::NAN])]));
 }
 
-/// Transformer Engine: −0 counts as a value that is not zero.
+/// Transformer Engine: −0 counts as a non-zero value.
 #[test]
 fn mistake_08_minus_zero_is_a_zero() {
     let counts = *full(0, &[-0.0, 0.0, -1e-30]).counts();
     assert_eq!((counts.zeros, counts.nonzero(), counts.flushed), (2, 1, 1));
-    // Nor does it keep a decision from being made, or make one.
+    // It also neither prevents nor causes a decision.
     let share = full(0, &[-0.0, 1.0]).flushed_at(-40).expect("a histogram");
     assert_eq!((share.part, share.whole), (1, 1));
     assert!(Exact::FP16.decide(&full(0, &[-0.0; 3])).is_err());
 }
 
-/// torch, Lightning: what goes by steps goes on in steps that were skipped.
+/// torch, Lightning: schedules that depend on steps advance in skipped steps.
 #[test]
 fn mistake_09_a_skipped_step_is_not_taken() {
     let floor = RisingFloor::new(&[(10, 12)]).expect("rises");
@@ -185,12 +186,12 @@ fn mistake_09_a_skipped_step_is_not_taken() {
     assert_eq!(site.state().since, taken);
 }
 
-/// FSDP: each rank looks at its own shard, and they disagree.
+/// FSDP: each rank checks its own shard, and their results differ.
 #[test]
 fn mistake_12_all_ranks_find_the_same() {
     let mut random = SplitMix64(12);
     for round in 0..200 {
-        // One rank or none holds the value.
+        // At most one rank has the value.
         let holder = random.below(12);
         let mut ranks: Vec<Stats> = (0..8)
             .map(|rank| {
@@ -199,7 +200,7 @@ fn mistake_12_all_ranks_find_the_same() {
                 row(Convention::FP16, 0, Detail::Counts, &values)
             })
             .collect();
-        // Every rank merges in an order of its own.
+        // Every rank merges in its own order.
         for _ in 0..8 {
             random.shuffle(&mut ranks);
             let empty = Stats::new(Convention::FP16, 0, Detail::Counts);
@@ -219,11 +220,11 @@ fn mistake_13_parameter_gradients_are_f32_and_unscaled_at_birth() {
     let gradient = parameter_gradient(32).apply(accumulator);
     assert_bits(gradient, narrow(f64::from(accumulator) * pow2(-32)), "no rounding");
     assert_bits(f16_from_f32(gradient, Round::NearestEven).to_f32(), 0.0, "FP16 has no such number");
-    // And one that no half holds before it is unscaled.
+    // An accumulator that exceeds the range of half before it is unscaled.
     assert_bits(parameter_gradient(20).apply(1e6), narrow(1e6 * pow2(-20)), "no overflow");
 }
 
-/// The authors: the counter of updates counts calls, so that a layer called three times updates three times as often.
+/// The authors: the update counter counts calls, so a layer that is called three times updates three times as often.
 #[test]
 fn mistake_14_an_interval_counts_steps_and_not_calls() {
     let mut site = Site::new(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() }).expect("an interval");
@@ -245,7 +246,7 @@ fn mistake_14_an_interval_counts_steps_and_not_calls() {
     assert_eq!(updates, [1, 11, 21, 31]);
 }
 
-/// rten: a comparator with ulp(0) < 0, under which everything equals 0.
+/// rten: a comparator with ulp(0) < 0, for which everything equals 0.
 #[test]
 fn mistake_16_the_comparators_of_these_tests_can_fail() {
     let least = f32::from_bits(1);
@@ -264,28 +265,28 @@ fn mistake_16_the_comparators_of_these_tests_can_fail() {
     }
 }
 
-/// The paper: a branch's rule looks at each part, and 40000 + 40000 overflows.
+/// The paper: a branch's rule checks each part, and 40000 + 40000 overflows.
 #[test]
 fn mistake_17_a_branch_is_decided_by_its_sum() {
     let parts = [Scaled::new(40000f32, 5), Scaled::new(40000f32, 5)];
     assert_eq!(branch_paper(&parts), Some(5), "each part fits");
     let added = parts[0].data + parts[1].data;
     assert!(f16_from_f32(added, Round::NearestEven).is_infinite(), "and the sum does not");
-    // Ours: the f32 sum is seen at the largest exponent, and is a site like any other.
+    // This project: the f32 sum is observed at the largest exponent, and is a site like any other.
     let alpha = sum(&parts).expect("not zero").alpha;
     let choice = Exact::FP16.decide(&full(alpha, &[added])).expect("finite");
     let stored = f16_from_f32(Factor::between(alpha, alpha + choice.k).apply(added), Round::NearestEven);
     assert_bits(stored.to_f32(), narrow(80000.0 * pow2(choice.k)), "exact: 80000 has seven digits");
 }
 
-/// Ours, in a first draft: keeping β, which is wrong as soon as the exponent of what comes in changes.
+/// A first draft of this project: keeping β, which is wrong as soon as the incoming exponent changes.
 #[test]
 fn mistake_18_the_state_is_alpha() {
     let truth = [3e-9f32, -7e-10, 2e-9];
     let mut site = Site::new(SiteConfig { interval: 1, ..SiteConfig::exact() }).expect("an interval");
     site.decide(Exact::FP16.decide(&full(0, &truth)), 0);
     let alpha = site.alpha().expect("decided");
-    // The neighbour's exponent goes up and down; what this site stores and decides does not.
+    // The neighbour's exponent rises and falls; the stored values and decisions of this site do not change.
     for from in [0, 17, -30, 40, 3, 60] {
         let incoming = truth.map(|x| narrow(f64::from(x) * pow2(from)));
         let u = incoming.map(|v| Factor::between(from, alpha).apply(v));
@@ -297,7 +298,7 @@ fn mistake_18_the_state_is_alpha() {
     }
 }
 
-/// Ours, in a first draft: the least scale that keeps γ′ flushes nothing of ±1/1000 and gets it wrong by 95 %.
+/// A first draft of this project: the smallest scale that keeps γ′ flushes nothing of ±1/1000 and has an error of 95 %.
 #[test]
 fn mistake_19_narrow_tensors_are_not_left_among_the_subnormals() {
     let values = [1e-3f32, -1e-3, 1e-3, -1e-3];

@@ -1,4 +1,4 @@
-//! Which operator runs in which precision, which casts follow, and what becomes of a scale at each operator.
+//! Tests of the precision of each operator, of its casts, and of the rules for scales.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn the_lists_are_the_specs() {
             assert_eq!(policy.precision(op, &[Half]), Half, "{op}: half in and out");
         }
     }
-    // No other operator is forced to a type.
+    // No other operator has a forced type.
     for &op in Op::ALL {
         let list = AmpPolicy::new(Level::O1).list(op);
         assert_eq!(list == List::Allow, PRODUCTS.contains(&op), "{op}");
@@ -73,7 +73,7 @@ fn users_move_operators_between_lists() {
     let mut plain = AmpPolicy::new(Level::O3);
     plain.set(Op::Conv, List::Deny).expect("room");
     assert_eq!(plain.precision(Op::Conv, &[Half]), Half);
-    // A policy that is full says so and stays as it is.
+    // A full policy returns an error and remains unchanged.
     let mut full = AmpPolicy::new(Level::O1);
     for &op in &Op::ALL[..OVERRIDES] {
         full.set(op, List::Deny).expect("room");
@@ -111,21 +111,21 @@ fn a_residual_network_is_planned() {
     let precisions = |level| planned(level, &nodes).into_iter().map(|row| row.0).collect::<Vec<_>>();
     let casts = |level| planned(level, &nodes).into_iter().map(|row| row.1).collect::<Vec<_>>();
     let mixed = [Half, Half, Half, Half, Half, Half, Single, Single];
-    // O1: f32 data and parameters are cast where a product wants halves, and the logits where softmax wants f32.
+    // O1: f32 data and parameters are cast for products in half, and the logits for the softmax.
     assert_eq!(precisions(Level::O1), mixed);
     let (no, yes) = (vec![false], vec![true]);
     let (both, second) = (vec![true, true], vec![false, true]);
     let neither = vec![false, false];
     let none = [&neither, &no, &no, &neither, &neither, &neither, &no, &no].map(Clone::clone);
     assert_eq!(casts(Level::O1), [&both, &no, &no, &second, &neither, &second, &yes, &no].map(Clone::clone));
-    // O2: all halves from the start, so that only the logits are cast.
+    // O2: all values are half from the start, so only the logits are cast.
     assert_eq!(precisions(Level::O2), mixed);
     assert_eq!(casts(Level::O2), [&neither, &no, &no, &neither, &neither, &neither, &yes, &no].map(Clone::clone));
     // O0 and O3 cast nothing.
     for (level, all) in [(Level::O0, Single), (Level::O3, Half)] {
         assert_eq!((precisions(level), casts(level)), (vec![all; 8], none.to_vec()));
     }
-    // Where types meet the widest wins: a residual in f32 takes the half branch to f32.
+    // With different types the widest wins: a residual in f32 causes the half branch to be cast to f32.
     let nodes = [
         node("conv", Op::Conv, &[Input::Data, Input::Parameter]),
         node("sum", Op::Add, &[Input::Node(0), Input::Data]),
@@ -205,8 +205,9 @@ fn truth(part: &Scaled<f32>) -> f64 {
 proptest! {
     #![proptest_config(common::cases(512))]
 
-    /// Branches: ours takes the largest exponent of what is there and says what a sum loses; the paper's takes the
-    /// largest under which every part stays below λ_max; its splits go by the largest true magnitude.
+    /// Branches: this project uses the largest exponent of the parts and reports the loss of a sum; the paper's rule
+    /// uses the largest under which every part stays below λ_max. The paper's splits use the exponent of the part with
+    /// the largest true magnitude.
     #[test]
     fn parts_come_together_by_the_rules(parts in parts()) {
         let live: Vec<_> = parts.iter().filter(|part| part.data > 0.0).collect();
@@ -229,7 +230,7 @@ proptest! {
     }
 }
 
-/// Exponents far outside f32 compare as the true magnitudes they stand for.
+/// Exponents far outside f32 compare like the true magnitudes.
 #[test]
 fn parts_of_any_exponent_are_compared() {
     let far = [Scaled::new(1f32, i32::MIN), Scaled::new(1f32, i32::MAX)];

@@ -1,5 +1,5 @@
-//! The paper's rule and the authors' code against their formulas in plain f64, their predictions against rates
-//! counted on sampled data, and N against a count of products.
+//! Tests of the paper's rule and the authors' code against their formulas in plain f64, of their predictions against
+//! rates counted on sampled data, and of N against a count of products.
 
 mod common;
 
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 /// λ_min and λ_max of the paper.
 const LAMBDA: [f64; 2] = [6e-8, 65504.0];
 
-/// ∫ f from a to b, Simpson's rule.
+/// Computes ∫ f from a to b by Simpson's rule.
 fn integral(f: impl Fn(f64) -> f64, a: f64, b: f64) -> f64 {
     let n = 400;
     let h = (b - a) / f64::from(n);
@@ -27,7 +27,7 @@ fn integral(f: impl Fn(f64) -> f64, a: f64, b: f64) -> f64 {
     (0..=n).map(|i| weight(i) * f(a + f64::from(i) * h)).sum::<f64>() * h / 3.0
 }
 
-/// Where the rising `f` takes the value `y`, by bisection.
+/// Returns where the increasing `f` has the value `y`, by bisection.
 fn inverse(f: impl Fn(f64) -> f64, y: f64, mut a: f64, mut b: f64) -> f64 {
     for _ in 0..60 {
         let middle = f64::midpoint(a, b);
@@ -40,7 +40,7 @@ fn erf(x: f64) -> f64 {
     if x > 6.0 { 1.0 } else { integral(|t| (-t * t).exp(), 0.0, x) * 2.0 / PI.sqrt() }
 }
 
-/// Φ, by the area on the near side: none for it to cancel with.
+/// Computes Φ by the area on the near side, which avoids cancellation.
 fn normal_cdf(z: f64) -> f64 {
     let density = |t: f64| (-t * t / 2.0).exp() / (2.0 * PI).sqrt();
     if z > 0.0 { 1.0 - normal_cdf(-z) } else { integral(density, (z - 9.0).max(-38.0), z) }
@@ -58,7 +58,7 @@ fn amax(values: &[f32]) -> f64 {
     values.iter().map(|&x| f64::from(x.abs())).fold(0.0, f64::max)
 }
 
-/// Mean and spread of ln|x| over the non-zeros.
+/// Computes mean and standard deviation of ln|x| over the non-zeros.
 fn logarithms(values: &[f32]) -> (f64, f64) {
     let logs: Vec<f64> = values.iter().filter(|&&x| x != 0.0).map(|&x| f64::from(x).abs().ln()).collect();
     let mean = |f: &dyn Fn(f64) -> f64| logs.iter().map(|&x| f(x)).sum::<f64>() / logs.len() as f64;
@@ -66,18 +66,18 @@ fn logarithms(values: &[f32]) -> (f64, f64) {
     (mu, mean(&|x| (x - mu).powi(2)).sqrt())
 }
 
-/// The largest k with bound · 2^k < 65520, tried from above.
+/// Returns the largest k with bound · 2^k < 65520, tried from above.
 fn k_of(bound: f64) -> i32 {
     (-330..330).rev().find(|&k| bound * pow2(k) < 65520.0).expect("some k fits")
 }
 
-/// ⌊x⌋, unless the rounding of an f32 sum could move x across an integer.
+/// Returns ⌊x⌋, unless the rounding of an f32 sum could move x across an integer.
 #[expect(clippy::cast_possible_truncation, reason = "exponents of f64")]
 fn floor(x: f64, margin: f64) -> Option<i32> {
     ((x - x.round()).abs() > margin).then(|| x.floor() as i32)
 }
 
-/// k = min(max(0, k_uf), k_of), or as printed.
+/// Computes k = min(max(0, k_uf), k_of), or as printed.
 fn paper(k_uf: i32, k_of: i32, literal: bool) -> (i32, LimitedBy) {
     let wanted = if literal { k_uf } else { k_uf.max(0) };
     let held = if k_of < wanted {
@@ -90,7 +90,7 @@ fn paper(k_uf: i32, k_of: i32, literal: bool) -> (i32, LimitedBy) {
     (wanted.min(k_of), held)
 }
 
-/// max(1, ·), then min, then caps on β and on α·β, then floor.
+/// Computes max(1, ·), then min, then caps on β and on α·β, then floor.
 fn authors(needed: f64, most: f64, alpha: i32) -> f64 {
     let mut beta = needed.max(1.0);
     beta = beta.min(most);
@@ -98,7 +98,7 @@ fn authors(needed: f64, most: f64, alpha: i32) -> f64 {
     if beta * pow2(alpha) > LAMBDA[1] { LAMBDA[1] / pow2(alpha) } else { beta }
 }
 
-/// Normal or log-normal values of a scale, some of them masked.
+/// Returns normal or log-normal values at some scale, some of them masked.
 fn gradient(low: i32, high: i32) -> impl Strategy<Value = Vec<f32>> {
     (any::<u64>(), 8..120usize, low..high, 0.3f64..3.0, any::<bool>(), 0f64..0.7).prop_map(
         |(seed, n, k, s, heavy, masked)| {
@@ -138,7 +138,7 @@ proptest! {
             prop_assert_eq!((got.k, got.held), paper(below + 1, k_of(worst), literal));
             near(got, erf(LAMBDA[0] / (2f64.sqrt() * sigma * pow2(got.k))), 1e-3);
         }
-        // Half of the terms, whatever was masked.
+        // Half of the terms, whether they were masked or not.
         let sigma = sigma * FRAC_1_SQRT_2;
         let beta = authors(beta(sigma), LAMBDA[1] / worst, alpha);
         if let Some(k) = floor(beta.log2(), 1e-4) {
@@ -157,7 +157,7 @@ proptest! {
         let z = inverse(normal_cdf, gamma, -9.0, 9.0);
         let needed = (LAMBDA[0].ln() - mu - s * z).exp();
         let predicted = |k: i32| normal_cdf((LAMBDA[0].ln() - mu - pow2(k).ln()) / s);
-        // As printed e^⌊·⌋, whose logarithm is near a whole number only by chance.
+        // As printed e^⌊·⌋, whose logarithm is near an integer only by chance.
         let printed = floor(needed.ln(), 0.02).map_or(f64::NAN, |whole| f64::from(whole).exp());
 
         if let Some(below) = floor(if literal { printed } else { needed }.log2(), 0.02) {
@@ -169,7 +169,7 @@ proptest! {
         }
         if let Some(k) = floor(authors(needed, LAMBDA[1] / amax(&dy), 0).log2(), 5e-4) {
             let got = Authors::new(gamma).expect("a share").softmax_cast(&sums(&dy)).expect("finite, not zero");
-            // Where β is the model's the sums' rounding may move it.
+            // If the model determines β, the rounding of the sums may change it.
             if floor(needed.log2(), 0.02).is_some() {
                 prop_assert_eq!(got.k, k);
                 near(got, predicted(got.k), 0.02);
@@ -194,7 +194,7 @@ proptest! {
     ) {
         let shape = ConvShape { out_channels: groups * per_group, kernel, stride, dilation, groups };
         let [k, s, d] = [kernel, stride, dilation].map(|axes| axes.map(|x| x as usize));
-        // Far from the border: from the reach of the last tap on, one whole period of the stride.
+        // Far from the border: one whole period of the stride, beginning at the position of the last tap.
         let reach = [0, 1].map(|axis| (k[axis] - 1) * d[axis]);
         let outputs = [0, 1].map(|axis| reach[axis].div_ceil(s[axis]) + 2);
         for group in 0..groups {
@@ -216,7 +216,7 @@ proptest! {
             prop_assert_eq!(terms.worst, f64::from(*products.iter().flatten().max().expect("not empty")));
             assert_near(terms.typical, some.iter().sum::<f64>() / some.len() as f64, 1e-9, format!("typical {shape:?}"));
         }
-        // Its transpose reads every tap of every channel of its group for each element; the authors, of all groups.
+        // Its transpose reads every tap of every channel of its group for each element; the authors count all groups.
         let all = f64::from(per_group * kernel[0] * kernel[1]);
         prop_assert_eq!(Terms::conv_transpose(shape), Ok(Terms { typical: all, worst: all }));
         let all = all * f64::from(groups);
@@ -242,7 +242,7 @@ fn shapes_that_are_no_convolution_are_refused() {
     }
 }
 
-/// "Below 65520" is strict, also where the quotient of the limits is a power of two.
+/// "Below 65520" is strict, also if the quotient of the limits is a power of two.
 #[test]
 fn the_worst_case_stays_below_the_threshold() {
     let operand = |max: f64| Operand { rms: 1e-12, max, convention: Convention::FP16 };
@@ -269,7 +269,8 @@ fn a_spread_of_zero_decides_nothing() {
     assert_eq!(paper.product(&infinite, &operand, Terms::linear(8)), Err(NoDecision::NotFinite));
 }
 
-/// How many of `n` independent draws meet a condition of probability `p`, to five standard deviations.
+/// Asserts that the number of `n` independent draws that meet a condition of probability `p` is within five standard
+/// deviations.
 #[track_caller]
 fn assert_share(met: usize, n: usize, p: f64, case: &str) {
     let deviation = (n as f64 * p * (1.0 - p)).sqrt();
@@ -280,8 +281,8 @@ fn flushes(u: f64) -> bool {
     FP16.fate(FlushRule::Nearest, u) == Fate::Flushed
 }
 
-/// Theorem 1 on normal data: the predicted share is the share counted, at many scales. At the threshold, where
-/// 10^-3 is predicted for λ_min = 6e-8, nearest even really flushes 4.967e-4: its threshold is 2^-25.
+/// Theorem 1 on normal data: the predicted fraction is the counted one, at many scales. At the threshold, where 10^-3
+/// is predicted for λ_min = 6e-8, nearest even really flushes 4.967e-4, because its threshold is 2^-25.
 #[test]
 fn theorem_1_predicts_what_is_counted_on_normal_data() {
     let mut random = SplitMix64(1);
@@ -298,7 +299,7 @@ fn theorem_1_predicts_what_is_counted_on_normal_data() {
     }
 }
 
-/// Theorem 2 on log-normal data, and the same about the threshold: 4.4e-4 for a spread of 3.
+/// Theorem 2 on log-normal data, with the same effect at the threshold: 4.4e-4 for a standard deviation of 3.
 #[test]
 fn theorem_2_predicts_what_is_counted_on_log_normal_data() {
     let mut random = SplitMix64(2);
@@ -317,8 +318,8 @@ fn theorem_2_predicts_what_is_counted_on_log_normal_data() {
     }
 }
 
-/// Lemma 1 on real products, their incoming gradient masked by a ReLU: the zeros are inside the rms, and N is the
-/// whole number of terms. The rule's own prediction at its own k is the share that is counted.
+/// Lemma 1 on real products, whose incoming gradient is masked by a ReLU: the zeros are included in the rms, and N is
+/// the whole number of terms. The rule's prediction at its own k is the counted fraction.
 #[test]
 fn the_spread_of_masked_products_is_the_predicted_one() {
     let mut random = SplitMix64(3);

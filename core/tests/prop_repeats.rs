@@ -1,5 +1,5 @@
-//! The promise of a rule that repeats, under any history: every finite batch is stepped, after one repeat at most (of a
-//! site that several calls share: three), and it does not matter how large the loss is.
+//! Property of a rule that repeats, under any history: every finite batch is applied after at most one repeat (for a
+//! site that several calls share, three), independent of the scale of the loss.
 
 mod common;
 
@@ -10,19 +10,19 @@ use gradscale_core::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// A batch's gradient at a site.
+/// Gradient of a batch at a site.
 #[derive(Clone, Debug)]
 enum Batch {
-    /// Nothing but zeros: masked.
+    /// Only zeros: masked.
     Zeros,
-    /// From 2^most down to 2^(most − span).
+    /// Values from 2^most down to 2^(most − span).
     Values { most: i32, span: i32 },
-    /// Left out, for a reason that no exponent mends.
+    /// Skipped for a reason that no exponent cures.
     NotFinite,
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
-    // Most are of a kind, some are anything that f32 holds.
+    // Most batches are of one kind, some are any values that f32 can represent.
     prop_oneof![
         6 => (-30..-20, 0..30).prop_map(|(most, span)| Batch::Values { most, span }),
         4 => (-60..60, 0..25).prop_map(|(most, span)| Batch::Values { most, span }),
@@ -32,7 +32,7 @@ fn batch() -> impl Strategy<Value = Batch> {
 }
 
 impl Batch {
-    /// Times 2^shift.
+    /// Returns the values times 2^shift.
     fn values(&self, shift: i32) -> Vec<f32> {
         match *self {
             Self::Zeros => vec![0.0, -0.0],
@@ -45,7 +45,7 @@ impl Batch {
     }
 }
 
-/// What became of a step: attempts that failed, the exponent at which it was stored, the one for the next.
+/// Result of a step: number of failed attempts, exponent of the store, exponent for the next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     repeats: u32,
@@ -53,7 +53,7 @@ struct Step {
     next: i32,
 }
 
-/// A step as the engine takes it.
+/// Runs a step as the engine does.
 fn step(site: &mut Site, batch: &Batch, shift: i32) -> Result<Step, TestCaseError> {
     let values = batch.values(shift);
     for repeats in 0..=1 {
@@ -65,7 +65,7 @@ fn step(site: &mut Site, batch: &Batch, shift: i32) -> Result<Step, TestCaseErro
         if row.counts().non_finite() == 0 && row.counts().overflowed == 0 {
             site.finish(&row, StepEnd::Stepped);
         } else if repeats == 0 {
-            // Also what is not finite: too large a factor can make that.
+            // Values that are not finite are repeated too, because too large a factor can cause them.
             site.repeat(&row);
             continue;
         } else if matches!(batch, Batch::NotFinite) {
@@ -81,13 +81,13 @@ fn step(site: &mut Site, batch: &Batch, shift: i32) -> Result<Step, TestCaseErro
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// One repeat is enough, whatever came before.
+    /// One repeat is enough, whatever the history.
     #[test]
     fn a_repeat_needs_no_second_one(
         interval in 1..12u32, room in 2..8i32, window in 0..30i32, outliers in any::<bool>(), batches in vec(batch(), 1..60),
     ) {
         let exact = SiteConfig::exact().exact.with_room(room).expect("in range").with_window(window).expect("in range");
-        // Left-out batches are the caller's decision; here none is.
+        // Skipped outliers are the caller's decision; here there are none.
         let outliers = outliers.then_some(24);
         let mut site = site(SiteConfig { interval, exact, outliers, ..SiteConfig::exact() });
         for batch in &batches {
@@ -95,7 +95,7 @@ proptest! {
         }
     }
 
-    /// Gradients 2^shift times as large: exponents lower by just that, and the same repeats.
+    /// Gradients 2^shift times as large: exponents lower by exactly that, and the same repeats.
     #[test]
     fn repeats_are_the_same_at_any_scale(
         interval in 1..12u32, shift in -30..30i32, batches in vec(batch(), 1..60),
@@ -113,8 +113,8 @@ proptest! {
         }
     }
 
-    /// A cell that is called again and again: three repeats bring all calls into range, from any history, as long as a
-    /// gradient grows by no more than 2^6 from call to call.
+    /// A cell that is called repeatedly: three repeats bring all calls into range, from any history, if a gradient
+    /// grows by at most 2^6 from call to call.
     #[test]
     fn calls_that_share_a_site_fit_after_three(
         before in vec(-60..20i32, 0..20), first in -60..-40i32, growth in vec(-6..=6i32, 1..12),
@@ -133,7 +133,8 @@ proptest! {
     }
 }
 
-/// All calls of a batch at one exponent; the merged row, if something overflowed. What comes behind that is ∞.
+/// Runs all calls of a batch at one exponent and returns the merged row if something overflowed. All values downstream
+/// of an overflow are ∞.
 fn attempt(site: &mut Site, calls: &[i32]) -> Option<Stats> {
     if site.request().at_once {
         site.decide(site.exact(&full(0, &gradient(calls[0]))), 0);

@@ -1,4 +1,4 @@
-//! Sites under any history: saved and restored at every step, at exponents and ceilings of any size.
+//! Tests of sites under any history: saved and restored at every step, at exponents and ceilings of any size.
 
 mod common;
 
@@ -62,7 +62,7 @@ fn stepped_site() -> Site {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// A checkpoint at any step: the site that continues from it makes the same trace.
+    /// A checkpoint at any step: the restored site has the same trace.
     #[test]
     fn a_restored_site_makes_the_same_trace(
         interval in 1..5u32, paper in any::<bool>(), several in any::<bool>(), memory in memory(),
@@ -82,7 +82,7 @@ proptest! {
         }
     }
 
-    /// A site written down as words anywhere, in the middle of a repeated step too, makes the same trace.
+    /// A site saved as words at any point, even in the middle of a repeated step, has the same trace.
     #[test]
     fn a_site_from_words_makes_the_same_trace(
         interval in 1..5u32, paper in any::<bool>(), several in any::<bool>(), memory in memory(),
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// Whatever stands in the words: an error, or a site that works.
+    /// Any words give an error, or a site that works.
     #[test]
     fn words_of_any_kind_never_panic(changes in vec((0..WORDS, prop_oneof![any::<i64>(), -2..20i64]), 1..4), m in -120..120i32) {
         let mut words = stepped_site().to_words();
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// Exponents have no limits but those of i32, and there they stay.
+    /// Exponents are limited only by i32, and saturate there.
     #[test]
     fn extreme_exponents_never_panic(
         exponents in vec(prop_oneof![Just(i32::MIN), Just(i32::MAX), -5..5, any::<i32>()], 1..20),
@@ -145,11 +145,11 @@ proptest! {
     }
 }
 
-/// A restored ceiling is a ceiling, however low or high it is.
+/// A restored ceiling is obeyed, however low or high it is.
 #[test]
 fn a_ceiling_of_any_size_is_obeyed() {
     let mut site = site(SiteConfig { memory: Memory::Least, ..SiteConfig::exact() });
-    // No ceiling leaves what the row itself says, the lowest leaves the least k that there is.
+    // The highest ceiling has no effect, and the lowest gives the smallest possible k.
     for (ceiling, want) in [(i64::MAX, 17), (i64::MIN, -152)] {
         for exponent in [i32::MIN, -5, 0, 5, i32::MAX] {
             let ceilings = core::iter::once(ceiling).collect();

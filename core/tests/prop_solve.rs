@@ -1,5 +1,5 @@
-//! The exact rule against its definition, tried on every exponent: no histogram, no shortcut, only casts of the
-//! values themselves and a search over all k.
+//! Tests of the exact rule against its definition, on every exponent: casts of the values themselves and a search over
+//! all k, without a histogram or a shortcut.
 
 mod common;
 
@@ -13,10 +13,10 @@ use gradscale_core::{
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 
-/// Where a search over all k looks: beyond what any f32 can need.
+/// Range of the search over all k: beyond the need of any f32.
 const ALL: core::ops::RangeInclusive<i32> = -330..=330;
 
-/// Non-zero values of `width` binades from 2^`low` up, many of them equal.
+/// Returns non-zero values of `width` binades from 2^`low` up, many of them equal.
 fn values(low: impl Strategy<Value = i32>) -> impl Strategy<Value = Vec<f32>> {
     (low, 0..45i32).prop_flat_map(|(low, width)| {
         let digit = prop_oneof![Just(1.0f32), Just(1.0 + f32::EPSILON), Just(2.0 - f32::EPSILON), 1f32..2.0];
@@ -47,7 +47,7 @@ impl Rule {
         row(self.target.convention(self.flush), 0, Detail::Full, values)
     }
 
-    /// The largest k at which the largest value does not overflow under nearest even.
+    /// Returns the largest k at which the largest value does not overflow under nearest even.
     fn k_of(self, values: &[f32]) -> i32 {
         let fits = |u: f32, k: i32| self.target.fate(FlushRule::Nearest, f64::from(u) * pow2(k)) != Fate::Overflowed;
         ALL.rev().find(|&k| values.iter().all(|&u| fits(u, k))).expect("some k fits")
@@ -57,12 +57,12 @@ impl Rule {
         self.target.flushed(self.flush, values, k)
     }
 
-    /// flushed · 10⁶ ≤ allowed · 10⁶ + γ_ppm · non-zeros.
+    /// Returns true if flushed · 10⁶ ≤ allowed · 10⁶ + γ_ppm · non-zeros.
     fn keeps(self, values: &[f32], flushed: u64, allowed: u64) -> bool {
         flushed * 1_000_000 <= allowed * 1_000_000 + u64::from(self.ppm) * values.len() as u64
     }
 
-    /// k_lo, k and whether the threshold is missed, by the definition; nothing is clamped.
+    /// Returns k_lo, k and whether the threshold is missed, by the definition, without clamping.
     fn decide(self, values: &[f32], k_of: i32) -> (i32, i32, bool) {
         let c = k_of - 2;
         let k_uf = ALL.clone().find(|&k| self.keeps(values, self.flushed(values, k), 0)).expect("some k keeps γ′");
@@ -73,7 +73,7 @@ impl Rule {
                 let flushed = self.flushed(values, k);
                 k <= c && flushed < values.len() as u64 && self.keeps(values, flushed, least)
             };
-            // Only a history of larger values can leave nothing at c.
+            // Only a history of larger values can leave no candidate at c.
             ALL.clone().find(fits).unwrap_or(c)
         } else {
             k_uf
@@ -99,7 +99,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 proptest! {
     #![proptest_config(cases(512))]
 
-    /// The definition, over all k, with and without an upper limit from elsewhere (an amax history).
+    /// Tests the definition, over all k, with and without an upper limit from other rows (an amax history).
     #[test]
     fn exact_is_its_definition(rule in any_rule(), values in values(-126..80), lower in prop_oneof![Just(0), 0..70]) {
         let k_of = rule.k_of(&values) - lower;
@@ -119,7 +119,7 @@ proptest! {
         }
     }
 
-    /// Without a window the rule answers with k_lo: it keeps what it promises, and one less would not.
+    /// Without a window the rule returns k_lo: it keeps the threshold, and one less would not.
     #[test]
     fn k_lo_keeps_its_promise_and_is_the_least_to_do_so(rule in any_rule(), values in values(-90..60)) {
         let exact = rule.exact().with_window(0).expect("in range");
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// Two bits stay free above, and the whole room where k_lo allows; where there is room at most γ′ of the
+    /// Two bits stay free above, and the whole headroom where k_lo allows; if there is enough range, at most γ′ of the
     /// values are even subnormal.
     #[test]
     fn exact_leaves_room_on_both_sides(flush in select(FlushRule::ALL.to_vec()), values in values(-90..60)) {
@@ -155,7 +155,7 @@ proptest! {
         }
     }
 
-    /// Statistics of u · 2^s give k − s and everything else as before. No loss scaling can say that of itself.
+    /// Statistics of u · 2^s give k − s and otherwise the same result. No loss scaling has this property.
     #[test]
     fn exact_is_shift_equivariant(rule in any_rule(), values in values(-40..5), s in -36..36i32) {
         let here = rule.exact().decide(&rule.row(&values)).expect("finite and not zero");
@@ -163,7 +163,7 @@ proptest! {
         prop_assert_eq!(there, Choice { k: here.k - s, ..here });
     }
 
-    /// A choice that claims to keep γ′ keeps it, also where f32 or the histogram ends.
+    /// A choice that reports γ′ as kept keeps it, also at the limits of f32 or of the histogram.
     #[test]
     fn no_choice_claims_more_than_it_keeps(
         flush in select(FlushRule::ALL.to_vec()), patterns in vec(1..0x7F80_0000u32, 1..9), low in 1..0x0400_0000u32,
@@ -194,10 +194,10 @@ proptest! {
     }
 }
 
-/// The threshold counts in whole parts per million, and equality keeps it.
+/// The threshold is in whole parts per million, and equality keeps it.
 #[test]
 fn parts_per_million_decide_exactly() {
-    // 2^-20 needs k = −4 to survive, 1 needs −24; with window 0 the answer is one of the two.
+    // 2^-20 needs k = −4 to survive, 1 needs −24; with window 0 the result is one of the two.
     let k = |gamma: f64, tiny: usize, all: usize| {
         let values = [vec![2f32.powi(-20); tiny], vec![1.0; all - tiny]].concat();
         let exact = Exact::FP16.with_gamma(gamma).expect("in range").with_window(0).expect("in range");
@@ -210,7 +210,7 @@ fn parts_per_million_decide_exactly() {
     assert_eq!([ppm(1e-6), ppm(1e-3), ppm(0.25), ppm(0.999_999)], [Ok(1), Ok(1000), Ok(250_000), Ok(999_999)]);
 }
 
-/// Section 5's table, first row: nothing to decide from.
+/// `docs/specification.md`, section 5.5, first row: no values to decide from.
 #[test]
 fn zeros_decide_nothing() {
     for values in [vec![], vec![0.0, -0.0, 0.0]] {
@@ -226,7 +226,7 @@ fn zeros_decide_nothing() {
     }
 }
 
-/// Second row: NaN or ±∞ among the values, whatever else is there; such a tensor is not "all zero".
+/// Second row: NaN or ±∞ among the values, whatever the others; such a tensor is not "all zero".
 #[test]
 fn values_that_are_not_finite_decide_nothing() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -243,7 +243,7 @@ fn values_that_are_not_finite_decide_nothing() {
     }
 }
 
-/// Third row: numbers that make no rule are typed errors.
+/// Third row: invalid settings are typed errors.
 #[test]
 fn impossible_settings_are_typed_errors() {
     for gamma in [0.0, -0.0, 1.0, -1e-3, 2.0, f64::INFINITY, f64::NEG_INFINITY] {
@@ -252,7 +252,7 @@ fn impossible_settings_are_typed_errors() {
         assert_eq!(Authors::new(gamma), Err(ConfigError::Gamma(gamma)));
     }
     assert!(Exact::FP16.with_gamma(f64::NAN).is_err() && Paper::new(f64::NAN).is_err());
-    // Below one part per million only the models can count.
+    // Below one part per million only the models have a result.
     for gamma in [9.99e-7, 1e-9, f64::MIN_POSITIVE] {
         assert_eq!(Exact::FP16.with_gamma(gamma), Err(ConfigError::Gamma(gamma)));
         assert!(Paper::new(gamma).is_ok() && Authors::new(gamma).is_ok());

@@ -1,5 +1,5 @@
-//! Rows of statistics are a commutative monoid, their counters say what the cast does to each value, and their
-//! histogram tells what it would do at every other exponent.
+//! Tests of rows: they are a commutative monoid, their counters equal the results of casts, and their histogram
+//! predicts the result at every other exponent.
 
 mod common;
 
@@ -14,7 +14,7 @@ use gradscale_core::{
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 
-/// The counters, one value at a time.
+/// Computes the counters, one value at a time.
 fn naive_counts(target: Target, rule: FlushRule, exponent: i32, values: &[f32]) -> Counts {
     let mut counts = Counts::new(exponent);
     for &u in values {
@@ -58,7 +58,7 @@ proptest! {
             parts.push(row(convention, exponent, Detail::Full, part));
             rest = tail;
         }
-        // Merge two at random until one is left; an empty row takes part.
+        // Merge two at random until one is left; an empty row is included.
         parts.push(Stats::new(convention, exponent, Detail::Full));
         while parts.len() > 1 {
             let left = parts.swap_remove(random.below(parts.len()));
@@ -68,7 +68,7 @@ proptest! {
         assert_same_row(&parts[0], &whole, "shuffled and split");
     }
 
-    /// Identity, commutativity, associativity, and one `observe` after another is a merge.
+    /// Identity, commutativity, associativity; one `observe` after another is a merge.
     #[test]
     fn rows_are_a_commutative_monoid(
         (target, rule) in kind(), exponent in any::<i32>(), level in detail(),
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(*stats.counts(), want, "{:?} {:?}", target, rule);
     }
 
-    /// Where the device keeps subnormals the crate's own cast is such a device: same flushes, same overflows.
+    /// If the device keeps subnormals, the crate's own cast is such a device: same flushes, same overflows.
     #[test]
     fn counters_say_what_the_crates_cast_does(
         target in select(vec![FP16, E5M2, E4M3]), toward_zero in any::<bool>(), saturating in any::<bool>(), u in value(),
@@ -116,7 +116,7 @@ proptest! {
         prop_assert_eq!(counts.subnormal == 1, subnormal, "{:e} is stored as {:e}", u, stored);
     }
 
-    /// "Flush iff c ≤ T − k" is the flush rate of the device's cast of u · 2^k, for every k that a decision can have.
+    /// "Flush if and only if c ≤ T − k" is the flush rate of the device's cast of u · 2^k, for every k of a decision.
     #[test]
     fn the_histogram_rule_is_the_flush_rate_of_the_cast((target, rule) in kind(), values in vec(value(), 1..30)) {
         let stats = row(target.convention(rule), 0, Detail::Full, &values);
@@ -128,7 +128,8 @@ proptest! {
         }
     }
 
-    /// The share of Σ|u| that flushes, within a factor of 2; bins of other rules end a rounding before a power of two.
+    /// The fraction of Σ|u| that flushes, within a factor of 2; bins of other rules end one rounding before a power of
+    /// two.
     #[test]
     fn the_histogram_tells_which_share_of_the_sum_flushes(
         (target, rule) in kind(), values in vec(value(), 1..30), k in -152i32..=101,
@@ -143,7 +144,7 @@ proptest! {
         prop_assert!((0.49..=2.04).contains(&(said / share)) || said == share, "{said:e} {share:e}, k = {k}");
     }
 
-    /// Under nearest even bin c holds 2^(c−1) < |u| ≤ 2^c, and bin −126 all below.
+    /// Under nearest even bin c holds 2^(c−1) < |u| ≤ 2^c, and bin −126 everything below.
     #[test]
     fn a_bin_ends_at_a_power_of_two(u in value().prop_filter("has a bin", |u| u.is_finite() && *u != 0.0)) {
         let stats = row(Convention::FP16, 0, Detail::Full, &[u]);
@@ -162,8 +163,8 @@ proptest! {
         prop_assert_eq!(row(target.convention(rule), 0, Detail::Counts, &values).room_above(), want, "{:e}", amax);
     }
 
-    /// u = v · 2^(to − from): one rounding, whatever the exponents; and a finite v that this takes to ±∞ counts as
-    /// infinite, not as an overflow of the store.
+    /// u = v · 2^(to − from): one rounding, whatever the exponents; a finite v whose product is ±∞ counts as infinite,
+    /// not as an overflow of the store.
     #[test]
     fn factors_are_exact_powers_rounded_once(
         v in value(), from in any::<i32>(), k in prop_oneof![
@@ -173,7 +174,7 @@ proptest! {
         let to = from.saturating_add(k);
         let clamped = i32::try_from((i64::from(to) - i64::from(from)).clamp(-378, 378)).expect("small");
         let factor = Factor::between(from, to);
-        // 2^±378 keeps every f32 within f64, so the product is exact and the cast is the one rounding.
+        // 2^±378 keeps every f32 within f64, so the product is exact and the cast is the only rounding.
         let want = narrow(f64::from(v) * pow2(clamped));
         let u = factor.apply(v);
         assert_bits(u, want, format!("{v:e} · 2^{clamped}"));
@@ -216,7 +217,7 @@ proptest! {
             .map(|_| narrow((middle + spread * random.normal().clamp(-3.0, 3.0)).exp2() * random.normal().signum()))
             .collect();
         if length > 3 {
-            // Not among the values of a sum.
+            // These values are not part of a sum.
             values[..4].copy_from_slice(&[f32::NAN, -0.0, f32::INFINITY, f32::NEG_INFINITY]);
         }
         let (left, right) = values.split_at(cut.min(length));
@@ -237,7 +238,7 @@ proptest! {
 
 }
 
-/// A long sum whose every addition rounds the same way: without blocks its error would grow with its length.
+/// A long sum whose additions all round in one direction: without blocks its error would grow with its length.
 #[test]
 fn long_sums_lose_no_more_than_short_ones() {
     for below in 1..24 {

@@ -1,4 +1,5 @@
-//! Rows as 32-bit words: what a device writes a host reads, and what no device can have written it refuses.
+//! Tests of rows as 32-bit words: the host reads the words that a device writes, and rejects words that no device can
+//! have written.
 
 mod common;
 
@@ -9,7 +10,7 @@ use gradscale_core::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Parts have the digits that words have, so that both make the same row: 1 + 2^-26 + 2^-52 has one too many.
+/// Parts are rounded to the bits of words, so that both give the same row: 1 + 2^-26 + 2^-52 has one bit too many.
 #[test]
 fn sums_of_parts_have_the_digits_of_words() {
     let (short, long) = (1.0 + pow2(-26), 1.0 + pow2(-26) + pow2(-52));
@@ -27,7 +28,7 @@ fn sums_of_parts_have_the_digits_of_words() {
 proptest! {
     #![proptest_config(common::cases(1024))]
 
-    /// What a device writes a host reads: integers exactly, sums to the 48 digits of two f32.
+    /// The host reads the words that a device writes: integers exactly, sums to the 48 bits of two f32.
     #[test]
     fn words_carry_a_row(
         (target, rule) in kind(), exponent in any::<i32>(), level in detail(), values in vec(-1e6f32..1e6, 0..60),
@@ -51,7 +52,7 @@ proptest! {
             }
         }
         prop_assert_eq!(Stats::from_words(&back.to_words(), convention, exponent), Ok(back));
-        // The same from its parts.
+        // The same row from its parts.
         let (moments, bins) = (stats.moments().copied().unwrap_or_default(), stats.bins().copied().unwrap_or([0; BINS]));
         prop_assert_eq!(Stats::from_parts(convention, level, *stats.counts(), moments, &bins), Ok(back));
         let needed = if level == Detail::Counts { LIGHT_WORDS } else { WORDS };
@@ -59,7 +60,7 @@ proptest! {
         prop_assert_eq!(Stats::from_words(&words[..needed - 1], convention, exponent), Err(RowError::TooShort));
     }
 
-    /// Garbage is refused or read, and never a panic; what is read adds up.
+    /// Random words are rejected or read, and never cause a panic; a row that is read is consistent.
     #[test]
     fn garbage_words_never_panic(
         (target, rule) in kind(), level in detail(), words in vec(prop_oneof![Just(0), 0..9u32, Just(u32::MAX), any::<u32>()], 0..WORDS + 9),
@@ -109,7 +110,7 @@ fn impossible_rows_are_refused() {
     assert_eq!(Stats::from_words(&words, Convention::FP16, 0), Err(RowError::Amax), "amax of zeros");
 }
 
-/// Observing is merging, up to the last count: a row that is full stays full and never starts again at 0.
+/// Observing is merging, up to the last count: a full counter saturates and never restarts at 0.
 #[test]
 fn full_counters_stay_full() {
     let mut words = row(Convention::FP16, 0, Detail::Counts, &[1.0]).to_words();

@@ -1,7 +1,6 @@
-//! What a site remembers of the last rows, by hand: the room above, the lift, batches that are repeated, left out or
-//! lost, and the guard.
+//! Tests of a site's history by hand: headroom, lift, guard, and batches that are repeated, skipped or lost.
 //!
-//! A gradient of magnitude 2^m overflows above the exponent 15 − m, its ceiling, and alone is given −m − 13.
+//! A gradient of magnitude 2^m overflows above the exponent 15 − m, its ceiling; alone it gets the exponent −m − 13.
 
 mod common;
 
@@ -12,7 +11,7 @@ use gradscale_core::{
     stats::{Detail, Stats},
 };
 
-/// A step in which a batch that does not fit is repeated: the exponent at which it is stored, and repeats.
+/// Runs a step with repeats, and returns the exponent of the store and the number of repeats.
 fn train(site: &mut Site, values: &[f32]) -> (i32, u32) {
     for failed in 0.. {
         if site.request().at_once {
@@ -30,12 +29,12 @@ fn train(site: &mut Site, values: &[f32]) -> (i32, u32) {
     unreachable!("an attempt fits")
 }
 
-/// From 2^m down to 2^(m − span), nearly all of it there.
+/// Returns values from 2^m down to 2^(m − span), nearly all of them at the lower end.
 fn between(m: i32, span: i32) -> Vec<f32> {
     [vec![2f32.powi(m)], vec![2f32.powi(m - span); 99]].concat()
 }
 
-/// So wide that the room above decides: its exponent is its ceiling minus the room.
+/// Returns values with such a range that the headroom decides: the exponent is the ceiling minus the headroom.
 fn wide(m: i32) -> Vec<f32> {
     between(m, 28)
 }
@@ -48,21 +47,21 @@ fn every_step() -> Site {
 fn the_room_follows_how_much_the_maxima_move() {
     let mut site = every_step();
     let alphas: Vec<i32> = (0..8).map(|_| train(&mut site, &wide(0)).0).collect();
-    // Six bits until three rows are remembered; they do not move, so two are enough.
+    // Six bits until the history has three rows; their ceilings do not move, so two bits are enough.
     assert_eq!(alphas, [9, 9, 9, 9, 13, 13, 13, 13]);
-    // By three bits: ceilings 15 and 18, five bits below the lesser, for all of them.
+    // Ceilings move by three bits, 15 and 18: five bits below the lower one, for all of them.
     for t in 0..40 {
         let (alpha, repeats) = train(&mut site, &wide(if t % 3 == 0 { 0 } else { -3 }));
         assert_eq!(repeats, 0);
         assert!(t < 2 || alpha == 10, "step {t}: {alpha}");
     }
-    // By ten: never more than six.
+    // Ceilings move by ten bits: never more than six bits of headroom.
     let mut site = every_step();
     for t in 0..40 {
         let (alpha, _) = train(&mut site, &between(if t % 3 == 0 { 0 } else { -10 }, 20));
         assert!(t < 3 || alpha == 9, "step {t}: {alpha}");
     }
-    // The most that is kept is the caller's.
+    // The caller's setting is the maximum headroom.
     let exact = SiteConfig::exact().exact.with_room(3).expect("in range");
     let mut site = common::site(SiteConfig { exact, interval: 1, ..SiteConfig::exact() });
     for t in 0..40 {
@@ -77,7 +76,7 @@ fn a_large_batch_is_lifted_to_where_the_small_ones_need_it() {
     for _ in 0..5 {
         assert_eq!(train(&mut site, &gradient(-20)), (7, 0));
     }
-    // Alone it would be given −3, where the small ones are subnormal.
+    // Alone it would get −3, where the small ones are subnormal.
     for _ in 0..10 {
         assert_eq!(train(&mut site, &gradient(-10)), (7, 0));
         assert_eq!(train(&mut site, &gradient(-20)), (7, 0));
@@ -90,9 +89,9 @@ fn a_large_batch_is_repeated_and_then_remembered() {
     for _ in 0..11 {
         train(&mut site, &between(-20, 20));
     }
-    // Eleven exponents above the least at which nothing flushes; at 33 two bits would be free.
+    // Eleven exponents above the smallest at which nothing flushes; at 33 two bits would be free.
     assert_eq!(site.alpha(), Some(27));
-    // Larger by 2^9: six bits below its own ceiling of 26, where the others are served, too.
+    // Larger by 2^9: six bits below its own ceiling of 26, at which the others are served too.
     assert_eq!(train(&mut site, &between(-11, 20)), (20, 1));
     assert_eq!(site.history().last().map(|decision| decision.trigger), Some(Trigger::Repeat));
     for _ in 0..12 {
@@ -101,7 +100,7 @@ fn a_large_batch_is_repeated_and_then_remembered() {
     }
 }
 
-/// What FP16 cannot serve with the others has an exponent of its own, each time, and moves nothing else.
+/// A batch that FP16 cannot serve together with the others gets its own exponent each time, and changes nothing else.
 #[test]
 fn what_lies_too_far_above_is_repeated_alone() {
     let mut site = site(SiteConfig::exact());
@@ -111,24 +110,26 @@ fn what_lies_too_far_above_is_repeated_alone() {
     let before = site.state();
     assert_eq!(before.alpha, Some(47));
     for _ in 0..4 {
-        // Ceiling 15 beside 75.
+        // Ceiling 15, compared with 75.
         assert_eq!(train(&mut site, &gradient(0)), (-13, 1));
         assert_eq!(site.alpha(), before.alpha);
         assert_eq!(train(&mut site, &gradient(-60)), (47, 0));
         assert_eq!(train(&mut site, &gradient(-60)), (47, 0));
     }
-    // From one step on all are so large: they are the rule as soon as they are most of what is remembered.
+    // From one step on all batches are this large: they set the exponent as soon as they are the majority of the
+    // history.
     let repeats: Vec<u32> = (0..20).map(|_| train(&mut site, &gradient(0)).1).collect();
     let last = repeats.iter().rposition(|&repeats| repeats > 0).expect("some");
-    // Four of those remembered are as large: with four more, and the next, they are most.
+    // The history has four equally large rows: with four more, and the next, they are the majority.
     assert_eq!((last, repeats.iter().sum()), (4, 5), "{repeats:?}");
     assert_eq!(site.alpha(), Some(-13));
-    // And back: values that flush say so at once, and each is served from the second on.
+    // And back: flushed values are detected at once, and each batch is served from the second on.
     let alphas: Vec<i32> = (0..20).map(|_| train(&mut site, &gradient(-60)).0).collect();
     assert_eq!(alphas, [vec![-13], vec![47; 19]].concat());
 }
 
-/// Of as many large batches as small ones, the small ones are served: what flushes cannot be had back.
+/// If there are as many large batches as small ones, the small ones are served, because flushed values cannot be
+/// recovered.
 #[test]
 fn of_as_many_the_smaller_are_served() {
     let mut site = site(SiteConfig::exact());
@@ -140,7 +141,7 @@ fn of_as_many_the_smaller_are_served() {
         assert_eq!(train(&mut site, &gradient(0)), (-13, 1));
         assert_eq!(site.alpha(), Some(47));
     }
-    // With a third they are most.
+    // With a third one they are the majority.
     assert_eq!(train(&mut site, &gradient(0)), (-13, 1));
     assert_eq!(site.alpha(), Some(-13));
 }
@@ -177,7 +178,7 @@ fn batches_far_above_can_be_left_out() {
     for _ in 0..9 {
         train(&mut site, &gradient(-30));
     }
-    // Ceiling 45. So that all further above overflows, the exponent is no lower than 21.
+    // Ceiling 45. The exponent is at least 21, so that everything further above overflows.
     assert_eq!(site.alpha(), Some(21));
     for (m, outlier) in [(-6, false), (-5, true), (60, true)] {
         let row = row(&site, m);
@@ -186,7 +187,7 @@ fn batches_far_above_can_be_left_out() {
             (outlier, outlier)
         );
     }
-    // Without the option none is.
+    // Without the option no batch is skipped.
     let mut site = common::site(SiteConfig::exact());
     for _ in 0..9 {
         train(&mut site, &gradient(-30));
@@ -198,8 +199,8 @@ fn batches_far_above_can_be_left_out() {
     }
 }
 
-/// A cell that is called again and again, its gradient larger each time: the site stores all calls at one exponent,
-/// which in an attempt is decided from the first, and what overflows is ∞ to those behind.
+/// A cell that is called repeatedly, with a larger gradient each time. The site stores all calls at one exponent, which
+/// the first call decides in an attempt, and an overflow is ∞ for the calls after it.
 #[test]
 fn a_shared_site_fits_after_three_repeats_at_most() {
     for growth in 0..=6 {
@@ -231,7 +232,7 @@ fn a_shared_site_fits_after_three_repeats_at_most() {
     }
 }
 
-/// A runtime that cannot repeat: what overflows is lost.
+/// A runtime that cannot repeat: a batch that overflows is lost.
 fn lossy(site: &mut Site, values: &[f32]) -> bool {
     if site.request().at_once {
         site.decide(site.exact(&full(0, values)), 0);
@@ -252,14 +253,14 @@ fn a_guard_remembers_what_was_lost() {
     assert!(lossy(&mut site, &wide(-10)));
     let guard = site.state().guard;
     assert_eq!((guard.limit, guard.left, guard.lasts), (23, GUARD_STEPS, GUARD_STEPS));
-    // The ring has forgotten it after 16 steps, the guard has not.
+    // The ring forgets it after 16 steps, the guard does not.
     assert_eq!(small(&mut site, 200), 0);
     assert!(site.alpha() <= Some(25), "{:?}", site.alpha());
     assert!(!lossy(&mut site, &wide(-10)));
     assert_eq!(site.state().guard.left, GUARD_STEPS, "renewed");
     assert_eq!(small(&mut site, GUARD_STEPS + 20), 0);
     assert_eq!((site.state().guard.left, site.alpha()), (0, Some(33)), "over");
-    // It comes back, and is remembered twice as long.
+    // It returns, and the guard lasts twice as long.
     assert!(lossy(&mut site, &wide(-10)));
     assert_eq!(site.state().guard.left, 2 * GUARD_STEPS);
     for _ in 0..12 {
@@ -270,8 +271,8 @@ fn a_guard_remembers_what_was_lost() {
     assert_eq!(site.state().guard.lasts, GUARD_LIMIT);
 }
 
-/// Blocks longer than the ring: it is full of large rows, then of small ones; the guard ends by age alone, so one
-/// block costs a batch, and no other.
+/// Blocks longer than the ring: it is full of large rows, then of small ones. The guard ends by age alone, so one block
+/// costs a batch, and no other does.
 #[test]
 fn blocks_longer_than_the_ring_cost_one_batch() {
     let mut site = site(SiteConfig::exact());
@@ -280,7 +281,7 @@ fn blocks_longer_than_the_ring_cost_one_batch() {
         .map(|m| usize::from(lossy(&mut site, &wide(m))))
         .sum();
     assert_eq!(lost, 1);
-    // Without it, once in every block.
+    // Without the guard, one batch in every block.
     let mut site = common::site(SiteConfig::exact_alone());
     let lost: usize = (0..40)
         .flat_map(|block| (0..24).map(move |_| if block % 2 == 0 { -20 } else { -10 }))
@@ -289,7 +290,7 @@ fn blocks_longer_than_the_ring_cost_one_batch() {
     assert_eq!(lost, 20);
 }
 
-/// Sites behind the one that overflowed see ∞; they learn from it by how much the batch was larger.
+/// Sites downstream of the overflow observe ∞; they learn from the excess of the batch.
 #[test]
 fn sites_behind_learn_from_the_excess() {
     let start = || {
@@ -308,7 +309,7 @@ fn sites_behind_learn_from_the_excess() {
         assert!(!lossy(&mut behind, &wide(-20)));
     }
     assert!(!lossy(&mut behind, &wide(-10)));
-    // Beyond what FP16 could serve together it says nothing; nor does no excess.
+    // An excess beyond the range that FP16 serves teaches nothing; neither does no excess.
     for nothing in [0, -1, MAX_CEILING_SPREAD + 1, i64::MAX, i64::MIN] {
         let mut site = start();
         site.learn(nothing);

@@ -1,4 +1,4 @@
-//! Loss-scale schedules against traces written by hand: what is in force after each step.
+//! Tests of loss-scale schedules against traces written by hand: the exponent in force after each step.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn dynamic(config: DynamicConfig) -> LossScale {
     LossScale::Dynamic(Dynamic::new(config).expect("a schedule"))
 }
 
-/// Small numbers, so that a trace fits a line: from 2^4, up after three clean steps.
+/// Small settings, so that a trace fits a line: from 2^4, up after three finite steps.
 fn small() -> DynamicConfig {
     DynamicConfig { start: 4, interval: 3, ..DynamicConfig::default() }
 }
@@ -26,7 +26,7 @@ fn bounds(least: i32, most: i32) -> Bounds {
     Bounds::new(least, most).expect("limits")
 }
 
-/// Exponents after each step of `steps`: `.` a clean one, `x` one with found_inf; spaces are for the eye.
+/// Asserts the exponents after each step of `steps`: `.` a finite one, `x` one with found_inf; spaces are ignored.
 #[track_caller]
 fn assert_trace(mut scale: LossScale, steps: &str, want: &[i32]) {
     let got: Vec<i32> = steps
@@ -62,9 +62,9 @@ fn none_fixed_and_gradient_scaling_do_not_react() {
 #[test]
 fn dynamic_doubles_after_clean_steps_and_halves_at_each_overflow() {
     assert_trace(dynamic(small()), "... ... x ...", &[4, 4, 5, 5, 5, 6, 5, 5, 5, 6]);
-    // An overflow breaks the run of clean steps.
+    // An overflow interrupts the run of finite steps.
     assert_trace(dynamic(small()), ".. x .. x ... ..", &[4, 4, 3, 3, 3, 2, 2, 2, 3, 3, 3]);
-    // All five numbers: start, growth, backoff, interval, minimum.
+    // All five settings: start, growth, backoff, interval, minimum.
     let config = DynamicConfig { start: 6, growth: 2, backoff: -3, interval: 2, bounds: bounds(1, 9), ..small() };
     assert_trace(dynamic(config), ".. .. xxx .. ..", &[6, 8, 8, 9, 6, 3, 1, 1, 3, 3, 5]);
 }
@@ -79,9 +79,9 @@ fn backoff_starts_at_the_maximum() {
 #[test]
 fn cumulative_hysteresis_counts_overflows_across_clean_steps() {
     let config = DynamicConfig { hysteresis: Hysteresis::Cumulative(2), ..small() };
-    // The second overflow lowers although clean steps lie between, and so does each one after it.
+    // The second overflow lowers the scale although finite steps are in between, and so does each one after it.
     assert_trace(dynamic(config.clone()), "x .. x . x", &[4, 4, 4, 3, 3, 2]);
-    // Growth gives the patience back.
+    // Growth resets the hysteresis.
     assert_trace(dynamic(config), "x ... x .. x", &[4, 4, 4, 5, 5, 5, 5, 4]);
 }
 
@@ -95,7 +95,7 @@ fn consecutive_hysteresis_forgives_after_a_clean_step() {
 #[test]
 fn tolerance_lowers_by_the_share_of_overflows_since_the_last_change() {
     let config = DynamicConfig { tolerance_ppm: 250_000, interval: 100, ..small() };
-    // 1/5 is tolerated, 2/7 is not; then the count starts anew, and 1/1 is not either.
+    // 1/5 is tolerated, 2/7 is not; then the count restarts, and 1/1 is not either.
     assert_trace(dynamic(config.clone()), ".... x . x x", &[4, 4, 4, 4, 4, 4, 3, 2]);
     // A quarter passes a tolerance of a quarter.
     assert_trace(dynamic(config.clone()), "... x .... x", &[4, 4, 4, 3, 3, 3, 3, 3, 3]);
@@ -108,7 +108,7 @@ fn tolerance_lowers_by_the_share_of_overflows_since_the_last_change() {
 fn a_rising_minimum_rises_with_the_steps_taken() {
     let floor = RisingFloor::new(&[(3, 2), (5, 6)]).expect("rises");
     let config = DynamicConfig { start: 1, interval: 100, floor, ..small() };
-    // Three steps taken, five taken; overflows cannot go below, and skipped steps are none.
+    // After three steps, after five steps: overflows cannot go below the minimum, and skipped steps do not count.
     assert_trace(dynamic(config), "x . x . xx . x . x . x", &[0, 0, -1, -1, -2, -3, 2, 2, 2, 2, 6, 6]);
     for bad in [&[(5, 2), (3, 6)][..], &[(3, 6), (5, 2)], &[(3, 2), (3, 6)], &[(0, 0); FLOOR_STEPS + 1]] {
         assert_eq!(RisingFloor::new(bad), Err(ScheduleError::Floor));
@@ -118,7 +118,7 @@ fn a_rising_minimum_rises_with_the_steps_taken() {
 #[test]
 fn chainer_doubles_until_it_overflows_and_then_creeps() {
     let scale = LossScale::Chainer(Chainer::new(2, Bounds::default()).expect("a schedule"));
-    // Doubled in every step; after the first overflow halves of an exponent, of which the floor is in force.
+    // Doubled in every step; after the first overflow half exponents, of which the floor is in force.
     assert_trace(scale, ".... x . . . x . . x", &[1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 3]);
     let scale = LossScale::Chainer(Chainer::new(10, Bounds::default()).expect("a schedule"));
     let steps = ["x", &".".repeat(10), "x", &".".repeat(9), "x"].concat();
@@ -126,7 +126,8 @@ fn chainer_doubles_until_it_overflows_and_then_creeps() {
     assert_trace(scale, &steps, &want);
 }
 
-/// The schedule's own words: weighted mean and spread of log2 amax, weights β^age that add up to 1.
+/// Computes the schedule by its definition: weighted mean and standard deviation of log2 amax, weights β^age normalised
+/// to a sum of 1.
 fn log_max_oracle(logs: &[f64], decays: [f64; 2]) -> f64 {
     let mean = |decay: f64, f: &dyn Fn(f64) -> f64| {
         let weights: Vec<f64> = (0..logs.len()).rev().map(|age| decay.powi(i32::try_from(age).expect("few"))).collect();
@@ -145,10 +146,10 @@ fn log_max_follows_the_distribution_of_log2_amax() {
         scale.exponent()
     };
     let start = || LossScale::LogMax(LogMax::new(LogMaxConfig::default()).expect("a schedule"));
-    // One magnitude has no spread: 16 − (−4), whatever the exponent it was seen at.
+    // A single magnitude has no spread: 16 − (−4), whatever the exponent at which it was measured.
     let mut scale = start();
     assert_eq!([see(&mut scale, -4.0, 0), see(&mut scale, 6.0, 10), see(&mut scale, -14.0, -10)], [20, 20, 20]);
-    // −4 and −8 in turn: a mean near −6 and a spread near 2 leave 16 + 6 − 6.2 after many steps.
+    // −4 and −8 in turn: a mean near −6 and a standard deviation near 2 give 16 + 6 − 6.2 after many steps.
     let mut scale = start();
     let last = (0..4000).map(|t| see(&mut scale, if t % 2 == 0 { -4.0 } else { -8.0 }, 0)).last();
     assert_eq!(last, Some(15));
@@ -160,7 +161,7 @@ fn log_max_follows_the_distribution_of_log2_amax() {
         let near_integer = (want - want.round()).abs() < 1e-4;
         assert!(f64::from(got) == want.floor().clamp(-24.0, 30.0) || near_integer, "{got} for {want}");
     }
-    // Zeros, NaN and steps without amax say nothing.
+    // Zeros, NaN and steps without amax change nothing.
     let before = scale.clone();
     for amax in [None, Some(Scaled::new(0.0, 4)), Some(Scaled::new(f32::NAN, 4))] {
         scale.update(&Feedback { found_inf: false, amax });
@@ -168,7 +169,7 @@ fn log_max_follows_the_distribution_of_log2_amax() {
     }
 }
 
-/// The recipe in numbers: the largest 2^k with amax · 2^k below 65504 for each of the last steps, less the margin.
+/// The recipe in numbers: the largest 2^k with amax · 2^k below 65504 for each of the last steps, minus the margin.
 #[test]
 fn delayed_follows_the_largest_gradient_of_its_history() {
     let mut random = common::SplitMix64(9);
@@ -202,16 +203,16 @@ fn delayed_backs_off_and_forgets() {
             scale.update(feedback);
             scale.exponent() + margin.cast_signed()
         };
-        // Three overflows in a row go down one each; three clean steps later they are forgotten.
+        // Three consecutive overflows lower it by one each; three finite steps later they are forgotten.
         assert_eq!(see(&clean), 15);
         assert_eq!([(); 3].map(|()| see(&Feedback::FOUND_INF)), [14, 13, 12]);
         assert_eq!([(); 3].map(|()| see(&clean)), [12, 12, 15]);
     }
-    // It never leaves its limits, however many overflows there are.
+    // The exponent stays within its limits for any number of overflows.
     let mut scale = start(0);
     (0..40).for_each(|_| scale.update(&Feedback::FOUND_INF));
     assert_eq!(scale.exponent(), -2);
-    // Zeros, NaN and steps without amax say nothing.
+    // Zeros, NaN and steps without amax change nothing.
     let before = scale.clone();
     for amax in [None, Some(Scaled::new(0.0, 4)), Some(Scaled::new(f32::NAN, 4))] {
         scale.update(&Feedback { found_inf: false, amax });
@@ -252,7 +253,7 @@ fn the_largest_schedule_can_be_saved() {
     assert_eq!(LossScale::from_words(&words), Ok(scale));
 }
 
-/// Steps that no training reaches are still numbers that a floor can be built with.
+/// Steps beyond any training are valid in a rising minimum.
 #[test]
 fn every_rising_minimum_can_be_saved() {
     let floor = RisingFloor::new(&[(0, 1), (u64::MAX, 2)]).expect("rises");
@@ -260,7 +261,7 @@ fn every_rising_minimum_can_be_saved() {
     assert_eq!(LossScale::from_words(&scale.to_words()), Ok(scale));
 }
 
-/// What a schedule cannot have come to is not taken up.
+/// An invalid state is rejected.
 #[test]
 fn impossible_states_are_refused() {
     let read = |scale: &LossScale, at: usize, word: i64| {
@@ -269,13 +270,13 @@ fn impossible_states_are_refused() {
         words[at] = word;
         LossScale::from_words(&words).map(|_| ())
     };
-    // Words 5 and 6 are the limits, 10 the exponent, 11 the clean steps in a row.
+    // Words 5 and 6 are the limits, 10 the exponent, 11 the consecutive finite steps.
     let scale = dynamic(small());
     assert_eq!(read(&scale, 11, 2), Ok(()));
     assert_eq!(read(&scale, 11, 3), Err(StateError::Value), "three clean steps would have grown the scale");
     assert_eq!((read(&scale, 10, 31), read(&scale, 10, -25)), (Err(StateError::Value), Err(StateError::Value)));
     assert!(read(&scale, 5, 31).is_err() && read(&scale, 6, i64::MAX).is_err());
-    // Words 4 and 5 are the units of 1/interval and whether no overflow has happened.
+    // Words 4 and 5 are the units of 1/interval and the flag for "no overflow so far".
     let scale = LossScale::Chainer(Chainer::new(10, Bounds::default()).expect("a schedule"));
     assert_eq!((read(&scale, 4, 300), read(&scale, 4, -240)), (Ok(()), Ok(())));
     assert_eq!((read(&scale, 4, 301), read(&scale, 4, -241)), (Err(StateError::Value), Err(StateError::Value)));
@@ -326,8 +327,8 @@ fn feedback() -> impl Strategy<Value = Feedback> {
 proptest! {
     #![proptest_config(cases(512))]
 
-    /// Saved and restored at every point of a trace, a schedule goes on as if there had been no break; and at no
-    /// point is the scale 0 or ∞.
+    /// A schedule that is saved and restored at any point of a trace continues unchanged, and the scale is never 0 or
+    /// ∞.
     #[test]
     fn a_restored_schedule_goes_on(start in any_schedule(), steps in vec(feedback(), 0..80)) {
         let (mut through, mut resumed) = (start.clone(), start);
@@ -341,7 +342,7 @@ proptest! {
         }
     }
 
-    /// Words that no schedule wrote are refused, or are a schedule that stays within limits.
+    /// Words that no schedule saved are rejected, or give a schedule that stays within its limits.
     #[test]
     fn garbage_never_panics(
         start in any_schedule(), garbage in vec(prop_oneof![-2..9i64, any::<i64>()], 0..WORDS + 3), kind in 0..6i64,

@@ -1,8 +1,8 @@
-//! Traces of one cast site, written by hand.
+//! Tests of traces of one cast site, written by hand.
 //!
-//! Most gradients here have one magnitude 2^m. Such a tensor just survives at α = −m − 24, has its least normal
-//! exponent 11 above, and the ceiling of overflow far above that: the exact rule gives α = −m − 13, and the hand
-//! knows every number. What the memory of a ring adds stands in `ring.rs`.
+//! Most gradients here have one magnitude 2^m. Such a tensor just survives at α = −m − 24, is at the smallest normal
+//! exponent 11 above, and has its ceiling far above that. The exact rule therefore gives α = −m − 13, so all numbers
+//! can be computed by hand. `ring.rs` tests the history.
 
 mod common;
 
@@ -14,7 +14,7 @@ use gradscale_core::{
     step::{Kind, blame},
 };
 
-/// What such a gradient is given.
+/// Returns the exponent that the rule gives to such a gradient.
 fn alpha_of(m: i32) -> i32 {
     -m - 13
 }
@@ -26,17 +26,18 @@ fn triggers(site: &Site) -> Vec<Trigger> {
 #[test]
 fn between_steps_a_row_decides_for_the_next_step() {
     let mut site = site(SiteConfig::exact());
-    // The gradient halves in every step: the exponent tells which step's row decided it.
+    // The gradient halves in every step, so the exponent shows which step's row decided it.
     let (mut alphas, mut details) = (Vec::new(), Vec::new());
     for t in 1..=25 {
         details.push((t, site.request().at_once, site.request().detail));
         alphas.extend(step(&mut site, &gradient(-30 - t)));
     }
-    // Step 1 decides at once; the rows of steps 11 and 21, each ten optimizer steps later, for those after them.
+    // Step 1 decides inside the step. The rows of steps 11 and 21, each ten optimizer steps later, decide for the steps
+    // after them.
     let want = [[alpha_of(-31); 11].as_slice(), &[alpha_of(-41); 10], &[alpha_of(-51); 4]].concat();
     assert_eq!(alphas, want);
     assert_eq!(want[..12], [18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 28]);
-    // Only those three steps pay for a histogram.
+    // Only those three steps need a histogram.
     for (t, at_once, detail) in details {
         assert_eq!(at_once, t == 1, "step {t}");
         assert_eq!(detail, if t % 10 == 1 { Detail::Full } else { Detail::Counts }, "step {t}");
@@ -71,7 +72,7 @@ fn a_site_without_state_waits_for_its_first_non_zero_tensor() {
     }
     assert_eq!(step(&mut site, &gradient(-20)), Some(7));
     assert_eq!(triggers(&site), [Trigger::First]);
-    // From here its interval counts: decided in this step, again ten steps later.
+    // From here its interval counts: decided in this step, and again ten steps later.
     let alphas: Vec<_> = (1..=11).map(|_| step(&mut site, &gradient(-30))).collect();
     assert_eq!(alphas, [[Some(7); 10].as_slice(), &[Some(17)]].concat());
 }
@@ -99,20 +100,20 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
         step(&mut site, &gradient(-30));
         site
     };
-    // A full row decides properly: 2^5 · 2^17 overflows, 2^5 · 2^-18 is the least normal number doubled.
+    // A full row decides: 2^5 · 2^17 overflows, 2^5 · 2^-18 is twice the smallest normal number.
     let mut site = start();
     site.finish(&stored(&gradient(5), 17, Detail::Full), StepEnd::Stepped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(-18), false));
     assert_eq!(triggers(&site), [Trigger::First, Trigger::Overflow]);
-    // Its interval starts anew: the row of the tenth step from that one on is the next to decide.
+    // Its interval restarts: the row of the tenth step from that one on is the next to decide.
     for _ in 0..9 {
         assert_eq!(site.request().detail, Detail::Counts);
         step(&mut site, &gradient(5));
     }
     assert_eq!(site.request().detail, Detail::Full);
 
-    // A light row has only amax: lowered until six bits are free (2^22 · 2^-7 is the last that fits), and the next
-    // row decides properly.
+    // A row without histogram has only amax: the exponent is lowered until six bits are free (2^22 · 2^-7 is the last
+    // that fits), and the next row decides.
     let mut site = start();
     site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(17 - 7 - 6), false));
@@ -124,7 +125,7 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
 
 #[test]
 fn at_once_a_hidden_overflow_decides_in_the_next_step() {
-    // The paper's models need more than this row; the operands of the next step have it.
+    // The paper's models need more than this row; the operands of the next step provide it.
     let mut site = site(SiteConfig::paper());
     assert_eq!(step(&mut site, &gradient(-30)), Some(17));
     site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
@@ -132,8 +133,8 @@ fn at_once_a_hidden_overflow_decides_in_the_next_step() {
     assert_eq!((step(&mut site, &gradient(5)), site.request().at_once), (Some(-18), false));
 }
 
-/// A finite v whose u is ±∞ stands in the row as ±∞. It is a site overflow all the same, and where a mask hides it
-/// the site must not keep its exponent for ever.
+/// A finite v whose u is ±∞ is counted as ±∞. It is still a site overflow, and if a mask hides it, the site must not
+/// keep its exponent forever.
 #[test]
 fn an_infinite_product_hidden_by_a_mask_does_not_trap_the_site() {
     let mut site = site(SiteConfig::exact());
@@ -145,8 +146,8 @@ fn an_infinite_product_hidden_by_a_mask_does_not_trap_the_site() {
     assert_eq!(site.alpha(), Some(alpha_of(100)));
 }
 
-/// The same without a mask, where several calls share the site: it cannot decide at once, and its merged row is not
-/// finite. It must come down all the same, or training is skipped for ever.
+/// The same without a mask, at a site that several calls share: it cannot decide inside the step, and its merged row is
+/// not finite. The exponent must fall nevertheless, or training is skipped forever.
 #[test]
 fn an_infinite_product_does_not_trap_a_shared_site() {
     let mut site = site(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() });
@@ -165,7 +166,7 @@ fn an_infinite_product_does_not_trap_a_shared_site() {
 
 #[test]
 fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows() {
-    // Backward order. The gradients jump by 2^35; the second site overflows, the third sees what is no gradient.
+    // Backward order. The gradients jump by 2^35; the second site overflows, so the third has no valid gradient.
     let mut sites = [-30, -25, -40].map(|m| {
         let mut site = site(SiteConfig::exact_alone());
         step(&mut site, &gradient(m));
@@ -182,9 +183,10 @@ fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows()
     for (i, (site, row)) in sites.iter_mut().zip(&rows).enumerate() {
         site.finish(row, if i <= first.site { StepEnd::SkippedHere } else { StepEnd::SkippedAfter });
     }
-    // From light rows, and so only downwards: 2^-20 · 2^17 has room, 2^10 · 2^12 must go down by 7 and 6.
+    // Rows without histogram can only lower exponents: 2^-20 · 2^17 has headroom, 2^10 · 2^12 must be lowered by 7 and
+    // 6.
     assert_eq!(sites.each_ref().map(Site::alpha), [Some(17), Some(-1), Some(27)]);
-    // All decide at once next, each from its own f32 values.
+    // All decide inside the next step, each from its own f32 values.
     assert!(sites.iter().all(|site| site.request().at_once));
     let alphas: Vec<_> = sites.iter_mut().zip([-20, 10, -5]).map(|(site, m)| step(site, &gradient(m))).collect();
     assert_eq!(alphas, [Some(7), Some(-23), Some(-8)]);
@@ -204,7 +206,7 @@ fn a_skipped_step_is_no_step_of_an_interval() {
 #[test]
 fn several_calls_share_one_exponent_and_one_row() {
     let mut site = site(SiteConfig { calls: Calls::Several, ..SiteConfig::exact() });
-    // The first call of the first step decides at once; the later ones of that step do not.
+    // The first call of the first step decides inside the step; the later ones of that step do not.
     assert!(site.request().at_once);
     site.decide(site.exact(&full(0, &gradient(-30))), 0);
     assert!(!site.request().at_once);
@@ -222,7 +224,7 @@ fn several_calls_share_one_exponent_and_one_row() {
     assert_eq!(site.request().detail, Detail::Full);
     site.finish(&calls(&site, [-30, -32, -28], Detail::Full), StepEnd::Stepped);
     assert_eq!(site.alpha(), Some(alpha_of(-32)), "the smallest of the three calls needs most");
-    // After a skip the merged row decides, and nothing is decided at once.
+    // After a skip the merged row decides, and nothing is decided inside a step.
     site.finish(&calls(&site, [0, -2, 5], Detail::Full), StepEnd::SkippedHere);
     assert_eq!((site.alpha(), site.request().at_once), (Some(alpha_of(-2)), false));
     site.finish(&calls(&site, [0, -2, 5], Detail::Counts), StepEnd::SkippedAfter);
@@ -242,8 +244,8 @@ fn the_amax_history_remembers_sixteen_steps() {
         alphas.push(step(&mut site, values));
         plains.push(step(&mut plain, values));
     }
-    // 2^-10 alone is given −3. 2^16 overflows from α = 0 on, so that six free bits below −1 leave −7: with a history
-    // in the spike's step and fifteen more, each deciding for the next; without one only once.
+    // 2^-10 alone gets −3. 2^16 overflows from α = 0 on, so six free bits below −1 give −7. With a history it is −7 in
+    // the spike's step and fifteen more, each deciding for the next; without one only once.
     assert_eq!(alphas, [[Some(-3); 3].as_slice(), &[Some(-7); 16], &[Some(-3); 3]].concat());
     assert_eq!(plains, [[Some(-3); 3].as_slice(), &[Some(-7)], &[Some(-3); 18]].concat());
 }
@@ -260,6 +262,6 @@ fn the_history_tells_why() {
     assert_eq!((last.before, last.alpha, last.trigger), (Some(alpha_of(-48)), alpha_of(-49), Trigger::Interval));
     assert_eq!(last.choice, Choice { k: 1, held: LimitedBy::NormalRange, gamma: 0.0 });
     assert_eq!(last.to_string(), "2^35 → 2^36 (interval; bound by normal range; γ 0.0e0)");
-    // What the store made of the values is what was promised.
+    // The result of the store is as predicted.
     assert_eq!(FP16.fate(FlushRule::Nearest, pow2(-49) * pow2(last.alpha)), Fate::Normal);
 }

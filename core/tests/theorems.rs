@@ -1,5 +1,5 @@
-//! The statements of `docs/guide/control.md` as properties, each under exactly the conditions that stand there, and just
-//! outside of them the opposite.
+//! Tests of the statements of `docs/guide/control.md` as properties, each under exactly its conditions, and of their
+//! opposite just outside of these.
 
 mod common;
 
@@ -12,24 +12,23 @@ use gradscale_core::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// A batch under one dynamic loss scale: the largest exponent at which its gradients are finite; none if they are not at
-/// any.
+/// Batch under one dynamic loss scale: the largest exponent at which its gradients are finite; `None` if there is none.
 type Batch = Option<i32>;
 
 fn dynamic(start: i32, interval: u32) -> Dynamic {
-    // As far as a scale goes, so that no statement holds because of a bound.
+    // The maximum range of a scale, so that no statement holds because of a bound.
     let bounds = Bounds::new(-126, 126).expect("limits");
     Dynamic::new(DynamicConfig { start, interval, bounds, ..DynamicConfig::default() }).expect("a schedule")
 }
 
-/// Whether the batch is applied.
+/// Returns true if the batch is applied.
 fn take(scale: &mut Dynamic, batch: Batch) -> bool {
     let fits = batch.is_some_and(|ceiling| scale.exponent() <= ceiling);
     scale.update(!fits);
     fits
 }
 
-/// Whole growth intervals that fit into each of these gaps.
+/// Returns the number of whole growth intervals that fit into each of these gaps.
 fn whole_intervals(gaps: &[u32], interval: u32) -> i32 {
     gaps.iter().map(|gap| i32::try_from(gap / interval).expect("few")).sum()
 }
@@ -37,8 +36,8 @@ fn whole_intervals(gaps: &[u32], interval: u32) -> i32 {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Statement 1: whatever the finite batches are, the exponent is at most its start, less the batches that are not
-    /// finite, plus the whole intervals that fit between them. Where every finite batch fits, it is just that.
+    /// Statement 1: for any finite batches, the exponent is at most its start, minus the batches that are not finite,
+    /// plus the whole intervals that fit between them. If every finite batch fits, it is equal.
     #[test]
     fn a_scale_is_bounded_by_what_fits_between_bad_batches(
         start in -20..20i32, interval in 2..30u32, gaps in vec((0..30u32, any::<u64>()), 1..7), all_fit in any::<bool>(),
@@ -61,8 +60,8 @@ proptest! {
         }
     }
 
-    /// Statement 1, its corollary: one bad batch in every `period` steps takes the scale down by one each time if and only
-    /// if no whole interval fits between two.
+    /// Statement 1, corollary: one bad batch in every `period` steps lowers the scale by one each time if and only if
+    /// no whole interval fits between two.
     #[test]
     fn one_bad_batch_more_often_than_the_interval_is_collapse(interval in 1..40u32, period in 1..80u32) {
         let mut scale = dynamic(16, interval);
@@ -79,8 +78,8 @@ proptest! {
         }
     }
 
-    /// Statement 2: large batches whose ceiling lies `excess` ≥ 1 below that of the others are never applied, if the scale
-    /// begins above their ceiling and a whole interval of other batches lies before each but the first.
+    /// Statement 2: large batches with a ceiling `excess` ≥ 1 below that of the others are never applied, if the scale
+    /// starts above their ceiling and a whole interval of other batches precedes each one except the first.
     #[test]
     fn rare_large_batches_are_never_applied(
         interval in 1..20u32, ceiling in -10..30i32, excess in 1..30i32, above in 1..40i32,
@@ -93,7 +92,7 @@ proptest! {
         }
     }
 
-    /// Just outside of statement 2: with one batch less in each gap, or without an excess, they are applied in the end.
+    /// Just outside of statement 2: with one batch less in each gap, or without an excess, they are eventually applied.
     #[test]
     fn conditions_of_starvation_are_exact(interval in 2..20u32, ceiling in -10..20i32, excess in 1..20i32) {
         let mut scale = dynamic(ceiling, interval);
@@ -110,11 +109,11 @@ proptest! {
     }
 }
 
-/// Events of the simulation that the review's section 3.4 counted.
+/// Number of events in the simulation of the review's section 3.4.
 const EVENTS: u32 = 386;
 
-/// Share of large batches that are dropped, in percent: each batch is large with probability 1/n, 12 bits above the others,
-/// and the scale starts where the others just fit. Mean over so many seeds.
+/// Returns the percentage of large batches that are dropped, as a mean over `seeds` seeds. Each batch is large with
+/// probability 1/n, 12 bits above the others, and the scale starts where the others just fit.
 fn dropped(n: usize, seeds: u64) -> f64 {
     const CEILING: i32 = 30;
     const EXCESS: i32 = 12;
@@ -131,15 +130,16 @@ fn dropped(n: usize, seeds: u64) -> f64 {
     100.0 * f64::from(lost) / f64::from(EVENTS) / seeds as f64
 }
 
-/// The table of dropped batches at irregular gaps. The review ran one seed; between seeds the share of one run has a
-/// standard deviation of 4 points at n = 2000 and less elsewhere, so a mean over eight seeds is held to 5 points of its table.
+/// The table of dropped batches at irregular gaps. The review ran one seed. Between seeds the fraction of one run has a
+/// standard deviation of 4 points at n = 2000 and less elsewhere, so a mean over eight seeds must be within 5 points of
+/// its table.
 #[test]
 fn irregular_gaps_give_the_table_of_dropped_batches() {
     for (n, published) in [(50, 6.0), (200, 12.0), (500, 24.0), (1000, 41.0), (2000, 75.0), (4000, 100.0)] {
         let share = dropped(n, 8);
         assert!((share - published).abs() <= 5.0, "one in {n}: {share:.1} % dropped, {published} % in the table");
     }
-    // Without large batches that come irregularly there is no such thing: at fixed gaps of 1999 half are applied.
+    // Regular gaps do not have this effect: at fixed gaps of 1999 half of the large batches are applied.
     let mut scale = dynamic(18, 2000);
     let large = (0..40).filter(|_| {
         let fits = take(&mut scale, Some(18));
@@ -151,14 +151,14 @@ fn irregular_gaps_give_the_table_of_dropped_batches() {
     assert_eq!(large.count(), 20);
 }
 
-/// A backward pass through sites of one call each: the gradient of each is that of the one before, times a power of two.
+/// Backward pass through sites of one call each: the gradient of each is that of the one before, times a power of two.
 struct Chain {
     sites: Vec<Site>,
-    /// Powers by which the gradient at each site is larger than the loss.
+    /// Powers of two by which the gradient at each site is larger than the loss.
     gains: Vec<i32>,
 }
 
-/// Gradients of a batch: powers of two of its largest and its least value, and the site from which on it is not finite.
+/// Gradients of a batch: powers of two of the largest and the smallest value, and the first site that is not finite.
 #[derive(Clone, Debug)]
 struct Gradients {
     most: i32,
@@ -166,7 +166,7 @@ struct Gradients {
     broken: Option<(usize, f32)>,
 }
 
-/// How a batch ended.
+/// Result of a batch.
 #[derive(Debug, PartialEq)]
 struct End {
     applied: u32,
@@ -187,7 +187,7 @@ impl Chain {
         self.sites.iter().map(Site::alpha).collect()
     }
 
-    /// Rows of an attempt, in the order of the stores. Behind an overflow there is ∞.
+    /// Returns the rows of an attempt, in the order of the stores. Values downstream of an overflow are ∞.
     fn attempt(&mut self, batch: &Gradients) -> Vec<Stats> {
         let mut lost = false;
         let mut rows = Vec::new();
@@ -212,7 +212,7 @@ impl Chain {
         rows
     }
 
-    /// A step as the engine takes it ([`gradscale_core::step`]).
+    /// Runs a step as the engine does ([`gradscale_core::step`]).
     fn step(&mut self, batch: &Gradients) -> End {
         for repeats in 0.. {
             let rows = self.attempt(batch);
@@ -233,7 +233,7 @@ impl Chain {
 }
 
 fn gradients() -> impl Strategy<Value = Gradients> {
-    // Any magnitude that f32 holds at every site of the chain, however far from that of the batch before.
+    // Any magnitude that f32 can represent at every site of the chain, however different from that of the batch before.
     (-70..70i32, 0..24i32).prop_map(|(most, span)| Gradients { most, span, broken: None })
 }
 
@@ -246,8 +246,8 @@ fn with_broken() -> impl Strategy<Value = Gradients> {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Statement 3: under repeat, at sites of one call each, every batch whose f32 gradients are finite is applied exactly
-    /// once, after at most one repeat, whatever came before.
+    /// Statement 3: with repeats, at sites of one call each, every batch with finite f32 gradients is applied exactly
+    /// once, after at most one repeat, whatever preceded it.
     #[test]
     fn every_finite_batch_is_applied_once(
         gains in vec(-30..30i32, 1..5), interval in 1..12u32, batches in vec(with_broken(), 1..40),
@@ -261,7 +261,8 @@ proptest! {
         }
     }
 
-    /// Statement 4: a batch that is not finite leaves every site as it was, exponents and all that later ones depend on.
+    /// Statement 4: a batch that is not finite leaves every site unchanged: exponents, and all state on which later
+    /// ones depend.
     #[test]
     fn a_batch_that_is_not_finite_moves_nothing(
         gains in vec(-30..30i32, 1..5), interval in 1..12u32, batches in vec(with_broken(), 1..40),

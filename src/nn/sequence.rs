@@ -60,7 +60,7 @@ impl Lstm {
         Self(Stack::new(scope, inputs, Units { hidden, out }, layers, 1))
     }
 
-    /// Sets the dropout probability of the inputs of all layers except the first, in training, like `dropout` of
+    /// Sets the dropout probability `p` of the inputs of all layers except the first, in training, like `dropout` of
     /// PyTorch's module.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {
@@ -125,7 +125,7 @@ impl Gru {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }
 
-    /// Sets the dropout probability of the inputs of all layers except the first, in training, like `dropout` of
+    /// Sets the dropout probability `p` of the inputs of all layers except the first, in training, like `dropout` of
     /// PyTorch's module.
     #[must_use]
     pub fn dropout(mut self, p: f32) -> Self {

@@ -1,8 +1,9 @@
-//! Names, slots, exponents and state machines of all sites that train together.
+//! Sites of a training: names, slots, exponents and state machines.
 //!
-//! A [`crate::Trainer`] has its own. For a runtime of somebody's own, [`Sites`] is all of gradient scaling that does not
-//! compute: it says at which exponents a step stores, takes what its stores have seen, and says how the step ended. What
-//! has not been finished in order to be run again ([`Attempt::repeatable`]) is skipped, and remembered longer.
+//! A [`crate::Trainer`] has its own [`Sites`]. In another runtime, [`Sites`] is the part of gradient scaling that does
+//! not compute. It provides the exponents at which a step stores, takes the statistics of the stores, and returns the
+//! outcome of the step. A batch that overflowed and cannot be repeated ([`Attempt::repeatable`]) is skipped, and
+//! guarded against for longer.
 //!
 //! ```
 //! use gradscale::{Method, core::stats::{Convention, Detail, Stats}, sites::{Attempt, Finished, Sites, SlotKind}};
@@ -14,9 +15,9 @@
 //!     row.observe(&[gradient * 2f32.powi(exponent)]);
 //!     row
 //! };
-//! // The first step decides inside itself, from its values as they are.
+//! // The first step decides inside the step, from its unscaled values.
 //! sites.decide_from(slot, &row(0, 1e-6), 0);
-//! // Every step hands in its rows, by slot, and the order in which it stored.
+//! // Pass the rows of every step, by slot, and the order of its stores.
 //! let mut rows = vec![row(0, 0.0); sites.len()];
 //! rows[usize::from(slot.0)] = row(sites.exponent(slot), 1e-6);
 //! let attempt = Attempt { found_inf: false, failed: 0, repeatable: false, micro: 1 };
@@ -46,57 +47,57 @@ use gradscale_core::{
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// What a slot is for.
+/// Purpose of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotKind {
-    /// 0 and 1: unscaled data, and the scratch of decisions.
+    /// Slots 0 and 1: unscaled data, and the scratch of decisions.
     Reserved,
     /// Gradient of a parameter: f32, at exponent 0.
     Parameter,
-    /// A store of the forward pass: half, at exponent 0.
+    /// Store of the forward pass: half, at exponent 0.
     Forward,
-    /// A cast site of the backward pass.
+    /// Cast site of the backward pass.
     Site,
 }
 
-/// Why a step was not taken.
+/// Reason why a step was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Values were not finite, and no scale mends that; or the method's only answer to an overflow is to skip.
+    /// Values were not finite, and no scale cures that; or the method skips every overflow.
     NotFinite,
-    /// It lies further above the last steps than the method takes (`outliers=`).
+    /// The batch exceeds the history by more than the method allows (`outliers=`).
     Outlier,
-    /// It has to be run again by the caller, since its inputs are not all on the device any more.
+    /// The caller must run the batch again, because its inputs are not all on the device any more.
     Again,
-    /// It was repeated three times, and overflowed each time.
+    /// The batch was repeated three times, and overflowed each time.
     Repeats,
 }
 
-/// How an attempt at a step ended. The index of a [`Blame`] is that in the order of the stores.
+/// Result of an attempt at a step. The index of a [`Blame`] is that in the order of the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// Parameters are updated.
+    /// The parameters are updated.
     Stepped,
     /// Nothing has changed, and the same batch is to be run again.
     Repeat(Blame),
-    /// Nothing has changed, and the batch is left out.
+    /// Nothing has changed, and the batch is skipped.
     Skipped(Option<Blame>, Cause),
 }
 
-/// What is known of an attempt beside its rows.
+/// Properties of an attempt besides its rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
-    /// Some parameter gradient is not finite.
+    /// True if some parameter gradient is not finite.
     pub found_inf: bool,
-    /// Attempts at this step that failed before.
+    /// Number of attempts at this step that failed before.
     pub failed: u32,
-    /// Whether the batch can be run again.
+    /// True if the batch can be run again.
     pub repeatable: bool,
-    /// Micro-batches whose rows have added up.
+    /// Number of micro-batches whose rows were merged.
     pub micro: u32,
 }
 
-/// A decision that was made inside the attempt in progress.
+/// Decision made inside the attempt in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
     pub slot: Slot,
@@ -110,13 +111,13 @@ struct Entry {
     name: String,
     kind: SlotKind,
     site: Option<Site>,
-    /// The last row in which something was stored.
+    /// Last row with a store.
     row: Option<Stats>,
-    /// Finite values that overflowed so far.
+    /// Number of finite values that have overflowed so far.
     overflows: u64,
 }
 
-/// All sites that train together, under one method. The first two slots are reserved: [`Slot::ONE`] for values that are not
+/// All sites of a training, under one method. The first two slots are reserved: [`Slot::ONE`] for values that are not
 /// scaled, [`Slot::PROBE`] for a decision's scratch.
 #[derive(Clone, Debug)]
 pub struct Sites {
@@ -124,20 +125,20 @@ pub struct Sites {
     index: HashMap<String, Slot>,
     exponents: Vec<i32>,
     scaling: Scaling,
-    /// Since the last attempt ended.
+    /// Decisions since the last attempt ended.
     decided: Vec<Decided>,
-    /// Exponents that sites had decided when the last step but one ended, by slot, and whether the last step changed one.
+    /// Exponents of the sites, by slot, after the last step. `moved` is true if that step changed one.
     settled: Vec<Option<i32>>,
     moved: bool,
-    /// The exponent of the loss scale in the last step.
+    /// Exponent of the loss scale in the last step.
     loss_scale_before: i32,
 }
 
 impl Sites {
-    /// No sites yet.
+    /// Creates an empty set of sites.
     ///
     /// # Errors
-    /// [`ConfigError`] for numbers of a rule that make no sense.
+    /// [`ConfigError`] for invalid settings of a rule.
     pub fn new(scaling: Scaling) -> Result<Self, ConfigError> {
         if let Scaling::Gradient(gradient) = &scaling {
             Site::new(gradient.site)?;
@@ -150,24 +151,24 @@ impl Sites {
         Ok(sites)
     }
 
-    /// Slots, the two reserved ones among them: the rows of [`Sites::finish`].
+    /// Returns the number of slots, the two reserved ones included. [`Sites::finish`] needs as many rows.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "two slots are always there")]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How gradients are scaled, with the state of a loss scale.
+    /// Returns the scaling, with the state of a loss scale.
     #[must_use]
     pub const fn scaling(&self) -> &Scaling {
         &self.scaling
     }
 
-    /// The same slots under another scaling, with nothing observed yet.
+    /// Creates the same slots under another scaling, without statistics.
     pub(crate) fn with_scaling(&self, scaling: Scaling) -> Result<Self, ConfigError> {
         let mut sites = Self::new(scaling)?;
         for entry in self.entries.iter().skip(2) {
-            // They had room before.
+            // Cannot fail, because the same slots existed before.
             let _ = sites.push(&entry.name, entry.kind);
         }
         Ok(sites)
@@ -179,12 +180,12 @@ impl Sites {
         self.spread();
     }
 
-    /// What a slot is for.
+    /// Returns the purpose of a slot.
     pub(crate) fn kind(&self, slot: Slot) -> SlotKind {
         self.entries[usize::from(slot.0)].kind
     }
 
-    /// The slot of that name, new if there was none.
+    /// Returns the slot of that name, and creates it if there is none.
     ///
     /// # Errors
     /// [`TraceError`] beyond 65534 slots.
@@ -209,7 +210,7 @@ impl Sites {
         Some(slot)
     }
 
-    /// Several launches of a step store into this slot.
+    /// Declares that several launches of a step store into this slot.
     pub fn share(&mut self, slot: Slot) {
         let entry = &mut self.entries[usize::from(slot.0)];
         if let Some(site) = &entry.site
@@ -221,46 +222,47 @@ impl Sites {
         }
     }
 
-    /// Exponents in force, by slot.
+    /// Returns the exponents in force, by slot.
     #[must_use]
     pub fn exponents(&self) -> &[i32] {
         &self.exponents
     }
 
-    /// The exponent in force at a slot.
+    /// Returns the exponent in force at a slot.
     ///
     /// # Panics
-    /// If there is no such slot, here and below.
+    /// If there is no such slot; likewise for the methods below.
     #[must_use]
     pub fn exponent(&self, slot: Slot) -> i32 {
         self.exponents[usize::from(slot.0)]
     }
 
-    /// At which exponent the scratch of a decision is measured.
+    /// Sets the exponent at which the scratch of a decision is measured.
     pub(crate) fn set_probe(&mut self, exponent: i32) {
         self.exponents[usize::from(Slot::PROBE.0)] = exponent;
     }
 
-    /// The most that a site among `slots` wants to be observed.
+    /// Returns the maximum detail that a site among `slots` needs.
     #[must_use]
     pub fn detail(&self, slots: &[Slot]) -> Detail {
         let requests = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.request().detail);
         requests.fold(Detail::Counts, Ord::max)
     }
 
-    /// The state machine of a slot, if it decides for itself.
+    /// Returns the state machine of a slot, if it has one.
     #[must_use]
     pub fn site(&self, slot: Slot) -> Option<&Site> {
         self.entries[usize::from(slot.0)].site.as_ref()
     }
 
-    /// Whether this site decides inside the step.
+    /// Returns true if this site decides inside the step.
     #[must_use]
     pub fn at_once(&self, slot: Slot) -> bool {
         self.site(slot).is_some_and(|site| site.request().at_once)
     }
 
-    /// Takes a decision made at once. Without one, a site that never had one stores at the exponent that came in.
+    /// Applies a decision made inside the step. Without a decision, a site without an exponent stores at the incoming
+    /// one.
     pub fn decide(&mut self, slot: Slot, verdict: Result<Choice, NoDecision>, measured_at: i32, incoming: i32) {
         let index = usize::from(slot.0);
         if let Some(site) = &mut self.entries[index].site {
@@ -269,12 +271,12 @@ impl Sites {
         }
     }
 
-    /// What was decided inside the attempt in progress.
+    /// Returns the decisions made inside the attempt in progress.
     pub(crate) fn decided(&self) -> &[Decided] {
         &self.decided
     }
 
-    /// A number that is the same where the same slots have the same names.
+    /// Returns a hash of the slots and their names.
     pub(crate) fn fingerprint(&self) -> u32 {
         self.entries.iter().fold(0, |sum, entry| {
             let sum = crc32c::crc32c_append(sum, entry.name.as_bytes());
@@ -282,14 +284,14 @@ impl Sites {
         })
     }
 
-    /// As [`Sites::decide`], by the exact rule, from the row of a first run of the operator.
+    /// Decides like [`Sites::decide`], by the exact rule, from the row of a first run of the operator.
     pub fn decide_from(&mut self, slot: Slot, row: &Stats, incoming: i32) {
         if let Some(verdict) = self.site(slot).map(|site| site.exact(row)) {
             self.decide(slot, verdict, row.exponent(), incoming);
         }
     }
 
-    /// A global scale is the policy that writes the same number into all sites.
+    /// Copies a loss scale to all sites: it is a policy that sets the same exponent everywhere.
     fn spread(&mut self) {
         for (entry, exponent) in self.entries.iter().zip(&mut self.exponents) {
             if entry.kind == SlotKind::Site {
@@ -302,19 +304,20 @@ impl Sites {
         }
     }
 
-    /// Whether batches that overflow are repeated.
+    /// Returns true if batches that overflow are repeated.
     #[must_use]
     pub fn repeats(&self) -> bool {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.repeats())
     }
 
-    /// Whether each call of a layer has a site of its own.
+    /// Returns true if each call of a layer has its own site.
     #[must_use]
     pub fn each_call(&self) -> bool {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.shared == SharedLayers::Each)
     }
 
-    /// Takes the rows of an attempt at a step, by slot; `order` is that of their stores. Once for each attempt.
+    /// Ends an attempt at a step: takes its rows, by slot, and the `order` of their stores. Call it once for each
+    /// attempt.
     ///
     /// # Panics
     /// If a slot of `order` has no row.
@@ -327,7 +330,7 @@ impl Sites {
             let entry = &mut self.entries[usize::from(slot.0)];
             entry.row = Some(*row(slot));
             let counts = row(slot).counts();
-            // ±∞ and NaN that arrive come from the forward pass, or from an overflow that another site has counted.
+            // ±∞ and NaN on input come from the forward pass, or from an overflow that another site has counted.
             entry.overflows = entry.overflows.saturating_add(counts.overflowed);
             if entry.kind == SlotKind::Site && counts.amax > largest.map_or(0.0, |largest| largest.data) {
                 largest = Some(Scaled::new(counts.amax, counts.exponent));
@@ -338,7 +341,8 @@ impl Sites {
             blame if !self.repeats() => Finished::Skipped(blame, Cause::NotFinite),
             blame => self.failed(rows, order, blame, attempt),
         };
-        // What the blamed site saw beyond all that it knows, those behind it would have seen too.
+        // The number of exponents by which the first overflowing site exceeds its history applies to the sites
+        // downstream too.
         let excess = match (finished, blame) {
             (Finished::Repeat(_) | Finished::Skipped(_, Cause::Again), Some(blame)) => {
                 let slot = order[blame.site];
@@ -350,7 +354,7 @@ impl Sites {
         for (at, &slot) in order.iter().enumerate() {
             let Some(site) = &mut self.entries[usize::from(slot.0)].site else { continue };
             let behind = blame.is_some_and(|blame| at > blame.site);
-            // One batch in one call decides from its own values.
+            // A site with one call in one micro-batch decides from its own values.
             if behind && excess > 0 && (attempt.micro > 1 || site.config().calls == Calls::Several) {
                 site.expect(excess);
             }
@@ -378,7 +382,7 @@ impl Sites {
         finished
     }
 
-    /// Notes which exponents a step that has ended leaves, beside those of the step before.
+    /// Records the exponents after a finished step, and whether any of them changed.
     fn settle(&mut self) {
         self.settled.resize(self.entries.len(), None);
         self.moved = self.loss_scale_before != self.loss_scale();
@@ -389,19 +393,19 @@ impl Sites {
         }
     }
 
-    /// Whether the last step, skipped or not, changed an exponent of a site or of the loss scale.
+    /// Returns true if the last step, skipped or not, changed an exponent of a site or of the loss scale.
     #[must_use]
     pub const fn moved(&self) -> bool {
         self.moved
     }
 
-    /// The exponent of the loss scale in the last step; 0 under gradient scaling.
+    /// Returns the exponent of the loss scale in the last step; 0 under gradient scaling.
     #[must_use]
     pub const fn loss_scale_before(&self) -> i32 {
         self.loss_scale_before
     }
 
-    /// What becomes of a batch for which something was not finite.
+    /// Returns the treatment of a batch with values that are not finite.
     fn failed(&self, rows: &[Stats], order: &[Slot], blame: Option<Blame>, attempt: Attempt) -> Finished {
         let slot = blame.map(|blame| order[blame.site]);
         let (Some(blame), Some(slot), Some(site)) = (blame, slot, slot.and_then(|slot| self.site(slot))) else {
@@ -419,19 +423,19 @@ impl Sites {
         }
     }
 
-    /// The last row of a slot.
+    /// Returns the last row of a slot.
     #[must_use]
     pub fn row(&self, slot: Slot) -> Option<&Stats> {
         self.entries[usize::from(slot.0)].row.as_ref()
     }
 
-    /// The name of a slot.
+    /// Returns the name of a slot.
     #[must_use]
     pub fn name(&self, slot: Slot) -> &str {
         &self.entries[usize::from(slot.0)].name
     }
 
-    /// The exponent of a loss scale; 0 under gradient scaling.
+    /// Returns the exponent of a loss scale; 0 under gradient scaling.
     #[must_use]
     pub fn loss_scale(&self) -> i32 {
         match &self.scaling {

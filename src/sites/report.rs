@@ -1,33 +1,33 @@
-//! What people are told of sites.
+//! Report of the sites for display.
 
 use super::{Sites, SlotKind};
 use gradscale_core::{solve::LimitedBy, stats::Stats};
 
-/// What is known of one cast site.
+/// Statistics and decision of one cast site.
 #[derive(Clone, Debug)]
 pub struct SiteReport<'a> {
-    /// Layer and operator.
+    /// Name of the site: layer and operator.
     pub name: &'a str,
-    /// The exponent in force for the next step: the scale is 2^alpha.
+    /// Exponent in force for the next step: the scale is 2^alpha.
     pub alpha: i32,
-    /// The last row: counts, and a histogram after an update.
+    /// Last row: counts, and a histogram after an update.
     pub row: &'a Stats,
-    /// Share of the non-zero values that were flushed in the last step.
+    /// Fraction of the non-zero values that flushed in the last step.
     pub gamma_measured: f64,
-    /// Share that the last decision expected; none under a loss scale, NaN where a rule has no model.
+    /// Fraction that the last decision predicted; `None` under a loss scale, NaN if the rule has no model.
     pub gamma_predicted: Option<f64>,
-    /// What the last decision was bound by.
+    /// Constraint that determined the last decision.
     pub bound: Option<LimitedBy>,
-    /// Finite values that overflowed, over all steps. ±∞ and NaN that arrived are not among them.
+    /// Number of finite values that overflowed, over all steps. ±∞ and NaN on input are not included.
     pub overflows: u64,
-    /// Share of the non-zero values stored as subnormals in the last step.
+    /// Fraction of the non-zero values stored as subnormals in the last step.
     pub subnormal_share: f64,
-    /// Largest true magnitude in the last step, as a power of two: log2 amax − alpha. None if all was zero.
+    /// log2 of the largest true magnitude in the last step: log2 amax − alpha. `None` if all values were zero.
     pub log2_amax: Option<f64>,
 }
 
 impl Sites {
-    /// What people are told of the sites that have stored something.
+    /// Returns the reports of all sites with a store.
     pub fn reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
         self.entries.iter().zip(&self.exponents).filter(|(entry, _)| entry.kind == SlotKind::Site).filter_map(
             |(entry, &alpha)| {

@@ -1,4 +1,4 @@
-//! What a checkpoint keeps of all sites.
+//! State of all sites in checkpoints.
 
 use super::{Entry, Sites, SlotKind};
 use crate::Scaling;
@@ -8,13 +8,13 @@ use gradscale_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A slot in a checkpoint.
+/// State of a slot in a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SavedSite {
     name: String,
     kind: SlotKind,
     overflows: u64,
-    /// Of a site that decides for itself.
+    /// State of a site with its own exponent.
     state: Option<SavedState>,
 }
 
@@ -25,16 +25,16 @@ struct SavedState {
     at_once: bool,
     ceilings: Vec<i64>,
     several: bool,
-    /// Limit, steps left, steps that it lasts; none where nothing was lost yet.
+    /// Limit, steps left and duration of the guard; `None` before the first lost batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     guard: Option<(i64, u32, u32)>,
-    /// The least ceiling seen in attempts at the coming step.
+    /// Lowest ceiling seen in attempts at the coming step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tried: Option<i64>,
 }
 
 impl Sites {
-    /// All slots beyond the reserved ones, in order. The state of a loss scale is that of [`Sites::scaling`].
+    /// Returns all slots after the reserved ones, in order. The state of a loss scale is in [`Sites::scaling`].
     #[must_use]
     pub fn save(&self) -> Vec<SavedSite> {
         let saved = |entry: &Entry| SavedSite {
@@ -60,11 +60,11 @@ impl Sites {
         self.entries.iter().skip(2).map(saved).collect()
     }
 
-    /// Takes the place of what is here: slots that this network has keep their numbers, so those saved must begin
-    /// with the same ones.
+    /// Restores saved slots. Slots of this network keep their numbers, so the saved ones must start with the same
+    /// slots.
     ///
     /// # Errors
-    /// Slots that are others here, in words; nothing has changed then.
+    /// A sentence about slots that differ; nothing has changed then.
     pub fn restore(&mut self, schedule: Option<LossScale>, saved: &[SavedSite]) -> Result<(), String> {
         let own = self.entries.iter().skip(2).filter(|entry| entry.kind == SlotKind::Parameter).count();
         let parameters = saved.iter().take_while(|site| site.kind == SlotKind::Parameter).count();
@@ -72,7 +72,7 @@ impl Sites {
         if parameters != own || !same {
             return Err("made by another network".to_owned());
         }
-        // All is checked before anything changes: a slot more would not fit the table.
+        // Everything is checked before anything changes: the number of slots may exceed the table.
         let known = |site: &SavedSite| self.index.get(&site.name).map(|slot| self.entries[usize::from(slot.0)].kind);
         if let Some(other) = saved.iter().find(|site| known(site).is_some_and(|kind| kind != site.kind)) {
             return Err(format!("{} is something else there", other.name));

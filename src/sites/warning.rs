@@ -1,31 +1,31 @@
-//! A dynamic loss scale that has become too small, said while there is time.
+//! Warnings about a dynamic loss scale that has become too small.
 
 use super::{Sites, SlotKind};
 use crate::Scaling;
 use gradscale_core::{loss_scale::LossScale, stats::Stats};
 use std::fmt;
 
-/// Exponent below which a dynamic scale is taken for collapsed: torch's starts at 2^16, and the networks of
-/// `docs/workloads.md` need 2^-10 or more to keep their gradients.
+/// Exponent below which a dynamic scale counts as collapsed. torch's scale starts at 2^16, and the networks of
+/// `docs/workloads.md` need at least 2^-10 to keep their gradients.
 const LEAST_EXPONENT: i32 = -10;
-/// Share of the non-zero gradients that may flush because of the scale.
+/// Fraction of the non-zero gradients that may flush because of the scale before a warning.
 const MAX_FLUSHED: f64 = 0.01;
 
-/// What is wrong with a dynamic loss scale.
+/// Warning about a dynamic loss scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossScaleWarning {
-    /// It has fallen below 2^-10.
+    /// The scale has fallen below 2^-10.
     Collapsed {
-        /// The exponent in force.
+        /// Exponent in force.
         exponent: i32,
     },
-    /// More than 1 % of the gradients that were not zero were flushed, although a larger scale would have kept them.
+    /// More than 1 % of the non-zero gradients flushed, although a larger scale would have kept them.
     Flushes {
-        /// Share of the non-zero gradients that the larger scale would have kept.
+        /// Fraction of the non-zero gradients that the larger scale would have kept.
         share: f64,
-        /// The exponent of the step.
+        /// Exponent of the step.
         exponent: i32,
-        /// The largest exponent at which nothing would have overflowed.
+        /// Largest exponent without an overflow.
         fits: i32,
     },
 }
@@ -48,8 +48,8 @@ impl fmt::Display for LossScaleWarning {
 }
 
 impl Sites {
-    /// Warning about a dynamic loss scale after the last step; none of other methods, and after a step that was not finite
-    /// none but of a collapse.
+    /// Returns a warning about a dynamic loss scale after the last step. Other methods have none. After a step that was
+    /// not finite, only a collapse is reported.
     #[must_use]
     pub fn loss_scale_warning(&self) -> Option<LossScaleWarning> {
         let Scaling::Loss(LossScale::Dynamic(_) | LossScale::Chainer(_)) = &self.scaling else {
@@ -66,7 +66,7 @@ impl Sites {
         }
         let room = rows.iter().filter_map(|row| row.room_above()).min().filter(|room| *room > 0)?;
         let nonzero: u64 = rows.iter().map(|row| row.counts().nonzero()).sum();
-        // Of a row without a histogram, all that was flushed counts as avoidable.
+        // In a row without a histogram, all flushed values count as avoidable.
         let avoidable = |row: &&Stats| {
             let anyway = row.flushed_at(room).map_or(0, |rate| rate.part);
             row.counts().flushed.saturating_sub(anyway)
@@ -84,7 +84,7 @@ mod tests {
     use crate::{Method, sites::Attempt};
     use gradscale_core::stats::{Convention, Detail};
 
-    /// Sites after a step at two of them, whose values are these.
+    /// Creates sites after a step in which two of them had these values.
     fn after(method: &str, values: [&[f32]; 2], detail: Detail) -> Sites {
         let method = method.parse::<Method>().unwrap_or_else(|error| panic!("{error}"));
         let mut sites = Sites::new(method.scaling).expect("a method");
@@ -124,12 +124,12 @@ mod tests {
             text,
             "the loss scale 2^0 flushes 50.0 % of the gradients to zero, and 2^15 would still have fitted"
         );
-        // No scale keeps both ends: what flushes does so whatever the scale is.
+        // No scale keeps both ends, so the flushed values are unavoidable.
         let wide: [&[f32]; 2] = [&[60000.0, 2f32.powi(-26)], &[-2f32.powi(-30), 1.5]];
         assert_eq!(after("dynamic:init=1", wide, Detail::Full).loss_scale_warning(), None);
         let far: [&[f32]; 2] = [&[1.0, 2f32.powi(-60)], &[-2f32.powi(-60), 1.5]];
         assert_eq!(after("dynamic:init=1", far, Detail::Full).loss_scale_warning(), None);
-        // Those that are not dynamic are what somebody has chosen.
+        // A scale that is not dynamic was chosen by the user.
         for method in ["fixed:1", "fp16", "gs:history=0", "amax:history=4"] {
             assert_eq!(after(method, values, Detail::Full).loss_scale_warning(), None, "{method}");
         }

@@ -1,4 +1,4 @@
-//! An optimizer's step that is only taken with gradients that are finite.
+//! Guard of an optimizer's step: it is only taken if all gradients are finite.
 
 use crate::{End, Outcome, Scaler};
 use burn::{
@@ -8,23 +8,23 @@ use burn::{
 };
 use std::convert::Infallible;
 
-/// Stands between the backward pass and the optimizer: takes what all sites have seen, and lets the step be taken if all
-/// gradients of parameters are finite.
+/// Step guard between the backward pass and the optimizer. It collects the statistics of all sites, and lets the
+/// optimizer step if all gradients of parameters are finite.
 #[derive(Clone, Debug)]
 pub struct Guard {
     scaler: Scaler,
 }
 
 impl Guard {
-    /// For a model whose sites belong to this scaler.
+    /// Creates a guard for a model whose sites belong to this scaler.
     #[must_use]
     pub fn new(scaler: &Scaler) -> Self {
         Self { scaler: scaler.clone() }
     }
 
-    /// One step: runs the batch forward and backward, again if it does not fit FP16 at the exponents in force, and lets
-    /// `update` take an optimizer's step. Where the batch is left out, the model comes back as it was and `update` is not
-    /// called. `loss` is called once for each pass; dropout draws anew.
+    /// Runs one training step: runs the batch forward and backward, again if it overflows FP16 at the exponents in
+    /// force, and calls `update` for the optimizer's step. If the batch is skipped, the model is returned unchanged and
+    /// `update` is not called. `loss` is called once for each pass; dropout draws again.
     pub fn step<M: Module>(
         &self, model: M, loss: impl Fn(&M) -> Tensor<1>, update: impl FnOnce(M, GradientsParams) -> M,
     ) -> (M, Outcome) {
@@ -41,15 +41,15 @@ impl Guard {
         (model, outcome)
     }
 
-    /// For a loop that calls `backward` itself: what to do after it, or after the backward passes of several micro-batches
-    /// whose gradients were added. Where `repeatable` says that the same batch can come again, one that does not fit is
-    /// answered by [`End::Repeat`]; else it is left out, because of [`Cause::Again`](crate::Cause::Again).
+    /// Ends a pass of a loop that calls `backward` itself, or the passes of several micro-batches whose gradients were
+    /// added. If a batch overflows and `repeatable` says that it can be run again, it returns [`End::Repeat`].
+    /// Otherwise the batch is skipped, because of [`Cause::Again`](crate::Cause::Again).
     pub fn end<M: Module>(&self, model: &M, gradients: &GradientsParams, repeatable: bool) -> End {
         self.scaler.end(!finite(model, gradients), repeatable)
     }
 }
 
-/// Whether all gradients of a model's parameters are finite.
+/// Returns true if all gradients of a model's parameters are finite.
 fn finite<M: Module>(model: &M, gradients: &GradientsParams) -> bool {
     let mut all = Finite { gradients, finite: true };
     model.visit(&mut all);
@@ -62,7 +62,7 @@ struct Finite<'a> {
 }
 
 impl ModuleVisitor for Finite<'_> {
-    /// On the host: a shader may take it that there are neither NaN nor infinities.
+    /// Computed on the host, because a shader may assume that there are neither NaN nor infinities.
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.get::<D>(param.id).filter(|_| self.finite) {
             let data = gradient.into_data();

@@ -1,4 +1,4 @@
-//! Layers whose products read halves, and whose outputs' gradients are halves.
+//! Layers with FP16 operands, whose output gradients are stored as FP16.
 
 use crate::{Error, Scaler, Site};
 use burn::{
@@ -7,28 +7,28 @@ use burn::{
     tensor::{Tensor, assert_shape, module, ops::ConvOptions},
 };
 
-/// A [`Linear`] whose product reads input and weight as FP16 and adds in f32, and whose output's gradient is stored as FP16
-/// at a scale of its own. The gradients of weight and bias are f32 and unscaled.
+/// [`Linear`] layer with gradient scaling. Its product reads input and weight as FP16 and accumulates in f32. The
+/// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Module, Debug)]
 pub struct ScaledLinear {
-    /// burn's layer, with its f32 parameters.
+    /// Layer of burn, with its f32 parameters.
     pub linear: Linear,
     site: Site,
 }
 
 impl ScaledLinear {
-    /// That layer, with a site of that name.
+    /// Wraps a layer and adds a site of that name.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`].
     pub fn new(linear: Linear, scaler: &Scaler, name: &str) -> Result<Self, Error> {
         Ok(Self { linear, site: Site::new(scaler, name)? })
     }
 
-    /// `[..., inputs]` to `[..., outputs]`.
+    /// Computes `[..., outputs]` from `[..., inputs]`.
     ///
     /// # Panics
-    /// As [`Linear::forward`], if the last axis is not that of the weight; for tensors that are not f32.
+    /// See [`Linear::forward`]: if the last axis is not that of the weight; also for tensors that are not f32.
     #[must_use]
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let weight = self.linear.weight.val();
@@ -38,40 +38,40 @@ impl ScaledLinear {
         self.site.forward(module::linear(self.site.round(x), self.site.round(weight), bias))
     }
 
-    /// Where its output's gradient is stored.
+    /// Returns the site of its output's gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site
     }
 }
 
-/// A [`Conv2d`] whose product reads input and weight as FP16 and adds in f32, and whose output's gradient is stored as FP16
-/// at a scale of its own. The gradients of weight and bias are f32 and unscaled.
+/// [`Conv2d`] layer with gradient scaling. Its product reads input and weight as FP16 and accumulates in f32. The
+/// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Module, Debug)]
 pub struct ScaledConv2d {
-    /// burn's layer, with its f32 parameters.
+    /// Layer of burn, with its f32 parameters.
     pub conv: Conv2d,
     site: Site,
 }
 
 impl ScaledConv2d {
-    /// That layer, with a site of that name.
+    /// Wraps a layer and adds a site of that name.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`].
     pub fn new(conv: Conv2d, scaler: &Scaler, name: &str) -> Result<Self, Error> {
         Ok(Self { conv, site: Site::new(scaler, name)? })
     }
 
-    /// `[batch, channels in, height, width]` to `[batch, channels out, height, width]`.
+    /// Computes `[batch, channels out, height, width]` from `[batch, channels in, height, width]`.
     ///
     /// # Panics
-    /// As [`Conv2d::forward`], for other channels than the weight's; for tensors that are not f32.
+    /// See [`Conv2d::forward`]: for other channels than the weight's; also for tensors that are not f32.
     #[must_use]
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let Conv2d { stride, kernel_size, dilation, groups, .. } = self.conv;
         let [_, _, height, width] = x.dims();
-        // Before and behind, of `same`: burn keeps how it computes them to itself.
+        // Padding before and after for `same`, which burn computes in a private function.
         let same = |axis: usize, size: usize| {
             let outputs = size.div_ceil(stride[axis]);
             let total = (outputs.saturating_sub(1) * stride[axis] + kernel_size[axis]).saturating_sub(size);
@@ -88,7 +88,7 @@ impl ScaledConv2d {
         self.site.forward(module::conv2d(self.site.round(x), weight, bias, options))
     }
 
-    /// Where its output's gradient is stored.
+    /// Returns the site of its output's gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site

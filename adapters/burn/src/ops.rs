@@ -1,4 +1,4 @@
-//! Two operators for burn's autodiff: the store of a gradient, and the rounding of what a product reads.
+//! Two operators for burn's autodiff: the store of a gradient, and the rounding of a product's operands.
 
 use burn::backend::{
     Autodiff, Backend, TensorMetadata,
@@ -13,17 +13,17 @@ use burn::backend::{
 use burn::tensor::{DType, TensorData};
 use gradscale_adapters::{Scaler, Site};
 
-/// What a device must be able to do. Both work through the host's memory, so any backend can.
+/// Operators that a backend must implement. Both work in host memory, so any backend can.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "wgpu"))]
 pub trait StoreOps: Backend {
-    /// The values as they are; on the way back, their gradient is stored.
+    /// Returns the values unchanged; in the backward pass, their gradient is stored at the site.
     fn store_gradient(x: FloatTensor<Self>, site: Site) -> FloatTensor<Self> {
         // Without autodiff there is no gradient.
         let _ = site;
         x
     }
 
-    /// The values rounded to FP16; on the way back, their gradient is as it is.
+    /// Returns the values rounded to FP16; in the backward pass, their gradient is unchanged.
     fn round_to_half(x: FloatTensor<Self>, scaler: Scaler) -> FloatTensor<Self> {
         on_host::<Self>(x, |values| scaler.round(values))
     }
@@ -34,7 +34,7 @@ impl StoreOps for burn::backend::Flex {}
 #[cfg(feature = "wgpu")]
 impl StoreOps for burn::backend::Cube {}
 
-/// Changes f32 values where the host can see them.
+/// Changes f32 values in host memory.
 fn on_host<B: Backend>(x: FloatTensor<B>, change: impl FnOnce(&mut [f32])) -> FloatTensor<B> {
     let (device, shape, dtype) = (x.device(), x.shape(), x.dtype());
     assert!(dtype == DType::F32, "gradscale rounds f32 tensors to FP16, and this one is of {dtype:?}");

@@ -1,13 +1,13 @@
-//! A cast site as a module.
+//! Cast site as a module.
 
 use crate::{Error, Scaler, ops::StoreOps};
 use burn::{backend::Dispatch, module::Module, tensor::Tensor};
 
-/// A place where the gradient is stored as FP16, at an exponent of its own. Forward it changes nothing.
+/// Cast site: the gradient of its value is stored as FP16, at its own exponent. The forward pass is the identity.
 ///
-/// Every [`crate::ScaledLinear`] and [`crate::ScaledConv2d`] has one for the gradient of its output. One more belongs where
-/// a value is read several times (a branch, a residual connection), since the sum of its gradients is f32, and behind
-/// layers of burn's own whose gradient is to be FP16: norms, activations that multiply, softmax.
+/// Every [`crate::ScaledLinear`] and [`crate::ScaledConv2d`] has one for the gradient of its output. Add one where a
+/// value has several consumers (a branch, a residual connection), because the sum of their gradients is f32. Also add
+/// one after layers of burn whose gradient is to be FP16: norms, activations that multiply, softmax.
 ///
 /// ```
 /// use burn::tensor::{Device, Tensor};
@@ -31,15 +31,16 @@ pub struct Site {
 }
 
 impl Site {
-    /// A new site.
+    /// Creates a site.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`].
     pub fn new(scaler: &Scaler, name: &str) -> Result<Self, Error> {
         Ok(Self { inner: scaler.site(name)? })
     }
 
-    /// The values as they are, in a tensor of any rank; on the way back, the sum of their gradients is stored.
+    /// Returns the values unchanged, for a tensor of any rank; in the backward pass, the sum of their gradients is
+    /// stored.
     ///
     /// # Panics
     /// In the backward pass, for gradients that are not f32.
@@ -48,19 +49,19 @@ impl Site {
         Tensor::from_dispatch(Dispatch::store_gradient(x.into_dispatch(), self.inner.clone()))
     }
 
-    /// As the model calls it.
+    /// Returns its name in the model.
     #[must_use]
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
-    /// The exponent in force: gradients are stored times 2^exponent.
+    /// Returns the exponent in force: gradients are stored times 2^exponent.
     #[must_use]
     pub fn exponent(&self) -> i32 {
         self.inner.exponent()
     }
 
-    /// The values rounded to FP16, as a product reads them.
+    /// Returns the values rounded to FP16, as a product reads them.
     pub(crate) fn round<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         Tensor::from_dispatch(Dispatch::round_to_half(x.into_dispatch(), self.inner.scaler().clone()))
     }

@@ -1,4 +1,4 @@
-//! Gradients are those of burn's own autodiff in f32.
+//! Compares gradients with those of burn's own autodiff in f32.
 
 use crate::{
     numbers::{Random, error},
@@ -18,7 +18,7 @@ fn scaler() -> Scaler {
     Scaler::with_threads("gs", 1).expect("a method")
 }
 
-/// Output, and gradients of input, weight and bias where the gradient of the output is `given`.
+/// Computes the output, and the gradients of input, weight and bias for the output gradient `given`.
 fn gradients<const D: usize, const W: usize>(
     x: &Tensor<D>, given: &Tensor<D>, weight: &Param<Tensor<W>>, bias: Option<&Param<Tensor<1>>>,
     forward: impl Fn(Tensor<D>) -> Tensor<D>,
@@ -104,7 +104,7 @@ fn a_convolution_has_every_bit_of_what_is_exact() {
     conv(Conv2dConfig::new([3, 2], [1, 1]), 3, [1, 4]);
 }
 
-/// Counted numbers, 0, 1, 2 …, in x and weight, worked out by hand.
+/// Compares with a result computed by hand, for x and weights 0, 1, 2 …
 #[test]
 fn a_convolution_of_counted_numbers_is_the_known_one() {
     let counted = |shape: [usize; 4]| {
@@ -119,7 +119,7 @@ fn a_convolution_of_counted_numbers_is_the_known_one() {
     let x = counted([1, 1, 3, 3]).require_grad();
     let scaled = ScaledConv2d::new(conv, &scaler(), "layer").expect("a new name");
     let all = scaled.forward(x.clone()).sum().backward();
-    // Written down by hand: each input meets those taps that reach it, each tap the sum of what it reads.
+    // Computed by hand: each input is multiplied with the taps that read it, and each tap with the sum of its inputs.
     assert_eq!(values(&x.grad(&all).expect("of x")), [0.0, 1.0, 1.0, 2.0, 6.0, 4.0, 2.0, 5.0, 3.0]);
     let weight = values(&scaled.conv.weight.val().grad(&all).expect("of the weight"));
     assert_eq!(weight, [8.0, 12.0, 20.0, 24.0]);
@@ -131,8 +131,8 @@ fn a_branch_is_rounded_once_as_a_sum() {
     let site = Site::new(&scaler, "branch").expect("a new name");
     let x = tensor([3, 2], || 1.0).require_grad();
     let h = site.forward(x.clone());
-    // 1 + 2^-11 is between two halves, and so is the sum of both parts; rounded each, the small one would be kept exactly
-    // and added to 1.
+    // 1 + 2^-11 is between two halves, and so is the sum of both parts. If each part were rounded, the small one would
+    // be kept exactly and added to 1.
     let all = (h.clone().sum() + (h * 2f32.powi(-11)).sum()).backward();
     assert_eq!(values(&x.grad(&all).expect("of x")), [1.0; 6]);
     assert_eq!(site.name(), "branch");

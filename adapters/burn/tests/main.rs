@@ -1,4 +1,4 @@
-//! Everything in one binary: burn takes long to link.
+//! All tests are in one binary, because burn takes long to link.
 
 mod gradients;
 #[path = "../../common/tests/numbers.rs"]

@@ -1,4 +1,4 @@
-//! Steps that are taken, repeated and left out; what they decide is what the core decides.
+//! Steps that are taken, repeated and skipped, with decisions compared with those of the core.
 
 use crate::{
     numbers::Random,
@@ -180,7 +180,7 @@ fn training_goes_on_from_what_was_saved() {
     assert_eq!(gradient(&again), gradient(model));
 }
 
-/// What each step hands to the site is `values`, in this order.
+/// Each step passes `values` to the site, in this order.
 #[test]
 fn exponents_are_those_of_the_core() {
     let scaler = Scaler::with_threads("gs", 1).expect("a method");

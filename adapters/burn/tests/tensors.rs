@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Shape, Tensor, TensorData};
 
-/// The CPU; with the feature `wgpu` the GPU.
+/// Returns the CPU, or with the feature `wgpu` the GPU.
 pub fn device() -> Device {
     #[cfg(feature = "wgpu")]
     return Device::wgpu(burn::tensor::DeviceKind::DefaultDevice).autodiff();

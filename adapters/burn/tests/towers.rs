@@ -1,4 +1,4 @@
-//! Two towers whose losses lie 2^46 apart: what no single scale for all gradients can train.
+//! Two towers whose losses differ by 2^46, which no single scale for all gradients can train.
 
 use crate::{
     numbers::Random,
@@ -13,7 +13,7 @@ use burn::{
 };
 use gradscale_burn::{Guard, ScaledLinear, Scaler};
 
-/// The second loss counts 2^-GAP of the first.
+/// The second loss is weighted with 2^-GAP relative to the first.
 const GAP: i32 = 46;
 const HIDDEN: usize = 16;
 
@@ -24,7 +24,7 @@ struct Towers {
     second: [ScaledLinear; 2],
 }
 
-/// A layer that is the same for every method.
+/// Creates a layer that is the same for every method.
 fn layer(random: &Random, scaler: &Scaler, [inputs, outputs]: [usize; 2], name: &str) -> ScaledLinear {
     let mut linear: Linear = LinearConfig::new(inputs, outputs).init(&device());
     let bound = 1.0 / (inputs as f32).sqrt();
@@ -44,7 +44,7 @@ impl Towers {
         }
     }
 
-    /// Logits of both towers; the second stands on features through which it sends nothing back.
+    /// Computes the logits of both towers; the second reads features through which no gradient flows back.
     fn forward(&self, x: Tensor<2>) -> [Tensor<2>; 2] {
         let features = relu(self.trunk.forward(x));
         let [hidden, out] = &self.second;
@@ -57,7 +57,7 @@ fn batch(random: &Random, count: usize) -> (Tensor<2>, Vec<u16>) {
     (Tensor::from_data(TensorData::new(values, [count, VALUES]), &device()), classes)
 }
 
-/// Takes the gradients of a module out of those of a larger one.
+/// Moves the gradients of a module out of those of a larger one.
 struct Taken<'a>(&'a mut GradientsParams, GradientsParams);
 
 impl ModuleVisitor for Taken<'_> {
@@ -68,7 +68,7 @@ impl ModuleVisitor for Taken<'_> {
     }
 }
 
-/// Shares that both towers tell right, and how many steps were not taken.
+/// Returns the accuracy of both towers, and the number of skipped steps.
 fn train(method: &str) -> ([f64; 2], usize) {
     let scaler = Scaler::with_threads(method, 1).expect("a method");
     let (mut model, guard) = (Towers::new(&scaler), Guard::new(&scaler));

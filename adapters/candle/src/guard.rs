@@ -1,10 +1,10 @@
-//! An optimizer's step that is only taken with gradients that are finite.
+//! Guard of an optimizer's step: it is only taken if all gradients are finite.
 
 use crate::{End, Outcome, Scaler};
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 
-/// Stands between the backward pass and the optimizer: takes what all sites have seen, and lets the step be taken if all
-/// gradients of parameters are finite.
+/// Step guard between the backward pass and the optimizer. It collects the statistics of all sites, and lets the
+/// optimizer step if all gradients of parameters are finite.
 #[derive(Clone, Debug)]
 pub struct Guard {
     scaler: Scaler,
@@ -12,18 +12,19 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// For a model whose sites belong to this scaler; its parameters are what a `VarMap` calls `all_vars`.
+    /// Creates a guard for a model whose sites belong to this scaler; `parameters` are those of `all_vars` of a
+    /// `VarMap`.
     #[must_use]
     pub fn new(scaler: &Scaler, parameters: Vec<Var>) -> Self {
         Self { scaler: scaler.clone(), parameters }
     }
 
-    /// One step: runs the batch forward and backward, again if it does not fit FP16 at the exponents in force, and lets
-    /// `update` take an optimizer's step. Where the batch is left out, `update` is not called. `loss` is called once for
-    /// each pass; dropout draws anew.
+    /// Runs one training step: runs the batch forward and backward, again if it overflows FP16 at the exponents in
+    /// force, and calls `update` for the optimizer's step. If the batch is skipped, `update` is not called. `loss` is
+    /// called once for each pass; dropout draws again.
     ///
     /// # Errors
-    /// What `loss`, the backward pass and `update` say.
+    /// Errors of `loss`, of the backward pass and of `update`.
     pub fn step(
         &self, loss: impl Fn() -> Result<Tensor>, update: impl FnOnce(&GradStore) -> Result<()>,
     ) -> Result<Outcome> {
@@ -37,20 +38,20 @@ impl Guard {
         Ok(outcome)
     }
 
-    /// For a loop that calls `backward` itself: what to do after it, or after the backward passes of several micro-batches
-    /// whose gradients were added. Where `repeatable` says that the same batch can come again, one that does not fit is
-    /// answered by [`End::Repeat`]; else it is left out, because of [`Cause::Again`](crate::Cause::Again).
+    /// Ends a pass of a loop that calls `backward` itself, or the passes of several micro-batches whose gradients were
+    /// added. If a batch overflows and `repeatable` says that it can be run again, it returns [`End::Repeat`].
+    /// Otherwise the batch is skipped, because of [`Cause::Again`](crate::Cause::Again).
     ///
     /// # Errors
-    /// candle's.
+    /// Errors of candle.
     pub fn end(&self, gradients: &GradStore, repeatable: bool) -> Result<End> {
         Ok(self.scaler.end(!self.finite(gradients)?, repeatable))
     }
 
-    /// Whether all gradients of parameters are finite.
+    /// Returns true if all gradients of parameters are finite.
     fn finite(&self, gradients: &GradStore) -> Result<bool> {
         for gradient in self.parameters.iter().filter_map(|var| gradients.get(var)) {
-            // 0, or NaN if one of them is not finite.
+            // The product is 0, or NaN for a value that is not finite.
             if (gradient * 0.0)?.sum_all()?.to_scalar::<f32>()? != 0.0 {
                 return Ok(false);
             }

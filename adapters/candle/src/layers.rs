@@ -1,35 +1,35 @@
-//! Layers whose products read halves, and whose outputs' gradients are halves.
+//! Layers with FP16 operands, whose output gradients are stored as FP16.
 
 use crate::{Error, Scaler, Site};
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Conv2d, Linear};
 
-/// A [`Linear`] whose product reads input and weight as FP16 and adds in f32, and whose output's gradient is stored as FP16
-/// at a scale of its own. The gradients of weight and bias are f32 and unscaled.
+/// [`Linear`] layer with gradient scaling. Its product reads input and weight as FP16 and accumulates in f32. The
+/// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Clone, Debug)]
 pub struct ScaledLinear {
-    /// candle's layer, with its f32 parameters.
+    /// Layer of candle, with its f32 parameters.
     pub linear: Linear,
     site: Site,
 }
 
 impl ScaledLinear {
-    /// That layer, with a site of that name.
+    /// Wraps a layer and adds a site of that name.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`].
     pub fn new(linear: Linear, scaler: &Scaler, name: &str) -> std::result::Result<Self, Error> {
         Ok(Self { linear, site: Site::new(scaler, name)? })
     }
 
-    /// Where its output's gradient is stored.
+    /// Returns the site of its output's gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site
     }
 }
 
-/// `(…, inputs)` to `(…, outputs)`, with candle's errors for other shapes.
+/// Computes `(…, outputs)` from `(…, inputs)`, with candle's errors for other shapes.
 impl Module for ScaledLinear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let halves = Linear::new(self.site.round(self.linear.weight())?, self.linear.bias().cloned());
@@ -37,32 +37,33 @@ impl Module for ScaledLinear {
     }
 }
 
-/// A [`Conv2d`] whose product reads input and weight as FP16 and adds in f32, and whose output's gradient is stored as FP16
-/// at a scale of its own. The gradients of weight and bias are f32 and unscaled.
+/// [`Conv2d`] layer with gradient scaling. Its product reads input and weight as FP16 and accumulates in f32. The
+/// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Clone, Debug)]
 pub struct ScaledConv2d {
-    /// candle's layer, with its f32 parameters.
+    /// Layer of candle, with its f32 parameters.
     pub conv: Conv2d,
     site: Site,
 }
 
 impl ScaledConv2d {
-    /// That layer, with a site of that name.
+    /// Wraps a layer and adds a site of that name.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`].
     pub fn new(conv: Conv2d, scaler: &Scaler, name: &str) -> std::result::Result<Self, Error> {
         Ok(Self { conv, site: Site::new(scaler, name)? })
     }
 
-    /// Where its output's gradient is stored.
+    /// Returns the site of its output's gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site
     }
 }
 
-/// `(batch, channels in, height, width)` to `(batch, channels out, height, width)`, with candle's errors for other shapes.
+/// Computes `(batch, channels out, height, width)` from `(batch, channels in, height, width)`, with candle's errors for
+/// other shapes.
 impl Module for ScaledConv2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let weight = self.site.round(self.conv.weight())?;

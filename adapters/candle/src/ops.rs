@@ -1,16 +1,17 @@
-//! Two operators for candle's autograd: the store of a gradient, and the rounding of what a product reads.
+//! Two operators for candle's autograd: the store of a gradient, and the rounding of a product's operands.
 
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
 use gradscale_adapters::{Scaler, Site};
 
-/// Forward the values as they are; on the way back, their gradient is stored.
+/// Operator that returns the values unchanged and stores their gradient in the backward pass.
 pub struct StoreGradient(pub Site);
 
-/// Forward the values rounded to FP16; on the way back, their gradient is as it is. candle's own casts there and back do not
-/// do: on the way back they cast the gradient as well, so what is below 2^-25 becomes zero.
+/// Operator that returns the values rounded to FP16 and passes their gradient through unchanged. candle's own casts
+/// there and back are not used, because in the backward pass they cast the gradient as well, so values below 2^-25
+/// become zero.
 pub struct RoundToHalf(pub Scaler);
 
-/// The values of a contiguous tensor.
+/// Returns the values of a contiguous tensor.
 fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(all), Some((start, end))) => Ok(&all[start..end]),

@@ -1,4 +1,4 @@
-//! A cast site as a module.
+//! Cast site as a module.
 
 use crate::{
     Error, Scaler,
@@ -6,11 +6,11 @@ use crate::{
 };
 use candle_core::{Module, Result, Tensor};
 
-/// A place where the gradient is stored as FP16, at an exponent of its own. Forward it changes nothing.
+/// Cast site: the gradient of its value is stored as FP16, at its own exponent. The forward pass is the identity.
 ///
-/// Every [`crate::ScaledLinear`] and [`crate::ScaledConv2d`] has one for the gradient of its output. One more belongs where
-/// a value is read several times (a branch, a residual connection), since the sum of its gradients is f32, and behind
-/// layers of candle's own whose gradient is to be FP16: norms, activations that multiply, softmax.
+/// Every [`crate::ScaledLinear`] and [`crate::ScaledConv2d`] has one for the gradient of its output. Add one where a
+/// value has several consumers (a branch, a residual connection), because the sum of their gradients is f32. Also add
+/// one after layers of candle whose gradient is to be FP16: norms, activations that multiply, softmax.
 ///
 /// ```
 /// use candle_core::{Device, Module, Var};
@@ -32,34 +32,34 @@ pub struct Site {
 }
 
 impl Site {
-    /// A new site.
+    /// Creates a site.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`].
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`].
     pub fn new(scaler: &Scaler, name: &str) -> std::result::Result<Self, Error> {
         Ok(Self { inner: scaler.site(name)? })
     }
 
-    /// As the model calls it.
+    /// Returns its name in the model.
     #[must_use]
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
-    /// The exponent in force: gradients are stored times 2^exponent.
+    /// Returns the exponent in force: gradients are stored times 2^exponent.
     #[must_use]
     pub fn exponent(&self) -> i32 {
         self.inner.exponent()
     }
 
-    /// The values rounded to FP16, as a product reads them.
+    /// Returns the values rounded to FP16, as a product reads them.
     pub(crate) fn round(&self, x: &Tensor) -> Result<Tensor> {
         x.contiguous()?.apply_op1(RoundToHalf(self.inner.scaler().clone()))
     }
 }
 
-/// The values as they are, in a tensor of any rank; on the way back, the sum of their gradients is stored. An error for
-/// tensors that are not f32, or not on the CPU.
+/// Returns the values unchanged, for a tensor of any rank; in the backward pass, the sum of their gradients is stored.
+/// Tensors that are not f32 or not on the CPU are an error.
 impl Module for Site {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.contiguous()?.apply_op1(StoreGradient(self.inner.clone()))

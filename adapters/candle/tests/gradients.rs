@@ -1,4 +1,4 @@
-//! Gradients are those of candle's own autograd in f32.
+//! Compares gradients with those of candle's own autograd in f32.
 
 use crate::{
     numbers::{Random, error},
@@ -12,7 +12,7 @@ fn scaler() -> Scaler {
     Scaler::with_threads("gs", 1).expect("a method")
 }
 
-/// Output, and gradients of all parameters where the gradient of the output is `given`.
+/// Computes the output, and the gradients of all parameters for the output gradient `given`.
 fn gradients(parameters: &[&Var], given: &Tensor, y: Result<Tensor>) -> Vec<Vec<f32>> {
     let y = y.expect("an output");
     let all = (&y * given).and_then(|product| product.sum_all()?.backward()).expect("gradients");
@@ -91,14 +91,14 @@ fn a_branch_is_rounded_once_as_a_sum() {
     let site = Site::new(&scaler, "branch").expect("a new name");
     let x = var((3, 2), || 1.0);
     let h = site.forward(&x).expect("as it is");
-    // 1 + 2^-11 is between two halves; rounded each, the small part would be kept exactly and added to 1.
+    // 1 + 2^-11 is between two halves. If each part were rounded, the small one would be kept exactly and added to 1.
     let both = h.sum_all().and_then(|sum| sum + (h * f64::from(2f32.powi(-11)))?.sum_all()?);
     let all = both.and_then(|loss| loss.backward()).expect("gradients");
     assert_eq!(values(all.get(&x).expect("of x")), [1.0; 6]);
     assert_eq!(site.name(), "branch");
 }
 
-/// Why operands are not rounded by candle's casts: these flush gradients, which ours do not.
+/// Shows why operands are not rounded by candle's casts: these flush gradients, and ours do not.
 #[test]
 fn candles_own_casts_flush_gradients() {
     let x = var(4, || 1.0);

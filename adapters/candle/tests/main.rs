@@ -1,4 +1,4 @@
-//! Everything in one binary, which links once.
+//! All tests are in one binary, which links once.
 
 mod gradients;
 #[path = "../../common/tests/numbers.rs"]

@@ -1,4 +1,4 @@
-//! Steps that are taken, repeated and left out; what they decide is what the core decides.
+//! Steps that are taken, repeated and skipped, with decisions compared with those of the core.
 
 use crate::{
     numbers::Random,
@@ -150,7 +150,7 @@ fn an_error_on_the_way_leaves_no_trace() {
     assert_eq!(training.step(1.0), Outcome::Stepped { repeats: 0 });
 }
 
-/// What each step hands to the site is `given`.
+/// Each step passes `given` to the site.
 #[test]
 fn exponents_are_those_of_the_core() -> Result<()> {
     let scaler = Scaler::with_threads("gs", 1).expect("a method");

@@ -1,4 +1,4 @@
-//! Two towers whose losses lie 2^46 apart: what no single scale for all gradients can train.
+//! Two towers whose losses differ by 2^46, which no single scale for all gradients can train.
 
 use crate::{
     numbers::Random,
@@ -9,7 +9,7 @@ use candle_core::{Device, Module, Result, Tensor, Var};
 use candle_nn::{Linear, Optimizer, SGD, loss::cross_entropy};
 use gradscale_candle::{Guard, ScaledLinear, Scaler};
 
-/// The second loss counts 2^-GAP of the first.
+/// The second loss is weighted with 2^-GAP relative to the first.
 const GAP: i32 = 46;
 const HIDDEN: usize = 16;
 
@@ -17,7 +17,7 @@ struct Towers {
     trunk: ScaledLinear,
     first: ScaledLinear,
     second: [ScaledLinear; 2],
-    /// Those of trunk and first tower, and those of the second.
+    /// Parameters of trunk and first tower, and those of the second.
     parameters: [Vec<Var>; 2],
 }
 
@@ -25,7 +25,7 @@ impl Towers {
     fn new(scaler: &Scaler) -> Self {
         let random = Random::new(7);
         let mut parameters = [Vec::new(), Vec::new()];
-        // The same for every method.
+        // Equal for every method.
         let mut layer = |inputs: usize, outputs: usize, name: &str, tower: usize| {
             let bound = 1.0 / (inputs as f32).sqrt();
             let (weight, bias) = (var((outputs, inputs), || random.uniform() * bound), var(outputs, || 0.0));
@@ -38,7 +38,7 @@ impl Towers {
         Self { trunk, first, second, parameters }
     }
 
-    /// Logits of both towers; the second stands on features through which it sends nothing back.
+    /// Computes the logits of both towers; the second reads features through which no gradient flows back.
     fn forward(&self, x: &Tensor) -> Result<[Tensor; 2]> {
         let features = self.trunk.forward(x)?.relu()?;
         let [hidden, out] = &self.second;
@@ -56,7 +56,7 @@ fn batch(random: &Random, count: usize) -> Result<(Tensor, Vec<u16>)> {
     Ok((Tensor::from_vec(values, (count, VALUES), &Device::Cpu)?, classes))
 }
 
-/// Shares that both towers tell right, and how many steps were not taken.
+/// Returns the accuracy of both towers, and the number of skipped steps.
 fn train(method: &str) -> Result<([f64; 2], usize)> {
     let scaler = Scaler::with_threads(method, 1).expect("a method");
     let model = Towers::new(&scaler);

@@ -1,17 +1,18 @@
-//! What can be wrong with a method, a name or a saved state.
+//! Errors of methods, names and saved states.
 
 use std::fmt;
 
-/// Why sites cannot be what was asked for. Its text is one line.
+/// Error of the adapters. Its text is one line.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Error {
-    /// No method, or one that needs what an adapter does not have: the method and why.
+    /// A text that is not a method, or a method that needs features that an adapter does not have: the method and the
+    /// reason.
     Method(String, String),
-    /// A site of that name is there already.
+    /// A site of that name exists already.
     Name(String),
-    /// More sites than a table holds.
+    /// More sites than a table can hold.
     Sites(String),
-    /// A saved state that is none, or that of another model.
+    /// A text that is not a saved state, or the state of another model.
     State(String),
     /// The threads that store gradients cannot be started.
     Threads(String),
@@ -29,7 +30,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The sentence of [`fmt::Display`].
+/// Writes the sentence of [`fmt::Display`].
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,26 +1,26 @@
-//! How a step ended.
+//! Outcome of a step.
 
 use gradscale::{Cause, core::step::Kind};
 use std::fmt;
 
-/// What is to be done after one pass forward and backward.
+/// Next action after one pass forward and backward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// Update the parameters.
     Step,
     /// Update nothing, and run the same batch again: it fits now.
     Repeat,
-    /// Update nothing, and go on with the next batch.
+    /// Update nothing, and continue with the next batch.
     Skip(Skipped),
 }
 
-/// Why a batch was left out: nothing has changed.
+/// Reason why a batch was skipped. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// What no scale mends, or what was not done about it.
+    /// Cause of the skip: no scale cures it, or the method does not repeat.
     pub cause: Cause,
-    /// The first site at which values were not finite, with what was seen there and the exponent in force. None if that
-    /// happened behind all sites, in f32.
+    /// First site with values that are not finite, with their kind and the exponent in force. `None` if they appeared
+    /// after all sites, in f32.
     pub site: Option<(String, Kind, i32)>,
 }
 
@@ -41,20 +41,20 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// How a step ended, its repeats included.
+/// Outcome of a step, its repeats included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The parameters are updated, after so many repeats of the batch.
+    /// The parameters are updated, possibly after repeats of the batch.
     Stepped {
-        /// 0 where the batch fitted at once.
+        /// Number of repeats; 0 if the first pass did not overflow.
         repeats: u32,
     },
-    /// Parameters and the optimizer's state are as before.
+    /// Parameters and the optimizer's state are unchanged.
     Skipped(Skipped),
 }
 
 impl Outcome {
-    /// Whether the parameters are updated.
+    /// Returns true if the parameters are updated.
     #[must_use]
     pub const fn stepped(&self) -> bool {
         matches!(self, Self::Stepped { .. })

@@ -1,4 +1,4 @@
-//! What a checkpoint keeps.
+//! State in checkpoints.
 
 use crate::{
     Error, Scaler,
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct Saved {
     method: String,
-    /// The state of a loss scale.
+    /// State of a loss scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     loss_scale: Option<Vec<i64>>,
     sites: Vec<SavedSite>,
 }
 
 impl Scaler {
-    /// The state of all sites as JSON: training goes on from there bit for bit. Between steps.
+    /// Returns the state of all sites as JSON, from which training continues bit for bit. Call it between steps.
     ///
     /// # Errors
     /// [`Error::State`] if it cannot be written.
@@ -35,10 +35,10 @@ impl Scaler {
         serde_json::to_string(&saved).map_err(|error| Error::State(error.to_string()))
     }
 
-    /// Goes on from what [`Scaler::save`] wrote: after the model was made, so that all of its sites are there.
+    /// Restores the state of [`Scaler::save`]. Call it after the model was created, so that all of its sites exist.
     ///
     /// # Errors
-    /// [`Error::State`]: a text that is no saved state, another method, other sites. Nothing has changed then.
+    /// [`Error::State`]: a text that is not a saved state, another method, other sites. Nothing has changed then.
     pub fn restore(&self, text: &str) -> Result<(), Error> {
         let saved: Saved = serde_json::from_str(text).map_err(|error| Error::State(error.to_string()))?;
         if saved.method != self.method() {
@@ -51,7 +51,7 @@ impl Scaler {
         let mut sites = state.sites.clone();
         let before = sites.len();
         sites.restore(schedule, &saved.sites).map_err(Error::State)?;
-        // Saved sites that are not here were added; those that are not saved make fewer.
+        // Saved sites that the model lacks were added; a state with fewer sites is rejected below.
         if sites.len() != before {
             let other = u16::try_from(before).map_or("", |slot| sites.name(Slot(slot)));
             return Err(Error::State(format!("site {other} is not in this model")));

@@ -1,4 +1,4 @@
-//! Sites and the stores of the attempt in progress.
+//! Sites of a model, and the stores of the attempt in progress.
 
 use crate::Error;
 use gradscale::{
@@ -17,68 +17,68 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Of a site that has stored nothing yet.
+/// Row of a site without a store.
 pub(crate) const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 
-/// All sites of what one optimizer step updates, under one method. Clones are the same sites.
+/// Scaler: all sites of the parameters that one optimizer step updates, under one method. Clones share the same sites.
 #[derive(Clone)]
 pub struct Scaler(Arc<Shared>);
 
 struct Shared {
-    /// As it was given.
+    /// Text of the method as given.
     method: String,
-    /// f32 is the baseline: nothing is rounded.
+    /// False for f32, the baseline, which rounds nothing.
     rounds: bool,
     cpu: Cpu,
     state: Mutex<State>,
 }
 
-/// What changes from step to step.
+/// State that changes from step to step.
 pub(crate) struct State {
     pub sites: Sites,
-    /// By slot: what the attempt in progress has stored.
+    /// Rows of the attempt in progress, by slot.
     pub rows: Vec<Stats>,
     /// Slots in the order of their first stores.
     pub order: Vec<Slot>,
-    /// Attempts at this step that failed.
+    /// Number of attempts at this step that failed.
     pub failed: u32,
 }
 
-/// What is known of one site.
+/// Statistics of one site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteReport {
-    /// As the model calls it.
+    /// Name of the site in the model.
     pub name: String,
-    /// In force in the next step: gradients are stored times 2^exponent.
+    /// Exponent in force in the next step: gradients are stored times 2^exponent.
     pub exponent: i32,
-    /// The share of the last step's non-zero values that became zero.
+    /// Fraction of the last step's non-zero values that became zero.
     pub flushed: f64,
-    /// Values that overflowed or arrived as ±∞ or NaN, over all steps.
+    /// Number of values that overflowed, or were ±∞ or NaN on input, over all steps.
     pub overflows: u64,
-    /// The largest magnitude of the last step, as a power of two; none if all was zero.
+    /// log2 of the largest magnitude of the last step; `None` if all values were zero.
     pub log2_amax: Option<f64>,
 }
 
 impl Scaler {
-    /// No sites yet. Methods are written as everywhere in gradscale: `gs` is what you want; `dynamic`, `fixed:1024`, `fp16`
-    /// and `fp32` (which rounds nothing) are there to compare with.
+    /// Creates a scaler without sites. Methods have the syntax of gradscale: `gs` is recommended; `dynamic`,
+    /// `fixed:1024`, `fp16` and `fp32` (which rounds nothing) are for comparison.
     ///
     /// # Errors
-    /// [`Error::Method`]: a text that names none; a rule that decides from the operands of a product (`gs:paper`), which
-    /// an adapter does not hand out; options that are the network's own business here (`amp`, `f32`, `wgrad`,
+    /// [`Error::Method`] in three cases: the text is not a method; its rule decides from the operands of a product
+    /// (`gs:paper`), which an adapter does not provide; or its options belong to the network here (`amp`, `f32`, `wgrad`,
     /// `calls=each`). [`Error::Threads`].
     pub fn new(method: &str) -> Result<Self, Error> {
         Self::with_threads(method, 0)
     }
 
-    /// As [`Scaler::new`], with so many threads that store gradients (0: one for each core).
+    /// Creates a scaler like [`Scaler::new`], with `threads` threads that store gradients (0: one for each core).
     ///
     /// # Errors
-    /// As [`Scaler::new`].
+    /// See [`Scaler::new`].
     pub fn with_threads(method: &str, threads: usize) -> Result<Self, Error> {
         let wrong = |cause: &str| Error::Method(method.to_owned(), cause.to_owned());
         let parsed: Method = method.parse().map_err(|error: gradscale::MethodError| {
-            // It begins as ours does.
+            // The text starts like the sentence of this error.
             let text = error.to_string();
             wrong(text.strip_prefix(&format!("method {method}: ")).unwrap_or(&text))
         })?;
@@ -103,10 +103,10 @@ impl Scaler {
         Ok(Self(Arc::new(Shared { method: method.to_owned(), rounds, cpu, state })))
     }
 
-    /// A new site. Its name is that of the layer whose output's gradient is stored there.
+    /// Creates a site, named after the layer whose output's gradient is stored there.
     ///
     /// # Errors
-    /// [`Error::Name`] for a name that is there already, [`Error::Sites`] beyond 65532 sites.
+    /// [`Error::Name`] if the name exists already, [`Error::Sites`] beyond 65532 sites.
     pub fn site(&self, name: &str) -> Result<Site, Error> {
         let mut state = self.state();
         let before = state.sites.len();
@@ -118,20 +118,20 @@ impl Scaler {
         Ok(Site { scaler: self.clone(), slot })
     }
 
-    /// The method, as it was given.
+    /// Returns the method as given.
     #[must_use]
     pub fn method(&self) -> &str {
         &self.0.method
     }
 
-    /// Names and exponents in force, in the order in which sites were made.
+    /// Returns names and exponents in force, in the order in which sites were created.
     #[must_use]
     pub fn exponents(&self) -> Vec<(String, i32)> {
         let state = self.state();
         state.slots().map(|slot| (state.sites.name(slot).to_owned(), state.sites.exponent(slot))).collect()
     }
 
-    /// What is known of each site that has stored something.
+    /// Returns the statistics of each site with a store.
     #[must_use]
     pub fn report(&self) -> Vec<SiteReport> {
         let owned = |site: gradscale::SiteReport<'_>| SiteReport {
@@ -144,20 +144,20 @@ impl Scaler {
         self.state().sites.reports().map(owned).collect()
     }
 
-    /// Rounds what a product reads of the forward pass to FP16, nearest even, and back; as it is under `fp32`.
+    /// Rounds operands of a product to FP16, nearest even, and back; leaves them unchanged under `fp32`.
     pub fn round(&self, values: &mut [f32]) {
         if !self.0.rounds {
             return;
         }
         let mut halves = vec![f16::ZERO; values.len()];
-        // Lengths are the same, so nothing fails.
+        // Cannot fail, because the lengths are equal.
         if f16_slice_from_f32(values, &mut halves, Round::NearestEven).is_ok() {
             let _ = f16_slice_to_f32(&halves, values);
         }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; a backward pass that did is none of ours.
+        // No code panics while the lock is held, so a poisoned lock has a valid state.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,13 +169,13 @@ impl fmt::Debug for Scaler {
 }
 
 impl State {
-    /// Sites, without the two slots that are always there.
+    /// Returns the slots of sites, without the two reserved ones.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
         (2..u16::try_from(self.sites.len()).unwrap_or(u16::MAX)).map(Slot)
     }
 }
 
-/// A place where gradients are stored as FP16 at an exponent of its own. Clones are the same site.
+/// Cast site that stores gradients as FP16 at its own exponent. Clones are the same site.
 #[derive(Clone, Debug)]
 pub struct Site {
     scaler: Scaler,
@@ -183,35 +183,35 @@ pub struct Site {
 }
 
 impl Site {
-    /// The scaler to which it belongs.
+    /// Returns the scaler to which it belongs.
     #[must_use]
     pub const fn scaler(&self) -> &Scaler {
         &self.scaler
     }
 
-    /// As the model calls it.
+    /// Returns its name in the model.
     #[must_use]
     pub fn name(&self) -> String {
         self.scaler.state().sites.name(self.slot).to_owned()
     }
 
-    /// The exponent in force.
+    /// Returns the exponent in force.
     #[must_use]
     pub fn exponent(&self) -> i32 {
         self.scaler.state().sites.exponent(self.slot)
     }
 
-    /// What the site's stores have seen in the last step.
+    /// Returns the statistics of the site's stores in the last step.
     #[must_use]
     pub fn row(&self) -> Option<Stats> {
         self.scaler.state().sites.row(self.slot).copied()
     }
 
-    /// Stores a gradient: multiplies it by 2^exponent, rounds it once to FP16, nearest even, and gives back what was stored,
-    /// times 2^-exponent. Where the site decides at once, it looks at the values first.
+    /// Stores a gradient: multiplies it by 2^exponent, rounds it once to FP16, nearest even, and returns the stored
+    /// values times 2^-exponent. A site that decides inside the step observes the values first.
     ///
-    /// A site that stores more than once in a step (a layer that is called several times, several micro-batches) uses one
-    /// exponent for all.
+    /// A site that stores more than once in a step (a layer that is called several times, several micro-batches) uses
+    /// one exponent for all.
     pub fn store(&self, gradient: &mut [f32]) {
         let shared = &*self.scaler.0;
         if !shared.rounds {
@@ -232,7 +232,7 @@ impl Site {
         }
         let (exponent, detail) = (sites.exponent(self.slot), sites.detail(&[self.slot]));
         let mut halves = vec![f16::ZERO; gradient.len()];
-        // Lengths are the same, so nothing fails.
+        // Cannot fail, because the lengths are equal.
         let stored = shared.cpu.store(Slice::F32(gradient), 0, SliceMut::F16(&mut halves), exponent, detail);
         let _ = shared.cpu.store(Slice::F16(&halves), exponent, SliceMut::F32(gradient), 0, Detail::None);
         if let Ok(stored) = stored {

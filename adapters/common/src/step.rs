@@ -1,4 +1,4 @@
-//! The end of an attempt at a step.
+//! End of an attempt at a step.
 
 use crate::{
     End, Outcome, Scaler, Skipped,
@@ -10,8 +10,8 @@ use gradscale::{
 };
 
 impl Scaler {
-    /// Ends one pass: takes what all sites have stored since the last one, and decides the exponents of the next.
-    /// `found_inf` says that a gradient of a parameter is not finite, `repeatable` that the same batch can be run again.
+    /// Ends one pass: takes the statistics of all stores since the last one, and decides the exponents of the next.
+    /// `found_inf` is true if a gradient of a parameter is not finite, `repeatable` if the same batch can be run again.
     pub fn end(&self, found_inf: bool, repeatable: bool) -> End {
         let mut state = self.state();
         let State { sites, rows, order, failed } = &mut *state;
@@ -29,25 +29,26 @@ impl Scaler {
         end
     }
 
-    /// Ends a pass that no step follows: all is as it was before.
+    /// Ends a pass without a step: the state is as before the pass.
     pub fn discard(&self) {
         let mut state = self.state();
         let State { sites, rows, order, failed } = &mut *state;
         *failed = 0;
         rows.fill(EMPTY);
         if sites.repeats() && !order.is_empty() {
-            // What was not finite outside of all sites leaves no trace, nor does what was decided on the way.
+            // The attempt is ended as not finite outside of all sites, which changes no state and discards the
+            // decisions in it.
             let nothing = Attempt { found_inf: true, failed: 0, repeatable: false, micro: 1 };
             sites.finish(rows, order, nothing);
         }
         order.clear();
     }
 
-    /// Runs a batch until it fits or no repeat mends it. `pass` runs it forward and backward and says whether a gradient of
-    /// a parameter is not finite, beside what the update needs; that of the pass that fits comes back.
+    /// Runs a batch until it fits or no repeat cures it. `pass` runs it forward and backward. It returns the values for
+    /// the update, and true if a gradient of a parameter is not finite. The values of the pass that fits are returned.
     ///
     /// # Errors
-    /// What `pass` says; all is as it was before then.
+    /// Errors of `pass`; the state is as before then.
     pub fn run<T, E>(&self, mut pass: impl FnMut() -> Result<(T, bool), E>) -> Result<(Option<T>, Outcome), E> {
         self.discard();
         let mut repeats = 0;

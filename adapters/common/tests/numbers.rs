@@ -1,8 +1,8 @@
-//! Numbers for the tests of all adapters.
+//! Random numbers for the tests of all adapters.
 
 use std::cell::Cell;
 
-/// The same in every run.
+/// Generator with the same numbers in every run.
 pub struct Random(Cell<u64>);
 
 impl Random {
@@ -11,28 +11,28 @@ impl Random {
     }
 
     fn next(&self) -> u32 {
-        // Knuth's MMIX; the high bits are the good ones.
+        // Knuth's MMIX; its high bits are the best.
         self.0.set(self.0.get().wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407));
         u32::try_from(self.0.get() >> 33).unwrap_or(0)
     }
 
-    /// An integer below `limit`.
+    /// Returns an integer below `limit`.
     pub fn below(&self, limit: u16) -> u16 {
         u16::try_from(self.next() % u32::from(limit)).unwrap_or(0)
     }
 
-    /// Between -1 and 1.
+    /// Returns a number between -1 and 1.
     pub fn uniform(&self) -> f32 {
         (self.next() >> 11) as f32 / (1 << 19) as f32 - 1.0
     }
 
-    /// -4 … 4: products and short sums of these are exact in FP16.
+    /// Returns an integer from -4 to 4: products and short sums of these are exact in FP16.
     pub fn integer(&self) -> f32 {
         f32::from(self.below(9)) - 4.0
     }
 }
 
-/// The largest difference, as a part of the largest value.
+/// Returns the largest difference relative to the largest value.
 pub fn error(of: &[f32], from: &[f32]) -> f32 {
     assert_eq!(of.len(), from.len());
     let largest = |values: &mut dyn Iterator<Item = f32>| {

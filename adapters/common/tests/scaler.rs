@@ -1,4 +1,4 @@
-//! Sites without a framework.
+//! Tests of sites without a framework.
 
 mod numbers;
 mod twin;
@@ -60,7 +60,7 @@ fn exponents_are_those_of_the_core() {
     let (scaler, random) = (scaler("gs"), Random::new(3));
     let (site, mut core) = (scaler.site("layer").expect("a new name"), Twin::new());
     for step in 0..100 {
-        // Long enough for several threads, and for vectors and what is left of them.
+        // Long enough for several threads, and for vectors with a remainder.
         let large = i32::from(random.below(20)) - 40 - step / 4;
         let mut gradient: Vec<f32> = (0..20_001).map(|_| random.uniform() * 2f32.powi(large)).collect();
         let (exponent, stored, _) = core.step(&gradient);
@@ -109,7 +109,7 @@ fn calls_of_one_layer_share_an_exponent_and_their_rows() {
         assert_eq!(scaler.end(false, true), End::Step);
         assert_eq!(site.row().map(|row| row.counts().count), Some(6));
     }
-    // A later call that overflows is repeated, since all calls decide from what was seen.
+    // A later call that overflows is repeated, because all calls decide from the merged row.
     let pass = || {
         let mut gradient = [[1e-6f32], [1e12]];
         gradient.iter_mut().for_each(|call| site.store(call));

@@ -1,4 +1,4 @@
-//! What the core decides by itself.
+//! Reference site of the core, for comparison with an adapter's.
 
 use gradscale_adapters::core::{
     site::{Site, SiteConfig, StepEnd},
@@ -6,7 +6,7 @@ use gradscale_adapters::core::{
 };
 use half::f16;
 
-/// A site of the core's own, which is handed the same gradients.
+/// Site of the core that receives the same gradients.
 pub struct Twin(Site);
 
 impl Twin {
@@ -14,7 +14,7 @@ impl Twin {
         Self(Site::new(SiteConfig::exact()).expect("a site"))
     }
 
-    /// One step: the exponent of its store, what is stored of these values, and which share of them flushed.
+    /// Runs one step and returns the exponent of its store, the stored values, and the fraction of them that flushed.
     pub fn step(&mut self, gradient: &[f32]) -> (i32, Vec<f32>, f64) {
         if self.0.request().at_once {
             let mut seen = Stats::new(Convention::FP16, 0, Detail::Full);

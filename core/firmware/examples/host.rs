@@ -1,4 +1,4 @@
-//! Prints on the host what `report` prints on the device.
+//! Prints on the host the same report as `report` on the device.
 
 use std::io::{self, Write};
 

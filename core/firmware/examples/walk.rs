@@ -1,4 +1,4 @@
-//! The short part of the report, for an interpreter.
+//! Prints the short part of the report, for an interpreter (Miri).
 
 use std::io::{self, Write};
 

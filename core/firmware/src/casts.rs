@@ -7,12 +7,12 @@ use gradscale_core::{
     format::Format,
 };
 
-/// Random patterns of either kind for each format and rounding.
+/// Number of random patterns of each kind for each format and rounding mode.
 const RANDOMS: u32 = 4096;
 
 const FORMATS: [Format; 4] = [Format::FP16, Format::BF16, Format::E5M2, Format::E4M3];
 
-/// The rounding of element `i`: the stochastic one takes the `i`-th random number.
+/// Rounding mode of element `i`: stochastic rounding uses the `i`-th random number.
 type Rounding = fn(u32) -> Round;
 
 const ROUNDS: [(&str, Rounding); 3] = [
@@ -21,7 +21,7 @@ const ROUNDS: [(&str, Rounding); 3] = [
     ("stochastic", |i| Round::Stochastic(inputs::random(i))),
 ];
 
-/// Patterns and statuses of one line.
+/// Checksums of the patterns and statuses of one line.
 struct Sum {
     hash: Hash,
     counts: [u32; 5],
@@ -54,8 +54,8 @@ impl Sum {
     }
 }
 
-/// An f64 at the place of an f32 pattern, with some of the digits that only f64 has. Made of integers: a conversion
-/// would quiet NaNs.
+/// Returns the f64 of an f32 pattern, with additional significand bits `low`. It is assembled from integers, because a
+/// conversion would quiet NaNs.
 fn widen(bits: u32, low: u32) -> f64 {
     let bits = u64::from(bits);
     let field = match bits >> 23 & 0xff {
@@ -66,7 +66,7 @@ fn widen(bits: u32, low: u32) -> f64 {
     f64::from_bits((bits >> 31) << 63 | field << 52 | (bits & 0x007f_ffff) << 29 | u64::from(low & 0x1fff_ffff))
 }
 
-/// Prints one line for each format and rounding.
+/// Prints one line for each format and rounding mode.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     let saturating = FORMATS.map(Format::saturating);
     for format in FORMATS.into_iter().chain(saturating) {
@@ -82,7 +82,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
         for (name, round) in ROUNDS {
             let mut sum = Sum::new();
             for (i, bits) in (0..).zip(inputs::edges().chain(inputs::randoms(RANDOMS))) {
-                // Exactly a value of f32, and next to one on the side away from zero, as near and as far as can be.
+                // Exactly a value of f32, and the nearest and the farthest f64 next to it on the side away from zero.
                 for low in [0, 1, u32::MAX] {
                     sum.add(format.encode_f64(widen(bits, low), round(i)));
                 }

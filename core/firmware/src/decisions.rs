@@ -1,4 +1,4 @@
-//! Decisions: each rule on rows of many spreads, and sites that live through some steps.
+//! Decisions of each rule on rows with many spreads, and sites over several steps.
 
 use crate::rows;
 use core::fmt::{self, Write};
@@ -31,7 +31,8 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
         }
     }
     line(out, format_args!("exact, nothing"), Exact::FP16.decide(&rows::row(Convention::FP16, 0, Detail::Full, [])))?;
-    // The jump comes at a step whose overflow is answered by a skip before the site, is hidden by a mask, is the site's.
+    // The jump comes at a step that is skipped because of an earlier site, at one with a mask, and at one that
+    // overflows here.
     for (jump, (name, config)) in (8..).zip([
         ("exact", SiteConfig { interval: 3, ..SiteConfig::exact() }),
         ("amax history", SiteConfig { interval: 2, memory: Memory::Least, ..SiteConfig::exact() }),
@@ -53,7 +54,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-/// The paper's rules on the same row: as a cast, and as the incoming gradient of a convolution.
+/// Prints the decisions of the paper's rules on the same row: as a cast, and as the incoming gradient of a convolution.
 fn models(out: &mut impl Write, centre: i32, row: &Stats) -> fmt::Result {
     let shape = ConvShape { out_channels: 48, kernel: [3, 5], stride: [2, 3], dilation: [1, 2], groups: 4 };
     let Ok(terms) = Terms::conv(shape) else { return Err(fmt::Error) };
@@ -77,7 +78,7 @@ fn models(out: &mut impl Write, centre: i32, row: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// A site through 24 steps of a gradient that shrinks, jumps by 2^24 and more, shrinks again, and is zero once.
+/// Runs a site through 24 steps of a gradient that shrinks, jumps by at least 2^24, shrinks again, and is zero once.
 fn live(out: &mut impl Write, name: &str, config: SiteConfig, jump: u32) -> fmt::Result {
     let Ok(mut site) = Site::new(config) else { return Err(fmt::Error) };
     for step in 0..24u32 {
@@ -117,7 +118,7 @@ fn live(out: &mut impl Write, name: &str, config: SiteConfig, jump: u32) -> fmt:
 
 fn line(out: &mut impl Write, name: fmt::Arguments<'_>, verdict: Result<Choice, NoDecision>) -> fmt::Result {
     match verdict {
-        // A NaN, "no model", has no bits of its own.
+        // A NaN ("no model") is printed without its bits.
         Ok(Choice { k, held, gamma }) if gamma.is_nan() => writeln!(out, "{name}: 2^{k}, bound by {held}"),
         Ok(Choice { k, held, gamma }) => {
             writeln!(out, "{name}: 2^{k}, bound by {held}, predicted {gamma:e} = {:016x}", gamma.to_bits())

@@ -1,5 +1,5 @@
-//! What the firmware computes and the host computes again: the same source, so the same lines if the arithmetic
-//! is the same.
+//! Report that the firmware and the host compute from the same source, so that the lines are equal if the arithmetic
+//! is.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,7 +19,7 @@ use core::fmt::{self, Write};
 /// Prints all lines.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     walk::print(out)?;
     casts::print(out)?;

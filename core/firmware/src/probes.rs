@@ -1,4 +1,5 @@
-//! What a device would call, each piece a function of its own so that it can be found in the binary and counted.
+//! Functions that a device would call, each separate so that it can be found in the binary and its instructions
+//! counted.
 
 use crate::inputs;
 use gradscale_core::{
@@ -16,19 +17,19 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Halves of a gradient, nearest even.
+/// Rounds a gradient to halves, nearest even.
 #[inline(never)]
 pub fn store(v: &[f32], y: &mut [f16]) -> Result<Tally, SliceError> {
     cast::f16_slice_from_f32(v, y, Round::NearestEven)
 }
 
-/// Patterns of any format by any rounding: what no constant simplifies.
+/// Rounds to any format with any rounding mode, so that no constant simplifies the code.
 #[inline(never)]
 pub fn encode(format: Format, v: &[f32], y: &mut [u16], round: Round) -> Result<Tally, SliceError> {
     cast::encode_slice(format, v, y, round)
 }
 
-/// As [`encode`], with a random number for each element.
+/// Rounds like [`encode`], with a random number for each element.
 #[inline(never)]
 pub fn dither(format: Format, v: &[f32], y: &mut [u16], seed: u32) -> Result<Tally, SliceError> {
     let mut k = seed;
@@ -38,7 +39,7 @@ pub fn dither(format: Format, v: &[f32], y: &mut [u16], seed: u32) -> Result<Tal
     })
 }
 
-/// Values of halves.
+/// Converts halves to f32.
 #[inline(never)]
 pub fn load(y: &[f16], v: &mut [f32]) -> Result<(), SliceError> {
     cast::f16_slice_to_f32(y, v)
@@ -48,7 +49,7 @@ pub fn load(y: &[f16], v: &mut [f32]) -> Result<(), SliceError> {
 #[inline(never)]
 pub fn rescale(v: &mut [f32], from: i32, to: i32) {
     let factor = Factor::between(from, to);
-    // Of a slice of any length nothing is known here, also when all of the program is compiled at once.
+    // The length is hidden from the optimizer, also with link-time optimisation.
     #[cfg(feature = "planted-panic")]
     core::hint::black_box(v[3]);
     for v in v {
@@ -62,32 +63,32 @@ pub fn observe(row: &mut Stats, u: &[f32]) {
     row.observe(u);
 }
 
-/// Joins two rows.
+/// Merges two rows.
 #[inline(never)]
 pub fn merge(row: &mut Stats, other: &Stats) -> Result<(), MergeError> {
     *row = row.merge(other)?;
     Ok(())
 }
 
-/// A row that goes elsewhere.
+/// Converts a row to words, to be sent.
 #[inline(never)]
 pub fn send(row: &Stats) -> [u32; WORDS] {
     row.to_words()
 }
 
-/// A row that came from elsewhere.
+/// Converts received words to a row.
 #[inline(never)]
 pub fn receive(words: &[u32], convention: Convention, exponent: i32) -> Result<Stats, RowError> {
     Stats::from_words(words, convention, exponent)
 }
 
-/// The default rule.
+/// Decides by the default rule.
 #[inline(never)]
 pub fn decide(exact: &Exact, row: &Stats) -> Result<Choice, NoDecision> {
     exact.decide(row)
 }
 
-/// A site's step: what it wants, what it decides at once, what it makes of the step's row.
+/// Runs a step of a site: its request, a decision inside the step, and the row of the step.
 #[inline(never)]
 pub fn step(site: &mut Site, row: &Stats, end: StepEnd) -> Option<i32> {
     if site.request().at_once {
@@ -97,7 +98,7 @@ pub fn step(site: &mut Site, row: &Stats, end: StepEnd) -> Option<i32> {
     site.alpha()
 }
 
-/// A step of a loss-scale schedule, saved and restored: what it is then.
+/// Runs a step of a loss-scale schedule, saves and restores it, and returns its exponent.
 #[inline(never)]
 pub fn schedule(scale: &mut LossScale, feedback: &Feedback) -> Result<i32, StateError> {
     scale.update(feedback);
@@ -105,10 +106,10 @@ pub fn schedule(scale: &mut LossScale, feedback: &Feedback) -> Result<i32, State
     Ok(scale.exponent())
 }
 
-/// The paper's rules, whose models need logarithms and the error function in f64.
+/// Decides by the paper's rules, whose models need logarithms and the error function in f64.
 #[inline(never)]
 pub fn decide_by_models(gamma: f64, row: &Stats, w: &Stats, terms: Terms) -> Result<[Choice; 5], NoDecision> {
-    // A threshold outside (0, 1) is nobody's choice here.
+    // No caller passes a threshold outside (0, 1).
     let (Ok(paper), Ok(authors)) = (Paper::new(gamma), Authors::new(gamma)) else { return Err(NoDecision::Empty) };
     let (dy, w) = (Operand::from_row(row)?, Operand::from_row(w)?);
     Ok([
@@ -120,19 +121,19 @@ pub fn decide_by_models(gamma: f64, row: &Stats, w: &Stats, terms: Terms) -> Res
     ])
 }
 
-/// An element-wise operator, forwards and backwards.
+/// Computes an element-wise operator, forward and backward.
 #[inline(never)]
 pub fn operator(op: Unary, x: f32, dy: f32, at: At) -> [f32; 2] {
     [op.eval(x, at), op.vjp(x, dy, at)]
 }
 
-/// Numbers of terms of a convolution.
+/// Computes the numbers of terms of a convolution.
 #[inline(never)]
 pub fn terms(shape: ConvShape) -> Result<Terms, TermsError> {
     Terms::conv(shape)
 }
 
-/// A branch.
+/// Computes the exponents of a branch.
 #[inline(never)]
 pub fn branch(parts: &[Scaled<f32>]) -> [Option<i32>; 3] {
     [rules::sum(parts).map(|sum| sum.alpha), rules::branch_paper(parts), rules::split_paper(parts)]

@@ -8,13 +8,13 @@ use gradscale_core::{
     stats::{Convention, Counts, Detail, FlushRule, LIGHT_WORDS, Stats},
 };
 
-/// Values observed with one call: what a device holds at a time.
+/// Number of values that one call observes, about as many as a device holds at a time.
 const CHUNK: usize = 128;
 
-/// What every step carries, and what an update step carries (1 KiB of it the histogram), in bytes.
+/// Size limits in bytes of the data of every step, and of an update step (1 KiB of it is the histogram).
 const _: () = assert!(size_of::<Counts>() <= 64 && size_of::<Stats>() <= 1228);
 
-/// The row of `values`, observed chunk by chunk.
+/// Computes the row of `values`, observed chunk by chunk.
 pub fn row(convention: Convention, exponent: i32, detail: Detail, values: impl IntoIterator<Item = f32>) -> Stats {
     let mut row = Stats::new(convention, exponent, detail);
     let (mut chunk, mut len) = ([0f32; CHUNK], 0);
@@ -30,13 +30,13 @@ pub fn row(convention: Convention, exponent: i32, detail: Detail, values: impl I
     row
 }
 
-/// A gradient of `n` elements multiplied by 2^`exponent`, as a store would see it.
+/// Returns a gradient of `n` elements multiplied by 2^`exponent`, as a store observes it.
 pub fn scaled(seed: u32, n: u32, centre: i32, exponent: i32) -> impl Iterator<Item = f32> {
     let factor = Factor::between(0, exponent);
     (0..n).map(move |i| factor.apply(inputs::gradient(seed, i, centre)))
 }
 
-/// Sizes of what a device keeps, rows of all conventions over the edges, rows of scaled gradients, a merge.
+/// Prints sizes of structs, rows of all conventions over the edge cases, rows of scaled gradients, and a merge.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     writeln!(out, "size of a light row: {} B, of a full one: {} B", size_of::<Counts>(), size_of::<Stats>())?;
     for format in [Format::FP16, Format::E5M2, Format::E4M3] {
@@ -60,7 +60,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
 
 fn print_row(out: &mut impl Write, name: fmt::Arguments<'_>, row: &Stats) -> fmt::Result {
     let mut hash = Hash::new();
-    // Sums of the edges leave f32, and the sign of the NaN that ∞ − ∞ makes is the processor's choice.
+    // Sums of the edge cases exceed f32, and the sign of the NaN of ∞ − ∞ depends on the processor.
     for (i, word) in row.to_words().into_iter().enumerate() {
         let sum = (LIGHT_WORDS..LIGHT_WORDS + 8).contains(&i) && f32::from_bits(word).is_nan();
         hash.add(u64::from(if sum { f32::NAN.to_bits() } else { word }));
@@ -69,11 +69,11 @@ fn print_row(out: &mut impl Write, name: fmt::Arguments<'_>, row: &Stats) -> fmt
         hash.add(if sum.is_nan() { f64::NAN.to_bits() } else { sum.to_bits() });
     }
     writeln!(out, "row of {name}: {:?}, all {:016x}", row.counts(), hash.get())?;
-    // Bins that hold something, by the exponent of their upper end.
+    // Non-empty bins, by the exponent of their upper end.
     write!(out, "  bins")?;
     let mut last = (i32::MIN, 0);
     for (c, &count) in (-127..).zip(row.bins().map_or(&[][..], |bins| bins)) {
-        // Runs of equal bins in one piece: the edges fill most bins alike.
+        // Runs of equal bins are joined, because the edge cases fill most bins equally.
         if count != last.1 {
             last = (c, count);
             write!(out, " {c}:{count}")?;

@@ -1,4 +1,4 @@
-//! Loss-scale schedules: each through many steps with overflows, saved and restored on the way.
+//! Loss-scale schedules, each over many steps with overflows, saved and restored in between.
 
 use crate::{hash::Hash, inputs};
 use core::fmt::{self, Write};
@@ -34,7 +34,8 @@ fn schedule(out: &mut impl Write, name: &str, schedule: Result<LossScale, Schedu
     let (mut hash, mut least, mut most) = (Hash::new(), schedule.exponent(), schedule.exponent());
     for step in 0..STEPS {
         let r = inputs::random(step);
-        // The largest gradient drifts downwards; what does not fit 16 bits is an overflow, and some come from elsewhere.
+        // The largest gradient drifts downwards. A value beyond 16 bits is an overflow, and some overflows have other
+        // causes.
         let log2 = 2 - (step / 150).cast_signed() + (r & 3).cast_signed();
         let amax = f32::from_bits(((log2 + 127).cast_unsigned() << 23) | r >> 9);
         let found_inf = log2 + schedule.exponent() >= 16 || r.is_multiple_of(97);

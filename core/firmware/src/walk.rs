@@ -1,4 +1,4 @@
-//! Every entry point once or a few times with little data: short enough for an interpreter.
+//! Calls every entry point once or a few times with little data: short enough for an interpreter.
 
 use crate::{hash::Hash, inputs, probes};
 use core::fmt::{self, Write};
@@ -17,7 +17,7 @@ use half::f16;
 
 const N: usize = 24;
 
-/// Prints what each entry point answers.
+/// Prints the result of each entry point.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     let mut v = [0f32; N];
     for (v, i) in v.iter_mut().zip(0..) {
@@ -61,7 +61,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
     schedules(out)
 }
 
-/// More steps than a site's histories hold.
+/// Runs more steps than a site's histories hold.
 fn sites(out: &mut impl Write, row: &Stats) -> fmt::Result {
     let Ok(mut site) = Site::new(SiteConfig { interval: 1, memory: Memory::Least, ..SiteConfig::exact() }) else {
         return Err(fmt::Error);

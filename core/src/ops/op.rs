@@ -93,7 +93,7 @@ ops! {
     Log "log" Deny Site,
     /// x^p.
     Pow "pow" Deny Site,
-    /// x^p.
+    /// √x.
     Sqrt "sqrt" Deny Site,
     /// Sum over many values.
     Sum "sum" Deny Pass,

@@ -1,6 +1,7 @@
-//! What the test files share: a generator, comparisons by bits, a naive model of a store, steps of one site.
+//! Shared code of the tests: a generator, comparisons by bits, a naive model of a store, steps of one site.
 //!
-//! No expected value comes from the code under test: the model of a store is f64 arithmetic on the spec's numbers.
+//! No expected value comes from the code under test: the model of a store is f64 arithmetic with the numbers of
+//! `docs/specification.md`.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -12,12 +13,12 @@ use gradscale_core::{
 };
 use proptest::{prelude::*, sample::select, test_runner::Config};
 
-/// Settings of a property: the failing input is printed with its seed, and no file is written.
+/// Returns the settings of a property: a failing input is printed with its seed, and no file is written.
 pub fn cases(cases: u32) -> Config {
     Config { cases, failure_persistence: None, ..Config::default() }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same numbers on every machine.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and with the same numbers on every machine.
 pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
@@ -29,17 +30,17 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Uniform in (0, 1).
+    /// Returns a uniform number in (0, 1).
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 12) as f64 + 0.5) * pow2(-52)
     }
 
-    /// Below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % n as u64).expect("below a usize")
     }
 
-    /// Standard normal (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.unit().ln()).sqrt();
         radius * (core::f64::consts::TAU * self.unit()).cos()
@@ -52,30 +53,30 @@ impl SplitMix64 {
     }
 }
 
-/// 2^k, exactly.
+/// Returns 2^k, exactly.
 pub fn pow2(k: i32) -> f64 {
     assert!((-1022..=1023).contains(&k));
     f64::from_bits(u64::try_from(k + 1023).expect("a normal field") << 52)
 }
 
-/// f64 to the nearest f32; for values that are f32 already.
+/// Converts an f64 to the nearest f32, for values that are representable.
 #[expect(clippy::cast_possible_truncation, reason = "rounds")]
 pub fn narrow(x: f64) -> f32 {
     x as f32
 }
 
-/// ⌊log2 x⌋ of a positive normal f64.
+/// Returns ⌊log2 x⌋ of a positive normal f64.
 pub fn floor_log2(x: f64) -> i32 {
     i32::try_from(x.to_bits() >> 52).expect("no sign") - 1023
 }
 
-/// How far apart two f32 lie on the line of all f32. −0 and +0 are neighbours of the least subnormals and of
-/// each other, so nothing but 0 itself is near 0; NaNs are equal to each other and infinitely far from the rest.
+/// Returns the distance of two f32 in the sequence of all f32. −0 and +0 are adjacent to the smallest subnormals and to
+/// each other, so only 0 itself is near 0. NaNs are equal to each other and infinitely far from other values.
 pub fn ulps(a: f32, b: f32) -> u64 {
     if a.is_nan() || b.is_nan() {
         return if a.is_nan() && b.is_nan() { 0 } else { u64::MAX };
     }
-    // The two zeros take two places.
+    // The two zeros have separate positions.
     let place = |x: f32| {
         let magnitude = i64::from(x.to_bits() & 0x7FFF_FFFF);
         if x.is_sign_negative() { -1 - magnitude } else { magnitude }
@@ -83,7 +84,7 @@ pub fn ulps(a: f32, b: f32) -> u64 {
     place(a).abs_diff(place(b))
 }
 
-/// Equal bits; NaNs by class.
+/// Asserts equal bits; NaNs are compared by class.
 #[track_caller]
 pub fn assert_bits(got: f32, want: f32, case: impl Display) {
     assert!(
@@ -95,7 +96,7 @@ pub fn assert_bits(got: f32, want: f32, case: impl Display) {
     );
 }
 
-/// Within `bound` of the expected value; ±∞ and NaN only as themselves.
+/// Asserts that a value is within `bound` of the expected one; ±∞ and NaN must be equal.
 #[track_caller]
 pub fn assert_near(got: f64, want: f64, bound: f64, case: impl Display) {
     let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
@@ -108,7 +109,7 @@ pub fn assert_near(got: f64, want: f64, bound: f64, case: impl Display) {
     );
 }
 
-/// The same counters, amax and bins, bit for bit.
+/// Asserts equal counters, amax and bins, bit for bit.
 #[track_caller]
 pub fn assert_same_row(got: &Stats, want: &Stats, case: impl Display) {
     assert_bits(got.counts().amax, want.counts().amax, format!("{case}: amax"));
@@ -117,19 +118,19 @@ pub fn assert_same_row(got: &Stats, want: &Stats, case: impl Display) {
     assert_eq!((got.convention(), got.detail()), (want.convention(), want.detail()), "{case}: kind");
 }
 
-/// A row over `values`.
+/// Returns a row over `values`.
 pub fn row(convention: Convention, exponent: i32, detail: Detail, values: &[f32]) -> Stats {
     let mut row = Stats::new(convention, exponent, detail);
     row.observe(values);
     row
 }
 
-/// A full FP16 row over `values` seen at `exponent`.
+/// Returns a full FP16 row over `values` observed at `exponent`.
 pub fn full(exponent: i32, values: &[f32]) -> Stats {
     row(Convention::FP16, exponent, Detail::Full, values)
 }
 
-/// `values` · 2^k, which must be exact.
+/// Returns `values` · 2^k, which must be exact.
 pub fn shifted(values: &[f32], k: i32) -> Vec<f32> {
     let exact = |&v: &f32| {
         let u = narrow(f64::from(v) * pow2(k));
@@ -139,12 +140,12 @@ pub fn shifted(values: &[f32], k: i32) -> Vec<f32> {
     values.iter().map(exact).collect()
 }
 
-/// A format by the numbers of the spec's table.
+/// A format by the numbers of the table in `docs/specification.md`, section 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     pub format: Format,
     pub mantissa_bits: i32,
-    /// Exponent of the least normal number.
+    /// Exponent of the smallest normal number.
     pub least_exponent: i32,
     pub max: f64,
 }
@@ -153,7 +154,7 @@ pub const FP16: Target = Target { format: Format::FP16, mantissa_bits: 10, least
 pub const E5M2: Target = Target { format: Format::E5M2, mantissa_bits: 2, least_exponent: -14, max: 57344.0 };
 pub const E4M3: Target = Target { format: Format::E4M3, mantissa_bits: 3, least_exponent: -6, max: 448.0 };
 
-/// What becomes of a value.
+/// Result of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Zero,
@@ -170,7 +171,7 @@ impl Target {
         Convention::new(self.format, rule).expect("narrower than f32")
     }
 
-    /// What a device with this rule makes of `x`, told step by step as the device goes.
+    /// Computes the result of storing `x` on a device with this rule, one operation after the other, like the device.
     pub fn fate(self, rule: FlushRule, x: f64) -> Fate {
         if x.is_nan() {
             return Fate::Nan;
@@ -183,7 +184,7 @@ impl Target {
         }
         let x = x.abs();
         let least = pow2(self.least_exponent);
-        // The finest grid that the format has, or none at all for a rounding with an unbounded exponent.
+        // Finest grid of the format, or none for rounding with an unbounded exponent.
         let finest =
             if rule == FlushRule::UnboundedThenFlush { -1000 } else { self.least_exponent - self.mantissa_bits };
         let quantum = pow2((floor_log2(x) - self.mantissa_bits).max(finest));
@@ -204,14 +205,14 @@ impl Target {
         }
     }
 
-    /// How many of `values` · 2^k flush.
+    /// Counts the `values` · 2^k that flush.
     pub fn flushed(self, rule: FlushRule, values: &[f32], k: i32) -> u64 {
         let flushes = |&&v: &&f32| self.fate(rule, f64::from(v) * pow2(k)) == Fate::Flushed;
         values.iter().filter(flushes).count() as u64
     }
 }
 
-/// Four values of magnitude 2^m at exponent 0.
+/// Returns four values of magnitude 2^m at exponent 0.
 pub fn gradient(m: i32) -> Vec<f32> {
     [1.0, -1.0, 1.0, 1.0].map(|sign| sign * 2f32.powi(m)).to_vec()
 }
@@ -225,8 +226,8 @@ pub fn site(config: SiteConfig) -> Site {
     Site::new(config).expect("an interval")
 }
 
-/// One step that the optimizer takes: decide at once if the site asks for it, store, hand in the row.
-/// Gives the exponent in force.
+/// Runs one step that the optimizer applies: decides inside the step if the site requests it, stores, and passes the
+/// row. Returns the exponent in force.
 pub fn step(site: &mut Site, values: &[f32]) -> Option<i32> {
     let request = site.request();
     if request.at_once {
@@ -238,9 +239,9 @@ pub fn step(site: &mut Site, values: &[f32]) -> Option<i32> {
     alpha
 }
 
-/// Any pattern; thresholds with their neighbours; what has to be taken out first.
+/// Any bit pattern; thresholds with their neighbours; values that are excluded first.
 pub fn value() -> impl Strategy<Value = f32> {
-    // Every threshold of the table is one of these many f32 steps below a power of two.
+    // Every threshold of the table is one of these numbers of f32 steps below a power of two.
     let steps = select(vec![0, 1 << 11, 1 << 12, 1 << 13, 1 << 18, 1 << 19, 1 << 20, 1 << 21]);
     let edge = (-40..18i32, steps, -2..=2i32);
     let special = vec![0.0, -0.0, f32::INFINITY, f32::NAN, f32::MAX, 65504.0, 61440.0, 464.0, 464.00003];

@@ -1,5 +1,5 @@
-//! Calls what a device would call and prints nothing: formatting brings panics of its own. Nothing of this program can
-//! panic, so its handler is not linked; `run.sh` looks for it.
+//! Calls the functions that a device would call, and prints nothing, because formatting links panics. No code of this
+//! program can panic, so its handler is not linked; `run.sh` checks that.
 
 #![no_std]
 #![no_main]
@@ -23,8 +23,8 @@ const N: usize = 64;
 fn main() -> ! {
     let (mut v, mut y, mut patterns, words) = ([0f32; N], [f16::ZERO; N], [0u16; N], [0; WORDS]);
     let parts = [Scaled::new(1f32, 3); 3];
-    // Slices as their callees must take them: of any length. Known ones would let the compiler remove checks here that
-    // it keeps elsewhere.
+    // Slices of unknown length, as for the callee. With known lengths the compiler would remove checks here that it
+    // keeps elsewhere.
     let (v, y, patterns) = (black_box(&mut v[..]), black_box(&mut y[..]), black_box(&mut patterns[..]));
     let (words, parts) = (black_box(&words[..]), black_box(&parts[..]));
     let mut row = black_box(Stats::new(Convention::FP16, 0, Detail::Moments));
@@ -52,7 +52,8 @@ fn main() -> ! {
     }
 }
 
-/// The paper's rules, the schedules and the operators: several times the code of all the rest, most of it f64 without hardware.
+/// Runs the paper's rules, the schedules and the operators. They are several times the code of the rest, most of it f64
+/// arithmetic in software.
 #[cfg(feature = "models")]
 fn models(row: &Stats, other: &Stats) {
     use gradscale_core::{
@@ -73,7 +74,7 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     panicked()
 }
 
-/// A name to look for, whatever the compiler makes of the machinery in between.
+/// Function with a unique name that `run.sh` can find, whatever panic machinery the compiler links.
 #[inline(never)]
 fn panicked() -> ! {
     cortex_m::asm::udf()

@@ -1,8 +1,8 @@
-//! Counts instructions per element and per decision, and the deepest stack.
+//! Counts instructions per element and per decision, and measures the deepest stack.
 //!
-//! The emulator runs with a clock that advances by the same time for every instruction. The processor's SysTick counts
-//! that clock; a loop of known length says how many instructions a tick is. So these are executed instructions, exact
-//! but for one tick in a run; an emulator knows no cycles.
+//! The emulator's clock advances by the same time for every instruction. The processor's SysTick counts that clock, and
+//! a loop of known length gives the number of instructions per tick. So the results are executed instructions, exact to
+//! one tick per run. An emulator has no cycle count.
 
 #![no_std]
 #![no_main]
@@ -24,26 +24,26 @@ use gradscale_core::{
 use gradscale_firmware::{inputs, probes};
 use half::f16;
 
-/// Elements of a long and of a short run; their difference is free of what a call costs once.
+/// Number of elements of a long and of a short run. Their difference does not contain the fixed cost of a call.
 const LONG: usize = 2048;
 const SHORT: usize = 1024;
 
-/// Largest reload value of SysTick: 24 bits.
+/// Maximum reload value of SysTick: 24 bits.
 const PERIOD: u32 = 0x00ff_ffff;
 
-/// Ticks that `work` takes.
+/// Returns the number of ticks that `work` takes.
 fn ticks(work: impl FnOnce()) -> u32 {
     let start = SYST::get_current();
     work();
-    // It counts down.
+    // The timer counts down.
     start.wrapping_sub(SYST::get_current()) & PERIOD
 }
 
-/// Instructions per 1000 ticks, from a loop of two instructions.
+/// Returns the number of instructions per 1000 ticks, from a loop of two instructions.
 fn calibrate() -> u32 {
     let rounds = 1_000_000u32;
     let ticks = ticks(|| {
-        // SAFETY: counts a register of its own down to 0.
+        // SAFETY: the code only counts its own register down to 0.
         unsafe { asm!("2:", "subs {n}, {n}, #1", "bne 2b", n = inout(reg) rounds => _, options(nomem, nostack)) }
     });
     (u64::from(rounds) * 2 * 1000 / u64::from(ticks)) as u32
@@ -56,7 +56,7 @@ fn per_element(name: &str, rate: u32, mut work: impl FnMut(usize)) {
     hprintln!("{}: {}.{:02} instructions per element", name, hundredths / 100, hundredths % 100);
 }
 
-/// Prints what one call of `work` takes.
+/// Prints the number of instructions of one call of `work`.
 fn per_call(name: &str, rate: u32, work: impl FnOnce()) {
     hprintln!("{}: {} instructions", name, u64::from(ticks(work)) * u64::from(rate) / 1000);
 }
@@ -118,7 +118,7 @@ fn measure(rate: u32) {
     hprintln!("stack: {} B and {} B of buffers", stack() - LONG * 8, LONG * 8);
 }
 
-/// Bytes of stack that were ever written: start-up painted them all.
+/// Returns the number of bytes of stack that were ever written. Start-up filled the stack with a pattern.
 fn stack() -> usize {
     unsafe extern "C" {
         static _stack_end: u32;
@@ -126,7 +126,7 @@ fn stack() -> usize {
     }
     let (end, start) = (&raw const _stack_end, &raw const _stack_start);
     let mut free = end;
-    // SAFETY: reads words between two symbols of the linker script that bound the stack.
+    // SAFETY: reads words between two symbols of the linker script that delimit the stack.
     while free < start && unsafe { ptr::read_volatile(free) } == 0xcccc_cccc {
         free = free.wrapping_add(1);
     }

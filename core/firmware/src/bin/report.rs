@@ -24,7 +24,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 
 fn stop(success: bool) -> ! {
     debug::exit(if success { EXIT_SUCCESS } else { EXIT_FAILURE });
-    // A debugger may decline to end.
+    // A debugger may not end the emulation.
     loop {
         cortex_m::asm::wfi();
     }
