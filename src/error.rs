@@ -32,7 +32,7 @@ pub enum TraceErrorKind {
     Shape(ShapeError),
     /// An input shape that no device operator supports.
     Input {
-        /// Reason of the rejection.
+        /// Reason why the shape is rejected.
         error: ShapeError,
         /// Shape of the input.
         shape: Shape,
@@ -46,9 +46,9 @@ pub enum TraceErrorKind {
     },
     /// Data of another length than its shape.
     Length {
-        /// Number of given elements.
+        /// Number of elements in the data.
         got: usize,
-        /// Shape of the tensor.
+        /// Shape that was given for the data.
         shape: Shape,
     },
     /// A type that the operator does not accept.
@@ -62,7 +62,7 @@ pub enum TraceErrorKind {
     },
     /// A label that is neither a class nor the ignored label.
     Label {
-        /// The label.
+        /// Value of the invalid label.
         label: u32,
         /// Index of the label, from 0.
         row: usize,
@@ -71,7 +71,7 @@ pub enum TraceErrorKind {
     },
     /// An index beyond the end of its axis.
     Index {
-        /// The index.
+        /// Value of the invalid index.
         index: u32,
         /// Position of the index among the indices, from 0.
         place: usize,
@@ -223,7 +223,7 @@ pub enum Error<E = crate::device::Usual> {
         op: Op,
         /// True if it failed at the operator's gradient.
         backward: bool,
-        /// The device's error.
+        /// Error of the device.
         error: E,
     },
     /// An invalid setting of the optimizer.

@@ -48,7 +48,7 @@ impl TorchModule {
     }
 }
 
-/// Result of an import.
+/// Result of an import: filled, missing and unused names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "says which parameters were not in the file"]
 pub struct Imported {
@@ -92,9 +92,9 @@ pub enum ImportError {
     Checkpoint,
     /// A tensor does not contain floating-point numbers of 16, 32 or 64 bits.
     Type {
-        /// Name of the tensor.
+        /// Name of the tensor in the file.
         tensor: String,
-        /// Type of the tensor.
+        /// Element type of the tensor.
         dtype: String,
     },
     /// The shapes of a tensor and its parameter do not match.
@@ -103,7 +103,7 @@ pub enum ImportError {
         parameter: String,
         /// Shape of the parameter, channels last.
         expected: Shape,
-        /// Name of the tensor.
+        /// Name of the tensor in the file.
         tensor: String,
         /// Shape of the tensor in PyTorch, channels second.
         found: Vec<usize>,

@@ -13,7 +13,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Returns the shape.
+    /// Returns the shape of the input.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
@@ -45,7 +45,7 @@ impl<'a> Input<'a> {
 pub struct InputType {
     /// Shape of the input.
     pub shape: Shape,
-    /// Element type.
+    /// Element type of the input.
     pub dtype: DType,
 }
 

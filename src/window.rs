@@ -39,7 +39,7 @@ const EXPONENTS: [i32; 2] = [-126, 126];
 pub struct LibraryScale {
     /// Name of the library.
     pub library: &'static str,
-    /// Exponent of the scale.
+    /// Exponent of the library's scale.
     pub exponent: i32,
     /// True if the library keeps the scale fixed, false if it adapts it.
     pub is_fixed: bool,

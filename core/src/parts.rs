@@ -6,13 +6,13 @@ use core::fmt;
 /// Class of a floating-point datum. IEEE 754-2019 §3.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// ±0.
+    /// Zero: ±0.
     Zero,
     /// Smaller than the smallest normal number, with fewer significant bits.
     Subnormal,
-    /// Full precision.
+    /// Normal number, with all significant bits.
     Normal,
-    /// ±∞.
+    /// Infinity: ±∞.
     Infinite,
     /// Not a number.
     Nan,
@@ -29,15 +29,15 @@ pub enum Class {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts {
-    /// Format of the pattern.
+    /// Format of the decomposed pattern.
     pub format: Format,
     /// Bit pattern, without bits above the format's width.
     pub bits: u32,
-    /// Class of the datum.
+    /// Class of the datum: zero, subnormal, normal, infinite or NaN.
     pub class: Class,
     /// True if the sign bit is set.
     pub negative: bool,
-    /// Raw exponent field.
+    /// Bits of the exponent field, as an integer.
     pub exponent_field: u32,
     /// Power of two of the hidden bit: field − bias, and the smallest exponent for zeros and subnormals. For ±∞ and NaN
     /// it is one more than the largest.
@@ -82,7 +82,7 @@ impl Parts {
         }
     }
 
-    /// Returns the value, exactly.
+    /// Returns the value of the pattern, exactly.
     #[must_use]
     pub const fn value(&self) -> f32 {
         self.format.decode(self.bits)

@@ -38,7 +38,7 @@ impl Kind {
 pub struct Blame {
     /// Index of the site among the given rows.
     pub site: usize,
-    /// Kind of non-finite value.
+    /// Kind of the values that are not finite.
     pub kind: Kind,
     /// Exponent in force at the site.
     pub exponent: i32,
@@ -95,7 +95,7 @@ pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> 
 /// Outcome of a step, or of one attempt at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The parameters were updated.
+    /// The optimizer updated the parameters.
     Stepped,
     /// Nothing has changed, and the same batch is run again, at exponents that fit it.
     Repeated(Blame),

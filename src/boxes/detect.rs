@@ -2,14 +2,14 @@
 
 use super::{Corners, clipped, decode, larger, nms};
 
-/// A detected object.
+/// Object that a network detected in an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
     /// Class of the object, from 1, because 0 is background.
     pub class: usize,
     /// Probability that the network assigns to the class.
     pub score: f32,
-    /// Corners of the box.
+    /// Corners of the detected box.
     pub corners: Corners,
 }
 

@@ -31,9 +31,9 @@ pub enum DataError {
     },
     /// The data have another length than their shape.
     Length {
-        /// Number of given elements.
+        /// Number of elements in the data.
         got: usize,
-        /// Shape of the tensor.
+        /// Shape that was given for the data.
         shape: Shape,
     },
     /// Tensors have different numbers of examples.

@@ -30,7 +30,7 @@ impl Random {
         Self(key.iter().fold(0, |state: u64, word| mixed(state.wrapping_add(STRIDE) ^ word)))
     }
 
-    /// Returns the next word.
+    /// Returns the next random word of the stream.
     pub const fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STRIDE);
         mixed(self.0)

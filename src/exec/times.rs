@@ -15,13 +15,13 @@ const TIMED_TOGETHER: usize = 1024;
 /// Time of all launches of one name and shape, by the device's own clock ([`crate::Trainer::time_launches`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchTime {
-    /// The operator's name.
+    /// Name of the operator.
     pub name: &'static str,
     /// Operation and size, for example `forward 12x360x480x64 7x7x64`.
     pub shape: String,
-    /// Number of launches.
+    /// Number of launches that were timed.
     pub launches: u64,
-    /// Total time in seconds.
+    /// Total time of the launches in seconds.
     pub seconds: f64,
     /// Total memory traffic and arithmetic, computed from the shapes.
     pub cost: Cost,

@@ -11,7 +11,7 @@ use half::f16;
 use std::ops::Range;
 
 impl<B: Backend> Executor<B> {
-    /// Writes a whole buffer.
+    /// Writes host data to a whole buffer.
     pub fn write(&mut self, buf: Buf, data: Data<'_>) -> Result<(), B::Error> {
         let mut buffer = self.memory.take(buf);
         let written = self.device.write(data, &mut buffer);

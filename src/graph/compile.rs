@@ -93,7 +93,7 @@ pub(crate) struct Beside {
     pub shape: Shape,
 }
 
-/// Compiled trace.
+/// Compiled trace: launches, buffers and points of synchronisation.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub trace: Arc<Trace>,

@@ -115,7 +115,7 @@ impl GradientScaling {
     }
 }
 
-/// Source of the exponents.
+/// Scaling of gradients: one loss scale, or one exponent for each site.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
     /// One exponent for all gradients, from a schedule ([`LossScale::None`]: 2^0).
@@ -151,7 +151,7 @@ pub struct Method {
     pub amp: AmpPolicy,
     /// Layers that run in another precision than that of the policy.
     pub layers: Layers,
-    /// Scaling of the gradients.
+    /// Loss scale or gradient scaling of the method.
     pub scaling: Scaling,
     /// Storage type of the gradient of a weight that was read in half, before it is converted to f32. Only under a loss
     /// scale can it be half, as in PyTorch. Then it is a cast site, `LAYER/wgrad` or `LAYER/bgrad`, at which values can

@@ -43,7 +43,7 @@ pub enum MetricError {
     },
     /// A label or a prediction that is not a class.
     Class {
-        /// The label.
+        /// Value of the label.
         label: u32,
         /// Prediction for it, if the metric needs one.
         prediction: Option<u32>,

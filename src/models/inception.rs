@@ -34,7 +34,7 @@ impl Module for Unit {
     }
 }
 
-/// Plan of a unit.
+/// Plan of a unit: name, channels, kernel, stride and padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conv {
     name: &'static str,

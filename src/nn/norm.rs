@@ -46,7 +46,7 @@ impl BatchNorm {
         }
     }
 
-    /// Sets eps.
+    /// Sets ε, which is added to the variance.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -146,7 +146,7 @@ impl LayerNorm {
         }
     }
 
-    /// Sets eps.
+    /// Sets ε, which is added to the variance.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -188,7 +188,7 @@ impl RmsNorm {
         Self { name: scope.path().to_owned(), scale, eps: 1e-5 }
     }
 
-    /// Sets eps.
+    /// Sets ε, which is added to the mean square.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -219,7 +219,7 @@ pub struct LocalResponseNorm {
     pub n: u32,
     /// Factor α of the mean square.
     pub alpha: f32,
-    /// Exponent β.
+    /// Exponent β of the denominator.
     pub beta: f32,
     /// Constant k in the denominator.
     pub k: f32,

@@ -251,13 +251,13 @@ impl<'a> Writer<'a> {
         (if first { TO_LAST[axis] } else { axis }) as i64
     }
 
-    /// Reshapes a value.
+    /// Writes a reshape of a value and returns its name.
     pub fn reshape(&mut self, x: &str, sizes: &[usize]) -> String {
         let sizes = self.sizes(sizes);
         self.emit("Reshape", &[x, &sizes], &[])
     }
 
-    /// Transposes a value.
+    /// Writes a transposition of a value and returns its name.
     pub fn permuted(&mut self, x: &str, order: [usize; 4]) -> String {
         let order = order.map(|axis| axis as i64);
         self.emit("Transpose", &[x], &[("perm", Is::Ints(&order))])
@@ -379,7 +379,7 @@ fn value_info(name: &str, kind: DataType, shape: Shape) -> proto::ValueInfo {
     proto::ValueInfo { name: name.to_owned(), r#type: Some(proto::Type { tensor_type }) }
 }
 
-/// Transposes values.
+/// Transposes the values of a parameter.
 fn transposed(values: &[f32], sizes: [usize; 4], order: [usize; 4]) -> Vec<f32> {
     let mut strides = [1; 4];
     for axis in (0..3).rev() {

@@ -26,7 +26,7 @@ struct Resample {
 enum Weights {
     /// Linear interpolation of two neighbours along an axis.
     Linear { align_corners: bool },
-    /// Mean of a window.
+    /// Mean of a window of positions.
     Mean,
 }
 

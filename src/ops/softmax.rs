@@ -93,7 +93,7 @@ impl<'t> Var<'t> {
 /// Columns that a row of a matrix reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
-    /// All columns.
+    /// The row reads all columns.
     All,
     /// Row i reads the first i + 1.
     Causal,

@@ -33,7 +33,7 @@ struct Group {
     prefix: String,
     /// Learning rate before the schedule.
     lr: f64,
-    /// Weight decay.
+    /// Weight decay of the group.
     decay: f32,
 }
 

@@ -65,7 +65,7 @@ pub struct Given<'t> {
     pub weight: Var<'t>,
     /// Its gradient: f32, unscaled, clipped by the optimizer's settings.
     pub gradient: Var<'t>,
-    /// Its states.
+    /// Optimizer states of the weight.
     pub states: Vec<Var<'t>>,
     /// Learning rate of its group in this step, a scalar.
     pub lr: Var<'t>,

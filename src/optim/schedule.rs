@@ -5,7 +5,7 @@ use std::{f64::consts::PI, fmt, sync::Arc};
 /// Factor of all learning rates as a function of the number of steps so far.
 #[derive(Clone)]
 pub enum Schedule {
-    /// Always 1.
+    /// Constant factor 1.
     Constant,
     /// Multiplied by `factor` after every `every` steps.
     Step {

@@ -33,16 +33,16 @@ pub enum Init {
     FanIn,
     /// Uniform from `low` to `high`.
     Uniform {
-        /// Lower end.
+        /// Lower end of the interval.
         low: f32,
-        /// Upper end.
+        /// Upper end of the interval.
         high: f32,
     },
     /// Normal distribution.
     Normal {
-        /// Mean.
+        /// Mean of the distribution.
         mean: f32,
-        /// Standard deviation.
+        /// Standard deviation of the distribution.
         std: f32,
     },
     /// Normal with mean 0, truncated at ±`cut` standard deviations.
@@ -56,24 +56,24 @@ pub enum Init {
     KaimingUniform {
         /// Fan whose variance is kept.
         fan: Fan,
-        /// Gain.
+        /// Gain of the next function.
         gain: f32,
     },
     /// Normal with variance gain² / fan (He et al. 2015).
     KaimingNormal {
         /// Fan whose variance is kept.
         fan: Fan,
-        /// Gain.
+        /// Gain of the next function.
         gain: f32,
     },
     /// Uniform with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
     XavierUniform {
-        /// Gain.
+        /// Gain of the next function.
         gain: f32,
     },
     /// Normal with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
     XavierNormal {
-        /// Gain.
+        /// Gain of the next function.
         gain: f32,
     },
     /// Orthogonal rows of length `gain`, as a matrix of the first size by the others; orthogonal columns if there are

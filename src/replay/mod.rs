@@ -72,7 +72,7 @@ pub struct Source {
 pub struct Measured {
     /// Root mean square, zeros included.
     pub rms: f64,
-    /// Largest magnitude.
+    /// Largest magnitude of the operand.
     pub max: f64,
 }
 
@@ -93,9 +93,9 @@ pub enum Decides {
     Product {
         /// Origin of the incoming gradient.
         from: Source,
-        /// Incoming gradient, as stored.
+        /// Statistics of the incoming gradient, as stored.
         dy: Option<Measured>,
-        /// Weights.
+        /// Statistics of the weights.
         w: Option<Measured>,
         /// Number of products per element: typical, worst.
         terms: [f64; 2],

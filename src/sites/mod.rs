@@ -84,7 +84,7 @@ pub enum Finished {
     Skipped(Option<Blame>, Cause),
 }
 
-/// Properties of an attempt besides its rows.
+/// Properties of an attempt at a step, besides the rows of its stores.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     /// True if some parameter gradient is not finite.

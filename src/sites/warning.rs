@@ -16,14 +16,14 @@ const MAX_FLUSHED: f64 = 0.01;
 pub enum LossScaleWarning {
     /// The scale has fallen below 2^-10.
     Collapsed {
-        /// Exponent in force.
+        /// Exponent of the scale in force.
         exponent: i32,
     },
     /// More than 1 % of the non-zero gradients flushed, although a larger scale would have kept them.
     Flushes {
         /// Fraction of the non-zero gradients that the larger scale would have kept.
         share: f64,
-        /// Exponent of the step.
+        /// Exponent of the scale in the step.
         exponent: i32,
         /// Largest exponent without an overflow.
         fits: i32,

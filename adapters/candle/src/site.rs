@@ -32,7 +32,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates a site.
+    /// Creates a site in a scaler, with its name.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].

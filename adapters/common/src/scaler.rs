@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub failed: u32,
 }
 
-/// Statistics of one site.
+/// Report of one site: name, exponent and statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteReport {
     /// Name of the site in the model.

@@ -17,9 +17,9 @@ pub enum Launch<O: Operands> {
     // Element-wise operators.
     /// `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is the cast.
     Unary {
-        /// Element-wise function.
+        /// Element-wise function to compute.
         op: Unary,
-        /// Number of elements.
+        /// Number of elements of the element-wise function.
         len: u32,
         /// Argument of the function.
         x: O::Read,
@@ -41,11 +41,11 @@ pub enum Launch<O: Operands> {
     /// `y[i] = Σ terms[·][i]` for i < len: branches and residuals. Each term has its own slot; they are added in the
     /// given order and rounded once. `y.from` is not used.
     Sum {
-        /// Number of elements.
+        /// Number of elements of each term.
         len: u32,
         /// Tensors to add, each with its slot.
         terms: O::Terms,
-        /// Destination of `len` sums.
+        /// Destination of the `len` sums.
         y: O::Store,
     },
     /// `y[o, i] = op over l of x[o, l, i]`.
@@ -62,7 +62,7 @@ pub enum Launch<O: Operands> {
     Copy {
         /// Dimensions and strides of x and y.
         p: Strided,
-        /// Source of the copy.
+        /// Source of the strided copy.
         x: O::Read,
         /// Destination. Elements that the copy does not address are unchanged.
         y: O::Store,
@@ -95,16 +95,16 @@ pub enum Launch<O: Operands> {
         b: O::Read,
         /// Bias, one value for each channel of the result; none in the weight pass.
         bias: Option<O::Read>,
-        /// Result of the pass.
+        /// Result of the convolution pass.
         y: O::Store,
     },
 
     // Pooling, and moves of rows.
     /// Maximum or mean of each pooling window.
     Pool {
-        /// Operation and shapes.
+        /// Pooling function, shapes and windows.
         p: Pool,
-        /// Input images.
+        /// Images to pool.
         x: O::Read,
         /// U8 output: offset of the maximum inside its window, in row-major order (the lowest if several are equal).
         indices: Option<O::Write>,
@@ -120,12 +120,12 @@ pub enum Launch<O: Operands> {
         p: Pool,
         /// Direction: scatter or gather.
         way: GatherScatter,
-        /// Values that are moved.
+        /// Values to scatter or gather.
         x: O::Read,
         /// Offsets that [`Launch::Pool`] wrote; required for max. With padding or an incomplete window all of them
         /// still point into x.
         indices: Option<O::Read>,
-        /// Destination of the moved values.
+        /// Destination of the scattered or gathered values.
         y: O::Store,
     },
     /// Gather: embedding lookup. Scatter: its vjp, added in the order of the indices.
@@ -188,7 +188,7 @@ pub enum Launch<O: Operands> {
     Norm {
         /// Shape, groups, ε, and the source of the statistics.
         p: Norm,
-        /// Tensor to normalise.
+        /// Tensor to normalise: x.
         x: O::Read,
         /// F32: scale and shift of each channel.
         affine: Option<[O::Read; 2]>,
@@ -205,7 +205,7 @@ pub enum Launch<O: Operands> {
         x: NormSaved<O::Read>,
         /// Gradient of the forward pass's result.
         dy: O::Read,
-        /// Gradient of x.
+        /// Destination of the gradient of x.
         dx: O::Store,
         /// Gradients of scale and shift.
         affine: Option<[O::Store; 2]>,
@@ -229,7 +229,7 @@ pub enum Launch<O: Operands> {
         out: O::Read,
         /// F32: upstream gradient of the loss, one value.
         g: O::Read,
-        /// Gradient of the logits.
+        /// Destination of the gradient of the logits.
         dx: O::Store,
     },
 
@@ -266,13 +266,13 @@ pub enum Launch<O: Operands> {
         guard: Range<u16>,
         /// F32: norm that [`Launch::GlobalNorm`] wrote; required if `p` clips by it.
         norm: Option<O::Read>,
-        /// Parameters to update.
+        /// Parameters that the optimizer updates.
         parameters: O::Parameters,
     },
 }
 
 impl<O: Operands> Launch<O> {
-    /// Returns the operator's name.
+    /// Returns the operator's name, for example `conv`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

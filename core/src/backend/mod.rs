@@ -46,7 +46,7 @@ use core::{future::Future, ops::Range, time::Duration};
 /// Result of a call that only enqueues work.
 pub type Done<B> = Result<(), <B as Backend>::Error>;
 
-/// Capabilities of a device.
+/// Capabilities of a device: name, flush rule, limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps<'a> {
     /// Display name of the device.
@@ -72,13 +72,13 @@ pub enum EngineAvailability {
 
 /// A device. Operators read half or f32, accumulate in f32 and write their results through a [`Store`].
 pub trait Backend: Sized {
-    /// Buffer in device memory.
+    /// Type of a buffer in device memory.
     type Buffer: Buffer;
     /// Table of exponents, hyperparameters and statistics rows of the sites that are trained together.
     type Table;
     /// Recorded step (for example a CUDA graph); `()` if the device records nothing.
     type Recording;
-    /// Native error type.
+    /// Native error type of the device.
     type Error: Error;
 
     // Memory.

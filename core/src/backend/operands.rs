@@ -7,7 +7,7 @@ use core::{fmt, marker::PhantomData};
 /// Types that represent the operands of a [`Launch`]: device buffers during execution ([`OnDevice`]), buffer ids during
 /// planning.
 pub trait Operands {
-    /// Buffer that is read.
+    /// Type of a buffer that an operator reads.
     type Read;
     /// Buffer that is written without an epilogue: offsets, statistics, losses.
     type Write;

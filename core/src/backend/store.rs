@@ -18,7 +18,7 @@ use crate::stats::Detail;
 /// they are neither scaled nor observed.
 #[derive(Debug)]
 pub struct Store<'a, B: Backend> {
-    /// Destination buffer.
+    /// Destination buffer of the store.
     pub y: &'a mut B::Buffer,
     /// Table of exponents and rows.
     pub table: &'a B::Table,

@@ -25,7 +25,7 @@ pub enum Wire<'a, Buffer> {
     Add {
         /// Index of the first value.
         at: usize,
-        /// Number of values.
+        /// Number of values to add.
         len: usize,
         /// Gradient to add.
         values: &'a Buffer,
@@ -38,7 +38,7 @@ pub enum Wire<'a, Buffer> {
     Take {
         /// Index of the first value.
         at: usize,
-        /// Number of values.
+        /// Number of means to write.
         len: usize,
         /// Destination of the means.
         values: &'a mut Buffer,

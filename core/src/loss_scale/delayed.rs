@@ -16,7 +16,7 @@ pub struct DelayedConfig {
     pub history: u32,
     /// Headroom above the largest gradient of these steps, in binades.
     pub margin: u32,
-    /// Minimum and maximum exponent.
+    /// Minimum and maximum exponent of the loss scale.
     pub bounds: Bounds,
 }
 
@@ -62,7 +62,7 @@ impl Delayed {
         Ok(Self { config, allowed: Vec::new(), exponent: config.bounds.clamp(0) })
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the schedule.
     #[must_use]
     pub const fn config(&self) -> &DelayedConfig {
         &self.config

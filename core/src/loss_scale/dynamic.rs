@@ -25,7 +25,7 @@ pub struct DynamicConfig {
     pub backoff: i32,
     /// Consecutive finite steps after which the scale grows.
     pub interval: u32,
-    /// Minimum and maximum exponent.
+    /// Minimum and maximum exponent of the loss scale.
     pub bounds: Bounds,
     /// Number of overflows after which the scale is lowered.
     pub hysteresis: Hysteresis,
@@ -110,7 +110,7 @@ impl Dynamic {
         Ok(Self { config, state })
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the schedule.
     #[must_use]
     pub const fn config(&self) -> &DynamicConfig {
         &self.config

@@ -28,7 +28,7 @@ impl RisingFloor {
         if rises { Ok(Self(steps)) } else { Err(ScheduleError::Floor) }
     }
 
-    /// Returns the pairs.
+    /// Returns the pairs of (number of training steps, minimum exponent).
     #[must_use]
     pub fn steps(&self) -> &[(u64, i32)] {
         &self.0

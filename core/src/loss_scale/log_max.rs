@@ -17,7 +17,7 @@ pub struct LogMaxConfig {
     pub quantile: f64,
     /// log2 of the overflow threshold.
     pub ceiling: i32,
-    /// Minimum and maximum exponent.
+    /// Minimum and maximum exponent of the loss scale.
     pub bounds: Bounds,
 }
 
@@ -66,7 +66,7 @@ impl LogMax {
         Ok(Self { config, state })
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the schedule.
     #[must_use]
     pub const fn config(&self) -> &LogMaxConfig {
         &self.config

@@ -38,13 +38,13 @@ impl Bounds {
         }
     }
 
-    /// Returns the minimum exponent.
+    /// Returns the minimum exponent of the loss scale.
     #[must_use]
     pub const fn least(self) -> i32 {
         self.least
     }
 
-    /// Returns the maximum exponent.
+    /// Returns the maximum exponent of the loss scale.
     #[must_use]
     pub const fn most(self) -> i32 {
         self.most
@@ -149,7 +149,7 @@ impl LossScale {
         }
     }
 
-    /// Creates a fixed scale.
+    /// Creates a fixed loss scale from its value.
     ///
     /// # Errors
     /// [`ScheduleError::Scale`] unless `scale` is a power of two from 2^-126 to 2^126.
@@ -170,7 +170,7 @@ impl Fixed {
         if -126 <= exponent && exponent <= 126 { Some(Self(exponent)) } else { None }
     }
 
-    /// Returns the exponent.
+    /// Returns the exponent of the fixed scale.
     #[must_use]
     pub const fn exponent(self) -> i32 {
         self.0
@@ -201,11 +201,11 @@ pub fn propose_fixed(amax: Scaled<f32>) -> Option<i32> {
 pub enum ScheduleError {
     /// A scale that is not a power of two, or out of range.
     Scale(f64),
-    /// Invalid limits.
+    /// Invalid limits of a loss scale.
     Bounds {
-        /// Minimum exponent.
+        /// Minimum exponent that was given.
         least: i32,
-        /// Maximum exponent.
+        /// Maximum exponent that was given.
         most: i32,
     },
     /// Initial exponent outside the limits.

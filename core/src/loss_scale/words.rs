@@ -11,7 +11,7 @@ use heapless::Vec;
 /// Maximum number of words of a schedule.
 pub const WORDS: usize = 18 + 2 * FLOOR_STEPS;
 
-/// Saved schedule.
+/// Saved schedule as integers.
 pub type Words = Vec<i64, WORDS>;
 
 impl LossScale {

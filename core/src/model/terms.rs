@@ -104,9 +104,9 @@ pub enum TermsError {
     Zero,
     /// Groups that are 0 or do not divide the output channels.
     Groups {
-        /// Number of output channels.
+        /// Number of output channels of the rejected shape.
         channels: u32,
-        /// Number of groups.
+        /// Number of groups of the rejected shape.
         groups: u32,
     },
 }

@@ -5,13 +5,13 @@ use super::{At, ShapeError, Unary, elements};
 /// Element-wise function of two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BinaryOp {
-    /// a + b.
+    /// Addition: a + b.
     Add,
-    /// a − b.
+    /// Subtraction: a − b.
     Sub,
-    /// a · b.
+    /// Multiplication: a · b.
     Mul,
-    /// a / b.
+    /// Division: a / b.
     Div,
     /// The larger value; NaN if one is NaN.
     Max,
@@ -90,7 +90,7 @@ impl Binary {
         Ok(Self { op, rows, cols, over })
     }
 
-    /// Returns the function.
+    /// Returns the element-wise function.
     #[must_use]
     pub const fn op(&self) -> BinaryOp {
         self.op

@@ -6,16 +6,16 @@ use crate::model::terms::ConvShape;
 /// One of the three products of a convolution: forward, data gradient, weight gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// (x, w) → y.
+    /// Forward pass: (x, w) → y.
     Forward,
     /// (dy, w) → dx: the data gradient, and the forward pass of a transposed convolution.
     Data,
-    /// (x, dy) → dw.
+    /// Weight gradient: (x, dy) → dw.
     Weight,
 }
 
 impl Pass {
-    /// All three passes.
+    /// All three passes of a convolution.
     pub const ALL: [Self; 3] = [Self::Forward, Self::Data, Self::Weight];
 }
 

@@ -65,7 +65,7 @@ impl CrossEntropy {
         Self { ignore: Some(label), ..self }
     }
 
-    /// Sets the divisor.
+    /// Sets the divisor of the sum of losses.
     ///
     /// # Errors
     /// [`ShapeError::Value`] for a fixed divisor that is not positive.
@@ -110,10 +110,10 @@ impl CrossEntropy {
 /// Meaning of a row's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrossEntropyRow {
-    /// The row is ignored.
+    /// The row is ignored because of its label.
     Ignored,
-    /// The label is this class.
+    /// The label is a class, with this index.
     Class(u32),
-    /// The label is not a class; the loss is NaN.
+    /// The label is not a class, so the loss is NaN.
     Invalid,
 }

@@ -64,7 +64,7 @@ impl Ctc {
         self.zero_infinity
     }
 
-    /// Returns batch, frames, classes.
+    /// Returns the shape of the logits: batch, frames, classes.
     #[must_use]
     pub const fn logits(&self) -> [u32; 3] {
         self.logits

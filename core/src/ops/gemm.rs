@@ -66,7 +66,7 @@ impl Gemm {
         Self { batch, strides, ..self }.check()
     }
 
-    /// Returns m, n, k.
+    /// Returns the sizes m, n, k of the product.
     #[must_use]
     pub const fn mnk(&self) -> [u32; 3] {
         self.mnk

@@ -48,7 +48,7 @@ macro_rules! ops {
         pub enum Op { $($(#[$doc])* $variant,)* }
 
         impl Op {
-            /// All operators.
+            /// All operators, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns the operator's name in files and messages.
@@ -129,15 +129,15 @@ ops! {
     SmoothL1Loss "smooth_l1_loss" Deny Start,
     /// Focal loss.
     FocalLoss "focal_loss" Deny Start,
-    /// Sum of two tensors.
+    /// Addition of two tensors.
     Add "add" Infer Pass,
-    /// Difference.
+    /// Subtraction of two tensors.
     Sub "sub" Infer Pass,
     /// Product, element by element.
     Mul "mul" Infer Site,
     /// Quotient, element by element.
     Div "div" Infer Site,
-    /// −x.
+    /// Negation: −x.
     Neg "neg" Infer Pass,
     /// |x|.
     Abs "abs" Infer Pass,
@@ -147,7 +147,7 @@ ops! {
     Reciprocal "reciprocal" Infer Site,
     /// A constant times x.
     Scale "scale" Infer Site,
-    /// max(x, 0).
+    /// ReLU: max(x, 0).
     Relu "relu" Infer Pass,
     /// Leaky ReLU: x above 0, a slope times x elsewhere.
     LeakyRelu "leaky_relu" Infer Site,
@@ -155,7 +155,7 @@ ops! {
     Gelu "gelu" Infer Site,
     /// Error function.
     Erf "erf" Infer Site,
-    /// x·sigmoid(x).
+    /// SiLU: x·sigmoid(x).
     Silu "silu" Infer Site,
     /// Hard swish: x·min(max(x + 3, 0), 6) / 6.
     Hardswish "hardswish" Infer Site,
@@ -181,7 +181,7 @@ ops! {
     Interpolate "interpolate" Infer Site,
     /// Change of shape without a change of values.
     Reshape "reshape" Infer Pass,
-    /// Permutation of axes.
+    /// Permutation of the axes of a tensor.
     Transpose "transpose" Infer Pass,
     /// Slice of a tensor along an axis.
     Slice "slice" Infer Pass,
@@ -199,7 +199,7 @@ ops! {
     Gather "gather" Infer Site,
     /// One-hot encoding: 1 at the index of a label, 0 elsewhere.
     OneHot "one_hot" Infer Nothing,
-    /// Index of the maximum.
+    /// Argmax: index of the maximum.
     ArgMax "argmax" Infer Nothing,
     /// Change of precision.
     Cast "cast" Infer Site,

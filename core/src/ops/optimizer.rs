@@ -11,7 +11,7 @@ pub enum Rule {
     Sgd {
         /// Momentum, in [0, 1).
         momentum: f32,
-        /// True for Nesterov momentum.
+        /// True for Nesterov momentum instead of plain momentum.
         nesterov: bool,
     },
     /// Adam: m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·(m/c₁)/(√(v/c₂) + eps). Two states, starting at 0.

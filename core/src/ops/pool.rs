@@ -75,7 +75,7 @@ impl Pool {
         Self { ceil: true, ..self }.check()
     }
 
-    /// Returns the function.
+    /// Returns the pooling function: maximum or average.
     #[must_use]
     pub const fn op(&self) -> PoolOp {
         self.op
@@ -99,7 +99,7 @@ impl Pool {
         self.window
     }
 
-    /// Returns the strides.
+    /// Returns the strides of the windows.
     #[must_use]
     pub const fn strides(&self) -> [u32; 2] {
         self.stride

@@ -5,20 +5,20 @@ use super::{ShapeError, elements};
 /// Function that reduces many values to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// Σx.
+    /// Sum: Σx.
     Sum,
-    /// Σx / len.
+    /// Mean: Σx / len.
     Mean,
     /// The maximum; NaN if one value is NaN.
     Max,
-    /// Σx².
+    /// Sum of squares: Σx².
     SumSquares,
     /// Index of the first maximum (or of the first NaN), stored as an integer in U8 or U32.
     ArgMax,
 }
 
 impl ReduceOp {
-    /// All reductions.
+    /// All reduction functions.
     pub const ALL: &'static [Self] = &[Self::Sum, Self::Mean, Self::Max, Self::SumSquares, Self::ArgMax];
 }
 
@@ -52,13 +52,13 @@ impl Reduce {
         Ok(Self { op, outer, len, inner })
     }
 
-    /// Returns the function.
+    /// Returns the reduction function.
     #[must_use]
     pub const fn op(&self) -> ReduceOp {
         self.op
     }
 
-    /// Returns outer, len, inner.
+    /// Returns the shape of the input: outer, len, inner.
     #[must_use]
     pub const fn shape(&self) -> [u32; 3] {
         [self.outer, self.len, self.inner]

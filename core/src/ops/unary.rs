@@ -8,7 +8,7 @@ use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 pub enum Unary {
     /// Identity x: the cast.
     Id,
-    /// −x.
+    /// Negation: −x.
     Neg,
     /// |x|.
     Abs,
@@ -28,15 +28,15 @@ pub enum Unary {
     Silu,
     /// Hard swish: x·min(max(x + 3, 0), 6) / 6, which is 0 up to −3 and x from 3 on (Howard et al. 2019, section 5.2).
     Hardswish,
-    /// Error function.
+    /// Error function erf(x).
     Erf,
-    /// e^x.
+    /// Exponential: e^x.
     Exp,
     /// Natural logarithm.
     Ln,
     /// Square root.
     Sqrt,
-    /// 1 / x.
+    /// Reciprocal: 1 / x.
     Recip,
     /// x^p, as IEEE 754-2019 §9.2 `pow`.
     Pow(f32),
@@ -84,9 +84,9 @@ crate::codes!(Unary {
 pub enum Saved {
     /// Nothing is saved; pass the gradient itself to the vjp.
     Nothing,
-    /// The input is saved.
+    /// The input is saved for backward.
     Input,
-    /// The output is saved.
+    /// The output is saved for backward.
     Output,
 }
 

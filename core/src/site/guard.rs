@@ -19,7 +19,7 @@ const RENEW_MARGIN_BITS: i64 = 4;
 pub struct Guard {
     /// Limit as an absolute exponent; invalid if no step is left.
     pub limit: i64,
-    /// Number of steps left.
+    /// Number of steps until the guard ends.
     pub left: u32,
     /// Duration in steps after a renewal; 0 before the first guard.
     pub lasts: u32,

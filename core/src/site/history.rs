@@ -6,7 +6,7 @@ use core::fmt;
 /// Number of decisions that a site records.
 pub const HISTORY: usize = 8;
 
-/// Reason for a decision.
+/// Reason why a site decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
     /// The site had no exponent.
@@ -26,7 +26,7 @@ pub enum Trigger {
 pub struct Decision {
     /// Exponent before the decision.
     pub before: Option<i32>,
-    /// Decided exponent.
+    /// Exponent that was decided.
     pub alpha: i32,
     /// Choice of the rule: k relative to the exponent of the row, its limit, the predicted γ.
     pub choice: Choice,

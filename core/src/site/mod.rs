@@ -151,7 +151,7 @@ impl Site {
         })
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration of the site.
     #[must_use]
     pub const fn config(&self) -> &SiteConfig {
         &self.config

@@ -29,7 +29,7 @@ impl Authors {
         Ok(Self { gamma: open_unit(gamma)? })
     }
 
-    /// Returns γ′.
+    /// Returns the threshold γ′.
     #[must_use]
     pub const fn gamma(&self) -> f64 {
         self.gamma

@@ -49,7 +49,7 @@ impl Exact {
         Self { ppm: 1000, window: format.min_exponent() - format.min_subnormal_exponent() + 1, room: 6 }
     }
 
-    /// The rule for FP16.
+    /// The exact rule with the settings for FP16.
     pub const FP16: Self = Self::for_format(crate::format::Format::FP16);
 
     /// Sets the threshold γ′, rounded to whole parts per million below 10⁶.

@@ -18,7 +18,7 @@ use core::fmt;
 /// f32.
 pub const RANGE: core::ops::RangeInclusive<i32> = -152..=101;
 
-/// Decision of a rule.
+/// Decision of a rule: an exponent and its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Exponent relative to the one at which the row was measured.

@@ -14,7 +14,7 @@ use core::f64::consts::LN_2;
 pub struct Operand {
     /// Root mean square over all values, zeros included.
     pub rms: f64,
-    /// Largest magnitude.
+    /// Largest magnitude of the values.
     pub max: f64,
     /// Format and flush rule of the cast after the product.
     pub convention: Convention,
@@ -105,7 +105,7 @@ impl Paper {
         Self { literal: true, ..self }
     }
 
-    /// Returns γ′.
+    /// Returns the threshold γ′.
     #[must_use]
     pub const fn gamma(&self) -> f64 {
         self.gamma

@@ -22,7 +22,7 @@ pub enum FlushRule {
 }
 
 impl FlushRule {
-    /// All five rules.
+    /// All five flush rules.
     pub const ALL: [Self; 5] =
         [Self::Nearest, Self::TowardZero, Self::FlushThenRound, Self::RoundThenFlush, Self::UnboundedThenFlush];
 
@@ -55,7 +55,7 @@ impl Convention {
         if format.exponent_bits() < 8 { Ok(Self { format: format.plain(), rule }) } else { Err(FormatTooWide(format)) }
     }
 
-    /// Returns the stored format.
+    /// Returns the format of the stored values.
     #[must_use]
     pub const fn format(self) -> Format {
         self.format
@@ -169,7 +169,7 @@ const fn bits_of_power(k: i32) -> u32 {
 /// Error: a format as wide as f32, for whose small numbers a histogram of f32 exponents shows nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatTooWide(
-    /// The rejected format.
+    /// Format that was rejected.
     pub Format,
 );
 

@@ -16,19 +16,19 @@ use super::Convention;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub struct Counts {
-    /// Number of values.
+    /// Number of all values.
     pub count: u64,
-    /// ±0 before the store.
+    /// Number of ±0 before the store.
     pub zeros: u64,
-    /// ±∞ before the store.
+    /// Number of ±∞ before the store.
     pub infinite: u64,
-    /// NaN before the store.
+    /// Number of NaN before the store.
     pub nan: u64,
     /// Non-zero values that the store rounded to ±0.
     pub flushed: u64,
     /// Finite values too large for the store.
     pub overflowed: u64,
-    /// Values stored as subnormals.
+    /// Number of values stored as subnormals.
     pub subnormal: u64,
     /// Largest finite magnitude; 0 if there is none.
     pub amax: f32,

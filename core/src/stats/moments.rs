@@ -9,9 +9,9 @@ use num_traits::Float;
 /// below. Sums of squares leave the range of f32 outside 2^-63 … 2^60; stored halves stay well inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
-    /// Σu.
+    /// Sum of the values, Σu.
     pub sum: f64,
-    /// Σu².
+    /// Sum of their squares, Σu².
     pub sum_sq: f64,
     /// Σ ln|u|, u ≠ 0.
     pub sum_ln: f64,

@@ -9,7 +9,7 @@ pub const BINS: usize = 256;
 /// Level of detail of a row; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Detail {
-    /// Nothing is observed.
+    /// The row observes nothing.
     None,
     /// Counters and amax: 64 bytes, in every step.
     Counts,
@@ -26,7 +26,7 @@ crate::codes!(Detail {
     Self::Moments => 3 "DETAIL_MOMENTS",
 });
 
-/// Fraction as two integers.
+/// Fraction as two integers, part and whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Numerator: number of values with the property.
