@@ -313,6 +313,7 @@ class Bundle(unittest.TestCase):
         self.assertIn("--small copy gemm conv", (self.out / "bench-products.txt").read_text())
         text = self.page()
         self.assertIn("An emulated device", text)
+        self.assertNotIn("No GPU", text)
         self.assertNotIn("## Beside the targets", text)
         self.assertRegex(text, r"\| bench-products .* rehearsed .* abc1234-dirty, emulated")
         done = subprocess.run([HERE / "record.py", self.out, "--page", self.folder / "page.md"], capture_output=True, text=True)
@@ -379,6 +380,16 @@ class Bundle(unittest.TestCase):
             self.run_bundle("environment", phase)
             self.assertIn(f"not here: no Python with {module} |", self.page())
             self.assertEqual(self.statuses()[phase], 0)
+
+    def test_tests_that_pytest_would_skip_have_not_passed(self):
+        self.program("python3", '[[ "$*" != *is_available* ]] || exit 1')
+        (self.folder / "tests").mkdir()
+        self.on_a_card()
+        for words, verdict in [([], "not here: PyTorch sees no GPU"), (["--rehearse"], "rehearsed")]:
+            shutil.rmtree(self.out, ignore_errors=True)
+            shutil.rmtree(self.records, ignore_errors=True)
+            self.run_bundle(*words, "environment", "torch-stores")
+            self.assertRegex(self.page(), rf"\| torch-stores .* \| {verdict} \|")
 
     def test_an_emulated_device_has_time_to_prove_a_kernel(self):
         self.program("gradscale-cuda", "echo \"$1 within $GRADSCALE_PROVE_SECONDS s\"")
