@@ -48,7 +48,7 @@ libdir=\${prefix}/lib
 includedir=\${prefix}/include
 
 Name: gradscale
-Description: FP16 training with a scale of its own for every gradient
+Description: FP16 training with a separate scale for every gradient
 Version: $version
 Cflags: -I\${includedir}
 Libs: -L\${libdir} -lgradscale_c

@@ -1,5 +1,5 @@
 /*
- * gradscale: FP16 training with a scale of its own for every gradient.
+ * gradscale: FP16 training with a separate scale for every gradient.
  *
  * Made by cbindgen from capi/src; capi/README.md says how to build and link it.
  *

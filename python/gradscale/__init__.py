@@ -1,4 +1,4 @@
-"""FP16 training with a scale of its own for every gradient.
+"""FP16 training with a separate scale for every gradient.
 
 Casts to small formats, statistics of what they lose, and the rules and schedules that choose scales: the code of the
 Rust project, with numpy's habits. ``gradscale.torch`` puts it under PyTorch.

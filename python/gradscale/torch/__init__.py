@@ -1,4 +1,4 @@
-"""gradscale for PyTorch: FP16 training in which every gradient has a scale of its own."""
+"""gradscale for PyTorch: FP16 training with a separate scale for every gradient."""
 
 from .attach import attach
 from .boundaries import hand_halves
