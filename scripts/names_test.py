@@ -38,7 +38,7 @@ MAX_DEFINITIONS = 3
 ROLES = set("""
     Backend Batch Buffer Device Error Kind Loading Memory Operands Row Scratch Settings Shape Site State Status Store Table Task
 """.split())
-KNOWN_BARE_NAMES = 16
+KNOWN_BARE_NAMES = 15
 KNOWN_REPEATED_TYPES = 15
 KNOWN_CIRCLES = 16
 
