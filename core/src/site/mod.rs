@@ -1,12 +1,67 @@
 //! State machine of one cast site.
 //!
-//! The state is the accumulated exponent α. (Keeping the local factor β, and deciding it against the last step's
-//! incoming α, would accumulate errors along the chain.) Once per interval of optimizer steps the exponent is decided
-//! again: from the row of the last step for the next step ("between steps"), or from a first run of the operator inside
-//! the step ("at once").
+//! The state is the accumulated exponent α, the history of ceilings, the guard, and the flag `at_once`. In pseudo-code,
+//! with the rule of [`crate::solve`] as `rule`, for a site with one call in a step:
 //!
-//! A batch that overflows is not lost: it is repeated, and every site decides inside that step from its own values. The
-//! ceilings of the last rows keep repeats rare.
+//! ```text
+//! request:                               before the store
+//!     decide inside the step if at_once
+//!     observe a histogram if so, or if the update is due; else counters only
+//! decide(row of a first run):            only inside the step
+//!     α = exponent of the row + rule(row, history, guard)
+//!     at_once = false
+//! store at α, which gives the row of the attempt
+//! repeat(row):                           the attempt overflowed, and the same batch follows
+//!     required ceiling = lowest ceiling so far
+//!     at_once = true
+//! finish(row, end):                      once per step
+//!     Stepped        count the step; if the update is due, α = rule(row, history, guard)
+//!                    append the row's ceiling to the history; age the guard
+//!     SkippedHere    start the guard; append the ceiling; decide from the row; at_once = true
+//!     SkippedAfter   at_once = true
+//!     Void           restore the state before the first attempt
+//! ```
+//!
+//! The real code differs, for these reasons:
+//!
+//! 1. The state is α and not the local factor β = 2^(α − α of the incoming gradient). If β were kept, the errors of all
+//!    sites would accumulate along the chain; 20 % of the steps were skipped that way (`docs/specification.md`,
+//!    section 6).
+//!
+//! 2. A decision inside the step needs the values before they are stored, so the operator runs twice and the host waits
+//!    for the device. Therefore it is the exception: the first step, a repeat, and the steps after a skip. All other
+//!    decisions use the row that the store has observed anyway, and take effect in the next step.
+//!
+//! 3. Rows have a histogram only in steps whose update is due, because it is 1 KiB per site instead of 64 bytes. A row
+//!    without one that overflows lowers α from its largest magnitude, and the next row decides.
+//!
+//! 4. A row whose ceiling is outside the window of the history belongs to a batch that FP16 cannot serve together with
+//!    the others. After its repeat α returns to the exponent of the others. Otherwise the next ordinary batch would
+//!    flush, for example after one batch of 2^60 times the magnitude.
+//!
+//! 5. `before` holds the state from before the first attempt. A batch that no exponent cures must leave no trace,
+//!    although its attempts have decided. Only a step that ends with an update, or with a skip that says something about
+//!    the next batch, keeps their decisions.
+//!
+//! 6. The required ceiling outlives a skip. The caller may run the same batch again as a new step, and its first attempt
+//!    must then leave the headroom that the failed ones have found necessary.
+//!
+//! 7. A site downstream of the overflow has a row of ±∞, from which nothing follows. It decides inside the next step, and
+//!    learns from the excess of the site that overflowed ([`Site::learn`], [`Site::expect`]), because the backward pass is
+//!    linear in the loss.
+//!
+//! 8. A mask can hide an overflow or ±∞ from the parameters, so that the step is applied. An overflow then decides from
+//!    the row as it is. ±∞ sets `at_once`, because such a row decides nothing and α would never fall.
+//!
+//! 9. If values fall far below the history, α is too low for them. The next step decides inside, since otherwise they
+//!    would flush until the next update.
+//!
+//! 10. Several calls share α, and only the first one could decide inside the step, before the others are known. Such a
+//!     site does so only in the first step and after a row that was not finite. In a repeat it decides from the merged
+//!     row, with 8 bits more headroom for each further repeat.
+//!
+//! 11. Under [`SiteConfig::amax`] every finite row decides, and there is no window, guard or repeat, as in Transformer
+//!     Engine.
 
 mod amax;
 mod config;
