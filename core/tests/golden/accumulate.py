@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden values of long sums in few bits: writes accumulate.csv beside this file.
+"""Golden values of long sums in few bits: writes accumulate.csv to this directory.
 
 How to run it (Python 3, mpmath only):
 
@@ -7,9 +7,9 @@ How to run it (Python 3, mpmath only):
     python3 accumulate.py            write accumulate.csv
     python3 accumulate.py --check    compare with the stored file, exit 1 on a difference
 
-Deterministic. Nothing of the crate is used: formulas are evaluated as they stand in the documentation of
-accumulate::variance with 50 digits (the retention ratio itself, from which 1 is then subtracted), and sums are formed
-in exact rational arithmetic, each addition rounded by the definition of the format.
+The script is deterministic and does not use the crate. It evaluates the formulas of the documentation of
+accumulate::variance with 50 digits (the retention ratio itself, from which 1 is then subtracted). It computes sums in
+exact rational arithmetic, and rounds each addition by the definition of the format.
 
 Each row:  kind,arguments,value
 
@@ -117,7 +117,7 @@ def terms(seed, length):
 
 
 def equal(m, chunk):
-    """The first length, in whole chunks, at which the sum of ones is wrong, less one step."""
+    """Returns the first length, in whole chunks, at which the sum of ones is wrong, minus one step."""
     step = max(chunk, 1)
     for count in range(step, 2 ** (2 * m + 4), step):
         inner = total([Fraction(1)] * min(step, 2 ** (m + 2)), 8, m, 0, False)

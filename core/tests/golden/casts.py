@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden casts, round to nearest even: writes casts.csv and casts_f64.csv beside this file.
+"""Golden casts, round to nearest even: writes casts.csv and casts_f64.csv to this directory.
 
 How to run it:
 
@@ -9,8 +9,8 @@ How to run it:
 
 Deterministic: fixed lists and a seeded generator.
 
-casts.csv      f32_bits,f16,bf16,e5m2,e4m3 in hex. What numpy (float16) and
-               ml_dtypes (bfloat16, float8_e5m2, float8_e4m3fn) give. No NaN among
+casts.csv      f32_bits,f16,bf16,e5m2,e4m3 in hex. Results of numpy (float16) and
+               ml_dtypes (bfloat16, float8_e5m2, float8_e4m3fn). No NaN among
                the inputs. E4M3 has no infinity: overflow and infinite inputs give
                NaN, magnitude 7f, with the sign of the input (7f or ff).
 casts_f64.csv  f64_bits,f16 in hex, rounded once, in exact rational arithmetic.
@@ -41,11 +41,11 @@ class Format:
         self.name, self.e, self.m, self.fn = name, e, m, fn
         self.bias = (1 << (e - 1)) - 1
         self.sign = 1 << (e + m)
-        self.inf = self.sign - 1 if fn else ((1 << e) - 1) << m  # what overflow gives; fn: the NaN
+        self.inf = self.sign - 1 if fn else ((1 << e) - 1) << m  # result of an overflow; fn: the NaN
         self.emin = 1 - self.bias
 
     def value(self, code):
-        """The value of a magnitude code, also of the one that overflow would have."""
+        """Returns the value of a magnitude code, also of the code after the largest."""
         exp, man = code >> self.m, code & ((1 << self.m) - 1)
         if exp == 0:
             return man * pow2(self.emin - self.m)
@@ -84,14 +84,14 @@ F64 = Format("f64", 11, 52)
 
 
 def split(fmt, b):
-    """(negative, magnitude) of a pattern that is not NaN."""
+    """Returns (negative, magnitude) of a pattern that is not NaN."""
     mag = b & (fmt.sign - 1)
     assert mag <= fmt.inf
     return bool(b & fmt.sign), None if mag == fmt.inf else fmt.value(mag)
 
 
 def to_bits(fmt, x):
-    """The pattern of a non-negative Fraction that the format holds exactly."""
+    """Returns the pattern of a non-negative Fraction that the format represents exactly."""
     b = fmt.encode(False, x)
     assert fmt.value(b) == x, x
     return b
@@ -104,7 +104,7 @@ def f32_inputs():
     sign = F32.sign
     pos, both = [], [0, F32.inf]
 
-    # every power of two that f32 has, with its neighbours below and above
+    # every power of two of f32, with its neighbours below and above
     for k in range(-149, 128):
         b = to_bits(F32, pow2(k))
         both.append(b)
@@ -112,7 +112,7 @@ def f32_inputs():
     both += [F32.inf - 1, 1, 2, 3, 0x007FFFFF, 0x00800000, 0x00800001]
 
     def edge(fmt, code, out):
-        """A value and the midpoint above it, with their f32 neighbours."""
+        """Returns a value and the midpoint above it, with their f32 neighbours."""
         for x in (fmt.value(code), (fmt.value(code) + fmt.value(code + 1)) / 2):
             if x < F32.value(F32.inf):
                 b = to_bits(F32, x)
@@ -128,7 +128,7 @@ def f32_inputs():
     for _ in range(60):
         edge(F16, rng.randrange(F16.inf), pos)
         edge(BF16, rng.randrange(BF16.inf), pos)
-    # what the specification quotes in decimal
+    # numbers that the specification quotes in decimal
     both += [to_bits(F32, Fraction(v)) for v in (65504, 65519, 65520, 65521, 65536, 57344, 61439, 61440, 61441, 448, 463,
                                                   464, 465, 479, 480, 496, 512)]
     both.append(to_bits(F32, (2 - pow2(-8)) * pow2(127)))
@@ -162,7 +162,7 @@ def f64_inputs():
         put(1 + pow2(-11) - pow2(-tail))
         put(1 + 3 * pow2(-11) + pow2(-tail))
         put(1 + 3 * pow2(-11) - pow2(-tail))  # through f32: up to even, wrongly
-    # the same at every kind of midpoint: least nudges that f64 sees and f32 does not
+    # the same at every kind of midpoint: the smallest differences that f64 represents and f32 does not
     normal = 1 << F16.m
     codes = [0, 1, 2, 3, 4, 7, 8, 511, 512, normal - 2, normal - 1, normal, normal + 1, 0x3BFE, 0x3BFF, 0x3C00, 0x3C01,
              0x3C02, 0x7BFD, 0x7BFE, 0x7BFF]

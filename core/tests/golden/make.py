@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden values of the statistical models: writes models.csv beside this file.
+"""Golden values of the statistical models: writes models.csv to this directory.
 
 How to run it (Python 3, mpmath only):
 
@@ -18,8 +18,8 @@ Each row:  kind,in_bits,out_bits,cond,in_dec,out_dec
   in_bits   the inputs, separated by one space, each the 16 hex digits of an
             IEEE-754 binary64 (integers, n_terms and k, are stored as doubles too)
   out_bits  the expected value, likewise
-  cond      how much the plain formula in f64 amplifies the rounding of its
-            intermediate results (>= 1; decimal). Compare with the relative
+  cond      condition number: the factor by which the plain formula in f64 amplifies
+            the rounding of its intermediate results (>= 1; decimal). Compare with the relative
             tolerance 1e-15 * cond. It is 1 except in the theorem2 rows, where
             ln(lambda_min) - mu - ... cancels and the tail of erfc is steep
             (it is 1 there too where the expected value is exactly 0 or 1)
@@ -69,7 +69,7 @@ def bits(x):
 
 
 def exact(x):
-    """An mpf as a Fraction, without rounding."""
+    """Converts an mpf to a Fraction, without rounding."""
     sign, man, exp, _ = x._mpf_
     if not man and exp:
         raise ValueError("not finite: %r" % x)
@@ -79,7 +79,7 @@ def exact(x):
 
 
 def nearest(x):
-    """The double nearest to x (ties to even, subnormals rounded once)."""
+    """Returns the double nearest to x (ties to even, subnormals rounded once)."""
     f = exact(x)
     lo, hi = f * (1 - Fraction(1, 10**45)), f * (1 + Fraction(1, 10**45))
     # int / int is correctly rounded in Python over the whole range

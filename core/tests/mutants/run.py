@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Do the tests of gradscale-core notice mistakes? Makes one at a time and looks.
+"""Mutation test of gradscale-core: inserts one mistake at a time and checks that a test fails.
 
     python3 run.py                 all of mutants.toml, one after the other
     python3 run.py --only NAME     one of them (may be given several times)
     python3 run.py --list          their names
-    python3 run.py --write         all, and the table goes to RESULTS.md beside this file
+    python3 run.py --write         all, and writes the table to RESULTS.md in this directory
 
-Python 3.11 and cargo only. The crate is copied to a temporary workspace with a target directory of its own; the
-checkout is not touched. All tests must pass there before the first mutant. A mutant counts if some test catches it.
-One that no test catches, that does not compile, or that breaks more than half of the tests (which then say nothing
-of this mistake) makes the script exit 1.
+It needs Python 3.11 and cargo. The crate is copied to a temporary workspace with a separate target directory, so the
+checkout is not modified. All tests must pass there before the first mutant. A mutant counts if some test catches it.
+The script exits with 1 if no test catches one, if it does not compile, or if it breaks more than half of the tests,
+because then they do not identify the mistake.
 
-tests/exhaustive.rs looks at casts and formats only and takes minutes, so it runs for those mutants of cast/ and
-format.rs that no other test has caught. Property tests get a fixed seed: the same mutants, the same answers. All of
-them take about three quarters of an hour on two cores.
+tests/exhaustive.rs tests casts and formats only and takes minutes, so it runs for those mutants of cast/ and format.rs
+that no other test has caught. Property tests get a fixed seed, so that results are reproducible. All mutants take
+about 45 minutes on two cores.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Mutant:
 
 @dataclass
 class Run:
-    """What one `cargo test` said."""
+    """Result of one `cargo test`."""
 
     passed: list = field(default_factory=list)
     failed: list = field(default_factory=list)
@@ -74,11 +74,11 @@ def read_mutants():
 
 
 def copy_workspace(to):
-    """The crate alone in a workspace, with the settings and the lock file of ours."""
+    """Copies the crate into a separate workspace, with the settings and the lock file of this one."""
     manifest = (ROOT / "Cargo.toml").read_text()
     manifest = re.sub(r"^members = \[[^]]*\]", 'members = ["core"]', manifest, flags=re.MULTILINE)
     manifest = re.sub(r"^(default-members|exclude) = .*\n", "", manifest, flags=re.MULTILINE)
-    # Of the engine, which is the root, nothing.
+    # Without the engine, which is the root package.
     sections = re.split(r"^(?=\[)", manifest, flags=re.MULTILINE)
     kept = [section for section in sections if re.match(r"\[(workspace|profile\.(release|dev))\b", section)]
     (to / "Cargo.toml").write_text("".join(kept))
@@ -90,7 +90,7 @@ def copy_workspace(to):
 def environment(workspace, target):
     return os.environ | {
         "CARGO_TARGET_DIR": str(target),
-        # Builds faster, but what it builds is three times slower, which matters to the exhaustive tests only.
+        # Builds faster. The tests run three times slower, which is relevant for the exhaustive tests only.
         "CARGO_INCREMENTAL": "0" if (workspace / "core" / EXHAUSTIVE).exists() else "1",
         "CARGO_TERM_COLOR": "never",
         "RUSTFLAGS": "--cap-lints=warn",  # a mutant may leave something unused
@@ -101,7 +101,7 @@ def environment(workspace, target):
 
 
 def run_tests(workspace, target):
-    """All tests, to the end or to the time limit."""
+    """Runs all tests, to the end or to the time limit."""
     command = ["cargo", "test", "--release", "--package", "gradscale-core", "--no-fail-fast"]
     process = subprocess.Popen(
         command, cwd=workspace, env=environment(workspace, target), text=True, encoding="utf-8", errors="replace",
@@ -134,7 +134,7 @@ def run_tests(workspace, target):
 
 
 def apply(mutant, source):
-    """The source with the mistake, and what it was."""
+    """Inserts the mistake, and returns the path and the original text."""
     path = source / mutant.file
     text = path.read_text()
     if text.count(mutant.old) != 1:
@@ -144,7 +144,7 @@ def apply(mutant, source):
 
 
 def verdict(run, expected):
-    """Whether the mutant counts, and by what it was caught."""
+    """Returns whether the mutant counts, and the tests that caught it."""
     if not run.compiled:
         return False, "does not compile"
     if run.failed and 2 * len(run.failed) > expected:
