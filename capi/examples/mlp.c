@@ -1,12 +1,12 @@
-/* A training of a small network in C, with gradients in FP16. Two classes of points in a square, those inside a circle and
-   those outside; 2 - 32 - 2, softmax, SGD.
+/* Trains a small network in C, with gradients in FP16. Two classes of points in a square, those inside a circle and those
+   outside; 2 - 32 - 2, softmax, SGD.
 
-     mlp gs      a scale of its own for each gradient
-     mlp fp16    FP16 and nothing else
+     mlp gs      one scale for each gradient
+     mlp fp16    FP16 without scales
      mlp f32     for comparison
 
    The loss is multiplied by 2^-30 and the learning rate by 2^30, as if a mean were taken over a billion pixels: in f32
-   nothing changes, in FP16 without scales every gradient is zero. The last line says how many points are right. */
+   this changes nothing, in FP16 without scales every gradient becomes zero. The last line has the accuracy. */
 #include "gradscale.h"
 #include <math.h>
 #include <stdio.h>
@@ -42,8 +42,8 @@ static void must(gs_status status) {
     }
 }
 
-/* Stores a gradient in FP16 and reads it back, as another kernel would. v stands at the exponent from; what the answer is at
-   is returned. */
+/* Stores a gradient in FP16 and reads it back, as another kernel would. v has the exponent from; the exponent of the
+   result is returned. */
 static int32_t store(int at, const float *v, float *back, size_t count, int32_t from) {
     uint16_t half[BATCH * HIDDEN];
     if (mode == F32) {
@@ -54,7 +54,7 @@ static int32_t store(int at, const float *v, float *back, size_t count, int32_t 
     if (mode == GS) must(gs_site_request(&sites[at], &request));
     int32_t exponent = request.exponent;
     if (request.at_once) {
-        /* The first step, and a batch that did not fit: look first, then store. */
+        /* In the first step, and after an overflow: observe first, then store. */
         gs_row look;
         must(gs_row_init(&look, GS_FP16, GS_FLUSH_NEAREST, from, request.detail));
         must(gs_row_observe(&look, v, count));
@@ -110,7 +110,7 @@ static void backward(const network *net, float x[][IN], const int *label, networ
             gradient->b1[j] += first[n][j];
             for (int i = 0; i < IN; i++) gradient->w1[i][j] += x[n][i] * first[n][j];
         }
-    /* A parameter's gradient stands at the exponent 0. */
+    /* A parameter's gradient has the exponent 0. */
     must(gs_rescale(&gradient->w2[0][0], &gradient->w2[0][0], HIDDEN * OUT, at_logits, 0));
     must(gs_rescale(gradient->b2, gradient->b2, OUT, at_logits, 0));
     must(gs_rescale(&gradient->w1[0][0], &gradient->w1[0][0], IN * HIDDEN, at_first, 0));

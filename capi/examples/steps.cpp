@@ -1,5 +1,5 @@
-// Steps in C++: a gradient that jumps by 2^30 is repeated and loses nothing; an exception in the middle of a step leaves the
-// sites as they were; a mistake is an exception with a sentence.
+// Steps in C++. A gradient that jumps by 2^30 is repeated without loss. An exception in the middle of a step leaves the
+// sites unchanged. An error is an exception with a sentence.
 #include "gradscale.hpp"
 
 #include <cstdio>

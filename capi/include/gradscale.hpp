@@ -11,7 +11,7 @@
 
 namespace gradscale {
 
-/// A status other than GS_OK, with its sentence.
+/// Exception with a status other than GS_OK and its sentence.
 class error : public std::runtime_error {
 public:
     explicit error(gs_status status) : std::runtime_error(gs_status_text(status)), status_(status) {}
@@ -21,17 +21,17 @@ private:
     gs_status status_;
 };
 
-/// Throws what is no GS_OK.
+/// Throws a status other than GS_OK.
 inline void check(gs_status status) {
     if (status != GS_OK) throw error(status);
 }
 
-/// That the library is the one of the header: call it once where the library is a shared one.
+/// Checks that the library has the version of the header. Call it once if the library is a shared one.
 inline void check_version() {
     if (gs_version() != GS_VERSION_NUMBER) throw error(GS_VERSION);
 }
 
-/// A row of statistics. A value: copies are rows of their own.
+/// Statistics row. It is a value: a copy is a separate row.
 class row {
 public:
     explicit row(std::int32_t exponent = 0, std::uint32_t detail = GS_FULL, std::uint32_t format = GS_FP16,
@@ -60,12 +60,12 @@ private:
     gs_row row_;
 };
 
-/// The exponent of one gradient. A value: a copy is a checkpoint.
+/// Site: the exponent of one gradient. It is a value: a copy is a checkpoint.
 class site {
 public:
     site() { check(gs_site_init(&site_, nullptr)); }
     explicit site(const gs_site_config &config) { check(gs_site_init(&site_, &config)); }
-    /// The usual settings, to be changed.
+    /// Returns the default settings, of which single ones can be changed.
     static gs_site_config usual() {
         gs_site_config config;
         check(gs_site_config_init(&config));
@@ -81,7 +81,7 @@ public:
         check(gs_site_decide(&site_, &seen.get(), incoming, &exponent));
         return exponent;
     }
-    /// The last decision, if there was one.
+    /// Returns the last decision, if there was one.
     std::optional<gs_decision> decision() const {
         gs_decision decision;
         const gs_status status = gs_site_decision(&site_, &decision);
@@ -96,13 +96,13 @@ private:
     gs_site site_;
 };
 
-/// A loss scale. A value: a copy is a checkpoint.
+/// Loss scale. It is a value: a copy is a checkpoint.
 class loss_scale {
 public:
-    /// Dynamic, with the usual numbers.
+    /// Creates a dynamic scale with the default settings.
     loss_scale() { check(gs_loss_scale_dynamic(&scale_, nullptr)); }
     explicit loss_scale(const gs_dynamic_config &config) { check(gs_loss_scale_dynamic(&scale_, &config)); }
-    /// A constant.
+    /// Creates a constant scale.
     explicit loss_scale(double scale) { check(gs_loss_scale_fixed(&scale_, scale)); }
     std::int32_t exponent() const {
         std::int32_t exponent;
@@ -117,8 +117,8 @@ private:
     gs_loss_scale scale_;
 };
 
-/// One step of all sites, in the order of the backward pass. What is not ended (an exception on the way) leaves every site
-/// as it was.
+/// One step of all sites, in the order of the backward pass. If it is not ended, for example because of an exception,
+/// every site keeps its state.
 class step {
 public:
     explicit step(std::vector<site> &sites) : sites_(sites), before_(sites) {}
@@ -145,7 +145,7 @@ public:
         return exponent;
     }
 
-    /// Ends the step, or this attempt at it: after GS_NEXT_REPEAT, store the same batch again.
+    /// Ends the step, or this attempt at it. After GS_NEXT_REPEAT, store the same batch again.
     gs_outcome end(bool found_inf, bool repeatable) {
         if (ended_ || rows_.size() != sites_.size()) {
             throw std::logic_error("a step stores at every site once, and ends once");

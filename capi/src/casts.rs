@@ -1,4 +1,4 @@
-//! Casts of slices, and exponents of slices.
+//! Casts of slices, and rescaling of slices.
 
 use crate::{
     memory::{Plain, in_place, read, slice, slice_apart, write_if},
@@ -13,29 +13,29 @@ use gradscale_core::{
     scale::Factor,
 };
 
-/// How a number between two neighbours of a format is rounded.
+/// Rounding mode: the choice between two neighbours of a number that is not representable.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_round {
-    /// To the nearer one; of two equally near, the one with an even last digit.
+    /// To the nearest; of two equally near, to the one with an even last bit.
     GS_NEAREST_EVEN = 0,
-    /// To the smaller one in magnitude; too large becomes the largest finite number.
+    /// To the smaller magnitude; too large becomes the largest finite number.
     GS_TOWARD_ZERO = 1,
-    /// Up in magnitude with a probability equal to the discarded part, by one random number for each element.
+    /// Up in magnitude with a probability equal to the discarded fraction, by one random number for each element.
     GS_STOCHASTIC = 2,
 }
 
-/// What became of the elements of a slice.
+/// Number of elements of a slice by the result of their cast.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct gs_tally {
-    /// Elements that kept their value.
+    /// Elements whose value did not change.
     pub exact: u64,
     /// Elements that were rounded.
     pub inexact: u64,
     /// Elements that became zero.
     pub underflow: u64,
-    /// Elements that became too large.
+    /// Elements that overflowed.
     pub overflow: u64,
     /// Signalling NaNs, and infinities where the format has none.
     pub invalid: u64,
@@ -50,7 +50,7 @@ impl From<Tally> for gs_tally {
     }
 }
 
-/// A word that holds patterns.
+/// Integer type that holds bit patterns.
 trait Word: Plain {
     fn encode(format: Format, x: &[f32], y: &mut [Self], round: Round) -> Result<Tally, gs_status>;
     fn encode_stochastic(format: Format, x: &[f32], y: &mut [Self], random: &[u32]) -> Result<Tally, gs_status>;
@@ -84,7 +84,7 @@ word!(u8);
 word!(u16);
 
 /// # Safety
-/// As the functions below.
+/// As for the functions below.
 unsafe fn encode<W: Word>(
     number: u32, x: *const f32, y: *mut W, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
 ) -> gs_status {
@@ -107,7 +107,7 @@ unsafe fn encode<W: Word>(
                 }
                 // SAFETY: promised by the caller.
                 let random = unsafe { slice(random, count)? };
-                // The destination must not be the random numbers either.
+                // The destination must not overlap the random numbers either.
                 // SAFETY: promised by the caller.
                 let y = unsafe { slice_apart(y.as_mut_ptr(), count, random)? };
                 W::encode_stochastic(format, x, y, random)?
@@ -120,7 +120,7 @@ unsafe fn encode<W: Word>(
 }
 
 /// # Safety
-/// As the functions below.
+/// As for the functions below.
 unsafe fn decode<W: Word>(number: u32, x: *const W, y: *mut f32, count: usize) -> gs_status {
     answer(|| {
         let format = format(number)?;
@@ -139,8 +139,8 @@ unsafe fn decode<W: Word>(number: u32, x: *const W, y: *mut f32, count: usize) -
     })
 }
 
-/// Rounds count numbers to GS_FP16 or GS_BF16 and writes their patterns. random has a number for each element where
-/// round is GS_STOCHASTIC, else it may be NULL; so may tally.
+/// Rounds count numbers to GS_FP16 or GS_BF16 and writes their bit patterns. random has a number for each element if
+/// round is GS_STOCHASTIC; otherwise it may be NULL. tally may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_encode16(
     format: u32, x: *const f32, y: *mut u16, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn gs_encode16(
     unsafe { encode(format, x, y, count, round, random, tally) }
 }
 
-/// Rounds count numbers to one of the 8-bit formats. As gs_encode16.
+/// Rounds count numbers to one of the 8-bit formats, otherwise like gs_encode16.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_encode8(
     format: u32, x: *const f32, y: *mut u8, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
@@ -158,28 +158,29 @@ pub unsafe extern "C" fn gs_encode8(
     unsafe { encode(format, x, y, count, round, random, tally) }
 }
 
-/// The numbers of count patterns of GS_FP16 or GS_BF16, exactly.
+/// Converts count bit patterns of GS_FP16 or GS_BF16 to floats, exactly.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_decode16(format: u32, x: *const u16, y: *mut f32, count: usize) -> gs_status {
     // SAFETY: promised by the caller.
     unsafe { decode(format, x, y, count) }
 }
 
-/// The numbers of count patterns of one of the 8-bit formats, exactly.
+/// Converts count bit patterns of one of the 8-bit formats to floats, exactly.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_decode8(format: u32, x: *const u8, y: *mut f32, count: usize) -> gs_status {
     // SAFETY: promised by the caller.
     unsafe { decode(format, x, y, count) }
 }
 
-/// y = x * 2^(to - from), rounded once, also where that power is far outside the range of floats: what stands at the
-/// exponent from is wanted at to (0 for a parameter's gradient). x and y may be the same; else they do not overlap.
+/// Computes y = x * 2^(to - from), rounded once, even if that power is far outside the range of floats. It rescales
+/// values from the exponent from to the exponent to (0 for a parameter's gradient). x and y may be the same; otherwise
+/// they must not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rescale(x: *const f32, y: *mut f32, count: usize, from: i32, to: i32) -> gs_status {
     answer(|| {
         let factor = Factor::between(from, to);
         if in_place(x, y) {
-            // SAFETY: promised by the caller; nothing else is there to overlap.
+            // SAFETY: promised by the caller; there is no other slice that could overlap.
             let y = unsafe { slice_apart::<f32, f32>(y, count, &[])? };
             y.iter_mut().for_each(|y| *y = factor.apply(*y));
             return Ok(());
@@ -196,10 +197,10 @@ pub unsafe extern "C" fn gs_rescale(x: *const f32, y: *mut f32, count: usize, fr
     })
 }
 
-/// Reads a number that may be left out.
+/// Reads an optional value; NULL means that there is none.
 ///
 /// # Safety
-/// As [`read`].
+/// As for [`read`].
 pub(crate) unsafe fn read_if<T: Plain>(from: *const T) -> Result<Option<T>, gs_status> {
     if from.is_null() {
         return Ok(None);

@@ -22,7 +22,8 @@ pub use site::*;
 pub use status::{gs_format, gs_status, gs_status_text};
 pub use step::*;
 
-/// Nothing here panics, and a program that links this finds out if something does: nobody has `gs_panicked`.
+/// Never called, because no code here panics. If some did, a program with this library would not link, because
+/// `gs_panicked` is not defined.
 #[cfg(all(not(feature = "std"), not(test), panic = "abort"))]
 #[panic_handler]
 fn panicked(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,4 @@
-//! Loss scales: one number for all gradients.
+//! Loss scales: one scale for all gradients.
 
 use crate::{
     casts::read_if,
@@ -16,39 +16,39 @@ use gradscale_core::{
     scaled::Scaled,
 };
 
-/// Words of a loss scale.
+/// Number of words of a loss scale.
 pub const GS_LOSS_SCALE_WORDS: usize = 37;
 const _: () = assert!(GS_LOSS_SCALE_WORDS == WORDS + 3, "cbindgen wants a number");
-/// Steps of a rising minimum, at most.
+/// Maximum number of steps of a rising minimum.
 pub const GS_FLOOR_STEPS: usize = 8;
 const _: () = assert!(GS_FLOOR_STEPS == FLOOR_STEPS, "cbindgen wants a number");
 
-/// A loss scale with its whole state: initialised by one of the functions below, and then changed by functions of this
-/// library only. It may be copied and kept in a file, on machines of one byte order; there is nothing to free.
+/// Loss scale with its whole state: initialised by one of the functions below, and then changed by functions of this
+/// library only. It may be copied and stored in a file, on machines of one byte order; there is nothing to free.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_loss_scale {
-    /// Not to be touched.
+    /// Private state; do not modify.
     pub words: [i64; GS_LOSS_SCALE_WORDS],
 }
 
 // SAFETY: integers.
 unsafe impl Plain for gs_loss_scale {}
 
-/// How many overflows it takes to lower a dynamic scale.
+/// Number of overflows after which a dynamic scale is lowered.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_hysteresis {
-    /// Each one.
+    /// Every overflow lowers the scale.
     GS_NO_HYSTERESIS = 0,
-    /// The n-th since the scale last grew (Megatron).
+    /// The n-th overflow since the scale last grew (Megatron).
     GS_CUMULATIVE = 1,
-    /// The n-th without a clean step between (DeepSpeed's switch).
+    /// The n-th overflow without a finite step in between (DeepSpeed's switch).
     GS_CONSECUTIVE = 2,
 }
 
-/// The numbers of a dynamic scale. gs_dynamic_config_init fills it: 2^16, doubled after 2000 clean steps in a row,
-/// halved at each overflow.
+/// Settings of a dynamic scale. gs_dynamic_config_init fills them with the defaults: 2^16, doubled after 2000
+/// consecutive finite steps, halved at each overflow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_dynamic_config {
@@ -56,31 +56,31 @@ pub struct gs_dynamic_config {
     pub size: u32,
     /// Exponent of the first step.
     pub start: i32,
-    /// Exponent added after so many clean steps, positive.
+    /// Exponent added after interval finite steps, positive.
     pub growth: i32,
     /// Exponent added after an overflow, negative.
     pub backoff: i32,
-    /// Clean steps in a row before the scale grows.
+    /// Consecutive finite steps after which the scale grows.
     pub interval: u32,
-    /// Least exponent.
+    /// Minimum exponent of the scale.
     pub least: i32,
-    /// Greatest exponent.
+    /// Maximum exponent of the scale.
     pub most: i32,
-    /// gs_hysteresis.
+    /// Kind of hysteresis, a gs_hysteresis.
     pub hysteresis: u32,
-    /// Its n, at least 1.
+    /// Number n of overflows of the hysteresis, at least 1.
     pub overflows: u32,
-    /// Lower only when overflows make up this share of the steps since the last change, in parts per million.
+    /// Minimum fraction of overflows among the steps since the last change that lowers the scale, in parts per million.
     pub tolerance_ppm: u32,
-    /// How many steps the rising minimum has.
+    /// Number of steps of the rising minimum.
     pub floors: u32,
-    /// From so many steps taken on ...
+    /// Number of training steps from which each minimum is valid.
     pub floor_steps: [u64; GS_FLOOR_STEPS],
-    /// ... the least exponent is this.
+    /// Minimum exponent from that number of training steps on.
     pub floor_exponents: [i32; GS_FLOOR_STEPS],
 }
 
-// SAFETY: integers; C fills what lies between them, and nobody reads it.
+// SAFETY: integers; C fills the padding between them, and it is never read.
 unsafe impl Plain for gs_dynamic_config {}
 
 #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
@@ -107,21 +107,21 @@ impl gs_loss_scale {
     }
 }
 
-/// # Safety
+/// As for [`write`].
 /// As [`write`].
 unsafe fn create(to: *mut gs_loss_scale, make: impl FnOnce() -> Result<LossScale, gs_status>) -> gs_status {
     // SAFETY: promised by the caller.
     answer(|| unsafe { write(to, gs_loss_scale::from_scale(&make()?)) })
 }
 
-/// A constant scale: a power of two from 2^-126 to 2^126.
+/// Initialises a constant scale: a power of two from 2^-126 to 2^126.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_fixed(to: *mut gs_loss_scale, scale: f64) -> gs_status {
     // SAFETY: promised by the caller.
     unsafe { create(to, || Ok(LossScale::fixed(scale)?)) }
 }
 
-/// The usual numbers of a dynamic scale.
+/// Fills config with the default settings of a dynamic scale.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_dynamic_config_init(config: *mut gs_dynamic_config) -> gs_status {
     let DynamicConfig { start, growth, backoff, interval, bounds, tolerance_ppm, .. } = DynamicConfig::default();
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn gs_dynamic_config_init(config: *mut gs_dynamic_config) 
     answer(|| unsafe { write(config, new) })
 }
 
-/// A scale that grows after clean steps and shrinks after overflows. config may be NULL: the usual numbers.
+/// Initialises a scale that grows after finite steps and shrinks after overflows. config may be NULL for the default
+/// settings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_dynamic(to: *mut gs_loss_scale, config: *const gs_dynamic_config) -> gs_status {
     let make = || {
@@ -179,8 +180,8 @@ pub unsafe extern "C" fn gs_loss_scale_dynamic(to: *mut gs_loss_scale, config: *
     unsafe { create(to, make) }
 }
 
-/// A scale as large as the largest gradient of the last history steps (1 to 16) allows, less margin exponents, from
-/// 2^least to 2^most. gs_loss_scale_update wants the largest gradient of each step.
+/// Initialises a scale as large as the largest gradient of the last history steps (1 to 16) allows, minus margin
+/// exponents, from 2^least to 2^most. gs_loss_scale_update needs the largest gradient of each step.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_delayed(
     to: *mut gs_loss_scale, history: u32, margin: u32, least: i32, most: i32,
@@ -193,8 +194,9 @@ pub unsafe extern "C" fn gs_loss_scale_delayed(
     unsafe { create(to, make) }
 }
 
-/// A scale that follows mean and spread of log2 of the largest gradient (LogMax: 0.99, 0.999 and 3.09, with 16 as the log2 of
-/// what overflows), from 2^least to 2^most. gs_loss_scale_update wants the largest gradient of each step.
+/// Initialises a scale that follows mean and standard deviation of log2 of the largest gradient, from 2^least to
+/// 2^most. LogMax uses decays of 0.99 and 0.999, a quantile of 3.09, and a ceiling of 16, the log2 of the overflow
+/// threshold. gs_loss_scale_update needs the largest gradient of each step.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_log_max(
     to: *mut gs_loss_scale, mean_decay: f64, spread_decay: f64, quantile: f64, ceiling: i32, least: i32, most: i32,
@@ -208,8 +210,8 @@ pub unsafe extern "C" fn gs_loss_scale_log_max(
     unsafe { create(to, make) }
 }
 
-/// A scale that grows a little in every step, by 2 in interval steps, and is halved at an overflow, from 2^least to
-/// 2^most.
+/// Initialises a scale that grows slightly in every step, by a factor of 2 in interval steps, and is halved at an
+/// overflow, from 2^least to 2^most.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_chainer(
     to: *mut gs_loss_scale, interval: u32, least: i32, most: i32,
@@ -218,7 +220,7 @@ pub unsafe extern "C" fn gs_loss_scale_chainer(
     unsafe { create(to, || Ok(LossScale::Chainer(Chainer::new(interval, Bounds::new(least, most)?)?))) }
 }
 
-/// The exponent in force: multiply the loss by 2^exponent.
+/// Returns the exponent in force in exponent: multiply the loss by 2^exponent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_exponent(scale: *const gs_loss_scale, exponent: *mut i32) -> gs_status {
     answer(|| {
@@ -229,8 +231,9 @@ pub unsafe extern "C" fn gs_loss_scale_exponent(scale: *const gs_loss_scale, exp
     })
 }
 
-/// Takes the end of a step, once for each, skipped ones included. found_inf is not 0 if some gradient was not finite. amax
-/// is the largest magnitude of a gradient, as it was seen, at the exponent at; NaN where it is not known.
+/// Updates the scale after a step. Call it once for each step, skipped ones included. found_inf is not 0 if some
+/// gradient was not finite. amax is the largest magnitude of a gradient, measured at the exponent at; NaN if it is not
+/// known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_loss_scale_update(
     scale: *mut gs_loss_scale, found_inf: u32, amax: f32, at: i32,
@@ -245,8 +248,8 @@ pub unsafe extern "C" fn gs_loss_scale_update(
     })
 }
 
-/// The largest exponent at which a gradient of magnitude amax, seen at the exponent at, stays below 65504. GS_SCALE if amax
-/// is zero or not finite.
+/// Computes the largest exponent at which a gradient of magnitude amax, measured at the exponent at, stays below 65504.
+/// Returns GS_SCALE if amax is zero or not finite.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_propose_fixed(amax: f32, at: i32, exponent: *mut i32) -> gs_status {
     answer(|| {

@@ -1,21 +1,21 @@
-//! The caller's memory. Structures are plain integers, copied in, checked, and copied back: nothing that C writes into
-//! one can be worse than an error, and it does not matter whether two pointers are the same.
+//! Access to the caller's memory. Structures are plain integers: they are copied in, checked, and copied back. So
+//! content that C code wrote into one causes at most an error, and pointers may alias.
 
 use crate::status::gs_status::{self, GS_DAMAGED, GS_LENGTH, GS_OVERLAP, GS_POINTER, GS_VERSION};
 
-/// Changes whenever a structure does. gs_version answers that of the library.
+/// Version number of the structures, raised whenever one changes. gs_version returns that of the library.
 pub const GS_VERSION_NUMBER: u32 = 1;
 
-/// The version of the library's structures, to be compared with GS_VERSION_NUMBER where the library is a shared one.
+/// Returns the version of the library's structures. If the library is a shared one, compare it with GS_VERSION_NUMBER.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_version() -> u32 {
     GS_VERSION_NUMBER
 }
 
-/// Plain integers and floats, without padding that matters: any bits are a value.
+/// Plain integers and floats, without relevant padding: any bits are a valid value.
 ///
 /// # Safety
-/// Every pattern of bits must be a value of the type.
+/// Every bit pattern must be a value of the type.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: any bits are a number.
@@ -31,7 +31,7 @@ unsafe impl Plain for u32 {}
 // SAFETY: any bits are a number.
 unsafe impl Plain for i32 {}
 
-/// That a pointer can be one to so many elements.
+/// Checks that a pointer can point to `count` elements: not NULL, aligned, not too long.
 pub(crate) fn checked<T>(pointer: *const T, count: usize) -> Result<(), gs_status> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(GS_POINTER);
@@ -44,26 +44,26 @@ pub(crate) fn checked<T>(pointer: *const T, count: usize) -> Result<(), gs_statu
 }
 
 /// # Safety
-/// A pointer that is neither NULL nor askew points to a T.
+/// A pointer that is neither NULL nor misaligned points to a T.
 pub(crate) unsafe fn read<T: Plain>(from: *const T) -> Result<T, gs_status> {
     checked(from, 1)?;
-    // SAFETY: checked as far as can be, the rest is promised; any bits are a T.
+    // SAFETY: checked as far as possible, the rest is promised; any bits are a T.
     Ok(unsafe { from.read() })
 }
 
 /// # Safety
-/// A pointer that is neither NULL nor askew points to memory for a T.
+/// A pointer that is neither NULL nor misaligned points to memory for a T.
 pub(crate) unsafe fn write<T: Plain>(to: *mut T, value: T) -> Result<(), gs_status> {
     checked(to, 1)?;
-    // SAFETY: checked as far as can be, the rest is promised.
+    // SAFETY: checked as far as possible, the rest is promised.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// As [`write`], for what the caller may not want to know: NULL is fine.
+/// Writes a value like [`write`], unless the pointer is NULL because the caller does not need it.
 ///
 /// # Safety
-/// As [`write`].
+/// As for [`write`].
 pub(crate) unsafe fn write_if<T: Plain>(to: *mut T, value: T) -> Result<(), gs_status> {
     if to.is_null() {
         return Ok(());
@@ -72,23 +72,23 @@ pub(crate) unsafe fn write_if<T: Plain>(to: *mut T, value: T) -> Result<(), gs_s
     unsafe { write(to, value) }
 }
 
-/// `count` elements; of none, the pointer may be NULL.
+/// Returns a slice of `count` elements; the pointer may be NULL if there are none.
 ///
 /// # Safety
-/// The pointer points to as many, which nobody writes to before the function returns.
+/// The pointer points to `count` elements, which are not written before the function returns.
 pub(crate) unsafe fn slice<'a, T: Plain>(from: *const T, count: usize) -> Result<&'a [T], gs_status> {
     if count == 0 {
         return Ok(&[]);
     }
     checked(from, count)?;
-    // SAFETY: checked as far as can be, the rest is promised.
+    // SAFETY: checked as far as possible, the rest is promised.
     Ok(unsafe { core::slice::from_raw_parts(from, count) })
 }
 
-/// `count` elements to write to, which are none of `others`' bytes.
+/// Returns a mutable slice of `count` elements that does not overlap `others`.
 ///
 /// # Safety
-/// The pointer points to as many, which nobody else uses before the function returns.
+/// The pointer points to `count` elements, which nothing else accesses before the function returns.
 pub(crate) unsafe fn slice_apart<'a, T: Plain, S: Plain>(
     to: *mut T, count: usize, others: &[S],
 ) -> Result<&'a mut [T], gs_status> {
@@ -100,16 +100,16 @@ pub(crate) unsafe fn slice_apart<'a, T: Plain, S: Plain>(
     if start < other + size_of_val(others) && other < start + count * size_of::<T>() {
         return Err(GS_OVERLAP);
     }
-    // SAFETY: checked as far as can be, the rest is promised.
+    // SAFETY: checked as far as possible, the rest is promised.
     Ok(unsafe { core::slice::from_raw_parts_mut(to, count) })
 }
 
-/// Two slices to read and write, of which one may be the other.
+/// Returns true if the source is also the destination.
 pub(crate) fn in_place<T>(from: *const T, to: *mut T) -> bool {
     core::ptr::eq(from, to)
 }
 
-/// What sealed words are of.
+/// Type of the content of sealed words.
 #[derive(Clone, Copy)]
 pub(crate) enum Tag {
     Site,
@@ -124,14 +124,14 @@ const fn first(tag: Tag) -> i64 {
     (GS_VERSION_NUMBER as i64) << 32 | tag
 }
 
-/// FNV-1a, a word at a time.
+/// Computes a checksum: FNV-1a, one word at a time.
 fn checksum(words: &[i64]) -> i64 {
     let hash =
         |hash: u64, word: &i64| (hash ^ word.cast_unsigned()).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(17);
     words.iter().fold(0xCBF2_9CE4_8422_2325, hash).cast_signed()
 }
 
-/// Words between a version and a checksum; those that are missing are 0.
+/// Stores words between a version and a checksum; missing ones are 0.
 pub(crate) fn seal<const N: usize>(tag: Tag, content: &[i64]) -> [i64; N] {
     let mut sealed = [0; N];
     if let [version, inside @ .., sum] = sealed.as_mut_slice() {
@@ -148,7 +148,7 @@ pub(crate) fn seal<const N: usize>(tag: Tag, content: &[i64]) -> [i64; N] {
     sealed
 }
 
-/// What [`seal`] took.
+/// Checks version and checksum, and returns the words that [`seal`] stored.
 pub(crate) fn open<const N: usize>(tag: Tag, sealed: &[i64; N]) -> Result<&[i64], gs_status> {
     let [version, inside @ .., sum] = sealed.as_slice() else { return Err(GS_VERSION) };
     if *version != first(tag) {

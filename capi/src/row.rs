@@ -15,41 +15,41 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Words of a row.
+/// Number of words of a row.
 pub const GS_ROW_WORDS: usize = 280;
 const _: () = assert!(GS_ROW_WORDS == gradscale_core::stats::WORDS, "cbindgen wants a number");
 
-/// What a store does with results below the least normal number. FP16's thresholds are given.
+/// Flush rule: result of a device's store below the smallest normal number. The thresholds are those of FP16.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_flush {
-    /// Nearest even, subnormals kept: at most 2^-25 flushes. Every cast of this library.
+    /// Nearest even, subnormals kept: at most 2^-25 flushes. All casts of this library follow it.
     GS_FLUSH_NEAREST = 0,
     /// Toward zero, subnormals kept: below 2^-24 flushes.
     GS_FLUSH_TOWARD_ZERO = 1,
-    /// Flushed before it is rounded: below 2^-14.
+    /// Flushed before rounding: below 2^-14.
     GS_FLUSH_THEN_ROUND = 2,
     /// Rounded onto the format's grid, then flushed: below 2^-14 - 2^-25.
     GS_ROUND_THEN_FLUSH = 3,
-    /// Rounded as if the exponent had no bounds, then flushed: below 2^-14 - 2^-26.
+    /// Rounded as if the exponent were unbounded, then flushed: below 2^-14 - 2^-26.
     GS_UNBOUNDED_THEN_FLUSH = 4,
 }
 
-/// How much a row observes; each level includes those before it.
+/// Level of detail of a row; each level includes those before it.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_detail {
-    /// Nothing.
+    /// The row observes nothing.
     GS_NONE = 0,
     /// Counters and the largest magnitude.
     GS_COUNTS = 1,
-    /// The histogram too, in steps that decide.
+    /// Also the histogram, in steps that decide.
     GS_FULL = 2,
-    /// Sums too, for models of one's own.
+    /// Also sums, for models of the caller.
     GS_MOMENTS = 3,
 }
 
-/// The summary of all values that one store saw. A device may write the words itself:
+/// Statistics row: summary of all values that one store rounded. A device may write the words itself:
 ///
 /// | words    | content                                                                                       |
 /// | -------- | --------------------------------------------------------------------------------------------- |
@@ -61,15 +61,15 @@ pub enum gs_detail {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_row {
-    /// GS_VERSION_NUMBER.
+    /// Version of the structure: GS_VERSION_NUMBER.
     pub version: u32,
-    /// gs_format.
+    /// Format of the store, a gs_format.
     pub format: u32,
-    /// gs_flush.
+    /// Flush rule of the store, a gs_flush.
     pub flush: u32,
-    /// The exponent at which the values were seen: true magnitude = |u| * 2^-exponent.
+    /// Exponent at which the values were observed: true magnitude = |u| * 2^-exponent.
     pub exponent: i32,
-    /// What was seen.
+    /// Statistics of the values.
     pub words: [u32; GS_ROW_WORDS],
 }
 
@@ -80,7 +80,7 @@ unsafe impl Plain for gs_row {}
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct gs_counts {
-    /// Values seen.
+    /// Number of all values.
     pub count: u64,
     /// Zeros before the store.
     pub zeros: u64,
@@ -88,15 +88,15 @@ pub struct gs_counts {
     pub infinite: u64,
     /// NaN before the store.
     pub nan: u64,
-    /// Values that were not zero and became zero.
+    /// Non-zero values that became zero.
     pub flushed: u64,
     /// Finite values too large for the store.
     pub overflowed: u64,
-    /// Subnormal results.
+    /// Values stored as subnormals.
     pub subnormal: u64,
     /// Largest finite magnitude, 0 if there is none.
     pub amax: f32,
-    /// The exponent at which the values were seen.
+    /// Exponent at which the values were observed.
     pub exponent: i32,
 }
 
@@ -126,14 +126,14 @@ impl gs_row {
 }
 
 /// # Safety
-/// As [`read`].
+/// As for [`read`].
 pub(crate) unsafe fn row_at(row: *const gs_row) -> Result<Stats, gs_status> {
     // SAFETY: promised by the caller.
     unsafe { read(row) }?.open()
 }
 
-/// An empty row for a store at the exponent: what gs_site_request says, or 0 and GS_FULL to look at values unscaled.
-/// GS_BF16 has no rows: it flushes nothing that f32 holds.
+/// Initialises an empty row for a store at exponent: the values of gs_site_request, or 0 and GS_FULL to observe values
+/// unscaled. GS_BF16 has no rows, because it has the range of f32.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_init(
     row: *mut gs_row, format: u32, flush: u32, exponent: i32, detail: u32,
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn gs_row_init(
     })
 }
 
-/// Adds count values, as the store saw them: times 2^exponent, before they were rounded.
+/// Adds count values to a row, as the store sees them: multiplied by 2^exponent, before rounding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_observe(row: *mut gs_row, u: *const f32, count: usize) -> gs_status {
     answer(|| {
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn gs_row_observe(row: *mut gs_row, u: *const f32, count: 
     })
 }
 
-/// Adds what another row has seen: of another micro-batch, another call, another thread.
+/// Adds the statistics of another row: of another micro-batch, call or thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_merge(row: *mut gs_row, other: *const gs_row) -> gs_status {
     answer(|| {
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn gs_row_merge(row: *mut gs_row, other: *const gs_row) ->
     })
 }
 
-/// The counters of a row.
+/// Returns the counters of a row in counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_counts(row: *const gs_row, counts: *mut gs_counts) -> gs_status {
     answer(|| {
@@ -185,7 +185,8 @@ pub unsafe extern "C" fn gs_row_counts(row: *const gs_row, counts: *mut gs_count
     })
 }
 
-/// Which share of the values that are not zero flushes at the row's exponent + k. GS_DETAIL without a histogram.
+/// Computes the fraction of the non-zero values that flushes at the row's exponent + k. Returns GS_DETAIL without a
+/// histogram.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_flushed_at(row: *const gs_row, k: i32, share: *mut f64) -> gs_status {
     answer(|| {
@@ -196,8 +197,8 @@ pub unsafe extern "C" fn gs_row_flushed_at(row: *const gs_row, k: i32, share: *m
     })
 }
 
-/// Which share of the sum of magnitudes flushes at the row's exponent + k, within a factor of 2. GS_DETAIL without a
-/// histogram.
+/// Computes the fraction of the sum of magnitudes that flushes at the row's exponent + k, within a factor of 2. Returns
+/// GS_DETAIL without a histogram.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, k: i32, share: *mut f64) -> gs_status {
     answer(|| {
@@ -208,11 +209,11 @@ pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, k: i32, share: *mut 
     })
 }
 
-/// Elements that are scaled at a time.
+/// Number of elements that are scaled at a time. Their floats are 1 KiB, which fits the stack of a microcontroller.
 const BLOCK: usize = 256;
 
-/// The whole store of a gradient: multiplies count values at the exponent from by 2^(row.exponent - from), adds them to
-/// the row, rounds each once to FP16, nearest even, and writes it. The row's format is GS_FP16.
+/// Stores a gradient: multiplies count values at the exponent from by 2^(row.exponent - from), adds them to the row,
+/// rounds each once to FP16, nearest even, and writes it. The row's format must be GS_FP16.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_store16(
     row: *mut gs_row, v: *const f32, from: i32, y: *mut u16, count: usize,

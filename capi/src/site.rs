@@ -1,4 +1,4 @@
-//! Sites: the exponent of one gradient.
+//! Sites: the exponents of single gradients.
 
 use crate::{
     memory::{Plain, Tag, open, read, seal, write},
@@ -13,154 +13,156 @@ use gradscale_core::{
     solve::{Choice, LimitedBy, NoDecision},
 };
 
-/// Words of a site.
+/// Number of words of a site.
 pub const GS_SITE_WORDS: usize = 46;
 const _: () = assert!(GS_SITE_WORDS == WORDS + 2, "cbindgen wants a number");
 
-/// How often a store runs in one step.
+/// Number of times that a store runs in one step.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_calls {
-    /// Once.
+    /// The store runs once.
     GS_ONE_CALL = 0,
-    /// Several times (a recurrent cell, a shared layer, micro-batches): the calls share the exponent, their rows merge.
+    /// The store runs several times (for example in a recurrent cell, a shared layer, or with micro-batches): the calls
+    /// share the exponent, and their rows merge.
     GS_SEVERAL_CALLS = 1,
 }
 
-/// What a decision knows of the rows before the one that decides.
+/// Influence of earlier rows on a decision.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_memory {
-    /// Nothing.
+    /// Earlier rows have no influence.
     GS_NO_MEMORY = 0,
-    /// The least ceiling of the last 16 rows limits it.
+    /// The lowest ceiling of the last 16 rows is an additional limit.
     GS_LEAST = 1,
-    /// The last 16 rows: the exponent serves all that FP16 can serve together, and the room follows how they move.
+    /// History of the last 16 rows: the exponent serves as many of them as FP16 can, and the headroom follows their
+    /// spread.
     GS_RING = 2,
 }
 
-/// How a site decides. gs_site_config_init fills it; change what is to be different.
+/// Settings of a site. gs_site_config_init fills them with the defaults; then change single ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct gs_site_config {
     /// sizeof(gs_site_config).
     pub size: u32,
-    /// Steps from one decision to the next, at least 1.
+    /// Number of steps from one decision to the next, at least 1.
     pub interval: u32,
-    /// gs_calls.
+    /// Number of calls in a step, a gs_calls.
     pub calls: u32,
-    /// gs_memory.
+    /// Influence of earlier rows, a gs_memory.
     pub memory: u32,
-    /// The share of the values that may flush, 1e-6 to 1.
+    /// Maximum fraction of the values that may flush, 1e-6 to 1.
     pub gamma: f64,
-    /// How far above the threshold the exponent goes where there is room: 0 to 30.
+    /// Number of exponents above the threshold that the rule goes if there is enough range: 0 to 30.
     pub window: i32,
-    /// Bits kept free above: 2 to 30.
+    /// Headroom in bits: 2 to 30.
     pub room: i32,
-    /// Batches that lie more than so many exponents above all rows remembered are left out: 8 to 100, or 0 for none.
-    /// Needs GS_RING.
+    /// Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
+    /// for no limit. Needs GS_RING.
     pub outliers: i32,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u32,
 }
 
 // SAFETY: numbers.
 unsafe impl Plain for gs_site_config {}
 
-/// One site: initialised by gs_site_init, and then changed by functions of this library only. It may be copied and kept
+/// Site: initialised by gs_site_init, and then changed by functions of this library only. It may be copied and stored
 /// in a file, on machines of one byte order; there is nothing to free.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_site {
-    /// Not to be touched.
+    /// Private state; do not modify.
     pub words: [i64; GS_SITE_WORDS],
 }
 
 // SAFETY: integers.
 unsafe impl Plain for gs_site {}
 
-/// What a site wants of the coming step.
+/// Instructions of a site for the coming step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct gs_request {
-    /// 1: look at the f32 values first (gs_row_init with exponent and detail, gs_row_observe), and decide from that row
+    /// 1: first observe the f32 values (gs_row_init with exponent and detail, gs_row_observe), and decide from that row
     /// (gs_site_decide) before anything is stored.
     pub at_once: u32,
-    /// gs_detail of the row.
+    /// Detail of the row, a gs_detail.
     pub detail: u32,
     /// 1 if the site has an exponent.
     pub decided: u32,
-    /// The exponent in force, 0 before the first decision.
+    /// Exponent in force, 0 before the first decision.
     pub exponent: i32,
 }
 
 // SAFETY: integers.
 unsafe impl Plain for gs_request {}
 
-/// What bound a decision.
+/// Constraint that determined a decision.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_limit {
-    /// The threshold is kept, and what lies above allowed no more.
+    /// The threshold is kept, and the overflow side allowed no higher exponent.
     GS_LIMIT_THRESHOLD = 0,
-    /// The threshold is kept even for subnormals: there was room.
+    /// The threshold is kept even with subnormals counted as flushed, because there was enough range.
     GS_LIMIT_NORMAL_RANGE = 1,
-    /// The threshold is missed: the overflow side bound.
+    /// The threshold is missed, because the overflow side was the limit.
     GS_LIMIT_OVERFLOW = 2,
-    /// The end of what one row can give.
+    /// The end of the range of one row.
     GS_LIMIT_RANGE = 3,
-    /// The scale needed was below 1, and the rule does not go there.
+    /// The required scale was below 1, and the rule does not go below 1.
     GS_LIMIT_ONE = 4,
-    /// The largest magnitude decides. No site of this interface does so.
+    /// The largest magnitude alone decides. No site of this interface uses this rule.
     GS_LIMIT_AMAX = 5,
 }
 
-/// What made a site decide.
+/// Reason for a decision.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_trigger {
-    /// It had no exponent.
+    /// The site had no exponent.
     GS_TRIGGER_FIRST = 0,
-    /// Its interval was over.
+    /// The interval was over.
     GS_TRIGGER_INTERVAL = 1,
-    /// It overflowed, or came before the site that did.
+    /// The site overflowed, or precedes the site that did.
     GS_TRIGGER_OVERFLOW = 2,
-    /// The last step was skipped, or its row held infinities, or lay far below those before.
+    /// The last step was skipped, or its row contained infinities, or its values were far below the history.
     GS_TRIGGER_AFTER_SKIP = 3,
-    /// The batch did not fit, and is repeated.
+    /// The batch overflowed and is repeated.
     GS_TRIGGER_REPEAT = 4,
 }
 
-/// The last decision of a site.
+/// Last decision of a site.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct gs_decision {
-    /// The share of the values that will flush, as predicted; NaN where it was not.
+    /// Predicted fraction of the values that will flush; NaN without a prediction.
     pub gamma: f64,
-    /// The exponent decided.
+    /// Exponent that was decided.
     pub exponent: i32,
-    /// The same, relative to the row's exponent.
+    /// Decided exponent relative to the row's exponent.
     pub k: i32,
-    /// gs_limit.
+    /// Constraint, a gs_limit.
     pub limit: u32,
-    /// gs_trigger.
+    /// Reason, a gs_trigger.
     pub trigger: u32,
 }
 
 // SAFETY: numbers.
 unsafe impl Plain for gs_decision {}
 
-/// How a step ended, for one site.
+/// Result of a step, as seen by one site.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_end {
-    /// The optimizer stepped.
+    /// The optimizer updated the parameters.
     GS_STEPPED = 0,
-    /// The step was skipped, and this site is the first that overflowed, or came before it.
+    /// The step was skipped, and this site is the first that overflowed, or precedes it.
     GS_SKIPPED_HERE = 1,
-    /// The step was skipped, and this site came after the first that overflowed: its row says nothing.
+    /// The step was skipped, and this site is downstream of the first that overflowed: its row has no usable values.
     GS_SKIPPED_AFTER = 2,
-    /// The step was left out for a reason that no exponent mends: all is as it was before.
+    /// The step was skipped for a reason that no exponent cures. All state is as before the step.
     GS_VOID = 3,
 }
 
@@ -176,7 +178,7 @@ impl gs_site {
 }
 
 /// # Safety
-/// As [`read`] and [`write`].
+/// As for [`read`] and [`write`].
 unsafe fn change(site: *mut gs_site, by: impl FnOnce(&mut Site) -> Result<(), gs_status>) -> Result<(), gs_status> {
     // SAFETY: promised by the caller.
     let mut inside = unsafe { read(site)? }.open()?;
@@ -185,7 +187,8 @@ unsafe fn change(site: *mut gs_site, by: impl FnOnce(&mut Site) -> Result<(), gs
     unsafe { write(site, gs_site::from_site(&inside)) }
 }
 
-/// The usual settings: FP16, every 10 steps, with the memory of 16 rows, at most one value in a thousand flushed.
+/// Fills config with the default settings: FP16, every 10 steps, with a history of 16 rows, at most one value in a
+/// thousand flushed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_config_init(config: *mut gs_site_config) -> gs_status {
     let usual = SiteConfig::exact();
@@ -207,7 +210,7 @@ pub unsafe extern "C" fn gs_site_config_init(config: *mut gs_site_config) -> gs_
 #[expect(clippy::cast_possible_truncation, reason = "some forty bytes")]
 const SIZE: u32 = size_of::<gs_site_config>() as u32;
 
-/// A site without an exponent. config may be NULL: the usual settings.
+/// Initialises a site without an exponent. config may be NULL for the default settings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site_config) -> gs_status {
     answer(|| {
@@ -239,7 +242,7 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
     })
 }
 
-/// What the coming step should do.
+/// Returns the instructions for the coming step in request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_request(site: *const gs_site, request: *mut gs_request) -> gs_status {
     answer(|| {
@@ -257,9 +260,9 @@ pub unsafe extern "C" fn gs_site_request(site: *const gs_site, request: *mut gs_
     })
 }
 
-/// Decides at once, from a row with a histogram of the values that are to be stored, and says the exponent to store with.
-/// Where nothing can be decided (all values are zero, or some are not finite) that is the one in force, or incoming: the
-/// exponent of the site from which the gradient comes, 0 for the loss.
+/// Decides inside the step, from a row with a histogram of the values to be stored, and returns the exponent for the
+/// store. If nothing can be decided (all values are zero, or some are not finite), it is the exponent in force, or
+/// incoming: the exponent of the site from which the gradient comes, 0 for the loss.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_decide(
     site: *mut gs_site, row: *const gs_row, incoming: i32, exponent: *mut i32,
@@ -274,7 +277,7 @@ pub unsafe extern "C" fn gs_site_decide(
             return Err(GS_DETAIL);
         }
         let alpha = inside.decide(verdict, row.exponent()).unwrap_or(incoming);
-        // SAFETY: promised by the caller. The exponent first: where it has no place, nothing is decided.
+        // SAFETY: promised by the caller. The exponent is written first, so that nothing is decided if that fails.
         unsafe {
             write(exponent, alpha)?;
             write(site, gs_site::from_site(&inside))
@@ -282,8 +285,8 @@ pub unsafe extern "C" fn gs_site_decide(
     })
 }
 
-/// Takes the row of a step, of all micro-batches and calls, and how the step ended (gs_end). Once for each site and step;
-/// gs_step_end does it for all sites.
+/// Takes the row of a step, merged over all micro-batches and calls, and the step's result (gs_end). Call it once for
+/// each site and step; gs_step_end does it for all sites.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, end: u32) -> gs_status {
     answer(|| {
@@ -305,7 +308,7 @@ pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, 
     })
 }
 
-/// The last decision of a site, or GS_NOTHING.
+/// Returns the last decision of a site in decision, or GS_NOTHING if there was none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_decision(site: *const gs_site, decision: *mut gs_decision) -> gs_status {
     answer(|| {

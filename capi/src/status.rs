@@ -1,4 +1,4 @@
-//! What every function answers.
+//! Status codes of all functions.
 
 use core::ffi::{CStr, c_char};
 use gradscale_core::{
@@ -10,51 +10,52 @@ use gradscale_core::{
     stats::{FormatTooWide, MergeError, RowError},
 };
 
-/// What every function answers. gs_status_text has a sentence for each.
+/// Status that every function returns. gs_status_text has a sentence for each.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_status {
-    /// Done.
+    /// Success.
     GS_OK = 0,
-    /// A pointer is NULL, or not aligned for what it points to.
+    /// A pointer is NULL, or misaligned for its type.
     GS_POINTER = 1,
-    /// More elements than memory has.
+    /// The number of elements exceeds the address space.
     GS_LENGTH = 2,
     /// Source and destination overlap.
     GS_OVERLAP = 3,
     /// A structure was not initialised, or by another version of this library.
     GS_VERSION = 4,
-    /// A structure was initialised and then written to by somebody else.
+    /// A structure was modified after it was initialised.
     GS_DAMAGED = 5,
-    /// A number that names one of several things names none of them.
+    /// A number is not a value of its enum.
     GS_CHOICE = 6,
-    /// A format whose patterns are not as wide as those of the function, or as wide as f32 where statistics are asked for.
+    /// The bit patterns of the format do not have the width of the function, or the format is as wide as f32 and has no
+    /// statistics.
     GS_FORMAT = 7,
     /// Stochastic rounding without random numbers.
     GS_RANDOM = 8,
-    /// Words of a row that contradict each other: no store wrote them.
+    /// The words of a row contradict each other, so no store wrote them.
     GS_ROW = 9,
     /// Rows of different formats, rules, exponents or details do not merge.
     GS_MERGE = 10,
-    /// A row was observed in too little detail for what is asked.
+    /// A row was observed in too little detail for the function.
     GS_DETAIL = 11,
-    /// There is no such thing yet: a decision of a site that has not decided.
+    /// The value does not exist yet, for example the decision of a site that has not decided.
     GS_NOTHING = 12,
-    /// The threshold must lie between 1e-6 and 1.
+    /// The threshold must be between 1e-6 and 1.
     GS_GAMMA = 13,
     /// The window must be 0 to 30 exponents.
     GS_WINDOW = 14,
-    /// The room must be 2 to 30 exponents.
+    /// The headroom must be 2 to 30 exponents.
     GS_ROOM = 15,
     /// Intervals and hysteresis must be at least one step.
     GS_INTERVAL = 16,
-    /// Outliers must lie 8 to 100 exponents above the others.
+    /// Outliers must be 8 to 100 exponents above the others.
     GS_OUTLIERS = 17,
     /// A loss scale must be a power of two from 2^-126 to 2^126.
     GS_SCALE = 18,
-    /// The limits of a loss scale must lie between 2^-126 and 2^126, the least first.
+    /// The limits of a loss scale must be between 2^-126 and 2^126, the minimum first.
     GS_BOUNDS = 19,
-    /// A start outside the limits.
+    /// The start of a loss scale is outside its limits.
     GS_START = 20,
     /// Growth must be above and backoff below 2^0.
     GS_FACTOR = 21,
@@ -62,17 +63,17 @@ pub enum gs_status {
     GS_TOLERANCE = 22,
     /// A rising minimum must rise, within the limits, in at most eight steps.
     GS_FLOOR = 23,
-    /// A decay must lie in [0, 1), and a quantile must be finite and not negative.
+    /// A decay must be in [0, 1), and a quantile must be finite and not negative.
     GS_DECAY = 24,
     /// A history must hold 1 to 16 steps.
     GS_HISTORY = 25,
-    /// An error of a kind that this version of the library has no number for.
+    /// An error for which this version of the library has no number.
     GS_OTHER = 26,
 }
 
 use gs_status::*;
 
-/// All but GS_OK, in the order of their numbers.
+/// All statuses except GS_OK, in the order of their numbers.
 const ERRORS: [gs_status; 26] = [
     GS_POINTER,
     GS_LENGTH,
@@ -136,15 +137,15 @@ impl gs_status {
     }
 }
 
-/// The sentence of a status, without a full stop; for a number that is none, one that says so. Never NULL; it is not to
-/// be freed.
+/// Returns the sentence of a status, without a full stop; an invalid number has a sentence too. Never NULL; do not free
+/// it.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_status_text(status: i32) -> *const c_char {
     let known = core::iter::once(&GS_OK).chain(&ERRORS).find(|known| **known as i32 == status);
     known.map_or(c"a number that is no status", |known| known.text()).as_ptr()
 }
 
-/// Runs the body of a function.
+/// Runs the body of a function and returns its status.
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), gs_status>) -> gs_status {
     body().err().unwrap_or(GS_OK)
 }
@@ -207,7 +208,7 @@ impl From<ScheduleError> for gs_status {
     }
 }
 
-// What was checked by its checksum and still makes no sense was written by somebody who knows the checksum.
+// Words with a valid checksum and invalid content were written by code that computes the checksum.
 impl From<WordsError> for gs_status {
     fn from(_: WordsError) -> Self {
         GS_DAMAGED
@@ -220,7 +221,7 @@ impl From<StateError> for gs_status {
     }
 }
 
-/// A number format.
+/// Number format.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_format {
@@ -230,15 +231,15 @@ pub enum gs_format {
     GS_BF16 = 1,
     /// OCP 8-bit E5M2, with infinities.
     GS_E5M2 = 2,
-    /// OCP 8-bit E4M3: no infinities; what is too large becomes NaN.
+    /// OCP 8-bit E4M3: no infinities; too large becomes NaN.
     GS_E4M3 = 3,
-    /// E5M2 whose casts saturate: what is too large becomes the largest finite number.
+    /// E5M2 whose casts saturate: too large becomes the largest finite number.
     GS_E5M2_SATURATING = 4,
     /// E4M3 whose casts saturate.
     GS_E4M3_SATURATING = 5,
 }
 
-/// The format of a number that C brought.
+/// Converts a number from C to a format.
 pub(crate) fn format(number: u32) -> Result<Format, gs_status> {
     Ok(match number {
         n if n == gs_format::GS_FP16 as u32 => Format::FP16,

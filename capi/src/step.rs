@@ -1,4 +1,4 @@
-//! The end of a step, for all sites.
+//! End of a step, for all sites.
 
 use crate::{
     memory::{Plain, checked, slice, slice_apart, write},
@@ -11,51 +11,51 @@ use gradscale_core::{
     step::{self, Blame, Kind},
 };
 
-/// What is to be done after a step.
+/// Next action after a step.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_next {
-    /// The parameters may be updated.
+    /// Update the parameters.
     GS_NEXT_STEP = 0,
-    /// Nothing may be updated: run the same batch again.
+    /// Update nothing, and run the same batch again.
     GS_NEXT_REPEAT = 1,
-    /// Nothing may be updated: go on with the next batch.
+    /// Update nothing, and continue with the next batch.
     GS_NEXT_SKIP = 2,
 }
 
-/// What went wrong at a site.
+/// Kind of non-finite value at a site.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_cause {
-    /// Nothing did.
+    /// All values were finite.
     GS_NO_CAUSE = 0,
     /// Finite values were too large for the store.
     GS_OVERFLOWED = 1,
-    /// Infinities arrived although nothing before had overflowed.
+    /// Infinities arrived although nothing upstream had overflowed.
     GS_INFINITE = 2,
-    /// NaN arrived although nothing before had overflowed: not a scaling problem.
+    /// NaN arrived although nothing upstream had overflowed: not a scaling problem.
     GS_NAN = 3,
 }
 
-/// How a step ended.
+/// Outcome of a step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_outcome {
-    /// gs_next.
+    /// Next action, a gs_next.
     pub next: u32,
-    /// gs_cause: what was seen at the site.
+    /// Kind of value at the site, a gs_cause.
     pub cause: u32,
-    /// The first site at which values stopped being finite; count if there is none.
+    /// First site with values that are not finite; count if there is none.
     pub site: u64,
 }
 
 // SAFETY: integers.
 unsafe impl Plain for gs_outcome {}
 
-/// Ends a step for count sites, whose rows lie in the order of the backward pass. found_inf is not 0 if some gradient of a
-/// parameter is not finite: then nothing is to be updated. repeatable is not 0 if the same batch can be run again, which
-/// loses none; failed counts how often that was done in this step. If something is wrong with one of the sites or rows,
-/// none of them changes.
+/// Ends a step for count sites, with rows in the order of the backward pass. found_inf is not 0 if some gradient of a
+/// parameter is not finite; then nothing must be updated. repeatable is not 0 if the same batch can be run again, so
+/// that no batch is lost; failed is the number of repeats in this step so far. If a site or row is invalid, none of
+/// them changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_step_end(
     sites: *mut gs_site, rows: *const gs_row, count: usize, found_inf: u32, repeatable: u32, failed: u32,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn gs_step_end(
             if again {
                 site.repeat(&row);
             } else {
-                // A batch that no exponent mends says nothing of the next.
+                // A batch that no exponent cures says nothing about the next.
                 let void = site.config().repeats() && !lost;
                 let end = step::end(stepped, void, blame, at);
                 if end == StepEnd::SkippedAfter {

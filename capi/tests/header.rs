@@ -1,4 +1,4 @@
-//! `include/gradscale.h` is what cbindgen makes of the sources. `GRADSCALE_WRITE_HEADER=1` writes it.
+//! Tests that `include/gradscale.h` is the output of cbindgen. `GRADSCALE_WRITE_HEADER=1` writes it.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-/* What is wrong is an error and nothing else: no pointers, wrong numbers, structures that were written to. Prints what it
-   counted; exits with 1 at the first surprise. */
+/* Tests that invalid input causes an error and nothing else: NULL pointers, invalid numbers, modified structures. Prints its
+   counts; exits with 1 at the first unexpected result. */
 #include "gradscale.h"
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static int64_t checksum(const int64_t *words, size_t count) {
     return (int64_t)hash;
 }
 
-/* Everything that takes a site and a row; any status will do. */
+/* Calls every function that takes a site and a row; any status is accepted. */
 static void all(gs_site *site, gs_row *row, gs_loss_scale *scale) {
     gs_request request;
     gs_decision decision;
@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
     uint8_t b[4];
     gs_tally tally;
 
-    /* No memory, and memory that is none. */
+    /* NULL pointers and misaligned pointers. */
     IS(gs_site_init(NULL, NULL), GS_POINTER);
     IS(gs_row_init(NULL, GS_FP16, GS_FLUSH_NEAREST, 0, GS_FULL), GS_POINTER);
     IS(gs_row_init((gs_row *)((char *)&row + 1), GS_FP16, GS_FLUSH_NEAREST, 0, GS_FULL), GS_POINTER);
@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
     IS(gs_loss_scale_dynamic(&saved, NULL), GS_OK);
     if (strcmp(gs_status_text(-5), "a number that is no status") != 0) return 1;
 
-    /* Of several, one that is wrong: none changes. */
+    /* If one of several is invalid, none of them changes. */
     gs_site two[2] = {site, site};
     gs_row rows[2] = {row, row};
     rows[1].words[0] = 5;
@@ -164,7 +164,7 @@ int main(int argc, char **argv) {
     if (memcmp(&before, &two[0], sizeof before) != 0) return 1;
     IS(gs_step_end(two, rows, 2, 0, 0, 0, &outcome), GS_OK);
 
-    /* Every bit of a site and of a loss scale. */
+    /* Flips every bit of a site and of a loss scale. */
     before = site;
     for (size_t bit = 0; bit < sizeof site * 8; bit++) {
         site = before;
@@ -177,7 +177,7 @@ int main(int argc, char **argv) {
         IS(gs_loss_scale_exponent(&scale, &exponent), bit < 64 ? GS_VERSION : GS_DAMAGED);
     }
 
-    /* Words of any kind, with a checksum that is right. */
+    /* Random words with a correct checksum. */
     int accepted = 0, rows_accepted = 0;
     for (int round = 0; round < rounds; round++) {
         site = before, scale = saved;
