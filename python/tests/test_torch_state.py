@@ -8,6 +8,7 @@ import pickle
 import sys
 import tempfile
 import types
+import warnings
 import weakref
 
 import pytest
@@ -52,25 +53,81 @@ def test_weights_that_are_new_tensors_in_each_step(parameters):
 
 
 def test_one_training_for_many_models():
-    """A search over models: those that are gone leave nothing behind."""
+    """A search over models: those that nobody refers to leave nothing behind, and at once."""
     gs, (x, y) = GradientScaling(), next(batches("mlp", 1))
     seen = []
-    # What was there before is not searched each time, which took most of a minute.
-    gc.collect()
-    gc.freeze()
+    gc.disable()
     try:
-        for i in range(80):
+        for i in range(40):
             model = network("mlp", i)
             gs.attach(model)
             cross_entropy(model(x), y).backward()
             gs.update()
             seen.append(weakref.ref(model[0].weight))
             del model
-            gc.collect()
+        assert sum(ref() is not None for ref in seen) == 0
     finally:
-        gc.unfreeze()
-    assert sum(ref() is not None for ref in seen) == 0
-    assert len(gs.sites) <= 6 and len(gs._hooks) <= 130 and len(gs._models) <= 2
+        gc.enable()
+    assert len(gs.sites) <= 6 and len(gs._hooks) <= 130
+    assert len(gs._models) <= 2 and len(gs._forwards) <= 2 and len(gs._labels) <= 12
+
+
+def test_deep_copies_in_each_step_have_the_sites_of_their_model():
+    model, (x, y) = network("mlp"), next(batches("mlp", 1))
+    gs, kept, seen = attach(model), [], []
+    cross_entropy(model(x), y).backward()
+    gs.update()
+    names = list(gs.sites.names)
+    for _ in range(12):
+        twin = copy.deepcopy(kept[-1] if kept else model)
+        cross_entropy(twin(x), y).backward()
+        gs.update()
+        assert all(map(torch.equal, [p.grad for p in twin.parameters()], [p.grad for p in model.parameters()]))
+        # Some are kept for a while.
+        kept = [*kept[-2:], twin]
+        seen.append(weakref.ref(twin))
+        del twin
+    assert list(gs.sites.names) == names and len(gs._labels) <= 5 * 6
+    assert [ref() is not None for ref in seen] == [False] * 9 + [True] * 3
+
+
+def test_a_forward_whose_model_is_gone():
+    model = network("mlp")
+    gs, forward = attach(model), model.forward
+    del model
+    with pytest.raises(RuntimeError, match="the model of this forward is gone: keep a reference to the model"):
+        forward(next(batches("mlp", 1))[0])
+    gs.detach()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("saved_after", [0, 2])
+def test_a_state_that_is_loaded_between_backward_and_update(late, saved_after):
+    """The step in which it is loaded leaves nothing behind: all goes on as in a training that was loaded before it."""
+    (x, y), = batches("mlp", 1)
+
+    def run(gs, model, steps, factor=1.0):
+        for _ in range(steps):
+            model.zero_grad()
+            (cross_entropy(model(x), y) * factor).backward()
+            gs.update()
+
+    models = network("mlp"), network("mlp")
+    ours, theirs = (attach(model, late=late) for model in models)
+    run(ours, models[0], saved_after)
+    state = ours.state_dict()
+    run(ours, models[0], 2)
+    (cross_entropy(models[0](x), y) * 2.0**-20).backward()
+    ours.load_state_dict(state)
+    theirs.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours.update()
+    assert ours.steps == theirs.steps
+    for gs, model in zip((ours, theirs), models):
+        run(gs, model, 3, 2.0**-3)
+    assert ours.state_dict() == theirs.state_dict() and ours.steps >= 2
+    assert all(map(torch.equal, [p.grad for p in models[0].parameters()], [p.grad for p in models[1].parameters()]))
 
 
 def test_a_hypernetwork():
@@ -204,13 +261,37 @@ def test_a_module_that_keeps_its_scaling():
     assert again.gs.state_dict() == model.gs.state_dict()
 
 
+class Broadcast(torch.autograd.Function):
+    """As that of ``DataParallel``, on one device."""
+
+    @staticmethod
+    def forward(ctx, count, *tensors):
+        ctx.count = count
+        return tuple(t.clone() for _ in range(count) for t in tensors)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        size = len(gradients) // ctx.count
+        return None, *(sum(gradients[i::size]) for i in range(size))
+
+
+def replicate(network, count):
+    """As ``torch.nn.parallel.replicate``, on one device."""
+    places, parameters = zip(*network.named_parameters())
+    copies, modules = Broadcast.apply(count, *parameters), dict(network.named_modules())
+    for number in range(count):
+        twins = {name: module._replicate_for_data_parallel() for name, module in modules.items()}
+        for name, module in modules.items():
+            for key in module._modules:
+                twins[name]._modules[key] = twins[f"{name}.{key}".lstrip(".")]
+            for key in module._parameters:
+                setattr(twins[name], key, copies[number * len(places) + places.index(f"{name}.{key}".lstrip("."))])
+        yield twins[""]
+
+
 def test_replicas_run_themselves():
     """As ``DataParallel`` makes them."""
-    model, (x, _) = network("mlp"), next(batches("mlp", 1))
-    attach(model)
-    replica = model._replicate_for_data_parallel()
-    for name, parameter in model._parameters.items():
-        replica._parameters[name] = parameter
+    x, y = next(batches("mlp", 1))
     layer = nn.Linear(12, 5)
     attach(layer)
     twin = layer._replicate_for_data_parallel()
@@ -218,6 +299,35 @@ def test_replicas_run_themselves():
     assert error([twin(x)], [F.linear(x, layer.weight + 1, layer.bias)]) < 1e-3
     assert error([layer(x)], [F.linear(x, layer.weight, layer.bias)]) < 1e-3
     assert layer.__dict__["forward"].module is layer and twin.__dict__["forward"].module is twin
+    model = network("mlp")
+    (cross_entropy(model(x), y) * 2.0**-36).backward()
+    true = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    gs = attach(model)
+    out = torch.cat([replica(part) for replica, part in zip(replicate(model, 2), x.chunk(2))])
+    (cross_entropy(out, y) * 2.0**-36).backward()
+    assert error([p.grad for p in model.parameters()], true) < 3e-3 and gs.update().stepped
+    # On another device, which here is one without memory.
+    with pytest.raises(RuntimeError, match="gradients are on cpu and on meta.*DistributedDataParallel"):
+        gs.scale(torch.ones(2, device="meta", requires_grad=True)).sum().backward()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="DataParallel then wants the model on a GPU")
+@pytest.mark.parametrize("outside", [False, True])
+def test_data_parallel_without_a_gpu(outside):
+    x, y = next(batches("mlp", 1))
+    plain = network("mlp")
+    (cross_entropy(plain(x), y) * 2.0**-36).backward()
+    model = network("mlp")
+    wrapped = nn.DataParallel(model)
+    gs = attach(wrapped if outside else model)
+    for again in (wrapped, copy.deepcopy(wrapped)):
+        (cross_entropy(again(x), y) * 2.0**-36).backward()
+        assert error([p.grad for p in again.parameters()], [p.grad for p in plain.parameters()]) < 3e-3 and gs.update().stepped
+    names = list(gs.sites.names)
+    assert names and all(name.startswith("module.") == outside for name in names)
+    # What is pickled is not attached.
+    assert torch.equal(pickle.loads(pickle.dumps(wrapped))(x), plain(x))
 
 
 def loop(scaler, model, optimizer, data):

@@ -185,6 +185,23 @@ def test_guard_looks_at_the_gradients_of_its_closure(fused, how):
     assert gs.steps == 5 and gs.skipped == 1
 
 
+def test_gradients_that_no_site_has_seen_say_nothing_of_the_next_step():
+    """A step of plain gradients, of which one is NaN: it is skipped, and the next one is counted as it ends."""
+    model, (x, _) = Net(), next(batches("mlp", 1))
+    gs = attach(model)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    gs.guard(optimizer)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, float("nan"))
+    optimizer.step()
+    assert said(gs.update) and all(p.isfinite().all() for p in model.parameters())
+    optimizer.zero_grad()
+    backward(model, model(x))
+    optimizer.step()
+    gs.update()
+    assert (gs.steps, gs.skipped) == (1, 0)
+
+
 def test_optimizers_that_compute_gradients_several_times_are_refused():
     model, x = Net(), next(batches("mlp", 1))[0]
     gs = attach(model)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
+import inspect
 import types
+import weakref
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -20,7 +23,8 @@ def attach(model, method="gs", *, dtype=torch.float16, **options):
     ``update()`` of what is returned after each step of the optimizer. Results of the model are f32.
 
     Parameters may be frozen, thawed or added at any time. ``detach()`` gives the model back as it was. A deep copy of the
-    model is attached to the same scales; what is pickled is a model that never was attached.
+    model is attached to the same scales, and its sites are those of the model; what is pickled is a model that never was
+    attached. A copy that trains with losses of another size needs its own scales: make it before, and attach it as well.
     """
     scaling = GradientScaling(method, **options)
     scaling.attach(model, dtype=dtype)
@@ -35,12 +39,24 @@ class Forward:
     """A module's ``forward``, on one object alone."""
 
     def __init__(self, module):
-        self.module = module
+        # Weak, so that a model is freed as soon as nobody refers to it: no reference leads from its `forward` back to it.
+        self._module = weakref.ref(module)
         self.before = module.__dict__.get("forward")
         #: Whether it has been taken back, though somebody who has wrapped it still calls it.
         self.ended = False
         # Its name and arguments, at which others look.
         functools.update_wrapper(self, self.original(), updated=())
+        del self.__wrapped__
+        with contextlib.suppress(TypeError, ValueError):
+            self.__signature__ = inspect.signature(self.original())
+
+    @property
+    def module(self):
+        """The module whose ``forward`` this is."""
+        module = self._module()
+        if module is None:
+            raise RuntimeError("the model of this forward is gone: keep a reference to the model")
+        return module
 
     def original(self):
         """The module's ``forward`` before."""
@@ -55,23 +71,19 @@ class Forward:
     def put(self):
         """Replaces ``forward``; returns what takes that back. Who pickles the module finds it as it was, who copies it
         deeply has one whose ``forward`` is replaced likewise."""
-        own = {
-            "forward": self, "__getstate__": self._state, "__deepcopy__": self._copy,
-            "_replicate_for_data_parallel": self._replicate,
-        }
-        self.module.__dict__.update(own)
+        own = self, self._state, self._copy, self._replicate
+        self.module.__dict__.update(zip(_OWN, own))
         self.ended = False
+        return self._undo
 
-        def undo():
-            self.ended = True
-            if self.module.__dict__.get("forward") is self:
-                for name in own:
-                    del self.module.__dict__[name]
-                if self.before is not None:
-                    self.module.forward = self.before
-
-        self._undo = undo
-        return undo
+    def _undo(self):
+        self.ended = True
+        module = self._module()
+        if module is not None and module.__dict__.get("forward") is self:
+            for name in _OWN:
+                del module.__dict__[name]
+            if self.before is not None:
+                module.forward = self.before
 
     def _state(self):
         written = getattr(type(self.module), "__getstate__", None)
@@ -125,6 +137,11 @@ class Scaled(Forward):
     def on(self, module):
         """The same of another module."""
         return Scaled(module, self.scaling, self.dtype)
+
+    def _copy(self, memo):
+        twin = super()._copy(memo)
+        self.scaling._name_copy(self.module, twin)
+        return twin
 
     def __call__(self, *args, **kwargs):
         if self.ended:

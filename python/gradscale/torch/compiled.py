@@ -36,6 +36,14 @@ def register(model):
     return number
 
 
+def _attached(number):
+    """An attached model by its number."""
+    model = _MODELS.get(number)
+    if model is None:
+        raise RuntimeError("the model of this compiled graph is gone: keep a reference to it until backward() has run")
+    return model
+
+
 def in_one_graph():
     """Has the compiler end with an error where it would break the graph, if this version of it can."""
     known = getattr(torch._dynamo, "error_on_graph_break", None)
@@ -55,7 +63,7 @@ def leaves(model, arguments):
 
 def labels(number):
     """Names of the parameters among them."""
-    model = _MODELS[number]
+    model = _attached(number)
     return [model.scaling._label(p) for p in model.module.parameters() if p.requires_grad]
 
 
@@ -72,11 +80,11 @@ class Enter(torch.autograd.Function):
     def backward(ctx, gradient):
         if not isinstance(gradient.data_ if isinstance(gradient, ScaledTensor) else gradient, FunctionalTensor):
             # A backend that compiles no backward pass.
-            ctx.scaling = _MODELS[ctx.number].scaling
+            ctx.scaling = _attached(ctx.number).scaling
             return EagerEnter.backward(ctx, gradient)[0], *[None] * (2 + len(ctx.leaves))
-        if _MODELS[ctx.number].scaling.operands:
+        if _attached(ctx.number).scaling.operands:
             raise RuntimeError(
-                f"{_MODELS[ctx.number].scaling.method} decides from the operands of each product inside of a step, which a"
+                f"{_attached(ctx.number).scaling.method} decides from the operands of each product inside of a step, which a"
                 " compiled backward pass does not hand out: do not compile the model, or train by gs"
             )
         trace = _trace(ctx.number)
@@ -201,12 +209,12 @@ _LIBRARY.define("scaled(Tensor x, Tensor start, Tensor end) -> Tensor")
 
 
 def _begin(gradient, model):
-    _MODELS[model].scaling._begin_compiled(gradient)
+    _attached(model).scaling._begin_compiled(gradient)
     return gradient.to(torch.float32, copy=True)
 
 
 def _site(x, start, model, name, calls):
-    return _MODELS[model].scaling._store_compiled(name, calls, x, start)
+    return _attached(model).scaling._store_compiled(name, calls, x, start)
 
 
 def _scaled(x, start, end):
@@ -241,7 +249,7 @@ def _define_fused(function):
     _LIBRARY.define(f"{name}({own}, {arguments} -> ({returns})", tags=_TAGS)
 
     def run(model, site, calls, places, starts, *args, **kwargs):
-        scaling = _MODELS[model].scaling
+        scaling = _attached(model).scaling
         out, exponent = scaling.fused_compiled(function, args, kwargs, places, starts, site, calls)
         return *out, exponent
 

@@ -66,13 +66,15 @@ class GradientScaling(Steps):
         self._blamed = {}
         # By id: a weak reference to a parameter, and its label or its hook.
         self._labels, self._hooks, self._live_hooks = {}, {}, 64
-        # Weak references to attached models and to what replaces their forward, by number.
-        self._models, self._optimizers, self._undo = {}, [], []
+        # Weak references to attached models and to what replaces their forward, by number; to all that was replaced.
+        self._models, self._forwards, self._optimizers, self._undo = {}, [], [], []
         self._device = None
         # Nodes at which passes of this step ended, and how often.
         self._passes = {}
         # What was noticed since the last update, and what has been said.
         self._ran, self._guarded, self._warned, self._unpickled, self._updates = False, {}, set(), False, 0
+        # Whether a state was loaded since the last update, after a backward pass.
+        self._discarded = False
         self._found, self._flight = None, None
         self._loaded = self._trace = None
 
@@ -282,6 +284,14 @@ class GradientScaling(Steps):
             if _entry(self._labels, parameter) is None:
                 self._labels[id(parameter)] = weakref.ref(parameter), name
 
+    def _name_copy(self, model, twin):
+        """Names the parameters of a deep copy like those of `model`: copies that are made in each step then add no sites."""
+        _prune(self._labels)
+        names = {name: self._label(parameter) for name, parameter in model.named_parameters()}
+        for name, parameter in twin.named_parameters():
+            if name in names:
+                self._labels[id(parameter)] = weakref.ref(parameter), names[name]
+
     def _label(self, parameter):
         entry = self._labels.get(id(parameter))
         if entry is not None and entry[0]() is parameter:
@@ -378,6 +388,7 @@ class GradientScaling(Steps):
                 recurrent = True
         self._models = {number: refs for number, refs in self._models.items() if refs[0]() is not None}
         number = next(i for i in itertools.count(1) if i not in self._models)
+        _prune(self._labels)
         forward = Scaled(model, self, dtype)
         self._models[number] = weakref.ref(model), weakref.ref(forward)
         self._name_parameters(model, prefix="" if number == 1 else f"model{number}")
@@ -388,22 +399,18 @@ class GradientScaling(Steps):
     def _put(self, forward):
         """Replaces a forward. The model keeps what replaces it, not this training, which may outlive the model."""
         forward.put()
-        reference = weakref.ref(forward)
-
-        def undo():
-            forward = reference()
-            if forward is not None:
-                forward._undo()
-
-        self._undo.append(undo)
+        self._forwards = [reference for reference in self._forwards if reference() is not None]
+        self._forwards.append(weakref.ref(forward))
 
     def detach(self):
         """Gives models and optimizers back as they were. Gradients that are there stay."""
         for undo in reversed(self._undo):
             undo()
+        for forward in filter(None, (reference() for reference in reversed(self._forwards))):
+            forward._undo()
         for _, handle in self._hooks.values():
             handle.remove()
-        self._undo, self._models, self._hooks, self._labels = [], {}, {}, {}
+        self._undo, self._forwards, self._models, self._hooks, self._labels = [], [], {}, {}, {}
 
     # What is known
 

@@ -153,8 +153,11 @@ class Steps:
         late, how the step before ended. Warns once, if gradients were computed of which none was scaled."""
         self._guarded.clear()
         if self._micro == 0:
-            self._explain()
-        self._ran = False
+            if not self._discarded:
+                self._explain()
+            # Gradients that no site has seen say nothing about the next step.
+            self._found = None
+        self._ran = self._discarded = False
         if self._micro == 0:
             return self.outcome
         self._updates += 1
@@ -307,12 +310,24 @@ class Steps:
                 parameters += [p for _, model in self._live_models() for p in model.parameters() if id(p) not in self._hooks]
             found = self._not_finite(parameters)
         flight = self.stores.collect(len(self._sites), found), self._order, self._micro
+        self._clear_step()
+        return flight
+
+    def _clear_step(self):
+        """Begins a step: its sites, passes and flags."""
         self._order, self._stored = [], set()
         self._micro, self._task, self._found, self._passes = 0, None, None, {}
         self._guarded.clear()
         self.epoch += 1
         self.names.clear()
-        return flight
+
+    def _discard_step(self):
+        """Discards what the current step has stored, as if its backward passes had not run."""
+        self._discarded = self._discarded or self._micro > 0
+        if self.stores is not None:
+            self.stores.collect(len(self._sites), None)
+        self._flight = None
+        self._clear_step()
 
     def _finish(self, flight, repeatable, failed=0):
         """Reads the rows of a step and decides."""
@@ -373,10 +388,13 @@ class Steps:
         return state
 
     def load_state_dict(self, state):
-        """Goes on from there. Before the first step, or in the middle of a training of the same network."""
+        """Goes on from there. Before the first step, or in the middle of a training of the same network. Between ``backward()``
+        and ``update()``, what the current step has stored is discarded: that ``update()`` then decides nothing."""
         if state.get("version") != 1:
             raise ValueError("not a state of gradscale.torch, or that of a later version")
         state = graph.renamed_state(state)
+        self._discard_step()
+        self._loaded = None
         self.steps, self.repeats, self.skipped = state["steps"], state["repeats"], state["skipped"]
         self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
         if "sites" not in state:
@@ -391,7 +409,6 @@ class Steps:
         self._slots = {name: slot for slot, name in enumerate(self._sites.names)}
         self._shared = set(state["shared"])
         self._late = self._sites.late
-        self._order, self._stored, self._micro, self._flight = [], set(), 0, None
         if "flight" in state:
             flight = state["flight"]
             rows = np.frombuffer(flight["rows"], np.uint32).reshape(len(self._sites), -1)
