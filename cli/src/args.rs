@@ -1,4 +1,4 @@
-//! The command line: which commands there are.
+//! Command line: the list of commands.
 
 use crate::commands::{
     compare::Compare, export::Export, inspect::Inspect, plan::Plan, predict::Predict, propose::Propose,
@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "gradscale", version, max_term_width = 110, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -29,25 +29,25 @@ const EXAMPLES: &str = "Examples:
 pub enum Command {
     /// Trains one network by several methods from the same start, and compares them.
     Compare(Compare),
-    /// Trains by one method, with checkpoints; goes on where a training was stopped.
+    /// Trains by one method with checkpoints, or resumes a training.
     Train(Train),
     /// Applies a trained network to images: label images, and overlays to look at.
     Predict(Predict),
     /// Writes a trained network as an ONNX model, for other runtimes.
     Export(Export),
-    /// Says what another method would have made of a recorded training.
+    /// Evaluates another method on a recorded training.
     Replay(Replay),
     /// Writes the page of a recorded training: that of `train`, or one in PyTorch.
     Report(Report),
-    /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values that
-    /// are not finite, heads of unlike weight.
+    /// Benchmarks scaling rules in regimes that are hard on them: losses that change by orders of magnitude, values
+    /// that are not finite, heads of unlike weight.
     Regimes(Regimes),
-    /// Measures at which loss scales a network trains: how many powers of two serve every gradient of a batch, and where
-    /// the scales of torch.amp, tiny-cuda-nn and DeepSpeed lie.
+    /// Measures at which loss scales a network trains: how many powers of two serve every gradient of a batch, and
+    /// where the scales of torch.amp, tiny-cuda-nn and DeepSpeed lie.
     Window(WindowArguments),
-    /// Proposes a fixed loss scale from a recorded training, and says why.
+    /// Proposes a fixed loss scale from a recorded training, with the reason.
     Propose(Propose),
-    /// Takes a number apart: bits by field, value, neighbours, what a cast does. Or shows what a long sum loses.
+    /// Inspects a number (bit fields, value, neighbours, casts) or the error of a long sum.
     Inspect(Inspect),
     /// Shows which operator runs in which precision.
     Plan(Plan),
@@ -56,6 +56,6 @@ pub enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
-    /// Shows what there is to run on, and what it does with small numbers.
+    /// Lists the available devices and their treatment of subnormal numbers.
     Devices(crate::commands::devices::Devices),
 }

@@ -35,13 +35,13 @@ pub fn expand(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
     Ok(arguments)
 }
 
-/// Whether an option has that name, today or before.
+/// Returns true if an option has this name or had it in an earlier version.
 fn is_called(argument: &Arg, key: &str) -> bool {
     let before = argument.get_all_aliases().unwrap_or_default();
     argument.get_long() == Some(key) || before.contains(&key)
 }
 
-/// The keys of a file, each with its flag; keys with `false` are left out.
+/// Returns the keys of a file, each with its flag. Keys set to `false` are omitted.
 ///
 /// # Errors
 /// Text that is no TOML, keys that are not `known`, values that no flag can have; in words.

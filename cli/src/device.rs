@@ -1,4 +1,4 @@
-//! Where to run.
+//! Devices: parsing, opening and generic work on them.
 
 use crate::Failure;
 #[cfg(feature = "cuda")]
@@ -24,9 +24,9 @@ pub enum Device {
     Cuda(usize),
 }
 
-/// What is to be done on a device, whichever it is.
+/// Generic work on a device, whatever its backend.
 pub trait Work {
-    /// What comes of it.
+    /// Result of the work.
     type Output;
 
     /// Does it.
@@ -99,8 +99,7 @@ impl Serialize for Device {
 }
 
 impl<'de> Deserialize<'de> for Device {
-    /// Where a network was trained says nothing about where it is used: a device that this program does not have is the
-    /// CPU.
+    /// Reads a device; one that this program lacks becomes the CPU, because a network can run anywhere.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(String::deserialize(deserializer)?.parse().unwrap_or(Self::Cpu))
     }

@@ -1,10 +1,10 @@
-//! Boxes drawn on pictures.
+//! Draws boxes on images.
 
 use crate::tasks::DetectedBox;
 
 /// Minimum score of a detection that is drawn.
 pub const MIN_DRAWN_SCORE: f32 = 0.3;
-/// Lines for so many columns of a picture.
+/// Columns of an image per pixel of line width.
 const COLUMNS: usize = 160;
 
 /// Pixels `[rows, columns, 3]` with the frames of what is likely in the colours of their classes, the likeliest on top.

@@ -1,4 +1,4 @@
-//! What the program says when it cannot go on: one line with place and cause.
+//! Errors of the program: one line with place, cause and remedy.
 
 use std::{fmt, path::Path};
 
@@ -22,7 +22,7 @@ impl Failure {
         Self::at(path.display(), cause)
     }
 
-    /// With what to do about it.
+    /// Appends a hint about what to do.
     pub(crate) fn hint(self, hint: &str) -> Self {
         Self(format!("{}; {hint}", self.0))
     }

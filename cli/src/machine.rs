@@ -1,4 +1,4 @@
-//! Where a result comes from.
+//! Origin of a result: program version and machine.
 
 use serde::Serialize;
 use std::fs;
@@ -15,7 +15,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of this program on this machine.
+    /// Describes this program and this machine.
     pub fn here() -> Self {
         let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;

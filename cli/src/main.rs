@@ -46,7 +46,7 @@ fn fail(error: &Failure) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Help as it is; errors in one line.
+/// Prints help unchanged and errors as one line; returns the exit code.
 fn explain(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

@@ -1,4 +1,4 @@
-//! Files that are either whole or not there.
+//! Terminal output, and files that are written atomically.
 
 use crate::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,11 +19,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Says something on the standard error that is no reason to end.
 pub fn warn(what: &Failure) {
-    // Where nobody reads it, nobody can be told.
+    // A closed standard error cannot be reported anywhere.
     writeln!(anstream::stderr(), "gradscale: {what}").ok();
 }
 
-/// Renames a file that is damaged to the first of NAME.damaged-1, NAME.damaged-2, … that is not there, and says which.
+/// Renames a damaged file to the first unused of NAME.damaged-1, NAME.damaged-2, … and returns its path.
 pub fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
     let name = |number: u32| {
         let mut name = path.as_os_str().to_owned();
@@ -36,7 +36,7 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
     Ok(free)
 }
 
-/// Writes a file: to a temporary one beside it, synced, then renamed.
+/// Writes a file atomically: to a temporary file, synced, then renamed.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let temporary = path.with_extension("part");
     let steps = || {

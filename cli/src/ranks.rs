@@ -1,4 +1,4 @@
-//! The ranks that a training was started with: one alone, or those of `mpirun`.
+//! Ranks of a training: a single one, or those that `mpirun` started.
 
 use crate::{Failure, output};
 use gradscale::distributed::Group;
@@ -9,12 +9,12 @@ const BLOCK: usize = 1 << 20;
 /// Time that the other ranks wait for the rank that prints a message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What launchers of MPI tell a process of the number of ranks: Open MPI, MPICH and its kin, Slurm.
+/// Environment variables with the number of ranks: Open MPI, MPICH and derivatives, Slurm.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
-/// What only a process has that a launcher has started: Slurm's number of tasks stands in a batch script, too.
+/// Environment variables that only a launched process has. Slurm sets the number of tasks in batch scripts, too.
 const RANKS: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
 
-/// How many ranks a launcher has started, if it has.
+/// Returns the number of ranks that a launcher has started, if one has.
 fn launched() -> Option<usize> {
     RANKS.iter().find_map(env::var_os)?;
     let sizes = SIZES.iter().filter_map(|name| env::var(name).ok()?.parse().ok());
@@ -39,7 +39,7 @@ const fn in_turn(named: usize, local: usize, count: usize) -> usize {
     if named < count { (named + local) % count } else { named }
 }
 
-/// Those that this process is one of; each waits for the others so many seconds.
+/// Joins the group of ranks of this process; each waits up to `limit` seconds for the others.
 ///
 /// # Errors
 /// MPI cannot be begun, or this program was built without it.
@@ -76,7 +76,7 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
     };
     let Err(error) = done else { return done };
     if group.error_reporter_rank().is_some_and(|speaker| speaker != group.rank()) {
-        // All that wait have found at the same time that others are silent, and one says it.
+        // All waiting ranks time out at once, so only one reports it.
         sleep(MESSAGE_TIMEOUT);
         return Ok(ExitCode::from(2));
     }
@@ -91,8 +91,8 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
     Ok(ExitCode::from(2))
 }
 
-/// What a file, or all files in a directory, hold: a checksum of names, sizes and whole contents, the same on machines with
-/// the same data. Each byte is read once.
+/// Returns a checksum of a file, or of names, sizes and contents of all files in a directory. It is equal on machines
+/// with equal data. Each byte is read once.
 ///
 /// # Errors
 /// Files that cannot be read.

@@ -1,4 +1,4 @@
-//! What a method's text means: files that keep one must mean the same for ever.
+//! Versions of the rules, so that a method's text in an old file keeps its meaning.
 //!
 //! `gs` decided from each row alone before a batch could be repeated. Files of that time do not say so; newer ones name
 //! what is remembered.

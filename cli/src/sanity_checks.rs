@@ -1,13 +1,13 @@
-//! Results that cannot be right: questioned at once, and in what is kept of a run, with the likely cause.
+//! Warnings about implausible results with the likely cause, printed at once and stored in the record.
 
 use crate::metrics::{Metric, Metrics};
 use gradscale::sites::LossScaleWarning;
 use indicatif::ProgressBar;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Steps that are looked back on.
+/// Number of recent steps that the checks consider.
 const WINDOW: usize = 100;
-/// Of these, how many may be skipped without a word.
+/// Maximum number of skips in the window without a warning.
 const SKIPS: usize = WINDOW / 10;
 /// Maximum number of names in one line.
 const MAX_NAMES: usize = 4;
@@ -19,7 +19,7 @@ const MIN_VARIANCE_RATIO: f64 = 0.05;
 /// Perplexity below which the test text must have leaked into training.
 const LEAKED_PERPLEXITY: f64 = 1.05;
 
-/// What is doubtful in a run so far. A later score takes back what an earlier one gave rise to.
+/// Warnings about implausible results of a run. A later score withdraws the warning of an earlier one.
 #[derive(Debug, Default)]
 pub struct SanityChecks {
     classes: Vec<String>,
@@ -132,7 +132,7 @@ impl SanityChecks {
         }
     }
 
-    /// Of images that a network makes.
+    /// Checks the variety of generated images.
     fn variety(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_image.take();
         let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < MIN_VARIANCE_RATIO);
@@ -147,7 +147,7 @@ impl SanityChecks {
         }
     }
 
-    /// At the end, parameters that are as they were at the beginning.
+    /// Checks for parameters that never changed, at the end of a run.
     pub fn weights(&mut self, unchanged: &[String]) {
         let before = self.unchanged.take();
         let Some(first) = unchanged.first() else { return };
@@ -174,7 +174,7 @@ impl SanityChecks {
         ))
     }
 
-    /// All of them.
+    /// Returns all warnings.
     pub fn sentences(&self) -> Vec<String> {
         let all =
             [&self.skips, &self.scale, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
@@ -182,7 +182,7 @@ impl SanityChecks {
         all.flatten().collect()
     }
 
-    /// Those that nobody has been told yet.
+    /// Takes the warnings that have not been printed yet.
     pub fn news(&mut self) -> Vec<String> {
         std::mem::take(&mut self.unsaid)
     }
@@ -349,7 +349,7 @@ mod tests {
         let losses = |d: f32| BTreeMap::from([("D".to_owned(), Some(d)), ("G".to_owned(), Some(9.0))]);
         let mut doubts = SanityChecks::new(&[]);
         doubts.losses(1, false, &losses(0.5));
-        // A step that was skipped says nothing.
+        // A skipped step has no meaningful loss.
         doubts.losses(2, true, &losses(0.0));
         doubts.losses(3, false, &BTreeMap::from([("D".to_owned(), None)]));
         assert!(doubts.sentences().is_empty());

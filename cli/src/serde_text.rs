@@ -1,4 +1,4 @@
-//! Values that files keep as people write them.
+//! Serialization of values as their text.
 
 /// Keeps a type that has `Display` and `FromStr` as its text.
 macro_rules! as_text {

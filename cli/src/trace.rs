@@ -1,4 +1,4 @@
-//! Recorded rows: what every cast site saw in every step, one JSON object a line.
+//! Traces: the statistics rows of every cast site in every step, one JSON object a line.
 
 use crate::{
     Failure, output,
@@ -20,7 +20,7 @@ pub use gradscale::replay::{Seen, Step, parse, row};
 pub struct Writer {
     path: PathBuf,
     file: BufWriter<File>,
-    /// For the first line.
+    /// Method, written with the first line.
     method: Option<String>,
 }
 
@@ -38,8 +38,8 @@ impl Writer {
         Ok(Self::over(path, file.map_err(|error| Failure::file(path, error))?))
     }
 
-    /// Goes on with a file after step `iteration`; what it has of later steps, which are done again, is left out. If the
-    /// file is gone or damaged, says so: it is set aside, and the steps that can be read are kept.
+    /// Goes on with a file after step `iteration`; what it has of later steps, which are done again, is left out. If
+    /// the file is gone or damaged, says so: it is set aside, and the steps that can be read are kept.
     ///
     /// # Errors
     /// A file that cannot be read or written.
@@ -133,8 +133,8 @@ fn number(line: &[u8]) -> Option<(u64, bool)> {
     numbered?.ok().map(|numbered| (numbered.iteration, numbered.repeated))
 }
 
-/// Where step `iteration` ends in a file that has all steps from its first until there, one after the other, each behind
-/// its attempts that were repeated.
+/// Returns the offset after step `iteration` in a file that has all steps up to it in order, each preceded by its
+/// retried attempts; `None` for any other file.
 fn end_of(path: &Path, iteration: u64) -> io::Result<Option<u64>> {
     let mut lines = BufReader::new(File::open(path)?);
     let (mut line, mut last, mut read, mut end) = (Vec::new(), None, 0, 0);
@@ -152,7 +152,7 @@ fn end_of(path: &Path, iteration: u64) -> io::Result<Option<u64>> {
     Ok((last.unwrap_or(0) == iteration).then_some(end))
 }
 
-/// All steps of a trace. A last line that was cut off is left out.
+/// Reads all steps of a trace. An incomplete last line is ignored.
 ///
 /// # Errors
 /// A file that cannot be read, is no trace, or whose rows have no histograms.

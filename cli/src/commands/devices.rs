@@ -1,4 +1,4 @@
-//! `gradscale devices`: what there is to run on, and what it does with small numbers.
+//! `gradscale devices`: available devices, and their treatment of subnormal numbers.
 
 use crate::{Failure, output};
 use clap::Args;
@@ -13,7 +13,7 @@ use gradscale::{
 use pollster::block_on;
 use std::fmt::Write;
 
-/// What to say of devices.
+/// Arguments of `gradscale devices`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Devices {
     /// On NVIDIA's GPUs, also proves every kernel that only this architecture has (else each is proven when it is first
@@ -43,7 +43,7 @@ pub fn run(asked: &Devices) -> Result<(), Failure> {
     output::print(&text)
 }
 
-/// All adapters; one that cannot be opened is listed with its reason.
+/// Describes all wgpu adapters. One that cannot be opened is listed with its error.
 #[cfg(feature = "wgpu")]
 fn adapters(text: &mut String) {
     let all = gradscale::adapters();
@@ -76,7 +76,7 @@ fn products(device: &gradscale::Wgpu, text: &mut String) {
     write_property(text, "because", &device.product_engine_reason().to_string());
 }
 
-/// All of NVIDIA's devices; one that cannot be opened is listed with its reason.
+/// Describes all CUDA devices. One that cannot be opened is listed with its error.
 #[cfg(feature = "cuda")]
 fn cuda(text: &mut String, prove: bool) {
     let count = gradscale::Cuda::count();
@@ -115,7 +115,7 @@ fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
     }
 }
 
-/// Where machine code of kernels came from.
+/// Lists the sources of the kernels' machine code: cubin files or a compilation at run time.
 #[cfg(feature = "cuda")]
 fn machine_code(device: &gradscale::Cuda, text: &mut String) {
     let report = device.gpu().cubins();
@@ -130,7 +130,7 @@ fn machine_code(device: &gradscale::Cuda, text: &mut String) {
     }
 }
 
-/// What a device does with small numbers.
+/// Describes how a device treats subnormal numbers.
 fn describe<B: Backend>(device: &B, text: &mut String) -> Result<(), B::Error> {
     let caps = device.caps();
     write_number(text, "f32 subnormals", if caps.f32_subnormals { "kept" } else { "flushed" });
@@ -143,7 +143,8 @@ fn describe<B: Backend>(device: &B, text: &mut String) -> Result<(), B::Error> {
 
 /// Columns of a terminal. Longer lines are broken, because a driver's name or message may have any length.
 const COLUMNS: usize = 80;
-/// Indentation of what a heading continues with: more than that of rows, so that readers of the output can tell them apart.
+/// Indentation of what a heading continues with: more than that of rows, so that readers of the output can tell them
+/// apart.
 const HEADING_INDENT: usize = 4;
 /// Columns of the names of a device's properties: the longest is "invocations of a workgroup".
 const PROPERTY_COLUMNS: usize = 26;
@@ -160,7 +161,7 @@ fn write_property(text: &mut String, name: &str, words: &str) {
     write_wrapped(text, &format!("  {name:PROPERTY_COLUMNS$}"), PROPERTY_COLUMNS + 3, words);
 }
 
-/// Writes what a device does with small numbers.
+/// Writes a property of a device with a number.
 fn write_number(text: &mut String, name: &str, words: &str) {
     write_wrapped(text, &format!("  {name:NUMBER_COLUMNS$}"), NUMBER_COLUMNS + 3, words);
 }
@@ -184,13 +185,13 @@ fn write_wrapped(text: &mut String, start: &str, indent: usize, words: &str) {
     writeln!(text, "{line}").ok();
 }
 
-/// A number that tells flush rules apart.
+/// Number that distinguishes flush rules.
 struct Probed {
     name: &'static str,
     value: f32,
-    /// What a store of half makes of it, read as bits.
+    /// Bits of the value after an f16 store.
     stored: f32,
-    /// What a load makes of that.
+    /// The stored value after an f16 load.
     loaded: f32,
 }
 

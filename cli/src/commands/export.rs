@@ -1,4 +1,4 @@
-//! `gradscale export`: a trained network for other runtimes.
+//! `gradscale export`: writes a trained network as an ONNX model.
 
 use super::{
     predict::{Ready, of_checkpoint},
@@ -14,24 +14,25 @@ pub struct Export {
     /// A checkpoint of `gradscale train`.
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
-    /// The ONNX model to be written: what the network answers in evaluation, in f32, [n, rows, columns, channels]. It reads
-    /// what the network reads: bytes of images, numbers of a table scaled as in training, spectra, tokens; several inputs in
-    /// this order: of SSD and Faster R-CNN the picture, and of that boxes (its first answers, of anchors, are `proposed`); of
-    /// speech spectra, their frames, the steps these become (half, rounded up); of translation the source, its lengths, the
-    /// target so far; of language tokens, and of biglstm what it remembers (h, c). It has one size for all. The entry `classes` of
-    /// its metadata, in JSON, is what it tells apart and how what it reads was made: names, means of columns, tokens.
+    /// The ONNX model to be written: what the network answers in evaluation, in f32, [n, rows, columns, channels]. It
+    /// reads what the network reads: bytes of images, numbers of a table scaled as in training, spectra, tokens;
+    /// several inputs in this order: of SSD and Faster R-CNN the picture, and of that boxes (its first answers, of
+    /// anchors, are `proposed`); of speech spectra, their frames, the steps these become (half, rounded up); of
+    /// translation the source, its lengths, the target so far; of language tokens, and of biglstm what it remembers (h,
+    /// c). It has one size for all. The entry `classes` of its metadata, in JSON, is what it tells apart and how what
+    /// it reads was made: names, means of columns, tokens.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Store weights in FP16, half as large; they are cast where they are read.
     #[arg(long)]
     half: bool,
-    /// How many images, sequences or rows it takes at a time.
+    /// Batch size of the exported model: images, sequences or rows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: u16,
-    /// Of a network for pixels, which takes any size: rows and columns [default: those that images were resized to]
+    /// For networks that label pixels, which take any size: rows and columns [default: those of --size in the training]
     #[arg(long, value_name = "HxW")]
     size: Option<Size>,
-    /// Of a network for sequences: tokens, pieces or frames that it takes at a time. Of the decoder at most its window.
+    /// For networks that read sequences: length in tokens or frames; of a decoder at most its window
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=16384))]
     length: u16,
 }

@@ -1,4 +1,4 @@
-//! `gradscale plan`: which operator runs in which precision, before anything is trained.
+//! `gradscale plan`: the precision of each operator, without training.
 
 use crate::{
     Failure, output,

@@ -1,4 +1,4 @@
-//! `gradscale propose`: a fixed loss scale from what a training has recorded.
+//! `gradscale propose`: proposes a fixed loss scale from a recorded trace.
 
 use crate::{
     Failure, output,
@@ -75,7 +75,7 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
         for seen in &step.sites {
             let row = seen.row()?;
             let counts = row.counts();
-            // What is behind an overflow says nothing.
+            // A row with ±∞ or NaN has no usable maximum.
             if counts.non_finite() > 0 {
                 lost += 1;
                 continue;
@@ -131,12 +131,12 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
     Ok(text)
 }
 
-/// What a loss scale can be.
+/// Clamps an exponent to the range of a loss scale.
 fn usable(exponent: i32) -> i32 {
     exponent.clamp(-126, 126)
 }
 
-/// Of all values that are not zero, the percentage that flushes at a scale; and that of the site where it is most.
+/// Returns the percentage of non-zero values that a scale flushes, then name and percentage of the worst site.
 fn flushed<'a>(rows: &[(&'a str, Stats)], scale: i32) -> (f64, &'a str, f64) {
     let mut sites: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
     for (name, row) in rows {

@@ -21,7 +21,7 @@ pub struct Report {
     /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// The page; a file that is there is replaced [default: TRACE with the ending .html].
+    /// Page to write; an existing file is replaced [default: TRACE with the ending .html].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `gradscale window`: the powers of two that serve as a loss scale, for a network in a state and a batch.
+//! `gradscale window`: powers of two that serve as a loss scale, for given weights and a batch.
 
 use crate::{
     Failure, output,
@@ -28,7 +28,7 @@ pub struct WindowArguments {
     /// lists the methods.
     #[arg(long, value_name = "METHOD", default_value = "dynamic")]
     method: String,
-    /// What the sum of losses is divided by: a number of pixels or images, or `batch` for those of the batch.
+    /// Divisor of the summed losses: a number of pixels or images, or `batch` for those of the batch.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pixels: LossDivisor,
     /// Decides first weights, order and flips.
@@ -68,7 +68,7 @@ pub fn run(arguments: &WindowArguments) -> Result<(), Failure> {
         return Err(Failure::at(format_args!("--method {}", arguments.method), "stores no gradient in half"));
     }
     let has_loss_scale = matches!(method.scaling, Scaling::Loss(_));
-    // JSON stands alone on the standard output.
+    // With --json only JSON goes to the standard output.
     let data = if arguments.json { setup.load_quietly(arguments.seed) } else { setup.load(arguments.seed) }?;
     let opening = TrainingConfig {
         device: setup.device(),

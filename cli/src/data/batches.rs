@@ -1,4 +1,4 @@
-//! Batches for training and for scores.
+//! Batches for training and evaluation.
 
 use super::{Cause, DataError, Order, Sample, Split, Store, store::each};
 use std::borrow::Cow;
@@ -27,19 +27,19 @@ impl<'a> Batches<'a> {
         Ok(Self { split, batch, order: Order::new(split.count, seed) })
     }
 
-    /// The same sequence, to be continued after `position` images.
+    /// Returns the same sequence from `position` images on.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { order: self.order.at(position), ..self }
     }
 
-    /// Images handed out since the sequence began: after n batches, n·batch.
+    /// Returns the number of images served so far: after n batches, n·batch.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.order.position()
     }
 
-    /// Replaces what is in the vectors by the next batch: images [batch, h, w, 3], labels [batch, h, w].
+    /// Overwrites the vectors with the next batch: images [batch, h, w, 3], labels [batch, h, w].
     ///
     /// # Errors
     /// Images on disk that can no longer be read.
@@ -71,7 +71,7 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// All images of a split in their order; see [`in_order`].
+/// Iterator over the batches of a split in order; see [`in_order`].
 #[derive(Clone, Debug)]
 pub struct InOrder<'a> {
     split: &'a Split,
@@ -79,7 +79,7 @@ pub struct InOrder<'a> {
     next: usize,
 }
 
-/// Some images of a split: images [n, h, w, 3], labels [n, h, w] and n.
+/// Batch of a split: images [n, h, w, 3], labels [n, h, w] and n.
 pub type Part<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>, usize);
 
 /// Batches of `batch` images of a split in its order, the last one shorter.

@@ -1,4 +1,4 @@
-//! Which values of labels are which classes: by the table `classes.tsv`, or by what occurs.
+//! Mapping of label values to classes, from `classes.tsv` or from the values that occur.
 
 use super::{Cause, DataError, Ignore, table::Table, tally::Tally};
 use std::{collections::BTreeMap, fs, io, path::Path};
@@ -12,7 +12,7 @@ pub struct Classes {
     pub colours: Vec<[u8; 3]>,
     /// The id that counts for nothing.
     pub ignore: Option<u8>,
-    /// What stands for them in files.
+    /// Label values of the classes in files.
     pub values: Values,
 }
 
@@ -20,7 +20,7 @@ pub struct Classes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values(pub BTreeMap<u32, u8>);
 
-/// Names of the class that is none.
+/// Names of the ignored class.
 pub(super) const IGNORED: [&str; 4] = ["unlabelled", "unlabeled", "void", "ignore"];
 /// Beyond the numbers: values that are colours.
 const COLOUR: u32 = 1 << 24;
@@ -44,12 +44,12 @@ pub(super) fn classes(count: usize) -> String {
     if count == 1 { "one class".to_owned() } else { format!("{count} classes") }
 }
 
-/// Whether label files are coloured.
+/// Returns true if label images are coloured.
 fn coloured(tally: &Tally) -> bool {
     tally.0.keys().any(|value| *value >= COLOUR)
 }
 
-/// Whether values are small numbers: more than half of 0 to the largest occur.
+/// Returns true if the values are dense: more than half of 0 to the largest occur.
 fn small(values: &[u32]) -> bool {
     values.last().is_none_or(|most| 2 * values.len() as u64 > u64::from(*most) + 1)
 }
@@ -69,12 +69,12 @@ impl Values {
         labels.iter().enumerate().map(class).collect()
     }
 
-    /// Whether they are colours.
+    /// Returns true if the values are colours.
     fn coloured(&self) -> bool {
         self.0.keys().any(|value| *value >= COLOUR)
     }
 
-    /// That a value is none of these.
+    /// Returns the error for a value that is not a class.
     pub(super) fn unknown(&self, value: u32, image: Option<usize>, [row, column]: [usize; 2]) -> Cause {
         let coloured = self.coloured();
         Cause::Label {
@@ -86,7 +86,7 @@ impl Values {
         }
     }
 
-    /// The same for bytes; None if they stay as they are.
+    /// Returns the lookup table for labels of one byte; `None` if values equal ids.
     pub(super) fn table(&self) -> Option<[u8; 256]> {
         if self.0.iter().all(|(value, class)| *value == u32::from(*class)) {
             return None;
@@ -111,7 +111,7 @@ pub(super) fn chosen(asked: Option<Ignore>, itself: Option<u32>) -> Option<u32> 
 }
 
 impl Classes {
-    /// The grey value of each class in label files; none where that is its id, or where label files are coloured.
+    /// Returns the grey value of each class in label files; empty if it is the id, or for coloured label files.
     pub(super) fn greys(&self) -> Vec<u8> {
         let grey = |id: u8| {
             let value = self.values.0.iter().find(|(_, class)| **class == id)?.0;
@@ -122,7 +122,7 @@ impl Classes {
         if itself || greys.len() < self.names.len() || self.values.coloured() { Vec::new() } else { greys }
     }
 
-    /// Of classes in order, each with its value, and the ignored value with its id. None if they are too many.
+    /// Maps label values to class ids in order, plus the ignored value. `None` for too many classes.
     pub(super) fn new(
         named: impl Iterator<Item = (u32, String, [u8; 3])>, ignored: Option<(u32, u32)>,
     ) -> Option<Self> {
@@ -144,7 +144,7 @@ impl Classes {
         Some(classes)
     }
 
-    /// Of a directory: its table, or what its labels show.
+    /// Reads the classes of a directory from `classes.tsv`, or infers them from the labels.
     pub(super) fn read(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
         let path = dir.join("classes.tsv");
         match fs::read_to_string(&path) {
@@ -167,8 +167,8 @@ impl Classes {
         Table::parse(text)?.classes(None, false)
     }
 
-    /// By what occurs. Values that are small numbers are ids as they are; others are classes in their order. 255, or
-    /// 65535, is ignored beside at least two others that are small numbers.
+    /// Infers classes from the values that occur. Dense values are ids; others are numbered in order. 255 or 65535 is
+    /// ignored next to at least two dense values.
     pub(super) fn seen(tally: &Tally, ignore: Option<Ignore>) -> Result<Self, Cause> {
         let (all, coloured): (Vec<u32>, _) = (tally.0.keys().copied().collect(), coloured(tally));
         let usual =
@@ -195,7 +195,7 @@ impl Classes {
         classes.ok_or_else(many)
     }
 
-    /// What is taken for a class and what for nothing, in a line.
+    /// Returns a line that lists the classes with their shares, and the ignored value.
     pub(super) fn described(&self, tally: &Tally) -> String {
         const MAX_LISTED: usize = 16;
         let coloured = self.values.coloured();

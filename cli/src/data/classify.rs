@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a value of an image is.
+/// Type of the values of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// A byte, 0…255.
@@ -19,7 +19,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Its bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -29,10 +29,10 @@ impl Element {
     }
 }
 
-/// What images are of which parts are taken.
+/// Size of stored images: all alike, or of any size to be cropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// All of so many rows and columns.
+    /// All images have these rows and columns.
     Of([usize; 2]),
     /// Files of any sizes.
     Any,
@@ -49,11 +49,11 @@ pub struct Classification {
     pub width: usize,
     /// Values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,
-    /// What a value is.
+    /// Type of the values.
     pub element: Element,
     /// [count, height, width, channels].
     pub features: Store,
-    /// One for each image, each less than `classes`.
+    /// Label of each image, less than `classes`.
     pub labels: Vec<u32>,
     /// Classes of training and test together: one more than the largest label.
     pub classes: usize,
@@ -68,7 +68,7 @@ impl Classification {
         self.height * self.width * self.channels * self.element.size()
     }
 
-    /// One image, [height, width, channels].
+    /// Returns an image, [height, width, channels].
     ///
     /// # Errors
     /// One on disk that can no longer be read.
@@ -82,7 +82,8 @@ impl Classification {
         }
     }
 
-    /// One for training: mirrored, or of images of which parts are taken a random part, by the sample's word.
+    /// Returns an augmented training image: mirrored, or a random crop if images are cropped. The sample's random word
+    /// decides.
     ///
     /// # Errors
     /// See [`Classification::image`].
@@ -113,7 +114,7 @@ impl Classification {
         }
     }
 
-    /// The same images, of which parts of `side` × `side` are taken.
+    /// Sets the crop size to `side` × `side`.
     pub(super) fn cropped(&mut self, side: usize) {
         self.crop = Some(self.crop.unwrap_or(Stored::Of([self.height, self.width])));
         (self.height, self.width) = (side, side);
@@ -153,7 +154,7 @@ impl Classification {
         Ok(all.into())
     }
 
-    /// Every tenth image of each class by itself, and the others; None if no class has ten.
+    /// Splits off every tenth image of each class. `None` if no class has ten.
     pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
         let (mut seen, mut kept, mut held) = (vec![0_usize; self.classes], Vec::new(), Vec::new());
         for (image, label) in self.labels.iter().enumerate() {
@@ -183,8 +184,8 @@ impl Classification {
     }
 
     /// Reads training and test images from a directory with `train-images-idx3-ubyte` of [n, h, w] or
-    /// `train-images-idx4-ubyte` of [n, h, w, c], `train-labels-idx1-ubyte` of \[n\], and the same with `t10k` or `test`
-    /// for `train`; each plain or with `.gz`.
+    /// `train-images-idx4-ubyte` of [n, h, w, c], `train-labels-idx1-ubyte` of \[n\], and the same with `t10k` or
+    /// `test` for `train`; each plain or with `.gz`.
     ///
     /// # Errors
     /// Files that are missing, cut off, corrupt or of other sizes; different sizes in training and test; no images.
@@ -236,7 +237,7 @@ impl Classification {
     }
 }
 
-/// What names of files with test images begin with.
+/// Returns the name prefix of test files: `t10k` or `test`.
 pub(super) fn test_prefix(dir: &Path) -> &'static str {
     if labels(dir, "t10k").is_err() && labels(dir, "test").is_ok() { "test" } else { "t10k" }
 }
@@ -274,7 +275,7 @@ impl Moments {
         self.squares += more.squares;
     }
 
-    /// Of values that are all alike, the deviation is 1.
+    /// Returns mean and deviation per channel. The deviation of constant values is 1.
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     pub fn mean_and_deviation(self) -> [f32; 2] {
         let count = self.count.max(1) as f64;

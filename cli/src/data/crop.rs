@@ -10,15 +10,15 @@ use std::borrow::Cow;
 const AREA: [f64; 2] = [0.08, 1.0];
 /// Columns to rows.
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
-/// How often a part is drawn that may not fit.
+/// Attempts to draw a random crop that fits before the centre is taken.
 const TRIES: usize = 10;
-/// How far brightness, contrast and saturation change.
+/// Maximum relative change of brightness, contrast and saturation.
 const JITTER: f64 = 0.4;
 
 /// An image, [rows, columns, channels], of bytes.
 #[derive(Clone, Debug)]
 pub struct Whole<'a> {
-    /// One after another.
+    /// Pixels in row order.
     pub pixels: Cow<'a, [u8]>,
     /// Rows and columns.
     pub size: [usize; 2],
@@ -82,7 +82,7 @@ impl Whole<'_> {
         Rectangle([(height - part[0]) / 2, (width - part[1]) / 2, part[0], part[1]])
     }
 
-    /// All of it, of so many rows and columns.
+    /// Returns the whole image resized to `size`.
     #[must_use]
     pub fn resized_to(&self, size: [usize; 2]) -> Vec<u8> {
         self.part([0, 0, self.size[0], self.size[1]], size)
@@ -103,7 +103,7 @@ impl Whole<'_> {
     }
 }
 
-/// None if an image has not as many pixels as it says, which none of ours does.
+/// Resizes pixels. `None` if their number does not fit the size, which does not happen here.
 fn resized<P: Pixel<Subpixel = u8> + 'static>(
     Whole { pixels, size, .. }: &Whole<'_>, Rectangle(rectangle): Rectangle, to: [usize; 2],
 ) -> Option<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! Rows of numbers with one class each, as CSV files.
+//! CSV files: rows of numbers with one class each.
 
 use super::{
     Cause, Classification, DataError, DataOptions, Element, Labelled, LoadNotes,
@@ -13,15 +13,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names of the column with the classes, unless told.
+/// Default names of the column with the classes.
 const LABELS: [&str; 3] = ["label", "class", "target"];
 
-/// A column of numbers, and what is made of them.
+/// Column of numbers with its normalization.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// What the file calls it.
+    /// Name in the header.
     pub name: String,
-    /// Of its numbers for training.
+    /// Mean of the training values.
     pub mean: f64,
     /// Their standard deviation; 1 where all are alike.
     pub deviation: f64,
@@ -54,14 +54,14 @@ pub(super) fn files(path: &Path) -> Result<Option<Files>, DataError> {
     Ok(first.filter(|_| others.is_none()).map(|name| (path.join(name), [None, None])))
 }
 
-/// One line: its numbers, and its class if that was asked for.
+/// Line of the file: its numbers, and its class if requested.
 #[derive(Clone, Debug)]
 struct Row {
     numbers: Vec<f64>,
     class: String,
 }
 
-/// A file.
+/// CSV file being read.
 struct Table {
     /// Names of the columns of numbers.
     names: Vec<String>,
@@ -170,7 +170,7 @@ fn reader_names(columns: &[Column]) -> Vec<String> {
     columns.iter().map(|column| column.name.clone()).collect()
 }
 
-/// What a network sees of a row.
+/// Returns the normalized features of a row as bytes.
 fn features(numbers: &[f64], columns: &[Column]) -> impl Iterator<Item = u8> {
     numbers.iter().zip(columns).flat_map(|(number, column)| column.bytes(*number))
 }
@@ -259,7 +259,7 @@ impl Reader {
         Err(Cause::Table { line: 1, reason }.at(path))
     }
 
-    /// What `work` makes of each line, or what is wrong there.
+    /// Applies `work` to each line; errors have the line number.
     fn rows<T>(&mut self, work: impl Fn(&StringRecord) -> Result<T, String>) -> Vec<Result<T, DataError>> {
         let Self { path, csv, .. } = self;
         let mut rows = Vec::new();
@@ -278,7 +278,7 @@ impl Reader {
     }
 }
 
-/// What is wrong with a line, without its place.
+/// Returns the message of a CSV error without its position.
 fn kind(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("{len} values, expected {expected_len}"),

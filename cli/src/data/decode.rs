@@ -1,4 +1,4 @@
-//! One image file, or one label file, to bytes.
+//! Decoding of image and label files.
 
 use super::{Cause, classes, error::ITS_IMAGE};
 use image::{
@@ -12,23 +12,23 @@ use std::io::{BufRead, Cursor, Seek};
 /// The largest image that is decoded, in pixels. It keeps a small file from asking for much memory.
 const MOST_PIXELS: usize = 1 << 26;
 
-/// What is made of an image.
+/// Target size and channels of decoded images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// Rows and columns.
     pub size: [usize; 2],
     /// Values of a pixel: 3 for R G B, 1 for grey.
     pub channels: usize,
-    /// Whether images of other sizes are resized.
+    /// Resize images of other sizes instead of rejecting them.
     pub resize: bool,
 }
 
-/// What the header of an image file says.
+/// Properties from the header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Rows and columns.
     pub size: [usize; 2],
-    /// Whether it has no colours.
+    /// The image is grey.
     pub grey: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn image(file: &[u8], form: Form) -> Result<Vec<u8>, Cause> {
     Ok(bytes(image, form.channels))
 }
 
-/// The same as it is, and its rows and columns.
+/// Decodes an image at its own size; returns pixels, rows and columns.
 pub(super) fn whole(file: &[u8], channels: usize) -> Result<(Vec<u8>, [usize; 2]), Cause> {
     let (decoder, format, size) = open(Cursor::new(file))?;
     Ok((bytes(decoded(file, decoder, format)?, channels), size))
@@ -90,7 +90,7 @@ fn open<'a>(
     Ok((decoder, format, size))
 }
 
-/// Whether JPEG's end marker follows its last scan. A scan's data cannot contain one.
+/// Returns true if the JPEG end marker follows the last scan. Scan data cannot contain the marker.
 fn is_finished(file: &[u8]) -> bool {
     let last_scan = file.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap_or(0);
     file[last_scan..].windows(2).any(|pair| pair == [0xff, 0xd9])
@@ -125,7 +125,7 @@ pub(super) fn labels(file: &[u8], form: Form) -> Result<Vec<u32>, Cause> {
     let value = |row: &[u8], column: usize| {
         let first = column * samples;
         match colour {
-            // Transparency says nothing of classes.
+            // Transparency carries no class, so alpha is ignored.
             ColorType::Grayscale | ColorType::GrayscaleAlpha | ColorType::Indexed => sample(row, first).into(),
             ColorType::Rgb | ColorType::Rgba => {
                 let [r, g, b] = [0, 1, 2].map(|i| sample(row, first + i));

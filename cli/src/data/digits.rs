@@ -1,4 +1,4 @@
-//! Made-up digits, as a display of seven segments shows them, by a shaky hand and with noise.
+//! Synthetic digits: seven segments, drawn with jitter and noise.
 //!
 //! Like the road scenes, they were fixed before anything was trained on them; a checksum pins them.
 
@@ -69,7 +69,7 @@ fn part(key: &[u64; 2], count: usize) -> Classification {
     }
 }
 
-/// One image. Places are in 16ths of a pixel.
+/// Draws the image of a digit. Coordinates are in 16ths of a pixel.
 fn draw(random: &mut Random, digit: usize) -> Vec<u8> {
     // About centred, as MNIST's are.
     let (top, left) = (random.between(72, 104), random.between(120, 168));
@@ -94,7 +94,7 @@ fn draw(random: &mut Random, digit: usize) -> Vec<u8> {
     image
 }
 
-/// Of a point from a line between two points, in whole units.
+/// Returns the distance of a point from a line segment, rounded to units.
 fn distance([y, x]: [i32; 2], [[y0, x0], [y1, x1]]: [[i32; 2]; 2]) -> i32 {
     let (dy, dx) = (y1 - y0, x1 - x0);
     let length = (dy * dy + dx * dx).max(1);

@@ -1,4 +1,4 @@
-//! What can be wrong with data: a path and a cause, in one line.
+//! Errors of data: a path and a cause, shown as one line.
 
 use crate::Failure;
 use std::{
@@ -21,13 +21,13 @@ impl DataError {
         &self.path
     }
 
-    /// Why.
+    /// Cause of the error.
     #[must_use]
     pub const fn cause(&self) -> &Cause {
         &self.cause
     }
 
-    /// The same, said of so many more.
+    /// Returns this error with the number of further files or lines that have errors.
     pub(super) fn and(self, more: usize) -> Self {
         Self { cause: Cause::Several { first: Box::new(self.cause), more }, ..self }
     }
@@ -54,7 +54,7 @@ impl From<DataError> for Failure {
     }
 }
 
-/// What is wrong.
+/// Cause of a data error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause {
@@ -64,7 +64,7 @@ pub enum Cause {
     Missing(String),
     /// A directory of no known layout.
     Layout {
-        /// What would be one.
+        /// Expected layouts.
         expected: &'static str,
         /// The names in it.
         found: Vec<String>,
@@ -75,27 +75,27 @@ pub enum Cause {
     NotIdx([u8; 4]),
     /// IDX of something else than bytes.
     Element(u8),
-    /// The file ends inside IDX's header, after so many bytes.
+    /// The file ends inside the IDX header, after this many bytes.
     Header(usize),
     /// Sizes whose product no memory can hold.
     TooLarge(Vec<u32>),
     /// Fewer bytes than the sizes announce.
     Truncated {
-        /// Announced.
+        /// Bytes that the header declares.
         expected: usize,
-        /// In the file.
+        /// Bytes in the file.
         found: usize,
     },
     /// More bytes than the sizes announce.
     Trailing {
-        /// Announced.
+        /// Bytes that the header declares.
         expected: usize,
     },
     /// Sizes that cannot be used.
     Shape {
-        /// What they should be.
+        /// Expected sizes.
         expected: String,
-        /// What they are.
+        /// Sizes found.
         found: Vec<usize>,
     },
     /// An image that cannot be decoded.
@@ -108,7 +108,7 @@ pub enum Cause {
     Size {
         /// Rows and columns.
         expected: [usize; 2],
-        /// What has the expected size.
+        /// Object that has the expected size.
         of: &'static str,
         /// Rows and columns.
         found: [usize; 2],
@@ -128,26 +128,26 @@ pub enum Cause {
     },
     /// An image of a kind that cannot be read.
     Format,
-    /// This, and so many more files or lines that cannot be read.
+    /// The first of several files or lines that cannot be read.
     Several {
         /// The first.
         first: Box<Cause>,
-        /// How many there are beside it.
+        /// Number of further errors.
         more: usize,
     },
     /// Labels that are all the same.
     OneClass {
-        /// What was found, in words.
+        /// Description of the classes found.
         found: String,
     },
-    /// More classes than there may be.
+    /// Too many classes.
     Classes {
-        /// How many.
+        /// Number of classes.
         found: usize,
-        /// Some of them.
+        /// Some of the classes.
         examples: Vec<String>,
     },
-    /// An option that these data have no use for, and why.
+    /// An option that does not apply to these data, with the reason.
     Option(String),
     /// A recording that cannot be used, and why.
     Sound(String),
@@ -157,20 +157,20 @@ pub enum Cause {
     Boxes(String),
     /// Two images with the same stem.
     SameStem,
-    /// No images, or images without pixels.
+    /// The data have no images, or images without pixels.
     Empty,
     /// A table that cannot be read.
     Table {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Error of the line.
         reason: String,
     },
     /// A batch size that the split cannot fill.
     Batch {
         /// Images asked for.
         batch: usize,
-        /// Images there are.
+        /// Images in the training set.
         count: usize,
     },
     /// A [`super::Split`] whose vectors have other lengths than its numbers say.
@@ -260,15 +260,15 @@ impl Error for Cause {
     }
 }
 
-/// What label images are measured against.
+/// Subject of a size mismatch between a label image and its image.
 pub(super) const ITS_IMAGE: &str = "its image";
 
-/// `2 × 3 × 4`.
+/// Joins sizes, as in `2 × 3 × 4`.
 fn times<T: fmt::Display>(sizes: &[T]) -> String {
     sizes.iter().map(T::to_string).collect::<Vec<_>>().join(" × ")
 }
 
-/// The first few of a list of names.
+/// Returns the first names of a list and the number of the others.
 fn few(names: &[String]) -> String {
     const MAX_NAMES: usize = 5;
     match names.len() {

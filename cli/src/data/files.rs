@@ -1,4 +1,4 @@
-//! Image files in folders, and what becomes of those that cannot be read.
+//! Image files in folders, and the treatment of files that cannot be read.
 
 use super::{Cause, DataError, DataOptions};
 use std::{
@@ -11,13 +11,13 @@ const SUPPORTED_SUFFIXES: [&str; 3] = ["png", "jpg", "jpeg"];
 /// Suffixes of image formats that are not read. Messages name files that have one.
 const UNSUPPORTED_SUFFIXES: [&str; 8] = ["tif", "tiff", "bmp", "gif", "webp", "avif", "heic", "jp2"];
 
-/// Names for the folders of images for scores, beside `train`.
+/// Folder names of the test set.
 pub(super) const TEST: [&str; 4] = ["test", "val", "valid", "validation"];
 
-/// Names for those that are looked at while a training goes on, where `test` is there too.
+/// Folder names of the validation set, if there is a `test` as well.
 pub(super) const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
 
-/// The first name for scores that is there, and that for validation if it is another.
+/// Returns the name of the test set, and that of the validation set if it is another.
 pub(super) fn parts(there: impl Fn(&str) -> bool) -> [Option<&'static str>; 2] {
     let test = TEST.into_iter().find(|name| there(name));
     [test, VALIDATION.into_iter().find(|name| test == Some(TEST[0]) && there(name))]
@@ -35,7 +35,7 @@ impl<'a> Broken<'a> {
         Self { reading, left_out: Vec::new() }
     }
 
-    /// Those that can be read.
+    /// Returns the items that could be read.
     ///
     /// # Errors
     /// There are others, and they are not to be left out: the first of them, with the number of all.
@@ -56,7 +56,7 @@ impl<'a> Broken<'a> {
         Ok(whole)
     }
 
-    /// A line for each that was left out.
+    /// Returns a line for each skipped file.
     pub fn lines(self) -> Vec<String> {
         self.left_out.iter().map(|error| format!("left out: {error}")).collect()
     }
@@ -75,7 +75,7 @@ pub(super) fn images(folder: &Path) -> Result<Vec<Result<PathBuf, DataError>>, D
     Ok(visible(folder)?.into_iter().filter_map(one).collect())
 }
 
-/// What is in a folder, sorted; no hidden files.
+/// Lists the files and folders in a folder, sorted, without hidden ones.
 pub(super) fn visible(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let entries = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     let mut paths: Vec<PathBuf> = entries.map_err(|error: io::Error| Cause::Io(error).at(folder))?;
@@ -84,7 +84,7 @@ pub(super) fn visible(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(paths)
 }
 
-/// Training and test images where nothing tells them apart: every fifth is for scores.
+/// Splits data without a test set: every fifth item is for evaluation.
 pub(super) fn fifths<T>(all: Vec<T>) -> [Vec<T>; 2] {
     let mut parts = [Vec::new(), Vec::new()];
     for (i, one) in all.into_iter().enumerate() {
@@ -93,7 +93,7 @@ pub(super) fn fifths<T>(all: Vec<T>) -> [Vec<T>; 2] {
     parts
 }
 
-/// Those for training and for scores while it goes on: every tenth is kept from training, if there are so many.
+/// Splits off every tenth item for validation. `None` for fewer than ten items.
 pub(super) fn hold_out<T: Clone>(all: &[T]) -> Option<[Vec<T>; 2]> {
     let of = |held: bool| -> Vec<T> {
         let numbered = all.iter().enumerate();

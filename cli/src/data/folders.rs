@@ -133,7 +133,7 @@ fn images(
     Ok(all)
 }
 
-/// What the headers of all images say.
+/// Reads the headers of all images.
 fn headers(images: Vec<Image>, broken: &mut Broken<'_>) -> Result<Vec<(Image, Header)>, DataError> {
     let header = |path: &Path| {
         let file = File::open(path).map_err(|error| Cause::Io(error).at(path))?;

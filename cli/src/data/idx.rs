@@ -15,15 +15,15 @@ use std::{
     path::Path,
 };
 
-/// How gzip'ed files begin.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// An array of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idx {
-    /// Its sizes, the slowest first; at least one.
+    /// Dimensions, slowest first; at least one.
     pub dims: Vec<usize>,
-    /// Its elements; as many as the product of the sizes.
+    /// Elements; their number is the product of the dimensions.
     pub data: Vec<u8>,
 }
 

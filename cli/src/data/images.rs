@@ -16,11 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names of folders with images, and of those beside them with their labels.
+/// Names of folders with images.
 const IMAGES: [&str; 5] = ["images", "image", "imgs", "img", "JPEGImages"];
+/// Names of folders with label images.
 const LABELS: [&str; 8] =
     ["labels", "masks", "annotations", "label", "mask", "annotation", "segmentations", "SegmentationClass"];
-/// What may follow an image's name in that of its labels.
+/// Suffixes that the name of a label image may add to that of its image.
 const SUFFIXES: [&str; 6] = ["", "_mask", "_masks", "_label", "_labels", "_L"];
 
 /// The files of an image and of its labels.
@@ -29,17 +30,17 @@ pub(super) struct Pair {
     labels: PathBuf,
 }
 
-/// All files, for training and for scores.
+/// Image and label files by split.
 pub(super) struct Pairs {
     pub train: Vec<Pair>,
-    /// For scores while a training goes on, if there are such.
+    /// Validation pairs, if there are any.
     pub validation: Option<Vec<Pair>>,
     pub test: Vec<Pair>,
-    /// Whether something tells these apart.
+    /// The data define the split; if false, every fifth image is the test set.
     pub told: bool,
 }
 
-/// Folders of a split: images, labels, and the list of what is in it.
+/// Folders of a split: images, labels, and the list of its members.
 struct Folders {
     images: PathBuf,
     labels: PathBuf,
@@ -84,7 +85,7 @@ pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) 
     Ok(Some(Pairs { train, validation: None, test, told: false }))
 }
 
-/// Whether a directory has images with label images.
+/// Returns true if a directory has images with label images.
 pub(super) fn labelled(dir: &Path) -> bool {
     let both = |dir: &Path| siblings(dir).is_some_and(|[_, labels]| labels.is_dir());
     both(dir) || both(&dir.join("train"))
@@ -132,7 +133,7 @@ fn found(folders: &Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataEr
     if pairs.is_empty() { Err(Cause::Empty.at(&folders.images)) } else { Ok(pairs) }
 }
 
-/// Looks at all files of a split, and keeps what there is memory for.
+/// Loads all files of a split, in memory as far as the limit allows.
 pub(super) fn split(pairs: Vec<Pair>, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Loaded, DataError> {
     let Some(first) = pairs.first() else { return Err(Cause::Empty.at("images")) };
     let place = first.image.clone();

@@ -1,4 +1,4 @@
-//! Images with one class each, for training and for scores, with the names of the classes.
+//! Data set for classification: training, validation and test set with class names.
 
 use super::{
     Broken, Cause, Classes, Classification, Column, DataError, DataOptions, Ignore, LABELLED, LoadNotes, cifar,
@@ -12,7 +12,7 @@ use std::{
 /// A data set of small images, or of rows of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
-    /// What to call it: the last part of the directory's path.
+    /// Name: the last part of the directory's path.
     pub name: String,
     /// The name of each class; class ids are positions here.
     pub classes: Vec<String>,
@@ -22,15 +22,15 @@ pub struct Labelled {
     pub deviation: f32,
     /// Means and deviations of each channel, where these are known and not counted.
     pub channels: Option<[[f32; 3]; 2]>,
-    /// What the values of a row are, if they are no pixels.
+    /// Columns of tabular data; empty for images.
     pub columns: Vec<Column>,
-    /// For training.
+    /// Training set.
     pub train: Classification,
-    /// For scores while a training goes on, if these are wanted ([`DataOptions::validation`]) and there are such.
+    /// Validation set, if [`DataOptions::validation`] asks for one and the data have one.
     pub validation: Option<Classification>,
-    /// For the last scores.
+    /// Test set, for the final evaluation.
     pub test: Classification,
-    /// What was found.
+    /// Notes about the loaded data.
     pub notes: LoadNotes,
 }
 
@@ -87,7 +87,7 @@ impl Labelled {
         Ok(data)
     }
 
-    /// Of a directory of images; None if there are none.
+    /// Loads a directory of images. `None` if it has none.
     fn images(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
         if images::labelled(dir) {
@@ -178,7 +178,7 @@ impl Labelled {
         }))
     }
 
-    /// Made-up digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.
+    /// Generates synthetic digits: 2000 training and 500 test images of 28 × 28 in grey, ten classes.
     ///
     /// The same seed gives the same bytes, on every machine.
     #[must_use]
@@ -186,7 +186,7 @@ impl Labelled {
         digits::labelled(seed)
     }
 
-    /// The same data, of whose images parts are taken if [`DataOptions::crop`] says so.
+    /// Returns the data with crops enabled if [`DataOptions::crop`] is set.
     #[must_use]
     pub fn cropped(mut self, reading: &DataOptions) -> Self {
         if let Some(side) = reading.crop {
@@ -197,7 +197,7 @@ impl Labelled {
     }
 }
 
-/// How many there are of what, for training.
+/// Returns a line with the number of training images of each class.
 fn described(names: &[String], counts: &[usize]) -> String {
     const MAX_CLASSES: usize = 16;
     let list = names.iter().zip(counts).take(MAX_CLASSES).map(|(name, count)| format!("{name} {count}"));

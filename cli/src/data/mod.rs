@@ -1,4 +1,4 @@
-//! Data sets: read from disk or made up, and handed out in batches.
+//! Data sets: read from disk or synthetic, served in batches.
 //!
 //! Everything is bytes as they were stored, images 0…255, labels class ids, in memory or on disk ([`Store`]); only
 //! columns of numbers are f32. Turning them into what a network wants (scaling, one image of a batch after another, half
@@ -57,45 +57,45 @@ use tally::Tally;
 /// Images with a class for every pixel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segmentation {
-    /// What to call it: the last part of the directory's path.
+    /// Name: the last part of the directory's path.
     pub name: String,
     /// The name of each class; class ids are positions here.
     pub classes: Vec<String>,
     /// A colour for each class, R G B.
     pub colours: Vec<[u8; 3]>,
-    /// The grey value of each class in label files; none where that is the id, or where these are coloured.
+    /// Grey value of each class in label files; empty if it is the id, or for coloured label files.
     pub values: Vec<u8>,
-    /// The label of pixels that count for nothing. It may be a position in `classes`, which then stands for no class.
+    /// Label of ignored pixels. It may be an index of `classes`, which then has no meaning.
     pub ignore: Option<u8>,
     /// A weight for each class by its area, median(f)/f(c): where f is the share of a class in the pixels of the
     /// training images in which it occurs (Eigen and Fergus 2015, §3.3.1); 0 for one that never does.
     pub weights: Vec<f32>,
-    /// For training.
+    /// Training set.
     pub train: Split,
-    /// For scores while a training goes on, if these are wanted ([`DataOptions::validation`]) and there are such.
+    /// Validation set, if [`DataOptions::validation`] asks for one and the data have one.
     pub validation: Option<Split>,
-    /// For the last scores.
+    /// Test set, for the final evaluation.
     pub test: Split,
-    /// What was found.
+    /// Notes about the loaded data.
     pub notes: LoadNotes,
 }
 
-/// What there is to say of a data set.
+/// Notes about loading a data set, for the terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadNotes {
-    /// What was taken for what.
+    /// Interpretation of the files: classes, splits, columns.
     pub taken: Vec<String>,
-    /// What was left out, and why.
+    /// Skipped files with the reason.
     pub left_out: Vec<String>,
 }
 
-/// What a directory must contain, for messages.
+/// Expected layout of a directory, for error messages.
 const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.png, or {train,test}/images and \
                        {train,test}/labels, or images and labels (or masks) without a test set, or \
                        train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test; a folder \
                        for each class is for --task classify";
 
-/// The same for images with one class each.
+/// Expected layout of images with one class each, for error messages.
 const LABELLED: &str = "a folder with images for each class, or train and test with such folders, or \
                         train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
                         or data_batch_1.bin … and test_batch.bin, or train.csv and test.csv, or a CSV file; images \
@@ -111,8 +111,8 @@ impl Segmentation {
     ///   and in what order. `masks` and `annotations` may stand for `labels`, and `STEM_mask.png` for `STEM.png`;
     /// - the same without `train` and `test`: then the two lists tell them apart, or every fifth image is for scores.
     ///
-    /// Without a test split, `val`, `valid` or `validation` stands for it; beside one, it is for the scores of a training
-    /// under way, where [`DataOptions::validation`] asks for these. Label images are PNG: grey or palettes of
+    /// Without a test split, `val`, `valid` or `validation` stands for it; beside one, it is for the scores of a
+    /// training under way, where [`DataOptions::validation`] asks for these. Label images are PNG: grey or palettes of
     /// 1 to 16 bits, whose values (of a palette the indices) are labels as they are in the file, or R G B, which is
     /// read as grey where all three are alike, and otherwise every colour is a label.
     ///
@@ -193,7 +193,7 @@ impl Segmentation {
         })
     }
 
-    /// Made-up road scenes: 160 training and 40 test images of 48 × 64, nine classes of very unequal area.
+    /// Generates synthetic road scenes: 160 training and 40 test images of 48 × 64, nine classes of very unequal area.
     ///
     /// The same seed gives the same bytes, on every machine.
     #[must_use]
@@ -205,7 +205,7 @@ impl Segmentation {
 /// The most classes that folders of images may have; of rows of numbers fewer: more are no classes.
 const MOST_CLASSES: usize = 1 << 16;
 
-/// That nothing tells training and test images apart.
+/// Returns the note that no test set was found and every fifth sample is used.
 fn split_note(train: usize, test: usize) -> String {
     format!("no test set of its own: every fifth is for scores, {test} of {}", train + test)
 }
@@ -235,7 +235,7 @@ fn parted<T>(
     }
 }
 
-/// One picture.
+/// Decoded image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     /// Rows.
@@ -261,7 +261,7 @@ impl Picture {
         read().map_err(|cause: Cause| cause.at(path))
     }
 
-    /// Its middle, as scores have it: see [`Whole::middle`].
+    /// Returns the centre crop that evaluation uses; see [`Whole::middle`].
     #[must_use]
     pub fn middle(&self, side: usize) -> Self {
         let whole = Whole { pixels: (&self.pixels[..]).into(), size: [self.height, self.width], channels: 3 };
@@ -269,7 +269,7 @@ impl Picture {
     }
 }
 
-/// What to call a directory's data: the last part of its path.
+/// Returns the name of a directory's data: the last part of its path.
 fn name(dir: &Path) -> String {
     let last = dir.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     last.unwrap_or_else(|| dir.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! How data are read: options of the command line, which a checkpoint keeps.
+//! Command-line options for reading data, stored in checkpoints.
 
 use super::{Languages, Tokens};
 use crate::{Failure, serde_text::as_text};
@@ -10,13 +10,13 @@ use std::{fmt, path::PathBuf, str::FromStr};
 #[derive(Clone, Debug, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DataOptions {
-    /// Resizes images in files of their own, which may have any sizes, to so many rows and columns; of masks, to the
-    /// nearest pixels. `--size` says it, of which a checkpoint keeps more than this.
+    /// Rows and columns to which PNG and JPEG images are resized; masks by nearest pixels. Set by `--size`, which
+    /// checkpoints store as a whole.
     #[arg(skip)]
     #[serde(skip)]
     pub size: Option<Size>,
-    /// Of images with one class each: trains on random parts, resized to N × N, mirrored and with other colours (where
-    /// there are colours), and scores on middles. Files may have any sizes, and stay on disk; those that are broken show
+    /// For images with one class each: trains on random crops resized to N × N, mirrored and recoloured (colour
+    /// images), and evaluates on centre crops. Files may have any size and stay on disk, so damaged ones are reported
     /// when they are read [default: with --size paper 224, for inception-v3 299]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,47 +29,46 @@ pub struct DataOptions {
     /// The column of a CSV file that has the classes [default: the one called label, class or target, else the last]
     #[arg(long, value_name = "NAME")]
     pub label: Option<String>,
-    /// Of sentences in several languages: the endings of two files, the source's first, as en-de or de-en [default: from en
-    /// to the other]
+    /// For translation: two file extensions, source first, as in en-de or de-en [default:
+    /// from en to the other]
     #[arg(long, value_name = "FROM-TO")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub languages: Option<Languages>,
-    /// Of sentences: pieces that the words of each language are taken apart into (byte-pair encoding) [default: 2000]
+    /// For translation: vocabulary size of each language (byte-pair encoding) [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,
-    /// Of text: words, between blanks, with a mark at the end of each line, or characters [default: words where unknown ones
-    /// are marked as in wikitext, else characters]
+    /// For text: words, separated by blanks and with an end-of-line token, or characters [default: words where unknown
+    /// ones are marked as in wikitext, else characters]
     #[arg(long, value_name = "words|characters")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// Of text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoders; with --size paper 20 and
-    /// 1024]
+    /// For text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoders; with --size paper 20
+    /// and 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u16>,
     /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
     #[arg(long)]
     pub skip_broken: bool,
-    /// For generate: a checkpoint of `gradscale train --task classify` on the same data. Made and real images are compared
-    /// by its answers [default: by their pixels]
+    /// For generators: a checkpoint of `gradscale train --task classify` on the same data, whose outputs compare
+    /// generated with real images [default: pixels]
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<PathBuf>,
-    /// Data that take more memory than so many megabytes stay on disk and are read again for every batch. Results do
-    /// not depend on it.
+    /// Memory limit for data in megabytes. Larger data stay on disk and are read for every batch, with the same
+    /// results.
     #[arg(long, value_name = "MB", default_value_t = MEMORY)]
     pub memory: u64,
-    /// Whether there are scores while a training goes on, so that images are wanted that are neither for training nor
-    /// for the last scores. Earlier versions took those for the last scores.
+    /// Load a validation set for evaluations during training. Earlier versions used the test set for these.
     #[arg(skip)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub validation: bool,
-    /// Whether classes count for nothing, so that one is enough.
+    /// Classes are ignored, so one is enough.
     #[arg(skip)]
     #[serde(skip)]
     pub without_classes: bool,
-    /// Whether recordings may be shorter than their transcript needs.
+    /// Accept recordings that are too short for their transcript.
     #[arg(skip)]
     #[serde(skip)]
     pub short_recordings: bool,
@@ -111,11 +110,11 @@ pub enum Meant {
     Label,
 }
 
-/// Those of images that have classes.
+/// Options that apply only to images with classes.
 pub const IMAGES: &[Meant] = &[Meant::Size, Meant::Crop, Meant::Ignore, Meant::Label];
 
 impl DataOptions {
-    /// That none of these options is given, which mean nothing for such data.
+    /// Checks that none of these options is given, because they do not apply to such data.
     ///
     /// # Errors
     /// The first that is.
@@ -132,7 +131,7 @@ impl DataOptions {
         }
     }
 
-    /// Whether so many images of so many bytes each may be kept.
+    /// Returns true if `images` of `bytes` each fit the memory limit.
     pub(super) fn keeps(&self, images: usize, bytes: usize) -> bool {
         images.saturating_mul(bytes) as u64 <= self.memory.saturating_mul(1_000_000)
     }
@@ -161,7 +160,7 @@ impl fmt::Display for Size {
 /// The value that counts for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignore {
-    /// There is none.
+    /// No value is ignored.
     Nothing,
     /// This one.
     Value(u16),

@@ -8,7 +8,7 @@ use super::{
 };
 use std::path::{Path, PathBuf};
 
-/// The plain file if it is there, else the gzip'ed one.
+/// Returns the path of the plain file, or of the gzip file if only that exists.
 pub(super) fn find(dir: &Path, name: &str) -> Result<PathBuf, DataError> {
     let plain = dir.join(name);
     let packed = dir.join(format!("{name}.gz"));
@@ -21,7 +21,7 @@ pub(super) fn find(dir: &Path, name: &str) -> Result<PathBuf, DataError> {
     }
 }
 
-/// The names of the split for scores, `test` unless only `val` is there, and of that for validation.
+/// Returns the name of the test set, `test` unless only `val` exists, and that of the validation set.
 pub(super) fn names(dir: &Path) -> (&'static str, Option<&'static str>) {
     let [test, validation] = parts(|split| find(dir, &format!("{split}-images-idx4-ubyte")).is_ok());
     (test.unwrap_or(TEST[0]), validation)

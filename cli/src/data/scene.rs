@@ -1,4 +1,4 @@
-//! One road scene, in integers: sky, houses, a road in perspective, and what stands on it.
+//! Synthetic road scene in integer arithmetic: sky, houses, a road in perspective, and objects on it.
 
 use super::{
     Random,
@@ -68,7 +68,7 @@ impl Scene {
         }
     }
 
-    /// Where a line along the road that ends in `column` of the last row is in `row`.
+    /// Returns the column in `row` of a line along the road that ends in `column` of the last row.
     const fn along(&self, column: i32, row: i32) -> i32 {
         self.vanishing + (column - self.vanishing) * (row - self.horizon) / (ROWS - 1 - self.horizon)
     }

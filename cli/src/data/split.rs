@@ -1,4 +1,4 @@
-//! Images with labels, and where each came from.
+//! Split of a segmentation data set, with the source of each image.
 
 use super::{Cause, DataError, Store, classes::Classes, decode, store, tally::Tally};
 use std::{
@@ -9,7 +9,7 @@ use std::{
 /// Images of one size with their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// Images.
+    /// Number of images.
     pub count: usize,
     /// Rows of an image.
     pub height: usize,
@@ -28,7 +28,7 @@ impl Split {
         self.height.saturating_mul(self.width)
     }
 
-    /// Every tenth image by itself, and the others; None of fewer than ten.
+    /// Splits off every tenth image. `None` for fewer than ten.
     pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
         let part = |which: Vec<usize>| Self {
             count: which.len(),
@@ -41,7 +41,7 @@ impl Split {
         (!held.is_empty()).then(|| [part(kept), part(held)])
     }
 
-    /// That there is as much as the numbers say, and not nothing.
+    /// Checks that the lengths fit the sizes and that the split is not empty.
     pub(super) fn consistent(&self) -> Result<(), Cause> {
         let labels = self.count.checked_mul(self.height).and_then(|rows| rows.checked_mul(self.width));
         let images = labels.and_then(|labels| labels.checked_mul(3));
@@ -69,7 +69,7 @@ pub(super) struct Loaded {
     pub(super) labels_from: Vec<PathBuf>,
     /// The values.
     pub(super) tally: Tally,
-    /// Whether labels are to be kept in memory.
+    /// Keep the labels in memory.
     pub(super) keep: bool,
 }
 
@@ -82,7 +82,7 @@ impl Loaded {
         }
     }
 
-    /// That every value is a class or the ignored one.
+    /// Checks that every label is a class or the ignored value.
     fn check(&self, classes: &Classes) -> Result<(), DataError> {
         let Some((&value, count)) = self.tally.0.iter().find(|(value, _)| !classes.values.0.contains_key(value)) else {
             return Ok(());
@@ -100,7 +100,7 @@ impl Loaded {
         Err(classes.values.unknown(value, image, [at / width, at % width]).at(path))
     }
 
-    /// With labels that are ids, and how often each of them occurs.
+    /// Converts labels to class ids; returns the split and the count of each id.
     pub(super) fn finish(mut self, classes: &Classes) -> Result<(Split, Tally), DataError> {
         self.check(classes)?;
         let pixels = self.split.pixels();

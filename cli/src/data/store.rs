@@ -1,4 +1,4 @@
-//! Where the bytes of images are: in memory, or on disk, to be read when they are asked for.
+//! Storage of images: in memory, or on disk and read on demand.
 
 use super::{
     Cause, DataError, Whole,
@@ -20,24 +20,24 @@ use std::{
 /// The bytes of many images, each of the same number of them, or of their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// In memory, one image after another.
+    /// All images in memory, one after another.
     Memory(Vec<u8>),
-    /// In a file, one image after another.
+    /// Images in one file, one after another.
     Part {
         /// The file.
         path: PathBuf,
-        /// Where the first image begins.
+        /// Offset of the first image in bytes.
         start: u64,
         /// Which of the file's images they are, if not all.
         which: Option<Arc<[usize]>>,
         /// The class of each value, if the file holds labels.
         values: Option<Arc<Values>>,
     },
-    /// Each in a file of its own, to be decoded.
+    /// Encoded images, one file each.
     Files {
         /// The files.
         paths: Vec<PathBuf>,
-        /// How to decode them.
+        /// Target of decoding.
         form: Form,
         /// The class of each value, if the files hold labels.
         values: Option<Arc<Values>>,
@@ -51,7 +51,7 @@ impl From<Vec<u8>> for Store {
 }
 
 impl Store {
-    /// What is in memory: all bytes, or none.
+    /// Returns the bytes in memory; empty if images are on disk.
     #[must_use]
     pub fn memory(&self) -> &[u8] {
         match self {
@@ -93,7 +93,7 @@ impl Store {
         }
     }
 
-    /// One image in a file of its own, whatever its size.
+    /// Decodes an image file at its own size.
     ///
     /// # Errors
     /// See [`Store::get`].
@@ -106,7 +106,7 @@ impl Store {
         Ok(Whole { pixels: pixels.into(), size, channels })
     }
 
-    /// Those of some of the images, each of `len` bytes.
+    /// Returns a store of the chosen images of `len` bytes each.
     #[must_use]
     pub fn pick(&self, images: &[usize], len: usize) -> Self {
         match self {
@@ -143,12 +143,12 @@ impl Store {
     }
 }
 
-/// A whole file.
+/// Reads a whole file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     fs::read(path).map_err(|error| Cause::Io(error).at(path))
 }
 
-/// The same for all files of a data set, of which there may be many: with a bar where somebody watches.
+/// Applies `work` to every file of a data set in parallel, with a progress bar on a terminal.
 pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     const MIN_FILES_FOR_PROGRESS: usize = 2000;
     if count < MIN_FILES_FOR_PROGRESS {
@@ -164,7 +164,7 @@ pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync)
     done
 }
 
-/// What `work` makes of 0 … count − 1, in order, done by all cores.
+/// Applies `work` to 0 … count − 1 on all cores; returns the results in order.
 pub(super) fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(count.max(1));
     if threads == 1 {

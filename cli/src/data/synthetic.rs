@@ -1,4 +1,4 @@
-//! A made-up data set: small road scenes with classes as unequal in area as those of real ones.
+//! Synthetic segmentation data: small road scenes whose class areas are as unequal as in real ones.
 //!
 //! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
 //! part of the data set's definition, which a checksum pins.

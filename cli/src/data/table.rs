@@ -6,7 +6,7 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// One line of a table.
+/// Line of `classes.tsv`.
 #[derive(Clone, Debug)]
 struct Row {
     name: String,
@@ -65,7 +65,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Its classes, for label files of numbers, or of colours.
+    /// Returns the classes for label images of numbers or of colours.
     pub fn classes(self, ignore: Option<Ignore>, coloured: bool) -> Result<Classes, (usize, String)> {
         let Self { rows, void, colours, last } = self;
         if coloured && !colours {

@@ -1,8 +1,8 @@
-//! Which values labels have, and how often.
+//! Histogram of label values.
 
 use std::collections::BTreeMap;
 
-/// How often a value occurs.
+/// Occurrences of a label value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     /// Pixels of it.
@@ -18,7 +18,7 @@ pub(super) struct Count {
 pub(super) struct Tally(pub BTreeMap<u32, Count>);
 
 impl Tally {
-    /// Of one image.
+    /// Counts the values of one image.
     pub fn count(values: impl Iterator<Item = u32>) -> Self {
         let (mut counts, mut pixels) = (BTreeMap::new(), 0);
         // Neighbours are mostly alike.
@@ -49,7 +49,7 @@ impl Tally {
         }
     }
 
-    /// All pixels.
+    /// Returns the number of pixels.
     pub fn pixels(&self) -> u64 {
         self.0.values().map(|count| count.area).sum()
     }

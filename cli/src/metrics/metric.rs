@@ -1,4 +1,4 @@
-//! Which scores there are, and what each is called.
+//! Scores and their names.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub enum Metric {
     /// Mean intersection over union of pixels.
     Miou,
-    /// Of two towers, the share of images that the first tells right.
+    /// Share of images that the first of two towers classifies correctly.
     FirstTower,
-    /// The same of the second.
+    /// Share of images that the second of two towers classifies correctly.
     SecondTower,
-    /// Of boxes, the mean average precision at an overlap of 0.5 over eleven recalls (PASCAL VOC 2007).
+    /// Mean average precision of boxes at an overlap of 0.5 over eleven recalls (PASCAL VOC 2007).
     Map,
-    /// The same as an area (PASCAL VOC since 2010).
+    /// Mean average precision as an area (PASCAL VOC since 2010).
     MapArea,
     /// Share of images whose class is the likeliest.
     #[serde(rename = "top_1")]
@@ -26,13 +26,13 @@ pub enum Metric {
     Cer,
     /// BLEU of translations by beam search, 0 to 100.
     Bleu,
-    /// Of text, the share of the bits by how often each token is that a network saves.
+    /// Share of a unigram model's bits that a language model saves.
     BitsSaved,
     /// Between how many tokens it wavers.
     Perplexity,
     /// Bits that a character takes, where tokens are characters.
     BitsPerCharacter,
-    /// Of made images, 1 − their Fréchet distance from real ones / that of always the mean image.
+    /// 1 − Fréchet distance of generated images from real ones / that of a constant mean image.
     Nearness,
     /// Variance of made images' pixels, as a share of that of real ones.
     Variety,
@@ -44,9 +44,9 @@ pub enum Metric {
     WholeTexts,
     /// Character error rate of the likeliest alignment.
     CerGreedy,
-    /// BLEU of the likeliest words one by one.
+    /// BLEU of greedy translations.
     BleuGreedy,
-    /// Of translations, between how many pieces of words a network wavers.
+    /// Perplexity per token of translations.
     PiecePerplexity,
     /// Share of tokens that were the likeliest.
     LikeliestToken,
@@ -56,28 +56,28 @@ pub enum Metric {
     ClassAccuracy,
 }
 
-/// What a score is for.
+/// Role of a score in tables and verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Methods are judged by it.
     Judged,
-    /// It stands beside those.
+    /// Shown next to those.
     Beside,
-    /// It is a detail, which tables have after what scaling did.
+    /// Detail, shown in tables after the columns about scaling.
     Detail,
 }
 
-/// How a score is written.
+/// Format of a score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A share, in percent.
     Share,
-    /// A number, with so many digits behind its point.
+    /// A number with this many decimals.
     Number(usize),
 }
 
 impl Metric {
-    /// What it is called in tables and sentences, what it is for, how it is written, and its value where all is right, or as right as people are.
+    /// Returns name, role, unit and the value of a perfect result, or of people where no result is perfect.
     const fn row(self) -> (&'static str, Role, Unit, f64) {
         use {
             Role::*,
@@ -92,7 +92,7 @@ impl Metric {
             Self::Top1 => ("top-1", Judged, Share, 1.0),
             Self::Top5 => ("top-5", Beside, Share, 1.0),
             Self::Cer => ("character errors", Judged, Share, 0.0),
-            // 100 is nobody's: people who translate the same sentence agree about as far.
+            // Nobody reaches 100: human translators of the same sentence agree to about 50.
             Self::Bleu => ("BLEU", Judged, Number(1), 50.0),
             Self::BitsSaved => ("bits saved", Judged, Share, 1.0),
             Self::Perplexity => ("perplexity", Beside, Number(2), 1.0),
@@ -111,31 +111,31 @@ impl Metric {
         }
     }
 
-    /// What it is called.
+    /// Returns the name in tables and sentences.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// What it is for.
+    /// Returns the role.
     #[must_use]
     pub const fn role(self) -> Role {
         self.row().1
     }
 
-    /// How it is written.
+    /// Returns the unit.
     #[must_use]
     pub const fn unit(self) -> Unit {
         self.row().2
     }
 
-    /// Its value where all is right, or as right as people are.
+    /// Returns the value of a perfect result, or of people where no result is perfect.
     #[must_use]
     pub const fn perfect(self) -> f64 {
         self.row().3
     }
 
-    /// Its name in files.
+    /// Returns the name in files.
     #[must_use]
     pub fn key(self) -> String {
         serde_json::to_value(self).ok().and_then(|key| key.as_str().map(str::to_owned)).unwrap_or_default()
@@ -159,7 +159,7 @@ impl Metric {
         }
     }
 
-    /// Digits behind the point of what a table writes.
+    /// Returns the number of decimals in tables.
     #[must_use]
     pub const fn digits(self) -> usize {
         match self.unit() {

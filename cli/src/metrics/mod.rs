@@ -1,4 +1,4 @@
-//! Scores of what a network answers.
+//! Scores of a network's predictions.
 
 mod metric;
 mod saved;
@@ -18,59 +18,59 @@ pub struct Metrics {
     /// The class that was predicted everywhere, if there was no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
-    /// Whether all texts were the same.
+    /// All predicted texts were equal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub same: bool,
-    /// Of boxes, the area of each class; none of a class that is nowhere.
+    /// Average precision of each class of boxes; `None` for a class without boxes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub class_map: Vec<Option<f64>>,
-    /// Of boxes, how many were found, whatever they are.
+    /// Number of detected boxes of any class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<u64>,
 }
 
 impl Metrics {
-    /// These scores.
+    /// Creates a set of scores.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = (Metric, f64)>) -> Self {
         Self { values: values.into_iter().collect(), ..Self::default() }
     }
 
-    /// One more.
+    /// Adds a score.
     #[must_use]
     pub fn with(mut self, metric: Metric, value: f64) -> Self {
         self.values.insert(metric, value);
         self
     }
 
-    /// With the class that was predicted everywhere, if there was no other.
+    /// Sets the class that was predicted everywhere, if there was only one.
     #[must_use]
     pub fn always(mut self, only: Option<u32>) -> Self {
         self.only = only;
         self
     }
 
-    /// Of images with one class each.
+    /// Computes the scores of a classifier.
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let values = [(Metric::Top1, confusion.global_accuracy()), (Metric::ClassAccuracy, confusion.class_accuracy())];
         Self::new(values).always(only(confusion))
     }
 
-    /// Of images that two towers tell. If either of them takes all for one class, that is said of both.
+    /// Computes the scores of two towers. A single predicted class of either is reported for both.
     #[must_use]
     pub fn of_towers(first: &Confusion, second: &Confusion) -> Self {
         let towers = [(Metric::FirstTower, first.global_accuracy()), (Metric::SecondTower, second.global_accuracy())];
         Self::new(towers).always(only(first).or_else(|| only(second)))
     }
 
-    /// Of texts, by the likeliest alignment and the likeliest text, of which such a share is all right.
+    /// Computes the scores of transcripts by greedy and by beam decoding; `right` is the share of exact matches.
     #[must_use]
     pub fn of_texts([greedy, beam]: [ErrorRate; 2], right: f64) -> Self {
         Self::new([(Metric::Cer, beam.share()), (Metric::WholeTexts, right), (Metric::CerGreedy, greedy.share())])
     }
 
-    /// Of translations by both decoders, of which such a share is right word for word.
+    /// Computes the scores of translations by both decoders; `right` is the share of exact matches.
     #[must_use]
     pub fn of_translations([greedy, beam]: [Bleu; 2], perplexity: f64, right: f64) -> Self {
         Self::new([
@@ -81,7 +81,7 @@ impl Metrics {
         ])
     }
 
-    /// Of tokens, perhaps characters, beside the perplexity of how often each is; such a share of the likeliest is right.
+    /// Computes the scores of a language model against a unigram model; `right` is the token accuracy.
     #[must_use]
     pub fn of_tokens(perplexity: &Perplexity, unigram: f64, characters: bool, right: f64) -> Self {
         let (value, bits) = (perplexity.value(), characters.then(|| (Metric::BitsPerCharacter, perplexity.bits())));
@@ -94,7 +94,7 @@ impl Metrics {
         Self::new(all.into_iter().chain(bits))
     }
 
-    /// Of boxes. `only`: the class of all that were found, from 0, where there is more than one to find.
+    /// Computes the scores of a detector. `only` is the class of all detections, if the data have more than one class.
     #[must_use]
     pub fn of_boxes(precision: &AveragePrecision, only: Option<u32>) -> Self {
         let [eleven, area] = [precision.mean_eleven(), precision.mean_area()].map(|mean| mean.unwrap_or(f64::NAN));
@@ -103,21 +103,21 @@ impl Metrics {
         Self { class_map: precision.area(), found, ..means.always(only) }
     }
 
-    /// Of made images: their distance from real ones, that of always the mean image, and how much they vary.
+    /// Computes the scores of a generator: distance from real images, that of a constant mean image, and variety.
     #[must_use]
     pub fn of_made(distance: f64, constant: f64, variety: f64) -> Self {
         let nearness = 1.0 - distance / constant;
         Self::new([(Metric::Nearness, nearness), (Metric::Variety, variety), (Metric::FrechetDistance, distance)])
     }
 
-    /// Whether all texts were the same.
+    /// Sets whether all predicted texts were equal.
     #[must_use]
     pub fn all_the_same(mut self, same: bool) -> Self {
         self.same = same;
         self
     }
 
-    /// Of pixels.
+    /// Computes the scores of a segmentation.
     #[must_use]
     pub fn of_pixels(confusion: &Confusion) -> Self {
         let accuracies = [
@@ -133,22 +133,22 @@ impl Metrics {
         self.values.get(&metric).copied()
     }
 
-    /// All that were taken, in the order of tables.
+    /// Returns all scores in the order of tables.
     pub fn iter(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.values.iter().map(|(&metric, &value)| (metric, value))
     }
 
-    /// Those that say most.
+    /// Returns the primary and secondary scores.
     pub fn first(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.iter().filter(|(metric, _)| metric.role() != Role::Detail)
     }
 
-    /// Those that methods are judged by.
+    /// Returns the scores by which methods are judged.
     pub fn judged(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.iter().filter(|(metric, _)| metric.role() == Role::Judged)
     }
 
-    /// Some of them in words.
+    /// Formats scores as text.
     #[must_use]
     pub fn words(values: impl Iterator<Item = (Metric, f64)>) -> String {
         let words: Vec<String> =
@@ -157,7 +157,7 @@ impl Metrics {
     }
 }
 
-/// A number that JSON may have none for: `null` is read as NaN.
+/// Deserializes a number; `null`, which JSON has for NaN, becomes NaN.
 pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -1,4 +1,4 @@
-//! Scores as files have them.
+//! Scores in files.
 
 use super::{Metric, Metrics, Role};
 use serde::Deserialize;

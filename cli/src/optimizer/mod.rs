@@ -13,15 +13,16 @@ use clap::Args;
 use gradscale::optim::{Adam, AdamW, Optimizer, Sgd};
 use serde::{Deserialize, Serialize};
 
-/// Options. What is not said is the task's; results and checkpoints have all of them.
+/// Command-line options of the optimizer. Missing ones have the task's default; results and checkpoints store all of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Updates {
     /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor
     /// (--pixels) gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many
     /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
-    /// detect, 0.003 for translate and language, 0.0002 for generate; with --optimizer adam or adamw 0.001, with sgd 0.5 for
-    /// translate and biglstm, 0.1 for decoders]
+    /// detect, 0.003 for translate and language, 0.0002 for generate; with --optimizer adam or adamw 0.001, with sgd
+    /// 0.5 for translate and biglstm, 0.1 for decoders]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
@@ -30,9 +31,9 @@ pub struct Updates {
     #[arg(long, value_name = "RULE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Rule>,
-    /// How the learning rate changes: constant; step:every=N or step:at=N/N/…, which multiply it by factor=0.1; cosine
-    /// or polynomial[:power=1], which fall to 0 at the last step, or at steps=N. Each may have warmup=N, steps in which
-    /// it grows. Skipped steps do not count [default: constant]
+    /// Learning-rate schedule: constant; step:every=N or step:at=N/N/…, which multiply it by factor=0.1; cosine or
+    /// polynomial[:power=1], which fall to 0 at the last step, or at steps=N. Each takes warmup=N, the steps of a
+    /// linear warm-up. Skipped steps do not count [default: constant]
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
@@ -41,7 +42,8 @@ pub struct Updates {
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never; 1 for language]
+    /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never;
+    /// 1 for language]
     #[arg(long, value_name = "NORM", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e12))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
@@ -53,7 +55,7 @@ fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     number.ok_or_else(|| format!("must be a number from {} to {}", text::shortest(least), text::shortest(most)))
 }
 
-/// All that an update is made from.
+/// Complete settings of an optimizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// Learning rate, for a loss that is a mean.
@@ -72,7 +74,7 @@ pub struct Recipe {
 const DECAY: f64 = 5e-4;
 
 impl Updates {
-    /// With what is usual where nothing was said; `lr` is the task's rate for SGD.
+    /// Returns the settings with defaults filled in; `lr` is the task's rate for SGD.
     ///
     /// # Errors
     /// A warm-up that is as long as the training.
@@ -97,7 +99,7 @@ impl Updates {
 }
 
 impl Recipe {
-    /// As options that say all of it.
+    /// Returns the settings as fully specified options.
     #[must_use]
     pub fn said(&self) -> Updates {
         let Self { lr, rule, schedule, decay, clip } = self;
@@ -143,13 +145,13 @@ impl Recipe {
         })
     }
 
-    /// Weight decay that is added to gradients so many times smaller.
+    /// Returns the weight decay for gradients that are `ratio` times smaller.
     #[must_use]
     pub fn decay(&self, ratio: f64) -> f32 {
         single(self.decay / ratio)
     }
 
-    /// In a sentence.
+    /// Describes the settings in a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         let Self { lr, rule, schedule, decay, clip } = self;

@@ -9,9 +9,9 @@ use std::{fmt, str::FromStr};
 pub enum Rule {
     /// Stochastic gradient descent.
     Sgd {
-        /// In [0, 1).
+        /// Momentum in [0, 1).
         momentum: f32,
-        /// Whether to look ahead.
+        /// Use Nesterov momentum.
         nesterov: bool,
     },
     /// Adam, whose weight decay is added to the gradient.
@@ -23,9 +23,9 @@ pub enum Rule {
 /// Numbers of Adam.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// Each in [0, 1).
+    /// Decays of both moments, in [0, 1).
     pub betas: [f32; 2],
-    /// From [`LEAST_EPS`] to 1.
+    /// Epsilon from [`LEAST_EPS`] to 1.
     pub eps: f32,
 }
 
@@ -35,7 +35,7 @@ pub const LEAST_EPS: f32 = 1e-17;
 const SHARE: &str = "a number from 0 to below 1";
 
 impl Default for Rule {
-    /// That of the paper.
+    /// Returns the rule of the paper.
     fn default() -> Self {
         Self::Sgd { momentum: 0.9, nesterov: false }
     }

@@ -4,7 +4,7 @@ use super::text::{Parts, Text, shortest};
 use gradscale::optim;
 use std::{fmt, str::FromStr};
 
-/// How learning rates change with the steps that were taken.
+/// Learning-rate schedule over the steps taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// Steps in which rates grow from nothing, in equal parts.
@@ -20,11 +20,11 @@ enum Shape {
         falls: Falls,
         factor: f64,
     },
-    /// From 1 to 0 until the step `steps`, or the last of the training.
+    /// Cosine decay from 1 to 0 at step `steps`, or at the last step.
     Cosine {
         steps: Option<u64>,
     },
-    /// The same as (1 − t)^power.
+    /// Polynomial decay (1 − t)^power.
     Polynomial {
         steps: Option<u64>,
         power: f64,
@@ -34,7 +34,7 @@ enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 enum Falls {
     Every(u64),
-    /// After so many steps, each more than the one before.
+    /// At these steps, in ascending order.
     At(Vec<u64>),
 }
 
@@ -53,8 +53,8 @@ impl Default for Schedule {
 impl FromStr for Schedule {
     type Err = String;
 
-    /// `constant`, `step:every=100,factor=0.1`, `step:at=200/300`, `cosine`, `cosine:steps=1000`, `polynomial:power=0.9`,
-    /// and any with `warmup=50`.
+    /// `constant`, `step:every=100,factor=0.1`, `step:at=200/300`, `cosine`, `cosine:steps=1000`,
+    /// `polynomial:power=0.9`, and any with `warmup=50`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = Parts::parse(text)?;
         let count = |count: &u64| (1..=MAX_STEPS).contains(count);
@@ -116,7 +116,7 @@ impl Schedule {
         }
     }
 
-    /// For a training of so many steps, which is the length of what has none.
+    /// Returns the schedule for a training of `iters` steps, which replace a missing length.
     ///
     /// # Errors
     /// A warm-up that is as long; in words.
@@ -138,7 +138,7 @@ impl Schedule {
         }
     }
 
-    /// That of the engine. What has no length is constant: see [`Schedule::over`].
+    /// Returns the engine's schedule. One without a length is constant; see [`Schedule::over`].
     #[must_use]
     pub fn engine(&self) -> optim::Schedule {
         let warmup = self.warmup;
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(factors("step:every=10,factor=0.5", [9, 10, 25]), [1.0, 0.5, 0.25]);
         assert_eq!(factors("step:at=10/15,factor=0.5", [9, 10, 14, 15, 99]), [1.0, 0.5, 0.5, 0.25, 0.25]);
         assert_eq!(factors("step:at=3,factor=0.5,warmup=8", [0, 3, 7, 8]), [0.125, 0.25, 0.5, 0.5]);
-        // Half a cosine over all steps of the training, unless told.
+        // By default half a cosine over all steps of the training.
         assert_eq!(factors("cosine", [0, 100]), [1.0, 0.0]);
         assert!(factors("cosine", [50]).iter().all(|half| (half - 0.5).abs() < 1e-12));
         assert_eq!(factors("cosine:steps=10", [10, 99]), [0.0, 0.0]);

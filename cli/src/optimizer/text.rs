@@ -11,7 +11,7 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// # Errors
-    /// An option without a value, or one that stands there twice; in words.
+    /// An option without a value, or one that is given twice; in words.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let Some((name, rest)) = text.trim().split_once([':', ',']) else {
             return Ok(Self { name: text.trim(), options: Vec::new() });
@@ -34,7 +34,7 @@ impl<'a> Parts<'a> {
         Some(self.options.remove(at).1)
     }
 
-    /// A number that fits; `what` says which do.
+    /// Takes a number that `fits`; `what` describes the valid ones.
     ///
     /// # Errors
     /// Any other value, in words.
@@ -46,7 +46,7 @@ impl<'a> Parts<'a> {
         number.map(Some).ok_or_else(|| format!("{key} is {what}, not {value:?}"))
     }
 
-    /// That nothing is left; there are the options `known`.
+    /// Checks that no option is left; `known` lists the valid ones.
     ///
     /// # Errors
     /// An option that there is not, in words.

@@ -1,4 +1,4 @@
-//! What happened at a step that was skipped, or repeated.
+//! Events: skipped steps and retried attempts.
 
 use gradscale::SiteReport;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Told")]
 pub struct Event {
-    /// Where it happened and how, in a sentence.
+    /// Description in a sentence: site and cause.
     pub said: String,
     /// The batch's largest true magnitude there, as a power of two, where that is a finite number.
     pub magnitude: Option<f64>,
@@ -33,12 +33,12 @@ impl From<Told> for Event {
 }
 
 impl Event {
-    /// Of which no more is known.
+    /// Creates an event from its sentence alone.
     pub fn from_sentence(said: impl Into<String>) -> Self {
         Self { said: said.into(), magnitude: None, decided: None }
     }
 
-    /// At a site, if it was one; `sites` are as the step has left them.
+    /// Creates an event, with its site if there is one; `sites` are those after the step.
     pub(super) fn new(said: &impl ToString, site: Option<&str>, sites: &[SiteReport<'_>]) -> Self {
         let at = site.and_then(|name| sites.iter().find(|site| site.name == name));
         Self {

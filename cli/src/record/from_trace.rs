@@ -1,4 +1,4 @@
-//! A record of what a trace says.
+//! Conversion of a trace to a record.
 
 use super::{Entry, Event, Extremes, Point, Record, Recorder};
 use gradscale::{
@@ -8,7 +8,8 @@ use gradscale::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// What a training recorded that is called `method`. Losses, scores and what decisions expected are not in a trace.
+/// Returns the record of a training under the name `method`. A trace has no losses, scores and predictions of
+/// decisions.
 ///
 /// # Errors
 /// Rows that are none, in words.
@@ -66,7 +67,7 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
     Ok(recorder.done())
 }
 
-/// What is known of a site from its row alone.
+/// Returns the report of a site from its row alone.
 fn report<'a>(seen: &'a Seen, row: &'a Stats, overflows: u64) -> SiteReport<'a> {
     let counts = row.counts();
     let share = |part: u64| if counts.nonzero() == 0 { 0.0 } else { part as f64 / counts.nonzero() as f64 };

@@ -3,7 +3,7 @@
 use super::{Histogram, Record, SiteSeries};
 use std::{collections::BTreeMap, fmt::Write};
 
-/// What FP16 does with a magnitude: its name, and the bins from above 2^from to 2^to.
+/// Ranges of FP16: name, and bins from above 2^from to 2^to.
 pub const ZONES: [(&str, f64, f64); 4] = [
     ("flushed", f64::NEG_INFINITY, -25.0),
     ("subnormal", -25.0, -14.0),
@@ -14,7 +14,7 @@ pub const ZONES: [(&str, f64, f64); 4] = [
 /// Bins by their upper end, as a power of two, with shares of all values.
 pub type Shares = Vec<(i32, f64)>;
 
-/// What was observed last of a run's gradients.
+/// Last observed histograms of a run's gradients.
 #[derive(Debug)]
 pub struct Observed<'a> {
     pub run: &'a Record,
@@ -23,8 +23,8 @@ pub struct Observed<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// Of the run that observed histograms last; of gradient scaling if it is among them: other methods have lost the
-    /// values that they flushed before.
+    /// Returns the histograms of the run that observed them last. Gradient scaling is preferred, because other methods
+    /// have lost the values that they flushed.
     pub fn latest(runs: &[&'a Record]) -> Option<Self> {
         let observed = |run: &Record| {
             let step = run.sites.iter().filter_map(|site| Some(site.histogram.as_ref()?.iteration)).max()?;
@@ -36,7 +36,7 @@ impl<'a> Observed<'a> {
         Some(Self { run, sites: run.sites.iter().filter_map(site).collect() })
     }
 
-    /// As they are, and times their scales.
+    /// Returns the distribution before and after scaling.
     pub fn before_and_after(&self) -> [Shares; 2] {
         let before = self.sites.iter().map(|(_, histogram, _)| (*histogram, 0));
         let after = self.sites.iter().map(|(_, histogram, alpha)| (*histogram, *alpha));
@@ -44,14 +44,14 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// γ′ of gradient scaling, by the method's name; none for other methods.
+/// Returns γ′ of a gradient-scaling method by its name; `None` for other methods.
 pub fn threshold(method: &str) -> Option<f64> {
     let options = method.strip_prefix("gs").filter(|rest| rest.is_empty() || rest.starts_with([':', ',']))?;
     let gamma = options.split([':', ',']).find_map(|option| option.trim().strip_prefix("gamma="));
     Some(gamma.and_then(|gamma| gamma.trim().parse().ok()).unwrap_or(1e-3))
 }
 
-/// All values of several histograms, moved up by their exponents.
+/// Sums several histograms, each shifted by its exponent.
 pub fn together<'a>(histograms: impl Iterator<Item = (&'a Histogram, i32)>) -> Shares {
     let mut sums = BTreeMap::new();
     for (histogram, alpha) in histograms {
@@ -63,7 +63,7 @@ pub fn together<'a>(histograms: impl Iterator<Item = (&'a Histogram, i32)>) -> S
     sums.into_iter().map(|(end, count)| (end, count / whole)).collect()
 }
 
-/// What lies in a zone.
+/// Returns the share of values in a range.
 pub fn within(shares: &Shares, from: f64, to: f64) -> f64 {
     shares.iter().filter(|(end, _)| f64::from(*end) > from && f64::from(*end) <= to).map(|(_, share)| share).sum()
 }
@@ -82,10 +82,11 @@ pub fn span(both: &[Shares; 2]) -> (i32, i32) {
     (low(&both[0]).min(low(&both[1])), high)
 }
 
-/// Columns of the picture in text.
+/// Columns of the text histogram.
 const COLUMNS: i32 = 72;
 
-/// Before and after, drawn with characters, a column for each power of two or for several; none of a run without half.
+/// Draws the histograms before and after scaling in text, one column per power of two or several. `None` for runs
+/// without f16.
 pub fn text(runs: &[&Record]) -> Option<String> {
     let observed = Observed::latest(runs)?;
     let both = observed.before_and_after();
@@ -125,7 +126,7 @@ pub fn text(runs: &[&Record]) -> Option<String> {
     Some(text)
 }
 
-/// A bar of eight heights; what is there at all is seen.
+/// Returns a bar of one of eight heights; non-zero shares are always visible.
 fn block(share: f64) -> char {
     if share <= 0.0 {
         return ' ';

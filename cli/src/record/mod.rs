@@ -1,4 +1,4 @@
-//! What is kept of a run, and what is said of it: one or several, of a training or a comparison.
+//! Records of runs and their evaluation, for trainings and comparisons.
 
 pub(crate) mod event;
 mod from_trace;
@@ -26,7 +26,7 @@ use gradscale::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One method, one seed.
+/// Record of a run: one method and one seed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(Deserialize))]
 pub struct Record {
@@ -41,12 +41,12 @@ pub struct Record {
     /// Attempts that overflowed and were repeated.
     #[cfg_attr(test, serde(default))]
     pub repeats: u64,
-    /// In training steps.
+    /// Seconds in training steps.
     pub seconds: f64,
     /// Bytes of activations and their gradients.
     pub activation_bytes: u64,
     pub failure: Option<String>,
-    /// What cannot be right, each with its likely cause.
+    /// Warnings about implausible results, each with its likely cause.
     #[serde(default)]
     pub doubts: Vec<String>,
     pub loss: Vec<f32>,
@@ -81,7 +81,7 @@ pub struct Score {
     pub metrics: Metrics,
 }
 
-/// One site over time; the lists run along `iteration`. Shares are of the non-zero values of a step.
+/// Time series of a site; all lists have the length of `iteration`. Shares are of the non-zero values of a step.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(Deserialize))]
 pub struct SiteSeries {
@@ -97,10 +97,10 @@ pub struct SiteSeries {
     /// Share of all values that were zero before they were stored.
     #[cfg_attr(test, serde(default))]
     pub zeros: Vec<f64>,
-    /// Share of Σ|u| that was stored as zero, within a factor of 2; none where no histogram was observed.
+    /// Share of Σ|u| that was stored as zero, within a factor of 2; `None` without a histogram.
     #[cfg_attr(test, serde(default))]
     pub lost: Vec<Option<f64>>,
-    /// log2 of the largest true magnitude; none if all values were zero.
+    /// log2 of the largest true magnitude; `None` if all values were zero.
     pub amax: Vec<Option<f64>>,
     pub bound: Vec<Option<String>>,
     #[serde(flatten)]
@@ -109,7 +109,7 @@ pub struct SiteSeries {
     pub histogram: Option<Histogram>,
 }
 
-/// What all steps so far say of a site, those between samples too.
+/// Extremes of a site over all steps, including those between samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extremes {
     /// The largest share that a decision expected where it was not bound by overflow.
@@ -138,7 +138,7 @@ impl Extremes {
     }
 }
 
-/// A site after one step.
+/// State of a site after one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     pub name: String,
@@ -205,7 +205,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Of a row that observed one, if it saw anything.
+    /// Returns the histogram of a row, if it observed one and has values.
     fn from_row(row: &Stats, iteration: u64) -> Option<Self> {
         let bins = row.bins()?;
         let start = bins.iter().position(|&count| count > 0)?;
@@ -216,13 +216,13 @@ impl Histogram {
     }
 }
 
-/// One step, as a record and a log keep it.
+/// Step as records and logs store it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub iteration: u64,
     #[serde(deserialize_with = "or_nan")]
     pub loss: f32,
-    /// Of networks that train in turn, the loss of each by its name; none that is no number.
+    /// Loss of each network in alternating training, by name; `None` if it is not finite.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<String, Option<f32>>,
     pub seconds: f64,
@@ -233,13 +233,13 @@ pub struct Entry {
     pub repeated: Vec<Event>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<Metrics>,
-    /// Of images for validation; the others are of test images.
+    /// Scores on the validation set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
-    /// In steps that are sampled.
+    /// State of each site, in sampled steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Point>,
-    /// Where there are several ranks.
+    /// Traffic between ranks, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<GradientTraffic>,
 }

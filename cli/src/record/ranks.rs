@@ -1,12 +1,12 @@
-//! What travelled between ranks.
+//! Traffic between ranks.
 
 use gradscale::distributed::{Group, Traffic};
 use serde::{Deserialize, Serialize};
 
-/// What a step sent between ranks.
+/// Traffic of a step between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientTraffic {
-    /// How many there are.
+    /// Number of ranks.
     pub ranks: usize,
     /// Bytes that rank 0 sent to others.
     pub sent: u64,
@@ -14,13 +14,13 @@ pub struct GradientTraffic {
     pub received: u64,
     /// Seconds in exchanges, waiting for slower ranks included.
     pub seconds: f64,
-    /// How many of them were hidden behind the backward pass.
+    /// Seconds of it that overlapped with the backward pass.
     #[serde(default)]
     pub hidden: f64,
 }
 
 impl GradientTraffic {
-    /// Between two counts; none of one rank alone.
+    /// Returns the traffic between two counts; `None` for a single rank.
     pub fn between(group: &Group, before: Traffic, after: Traffic) -> Option<Self> {
         (group.size() > 1).then(|| Self {
             ranks: group.size(),
@@ -40,12 +40,12 @@ pub struct Stretch {
     pub steps: u64,
     /// Seconds of these steps.
     pub whole: f64,
-    /// What travelled in all of them.
+    /// Traffic of all these steps.
     #[serde(flatten)]
     pub travelled: GradientTraffic,
 }
 
-/// One more step.
+/// Adds a step.
 pub(super) fn add(all: &mut Vec<Stretch>, iteration: u64, seconds: f64, travelled: GradientTraffic) {
     match all.last_mut() {
         Some(Stretch { first, steps, whole, travelled: sum })

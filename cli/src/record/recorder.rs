@@ -1,4 +1,4 @@
-//! A record as it is filled.
+//! Recorder, which fills a record during a training.
 
 use super::{Entry, Event, Extremes, GradientTraffic, Point, Record, Score, SiteSeries, ranks};
 use crate::{
@@ -16,7 +16,7 @@ const SAMPLES: u64 = 100;
 /// Skips and repeats that a record keeps.
 const EVENTS: usize = 50;
 
-/// Fills a record while a run goes on.
+/// Recorder of a run.
 #[derive(Debug)]
 pub struct Recorder {
     record: Record,
@@ -27,7 +27,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of a training that tells these classes apart.
+    /// Creates a recorder for a training with these classes.
     pub fn new(method: &str, seed: u64, iterations: u64, classes: &[String]) -> Self {
         let record = Record {
             method: method.to_owned(),
@@ -63,7 +63,7 @@ impl Recorder {
         self.record.repeats
     }
 
-    /// Whether the sites of a step are kept.
+    /// Returns true if the sites of a step are recorded.
     pub const fn samples(&self, iteration: u64) -> bool {
         iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
     }
@@ -96,7 +96,7 @@ impl Recorder {
         entry
     }
 
-    /// What is wrong with a dynamic loss scale after a step.
+    /// Records a warning about a dynamic loss scale after a step.
     pub fn warned(&mut self, iteration: u64, warning: Option<LossScaleWarning>) {
         if let Some(warning) = warning {
             self.doubts.loss_scale(iteration, warning);
@@ -151,8 +151,8 @@ impl Recorder {
         }
     }
 
-    /// The scores of a step. The curve is of one kind of images: where it is of those for validation, the last scores,
-    /// of test images, are no point of it.
+    /// Records the scores of a step. A curve has scores of one split only: with a validation set, the final test scores
+    /// are no point of it.
     pub fn scored(&mut self, entry: &Entry) {
         let Entry { iteration, scores, validation, .. } = entry;
         let point = |on: On| move |metrics: &Metrics| Score { iteration: *iteration, on, metrics: metrics.clone() };
@@ -174,7 +174,7 @@ impl Recorder {
         &self.record
     }
 
-    /// What only the end of a run knows, with the parameters that no step has changed.
+    /// Records the results at the end of a run, and the parameters that never changed.
     pub fn finish(&mut self, metrics: Metrics, samples: Predictions, memory: MemoryReport, unchanged: &[String]) {
         let loss = &self.record.loss;
         let last = &loss[loss.len().saturating_sub(20)..];

@@ -1,4 +1,4 @@
-//! What was trained, and how.
+//! Description of a run: network, data and settings.
 
 use crate::{
     machine::Origin,
@@ -25,7 +25,7 @@ impl Description {
         Self { name, height, width, training_images, test_images, classes }
     }
 
-    /// What was trained, in a line.
+    /// Returns network and data in one line.
     pub fn title(&self, setup: &Setup) -> String {
         let (name, height, columns) = (&self.name, self.height, self.width);
         // Sentences have a length alone.

@@ -1,4 +1,4 @@
-//! All runs in numbers.
+//! Table of all runs.
 
 use super::Record;
 use crate::metrics::{Metric, Metrics, Role};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub struct Summary {
     pub heads: Vec<String>,
-    /// One for each method, the method first; of several seeds mean and standard deviation.
+    /// One row per method, its name first; of several seeds mean and standard deviation.
     pub rows: Vec<Vec<String>>,
     /// Which runs did not come to an end, and why.
     pub failures: Vec<String>,
@@ -17,7 +17,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of methods in this order.
+    /// Creates the summary of methods in this order.
     pub fn new<'a>(methods: impl IntoIterator<Item = &'a str>, records: &[&Record]) -> Self {
         let of = |method: &str| records.iter().copied().filter(|record| record.method == method).collect::<Vec<_>>();
         let taken = records.iter().filter_map(|record| record.metrics.as_ref()).flat_map(Metrics::iter);
@@ -81,14 +81,14 @@ impl Column {
     }
 }
 
-/// What scaling did: those that say most come first, a phone shows these.
+/// Columns about scaling, most important first, because a phone shows only those.
 const SCALING: [Number; 3] = [
     ("flushed at worst %", 3, |run| Some(100.0 * worst(run)?)),
     ("skipped", 0, |run| Some(run.skipped_steps as f64)),
     ("repeated", 0, |run| Some(run.repeats as f64)),
 ];
 
-/// What a step costs.
+/// Columns about the cost of a step.
 const COSTS: [Number; 3] = [
     ("loss", 4, |run| run.final_loss),
     ("ms per step", 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64)),

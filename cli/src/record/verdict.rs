@@ -1,4 +1,4 @@
-//! What a comparison says, in plain words: what failed and how one sees it, what is equal, what scaling changed.
+//! Verdict of a comparison in sentences: failures and their symptoms, equal methods, effect of scaling.
 //!
 //! Pure: records in, sentences out. Careful about chance: methods share weights, order and noise, so several seeds are
 //! compared pair by pair, and what could not have been seen is *no test*. A single seed never proves a small difference.
@@ -19,7 +19,7 @@ use gradscale::{Method, Scaling, core::loss_scale::LossScale};
 use std::collections::BTreeMap;
 use words::{listed, strong};
 
-/// One thing that is said: what it is about, and the sentence.
+/// Statement of a verdict: its subject and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     pub about: String,
@@ -31,7 +31,7 @@ pub struct Sentence {
 struct MethodResult<'a> {
     method: &'a str,
     runs: Vec<&'a Record>,
-    /// Of each score that methods are judged by, what every finished seed reached.
+    /// Values of each primary score, one per finished seed.
     scores: Vec<(Metric, Vec<f64>)>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> MethodResult<'a> {
         self.scores.get(score).map_or(f64::NAN, |(_, seeds)| seeds.iter().sum::<f64>() / seeds.len() as f64)
     }
 
-    /// How far from a constant answer, 0, to all right, 1.
+    /// Returns the position of a score between a constant answer, 0, and a perfect one, 1.
     fn learned(&self, score: usize, exam: EvaluationBaseline) -> f64 {
         let perfect = self.scores.get(score).map_or(f64::NAN, |(metric, _)| metric.perfect());
         (self.mean(score) - exam.constant) / (perfect - exam.constant)
@@ -77,7 +77,7 @@ impl<'a> MethodResult<'a> {
 /// Minimum share of the gap between the constant-answer baseline and a perfect score.
 const MIN_LEARNED_FRACTION: f64 = 0.1;
 
-/// All that is to be said, the most important first.
+/// Returns all statements, most important first.
 pub fn verdict<'a>(
     methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
 ) -> Vec<Sentence> {
@@ -114,7 +114,7 @@ pub fn verdict<'a>(
     all
 }
 
-/// Nothing has been learned that could be compared.
+/// Returns the verdict that the run was too short to compare methods.
 fn early(baseline: &MethodResult<'_>, stands: &[MethodResult<'_>], exam: EvaluationBaseline) -> Vec<Sentence> {
     let steps = baseline.runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
     let reached = words::reached(baseline, 0);
@@ -140,7 +140,7 @@ fn headline(failing: &[&MethodResult<'_>], working: &[&MethodResult<'_>]) -> Sen
     strong("In short", text)
 }
 
-/// Of fixed scales one beside the other, those that learned: the range that works, or what is left of it.
+/// Describes a sweep of fixed scales: the ranges that learned.
 fn swept(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Option<Sentence> {
     let exponent = |stand: &MethodResult<'_>| {
         let Scaling::Loss(LossScale::Fixed(fixed)) = stand.method.parse::<Method>().ok()?.scaling else { return None };
@@ -170,7 +170,7 @@ fn swept(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Option<S
     Some(strong("Fixed scales", text))
 }
 
-/// What became of a method that failed, and how one sees it.
+/// Describes a failed method and its symptoms.
 fn failure(stand: &MethodResult<'_>, baseline: Option<&MethodResult<'_>>, exam: EvaluationBaseline) -> Sentence {
     let mut parts = Vec::new();
     if let Some(baseline) = baseline {
@@ -189,7 +189,7 @@ fn failure(stand: &MethodResult<'_>, baseline: Option<&MethodResult<'_>>, exam: 
     strong(&format!("{} failed", stand.method), format!("{}.", parts.join(". ")))
 }
 
-/// Seeds that came to no end.
+/// Describes the seeds that ended early.
 fn ended(stand: &MethodResult<'_>) -> Option<String> {
     let ended: Vec<_> = stand.runs.iter().filter_map(|run| Some((run, run.failure.as_ref()?))).collect();
     let (run, why) = ended.first()?;
@@ -200,13 +200,13 @@ fn ended(stand: &MethodResult<'_>) -> Option<String> {
     })
 }
 
-/// Methods that work, though some seeds ended early.
+/// Describes methods that work although some seeds ended early.
 fn partly(working: &[&MethodResult<'_>]) -> Vec<Sentence> {
     let said = |stand: &&MethodResult<'_>| Some(strong(stand.method, format!("{}.", ended(stand)?)));
     working.iter().filter_map(said).collect()
 }
 
-/// How one sees what went wrong: losses that are no numbers, skipped steps, gradients that became zero.
+/// Returns the symptoms of a failure: non-finite losses, skipped steps, flushed gradients.
 fn signs(stand: &MethodResult<'_>) -> Vec<String> {
     let mut signs = Vec::new();
     let infinite = |run: &&&Record| run.loss.iter().any(|loss| !loss.is_finite());
@@ -236,7 +236,7 @@ fn signs(stand: &MethodResult<'_>) -> Vec<String> {
     signs
 }
 
-/// Of each site, the share of gradients that became zero: the mean over what was sampled of all seeds.
+/// Returns the flushed share of gradients of each site: the mean over the sampled steps of all seeds.
 fn flushed<'a>(stand: &MethodResult<'a>) -> Vec<(&'a str, f64)> {
     let most = stand.runs.iter().max_by_key(|run| run.sites.len());
     let names = most.into_iter().flat_map(|run| &run.sites).map(|site| site.name.as_str());
@@ -248,24 +248,25 @@ fn flushed<'a>(stand: &MethodResult<'a>) -> Vec<(&'a str, f64)> {
     names.filter_map(mean).collect()
 }
 
-/// Whether a rule of gradient scaling had to choose between flushing and overflow at a site, in a quarter of the steps.
+/// Returns true if overflow bound a site's decisions in over a quarter of the steps, because its values span more than
+/// FP16 holds.
 fn wide(stand: &MethodResult<'_>, name: &str) -> bool {
     let sites = stand.runs.iter().flat_map(|run| &run.sites).filter(|site| site.name == name);
     let bound: u64 = sites.map(|site| site.extremes.bound_by_overflow).sum();
     4 * bound > stand.runs.iter().map(|run| run.loss.len() as u64).sum()
 }
 
-/// The site that lost most.
+/// Returns the site with the largest flushed share.
 fn worst<'a>(stand: &MethodResult<'a>) -> Option<(&'a str, f64)> {
     flushed(stand).into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a })
 }
 
-/// Whether every site kept nine tenths of its gradients, so that what is computed is what f32 computes but for rounding.
+/// Returns true if every site kept 90 % of its gradients, so that the method computes what f32 computes up to rounding.
 fn keeps(stand: &MethodResult<'_>) -> bool {
     worst(stand).is_none_or(|(_, share)| share <= 0.1)
 }
 
-/// What scaling did to the gradients, and half precision to memory.
+/// Describes the effect of scaling on the gradients.
 fn changed(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Vec<Sentence> {
     let mut all = Vec::new();
     let lost = |stand: &MethodResult<'_>| {

@@ -1,8 +1,8 @@
-//! From numbers to places.
+//! Axes, which map values to positions.
 
 use super::text::power;
 
-/// What the numbers of an axis are.
+/// Unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers.
@@ -26,7 +26,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Of these numbers. Room is made where they are all equal, and whole numbers are taken where they are exponents.
+    /// Creates an axis for these values. A single value gets a margin, and exponents are rounded to integers.
     pub fn new(unit: Unit, low: f64, high: f64) -> Self {
         let (low, high) = if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) };
         let (low, high) =
@@ -35,12 +35,12 @@ impl Axis {
         Self { low, high, from: 0.0, to: 1.0, unit }
     }
 
-    /// The same at another place.
+    /// Returns the axis at another position.
     pub const fn placed(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
 
-    /// Where a number is; what lies outside is at the end. NaN stays NaN.
+    /// Returns the position of a value, clamped to the axis. NaN stays NaN.
     pub fn at(&self, value: f64) -> f64 {
         self.from + (value.clamp(self.low, self.high) - self.low) / (self.high - self.low) * (self.to - self.from)
     }
@@ -73,7 +73,7 @@ impl Axis {
     }
 }
 
-/// Without trailing zeros.
+/// Formats a number without trailing zeros.
 fn trimmed(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e6).contains(&value.abs()) {
         return format!("{value:.0e}");

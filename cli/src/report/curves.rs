@@ -50,7 +50,7 @@ fn steps(report: &Report<'_>) -> Axis {
     Axis::new(Scale::Plain, 0.0, last as f64)
 }
 
-/// One of the losses of each run.
+/// Draws one of the losses of each run.
 fn loss(report: &Report<'_>, data: &dyn Dataset, of: impl Fn(&Record) -> Vec<f32>) -> String {
     let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&of(run)))).collect();
     let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));

@@ -1,4 +1,4 @@
-//! What happened at each step that was skipped, or repeated.
+//! Section of skipped and retried steps.
 
 use super::{
     Report,

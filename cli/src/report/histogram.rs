@@ -23,7 +23,7 @@ fn zones() -> impl Iterator<Item = (&'static str, &'static str, f64, f64)> {
     ZONES.into_iter().zip(COLOURS).map(|((zone, from, to), class)| (zone, class, from, to))
 }
 
-/// All gradients before and after their scales, the first thing to see; nothing if nothing was stored as half.
+/// Draws the gradients before and after scaling; empty if nothing was stored as f16.
 pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
     let Some(observed) = Observed::latest(report.runs) else { return Vec::new() };
     let both = observed.before_and_after();
@@ -140,7 +140,7 @@ fn bars(svg: &mut Svg, shares: &Shares, x: Axis, top: f64, bottom: f64) {
     }
 }
 
-/// One site: its histogram, and below it a ribbon of ranges for each method.
+/// Draws a site's histogram above a ribbon of FP16 ranges for each method.
 fn alone(report: &Report<'_>, name: &str, histogram: &Histogram, methods: &[(&str, String)]) -> String {
     let shares = together([(histogram, 0)].into_iter());
     let bottom = 62.0;

@@ -28,18 +28,18 @@ use crate::{
 };
 use serde_json::Value;
 
-/// What is reported.
+/// Content of a report page.
 #[derive(Debug)]
 pub struct Report<'a> {
-    /// What was trained.
+    /// Title: network and data.
     pub title: String,
     /// How, and by what.
     pub circumstances: String,
-    /// In the order of their colours.
+    /// Methods in the order of their colours.
     pub methods: Vec<&'a str>,
-    /// One for each method and seed, as far as they are there.
+    /// Records by method and seed, as far as they exist.
     pub runs: &'a [&'a Record],
-    /// Of a trace nothing is known but its sites: no loss, no scores, no data.
+    /// Data set; `None` for a trace, which has sites but no loss and scores.
     pub data: Option<&'a dyn Dataset>,
     pub origin: &'a Origin,
     pub arguments: Value,
@@ -71,7 +71,7 @@ impl Report<'_> {
         html(std::slice::from_ref(self))
     }
 
-    /// All seeds of a method.
+    /// Returns all runs of a method.
     fn runs_of(&self, method: &str) -> impl Iterator<Item = &Record> {
         self.runs.iter().copied().filter(move |run| run.method == method)
     }
@@ -81,12 +81,12 @@ impl Report<'_> {
         self.methods.iter().enumerate().map(|(i, method)| (*method, format!("m{}", i % 8)))
     }
 
-    /// Those that have cast sites, and runs.
+    /// Returns the methods that have cast sites and runs.
     fn with_sites(&self) -> impl Iterator<Item = (&str, String)> {
         self.coloured().filter(|(method, _)| self.runs_of(method).any(|run| !run.sites.is_empty()))
     }
 
-    /// Those with a scale for every site.
+    /// Returns the methods with a scale for every site.
     fn gradient_scaling(&self) -> impl Iterator<Item = (&str, String)> {
         self.with_sites().filter(|(method, _)| threshold(method).is_some())
     }

@@ -1,4 +1,4 @@
-//! What is to be seen first: the verdict, gradients before and after their scales, the numbers.
+//! First section: verdict, gradients before and after scaling, table of scores.
 
 use super::{
     Report, histogram,
@@ -17,7 +17,7 @@ const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
     loss. <span class=\"mouse\">Point at a mark to read its numbers.</span>\
     <span class=\"touch\">Tap a mark to read its numbers.</span></p>\n";
 
-/// In plain words, of all that the page shows.
+/// Renders the verdict of all comparisons on the page.
 pub fn verdict(reports: &[Report<'_>]) -> String {
     let mut content = String::new();
     for report in reports {
@@ -48,7 +48,7 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
     section("verdict", "What happened", "", &content)
 }
 
-/// All gradients before and after.
+/// Renders the section of gradients before and after scaling.
 pub fn gradients(report: &Report<'_>) -> String {
     let cards = histogram::before_and_after(report);
     let lead = if cards.is_empty() {
@@ -66,7 +66,7 @@ pub fn summary(report: &Report<'_>) -> String {
     section("summary", "Summary", seeds, &table(report))
 }
 
-/// What was compared beside the first: its gradients, its scales and its numbers.
+/// Renders a further comparison: its gradients, scales and numbers.
 pub fn beside(report: &Report<'_>) -> String {
     let mut cards = histogram::before_and_after(report);
     cards.extend(scales::each(report));

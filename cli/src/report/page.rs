@@ -1,4 +1,4 @@
-//! The frame: head, summary, arguments, and the pieces that all sections are made of.
+//! Frame of the page: head, summary, arguments, and elements of all sections.
 
 use super::text::escape;
 use crate::machine::Origin;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const STYLE: &str = include_str!("style.css");
 
-/// All of it.
+/// Returns the HTML page.
 pub fn page(title: &str, sections: &[String]) -> String {
     let title = escape(title);
     format!(
@@ -35,7 +35,7 @@ pub fn grid(class: &str, cards: &[String]) -> String {
     format!("<div class=\"{class}\">{}</div>\n", cards.concat())
 }
 
-/// What can be opened.
+/// Returns a collapsible section.
 pub fn details(summary: &str, open: bool, content: &str) -> String {
     let open = if open { " open" } else { "" };
     format!("<details{open}><summary>{summary}</summary>\n{content}</details>\n")
@@ -47,7 +47,7 @@ pub fn legend<'a>(entries: impl IntoIterator<Item = (String, &'a str)>) -> Strin
     format!("<ul class=\"legend\">{}</ul>\n", entries.into_iter().map(entry).collect::<String>())
 }
 
-/// What it was called with, by whom and where.
+/// Returns the section with version, machine and arguments.
 pub fn arguments(origin: &Origin, arguments: &Value) -> String {
     let entry = |name: &str, value: &str| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
     let mut list = [("version", origin.version), ("commit", origin.commit), ("machine", &origin.machine)]

@@ -28,7 +28,7 @@ impl Plot {
         plot
     }
 
-    /// One of many small ones.
+    /// Creates a small plot for a grid of plots.
     pub fn small(x: Axis, y: Axis) -> Self {
         Self::framed((200.0, 122.0), x.placed(30.0, 194.0), y.placed(102.0, 6.0), 4.0)
     }

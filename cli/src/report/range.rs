@@ -46,7 +46,7 @@ fn limits(site: &SiteSeries) -> impl Iterator<Item = (f64, [f64; 3])> {
     site.iteration.iter().zip(&site.alpha).map(move |(&step, &alpha)| (step as f64, limits(alpha)))
 }
 
-/// One for all sites of a run, so that they compare.
+/// Returns a common axis for all sites of a run, so that they can be compared.
 fn range(run: &Record) -> Axis {
     let ends = run.sites.iter().flat_map(|site| {
         let largest = site.amax.iter().copied().flatten();

@@ -1,4 +1,4 @@
-//! What travelled between ranks, where there were several.
+//! Section of traffic between ranks.
 
 use super::{Report, page::section};
 use crate::record::{GradientTraffic, Stretch};
@@ -33,7 +33,7 @@ fn row(stretch: &Stretch) -> String {
     )
 }
 
-/// In units that people read.
+/// Formats bytes with a readable unit.
 fn bytes_said(bytes: f64) -> String {
     let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"));

@@ -1,4 +1,4 @@
-//! Test images with their labels and what was predicted.
+//! Section of test samples with labels and predictions.
 
 use super::{
     Report,
@@ -60,7 +60,7 @@ pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
     section("samples", title, lead, &content)
 }
 
-/// What the first seed of a method that has predicted something predicted.
+/// Returns the predictions of a method's first seed that has any.
 fn predicted<'a>(report: &'a Report<'_>, method: &str) -> Option<&'a [u32]> {
     report.runs_of(method).map(|run| run.samples.classes()).find(|samples| !samples.is_empty())
 }
@@ -97,7 +97,7 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
     content
 }
 
-/// Of pictures with boxes.
+/// Renders images with boxes.
 fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
     let mut content = String::new();
     for (i, BoxedSample { name, size, pixels, truths }) in images.iter().enumerate() {
@@ -114,7 +114,7 @@ fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
     content
 }
 
-/// Of images with one class each.
+/// Renders images with one class each.
 fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Option<Vec<u8>>, u32)]) -> String {
     let name = |class: u32| names.get(class as usize).map_or("?", String::as_str);
     let mut content = "<div class=\"sample\">".to_owned();
@@ -150,7 +150,7 @@ fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
     content + "</div>\n"
 }
 
-/// Of texts: a card for each beginning.
+/// Renders generated texts: a card for each beginning.
 fn written(report: &Report<'_>, texts: &[[String; 2]]) -> String {
     let lines = |text: &str| text.lines().map(escape).collect::<Vec<_>>().join("<br>");
     let one = |(i, [begins, goes_on]): (usize, &[String; 2])| {
@@ -167,7 +167,7 @@ fn written(report: &Report<'_>, texts: &[[String; 2]]) -> String {
     grid("cards", &texts.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-/// Of recordings or sentences: a row for each, a column for each method; `marked`, where what a method says is wrong.
+/// Renders recordings or sentences, one row each, with a column per method. `marked` highlights wrong texts.
 fn texts(report: &Report<'_>, heads: [&str; 2], rows: &[[String; 2]], marked: bool) -> String {
     let texts = |method: &str| {
         report.runs_of(method).map(|run| run.samples.texts()).find(|texts| !texts.is_empty()).unwrap_or_default()

@@ -57,7 +57,7 @@ pub fn each(report: &Report<'_>) -> Vec<String> {
     report.gradient_scaling().map(of).collect()
 }
 
-/// Of all methods and sites.
+/// Returns a common axis of exponents for all methods and sites.
 fn exponents(report: &Report<'_>, unit: Unit) -> Axis {
     let sites = report.runs.iter().flat_map(|run| &run.sites);
     let (low, high) = extent(sites.flat_map(|site| &site.alpha).copied().map(f64::from));

@@ -1,4 +1,4 @@
-//! What is shown of many numbers.
+//! Reduction of long series for plots.
 
 use super::svg::Point;
 
@@ -32,7 +32,7 @@ pub fn smooth(values: &[f32]) -> Vec<f64> {
     (0..values.len()).map(average).collect()
 }
 
-/// At most about 300 points: of longer series the least and the largest of each stretch.
+/// Reduces a series to about 300 points: minimum and maximum of each interval.
 pub fn raw(values: &[f32]) -> Vec<Point> {
     let stretch = values.len().div_ceil(150);
     let point = |(i, &value): (usize, &f32)| (i as f64 + 1.0, f64::from(value));
@@ -53,7 +53,7 @@ pub fn sample_positions(length: usize, count: usize) -> impl Iterator<Item = usi
     (0..length).filter(move |i| i % step == 0 || i + 1 == length)
 }
 
-/// Without the points in the middle of a level stretch.
+/// Removes points inside constant stretches.
 pub fn without_repeats(points: Vec<Point>) -> Vec<Point> {
     let level =
         |i: usize| i > 0 && i + 1 < points.len() && points[i - 1].1 == points[i].1 && points[i + 1].1 == points[i].1;

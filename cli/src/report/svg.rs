@@ -19,7 +19,7 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// An empty one. It is shown as wide as its box.
+    /// Creates an empty drawing, scaled to the width of its container.
     pub const fn new(width: f64, height: f64) -> Self {
         Self { width, height, body: String::new(), tips: String::new() }
     }
@@ -39,7 +39,7 @@ impl Svg {
         }
     }
 
-    /// What lies between two lines.
+    /// Draws the area between two lines.
     pub fn area(&mut self, class: &str, upper: &[Point], lower: &[Point]) {
         let outline: Vec<Point> = upper.iter().chain(lower.iter().rev()).copied().collect();
         if !outline.is_empty() {
@@ -110,7 +110,7 @@ fn polyline(points: &[Point]) -> String {
     data
 }
 
-/// To a tenth.
+/// Formats a coordinate to a tenth.
 fn number(value: f64) -> String {
     let tenths = format!("{value:.1}");
     tenths.strip_suffix(".0").map_or_else(|| tenths.clone(), str::to_owned)

@@ -46,7 +46,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// The same in little room.
+/// Formats a share briefly.
 pub fn brief(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0".to_owned(),
@@ -66,7 +66,7 @@ pub fn short<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().map(strip).collect()
 }
 
-/// At most so many characters: beginning and end tell more than the middle.
+/// Shortens a name to `longest` characters; keeps beginning and end, which tell more than the middle.
 pub fn fitted(name: &str, longest: usize) -> String {
     let count = name.chars().count();
     if count <= longest {

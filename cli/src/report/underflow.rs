@@ -1,4 +1,4 @@
-//! What was flushed: by site and method, predicted against measured, and what bound the decisions.
+//! Section of underflow: by site and method, predicted and measured, with the constraint that bound the decisions.
 
 use super::{
     Report,
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// Smallest share on the axes, as a power of ten.
 const MIN_LOG10_SHARE: f64 = -7.0;
 
-/// Rules that may bind, with their colours.
+/// Constraints that may bind a decision, with their colours.
 const RULES: [(&str, &str); 5] =
     [("threshold", "b0"), ("normal range", "b1"), ("overflow", "b2"), ("range", "b3"), ("one", "b4")];
 
@@ -136,13 +136,13 @@ fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> 
     rows.svg.finish(&format!("Largest share flushed at each site under {method}, measured and predicted"))
 }
 
-/// None where the rule has no model of what it decides.
+/// Returns the worst predicted share; `None` if the rule predicts none.
 fn worst_predicted(site: &SiteSeries) -> Option<f64> {
     let predicted = site.gamma_predicted.iter().flatten().copied().filter(|gamma| !gamma.is_nan());
     predicted.reduce(f64::max).map(|sampled| sampled.max(site.extremes.worst_at_decision))
 }
 
-/// How often each rule held, over all seeds.
+/// Counts how often each constraint bound a decision, over all seeds.
 fn counts(report: &Report<'_>, method: &str, name: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     let bounds = report.runs_of(method).filter_map(|run: &Record| site(run, name)).flat_map(|site| &site.bound);

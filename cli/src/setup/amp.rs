@@ -1,4 +1,4 @@
-//! Mixed precision beyond what a method says: a level, and layers in a precision of their own.
+//! Mixed-precision options: a level, and layers with their own precision.
 
 use crate::{Failure, tasks::Network};
 use clap::{Args, ValueEnum};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amp {
-    /// What is half [default: O1]. fp32 is O0 whatever is said here; the scale is the method's at every level
+    /// Mixed-precision level [default: O1]. fp32 is always O0; the scale is the method's at every level
     #[arg(long, value_enum, ignore_case = true, value_name = "LEVEL", alias = "level")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amp: Option<LevelName>,
@@ -33,7 +33,7 @@ pub struct Amp {
 /// Levels by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub enum LevelName {
-    /// All f32: the baseline, without casts; a scale has nothing to do.
+    /// All f32: the baseline, without casts; a scale has no effect.
     #[value(name = "O0")]
     O0,
     /// Products in half; exponentials, sums, softmax and losses in f32; the others as their inputs are; casts where
@@ -60,13 +60,13 @@ impl LevelName {
 }
 
 impl Amp {
-    /// Whether nothing was said.
+    /// Returns true if no option was given.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether layers were named.
+    /// Returns true if options name layers.
     #[must_use]
     pub const fn names_layers(&self) -> bool {
         !self.keep_f32.is_empty() || !self.half.is_empty()
@@ -76,13 +76,13 @@ impl Amp {
         self.amp.map_or(Level::O1, LevelName::level)
     }
 
-    /// Each layer that was named, with its precision and the option that named it.
+    /// Returns each named layer with its precision and the option that named it.
     fn named(&self) -> impl Iterator<Item = (&'static str, &str, Precision)> {
         let single = self.keep_f32.iter().map(|layer| ("--keep-f32", layer.trim(), Precision::Single));
         single.chain(self.half.iter().map(|layer| ("--half", layer.trim(), Precision::Half)))
     }
 
-    /// That the layers are those of a network, and that the level has exceptions.
+    /// Checks that the network has the named layers and that the level allows exceptions.
     ///
     /// # Errors
     /// A layer that there is not, or that is named twice; layers under O0 or O3.
@@ -131,7 +131,7 @@ impl Amp {
         self.named().fold(method, |method, (_, layer, precision)| method.with_layer(layer, precision))
     }
 
-    /// The same, where only this method is asked for.
+    /// Applies the settings to the only method of a command.
     ///
     /// # Errors
     /// Halves for what is all f32.
@@ -143,7 +143,7 @@ impl Amp {
         Ok(self.apply_to(method))
     }
 
-    /// In words, if something was said.
+    /// Returns a sentence about the settings, if any were given.
     #[must_use]
     pub fn words(&self) -> Option<String> {
         let layers = self.named().map(|(_, layer, precision)| format!(", {layer} in {precision}"));
@@ -151,7 +151,7 @@ impl Amp {
     }
 }
 
-/// Whether it is `fp32`.
+/// Returns true for `fp32`.
 fn is_fp32(method: &Method) -> bool {
     method.amp.level() == Level::O0 && method.scaling == Scaling::Loss(LossScale::None)
 }

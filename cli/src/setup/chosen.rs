@@ -1,4 +1,4 @@
-//! Which network, and how large.
+//! Options that choose the network and its size.
 
 use super::{NetworkSize, Sizes, width};
 use crate::{
@@ -18,21 +18,22 @@ pub struct Chosen {
     #[arg(long, value_enum)]
     #[serde(serialize_with = "resolved")]
     pub task: Option<Task>,
-    /// Network; without --task, it says the task too [default: segnet-basic for segnet, resnet-8 for classify, biglstm for
-    /// language]
+    /// Network; without --task, it says the task too [default: segnet-basic for segnet, resnet-8 for classify, biglstm
+    /// for language]
     #[arg(id = "network", long = "network", alias = "net", value_enum, value_name = "NETWORK")]
     #[serde(default)]
     pub net: Option<Net>,
-    /// Of the network: small (for small pictures, as wide as --width says), or paper (the paper's network; only a GPU
-    /// trains it in good time). Of images in files of their own, which may have any sizes: rows and columns that they
-    /// are resized to, masks to the nearest pixels. Both: paper,240x320 [default: small]
+    /// Size of the network: small (for small images, with --width channels) or paper (the paper's network, which needs
+    /// a GPU). Size of PNG and JPEG images: rows and columns to resize to, masks by nearest pixels. Both: paper,240x320
+    /// [default: small]
     #[arg(long, value_name = "small|paper|HxW")]
     #[serde(default)]
     pub size: Option<Sizes>,
-    /// Channels of each layer; SegNetBasic has 64. Of a network whose layers differ, about those of the first: all are in
-    /// proportion, and the papers' have 64. A perceptron and towers have 8 times as many units in a layer; Deep Speech
-    /// 2 has 4 times as many, and half as many channels, at most 32; seq2seq has 8 times as many, networks for language 32
-    /// and 8 times, see above. DCGAN: of the layers beside images [default: 16; with --size paper the paper's]
+    /// Channels of each layer; SegNetBasic has 64. Of a network whose layers differ, about those of the first: all are
+    /// in proportion, and the papers' have 64. A perceptron and towers have 8 times as many units in a layer; Deep
+    /// Speech 2 has 4 times as many, and half as many channels, at most 32; seq2seq has 8 times as many, networks for
+    /// language 32 and 8 times, see above. DCGAN: of the layers beside images [default: 16; with --size paper the
+    /// paper's]
     #[arg(long, value_name = "N", value_parser = width)]
     pub width: Option<usize>,
 }
@@ -56,7 +57,7 @@ impl Chosen {
         self.net.unwrap_or_else(|| self.task().kind().net())
     }
 
-    /// The network.
+    /// Returns the network.
     ///
     /// # Errors
     /// One for another task, or of no paper; another width than the paper's.
@@ -83,7 +84,7 @@ impl Chosen {
         }
     }
 
-    /// With a value for everything but sizes.
+    /// Returns the choice with defaults filled in for everything but sizes.
     ///
     /// # Errors
     /// Those of [`Chosen::network`].

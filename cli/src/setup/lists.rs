@@ -40,7 +40,8 @@ pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>)
 const NOMINAL_STEPS: u64 = 1000;
 
 impl Methods {
-    /// The same methods for a training of so many steps, where an interval is a part of these (`interval=steps/20`).
+    /// Returns the methods for a training of `steps` steps, which resolves relative intervals such as
+    /// `interval=steps/20`.
     pub fn for_steps(&self, steps: u64) -> Self {
         let read = |(name, method): &(String, Method)| {
             // It was read before, and is no other text now; what a sweep has made stays as it is.
@@ -49,7 +50,7 @@ impl Methods {
         Self(self.0.iter().map(read).collect())
     }
 
-    /// All in f32, and the fixed scales that the papers try.
+    /// Returns `fp32` and the fixed scales of the papers.
     pub fn sweep() -> Self {
         let fixed = SWEEP.filter_map(|exponent| {
             let schedule = LossScale::Fixed(Fixed::new(exponent)?);

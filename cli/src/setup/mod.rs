@@ -1,4 +1,4 @@
-//! What several commands ask for: network, data, device, precision, optimizer, methods, seeds.
+//! Options of several commands: network, data, device, precision, optimizer, methods, seeds.
 
 mod amp;
 mod chosen;
@@ -75,10 +75,10 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub chosen: Chosen,
-    /// A directory or a file; without one, data are made up.
+    /// A directory or a file; synthetic data by default.
     #[arg(long, value_name = "PATH", help = DATA)]
     pub data: Option<PathBuf>,
-    /// How data are read.
+    /// Options for reading data.
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: DataOptions,
@@ -86,7 +86,7 @@ pub struct Setup {
     /// translate; 16 windows for language]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
-    /// How weights are updated.
+    /// Optimizer options.
     #[command(flatten)]
     #[serde(flatten)]
     pub updates: Updates,
@@ -94,8 +94,8 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub amp: Amp,
-    /// Where to run: `gradscale devices` lists what there is. Of several ranks on a machine each takes the next of its
-    /// GPUs (cuda). [default: cpu]
+    /// Device to run on; `gradscale devices` lists them. With `cuda`, several ranks on a machine use one GPU each.
+    /// [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<Device>,
 }
@@ -107,7 +107,7 @@ impl Setup {
         self.chosen.task()
     }
 
-    /// How data are read.
+    /// Returns the options for reading data.
     #[must_use]
     pub fn reading(&self) -> DataOptions {
         let network = self.chosen.network().ok();
@@ -117,7 +117,7 @@ impl Setup {
         DataOptions { size: self.chosen.size.and_then(|size| size.images), crop, window, ..self.reading.clone() }
     }
 
-    /// With a value for network, batch and device, as results and checkpoints keep them.
+    /// Returns the settings with network, batch and device filled in, as results and checkpoints store them.
     ///
     /// # Errors
     /// Those of [`Chosen::network`].
@@ -132,7 +132,7 @@ impl Setup {
         self.batch.unwrap_or_else(|| self.task().kind().batch())
     }
 
-    /// Where to run.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> Device {
         self.device.unwrap_or(Device::Cpu)
@@ -172,7 +172,7 @@ impl Setup {
         Ok(data)
     }
 
-    /// How weights are updated in a training of so many steps.
+    /// Returns the optimizer settings of a training of `iters` steps.
     ///
     /// # Errors
     /// A warm-up that is as long.
@@ -180,14 +180,14 @@ impl Setup {
         self.recipe_of(&self.updates, iters)
     }
 
-    /// With what the task says where nothing was said.
+    /// Returns optimizer settings with the task's defaults filled in.
     fn recipe_of(&self, updates: &Updates, iters: u64) -> Result<Recipe, Failure> {
         let (kind, net) = (self.task().kind(), self.chosen.net());
         let recipe = self.with_usual(updates).recipe(kind.lr(net), iters)?;
         Ok(Recipe { clip: recipe.clip.or_else(|| kind.clip(net)), ..recipe })
     }
 
-    /// With the task's update rule where none was said.
+    /// Returns the updates with the task's default rule if none was given.
     fn with_usual(&self, updates: &Updates) -> Updates {
         match (updates.optimizer, self.task().kind().default_optimizer()) {
             (None, Some((rule, lr))) => {
@@ -197,7 +197,7 @@ impl Setup {
         }
     }
 
-    /// What a run of so many steps depends on.
+    /// Returns the settings of a run of `iters` steps.
     ///
     /// # Errors
     /// Those of [`Setup::recipe`].
@@ -206,7 +206,7 @@ impl Setup {
         Ok(Settings { network: self.chosen.network()?, batch: self.batch(), pixels, recipe })
     }
 
-    /// How weights are updated, in words, where it is not as usual.
+    /// Describes the optimizer if it differs from the task's default.
     #[must_use]
     pub fn updated(&self, iters: u64) -> Option<String> {
         let usual = self.recipe_of(&Updates::default(), iters).ok();
@@ -222,7 +222,7 @@ impl Setup {
             .map_or_else(|_| self.chosen.net().to_string(), |network| self.task().kind().network(network))
     }
 
-    /// What the loss is divided by, in a sentence; a training image has so many pixels.
+    /// Describes the divisor of the loss; `image` is the number of pixels of a training image.
     #[must_use]
     pub fn divisor(&self, pixels: LossDivisor, image: usize) -> String {
         let (what, own) = self.task().kind().loss_denominator(self.batch(), image);

@@ -3,10 +3,10 @@
 use crate::{data::Size, serde_text::as_text};
 use std::{fmt, str::FromStr};
 
-/// How large a network is.
+/// Size of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkSize {
-    /// For small pictures, as wide as `--width` says.
+    /// For small images, with `--width` channels.
     Small,
     /// The paper's.
     Paper,
@@ -15,9 +15,9 @@ pub enum NetworkSize {
 /// `small`, `paper`, `240x320`, or one of the first with the last: `paper,240x320`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Of the network.
+    /// Size of the network.
     pub network: Option<NetworkSize>,
-    /// Of images.
+    /// Size of images.
     pub images: Option<Size>,
 }
 

@@ -1,4 +1,4 @@
-//! A trained network, to be applied.
+//! Inference with trained networks.
 
 use super::{Choice, Classes, GeneratedImages, Network, Predictions, run, torch::Flattened};
 use crate::{
@@ -17,14 +17,14 @@ pub struct Export {
     pub length: usize,
     /// Rows, columns and channels of images, where these are known.
     pub image: Option<[usize; 3]>,
-    /// Whether weights are stored in FP16.
+    /// Store weights in FP16.
     pub half: bool,
 }
 
 /// Trained network on a device, for inference.
 pub trait InferenceModel {
-    /// Predicts the class of every pixel, the class of the image, or boxes. The input is `[h, w, channels]` in bytes, or the
-    /// bytes of f32 values for rows and spectra.
+    /// Predicts the class of every pixel, the class of the image, or boxes. The input is `[h, w, channels]` in bytes,
+    /// or the bytes of f32 values for rows and spectra.
     ///
     /// # Errors
     /// An image that the network cannot take, or the device's.
@@ -53,7 +53,8 @@ pub trait InferenceModel {
     }
 }
 
-/// Normalization of image bytes: (byte / 255 − mean) / deviation for each channel. A single number applies to all channels.
+/// Normalization of image bytes: (byte / 255 − mean) / deviation for each channel. A single number applies to all
+/// channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputNormalization {
     /// Means.

@@ -6,7 +6,7 @@ use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, Var, optim::Sg
 /// Rows and columns of the image that a plan is made for, where the network does not want another.
 pub const SIDE: usize = 32;
 
-/// What a method makes of a network with this loss, for one image of that many rows and columns, with these labels.
+/// Describes a network's layers under a method, for one image of this size with these labels.
 ///
 /// # Errors
 /// No CPU.

@@ -1,4 +1,4 @@
-//! By what a loss over pixels is divided.
+//! Divisor of a summed loss.
 
 use crate::serde_text::as_text;
 use gradscale::core::ops::Divisor;
@@ -17,8 +17,8 @@ impl LossDivisor {
     /// Pixels of twelve images of 360 × 480: the paper's batch.
     pub const PAPER: u64 = 12 * 360 * 480;
 
-    /// What the loss, weight decay and clipping thresholds are divided by, and the learning rate multiplied by,
-    /// against a mean over the batch's own `pixels`.
+    /// Returns the factor by which the loss is smaller than a mean over the batch's own `pixels`. Weight decay and
+    /// clipping thresholds are divided by it, the learning rate is multiplied.
     #[must_use]
     pub fn ratio(self, pixels: usize) -> f64 {
         match self {
@@ -27,7 +27,7 @@ impl LossDivisor {
         }
     }
 
-    /// The same for the loss.
+    /// Returns the divisor of the loss.
     #[must_use]
     pub const fn divisor(self) -> Divisor {
         match self {

@@ -71,7 +71,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// All that there is to it.
+    /// Returns the specification of the task.
     #[must_use]
     pub const fn kind(self) -> &'static dyn TaskSpec {
         match self {
@@ -153,7 +153,7 @@ pub trait Dataset: fmt::Debug {
     /// Name for messages.
     fn name(&self) -> &str;
 
-    /// Notes about what was read and what was left out.
+    /// Returns notes about loaded and skipped files.
     fn notes(&self) -> &LoadNotes;
 
     /// Names of the classes.
@@ -233,7 +233,7 @@ pub struct Settings {
     pub batch: usize,
     /// Divisor of the loss.
     pub pixels: LossDivisor,
-    /// How weights are updated.
+    /// Optimizer settings.
     pub recipe: Recipe,
 }
 
@@ -252,7 +252,7 @@ pub struct TrainingConfig<'a> {
     pub seed: u64,
     /// First weights, from a checkpoint or a PyTorch model.
     pub weights: Option<&'a Path>,
-    /// Whether first weights are perturbed by a factor 2^-20, to measure chaos.
+    /// Perturb the initial weights by a factor 2^-20, to measure chaos.
     pub perturbed: bool,
     /// Number of micro-batches in a step. `None` runs whole batches.
     pub parts: Option<u32>,
@@ -269,14 +269,14 @@ pub struct DistributedOptions {
     pub exchange: Option<ReduceMode>,
     /// Overlap of communication and backward pass.
     pub overlap: Overlap,
-    /// Whether optimizer state is sharded over the ranks (`ZeRO` stage 1).
+    /// Shard the optimizer state over the ranks (`ZeRO` stage 1).
     pub sharded: bool,
     /// Batch over which batch norm computes mean and variance.
     pub batch_statistics: BatchNormScope,
 }
 
 impl DistributedOptions {
-    /// One rank.
+    /// Returns the options of a single rank.
     #[must_use]
     pub const fn alone() -> Self {
         let (exchange, batch_statistics) = (Some(ReduceMode::ExactF16), BatchNormScope::Rank);
@@ -284,7 +284,7 @@ impl DistributedOptions {
     }
 }
 
-/// What is predicted.
+/// Classes and input format of a network, stored in its checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Classes {
     /// Names; ids are positions.
@@ -294,19 +294,19 @@ pub struct Classes {
     /// The grey value of each in label files; none where that is its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<u8>,
-    /// What a network takes, if it takes only one size.
+    /// Image input, if the network takes only one size.
     #[serde(default)]
     pub input: Option<ImageInput>,
-    /// What its values are, if they are no pixels.
+    /// Columns of tabular input; empty for images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
-    /// What a network for recordings hears; its classes are letters.
+    /// Input of a speech network, whose classes are letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sound: Option<SoundInput>,
-    /// What a network for translation reads and writes.
+    /// Languages and vocabularies of a translation network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentences: Option<Sentences>,
-    /// What a network for text reads; its classes are tokens.
+    /// Input of a language model, whose classes are tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextInput>,
 }
@@ -314,18 +314,18 @@ pub struct Classes {
 /// Sentences for a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sentences {
-    /// Of the source, and of the target.
+    /// Source and target language.
     pub languages: Languages,
-    /// What their words are taken apart into.
+    /// Byte-pair vocabularies of source and target.
     pub pieces: [Pieces; 2],
 }
 
 /// Text for a network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextInput {
-    /// What tokens are.
+    /// Kind of tokens.
     pub tokens: Tokens,
-    /// How many it reads at a time.
+    /// Tokens of a window.
     pub window: usize,
 }
 
@@ -343,17 +343,17 @@ pub struct SoundInput {
 pub struct ImageInput {
     /// Rows, columns, channels.
     pub size: [usize; 3],
-    /// Of all values of the training images.
+    /// Mean of all values of the training images.
     pub mean: f32,
     /// Their standard deviation.
     pub deviation: f32,
-    /// The same of each channel, where these are known.
+    /// Mean and deviation of each channel, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<[[f32; 3]; 2]>,
 }
 
 impl ImageInput {
-    /// With one mean and deviation for all channels.
+    /// Creates an input with one mean and deviation for all channels.
     #[must_use]
     pub const fn new(size: [usize; 3], [mean, deviation]: [f32; 2]) -> Self {
         Self { size, mean, deviation, channels: None }

@@ -1,4 +1,4 @@
-//! Networks by their names, and how large they are.
+//! Networks by name, and their sizes.
 
 use super::Task;
 use crate::Failure;
@@ -53,7 +53,8 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
-    /// translate: an encoder and a decoder of one layer of 8 · width units, with attention; its paper's size has 1024 units
+    /// translate: an encoder and a decoder of one layer of 8 · width units, with attention; its paper's size has 1024
+    /// units
     #[value(name = "seq2seq-1")]
     #[serde(rename = "seq2seq-1")]
     Seq2Seq1,
@@ -65,8 +66,8 @@ pub enum Net {
     #[value(name = "seq2seq-5")]
     #[serde(rename = "seq2seq-5")]
     Seq2Seq5,
-    /// language: two LSTM layers of 32 · width units, each projected to 4 · width; of more than 64 · width different tokens, as
-    /// wikitext-2 has words, 16 · width are drawn for the softmax of each batch (paper: 8192)
+    /// language: two LSTM layers of 32 · width units, each projected to 4 · width; of more than 64 · width different
+    /// tokens, as wikitext-2 has words, 16 · width are drawn for the softmax of each batch (paper: 8192)
     #[value(name = "biglstm")]
     #[serde(rename = "biglstm")]
     BigLstm,
@@ -156,7 +157,7 @@ impl Net {
         }
     }
 
-    /// Whether it is a decoder of self-attention.
+    /// Returns true for decoders with self-attention.
     #[must_use]
     pub const fn is_decoder(self) -> bool {
         matches!(self, Self::Decoder | Self::DecoderRotary)
@@ -215,7 +216,7 @@ pub enum ClassifyNet {
     Vision(Architecture),
 }
 
-/// As on the command line.
+/// Writes the name as on the command line.
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
@@ -229,12 +230,12 @@ pub struct Network {
     pub net: Net,
     /// Channels: see `--width`.
     pub width: usize,
-    /// Whether its first layers are made for small pictures.
+    /// The first layers are adapted to small images.
     pub small: bool,
 }
 
 impl Network {
-    /// For small pictures.
+    /// Creates a network for small images.
     #[must_use]
     pub const fn small(net: Net, width: usize) -> Self {
         Self { net, width, small: true }
@@ -254,13 +255,13 @@ impl Network {
         Err(Failure::at("--size paper", cause))
     }
 
-    /// The same for the library.
+    /// Returns the size as the library names it.
     #[must_use]
     pub const fn scale(self) -> Scale {
         Scale { width: self.width, small: self.small, dropout: true }
     }
 
-    /// Whether it is a paper's.
+    /// Returns true for the size of a paper.
     #[must_use]
     pub fn is_paper(self) -> bool {
         !self.small && self.net.paper_width() == Some(self.width)

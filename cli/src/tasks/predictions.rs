@@ -1,16 +1,16 @@
-//! What networks answer.
+//! Predictions of networks.
 
 use serde::{Deserialize, Serialize};
 
-/// Of images, recordings, sentences or texts. Files keep classes as numbers.
+/// Predictions for images, recordings, sentences or texts. Files store classes as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Predictions {
     /// The class of every pixel, or of every image, one after another.
     Classes(Vec<u32>),
-    /// What is said in each recording, what each sentence means, or how each text goes on.
+    /// Transcript of each recording, translation of each sentence, or continuation of each text.
     Texts(Vec<Transcript>),
-    /// What is found in each picture.
+    /// Boxes detected in each image.
     Boxes(Vec<Vec<DetectedBox>>),
     /// Images that were made.
     Made(GeneratedImages),
@@ -25,12 +25,12 @@ pub struct GeneratedImages {
     pub pixels: Vec<u8>,
 }
 
-/// What is said in a recording, a sentence in another language, or how a text goes on.
+/// Transcript of a recording, translation of a sentence, or continuation of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
     /// The likeliest text.
     pub text: String,
-    /// That of the likeliest alignment, or of the likeliest words one by one.
+    /// Greedy result: of the likeliest alignment, or of the likeliest tokens one by one.
     pub greedy: String,
 }
 
@@ -39,14 +39,14 @@ pub struct Transcript {
 pub struct DetectedBox {
     /// The class, from 0.
     pub class: u32,
-    /// How likely it is.
+    /// Confidence of the box.
     pub score: f32,
     /// Left, top, right and bottom, in shares of the picture.
     pub corners: [f32; 4],
 }
 
 impl GeneratedImages {
-    /// One image of all, side by side in rows of eight, or of as many as have 256 columns.
+    /// Tiles all images into one, eight in a row or as many as fit 256 columns.
     #[must_use]
     pub fn tiled(&self) -> Self {
         const TILES_PER_ROW: usize = 8;
@@ -67,7 +67,7 @@ impl GeneratedImages {
 }
 
 impl Predictions {
-    /// Nothing was asked.
+    /// No predictions.
     pub const NONE: Self = Self::Classes(Vec::new());
 
     /// Classes, if they are such.

@@ -25,7 +25,7 @@ impl EvaluationBaseline {
 pub enum Samples {
     /// There is nothing to look at.
     Nothing,
-    /// Each with a class for every pixel.
+    /// Images with a class for every pixel.
     Pixels {
         /// Rows and columns.
         size: [usize; 2],
@@ -36,7 +36,7 @@ pub enum Samples {
         /// R G B of each image, and its labels, as far as they can be read.
         images: Vec<[Option<Vec<u8>>; 2]>,
     },
-    /// Each with one class.
+    /// Images with one class each.
     Images {
         /// Rows and columns.
         size: [usize; 2],
@@ -58,7 +58,7 @@ pub enum Samples {
         /// R G B of one image after another.
         real: Vec<u8>,
     },
-    /// Each with boxes.
+    /// Images with boxes.
     Boxes {
         /// Names of the classes.
         names: Vec<String>,
@@ -70,13 +70,13 @@ pub enum Samples {
 /// A picture with what is in it.
 #[derive(Debug)]
 pub struct BoxedSample {
-    /// Its file's name.
+    /// Name of the file.
     pub name: String,
     /// Rows and columns.
     pub size: [usize; 2],
     /// R G B, as far as they can be read.
     pub pixels: Option<Vec<u8>>,
-    /// What is in it, certainly.
+    /// True boxes.
     pub truths: Vec<DetectedBox>,
 }
 

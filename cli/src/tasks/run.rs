@@ -88,7 +88,7 @@ pub(super) trait TrainingTask {
         None
     }
 
-    /// Whether a batch can be divided into micro-batches.
+    /// Returns true if a batch can be divided into micro-batches.
     fn supports_micro_batches(&self) -> bool {
         true
     }
@@ -243,8 +243,8 @@ pub trait TrainingRun {
 /// Relative change of perturbed weights, 2^-20: eight units in the last place of an f32, so that none rounds away.
 const PERTURBATION: f32 = 1.0 / 1_048_576.0;
 
-/// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one, and
-/// parameters take the weights that it is opened with.
+/// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one,
+/// and parameters take the weights that it is opened with.
 pub(super) fn start<'a, T: TrainingTask + 'a>(
     opening: TrainingConfig<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
@@ -266,7 +266,7 @@ struct Start<'a, F> {
     method: Method,
     cut: Option<MicroBatching>,
     together: DistributedOptions,
-    /// For as long as this lives, the training may.
+    /// Borrows the data for the lifetime of the training.
     kept: PhantomData<&'a ()>,
 }
 
@@ -291,11 +291,11 @@ struct Training<B: Backend, T: TrainingTask> {
     task: T,
     trainer: Trainer<B>,
     cut: Option<MicroBatching>,
-    /// What the ways of gradients were found to take, if that was asked.
+    /// Measured times of the reduce modes, if requested.
     measured: Option<ReduceTimings>,
     /// The next step's batch.
     ahead: Option<T::Batch>,
-    /// What taking it took.
+    /// Time to load the batch.
     fetched: Duration,
     /// Sizes of the last step's batch.
     taken: Vec<usize>,
@@ -305,9 +305,9 @@ struct Training<B: Backend, T: TrainingTask> {
     first: BTreeMap<String, Vec<f32>>,
     /// Steps since.
     steps: u64,
-    /// Of the last step, what the first of two networks did.
+    /// Result of the first of two networks in the last step.
     first_turn: FirstNetworkTurn,
-    /// Its losses, as many as there are networks.
+    /// Losses of the last step, one per network.
     losses: Vec<f32>,
 }
 
@@ -461,7 +461,7 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
     }
 }
 
-/// Of all parameters, by name.
+/// Returns the values of all parameters by name.
 fn values<B: Backend<Error: 'static>>(trainer: &Trainer<B>) -> Result<BTreeMap<String, Vec<f32>>, Failure> {
     Ok(trainer.parameters()?.into_iter().map(|(name, tensor)| (name, tensor.data)).collect())
 }

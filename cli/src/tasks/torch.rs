@@ -16,7 +16,7 @@ pub struct DetectedNetwork {
     pub classes: usize,
     /// Shape of one input.
     pub input: InputSpec,
-    /// Whether it predicts one class for a whole image of fixed size.
+    /// The network predicts one class for a whole image of fixed size.
     pub whole: bool,
 }
 

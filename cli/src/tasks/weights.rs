@@ -1,4 +1,4 @@
-//! First weights from another training.
+//! Initial weights from another training.
 
 use crate::{Failure, output};
 use gradscale::{CheckpointError, LoadError, Parameters, TorchModule};

@@ -28,7 +28,7 @@ fn masks_of_0_and_255_are_two_classes() {
     let [line] = &data.notes.taken[..] else { panic!("{:?}", data.notes) };
     let expected = "2 classes by their values in the label images: 0 33.33 %, 255 66.67 %; every pixel counts";
     assert!(line.ends_with(expected), "{line}");
-    // Asked for, 255 counts for nothing; then there is one class.
+    // Asked for, 255 is ignored; then there is one class.
     let reading = DataOptions { ignore: Some(Ignore::Value(255)), ..DataOptions::default() };
     refused(
         with(&dir, &reading),

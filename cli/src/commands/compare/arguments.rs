@@ -1,4 +1,4 @@
-//! `gradscale compare`: what can be asked for.
+//! Arguments of `gradscale compare`.
 
 use crate::{
     Failure,
@@ -28,9 +28,10 @@ pub struct Compare {
     /// Training steps.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
-    /// What the sum of losses is divided by: a number of pixels (learning rate, weight decay and --clip make up for
-    /// it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch that have a label [default: 2073600 for
-    /// segnet, as twelve images of 360 × 480 have; batch for classify, where it is images that count]
+    /// Divisor of the summed losses: a number of pixels, or `batch` for those of the batch that have a label. Learning
+    /// rate, weight decay and --clip are given for a mean over the batch and compensate for another divisor, so that
+    /// training in f32 stays the same [default: 2073600 for segnet, as twelve images of 360 × 480 have; batch for
+    /// classify, where it is images that count]
     #[arg(long, value_name = "N|batch")]
     pub pixels: Option<LossDivisor>,
     /// Decides first weights, order and flips.
@@ -39,15 +40,15 @@ pub struct Compare {
     /// Several seeds, separated by commas; the table gives means and spreads.
     #[arg(long, value_name = "LIST")]
     pub seeds: Option<Seeds>,
-    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
-    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
+    /// Evaluates on a validation set every N steps: a set called val next to test, else every tenth training image,
+    /// which is held out. The final evaluation uses the test set. 0: only the final one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
-    /// Directory for report.html, table.md and results.json, which must not hold results yet [default: the first of compare-1,
-    /// compare-2, … that does not]
+    /// Directory for report.html, table.md and results.json, which must not hold results yet [default: the first of
+    /// compare-1, compare-2, … that does not]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// TOML file with options of this command (iters = 600); the command line wins.
@@ -85,7 +86,7 @@ const METHODS: &str = "Methods:
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 
-/// All methods, with the loss scales that have the name of a library.
+/// Returns the help text of all methods, including the presets named after libraries.
 fn methods_help() -> String {
     let baseline = |Baseline { name, method, about }: &Baseline| format!("  {name:16} {method}\n{:19}{about}\n", "");
     let named: String = BASELINES.iter().map(baseline).collect();
@@ -93,7 +94,7 @@ fn methods_help() -> String {
 }
 
 impl Compare {
-    /// With what the task says where nothing was said.
+    /// Returns these arguments with the task's defaults filled in.
     fn resolved(&self) -> Result<Self, Failure> {
         let mut all = self.clone();
         all.setup.updates = self.setup.recipe(self.iters)?.said();
@@ -107,7 +108,7 @@ impl Compare {
         Ok(all)
     }
 
-    /// What the sum of losses is divided by.
+    /// Returns the divisor of the summed losses.
     #[must_use]
     pub fn divisor(&self) -> LossDivisor {
         self.pixels.unwrap_or_else(|| self.setup.task().kind().divisor())
@@ -119,8 +120,8 @@ impl Compare {
         self.seeds.as_ref().map_or_else(|| vec![self.seed], |seeds| seeds.0.clone())
     }
 
-    /// What is trained: the task asked for. Where nothing was said of task, data, batch and divisor, two towers on
-    /// made-up digits beside it, which show what one scale cannot do.
+    /// Returns the cases to compare: the requested task, and by default also two towers on synthetic digits, which no
+    /// single scale can train.
     ///
     /// # Errors
     /// Those of [`Setup::recipe`].

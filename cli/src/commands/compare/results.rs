@@ -1,4 +1,4 @@
-//! `results.json`: all runs, with what was asked for.
+//! `results.json`: all runs, with the arguments.
 
 use super::Compare;
 use crate::{
@@ -12,11 +12,11 @@ use crate::{
 use gradscale::{BASELINES, Method};
 use serde::{Serialize, Serializer};
 
-/// What was asked for, and what was shown beside it.
+/// Results of a comparison: the requested case, and those shown with it.
 #[derive(Debug)]
 pub struct Results<'a> {
     pub origin: Origin,
-    /// The first is what was asked for.
+    /// Compared cases, the requested one first.
     pub cases: Vec<Case<'a>>,
 }
 
@@ -35,14 +35,14 @@ impl Serialize for Results<'_> {
     }
 }
 
-/// One network with its data, by all methods and seeds.
+/// One network and data set, trained by all methods and seeds.
 #[derive(Debug, Serialize)]
 pub struct Case<'a> {
     pub arguments: &'a Compare,
     #[serde(rename = "data")]
     pub described: Description,
     pub runs: Vec<Record>,
-    /// Methods beside the baseline, seed by seed, once there are two seeds.
+    /// Paired comparisons with the baseline, if there are at least two seeds.
     pub paired: Vec<Comparison>,
     #[serde(skip)]
     pub data: &'a dyn Dataset,
@@ -54,7 +54,7 @@ impl<'a> Case<'a> {
         Self { arguments, described: Description::from_dataset(data), runs: Vec::new(), paired: Vec::new(), data }
     }
 
-    /// One run more.
+    /// Appends a finished run.
     pub fn push(&mut self, record: Record) {
         self.runs.push(record);
         let methods: Vec<&str> = self.methods().collect();
@@ -68,12 +68,12 @@ impl<'a> Case<'a> {
         self.arguments.methods.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// What is trained, in a line.
+    /// Returns network and data set in one line.
     pub fn title(&self) -> String {
         self.described.title(&self.arguments.setup)
     }
 
-    /// How, and by what.
+    /// Returns the settings, program and machine of the comparison.
     pub fn circumstances(&self, origin: &Origin) -> String {
         let arguments = self.arguments;
         let seeds = arguments.all_seeds();
@@ -81,8 +81,8 @@ impl<'a> Case<'a> {
         self.described.circumstances(setup, pixels, arguments.iters, &seeds, origin)
     }
 
-    /// What is to be known of methods before their scores are read: scales that this run is too short for, and what a
-    /// name or a part of the run stands for.
+    /// Returns notes about the methods: loss scales that cannot grow in so short a run, and the expansion of names and
+    /// of intervals relative to the run.
     pub fn notes(&self) -> Vec<Sentence> {
         let iters = self.arguments.iters;
         let note = |(name, method): &(String, Method)| {
@@ -96,7 +96,7 @@ impl<'a> Case<'a> {
         self.arguments.methods.0.iter().flat_map(note).collect()
     }
 
-    /// What it says.
+    /// Returns the verdict of the comparison.
     pub fn verdict(&self) -> Vec<Sentence> {
         let said = verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.baseline());
         said.into_iter().chain(self.notes()).collect()

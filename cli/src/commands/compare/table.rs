@@ -1,4 +1,4 @@
-//! `table.md`: the verdict, gradients before and after, the numbers.
+//! `table.md`: verdict, gradients before and after scaling, table of scores.
 
 use super::results::{Case, Results};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// One finished run in one line.
+/// Returns one line that summarizes a finished run.
 pub fn line(record: &Record) -> String {
     let head = format!("{:16} seed {}", record.method, record.seed);
     match (&record.metrics, &record.failure) {

@@ -1,4 +1,4 @@
-//! `gradscale inspect accumulate`: long sums in few bits, measured beside the models of `core::accumulate`.
+//! `gradscale inspect accumulate`: long sums in few bits, measured and compared with the models of `core::accumulate`.
 
 use crate::Failure;
 use clap::Args;
@@ -20,7 +20,7 @@ pub struct Accumulate {
     /// Mantissa bits of the accumulator; it has 8 exponent bits.
     #[arg(long, value_name = "BITS", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=23))]
     mantissa: u32,
-    /// Terms of a chunk, whose sums are added in a second accumulator; 0 for none.
+    /// Terms of a chunk; the sums of chunks are added in a second accumulator. 0: no chunks
     #[arg(long, value_name = "N", default_value_t = 64)]
     chunk: u32,
     /// Mantissa bits of a term: a product of two FP8 (E5M2) numbers has 5.
@@ -35,7 +35,7 @@ pub struct Accumulate {
     /// Sums to measure [default: as many as make a million terms, 20 to 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     runs: Option<u32>,
-    /// Of the random terms.
+    /// Seed of the random terms
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 }
@@ -48,7 +48,7 @@ fn mean(text: &str) -> Result<f64, String> {
 /// Additions that it takes some seconds to emulate.
 const MOST_ADDITIONS: u64 = 1 << 28;
 
-/// What sums of random terms show.
+/// Errors and variances of sums of random terms.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     /// Share of the variance, or of the sum where terms have a mean, and the standard error of that.
@@ -113,7 +113,7 @@ pub fn text(arguments: &Accumulate) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The same terms, added exactly and in each of the `chunks`.
+/// Adds the same terms exactly and with each chunk length, and compares the sums.
 fn measure(arguments: &Accumulate, chunks: &[u32], runs: u32) -> Result<Vec<Measured>, Failure> {
     let formats = Format::custom(8, arguments.mantissa).zip(Format::custom(8, arguments.terms));
     let (format, of_terms) = formats.ok_or_else(|| Failure::at("--mantissa", "1 to 23 bits can be had"))?;

@@ -1,4 +1,4 @@
-//! Decimal numbers as they are written, rounded once, and patterns as decimals: nothing goes through f64.
+//! Exact conversion between decimal numbers and bit patterns, rounded once and never through f64.
 
 use super::layout::{Layout, Parts};
 use gradscale::core::{
@@ -17,7 +17,7 @@ const MAX_PRINTED_DIGITS: usize = 64;
 /// Digits of a number that has more.
 const ROUNDED: usize = 36;
 
-/// What a text stands for, exactly.
+/// Exact value of a number given as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Number {
     negative: bool,
@@ -33,7 +33,7 @@ enum Size {
 }
 
 impl Number {
-    /// Reads what Rust's f64 reads: 6.5, -1e-7, inf, nan. None for anything else.
+    /// Parses a number as Rust's f64 does: 6.5, -1e-7, inf, nan. `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let like: f64 = text.parse().ok()?;
         let negative = text.starts_with('-');
@@ -62,7 +62,7 @@ impl Number {
         Some(Self { negative, size: Size::Finite(digits, i32::try_from(power).ok()?) })
     }
 
-    /// The pattern nearest to it, or the next toward zero, and what happened.
+    /// Returns the nearest bit pattern, or the next toward zero, and the status of the rounding.
     pub fn round(&self, layout: Layout, round: Round) -> (u128, Status) {
         let sign = if self.negative { layout.sign_mask() } else { 0 };
         let (magnitude, status) = match &self.size {
@@ -116,7 +116,7 @@ fn magnitude(layout: Layout, digits: &BigUint, power: i32, round: Round) -> (u12
     (bits, status)
 }
 
-/// The value in decimal: exact, or to 36 digits where it has more than 64, which is said.
+/// Formats the value in decimal: exact, or rounded to 36 digits with a note if it has more than 64.
 pub fn decimal(parts: &Parts) -> String {
     let minus = if parts.negative { "-" } else { "" };
     match parts.class {

@@ -18,7 +18,7 @@ pub struct Layout {
 impl Layout {
     /// IEEE 754-2019 §3.6, Table 3.5.
     pub const BINARY64: Self = Self { name: "binary64", exponent_bits: 11, mantissa_bits: 52, top: Top::Infinity };
-    /// The same, quadruple precision.
+    /// IEEE 754 quadruple precision.
     pub const BINARY128: Self = Self { name: "binary128", exponent_bits: 15, mantissa_bits: 112, top: Top::Infinity };
 
     pub const fn from_format(format: Format) -> Self {
@@ -103,7 +103,7 @@ impl fmt::Display for Layout {
 pub struct Parts {
     pub class: Class,
     pub negative: bool,
-    /// The exponent field as it stands.
+    /// Bits of the exponent field.
     pub field: u128,
     /// The digits as they stand.
     pub trailing: u128,

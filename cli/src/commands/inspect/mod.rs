@@ -1,4 +1,4 @@
-//! `gradscale inspect`: one number, digit by digit; a long sum, as few bits form it.
+//! `gradscale inspect`: the bits of a number, or a long sum in few bits.
 
 mod accumulate;
 mod exact;
@@ -27,14 +27,15 @@ pub struct Inspect {
     /// Format to take apart, and to cast to.
     #[arg(long, value_enum, default_value = "f16")]
     format: Name,
-    /// Something longer than a number.
+    /// Further inspections
     #[command(subcommand)]
     what: Option<What>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum What {
-    /// Adds random terms in an accumulator of few bits, one by one and in chunks, beside what models predict.
+    /// Adds random terms in an accumulator of few bits, one by one and in chunks, and compares with the predictions of
+    /// models.
     Accumulate(accumulate::Accumulate),
 }
 
@@ -74,7 +75,7 @@ impl Name {
     }
 }
 
-/// Prints what a number is made of, or what a sum loses.
+/// Prints the parts of a number, or the error of a sum.
 ///
 /// # Errors
 /// A text that is no number; options that ask for more work than it takes.

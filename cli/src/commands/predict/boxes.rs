@@ -1,4 +1,4 @@
-//! Networks that find boxes.
+//! Prediction by detectors.
 
 use super::{Predict, png};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use image::ExtendedColorType;
 use std::{fmt::Write, path::PathBuf};
 
-/// What is in pictures: boxes drawn on each, and all of them in a table.
+/// Detects objects: draws boxes on each image and writes all of them to a table.
 pub(super) fn look(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
 ) -> Result<(), Failure> {

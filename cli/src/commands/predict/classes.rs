@@ -1,4 +1,4 @@
-//! Networks that have one class for an image, or for a row of numbers.
+//! Prediction by classifiers of images or of table rows.
 
 use super::{Predict, network::Fit};
 use crate::{
@@ -55,7 +55,7 @@ fn write(arguments: &Predict, table: &str) -> Result<(), Failure> {
     output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
 }
 
-/// The pixels of a picture as a network for one size takes them: of grey images, one value each.
+/// Returns the pixels of an image for a network of one size; grey networks take one value each.
 fn fitting(picture: &Picture, [height, width, channels]: [usize; 3]) -> Result<Vec<u8>, String> {
     if [picture.height, picture.width] != [height, width] {
         let (found, expected) = ((picture.height, picture.width), (height, width));

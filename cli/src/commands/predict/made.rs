@@ -1,4 +1,4 @@
-//! Networks that make images.
+//! Images from generators.
 
 use super::{Predict, png};
 use crate::{

@@ -1,4 +1,4 @@
-//! `gradscale predict`: a trained network on files of one's own.
+//! `gradscale predict`: applies a trained network to files.
 
 mod boxes;
 mod classes;
@@ -21,51 +21,52 @@ use std::{
 #[derive(Clone, Debug, Args)]
 pub struct Predict {
     /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict, whose modules are
-    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). It is applied
-    /// in f32.
+    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). It is
+    /// applied in f32.
     #[arg(value_name = "WEIGHTS")]
     weights: PathBuf,
     /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
-    /// have that of the training images, unless these were resized; for detect any. Of a network for numbers, CSV files;
-    /// of one for speech, WAV files of the training's rate; of one for translation, files of lines, plain or gzip'ed; of one for
-    /// language, text files that it goes on from; of one that makes images, nothing.
+    /// have that of the training images, unless these were resized; for detect any. Of a network for numbers, CSV
+    /// files; of one for speech, WAV files of the training's rate; of one for translation, files of lines, plain or
+    /// gzip'ed; of one for language, text files that it goes on from; of one that makes images, nothing.
     #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
-    /// Of a network for text: what it goes on from; beside it, or instead, files with such texts. Words are told apart by
+    /// For text: a beginning to continue; files with more beginnings may be given as well. Words are separated by
     /// blanks.
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// Of text: tokens that are written behind it.
+    /// For text: number of tokens to generate
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     length: u32,
-    /// Of text: by what logits are divided before a token is drawn; 0: the likeliest token.
+    /// For text: sampling temperature; 0 takes the likeliest token
     #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = temperature)]
     temperature: f64,
-    /// Of text: draws from so many of the likeliest tokens; 0: from all.
+    /// For text: sample from the K likeliest tokens; 0 samples from all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: usize,
-    /// Of a network that makes images: how many; they are made of the noise of --seed, the same for every checkpoint.
+    /// For generators: number of images; their noise comes from --seed and is the same for every checkpoint.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     count: u16,
-    /// Of text: decides what is drawn. Of made images, of which noise: a training's report has that of its seed.
+    /// Seed of sampled text, and of the noise of generated images; a training's report uses the noise of its own seed.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
     /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
-    /// class ids) and NAME-overlay.png; for classes.tsv of a network that has one class for an image, transcripts.tsv of one
-    /// for speech, boxes.tsv (in pixels) with NAME-boxes.png of one for detect, translations.tsv (side by side) and
-    /// translations.txt of one for translation, NAME-continued.txt of one for language, made.png of one that makes images.
+    /// class ids) and NAME-overlay.png; for classes.tsv of a network that has one class for an image, transcripts.tsv
+    /// of one for speech, boxes.tsv (in pixels) with NAME-boxes.png of one for detect, translations.tsv (side by side)
+    /// and translations.txt of one for translation, NAME-continued.txt of one for language, made.png of one that makes
+    /// images.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
-    /// Of a PyTorch model: names and colours of its classes, a table as `classes.tsv` of a data set [default: numbers]
+    /// For PyTorch models: names and colours of the classes, a table as `classes.tsv` of a data set [default: numbers]
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Of a PyTorch model: what is subtracted from its images, of values from 0 to 1; one number, or one for each channel.
+    /// For PyTorch models: mean to subtract from images with values from 0 to 1; one number, or one for each channel.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
     mean: Vec<f32>,
-    /// Of a PyTorch model: what they are divided by then; one number, or one for each channel.
+    /// For PyTorch models: standard deviation to divide by after that; one number, or one for each channel.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
-    /// Where to run.
+    /// Device to run on
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     device: Device,
     /// Threads of the CPU; 0: one for each core.

@@ -1,4 +1,4 @@
-//! The network of a file, ready to be applied.
+//! Loads the network of a checkpoint or of a PyTorch file.
 
 use super::Predict;
 use crate::{
@@ -17,26 +17,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What becomes of images first.
+/// Preprocessing of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fit {
     pub resized: Option<Size>,
-    /// Whether their middle is taken.
+    /// Crop the centre.
     pub middle: bool,
-    /// Whether boxes are found in it.
+    /// The network detects boxes.
     pub boxes: bool,
 }
 
 /// A network, ready.
 pub struct Ready {
     pub applied: Box<dyn InferenceModel>,
-    /// What it tells apart.
+    /// Classes of the network.
     pub classes: Classes,
-    /// What becomes of images.
+    /// Preprocessing of images.
     pub fit: Fit,
 }
 
-/// The network of a checkpoint, on a device with so many threads.
+/// Loads the network of a checkpoint on a device with a number of threads.
 pub fn of_checkpoint(found: &FoundCheckpoint, (device, threads): (Device, usize)) -> Result<Ready, Failure> {
     let failed = |cause: String| Failure::file(&found.path, cause);
     let (plan, classes) = (found.plan()?, found.classes()?);
@@ -95,7 +95,7 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     Ok(Ready { applied, classes, fit })
 }
 
-/// Names and colours of so many classes, from a table or by their numbers.
+/// Returns names and colours of `count` classes, from a table or by their numbers.
 fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
     let (path, text) = match table {

@@ -1,4 +1,4 @@
-//! Networks that have a class for every pixel.
+//! Prediction by segmentation networks.
 
 use super::{Predict, png};
 use crate::{

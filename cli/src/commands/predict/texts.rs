@@ -1,4 +1,4 @@
-//! Networks whose answers are texts.
+//! Prediction by networks that output text: speech, translation, language.
 
 use super::Predict;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{fmt::Write, path::PathBuf};
 
-/// What is said in recordings: both texts of each.
+/// Transcribes recordings by beam search and by greedy decoding.
 pub(super) fn hear(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, rate: u32,
 ) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub(super) fn hear(
     output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
 }
 
-/// What sentences of files mean in the other language: side by side, and the translations alone.
+/// Translates the lines of text files; writes a table of both languages and the translations alone.
 pub(super) fn translate(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel,
 ) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ pub(super) fn translate(
     output::write(&arguments.out.join("translations.txt"), alone.as_bytes())
 }
 
-/// How texts go on: that of `--prompt`, and those of files.
+/// Continues the text of `--prompt` and those of files.
 pub(super) fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel) -> Result<(), Failure> {
     let Predict { length, temperature, top_k, seed, .. } = *arguments;
     let choice = Choice { temperature, top_k, seed };

@@ -1,4 +1,4 @@
-//! `bad-sample`: one image among thousands is damaged, and comes back in every epoch.
+//! `bad-sample`: one of thousands of training images is damaged and recurs in every epoch.
 //!
 //! The loss of its batch is not finite in f32 either, so every method leaves that batch out. A dynamic loss scale also
 //! halves: one bit in every epoch, which an epoch of fewer clean steps than its growth interval never gives back. The
@@ -25,7 +25,7 @@ const HIDDEN: usize = 32;
 /// Damage of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// All of it is NaN, as after 0/0 in an augmentation.
+    /// Every pixel is NaN, as after 0/0 in an augmentation.
     Nan,
     /// One pixel is infinite, as after a division by a range of 0.
     Infinite,
@@ -54,7 +54,7 @@ struct Classifier<'a> {
     order: Order,
     batch: usize,
     damaged: (usize, Vec<f32>),
-    /// Whether the last batch had the damaged image.
+    /// True if the last batch contained the damaged image.
     met: bool,
 }
 

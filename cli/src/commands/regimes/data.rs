@@ -8,7 +8,7 @@ use gradscale::core::ops::Ctc;
 #[derive(Debug)]
 pub struct Data {
     pub images: Images,
-    /// None if no regime asks for them.
+    /// Recordings for the speech regimes; `None` if no such regime was requested.
     pub recordings: Option<Speech>,
 }
 
@@ -28,7 +28,7 @@ impl Data {
     }
 }
 
-/// One synthetic recording in this number is cut: 4 of 240, so that an epoch has a few and most batches have none.
+/// Interval of cut synthetic recordings: 4 of 240, so that an epoch has a few and most batches have none.
 const RECORDINGS_PER_CUT: usize = 60;
 
 /// Synthetic recordings of which some end after a quarter, as where a recorder stops early.
@@ -47,7 +47,7 @@ pub const fn steps_of(frames: usize) -> usize {
     frames.div_ceil(2).div_ceil(2)
 }
 
-/// Whether a recording is shorter than its transcript needs.
+/// Returns true if a recording is too short for its transcript under CTC.
 pub fn is_short(recording: &Spoken) -> bool {
     let letters: Vec<u32> = recording.text.chars().map(u32::from).collect();
     steps_of(recording.frames) < Ctc::least_frames(&letters)

@@ -1,4 +1,4 @@
-//! A figure: what is computed and not trained.
+//! Figures, which are computed without training.
 
 use serde::Serialize;
 use serde_json::Value;

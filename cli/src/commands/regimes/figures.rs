@@ -13,7 +13,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All figures.
     pub const ALL: [Self; 2] = [Self::OneInN, Self::ScaleBySize];
 
     /// Name, as `--only` takes it.

@@ -1,4 +1,4 @@
-//! Images with one class each, in memory as numbers.
+//! Labelled images in memory as f32 values.
 
 use crate::{
     Failure,
@@ -6,7 +6,7 @@ use crate::{
     tasks::samples,
 };
 
-/// Images that are kept: so many are enough for networks so small.
+/// Maximum number of training and test images; more would not help networks so small.
 const MOST: [usize; 2] = [10_000, 1000];
 
 /// Training and test images about 0.
@@ -17,13 +17,13 @@ pub struct Images {
     pub labels: Vec<u32>,
     pub test: Vec<f32>,
     pub test_labels: Vec<u32>,
-    /// Of an image.
+    /// Values of an image.
     pub values: usize,
     pub classes: usize,
 }
 
 impl Images {
-    /// Of a data set; of a large one a part that is spread over it.
+    /// Reads the images of a data set, or an evenly spaced subset of a large one.
     ///
     /// # Errors
     /// Images on disk that can no longer be read.
@@ -49,7 +49,7 @@ impl Images {
         Ok(Self { name: data.name.clone(), train, labels, test, test_labels, values, classes: data.classes.len() })
     }
 
-    /// One for training.
+    /// Returns a training image.
     pub fn image(&self, index: usize) -> &[f32] {
         &self.train[index * self.values..(index + 1) * self.values]
     }

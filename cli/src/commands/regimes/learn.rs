@@ -1,20 +1,20 @@
-//! What all trainings of the benchmark have in common, step by step.
+//! Interface of all trainings in the regimes.
 
 use gradscale::{Cpu, CpuError, Error, Gradients, Parameters, Trainer, optim::Optimizer};
 
 /// Error of the engine on the CPU.
 pub type Failed = Error<CpuError>;
 
-/// What is trained, step by step.
+/// Network under training in a regime.
 pub trait Learn {
     /// Forward and backward pass of the batch of a step.
     fn backward(&mut self, trainer: &mut Trainer<Cpu>, step: u64, conditions: &Conditions)
     -> Result<Gradients, Failed>;
 
-    /// Score on what was not trained on.
+    /// Returns the score on the test set.
     fn score(&mut self, trainer: &mut Trainer<Cpu>) -> Result<f64, Failed>;
 
-    /// Whether f32 can train on the last batch.
+    /// Returns true if the last batch has finite gradients in f32.
     fn is_finite(&self, _: &Conditions) -> bool {
         true
     }
@@ -27,24 +27,24 @@ pub struct Begun<'a> {
     pub optimizer: Optimizer,
 }
 
-/// What a batch meets.
+/// Conditions that a regime imposes on a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
-    /// Its loss is multiplied by this.
+    /// Factor of the loss.
     pub factor: f32,
-    /// What it is read as is, before the first unit.
+    /// Factor of the inputs.
     pub contrast: f32,
-    /// One of its targets is this.
+    /// Replacement of one target.
     pub target: Option<f32>,
-    /// One of its inputs is this.
+    /// Replacement of one input value.
     pub input: Option<f32>,
 }
 
 impl Conditions {
-    /// Nothing unusual.
+    /// Conditions of an ordinary batch.
     pub const ORDINARY: Self = Self { factor: 1.0, contrast: 1.0, target: None, input: None };
 
-    /// Whether f32 can train on it.
+    /// Returns true if f32 gradients of the batch are finite.
     pub fn finite(&self) -> bool {
         self.input.is_none_or(f32::is_finite)
     }

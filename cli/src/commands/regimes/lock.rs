@@ -16,7 +16,7 @@ const DIGITS: usize = 5;
 const SYMBOLS: usize = 8;
 const HIDDEN: usize = 64;
 const EPISODES: usize = 8;
-/// As of a landing in LunarLander.
+/// Reward for opening the lock, as large as that of a landing in LunarLander.
 const REWARD: f32 = 100.0;
 
 struct Lock {
@@ -26,7 +26,7 @@ struct Lock {
     positions: Vec<f32>,
     /// Probability of each symbol for each digit; empty where weights have changed since.
     policy: Vec<f64>,
-    /// Whether there was a reward: from then on the momentum of Adam moves weights in every update.
+    /// True after the first reward. From then on Adam's momentum moves weights in every update.
     rewarded: bool,
     seed: u64,
 }

@@ -49,12 +49,12 @@ use std::{
     thread,
 };
 
-/// What is run unless told: the rules people use, ours of before, ours.
+/// Default methods: f32, the common loss scales, an earlier rule of ours, and the current one.
 const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,history=0", "gs"];
-/// Methods in regimes that people meet, as these have them: torch.amp with its defaults and with a floor under its scale,
-/// a fixed scale, per-tensor scales from largest magnitudes.
+/// Default methods in natural regimes: torch.amp with its defaults and with a floor, a fixed scale, and per-tensor
+/// scales from largest magnitudes.
 const NATURAL: [&str; 6] = ["fp32", "torch", "torch-floor", "fixed:128", "amax:history=16", "gs"];
-/// Where targets can be fill values, also this one, which leaves them out.
+/// Additional method for regimes with fill values as targets; it ignores outliers.
 const OUTLIERS: &str = "gs:outliers=24";
 
 const HELP: &str = "Regimes, by NAME or by what stands before its colon:
@@ -90,8 +90,7 @@ Exit code 2 with one line if something is wrong.";
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(after_help = HELP)]
 pub struct Regimes {
-    /// One seed and few steps: a look at all regimes in under two minutes on two cores. Without it, it takes the better
-    /// part of an hour.
+    /// Runs one seed and few steps: all regimes in under two minutes on two cores. A full run takes most of an hour.
     #[arg(long)]
     quick: bool,
     /// Regimes, separated by commas [default: all]
@@ -105,11 +104,11 @@ pub struct Regimes {
     /// Seeds, separated by commas; tables give means and spreads [default: 0,1,2; with --quick 0]
     #[arg(long, value_name = "LIST")]
     seeds: Option<Seeds>,
-    /// Images with one class each, as for `compare --task classify`, for the networks that tell images; without, digits
-    /// are made up.
+    /// Images with one class each, as for `compare --task classify`, for the networks that classify images [default:
+    /// synthetic digits]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Recordings for short-recordings, as for `compare --task speech`; without, words are made up of tones.
+    /// Recordings for short-recordings, as for `compare --task speech` [default: synthetic words of tones]
     #[arg(long, value_name = "PATH")]
     recordings: Option<PathBuf>,
     /// Trainings at a time; 0: one for each core. Results do not depend on it.
@@ -137,7 +136,7 @@ impl Regimes {
         Kind::ALL.into_iter().filter(chosen).collect()
     }
 
-    /// What is asked for.
+    /// Returns the requested regimes.
     fn chosen(&self) -> Result<Vec<Regime>, Failure> {
         let all = all();
         let figures = Kind::ALL.map(Kind::name);
@@ -165,7 +164,7 @@ impl Regimes {
         Images::of(&labelled)
     }
 
-    /// What these regimes are trained on.
+    /// Loads the data that the regimes need.
     fn read(&self, regimes: &[Regime]) -> Result<Data, Failure> {
         let speaks = regimes.iter().any(|regime| matches!(regime.task, Task::ShortRecordings { .. }));
         let reading = DataOptions { short_recordings: true, ..DataOptions::default() };

@@ -1,4 +1,4 @@
-//! What is trained: networks so small that hundreds of trainings take minutes.
+//! Networks of the regimes, so small that hundreds of trainings take minutes.
 
 use super::{
     images::Images,
@@ -13,35 +13,35 @@ use gradscale::{
     optim::{Adam, Optimizer, Schedule, Sgd},
 };
 
-/// Of a batch.
+/// Images of a batch.
 pub const BATCH: usize = 32;
 const HIDDEN: usize = 32;
 /// Steps of the recurrent network.
 const CALLS: usize = 28;
-/// By how much its state grows in a step, where no unit saturates.
+/// Growth factor of the recurrent state per time step while no unit saturates.
 const GAIN: f32 = 1.5;
-/// What each head's loss counts.
+/// Weight of each head's loss.
 const WEIGHTS: [f32; 5] = [1.0, 1e-3, 1e-6, 1e-9, 1e-12];
 /// Numbers that a curve is a function of.
 const INPUTS: usize = 4;
 /// Points of a curve on which it is scored.
 const POINTS: usize = 512;
 
-/// A network with what it learns.
+/// Network and task of a regime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
     /// Tells classes of images.
     Perceptron,
-    /// The same, pixels one piece after the other.
+    /// Recurrent classifier that reads the image row by row.
     Recurrent,
-    /// The same, several times.
+    /// Classifier with five heads on one trunk.
     Heads,
     /// A function of four numbers.
     Curve,
 }
 
 impl Net {
-    /// What its score is.
+    /// Returns the description of the score.
     pub const fn score(self) -> &'static str {
         match self {
             Self::Perceptron | Self::Recurrent => "test images told right, in percent",
@@ -143,7 +143,7 @@ impl<'a> Learner<'a> {
         trainer.backward(batch, |[x, labels, factor, contrast]| loss(net, x, contrast, labels) * factor)
     }
 
-    /// The score on what was not trained on.
+    /// Returns the score on the test set.
     pub fn score<B: Backend>(&self, trainer: &mut Trainer<B>) -> Result<f64, Error<B::Error>> {
         match &self.net {
             Built::Perceptron(net) => right(self.images, trainer, |x| net.forward(x)),
@@ -166,7 +166,7 @@ impl<'a> Learner<'a> {
     }
 }
 
-/// Test images whose class is told, in percent.
+/// Returns the percentage of test images classified correctly.
 pub fn right<B: Backend>(
     images: &Images, trainer: &mut Trainer<B>, net: impl for<'t> FnOnce(Var<'t>) -> Var<'t>,
 ) -> Result<f64, Error<B::Error>> {
@@ -206,8 +206,8 @@ fn loss<'t>(net: &Built, x: Var<'t>, contrast: Var<'t>, labels: Var<'t>) -> Var<
     }
 }
 
-/// h′ = tanh(contrast·ih(x) + hh(h)), and classes from the last h. Products of h alone begin orthogonal, so that a gradient grows
-/// by the same factor in every call in which no unit saturates.
+/// h′ = tanh(contrast·ih(x) + hh(h)), and classes from the last h. Products of h alone begin orthogonal, so that a
+/// gradient grows by the same factor in every call in which no unit saturates.
 #[derive(Debug)]
 struct Recurrent {
     of_input: Linear,
@@ -243,7 +243,7 @@ impl Recurrent {
     }
 }
 
-/// Inputs in ±1, and what is to be learned of them.
+/// Generates inputs in ±1 and their regression targets.
 fn points(key: &[u64], count: usize) -> (Vec<f32>, Vec<f32>) {
     let mut random = Random::from_key(key);
     let x: Vec<f32> =

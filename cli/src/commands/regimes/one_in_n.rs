@@ -1,4 +1,4 @@
-//! `one-in-n`: the share of large batches that a dynamic loss scale drops, by how rare they are.
+//! `one-in-n`: share of large batches that a dynamic loss scale skips, by their rarity.
 //!
 //! The scale gains one bit in 2000 clean steps, and only a dropped batch takes one away. So of the batches that set its
 //! limit, one in n steps, about a share n/2000 is dropped, and from n = 2000 on all of them.
@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// Name, as `--only` takes it.
 pub const NAME: &str = "one-in-n";
-/// One large batch in so many.
+/// Intervals between large batches: one in n.
 const RARITIES: [usize; 6] = [50, 200, 500, 1000, 2000, 4000];
 /// Exponent up to which ordinary batches fit: where torch.amp starts.
 const CEILING: i32 = 16;

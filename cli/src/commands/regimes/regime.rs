@@ -1,4 +1,4 @@
-//! The regimes: what happens to the losses, targets and inputs of a training, by name.
+//! Regimes by name: conditions of losses, targets and inputs during a training.
 
 use super::{
     classifier::{BATCH, Damage},
@@ -9,38 +9,38 @@ use super::{
 use crate::data::Random;
 use serde::{Serialize, Serializer};
 
-/// Of a batch whose target is a fill value.
+/// Fill value: a typical placeholder for missing data.
 const FILL: f32 = 1e20;
 /// Steps of zeros of a masked loss, and of the others that follow them.
 const MASKED: u64 = 100;
 
-/// How conditions change from step to step.
+/// Schedule of the conditions over the steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Course {
-    /// One batch in so many has 2^power times the loss of the others.
+    /// One batch in `every` has 2^power times the loss of the others.
     Alternating { every: u64, power: i32 },
-    /// So many batches with 2^power times the loss of the as many that follow.
+    /// Blocks of `length` batches, alternately with 2^power times the loss and with the ordinary one.
     Blocks { length: u64, power: i32 },
-    /// One target of one batch in so many is a fill value.
+    /// One target of one batch in `every` is a fill value.
     Fill { every: u64 },
-    /// One input of one batch in so many is this.
+    /// One input of one batch in `every` is `value`.
     NotFinite { every: u64, value: f32 },
-    /// From the middle on losses are 2^power times what they were.
+    /// From the middle of the training on, losses are multiplied by 2^power.
     Jump { power: i32 },
-    /// Losses end at 2^power times what they were at first.
+    /// Losses drift to 2^power times the first.
     Drift { power: i32 },
     /// Losses are zero for [`MASKED`] steps, then as they are for twice as many.
     Masked,
     /// Losses times e^(σ·z), z from a normal distribution.
     LogNormal { sigma: f64 },
-    /// One batch in so many is so pale that no unit saturates.
+    /// One batch in `every` has so little contrast that no unit saturates.
     Pale { every: u64 },
-    /// Nothing changes: what is hard is in the network.
+    /// Constant conditions; the difficulty is in the network.
     Same,
 }
 
 impl Course {
-    /// Conditions of a step, the first being 0, of so many.
+    /// Returns the conditions of a step, counted from 0, of a training of `steps` steps.
     pub fn at(self, step: u64, steps: u64, seed: u64) -> Conditions {
         let ordinary = Conditions::ORDINARY;
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
@@ -68,8 +68,8 @@ impl Course {
     }
 }
 
-/// Whether this is the one step in so many: of few the last, of many any, so that it keeps no time with what decides
-/// every tenth step.
+/// Returns true for one step in `every`: the last one of each group, or for large groups a random one, so that it does
+/// not coincide with decisions every tenth step.
 fn rare(seed: u64, step: u64, every: u64) -> bool {
     let place = if every < 10 {
         every - 1
@@ -79,7 +79,7 @@ fn rare(seed: u64, step: u64, every: u64) -> bool {
     step % every == place
 }
 
-/// From a standard normal distribution (Box and Muller 1958).
+/// Draws from a standard normal distribution (Box and Muller 1958).
 fn normal(seed: u64, step: u64) -> f64 {
     let mut random = Random::from_key(&[seed, 12, step]);
     let mut unit = || ((random.word() >> 12) as f64 + 0.5) * 2f64.powi(-52);
@@ -87,10 +87,10 @@ fn normal(seed: u64, step: u64) -> f64 {
     radius * (std::f64::consts::TAU * unit()).cos()
 }
 
-/// What is trained in a regime.
+/// Task of a regime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// A small network, under a course that somebody made up.
+    /// A small network under a synthetic course.
     Constructed(Net),
     /// A classifier of images, one of which is damaged.
     BadSample(Damage),
@@ -114,7 +114,7 @@ impl Task {
         }
     }
 
-    /// Whether a higher score is better.
+    /// Returns true if a higher score is better.
     pub const fn higher_is_better(self) -> bool {
         match self {
             Self::Constructed(net) => net.higher_is_better(),
@@ -123,7 +123,7 @@ impl Task {
         }
     }
 
-    /// Whether it is what people meet, and not made up to be hard.
+    /// Returns true for conditions that occur in practice, false for synthetic ones.
     pub const fn is_natural(self) -> bool {
         match self {
             Self::Constructed(_) => false,
@@ -132,7 +132,7 @@ impl Task {
     }
 }
 
-/// How long a training is: in full, and of a quick look.
+/// Number of steps: of a full run and with `--quick`.
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Steps([u64; 2]),
@@ -143,9 +143,9 @@ enum Length {
 /// A network under a course.
 #[derive(Clone, Debug)]
 pub struct Regime {
-    /// What it is called.
+    /// Name on the command line.
     pub name: String,
-    /// What happens, in a sentence.
+    /// Description in one sentence.
     pub about: String,
     pub task: Task,
     pub course: Course,
@@ -164,7 +164,7 @@ impl Regime {
         }
     }
 
-    /// Whether one exponent cannot serve its batches, so that each of the rare ones is repeated whatever is remembered.
+    /// Returns true if no exponent fits all batches, so that each rare batch is retried whatever the site remembers.
     pub const fn beyond_reach(&self) -> bool {
         match self.course {
             Course::Alternating { power, .. } | Course::Blocks { power, .. } => power.abs() > MAX_CEILING_SPREAD,
@@ -178,12 +178,12 @@ impl Regime {
         }
     }
 
-    /// Whether targets can be fill values.
+    /// Returns true if targets can be fill values.
     pub const fn fills(&self) -> bool {
         matches!(self.course, Course::Fill { .. })
     }
 
-    /// Whether a list names it: all of its name, or what stands before the colon.
+    /// Returns true if `name` is this regime's name or the part before its colon.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.family() == name
     }
@@ -213,7 +213,7 @@ impl Serialize for Regime {
 /// Exponents that FP16 serves together.
 const MAX_CEILING_SPREAD: i32 = 24;
 
-/// All of them.
+/// Returns all regimes.
 pub fn all() -> Vec<Regime> {
     let regime = |name: String, about: String, net: Net, course: Course, steps: [u64; 2]| Regime {
         name,
@@ -274,7 +274,7 @@ pub fn all() -> Vec<Regime> {
 /// Epochs of a training with a bad sample. One bit an epoch takes a scale from 2^16 to 2^-44, as in public reports.
 const EPOCHS: [u64; 2] = [60, 60];
 
-/// Regimes that people meet, with the networks and numbers that they use there.
+/// Returns the natural regimes, with networks and settings that are common for them.
 fn natural() -> Vec<Regime> {
     let regime = |name: &str, about: &str, task: Task, length: Length| Regime {
         name: name.to_owned(),

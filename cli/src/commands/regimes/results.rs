@@ -1,25 +1,25 @@
-//! `regimes.json`: all trainings, and what they say together.
+//! `regimes.json`: all trainings and their summary.
 
 use super::{Regime, figure::Figure, training::Row};
 use crate::machine::Origin;
 use serde::Serialize;
 use serde_json::Value;
 
-/// All that is known so far.
+/// Results of all trainings so far.
 #[derive(Debug, Serialize)]
 pub struct Results<'a> {
     #[serde(flatten)]
     pub origin: Origin,
-    /// As they were called with.
+    /// Command-line arguments.
     pub arguments: Value,
-    /// What networks were trained on.
+    /// Description of the data.
     pub data: &'a str,
     pub regimes: &'a [Regime],
     pub rows: Vec<Row>,
     pub figures: Vec<Figure>,
 }
 
-/// All seeds of a method in a regime.
+/// Results of all seeds of one method in one regime.
 #[derive(Debug)]
 pub struct Cell<'a> {
     pub regime: &'a Regime,
@@ -48,21 +48,21 @@ impl<'a> Results<'a> {
         self.regimes.iter().filter(|regime| self.rows.iter().any(|row| row.regime == regime.name))
     }
 
-    /// What a method made of a regime, if it was tried.
+    /// Returns the results of a method in a regime; `None` if it has not run.
     pub fn cell<'b>(&'b self, regime: &'b Regime, method: &'b str) -> Option<Cell<'b>> {
         let rows: Vec<&Row> =
             self.rows.iter().filter(|row| row.regime == regime.name && row.method == method).collect();
         (!rows.is_empty()).then_some(Cell { regime, method, rows })
     }
 
-    /// Whether a method is clearly behind f32; none where one of them was not tried.
+    /// Returns true if a method is clearly worse than f32; `None` if either has not run.
     pub fn behind(&self, regime: &Regime, method: &str) -> Option<bool> {
         let (single, cell) = (self.cell(regime, "fp32")?, self.cell(regime, method)?);
         Some(cell.behind(&single))
     }
 }
 
-/// Of numbers: mean and standard deviation, which one number has not.
+/// Returns mean and standard deviation; a single value has no deviation.
 pub fn mean_and_spread(values: &[f64]) -> Option<(f64, Option<f64>)> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -71,7 +71,7 @@ pub fn mean_and_spread(values: &[f64]) -> Option<(f64, Option<f64>)> {
 }
 
 impl Cell<'_> {
-    /// Of the seeds that have one.
+    /// Returns the scores of the seeds that finished.
     pub fn scores(&self) -> Vec<f64> {
         self.rows.iter().filter_map(|row| row.score).collect()
     }
@@ -81,9 +81,9 @@ impl Cell<'_> {
         self.rows.iter().map(|row| of(row) as f64).sum::<f64>() / self.rows.len().max(1) as f64
     }
 
-    /// Whether it is clearly worse. Of several seeds: by more than 3 points of what is right, or a quarter of an error,
-    /// and by more than twice the standard error of the difference. Of one seed nobody knows that: 10 points, or twice
-    /// the error. A training without a score is.
+    /// Returns true if it is clearly worse. With several seeds: by more than 3 points or a quarter of an error, and by
+    /// more than twice the standard error of the difference. With one seed, whose chance is unknown: by 10 points or
+    /// twice the error. A training without a score is worse.
     fn behind(&self, single: &Self) -> bool {
         let (all, own, other) = (self.rows.len(), self.scores(), single.scores());
         let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {

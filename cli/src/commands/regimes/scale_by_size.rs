@@ -1,4 +1,4 @@
-//! `scale-by-size`: which loss scales serve a network as images and batches grow, beside the constants of libraries.
+//! `scale-by-size`: loss scales that serve a network, by image and batch size, compared with the constants of libraries.
 //!
 //! A mean over more pixels makes each gradient smaller, a sum does not. So the window of a single scale
 //! ([`gradscale::window`]) moves with size, batch and reduction, and a constant that was right for one is wrong for another.
@@ -21,9 +21,9 @@ use std::fmt::Write;
 
 /// Name, as `--only` takes it.
 pub const NAME: &str = "scale-by-size";
-/// Channels of SegNetBasic: so many are measured in seconds.
+/// Channels of SegNetBasic; 4 keep the measurement within seconds.
 const WIDTH: usize = 4;
-/// Factors of the images' rows and columns: made-up scenes have 48 × 64 pixels.
+/// Factors of the images' rows and columns: synthetic scenes have 48 × 64 pixels.
 const FACTORS: [[usize; 2]; 3] = [[1, 2], [1, 1], [2, 1]];
 const BATCHES: [usize; 2] = [1, 4];
 /// Exponents that are shown.

@@ -1,4 +1,4 @@
-//! `short-recordings`: speech of which some recordings are shorter than their transcript needs.
+//! `short-recordings`: speech data in which some recordings are too short for their transcript.
 //!
 //! A network that keeps every fourth frame, as Conformer and Deep Speech do, has fewer steps than some transcripts have
 //! letters. CTC then has a loss of ∞ by PyTorch's default (`zero_infinity=False`), and the batch is left out. Nothing is
@@ -79,7 +79,7 @@ struct Listener<'a> {
     net: Network,
     order: Order,
     zero_infinity: bool,
-    /// Whether the last batch had a recording that is too short.
+    /// True if the last batch contained a recording that is too short.
     met: bool,
 }
 
@@ -103,7 +103,7 @@ fn word(number: usize) -> u32 {
 }
 
 impl Listener<'_> {
-    /// Spectra side by side, and the frames of the longest.
+    /// Returns the padded spectra of a batch and the frames of the longest.
     fn spectra(&self, recordings: &[&Spoken]) -> (Vec<f32>, usize) {
         let longest = recordings.iter().map(|one| one.frames).max().unwrap_or(0).next_multiple_of(FRAMES);
         let mut x = Vec::with_capacity(recordings.len() * longest * self.data.frequencies);

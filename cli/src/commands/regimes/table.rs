@@ -1,4 +1,4 @@
-//! `table.md`: what each method made of each regime, and how it comes out in sum.
+//! `table.md`: result of each method in each regime, with a summary.
 
 use super::{
     Regime,
@@ -6,7 +6,7 @@ use super::{
 };
 use std::fmt::Write;
 
-/// What the numbers of a table mean.
+/// Legend of the table.
 pub const LEGEND: &str = "Scores: test images told right in percent (heads: by the worst one); for fill, infinite and \
                           nan the mean squared error in percent of the variance, where less is better; of several \
                           seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points or a quarter \
@@ -25,7 +25,7 @@ pub fn score(cell: &Cell<'_>) -> String {
     }
 }
 
-/// Steps skipped and attempts repeated; nothing where there were none.
+/// Formats skipped steps and retried attempts; empty if there were none.
 pub fn losses(cell: &Cell<'_>) -> String {
     let number = |mean: f64| if mean.fract() == 0.0 { format!("{mean:.0}") } else { format!("{mean:.1}") };
     let parts = [("✗", cell.mean(|row| row.skipped)), ("↻", cell.mean(|row| row.repeated))];
@@ -64,7 +64,7 @@ pub fn last(results: &Results<'_>) -> String {
     lines
 }
 
-/// A method over all regimes, in a sentence; none for f32, or where nothing can be compared.
+/// Summarizes each method over all regimes in a sentence, except f32 and methods without a comparison.
 pub fn sentences(results: &Results<'_>) -> Vec<(String, String)> {
     let sentence = |method: &&str| {
         let tried: Vec<Cell<'_>> = results.done().filter_map(|regime| results.cell(regime, method)).collect();
@@ -97,7 +97,7 @@ pub fn sentences(results: &Results<'_>) -> Vec<(String, String)> {
     results.methods().iter().filter(|method| **method != "fp32").filter_map(sentence).collect()
 }
 
-/// How, and by what.
+/// Returns the settings, program and machine of the trainings.
 pub fn circumstances(results: &Results<'_>) -> String {
     let mut seeds: Vec<u64> = results.rows.iter().map(|row| row.seed).collect();
     seeds.sort_unstable();

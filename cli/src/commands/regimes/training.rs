@@ -1,4 +1,4 @@
-//! One training: a regime, a method, a seed.
+//! Training of one regime by one method with one seed.
 
 use super::{
     classifier,
@@ -26,26 +26,26 @@ fn open<'a>(regime: &Regime, data: &'a Data, seed: u64, steps: u64) -> Result<Be
     })
 }
 
-/// What came of a training.
+/// Result of a training.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub regime: String,
     pub method: String,
     pub seed: u64,
     pub steps: u64,
-    /// None if training came to an early end, or to weights that are not finite.
+    /// Test score; `None` if the training ended early or its weights are not finite.
     pub score: Option<f64>,
     pub higher_is_better: bool,
     pub skipped: u64,
-    /// Of these, those whose batch was finite.
+    /// Skipped steps whose batch had finite gradients in f32.
     pub finite_skipped: u64,
-    /// Exponent of the loss scale after the last step; none without one.
+    /// Exponent of the loss scale after the last step; `None` without a loss scale.
     pub scale: Option<i32>,
     /// Attempts that overflowed and were repeated.
     pub repeated: u64,
     pub seconds: f64,
     pub failure: Option<String>,
-    /// The exponent nearest the loss after each step; none in f32.
+    /// Exponent of the site nearest the loss after each step; empty for f32.
     #[serde(skip)]
     pub exponents: Vec<f32>,
 }

@@ -1,4 +1,4 @@
-//! `gradscale replay`: what another schedule would have made of a training's gradients, without training again.
+//! `gradscale replay`: evaluates other methods on the recorded gradients of a training.
 
 use crate::{
     Failure, output,

@@ -1,4 +1,4 @@
-//! Checkpoints on disk: the last two, each whole or not there.
+//! Checkpoint files: the last two, written atomically.
 
 use super::{Plan, history::History};
 use crate::{
@@ -22,7 +22,8 @@ pub struct Checkpoints {
     directory: PathBuf,
 }
 
-/// What is in one. Ranks that train together ask together, and get the same but for what each was told alone.
+/// Returns the bytes of a checkpoint. All ranks must call it together; they get the same bytes except for settings of
+/// one rank.
 pub fn content(run: &dyn TrainingRun, plan: &Plan, history: &History) -> Result<Vec<u8>, Failure> {
     let json = |json: Result<String, serde_json::Error>| json.map_err(|error| Failure::at("checkpoint", error));
     let (plan, history) = (json(serde_json::to_string(plan))?, json(serde_json::to_string(history))?);
@@ -57,7 +58,7 @@ impl Checkpoints {
         entries.map_err(|error| Failure::file(&self.directory, error))
     }
 
-    /// The latest that is intact, and what is wrong with those after it.
+    /// Returns the latest intact checkpoint, and the errors of later ones.
     pub fn newest(&self) -> Result<(FoundCheckpoint, Vec<(PathBuf, Failure)>), Failure> {
         let mut damaged = Vec::new();
         for (iteration, path) in self.list()?.into_iter().rev() {
@@ -80,7 +81,7 @@ impl Checkpoints {
         self.prune()
     }
 
-    /// Forgets those before the last two, and what a process that was killed had half written.
+    /// Deletes all but the last two checkpoints, and incomplete files of a killed process.
     pub fn prune(&self) -> Result<(), Failure> {
         let all = self.list()?;
         for path in self.entries()? {
@@ -97,7 +98,7 @@ impl Checkpoints {
 }
 
 impl FoundCheckpoint {
-    /// One file, wherever it lies.
+    /// Reads one checkpoint file.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
         Self::new(path, bytes)
@@ -109,7 +110,7 @@ impl FoundCheckpoint {
         Ok(Self { path: path.to_owned(), iteration: 0, bytes, metadata })
     }
 
-    /// That of rank 0, on all ranks.
+    /// Broadcasts the checkpoint of rank 0 to all ranks.
     pub fn shared(here: Option<&Self>, group: &Group) -> Result<Self, Failure> {
         let place = here.map(|here| (here.iteration, here.path.to_string_lossy().into_owned()));
         let json = |error: serde_json::Error| Failure::at("checkpoint", error);
@@ -125,7 +126,7 @@ impl FoundCheckpoint {
         Ok(words)
     }
 
-    /// The classes that the network tells apart.
+    /// Returns the classes of the network.
     pub fn classes(&self) -> Result<Classes, Failure> {
         let classes = self.words("classes", "does not name its classes")?;
         serde_json::from_str(classes).map_err(|error| Failure::file(&self.path, error))
@@ -141,7 +142,7 @@ impl FoundCheckpoint {
         Ok(plan)
     }
 
-    /// That the device of the training is one of this program's.
+    /// Checks that this program has the device of the training.
     pub fn check_device(&self) -> Result<(), Failure> {
         #[derive(serde::Deserialize)]
         struct On {
@@ -156,7 +157,7 @@ impl FoundCheckpoint {
         })
     }
 
-    /// What it knows of the steps before it; nothing, if an earlier version wrote it.
+    /// Returns the losses of the steps before the checkpoint; empty if an earlier version wrote it.
     pub fn history(&self) -> Result<History, Failure> {
         let history = self.metadata.get("history").map(|text| serde_json::from_str(text)).transpose();
         Ok(history.map_err(|error| Failure::file(&self.path, error))?.unwrap_or_default())

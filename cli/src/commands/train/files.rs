@@ -1,4 +1,4 @@
-//! What a training writes into its directory.
+//! Output files of a training.
 
 use super::{Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
 use crate::{Failure, output, record::Entry, tasks::TrainingRun, trace};
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a training writes; of several ranks, the first.
+/// Output files of a training; only rank 0 has them.
 pub(super) struct Files {
     pub directory: PathBuf,
     pub log: Log,
@@ -20,8 +20,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those of a training that begins with this checkpoint. `trace` is the path as it was given: the plan keeps where that
-    /// is.
+    /// Creates the files of a new training, with `first` as its first checkpoint. `trace` is the path as given; the
+    /// plan has the absolute one.
     pub fn create(out: Option<&Path>, trace: Option<&Path>, first: &[u8], plan: &Plan) -> Result<Self, Failure> {
         // What does not fit has been said before a directory is made.
         let directory = output::directory(out, "train", "log.jsonl")?;
@@ -61,7 +61,7 @@ impl Files {
     }
 }
 
-/// One training at a time in a directory. The system lets go of it when the process ends, however that happens.
+/// Locks a directory for one training. The system releases the lock when the process ends, even after a crash.
 pub(super) fn lock(directory: &Path) -> Result<File, Failure> {
     let path = directory.join("lock");
     let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;

@@ -1,4 +1,4 @@
-//! Ways of gradients between ranks, as people are told.
+//! Messages about the transport of gradients between ranks.
 
 use super::Plan;
 use crate::{Failure, output, tasks::TrainingRun};
@@ -16,7 +16,7 @@ pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure>
     }
 }
 
-/// With the way of gradients that was measured to be the faster one, which is said, if nobody had said which one to go.
+/// Returns the plan with the faster exchange, measured now and printed, unless the user chose one.
 pub(super) fn measured(plan: &Plan, run: &dyn TrainingRun, group: &Group) -> Result<Plan, Failure> {
     let measured = run.measured();
     if let Some(measured) = measured.filter(|_| group.rank() == 0) {

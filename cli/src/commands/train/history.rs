@@ -1,4 +1,4 @@
-//! What a checkpoint knows of the steps before it, should the log be lost.
+//! Losses of earlier steps, stored in checkpoints in case the log is lost.
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct History {
     skipped: Vec<u64>,
 }
 
-/// One step.
+/// Loss of one step.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     pub loss: f32,
@@ -28,7 +28,7 @@ pub struct Known {
 }
 
 impl History {
-    /// Of what was recorded so far: one loss for each step, from the first.
+    /// Returns the history of a record: one loss for each step from the first.
     pub fn from_record(record: &Record) -> Self {
         let start = record.loss.len().saturating_sub(MAX_LOSSES);
         let first = start as u64 + 1;
@@ -40,7 +40,7 @@ impl History {
         Self { first, losses, skipped }
     }
 
-    /// What is known of a step.
+    /// Returns the loss of a step, if it is known.
     pub fn step(&self, iteration: u64) -> Option<Known> {
         let at = DIGITS * usize::try_from(iteration.checked_sub(self.first)?).ok()?;
         let digits = self.losses.get(at..at.checked_add(DIGITS)?)?;

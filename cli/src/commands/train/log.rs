@@ -25,9 +25,9 @@ impl Log {
         Ok(Self { path: path.to_owned(), file: file.map_err(|error| Failure::file(path, error))? })
     }
 
-    /// The log of a training that goes on after step `iteration`, and its steps until there. Later ones, and a last line
-    /// that was cut off behind them, are left out: they are done again. If anything else is wrong with it, that is said,
-    /// the file is set aside, and what the checkpoint knows of the steps takes its place.
+    /// The log of a training that goes on after step `iteration`, and its steps until there. Later ones, and a last
+    /// line that was cut off behind them, are left out: they are done again. If anything else is wrong with it, that is
+    /// said, the file is set aside, and what the checkpoint knows of the steps takes its place.
     pub fn resume(path: &Path, iteration: u64, history: &History) -> Result<(Self, Vec<Entry>), Failure> {
         let text = match fs::read(path) {
             Ok(text) => Some(text),
@@ -80,11 +80,11 @@ fn line(entry: &Entry) -> Result<Vec<u8>, serde_json::Error> {
     Ok(line)
 }
 
-/// What can be read of a log.
+/// Readable part of a log.
 struct Read {
     /// Steps until the checkpoint, with their lines.
     lines: BTreeMap<u64, (Vec<u8>, Entry)>,
-    /// Whole lines that are no steps, or steps that are there already.
+    /// Complete lines that are no steps or repeat one.
     damaged: usize,
 }
 
@@ -107,7 +107,7 @@ impl Read {
         read
     }
 
-    /// Puts the checkpoint's steps where the log has none, or another loss; which these are.
+    /// Replaces missing or differing steps by those of the checkpoint; returns their numbers.
     fn compare(&mut self, iteration: u64, history: &History) -> BTreeSet<u64> {
         let mut wrong = BTreeSet::new();
         for step in 1..=iteration {

@@ -62,8 +62,8 @@ pub struct Train {
     /// Ends a training of several ranks if one has not answered the others for so long, which may be dead or hang.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     rank_timeout: u64,
-    /// Prints, after 13 steps, what every kernel launch of a step takes by the device's own clock, with its memory traffic
-    /// and arithmetic, and how much of a step that is. For five steps launches run one by one; results are the same.
+    /// Prints, after 13 steps, the time of every kernel launch by the device's clock, with memory traffic, arithmetic
+    /// and share of the step. During five steps launches run one after another; results are the same.
     #[arg(long)]
     times: bool,
 }
@@ -78,11 +78,11 @@ Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and says how to go on;
 that is stopped, killed or out of disk space and resumed gives the same weights, bit for bit, as one that is not. What is
 damaged is named and set aside as NAME.damaged-1.";
 
-/// Trains, or goes on. Not all steps are done if a signal ends it.
+/// Trains or resumes. A signal ends it early.
 ///
 /// # Errors
-/// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row, ranks that are not
-/// alike.
+/// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row, ranks that are
+/// not alike.
 pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
     let group = ranks::join(arguments.rank_timeout)?;
     let done = match &arguments.resume {
@@ -128,7 +128,7 @@ fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
     if group.rank() == 0 { plan.setup.load(plan.seed) } else { plan.setup.load_quietly(plan.seed) }
 }
 
-/// What rank 0 found in the directory of a training.
+/// Content of a training's directory, as rank 0 found it.
 struct Here {
     found: FoundCheckpoint,
     damaged: Vec<(PathBuf, Failure)>,
@@ -207,7 +207,8 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     training.run(iteration)
 }
 
-/// What a resume does; `asked`, unless the checkpoint is of a version that did not write how many steps it was to be.
+/// Returns the line that announces a resume. `asked` is false if the checkpoint's version did not record the number of
+/// steps.
 fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> String {
     let checkpoint = checkpoint.display();
     if iteration >= iters {
@@ -225,7 +226,7 @@ struct Training<'a> {
     plan: &'a Plan,
     recorder: Recorder,
     signals: Signals,
-    /// None on ranks but the first, which do the same without a word.
+    /// Output files; `None` on all ranks but the first.
     files: Option<Files>,
     group: &'a Group,
     times: Option<Times>,
@@ -261,9 +262,9 @@ impl Training<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// One step; a signal, if one came and this was not the last step anyway.
+    /// Runs one step. Returns a signal if one was received before the last step.
     fn step(&mut self, iteration: u64, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
-        // What a checkpoint's log says of sites holds for all steps before it.
+        // The log at a checkpoint must cover the sites of all steps before it.
         let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
         self.run.observe(if sampled || self.plan.trace.is_some() { Detail::Full } else { Detail::Counts });
         if let Some(times) = &mut self.times {
@@ -331,7 +332,7 @@ impl Training<'_> {
         Ok(signal)
     }
 
-    /// What is known so far; with sample images, where there are scores.
+    /// Writes the report of the training so far, with samples if there are scores.
     fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport) -> Result<(), Failure> {
         if let Some(scores) = scores {
             // On all ranks, so that what they have compiled stays the same.
@@ -354,7 +355,7 @@ impl Training<'_> {
     }
 }
 
-/// How many ranks there were, and what has travelled, in a line; nothing of one alone.
+/// Returns a line with the number of ranks and the bytes sent; empty for a single rank.
 fn said(group: &Group) -> String {
     let traffic = group.traffic();
     let Traffic { sent_bytes, comm_time, .. } = traffic;
@@ -370,7 +371,7 @@ fn said(group: &Group) -> String {
     }
 }
 
-/// What to do once there is space, time or power again.
+/// Returns the hint how to resume.
 fn go_on(directory: &Path) -> String {
     format!("go on with: {}", resume_command(directory))
 }

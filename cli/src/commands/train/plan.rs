@@ -19,7 +19,7 @@ use std::{
     str::FromStr,
 };
 
-/// What a training is, and what its checkpoints say that it is. Options have a value once it has begun.
+/// Settings of a training, stored in its checkpoints. Optional ones have a value once the training has started.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -28,52 +28,51 @@ pub(crate) struct Plan {
     /// Precision and scaling; `gradscale compare --help` lists the methods.
     #[arg(long, value_name = "METHOD", default_value = "gs")]
     pub(super) method: String,
-    /// What the method remembers where it does not say.
+    /// Default history of the method's sites.
     #[arg(skip = rule_versions::CURRENT_HISTORY.to_owned())]
     #[serde(default = "before")]
     history: String,
-    /// What the sum of losses is divided by: a number of pixels or images (learning rate, weight decay and --clip make
-    /// up for it, so that training in f32 stays the same; they are said for a mean), or `batch` for those of the batch
-    /// that have a label.
+    /// Divisor of the summed losses: a number of pixels or images, or `batch` for those of the batch that have a label.
+    /// Learning rate, weight decay and --clip are given for a mean over the batch and compensate for another divisor,
+    /// so that training in f32 stays the same.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pub(super) pixels: LossDivisor,
     /// Decides first weights, order and flips.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Scores of images for validation after so many steps: a part called val beside test, else every tenth training
-    /// image, which is then kept from training. The last scores are of the test set. 0: these only.
+    /// Evaluates on a validation set every N steps: a set called val next to test, else every tenth training image,
+    /// which is held out. The final evaluation uses the test set. 0: only the final one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) eval_every: u64,
-    /// Cuts every step into so many parts of its batch, whose gradients are added as halves, exactly: with so many parts
-    /// results do not depend on the number of ranks, `mpirun -n 4 gradscale train` [default: one for each rank]
+    /// Divides every batch into N micro-batches whose f16 gradients are summed exactly, so that results do not depend
+    /// on the number of ranks of `mpirun -n 4 gradscale train` [default: one for each rank]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MICRO_BATCHES)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
-    /// How the gradients of ranks are added: exact, as halves, the same bits for any number of ranks; or fast, in f32 by
-    /// the sum of MPI or NCCL [default: exact with --micro-batches, else what takes less time when the training begins]
+    /// Sum of the ranks' gradients: exact, of f16 values, with the same bits for any number of ranks; or fast, in f32
+    /// by MPI or NCCL [default: exact with --micro-batches, else the faster one at the start of the training]
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<Named<ReduceMode>>,
-    /// When gradients travel between ranks: on, while the backward pass of a rank's last part goes on, as they come; a
-    /// number, the same, with so many weights at a time; or off, when it is over. Results are the same.
+    /// Overlap of gradient communication with the backward pass: on, during that of a rank's last micro-batch; a
+    /// number, the same with buckets of so many weights; or off, after it. Results are the same.
     #[arg(long, value_name = "on|off|N")]
     #[serde(skip)]
     pub(super) overlap: Option<Named<Overlap>>,
-    /// Of which images batch norm takes mean and variance where several ranks train: rank, of each part of a step by itself;
-    /// or world, of those of all ranks, each of which then takes one part, and results depend on their number [default:
-    /// rank]
+    /// Images for mean and variance of batch norm with several ranks: rank, those of each micro-batch; or world, those
+    /// of all ranks, which takes one micro-batch per rank and makes results depend on their number [default: rank]
     #[arg(long, value_name = "rank|world")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) batch_norm: Option<Named<BatchNormScope>>,
-    /// Divides the optimizer among the ranks (ZeRO, stage 1): each keeps the state of some weights only. Results and
-    /// checkpoints are the same, and more bytes travel.
+    /// Shards the optimizer over the ranks (ZeRO stage 1): each stores the state of some weights. Results and
+    /// checkpoints are the same, but more bytes are sent.
     #[arg(long)]
     #[serde(skip)]
     pub(super) shard_optimizer: bool,
     /// Training steps, those before a resume included [default: 400]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) iters: Option<u64>,
-    /// A checkpoint after so many steps; 0: at the end only [default: 100]
+    /// Steps between checkpoints; 0: only at the end [default: 100]
     #[arg(long, value_name = "N")]
     pub(super) checkpoint_every: Option<u64>,
     /// Threads of the CPU; 0: one for each core. Results do not depend on it. [default: 0]
@@ -84,7 +83,8 @@ pub(crate) struct Plan {
     /// (encoder.conv1.weight). Layers that such a model lacks start as always.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) weights: Option<PathBuf>,
-    /// Records what every cast site saw in every step into a new file, for `gradscale replay`. Steps take longer.
+    /// Records the statistics of every cast site in every step to a new file, for `gradscale replay`. Steps take
+    /// longer.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) trace: Option<PathBuf>,
 }
@@ -121,25 +121,26 @@ fn before() -> String {
     rule_versions::LEGACY_HISTORY.to_owned()
 }
 
-/// Steps, unless told.
+/// Default number of steps.
 const ITERS: u64 = 400;
-/// Steps from one checkpoint to the next, unless told.
+/// Default number of steps between checkpoints.
 const CHECKPOINT_EVERY: u64 = 100;
 
 impl Plan {
-    /// Of a training that begins: scores before the last are of images for validation. One that goes on has them of what
-    /// it had.
+    /// Returns the settings of a new training, which evaluates on a validation set before the final test. A resumed
+    /// training keeps the set it had.
     pub fn fresh(&self) -> Self {
         let mut plan = self.clone();
         plan.setup.reading.validation = plan.eval_every != 0;
         plan
     }
 
-    /// With a value for everything, and paths that hold wherever a resume is started.
+    /// Returns the settings with all defaults resolved and with absolute paths, so that a resume works from any
+    /// directory.
     pub fn begun(&self, group: &Group) -> Result<Self, Failure> {
         let mut plan = self.clone();
         if self.micro_batches.is_some() {
-            // Whoever says how steps are cut wants results that do not depend on the number of ranks.
+            // A user who sets the micro-batches wants results that do not depend on the number of ranks.
             plan.exchange = Some(self.exchange.unwrap_or(Named(ReduceMode::ExactF16)));
         }
         if group.size() > 1 {
@@ -170,7 +171,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// That a batch can be cut, and that each rank has a part.
+    /// Checks that the batch is divisible into the micro-batches and that each rank has one.
     fn check_parts(&self, ranks: usize) -> Result<(), Failure> {
         let Some(parts) = self.micro_batches.map(|parts| parts as usize) else { return Ok(()) };
         let at = |cause: String| Err(Failure::at(format_args!("--micro-batches {parts}"), cause));
@@ -192,12 +193,12 @@ impl Plan {
         self.batch_norm.map_or_else(BatchNormScope::default, |Named(of)| of)
     }
 
-    /// What all ranks must have been told alike, by name; each may have threads of its own, and another device where the
-    /// optimizer is divided.
+    /// Returns the settings that must be equal on all ranks, by name. Threads may differ, and so may devices if the
+    /// optimizer is sharded.
     pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
         let device = self.setup.device.filter(|_| !self.shard_optimizer);
         let setup = Setup { device, ..self.setup.clone() };
-        // Said in any case, so that what one rank was told stands beside what another was not.
+        // Always included, so that a rank with the option is compared with one without it.
         let batch_norm = Some(Named(self.batch_statistics()));
         let mut told = serde_json::to_value(Self { threads: None, trace: None, batch_norm, setup, ..self.clone() });
         let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
@@ -207,7 +208,7 @@ impl Plan {
         })
     }
 
-    /// As it was begun, but for what is given anew.
+    /// Returns the settings of the checkpoint, overridden by those given on the command line.
     ///
     /// # Errors
     /// Steps behind the end of the learning rate's schedule.
@@ -244,12 +245,12 @@ impl Plan {
         self.iters.unwrap_or(ITERS)
     }
 
-    /// Whether a checkpoint is due after a step.
+    /// Returns true if a checkpoint is due after a step.
     pub fn saves(&self, iteration: u64) -> bool {
         self.due(iteration, self.checkpoint_every())
     }
 
-    /// Whether scores are, as a point of a curve.
+    /// Returns true if an evaluation is due after a step.
     pub fn evaluates(&self, iteration: u64) -> bool {
         self.eval_every != 0 && self.due(iteration, self.eval_every)
     }
@@ -291,12 +292,12 @@ impl Plan {
         )
     }
 
-    /// With the exchange that was measured to be the faster one, if it was.
+    /// Returns the plan with the exchange that was measured as the faster one, if any.
     pub(super) fn with_exchange(self, exchange: Option<ReduceMode>) -> Self {
         Self { exchange: exchange.map(Named).or(self.exchange), ..self }
     }
 
-    /// With the precision that goes with it.
+    /// Returns the method with the mixed-precision settings applied.
     pub(crate) fn method(&self) -> Result<Method, Failure> {
         Ok(self.setup.amp.apply_to(self.scaling()?))
     }

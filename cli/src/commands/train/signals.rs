@@ -29,7 +29,7 @@ pub struct Signals {
 pub struct Signal(usize);
 
 impl Signals {
-    /// From now on signals wait for the end of a step.
+    /// Installs the signal handlers, which defer signals to the end of a step.
     pub fn listen() -> Result<Self, Failure> {
         let (received, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let number = |signal: i32| usize::try_from(signal).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Signals {
         });
     }
 
-    /// The signal that came to some rank, if one did: all are told of the same one.
+    /// Returns the signal that any rank received; all ranks get the same one.
     pub fn received_by(&self, group: &Group) -> Result<Option<Signal>, Failure> {
         let signals = group.all_gather_u64(self.received.load(Ordering::Relaxed) as u64)?;
         let signal = signals.into_iter().max().and_then(|signal| usize::try_from(signal).ok());
@@ -65,7 +65,7 @@ impl Signals {
 }
 
 impl Signal {
-    /// 130 for Ctrl-C, 143 for SIGTERM: what a shell says of a process that the signal ended.
+    /// Returns the exit code: 130 for Ctrl-C, 143 for SIGTERM, as shells report for a process ended by the signal.
     pub fn exit_code(self) -> ExitCode {
         ExitCode::from(u8::try_from(128 + self.0).unwrap_or(u8::MAX))
     }

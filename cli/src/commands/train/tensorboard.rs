@@ -17,7 +17,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// One event file.
+/// Writer of one event file.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -68,7 +68,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// What is known of a step.
+    /// Writes the scalars of a step.
     pub fn push(&mut self, entry: &Entry) -> Result<(), Failure> {
         let mut summary = Message::default();
         let mut scalar = |tag: &str, value: f64| {
@@ -127,7 +127,7 @@ impl Writer {
     }
 }
 
-/// A histogram of log2 of true magnitudes, each value taken for the middle of its bin.
+/// Encodes a histogram of log2 of true magnitudes, with each value at the centre of its bin.
 fn logarithms(histogram: &Histogram) -> Message {
     let (mut limits, mut counts) = (Vec::new(), Vec::new());
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);

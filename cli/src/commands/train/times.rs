@@ -1,11 +1,11 @@
-//! `gradscale train --times`: what the launches of a step take, beside a step as it is.
+//! `gradscale train --times`: durations of the launches of a step, compared with an untimed step.
 
 use crate::{Failure, tasks::TrainingRun};
 use gradscale::LaunchTime;
 use std::fmt::Write;
 
-/// Steps before anything is timed: the first compiles and allocates, the second is recorded, the third is the first that is
-/// repeated.
+/// Steps before anything is timed: the first compiles and allocates, the second is recorded, the third is the first
+/// that is repeated.
 const WARMUP_STEPS: u64 = 3;
 /// Steps that are taken as always, for the time of a step by the host's clock: the median of these.
 const UNTIMED_STEPS: u64 = 5;
@@ -26,7 +26,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Times of a training that goes on for so many steps.
+    /// Starts to time a training with `steps` steps left.
     ///
     /// # Errors
     /// A device without a clock, or too few steps.
@@ -48,7 +48,7 @@ impl Times {
         if timed.contains(&self.steps) { run.time_launches(true) } else { Ok(()) }
     }
 
-    /// After a step of so many seconds: the table, once there is one.
+    /// Records a step of `seconds` seconds; returns the table once it is complete.
     pub fn after(&mut self, run: &mut dyn TrainingRun, seconds: f64) -> Result<Option<String>, Failure> {
         self.steps += 1;
         if self.steps > WARMUP_STEPS && self.steps <= WARMUP_STEPS + UNTIMED_STEPS {
@@ -69,12 +69,12 @@ impl Times {
     }
 }
 
-/// A number in so many characters at most, with decimals where it is small.
+/// Formats a number in few characters, with decimals if it is small.
 fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// A text in at most so many characters.
+/// Truncates a text to `most` characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -82,7 +82,8 @@ fn cut(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// Times of [`TIMED`] steps as those of one, beside the seconds of a step as it is and of one whose launches are timed.
+/// Formats the launch times of [`TIMED`] steps as those of one step, with the seconds of an untimed and of a timed
+/// step.
 fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
     let step = TIMED as f64;
     let mut text = format!(

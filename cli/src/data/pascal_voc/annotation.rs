@@ -1,29 +1,29 @@
-//! What is in a picture, as PASCAL VOC writes it down.
+//! Annotation files of PASCAL VOC.
 
 use crate::data::{Cause, DataError};
 use gradscale::boxes::Corners;
 use roxmltree::{Document, Node};
 use std::{fs, path::Path};
 
-/// How far beyond its picture a box may end: programs count pixels from 0 or from 1.
+/// Pixels by which a box may exceed its image, because tools count pixels from 0 or from 1.
 const SLACK: f32 = 1.0;
 
-/// One file.
+/// Content of an annotation file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Annotation {
-    /// Rows and columns of the picture, if the file says them.
+    /// Rows and columns of the image, if the file has them.
     pub size: Option<[usize; 2]>,
     pub objects: Vec<Object>,
 }
 
-/// Something in a picture.
+/// Annotated object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Object {
     pub class: String,
     pub difficult: bool,
     /// First and last pixels, counted from 1.
     pub corners: Corners,
-    /// The line that it stands in.
+    /// Line in the file.
     pub line: u32,
 }
 
@@ -65,7 +65,7 @@ impl Annotation {
 }
 
 impl Object {
-    /// Its corners in shares of a picture; none if it has no area.
+    /// Returns the corners relative to the image size; `None` for a box without an area.
     ///
     /// # Errors
     /// A box that does not lie in the picture, in words.

@@ -13,26 +13,26 @@ const OVERLAPS: [f32; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 /// Sides of a part, of those of the picture, and how much longer one may be than the other.
 const SIDES: [f64; 2] = [0.3, 1.0];
 const MAX_ASPECT_RATIO: f64 = 2.0;
-/// How often a part is drawn for an overlap, and how often an overlap.
+/// Attempts to draw a crop for one minimum overlap, and to draw a minimum overlap.
 const TRIES: usize = 40;
 const ROUNDS: usize = 8;
-/// How far contrast and saturation, brightness, and the hue (of a full turn) change.
+/// Maximum relative change of contrast and saturation.
 const CONTRAST: f64 = 0.5;
 const BRIGHTNESS: f64 = 0.125;
 const HUE: f64 = 0.05;
 /// Colour around a picture that was zoomed out: about the mean of photographs (the mean of `ImageNet`).
 const PADDING_COLOUR: [u8; 3] = [123, 117, 104];
 
-/// A picture of the size that a network takes.
+/// Image of the network's input size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     /// `[side, side, 3]`.
     pub pixels: Vec<u8>,
-    /// What is in it, in shares of it.
+    /// True boxes relative to the image size.
     pub truths: Vec<Truth>,
 }
 
-/// A part of a picture, or more than it: left, top, columns and rows, in pixels.
+/// Window in pixels, which may exceed its image: left, top, columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Window {
     begin: [i64; 2],
@@ -40,7 +40,7 @@ struct Window {
 }
 
 impl Pictured {
-    /// The whole picture.
+    /// Returns the whole image without augmentation.
     ///
     /// # Errors
     /// A file that can no longer be read.
@@ -49,8 +49,8 @@ impl Pictured {
         Ok(Shown { pixels: Window::covering(&whole).resized(&whole, side), truths: self.truths.clone() })
     }
 
-    /// As it is shown in training: with half a chance each in other colours, up to `farthest` times farther away, and mirrored;
-    /// a random part. The same word gives the same.
+    /// Returns an augmented training image: a random crop, with probability ½ each recoloured, zoomed out up to
+    /// `farthest` times, and mirrored. The same word gives the same image.
     ///
     /// # Errors
     /// A file that can no longer be read.
@@ -92,7 +92,7 @@ impl Window {
         Self { begin: [0; 2], size: [whole.size[1] as i64, whole.size[0] as i64] }
     }
 
-    /// The same picture somewhere in a larger one.
+    /// Zooms out: places the image at a random position in one `times` as large.
     fn around(self, times: f64, random: &mut Random) -> Self {
         let size = self.size.map(|side| (side as f64 * times) as i64);
         let begin = [0, 1].map(|axis| -(((size[axis] - self.size[axis]) as f64 * random.uniform()) as i64));
@@ -130,7 +130,7 @@ impl Window {
         self
     }
 
-    /// Where a box is in it, cut off at its edges, if the box's middle is inside.
+    /// Returns a box relative to this window and clipped to it, if the window contains its centre.
     fn shares(self, [left, top, right, bottom]: Corners) -> Option<Corners> {
         let [begin_x, begin_y, end_x, end_y] = self.corners();
         let (x, y) = (0.5 * (left + right), 0.5 * (top + bottom));
@@ -146,7 +146,7 @@ impl Window {
         })
     }
 
-    /// Its pixels, `[side, side, 3]`: of the picture what lies in it, and one colour around that.
+    /// Returns the window's pixels, `[side, side, 3]`; outside the image they have one colour.
     #[expect(clippy::cast_sign_loss, reason = "inside of a picture")]
     fn resized(self, whole: &Whole<'_>, side: usize) -> Vec<u8> {
         let picture = Self::covering(whole);

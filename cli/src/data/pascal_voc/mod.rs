@@ -1,4 +1,4 @@
-//! Pictures with boxes around what is in them.
+//! Detection data: images with boxes.
 
 mod annotation;
 mod augment;
@@ -20,30 +20,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a directory must contain, for messages.
+/// Expected layout of a directory, for error messages.
 const LAYOUT: &str = "Annotations/*.xml and JPEGImages/*.jpg as in PASCAL VOC, in it or in one folder of it; \
                       ImageSets/Main/{train,val,trainval,test}.txt list the names";
 /// Names of the classes, one a line.
 const NAMES: &str = "classes.txt";
-/// Where a picture's pixels are.
+/// Storage of an image's pixels.
 #[derive(Clone, Debug)]
 enum Kept {
     Memory(Whole<'static>),
     File(PathBuf),
 }
 
-/// A picture and what is in it.
+/// Image with its true boxes.
 #[derive(Clone, Debug)]
 pub struct Pictured {
     /// The file's name without its extension.
     pub name: String,
-    /// Corners in shares of the picture; classes from 1.
+    /// True boxes with corners relative to the image size; classes from 1.
     pub truths: Vec<Truth>,
     kept: Kept,
 }
 
 impl Pictured {
-    /// Its pixels, R G B.
+    /// Returns the pixels, R G B.
     ///
     /// # Errors
     /// A file that can no longer be read.
@@ -63,32 +63,32 @@ impl Pictured {
 /// Pictures with boxes, for training and for scores.
 #[derive(Clone, Debug)]
 pub struct Boxed {
-    /// What to call it: the last part of the directory's path.
+    /// Name: the last part of the directory's path.
     pub name: String,
     /// Names of the classes; the first is number 1.
     pub classes: Vec<String>,
-    /// For training.
+    /// Training set.
     pub train: Vec<Pictured>,
-    /// For scores while a training goes on, if these are wanted.
+    /// Validation set, if one was requested.
     pub validation: Option<Vec<Pictured>>,
-    /// For the last scores.
+    /// Test set, for the final evaluation.
     pub test: Vec<Pictured>,
-    /// What was found.
+    /// Notes about the loaded data.
     pub notes: LoadNotes,
 }
 
 impl Boxed {
-    /// Reads a directory in PASCAL VOC's layout: `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` (or `.jpeg`, `.png`), lists of
-    /// names in `ImageSets/Main`. Where both are wanted, `train` is for training and `val` for scores meanwhile;
-    /// otherwise `trainval`, or both, are for training. Without `test` the last scores are those of `val`; without lists
-    /// every fifth picture is for scores. The classes are those of `classes.txt`, or all that occur in what is not for the
-    /// last scores.
+    /// Reads a directory in PASCAL VOC's layout: `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` (or `.jpeg`, `.png`),
+    /// lists of names in `ImageSets/Main`. Where both are wanted, `train` is for training and `val` for scores
+    /// meanwhile; otherwise `trainval`, or both, are for training. Without `test` the last scores are those of `val`;
+    /// without lists every fifth picture is for scores. The classes are those of `classes.txt`, or all that occur in
+    /// what is not for the last scores.
     ///
     /// A box without an area is left out, and that is said.
     ///
     /// # Errors
-    /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that are
-    /// none.
+    /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that
+    /// are none.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let root = root(dir)?;
         let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
@@ -121,7 +121,7 @@ impl Boxed {
         Ok(Self { name: name(dir), classes, train, validation, test, notes })
     }
 
-    /// Training pictures as they are shown, in this order, made by all cores: see [`Pictured::random`].
+    /// Returns augmented training images in this order, computed on all cores; see [`Pictured::random`].
     ///
     /// # Errors
     /// Files that can no longer be read.
@@ -133,7 +133,8 @@ impl Boxed {
         each(samples.len(), one).into_iter().collect()
     }
 
-    /// Made up: 160 training and 40 test pictures of 96 × 128 with one to six coloured shapes of three kinds.
+    /// Generates synthetic data: 160 training and 40 test images of 96 × 128 with one to six coloured shapes of three
+    /// classes.
     #[must_use]
     pub fn synthetic(seed: u64, reading: &DataOptions) -> Self {
         let [train, test] = synthetic::pictures(seed);
@@ -160,7 +161,7 @@ fn root(dir: &Path) -> Result<PathBuf, DataError> {
     }
 }
 
-/// Names of pictures for training, for scores meanwhile, for the last scores.
+/// Returns the names of training, validation and test images.
 fn parts(root: &Path, reading: &DataOptions, taken: &mut Vec<String>) -> Result<[Vec<String>; 3], DataError> {
     let list = |name: &str| list(&root.join("ImageSets/Main").join(format!("{name}.txt")));
     let (train, val, both, test) = (list("train")?, list("val")?, list("trainval")?, list("test")?);
@@ -214,7 +215,7 @@ fn list(path: &Path) -> Result<Option<Vec<String>>, DataError> {
     Ok(Some(names))
 }
 
-/// Those of `classes.txt`, or all that occur.
+/// Returns the classes of `classes.txt`, or all that occur.
 fn classes<'a>(root: &Path, found: impl Iterator<Item = &'a Found>) -> Result<Vec<String>, DataError> {
     let path = root.join(NAMES);
     let (names, from) = match list(&path)? {
@@ -232,7 +233,7 @@ fn classes<'a>(root: &Path, found: impl Iterator<Item = &'a Found>) -> Result<Ve
     }
 }
 
-/// The files of a picture.
+/// Annotation and image file of an image.
 struct Found {
     name: String,
     xml: PathBuf,
@@ -257,13 +258,13 @@ impl Found {
         Ok(Self { name: name.to_owned(), xml, image, annotation })
     }
 
-    /// Its pixels as they are stored.
+    /// Decodes the image file.
     fn decoded(&self) -> Result<Whole<'static>, DataError> {
         let (pixels, size) = decode::whole(&read(&self.image)?, 3).map_err(|cause| cause.at(&self.image))?;
         Ok(Whole { pixels: pixels.into(), size, channels: 3 })
     }
 
-    /// What is in it, with a line for each box without an area.
+    /// Returns the true boxes, and a note for each box without an area.
     fn truths(&self, classes: &[String], size: [usize; 2]) -> Result<(Vec<Truth>, Vec<String>), DataError> {
         let wrong = |reason: String| Cause::Boxes(reason).at(&self.xml);
         if let Some(said) = self.annotation.size.filter(|said| *said != size) {
@@ -294,10 +295,10 @@ impl Found {
     }
 }
 
-/// Reads pictures, and keeps those that fit into memory.
+/// Reader that keeps images in memory while they fit.
 struct Reader<'a> {
     classes: &'a [String],
-    /// Boxes that were left out.
+    /// Notes about skipped boxes.
     lines: Vec<String>,
     /// Bytes that may still be kept.
     memory: u64,
@@ -324,7 +325,7 @@ impl Reader<'_> {
     }
 }
 
-/// Every tenth is kept from training.
+/// Splits off every tenth image for validation.
 fn hold_out(all: &[Pictured]) -> Option<[Vec<Pictured>; 2]> {
     let of = |held: bool| -> Vec<Pictured> {
         let numbered = all.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Pictures that are made up: coloured shapes on a ground of another colour, with noise.
+//! Synthetic detection data: coloured shapes on a background of another colour, with noise.
 
 use super::{Kept, Pictured};
 use crate::data::{Random, Whole};
@@ -15,7 +15,7 @@ const COLUMNS: i32 = 128;
 const MAX_SHAPES: i32 = 6;
 const SIDES: [i32; 2] = [14, 44];
 
-/// Training and test pictures; the same seed gives the same bytes.
+/// Generates training and test images; the same seed gives the same bytes.
 pub fn pictures(seed: u64) -> [Vec<Pictured>; 2] {
     [0, 1].map(|part: u64| {
         let one = |i: usize| {

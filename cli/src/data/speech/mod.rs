@@ -1,4 +1,4 @@
-//! Recordings of speech with what was said.
+//! Speech data: recordings with transcripts.
 
 mod spectrum;
 mod synthetic;
@@ -19,20 +19,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the digits that begin file names stand for.
+/// Transcripts of the digits that begin file names.
 const WORDS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
-/// A table of what was said.
+/// File name of the transcripts.
 const TRANSCRIPTS: &str = "transcripts.tsv";
 /// What a directory must contain, for messages.
 const LAYOUT: &str = "recordings/*.wav, or *.wav, called DIGIT_….wav or listed with what is said in transcripts.tsv; train.txt \
                       and test.txt may list the names";
 
-/// One recording.
+/// Recording with its transcript.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spoken {
     /// The file's name.
     pub name: String,
-    /// What is said.
+    /// Transcript.
     pub text: String,
     /// Spectra.
     pub frames: usize,
@@ -47,32 +47,32 @@ impl Spoken {
     }
 }
 
-/// Recordings of one rate, with what is said in each.
+/// Recordings of one sample rate with their transcripts.
 #[derive(Clone, Debug)]
 pub struct Speech {
-    /// What to call it: the last part of the directory's path.
+    /// Name: the last part of the directory's path.
     pub name: String,
-    /// All letters, in order.
+    /// Alphabet of the transcripts, in order.
     pub letters: Vec<char>,
     /// Samples in a second.
     pub rate: u32,
     /// Frequencies of a spectrum.
     pub frequencies: usize,
-    /// For training.
+    /// Training set.
     pub train: Vec<Spoken>,
-    /// For scores while a training goes on, if these are wanted.
+    /// Validation set, if one was requested.
     pub validation: Option<Vec<Spoken>>,
-    /// For the last scores.
+    /// Test set, for the final evaluation.
     pub test: Vec<Spoken>,
-    /// What was found.
+    /// Notes about the loaded data.
     pub notes: LoadNotes,
 }
 
 impl Speech {
-    /// Reads a directory with WAV files of one channel and one rate, in it or in its folder `recordings`. What is said is in
-    /// `transcripts.tsv`, a line `NAME.wav`, tab, text for each; without it names begin with a digit and an underscore,
-    /// which stand for the digit's English name. `train.txt` and `test.txt` list the names of both parts, and `val.txt` those
-    /// for validation; without them every fifth recording is for scores.
+    /// Reads a directory with WAV files of one channel and one rate, in it or in its folder `recordings`. What is said
+    /// is in `transcripts.tsv`, a line `NAME.wav`, tab, text for each; without it names begin with a digit and an
+    /// underscore, which stand for the digit's English name. `train.txt` and `test.txt` list the names of both parts,
+    /// and `val.txt` those for validation; without them every fifth recording is for scores.
     ///
     /// # Errors
     /// A directory of another layout, sounds that cannot be read or have another rate, texts that no alignment can say.
@@ -116,7 +116,7 @@ impl Speech {
         Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
     }
 
-    /// Made up: 240 training and 60 test recordings of ten words, whose letters are tones.
+    /// Generates synthetic data: 240 training and 60 test recordings of ten words, whose letters are tones.
     ///
     /// # Errors
     /// None; as [`Spectra::new`].
@@ -131,7 +131,7 @@ impl Speech {
     }
 }
 
-/// What is said in which file.
+/// Source of the transcripts.
 enum Texts {
     Table(PathBuf, Vec<(String, String)>),
     Digits,
@@ -172,7 +172,7 @@ impl Texts {
     }
 }
 
-/// What is read so far.
+/// State while recordings are read.
 struct Heard<'a> {
     reading: &'a DataOptions,
     texts: Texts,
@@ -253,7 +253,7 @@ fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
     Ok(Some(files))
 }
 
-/// All letters that occur, in order.
+/// Returns all letters that occur, in order.
 fn letters<'a>(parts: impl IntoIterator<Item = &'a Vec<Spoken>>) -> Vec<char> {
     let letters: BTreeSet<char> = parts.into_iter().flatten().flat_map(|one| one.text.chars()).collect();
     letters.into_iter().collect()

@@ -1,4 +1,4 @@
-//! What a network for speech hears: logarithms of spectra.
+//! Log spectra, the input of speech networks.
 
 use realfft::{RealFftPlanner, RealToComplex};
 use std::{f64::consts::TAU, fmt, sync::Arc};
@@ -9,8 +9,8 @@ const STRIDE: u32 = 10;
 /// Rates that there may be.
 const RATES: std::ops::RangeInclusive<u32> = 1000..=384_000;
 
-/// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, then mean 0 and deviation 1 over all
-/// numbers of a recording, so that loudness says nothing. PyTorch's `stft` with `center=False` forms the same.
+/// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, then mean 0 and deviation 1 over
+/// all numbers of a recording, so that loudness says nothing. PyTorch's `stft` with `center=False` forms the same.
 #[derive(Clone)]
 pub struct Spectra {
     window: Vec<f32>,
@@ -19,7 +19,7 @@ pub struct Spectra {
 }
 
 impl Spectra {
-    /// For so many samples in a second.
+    /// Creates the transform for a sample rate in Hz.
     ///
     /// # Errors
     /// A rate below 1 kHz or above 384 kHz.
@@ -58,7 +58,7 @@ impl Spectra {
         all
     }
 
-    /// The same before the normalisation.
+    /// Returns the log spectra before normalisation.
     #[must_use]
     pub fn logarithms(&self, samples: &[f32]) -> Vec<f32> {
         let len = self.window.len();

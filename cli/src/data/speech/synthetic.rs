@@ -1,4 +1,4 @@
-//! Recordings that are made up: words of tones, one for each letter, between noise.
+//! Synthetic recordings: words as sequences of tones, one for each letter, surrounded by noise.
 
 use super::{Spectra, Spoken, WORDS};
 use crate::data::Random;
@@ -29,7 +29,7 @@ pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
                 let len = LETTER[0] + random.below(LETTER[1] - LETTER[0]);
                 let begin = unit(&mut random);
                 for k in 0..len {
-                    // Each letter swells and fades, so that equal ones are told apart.
+                    // Each letter swells and fades, so that equal neighbours can be separated.
                     let swell = (std::f32::consts::PI * k as f32 / len as f32).sin();
                     let noise = 0.1 * (unit(&mut random) - 0.5);
                     samples.push(0.4 * swell * (TAU * (begin + tone * k as f32 / RATE as f32)).sin() + noise);
@@ -41,7 +41,7 @@ pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
     })
 }
 
-/// From 0 to 1.
+/// Draws a number from 0 to 1.
 fn unit(random: &mut Random) -> f32 {
     random.below(1 << 16) as f32 / 65536.0
 }

@@ -1,15 +1,15 @@
-//! Sound files.
+//! WAV files.
 
 use crate::data::{Cause, DataError};
 use hound::{SampleFormat, WavReader};
 use std::path::Path;
 
-/// One voice.
+/// Recording of one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
     /// Samples in a second.
     pub rate: u32,
-    /// From −1 to 1.
+    /// Samples from −1 to 1.
     pub samples: Vec<f32>,
 }
 

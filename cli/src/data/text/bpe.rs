@@ -15,13 +15,13 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-/// Pieces of a language, unless told.
+/// Default vocabulary size of a language.
 pub const PIECES: u16 = 2000;
 /// Token that pads sequences to one length.
 pub const PAD_TOKEN: u32 = 0;
-/// Where a sequence begins.
+/// Token at the begin of a sequence.
 pub const BEGIN: u32 = 1;
-/// Where it ends.
+/// Token at the end of a sequence.
 pub const END: u32 = 2;
 /// Their names, and that of letters which were never seen.
 const SPECIAL: [&str; 4] = ["<nothing>", "<begin>", "<end>", "<unknown>"];
@@ -36,8 +36,8 @@ const MIN_PAIR_COUNT: u64 = 2;
 pub struct Pieces(Box<Tokenizer>);
 
 impl Pieces {
-    /// At most so many, of these texts. The same texts give the same pieces. All of their letters are among them, even if
-    /// these are more.
+    /// Learns a vocabulary of at most `most` tokens from texts. Equal texts give equal vocabularies. All letters are
+    /// included, even beyond `most`.
     ///
     /// # Errors
     /// In words; none is known.
@@ -55,13 +55,13 @@ impl Pieces {
         Ok(Self::from_tokenizer(tokenizer))
     }
 
-    /// Text may spell what stands for no text.
+    /// Prepares a tokenizer: special tokens that occur as text are treated as text.
     fn from_tokenizer(mut tokenizer: Tokenizer) -> Self {
         tokenizer.set_encode_special_tokens(true);
         Self(Box::new(tokenizer))
     }
 
-    /// How many there are, with those that stand for no text.
+    /// Returns the vocabulary size, including tokens without a text.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.get_vocab_size(true)
@@ -101,7 +101,7 @@ impl From<Pieces> for String {
     }
 }
 
-/// The same as files keep them.
+/// Compares the vocabularies as they are stored in files.
 impl PartialEq for Pieces {
     fn eq(&self, other: &Self) -> bool {
         String::from(self.clone()) == String::from(other.clone())

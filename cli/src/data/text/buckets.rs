@@ -14,12 +14,12 @@ pub struct Buckets {
     batch: usize,
     seed: u64,
     position: u64,
-    /// A copy of what seed and position say: the pool's number, and its batches.
+    /// Cache of the current pool: its number and its batches, which seed and position determine.
     pool: Option<(u64, Vec<Vec<usize>>)>,
 }
 
 impl Buckets {
-    /// Of examples with these lengths.
+    /// Creates buckets for examples of these lengths.
     #[must_use]
     pub const fn new(lengths: Vec<usize>, batch: usize, seed: u64) -> Self {
         Self { lengths, batch, seed, position: 0, pool: None }
@@ -31,7 +31,7 @@ impl Buckets {
         self.position
     }
 
-    /// Goes on after so many.
+    /// Continues at a position.
     pub fn seek(&mut self, position: u64) {
         self.position = position;
     }

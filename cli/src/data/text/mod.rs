@@ -13,10 +13,11 @@ use super::{Cause, DataError, store};
 use flate2::read::MultiGzDecoder;
 use std::{io::Read, path::Path};
 
-/// How gzip'ed files begin.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The lines of a file in UTF-8, plain or gzip'ed, whatever its name; without their ends, which may be those of Windows.
+/// The lines of a file in UTF-8, plain or gzip'ed, whatever its name; without their ends, which may be those of
+/// Windows.
 ///
 /// # Errors
 /// A file that cannot be read, gzip data that are cut off or corrupt, the first line that is no UTF-8.

@@ -19,9 +19,9 @@ use std::{
 /// Maximum number of tokens in a sentence. Longer ones are left out, because they would determine a batch's memory and
 /// the number of compiled programs.
 const MAX_SENTENCE_TOKENS: usize = 64;
-/// What a directory must contain, for messages.
+/// Expected layout of a directory, for error messages.
 const LAYOUT: &str = "train.LANGUAGE[.gz] in two languages, as train.en and train.de, and the same for val and test";
-/// How the names of other parts begin.
+/// Name prefixes of the validation set.
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 const TEST: &str = "test";
 
@@ -50,7 +50,7 @@ as_text!(Languages);
 /// A sentence in both languages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The source, and what it means.
+    /// Source text and its translation.
     pub texts: [String; 2],
     /// Their pieces, with the end.
     pub pieces: [Vec<u32>; 2],
@@ -59,19 +59,19 @@ pub struct Pair {
 /// Sentences in two languages.
 #[derive(Clone, Debug)]
 pub struct Parallel {
-    /// What to call it: the last part of the directory's path.
+    /// Name: the last part of the directory's path.
     pub name: String,
     /// Source and target.
     pub languages: Languages,
     /// The pieces of both.
     pub pieces: [Pieces; 2],
-    /// For training.
+    /// Training set.
     pub train: Vec<Pair>,
-    /// For scores while a training goes on, if these are wanted.
+    /// Validation set, if one was requested.
     pub validation: Option<Vec<Pair>>,
-    /// For the last scores.
+    /// Test set, for the final evaluation.
     pub test: Vec<Pair>,
-    /// What was found.
+    /// Notes about the loaded data.
     pub notes: LoadNotes,
 }
 
@@ -80,10 +80,10 @@ type Texts = Vec<[String; 2]>;
 
 impl Parallel {
     /// Reads a directory with files `train.LANGUAGE`, plain or gzip'ed (`.gz`), in two languages or more, of which
-    /// [`DataOptions::languages`] says two; else it is from English to another, or from the first to the second by name. Files
-    /// whose names begin with `test` are for scores, the first of them by name; `val`, `valid`, `validation` or `dev` for
-    /// those under way, and for the last ones where there is no test. Without either, every fifth pair is for scores. The
-    /// pieces are those of the training part.
+    /// [`DataOptions::languages`] says two; else it is from English to another, or from the first to the second by
+    /// name. Files whose names begin with `test` are for scores, the first of them by name; `val`, `valid`,
+    /// `validation` or `dev` for those under way, and for the last ones where there is no test. Without either, every
+    /// fifth pair is for scores. The pieces are those of the training part.
     ///
     /// # Errors
     /// A directory of another layout, languages that are not there, files that cannot be read or are no UTF-8, whose
@@ -115,7 +115,7 @@ impl Parallel {
         Self::new(name(dir), languages, [train, test], validation, reading, taken).map_err(|cause| cause.at(dir))
     }
 
-    /// Made up: 2000 training and 100 test sentences of numbers, in English and German words.
+    /// Generates synthetic data: 2000 training and 100 test sentences of numbers, in English and German words.
     ///
     /// # Errors
     /// None; as [`Parallel::load`].

@@ -1,4 +1,4 @@
-//! Two languages that are made up of numbers: English and German number words, which name tens and ones in unlike order.
+//! Synthetic translation data: English and German number words, which order tens and ones differently.
 
 use crate::data::Random;
 

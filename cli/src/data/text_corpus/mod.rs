@@ -1,4 +1,4 @@
-//! Text, one token after another.
+//! Text corpus: a sequence of tokens.
 
 mod synthetic;
 mod vocabulary;
@@ -11,36 +11,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Tokens of a window, where nobody says.
+/// Default number of tokens of a window.
 const WINDOW: usize = 32;
-/// What a directory must contain, for messages.
+/// Expected layout of a directory, for error messages.
 const LAYOUT: &str =
     "one text file (*.txt or *.tokens), or such whose names say train, valid and test, of which one may be missing";
 
 /// A text in parts, as numbers of a vocabulary.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// What to call it: the last part of its path.
+    /// Name: the last part of its path.
     pub name: String,
-    /// All tokens.
+    /// Vocabulary.
     pub vocabulary: Vocabulary,
-    /// How often training has each.
+    /// Count of each token in the training set.
     pub counts: Vec<u64>,
-    /// For training.
+    /// Training set.
     pub train: Vec<u32>,
-    /// For scores while a training goes on, if these are wanted.
+    /// Validation set, if one was requested.
     pub validation: Option<Vec<u32>>,
-    /// For the last scores.
+    /// Test set, for the final evaluation.
     pub test: Vec<u32>,
     /// Tokens that a network reads at a time.
     pub window: usize,
-    /// What was found.
+    /// Notes about the loaded data.
     pub notes: LoadNotes,
 }
 
-/// Text of each part, with the line that says where it is from.
+/// Text of each split, with notes about its source.
 struct Parts {
-    /// Each with what to call it in an error.
+    /// Training text, with its path for error messages.
     train: (PathBuf, String),
     validation: Option<(PathBuf, String)>,
     test: Option<(PathBuf, String)>,
@@ -48,14 +48,15 @@ struct Parts {
 }
 
 impl Corpus {
-    /// Reads a text file, or a directory with one or with parts whose names say what they are for. Of one text, the first 95 %
-    /// of the tokens are for training, the others for scores, as char-rnn has them; where scores are wanted while a training
+    /// Reads a text file, or a directory with one file or with files named by split. Of a single text the first 95 % of
+    /// the tokens are for training, the others for evaluation, as in char-rnn; where scores are wanted while a training
     /// goes on, the last twentieth of training is for these. Without a part for training, the one for validation is it.
     ///
     /// Tokens are words, between blanks, with a mark at the end of each line, or characters.
     ///
     /// # Errors
-    /// A directory of another layout, a file that is not UTF-8, or is shorter than a window, or takes more memory than may be.
+    /// A directory of another layout, a file that is not UTF-8, or is shorter than a window, or takes more memory than
+    /// may be.
     pub fn load(path: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let parts = if path.is_file() { single(path)? } else { directory(path, reading)? };
         let size = |part: &(PathBuf, String)| 4 * part.1.len() as u64;
@@ -166,7 +167,7 @@ fn without_end<'a, 't>(all: &'a [&'t str]) -> (&'a [&'t str], &'a [&'t str]) {
     all.split_at(all.len() - all.len() / 20)
 }
 
-/// One text.
+/// Splits one text file into training and test set.
 fn single(path: &Path) -> Result<Parts, DataError> {
     let text = (path.to_owned(), text(path)?);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

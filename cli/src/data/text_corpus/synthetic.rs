@@ -1,4 +1,4 @@
-//! Sentences that are made up: subjects and verbs agree in number across what stands between them.
+//! Synthetic sentences whose subjects and verbs agree in number across the words between them.
 
 use crate::data::Random;
 
@@ -21,7 +21,7 @@ const VERBS: [[&str; 2]; 6] =
 const ADJECTIVES: [&str; 6] = ["small", "old", "red", "quiet", "happy", "tall"];
 const PLACES: [&str; 4] = ["near the river", "behind the house", "under the tree", "on the hill"];
 
-/// So many sentences, a line each.
+/// Returns `count` sentences, one a line.
 pub fn text(seed: u64, part: u64, count: usize) -> String {
     (0..count).map(|i| sentence(&mut Random::from_key(&[seed, part, i as u64])) + "\n").collect()
 }
@@ -35,7 +35,7 @@ fn sentence(random: &mut Random) -> String {
     format!("{subject}{place} {verb} {rest} .")
 }
 
-/// With its number: 0 or 1.
+/// Draws a noun; returns it with 0 for singular or 1 for plural.
 fn noun(random: &mut Random) -> (String, usize) {
     let number = random.below(2);
     let adjective = if random.below(3) == 0 { format!("{} ", pick(random, &ADJECTIVES)) } else { String::new() };

@@ -1,4 +1,4 @@
-//! What a text is made of, and the number of each.
+//! Tokens and their ids.
 
 use crate::serde_text::as_text;
 use std::{
@@ -7,17 +7,17 @@ use std::{
     str::FromStr,
 };
 
-/// What stands for words that a vocabulary has not.
+/// Token of unknown words.
 pub(super) const UNKNOWN: &str = "<unk>";
 /// The end of a line, where words are tokens.
 const END: &str = "<eos>";
 
-/// What tokens are.
+/// Kind of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokens {
     /// Between blanks, with a mark at the end of each line.
     Words,
-    /// Of Unicode.
+    /// Unicode characters.
     Characters,
 }
 
@@ -75,7 +75,7 @@ impl Tokens {
     }
 }
 
-/// All tokens of a text, the most frequent first.
+/// Vocabulary of a text, most frequent token first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     tokens: Tokens,
@@ -84,7 +84,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Of these tokens; those that are as frequent in their own order.
+    /// Builds the vocabulary of these tokens; equally frequent ones in lexical order.
     pub fn new(tokens: Tokens, of: &[&str]) -> Self {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         of.iter().for_each(|token| *counts.entry(token).or_default() += 1);
@@ -93,38 +93,38 @@ impl Vocabulary {
         Self::named(tokens, all.into_iter().map(|(token, _)| token.to_owned()).collect())
     }
 
-    /// With these names, in their order.
+    /// Creates a vocabulary of these tokens in order.
     #[must_use]
     pub fn named(tokens: Tokens, names: Vec<String>) -> Self {
         let numbers = names.iter().cloned().zip(0..).collect();
         Self { tokens, names, numbers }
     }
 
-    /// What tokens are.
+    /// Kind of tokens.
     #[must_use]
     pub const fn tokens(&self) -> Tokens {
         self.tokens
     }
 
-    /// How many.
+    /// Returns the number of tokens.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if it has no tokens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// All of them.
+    /// Returns all tokens.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Adds what stands for others, if it is not there.
+    /// Adds the token of unknown words, unless it exists.
     pub(super) fn with_unknown(&mut self) {
         if self.find(UNKNOWN).is_none() {
             let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
@@ -138,21 +138,21 @@ impl Vocabulary {
         self.numbers.get(token).copied()
     }
 
-    /// The same; of a token that is not there that of the unknown one, if that is.
+    /// Returns the id of a token, or that of `<unk>` if the vocabulary has it.
     #[must_use]
     pub fn number(&self, token: &str) -> Option<u32> {
         self.find(token).or_else(|| self.find(UNKNOWN))
     }
 
-    /// How often each occurs.
+    /// Counts the occurrences of each token.
     pub(super) fn counts(&self, of: &[&str]) -> Vec<u64> {
         let mut counts = vec![0; self.names.len()];
         of.iter().filter_map(|token| self.find(token)).for_each(|number| counts[number as usize] += 1);
         counts
     }
 
-    /// The numbers of a text that is to be continued: of words, without a mark behind the last unless the text ends with
-    /// its line.
+    /// The numbers of a text that is to be continued: of words, without a mark behind the last unless the text ends
+    /// with its line.
     ///
     /// # Errors
     /// A token that is not there, where nothing stands for such.

@@ -11,14 +11,14 @@ use crate::record::gradients::percent;
 /// The largest difference between two scores that chance makes, but for one case in twenty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Chance {
-    /// One seed: from so many answers alone. Chance in training comes on top.
+    /// One seed: the margin from the number of test answers. Chance in training comes on top.
     Answers { margin: f64, answers: usize },
-    /// One seed, and no answers that could be counted: nobody knows.
+    /// One seed and a score without countable answers, so chance is unknown.
     Unknown,
 }
 
 impl Chance {
-    /// For one score, from methods that work.
+    /// Returns the chance of one score, from the methods that work.
     pub fn measure(score: usize, working: &[&MethodResult<'_>], exam: EvaluationBaseline) -> Self {
         let all = || working.iter().filter_map(|stand| stand.scores.get(score)).map(|(_, seeds)| seeds);
         let (Some(answers), Some(best)) = (exam.answers, all().flatten().copied().reduce(f64::max)) else {
@@ -31,7 +31,7 @@ impl Chance {
     }
 }
 
-/// What is equal, and what is not.
+/// Compares the working methods of a single seed with the baseline.
 pub fn compared(baseline: &MethodResult<'_>, working: &[&MethodResult<'_>], exam: EvaluationBaseline) -> Vec<Sentence> {
     if working.len() < 2 {
         return Vec::new();
@@ -110,7 +110,7 @@ fn ends(equal: &[&MethodResult<'_>], score: usize) -> (f64, f64) {
     (means().fold(f64::INFINITY, f64::min), means().fold(f64::NEG_INFINITY, f64::max))
 }
 
-/// From the lowest to the highest, and how far chance goes.
+/// Describes the range of a score over methods, and the part that chance explains.
 fn span(equal: &[&MethodResult<'_>], score: usize, chance: Chance) -> String {
     let (low, high) = ends(equal, score);
     let metric = equal[0].scores[score].0;
@@ -124,7 +124,7 @@ fn span(equal: &[&MethodResult<'_>], score: usize, chance: Chance) -> String {
     format!("{name} {low_shown:.1} to {}, {} apart{within}", metric.text(high), metric.difference(high - low))
 }
 
-/// What to make of it; `wide` is a difference of more than a quarter of what was learned.
+/// Returns the advice on several seeds; `wide` is a difference of more than a quarter of what was learned.
 fn advice(chance: Chance, wide: bool) -> &'static str {
     match chance {
         Chance::Answers { .. } => {

@@ -24,13 +24,13 @@ pub struct Paired {
     pub deviation: f64,
 }
 
-/// What differences say.
+/// Result of a paired comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// More than chance makes, but for one case in twenty.
     Differs,
-    /// Within the margin, by two one-sided tests.
+    /// Equal within the margin, by two one-sided tests.
     Equal,
     /// Neither, though a difference as large as the margin would have been seen.
     NotToldApart,
@@ -39,7 +39,7 @@ pub enum Verdict {
 }
 
 impl Paired {
-    /// None without two pairs, or where a difference is not finite.
+    /// Computes the statistics of differences. `None` for fewer than two, or if one is not finite.
     pub fn new(differences: &[f64]) -> Option<Self> {
         let pairs = differences.len();
         if pairs < 2 || !differences.iter().all(|difference| difference.is_finite()) {
@@ -68,7 +68,7 @@ impl Paired {
         2.0 * self.student().above(self.ratio(self.mean).abs())
     }
 
-    /// Confidence interval of the mean difference, of 95 %.
+    /// Returns the 95 % confidence interval of the mean difference.
     pub fn interval(&self) -> [f64; 2] {
         let half = self.student().quantile(1.0 - LEVEL / 2.0) * self.error();
         [self.mean - half, self.mean + half]
@@ -89,7 +89,7 @@ impl Paired {
         student.above(self.ratio(self.mean + margin)).max(student.above(self.ratio(margin - self.mean)))
     }
 
-    /// What the differences say, with a margin that was fixed before.
+    /// Returns the verdict for a margin that was fixed beforehand.
     pub fn verdict(&self, margin: f64) -> Verdict {
         if self.p() < LEVEL {
             Verdict::Differs
@@ -110,7 +110,7 @@ struct Student {
 }
 
 impl Student {
-    /// Probability of |T| < |t|, by the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4.
+    /// Returns the probability of |T| < |t| by the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4.
     fn within(self, t: f64) -> f64 {
         let theta = (t.abs() / (self.freedom as f64).sqrt()).atan();
         let (sine, cosine) = theta.sin_cos();
@@ -230,7 +230,8 @@ mod tests {
         }
     }
 
-    /// Of 2000 draws of eight pairs each, whose rates have a standard error of 0.005 at a rate of 0.05 and 0.009 at 0.8.
+    /// Of 2000 draws of eight pairs each, whose rates have a standard error of 0.005 at a rate of 0.05 and 0.009 at
+    /// 0.8.
     #[test]
     fn rates_of_errors_by_simulation() {
         let mut random = crate::data::Random::from_key(&[7]);

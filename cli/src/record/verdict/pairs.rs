@@ -1,4 +1,4 @@
-//! What pairs of runs say, measure by measure: training loss over the last half, validation loss, scores.
+//! Comparison of paired runs by measure: training loss over the last half, validation loss, scores.
 
 use super::{
     Sentence,
@@ -12,7 +12,7 @@ use crate::{
 };
 use serde::Serialize;
 
-/// What is compared, the most sensitive measure first: early on pairs of losses have next to no noise, scores have most.
+/// Compared quantity, most sensitive first: paired losses have little noise early on, scores have most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     TrainingLoss,
@@ -30,7 +30,7 @@ impl Measure {
         }
     }
 
-    /// Of a run and its baseline.
+    /// Returns the value of a run and that of its baseline.
     fn pair(self, run: &Record, baseline: &Record) -> Option<(f64, f64)> {
         let both =
             |of: &dyn Fn(&Metrics) -> Option<f64>| Some((of(run.metrics.as_ref()?)?, of(baseline.metrics.as_ref()?)?));
@@ -92,7 +92,7 @@ fn last_half(one: &[f32], other: &[f32]) -> Option<(f64, f64)> {
 pub struct Comparison {
     pub method: String,
     pub baseline: String,
-    /// What is compared.
+    /// Compared quantity.
     pub measure: String,
     #[serde(flatten)]
     pub paired: Paired,
@@ -113,7 +113,7 @@ pub struct Comparison {
     kind: Measure,
 }
 
-/// Every method beside the baseline, in each measure that both have; none of a method with fewer than two pairs.
+/// Compares every method with the baseline in each common measure. Methods with fewer than two pairs are omitted.
 pub fn comparisons(methods: &[&str], baseline: &str, records: &[&Record]) -> Vec<Comparison> {
     let of = |method: &str| -> Vec<&Record> {
         records.iter().copied().filter(|record| record.method == method && record.metrics.is_some()).collect()
@@ -159,7 +159,7 @@ pub fn comparisons(methods: &[&str], baseline: &str, records: &[&Record]) -> Vec
     all
 }
 
-/// What they say, a method in each entry, in the order of the measures; `working` are those that learned.
+/// Returns one statement per method that learned (`working`), in the order of the measures.
 pub fn said(working: &[&str], baseline: &str, records: &[&Record]) -> Vec<Sentence> {
     let all = comparisons(working, baseline, records);
     let method = |method: &&&str| **method != baseline;

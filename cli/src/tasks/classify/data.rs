@@ -1,4 +1,4 @@
-//! What is asked of a data set with one class for each image, or row of numbers.
+//! Classification data as a [`Dataset`].
 
 use super::{
     REPORT_SAMPLES,

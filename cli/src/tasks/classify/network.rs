@@ -13,7 +13,7 @@ use gradscale::{
 
 /// Learning rate.
 const LR: f64 = 0.05;
-/// That of networks without batch norm.
+/// Learning rate of networks without batch norm.
 const PLAIN_LR: f64 = 0.01;
 
 /// Learning rate of SGD, unless told.
@@ -68,7 +68,7 @@ impl Classifier {
         }
     }
 
-    /// What training minimises.
+    /// Returns the loss that training minimises.
     ///
     /// # Errors
     /// Images of another size, labels in another number.
@@ -89,7 +89,7 @@ impl Classifier {
     }
 }
 
-/// Of two towers, what the second says: the one that is hard to train.
+/// Evaluates the network; of two towers the second, which is hard to train.
 impl Module for Classifier {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let x = self.normalised(x);
@@ -102,7 +102,7 @@ impl Module for Classifier {
     }
 }
 
-/// What the first of two towers says.
+/// Module that evaluates the first of two towers.
 pub(super) struct First<'a>(pub &'a Classifier, pub &'a Towers);
 
 impl Module for First<'_> {
@@ -111,7 +111,7 @@ impl Module for First<'_> {
     }
 }
 
-/// What parameters of the library's networks are called first.
+/// Prefix of the parameter names of the library's networks.
 const NAME: &str = "net";
 
 /// A network with its parameters, first values by `seed`.

@@ -13,9 +13,9 @@ use gradscale::{CrossEntropy, Scope, Var, models::Mlp, nn::Module, optim::Optimi
 
 /// The second loss counts 2^-GAP of the first.
 pub const GAP: i32 = 46;
-/// So that the digits are learned in some hundred steps, but not by heart.
+/// Learning rate at which the digits are learned in a few hundred steps without overfitting.
 pub const LR: f64 = 0.02;
-/// What the names of the second tower's parameters begin with.
+/// Prefix of the second tower's parameter names.
 const SECOND: &str = "towers.second.";
 
 /// The network: a hidden layer in the trunk, none in the first tower, one in the second.
@@ -27,7 +27,7 @@ pub struct Towers {
 }
 
 impl Towers {
-    /// From so many values of an image over `hidden` units to classes.
+    /// Creates towers from `values` inputs over `hidden` units to `classes` outputs.
     pub fn new(scope: &mut Scope<'_>, values: usize, hidden: usize, classes: usize) -> Self {
         Self {
             trunk: Mlp::new(&mut scope.at("trunk"), &[values, hidden]),

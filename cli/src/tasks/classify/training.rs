@@ -108,7 +108,7 @@ impl run::TrainingTask for ClassifyTraining<'_> {
         self.settings.pixels.ratio(self.settings.batch)
     }
 
-    /// With running statistics.
+    /// Evaluates with running statistics.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let test = match (on, &self.data.validation) {
             (On::Validation, Some(validation)) => validation,
@@ -118,7 +118,7 @@ impl run::TrainingTask for ClassifyTraining<'_> {
         let classes = self.data.classes.len();
         let mut confusion = Confusion::new(classes);
         let (mut confused, mut top_5) = (confusion.clone(), TopK::new(5));
-        // As many images as take about the memory of so many small ones.
+        // Large images: a batch with about the memory of that many small ones.
         let chunk = (CHUNK * SMALL_IMAGE_BYTES / test.bytes().max(1)).clamp(1, CHUNK);
         for (i, labels) in labels.chunks(chunk).enumerate() {
             let first = i * chunk;

@@ -1,4 +1,4 @@
-//! What is asked of pictures with boxes.
+//! Detection data as a [`Dataset`].
 
 use super::{REPORT_SAMPLES, multibox::Multibox, proposing::Proposing, training::DetectTraining};
 use crate::{
@@ -27,7 +27,7 @@ impl Dataset for Boxed {
         &self.classes
     }
 
-    /// Of the first training picture.
+    /// Returns the size of the first training image.
     fn size(&self) -> [usize; 2] {
         self.train.first().and_then(|one| one.whole().ok()).map_or([0; 2], |whole| whole.size)
     }
@@ -55,7 +55,7 @@ impl Dataset for Boxed {
         run::start(opening, |settings, seed| DetectTraining::<Multibox>::new(self, settings, seed))
     }
 
-    /// Who finds nothing has nothing right.
+    /// Returns the baseline of a detector that finds nothing: a score of 0.
     fn baseline(&self) -> EvaluationBaseline {
         EvaluationBaseline { constant: 0.0, answers: None }
     }

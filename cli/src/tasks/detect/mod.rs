@@ -1,4 +1,4 @@
-//! Detection: SSD and Faster R-CNN, from pictures to boxes around what is in them.
+//! Object detection: SSD and Faster R-CNN.
 
 mod data;
 mod multibox;
@@ -43,7 +43,7 @@ const COLOURS: [[u8; 3]; 10] = [
     [120, 200, 0],
 ];
 
-/// What boxes of a class are drawn in.
+/// Returns the colour in which boxes of a class are drawn.
 #[must_use]
 pub const fn colour(class: usize) -> [u8; 3] {
     COLOURS[class % COLOURS.len()]
@@ -174,7 +174,7 @@ struct Looking<B: Backend, D> {
 }
 
 impl<B: Backend<Error: 'static>, D: Detects> InferenceModel for Looking<B, D> {
-    /// Of a picture of any size.
+    /// Detects boxes in an image of any size.
     fn predict(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<Predictions, Failure> {
         let side = self.net.side();
         let shown = Whole { pixels: pixels.into(), size: [height, width], channels }.resized_to([side; 2]);

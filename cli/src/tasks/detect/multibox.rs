@@ -1,4 +1,4 @@
-//! SSD: what it is compared with, and what its answers mean.
+//! SSD: targets of its loss, and decoding of its outputs.
 
 use super::network::{Detects, Normalised, pixels};
 use crate::{
@@ -87,14 +87,13 @@ impl Detects for Multibox {
 }
 
 impl Multibox {
-    /// What training minimises: see [`Targets`].
+    /// Returns the loss; see [`Targets`].
     fn loss<'t>(&self, [x, labels, codes, negatives, share]: [Var<'t>; 5]) -> Var<'t> {
         let [logits, offsets] = self.net.answers(self.input.apply(x));
         logits.multibox_loss(offsets, &MultiBox { labels, codes, negatives, share })
     }
 
-    /// What answers mean, for each image: logits and offsets of each default box side by side, `[n, 1, boxes,
-    /// 1 + classes + 4]`.
+    /// Decodes the outputs of each image: logits and offsets of each default box, `[n, 1, boxes, 1 + classes + 4]`.
     fn meant(&self, answers: &[f32]) -> Vec<Vec<Detection>> {
         let (logits, all) = (self.classes + 1, self.classes + 5);
         let one = |image: &[f32]| {
@@ -106,7 +105,7 @@ impl Multibox {
         answers.chunks_exact((self.defaults.len() * all).max(1)).map(one).collect()
     }
 
-    /// What the loss compares with.
+    /// Returns the targets of the loss.
     fn targets<'a>(&self, images: impl Iterator<Item = &'a [Truth]>) -> Targets {
         let (mut all, mut count) = (Targets::default(), 0);
         for truths in images {
@@ -126,18 +125,18 @@ impl Multibox {
     }
 }
 
-/// What the loss of a batch compares with: see [`MultiBox`].
+/// Targets of the loss of a batch; see [`MultiBox`].
 #[derive(Clone, Debug, Default)]
 struct Targets {
     labels: Vec<u32>,
     codes: Vec<f32>,
     negatives: Vec<f32>,
-    /// One over the matched boxes of the batch.
+    /// One over the number of matched boxes in the batch.
     share: f32,
 }
 
 impl Targets {
-    /// With pictures, and so many default boxes in each.
+    /// Returns the inputs of a step: images of `size` and the targets of `boxes` default boxes each.
     fn batch<'a>(&'a self, size: [usize; 4], pixels: &'a [u8], boxes: usize) -> [Input<'a>; 5] {
         let n = size[0];
         [

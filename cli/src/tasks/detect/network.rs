@@ -1,4 +1,4 @@
-//! What a detector is to its training and its use, whichever it is.
+//! Interface of detectors for training and inference.
 
 use crate::{
     Failure,
@@ -14,9 +14,9 @@ use std::fmt::Debug;
 pub const MEANS: [f32; 3] = [0.482_35, 0.458_82, 0.407_84];
 pub const DEVIATION: f32 = 0.25;
 
-/// A detector for pictures `[n, side, side, 3]`.
+/// Detector for images `[n, side, side, 3]`.
 pub trait Detects: Debug + Sized + 'static {
-    /// What a step takes.
+    /// Batch of a step.
     type Batch: BatchInfo;
 
     /// A network with its parameters, for so many classes. It reads bytes, or if these are `normal` already, numbers.
@@ -30,7 +30,7 @@ pub trait Detects: Debug + Sized + 'static {
         Vec::new()
     }
 
-    /// What training makes of its layers.
+    /// Returns the mixed-precision plan of its layers.
     fn plan<B: Backend<Error: 'static>>(&self, trainer: &Trainer<B>) -> Result<Vec<PlanRow>, Failure>;
 
     /// A batch of these pictures, each with a random word, sent ahead as far as it is known. Its loss is multiplied by
@@ -42,7 +42,7 @@ pub trait Detects: Debug + Sized + 'static {
     /// Forward and backward pass of a batch.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
-    /// What is found in each of these pictures; corners in shares of them.
+    /// Detects the boxes of each image; corners are relative to the image size.
     fn found<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>,
     ) -> Result<Vec<Vec<Detection>>, Error<B::Error>>;
@@ -63,7 +63,7 @@ pub fn network<D: Detects>(seed: u64, network: Network, classes: usize, normal: 
 /// Pictures as networks read them.
 #[derive(Debug)]
 pub struct Normalised {
-    /// What is added to each channel, unless images come as the network wants them.
+    /// Offset of each channel, unless images are normalized already.
     summands: Option<Parameter>,
 }
 
@@ -86,7 +86,7 @@ pub fn pixels(shown: &[Shown]) -> Vec<u8> {
     shown.iter().flat_map(|one| &one.pixels).copied().collect()
 }
 
-/// As results keep them.
+/// Converts detections to the form that results store.
 pub fn kept(found: &[Detection]) -> Vec<DetectedBox> {
     let one = |one: &Detection| {
         let class = u32::try_from(one.class).unwrap_or(u32::MAX).saturating_sub(1);

@@ -15,7 +15,7 @@ use gradscale::{
     models::{AnchorTargets, FasterRcnn, RegionTargets, Regions},
 };
 
-/// What random words are for: which anchors count, and which regions.
+/// Random streams: for sampled anchors and for sampled regions.
 const ANCHORS: u64 = 40;
 const REGIONS: u64 = 41;
 
@@ -33,7 +33,7 @@ pub struct Proposing {
 pub struct Batch {
     size: [usize; 4],
     pixels: Vec<u8>,
-    /// Of each picture, in pixels.
+    /// True boxes of each image, in pixels.
     truths: Vec<Vec<Truth>>,
     words: Vec<u64>,
     anchors: AnchorTargets,
@@ -133,7 +133,7 @@ impl Detects for Proposing {
 }
 
 impl Proposing {
-    /// What a step takes.
+    /// Returns the inputs of a step.
     fn inputs<'a>(
         &self, pixels: &'a [u8], of_anchors: &'a AnchorTargets, of_regions: &'a RegionTargets,
     ) -> [Input<'a>; 10] {
@@ -153,7 +153,7 @@ impl Proposing {
         ]
     }
 
-    /// What training minimises.
+    /// Returns the loss that training minimises.
     fn loss<'t>(&self, all: [Var<'t>; 10]) -> Var<'t> {
         let [x, signs, codes, share, boxes, labels, places, counted, of_regions, share_of_regions] = all;
         let anchors = AnchorTruth { signs, codes, share };

@@ -39,7 +39,7 @@ impl<'a, D: Detects> DetectTraining<'a, D> {
         Ok((Self { data, settings, net, order }, parameters, optimizer))
     }
 
-    /// What is found in these pictures.
+    /// Detects the boxes in these images.
     fn found<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, pictures: &[&Pictured],
     ) -> Result<Vec<Vec<Detection>>, Failure> {

@@ -1,4 +1,4 @@
-//! What is asked of the images that a generator is to make.
+//! Generator data as a [`Dataset`].
 
 use super::{
     features::Features,
@@ -22,7 +22,7 @@ pub struct Gallery {
 }
 
 impl Gallery {
-    /// Of a directory, or made up.
+    /// Loads a directory, or generates synthetic data.
     ///
     /// # Errors
     /// A directory without images; a file of [`DataOptions::features`] that is no classifier for them.

@@ -1,4 +1,4 @@
-//! By what made images are compared with real ones: what a classifier of this program answers, or else their pixels.
+//! Features for comparing generated with real images: outputs of a classifier, or pixel means.
 
 use crate::{
     Failure,
@@ -24,7 +24,7 @@ const MOST_WIDTH: usize = 4096;
 /// Images of one pass of a classifier.
 const CHUNK: usize = 250;
 
-/// What makes features of images.
+/// Feature extractor for images.
 #[derive(Debug)]
 pub enum Features {
     /// Means of parts of an image, as many as 8 × 8, of each channel, from 0 to 1.
@@ -42,7 +42,7 @@ pub struct Answering {
     path: PathBuf,
 }
 
-/// What a checkpoint's settings say of its network.
+/// Settings of a checkpoint's network.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -53,7 +53,8 @@ struct Settings {
 }
 
 impl Features {
-    /// Of a checkpoint of `gradscale train --task classify` for images of that size, or of pixels.
+    /// Opens a checkpoint of `gradscale train --task classify` for images of this size; without one, features are pixel
+    /// means.
     ///
     /// # Errors
     /// A file that is no such checkpoint.
@@ -110,7 +111,7 @@ impl Features {
         }
     }
 
-    /// How many an image has.
+    /// Returns the number of features of an image.
     pub fn count(&self, [height, width, channels]: [usize; 3]) -> usize {
         match self {
             Self::Pixels => height.min(CELLS) * width.min(CELLS) * channels,
@@ -118,7 +119,7 @@ impl Features {
         }
     }
 
-    /// In words.
+    /// Describes the features in a sentence.
     pub fn words(&self, [height, width, _]: [usize; 3]) -> String {
         match self {
             Self::Pixels => format!(

@@ -3,7 +3,7 @@
 
 use crate::Failure;
 
-/// Where images lie.
+/// Position of images in the network's square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Rows, columns, channels.
@@ -16,7 +16,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// For images of that size in a square.
+    /// Creates the frame for images of a size in a square of `side` pixels.
     ///
     /// # Errors
     /// Images that are larger.
@@ -67,7 +67,7 @@ impl Frame {
     }
 }
 
-/// Of −1 to 1; of no number, 0.
+/// Converts a value from −1 to 1 to a byte; NaN becomes 0.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 255; NaN becomes 0")]
 fn byte(value: f32) -> u8 {
     (127.5 * (value + 1.0)).round() as u8

@@ -1,4 +1,4 @@
-//! How far two sets of features are apart: the Fréchet distance of their normal distributions (Heusel et al. 2017).
+//! Fréchet distance between the normal distributions of two sets of features (Heusel et al. 2017).
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
@@ -10,7 +10,7 @@ pub struct Gaussian {
 }
 
 impl Gaussian {
-    /// Of rows of so many features: at least two rows.
+    /// Fits a Gaussian to rows of `width` features; `None` for fewer than two rows.
     pub fn fit(features: &[f64], width: usize) -> Option<Self> {
         let count = features.len().checked_div(width)?;
         if count < 2 {

@@ -67,7 +67,7 @@ impl TaskSpec for Generate {
         Ok(Box::new(Gallery::load(path, reading, seed)?))
     }
 
-    /// Of the generator's step, which goes through both networks.
+    /// Returns the plan of the generator's step, which includes both networks.
     fn layers(&self, of: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
         let (parameters, net) = network(0, of, 3);
         let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
@@ -144,7 +144,7 @@ impl<B: Backend<Error: 'static>> InferenceModel for Making<B> {
         Ok(self.trainer.onnx([z], asked.half, |[z]| net.forward(z))?)
     }
 
-    /// Of the noise of this seed: the same for every checkpoint.
+    /// Generates images from the noise of this seed, which is the same for every checkpoint.
     fn make(&mut self, images: usize, seed: u64) -> Result<Option<GeneratedImages>, Failure> {
         let noise = Noise::Shown.draw(seed, images, self.size.noise);
         let made = training::make(&mut self.trainer, &self.generator, &self.frame, &noise, self.size.noise)?;

@@ -22,15 +22,15 @@ pub const RULE: Rule = Rule::Adam(Moments { betas: [0.5, 0.999], eps: 1e-8 });
 /// Which noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
-    /// Of the batch that ends at this position in the data.
+    /// Noise of the batch that ends at this position in the data.
     Batch(u64),
-    /// Of images for scores, and of those to be looked at: the same at every time of a training.
+    /// Noise of images for evaluation and for the report, the same throughout a training.
     Scores,
     Shown,
 }
 
 impl Noise {
-    /// For so many images: standard normal numbers.
+    /// Draws standard normal noise for `images` images.
     pub fn draw(self, seed: u64, images: usize, each: usize) -> Vec<f32> {
         let mut random = match self {
             Self::Batch(position) => Random::from_key(&[seed, 20, position]),
@@ -42,20 +42,20 @@ impl Noise {
     }
 }
 
-/// How large both networks are.
+/// Returns the size of both networks.
 pub const fn size(network: Network) -> GanSize {
     let Network { width, small, .. } = network;
     if small { GanSize::small(width) } else { GanSize { width, ..GanSize::PAPER } }
 }
 
-/// Both with their parameters, first values by `seed`.
+/// Creates both networks with parameters that `seed` initializes.
 pub fn network(seed: u64, network: Network, channels: usize) -> (Parameters, Dcgan) {
     let mut parameters = Parameters::seeded(seed);
     let net = Dcgan::new(&mut parameters, channels, size(network));
     (parameters, net)
 }
 
-/// One group for each network, so that the steps of one do not count for the other.
+/// Returns an optimizer with one parameter group per network, so that each counts its own steps.
 ///
 /// # Errors
 /// See [`Recipe::optimizer`].

@@ -28,7 +28,7 @@ const SCORED: usize = 2000;
 /// Images made in one go.
 const CHUNK: usize = 100;
 
-/// What is known of the real images that scores are of.
+/// Statistics of the real test images.
 #[derive(Debug)]
 struct Real {
     count: usize,
@@ -102,13 +102,13 @@ impl<'a> GenerateTraining<'a> {
         Ok(Real { count, features, constant, spread: spread(&images, image.iter().product()) })
     }
 
-    /// Made images, as those of the data are, of this noise.
+    /// Generated images, as those of the data are, of this noise.
     fn make<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, noise: &[f32]) -> Result<Vec<u8>, Failure> {
         make(trainer, &self.net.generator, &self.frame, noise, self.size.noise)
     }
 }
 
-/// Made images, with running statistics.
+/// Generated images, with running statistics.
 pub fn make<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &Generator, frame: &Frame, noise: &[f32], each: usize,
 ) -> Result<Vec<u8>, Failure> {

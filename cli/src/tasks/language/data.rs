@@ -1,4 +1,4 @@
-//! What is asked of a text.
+//! Text corpus as a [`Dataset`].
 
 use super::training::LanguageTraining;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 use gradscale::optim::Optimizer;
 
 impl Corpus {
-    /// Whether tokens are characters.
+    /// Returns true if tokens are characters.
     pub(super) fn are_characters(&self) -> bool {
         self.vocabulary.tokens() == Tokens::Characters
     }
@@ -32,7 +32,7 @@ impl Dataset for Corpus {
         &self.notes
     }
 
-    /// No classes: tokens.
+    /// Returns no classes, because the network predicts tokens.
     fn classes(&self) -> &[String] {
         &[]
     }
@@ -62,7 +62,7 @@ impl Dataset for Corpus {
         run::start(opening, |settings, seed| LanguageTraining::new(self, settings, seed))
     }
 
-    /// How often each token is: no bit is saved against that.
+    /// Returns the baseline of a unigram model, against which 0 bits are saved.
     fn baseline(&self) -> EvaluationBaseline {
         EvaluationBaseline { constant: 0.0, answers: None }
     }

@@ -32,9 +32,9 @@ use writing::continued;
 const REPORT_SAMPLES: usize = 6;
 /// Learning rates of SGD, with which both learn slowly.
 const LR: f64 = 0.5;
-/// That of a decoder.
+/// Learning rate of a decoder.
 const DECODER_LR: f64 = 0.1;
-/// That of `AdamW`.
+/// Learning rate of `AdamW`.
 const ADAM_LR: f64 = 0.003;
 /// The largest norm of gradients along which layers over time are trained.
 const CLIP: f64 = 1.0;
@@ -175,7 +175,7 @@ impl<B: Backend<Error: 'static>> InferenceModel for Writing<B> {
             return Err(Failure::at("prompt", "there is no token to go on from"));
         }
         let written = continued(&mut self.trainer, &self.model, std::slice::from_ref(&tokens), length, choice)?;
-        // Whatever stands between the two belongs to the text.
+        // Everything between the two belongs to the text.
         let all: Vec<u32> = tokens.iter().chain(written.iter().flatten()).copied().collect();
         Ok(self.vocabulary.text(&all))
     }

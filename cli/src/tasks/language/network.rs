@@ -19,20 +19,20 @@ const SMALL_DECODER_LAYERS_HEADS: [usize; 2] = [3, 4];
 /// A network of either kind.
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// With how many tokens its softmax draws for a batch, if it does.
+    /// bigLSTM, with the number of tokens that a sampled softmax draws for a batch.
     BigLstm(BigLstm, Option<usize>),
-    /// With nothing that goes on from one window to the next.
+    /// Decoder, which keeps no state between windows.
     Decoder(Decoder),
 }
 
-/// How large a network of layers over time is.
+/// Returns the size of a bigLSTM.
 pub fn biglstm(Network { width, small, .. }: Network) -> BigLstmSize {
     // Small ones see too little text to need dropout.
     let size = BigLstmSize { width: 4 * width, hidden: 32 * width, projection: 4 * width, layers: 2, dropout: 0.0 };
     if small { size } else { BigLstmSize { dropout: BigLstmSize::PAPER.dropout, ..size } }
 }
 
-/// How large a decoder is that looks back over so many tokens.
+/// Returns the size of a decoder with a context of `context` tokens.
 pub fn decoder(Network { width, small, .. }: Network, context: usize) -> DecoderSize {
     let [layers, heads] = SMALL_DECODER_LAYERS_HEADS;
     let size = DecoderSize { context, width: 8 * width, heads, layers, dropout: 0.0 };
@@ -62,15 +62,15 @@ pub struct Batch {
     pub size: [usize; 2],
     pub tokens: Vec<u32>,
     pub targets: Vec<u32>,
-    /// What the softmax is taken over, if not all.
+    /// Candidates of a sampled softmax; `None` for all tokens.
     pub candidates: Option<Candidates>,
-    /// Whether each row begins without a state.
+    /// Each row begins with an empty state.
     pub fresh: bool,
     pub zeros: Vec<u8>,
 }
 
 impl Batch {
-    /// Of windows that begin at these tokens.
+    /// Creates a batch of windows that begin at these tokens.
     pub fn new(text: &[u32], starts: &[usize], window: usize) -> Self {
         let mut batch = Self { size: [starts.len(), window], ..Self::default() };
         for &start in starts {
@@ -80,7 +80,7 @@ impl Batch {
         batch
     }
 
-    /// With so many tokens drawn for the softmax.
+    /// Adds `count` sampled tokens for the softmax.
     fn drawn(mut self, count: usize, tokens: usize, random: &mut Random) -> Self {
         self.candidates = Some(LogUniform::new(tokens).draw(random, count, &self.targets));
         self.zeros = vec![0; self.targets.len()];
@@ -92,7 +92,7 @@ impl Batch {
         [Input::u32(self.size, &self.tokens), Input::u32(self.size, &self.targets)]
     }
 
-    /// What the loss over some tokens takes, in the order of [`candidate`].
+    /// Returns the inputs of the sampled-softmax loss, in the order of [`candidate`].
     pub fn sampled<'a>(&'a self, drawn: &'a Candidates) -> [Input<'a>; 6] {
         let (n, s) = (self.targets.len(), drawn.classes.len());
         [
@@ -112,7 +112,7 @@ impl BatchInfo for Batch {
     }
 }
 
-/// What the softmax reads behind a state, with the state that follows beside it: outputs `h` and `c`.
+/// Returns the features before the softmax; the next state is available as outputs `h` and `c`.
 pub fn features<'t>(net: &BigLstm, [tokens, h, c]: [Var<'t>; 3]) -> Var<'t> {
     let (features, [h, c]) = net.features(tokens, Some([h, c]));
     let _ = (h.output("h"), c.output("c"));
@@ -131,14 +131,14 @@ pub struct Windows {
     /// Rows of a batch.
     rows: usize,
     order: Order,
-    /// Whether each row of a batch goes on where that of the last batch ended.
+    /// Each row of a batch continues where that of the last batch ended.
     contiguous: bool,
     position: u64,
 }
 
 impl Windows {
-    /// Of a text for training, so many rows at a time. A network that goes on from its last state reads them one after the
-    /// other, in so many places of the text at once; any other in an order of the seed.
+    /// Creates the batches of a training text with `rows` windows each. A network that keeps its state reads `rows`
+    /// places of the text in order; any other reads windows in a random order of the seed.
     pub fn new(data: &Corpus, model: &Model, rows: usize, seed: u64) -> Self {
         let contiguous = matches!(model, Model::BigLstm(..));
         Self { seed, rows, order: Order::new(data.windows(&data.train), seed), contiguous, position: 0 }

@@ -19,7 +19,7 @@ use gradscale::{
 const LOGITS: usize = 1 << 23;
 /// Rows of one evaluation, at most.
 const ROWS: usize = 32;
-/// How report's texts are written.
+/// Sampling of the report's texts.
 const CHOICE: Choice = Choice { temperature: 0.8, top_k: 0, seed: 0 };
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct LanguageTraining<'a> {
     settings: Settings,
     model: Model,
     windows: Windows,
-    /// What the next batch begins with, unless it begins anew: h and c of a network of layers over time.
+    /// State of the bigLSTM, h and c, with which the next batch begins; `None` to begin with zeros.
     state: Option<[Tensor; 2]>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> LanguageTraining<'a> {
         Ok((Self { data, settings, model, windows, state: None }, parameters, optimizer))
     }
 
-    /// What training minimises, of the mean cross-entropy.
+    /// Converts the mean cross-entropy to the loss that training minimises.
     fn loss<'t>(&self, mean: Var<'t>) -> Var<'t> {
         match self.settings.pixels {
             LossDivisor::Batch => mean,
@@ -59,7 +59,7 @@ impl<'a> LanguageTraining<'a> {
 impl run::TrainingTask for LanguageTraining<'_> {
     type Batch = Batch;
 
-    /// What a batch begins with is known when the last one is done, so it goes from the host.
+    /// Returns the next batch without prefetching, because its state is known only after the last step.
     fn prefetch<B: Backend<Error: 'static>>(&mut self, _: &mut Trainer<B>) -> Result<Batch, Failure> {
         Ok(self.windows.next(self.data, &self.model))
     }
@@ -104,8 +104,8 @@ impl run::TrainingTask for LanguageTraining<'_> {
         self.settings.pixels.ratio(self.settings.batch * self.data.window)
     }
 
-    /// Of all tokens but the first of each row, each row from an empty memory on. The logits of the last windows' ends that
-    /// lie beyond a row do not count.
+    /// Evaluates all tokens but the first of each row, starting each row with an empty state. Logits beyond the end of
+    /// a row are ignored.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let text = match (on, &self.data.validation) {
             (On::Validation, Some(validation)) => validation,

@@ -1,4 +1,4 @@
-//! Text that a network goes on with.
+//! Text generation.
 
 use super::network::{Model, features};
 use crate::{Failure, data::Random};
@@ -8,19 +8,19 @@ use gradscale::{
     models::{BigLstm, Cache, Cached, Decoder},
 };
 
-/// How tokens are chosen.
+/// Sampling of tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// By what logits are divided; 0 takes the likeliest token.
+    /// Temperature: divisor of the logits; 0 takes the likeliest token.
     pub temperature: f64,
-    /// Only so many of the likeliest; 0: all.
+    /// Number of the likeliest tokens to sample from; 0 for all.
     pub top_k: usize,
     /// Decides what is drawn.
     pub seed: u64,
 }
 
 impl Choice {
-    /// One token by these logits.
+    /// Samples a token from logits.
     fn sample(self, logits: &[f32], random: &mut Random) -> u32 {
         // What is no number is never drawn.
         let value = |&x: &f32| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) };
@@ -43,10 +43,10 @@ impl Choice {
     }
 }
 
-/// What a network goes on from: what it has read so far, of so many texts at once.
+/// State of text generation for a batch of texts.
 enum Memory {
     State([Tensor; 2]),
-    /// With all that was read, as far as a context goes.
+    /// Attention cache, and the tokens read so far within the context.
     Cache(Cache, Vec<Vec<u32>>),
 }
 
@@ -111,7 +111,7 @@ fn step<B: Backend<Error: 'static>>(
     Ok(logits.data)
 }
 
-/// So many tokens behind each of texts of the same length.
+/// Continues each of several texts of equal length.
 ///
 /// # Errors
 /// The device's.

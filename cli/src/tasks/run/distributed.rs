@@ -1,4 +1,4 @@
-//! A trainer among ranks.
+//! Trainer in a group of ranks.
 
 use super::{super::DistributedOptions, steps::MicroBatching};
 use crate::Failure;

@@ -1,4 +1,4 @@
-//! What networks answer to images as bytes or numbers.
+//! Predictions for images as bytes or values.
 
 use crate::{Failure, data::Element};
 use gradscale::{Input, Trainer, Var, core::backend::Backend, nn::Module};
@@ -11,7 +11,7 @@ pub fn predict<B: Backend<Error: 'static>>(
     best(trainer, net, batch(read, images, &values))
 }
 
-/// What it answers for each class, of every image.
+/// Returns the logits of every image.
 pub fn logits<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
 ) -> Result<Vec<f32>, Failure> {
@@ -34,7 +34,7 @@ fn batch<'a>((size, element): ([usize; 4], Element), images: &'a [u8], values: &
     }
 }
 
-/// The same of a batch of any type.
+/// Returns the likeliest class of each row of a batch of any type.
 pub fn best<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, images: Input<'_>,
 ) -> Result<Vec<u32>, Failure> {

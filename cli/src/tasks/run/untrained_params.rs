@@ -1,7 +1,7 @@
-//! Parameters that no gradient has changed.
+//! Detection of parameters that no gradient has changed.
 
-/// Whether values are what they were, but for one factor below 1, to the roundings of so many steps. Weight decay leaves
-/// that where gradients are zero. Of a single value nothing can be told but that it is the same.
+/// Returns true if values changed only by a common factor below 1, up to the rounding of `steps` steps. Weight decay
+/// does that where gradients are zero. A single value must be unchanged.
 pub(super) fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     if bits(first) == bits(now) {

@@ -1,4 +1,4 @@
-//! What is asked of a data set with a class for every pixel.
+//! Segmentation data as a [`Dataset`].
 
 use super::{
     REPORT_SAMPLES,

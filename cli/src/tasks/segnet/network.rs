@@ -13,7 +13,7 @@ pub enum Pixelwise {
     Basic(SegNet),
     Full {
         net: SegNetVgg,
-        /// Whether it reads bytes, which are far from what its first weights are made for.
+        /// Inputs are raw bytes, which need scaling for the initial weights.
         bytes: bool,
     },
 }

@@ -76,7 +76,7 @@ impl run::TrainingTask for SegnetTraining<'_> {
         self.settings.pixels.ratio(self.settings.batch * self.data.train.pixels())
     }
 
-    /// With batch norm's statistics recomputed from training images.
+    /// Evaluates with batch-norm statistics recomputed from training images.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let train = &self.data.train;
         let fit = |cause| Failure::at(&self.data.name, cause);

@@ -1,4 +1,4 @@
-//! What is asked of a data set of recordings.
+//! Speech data as a [`Dataset`].
 
 use super::{REPORT_SAMPLES, training::SpeechTraining};
 use crate::{
@@ -22,7 +22,7 @@ impl Dataset for Speech {
         &self.notes
     }
 
-    /// No classes: texts.
+    /// Returns no classes, because the network predicts texts.
     fn classes(&self) -> &[String] {
         &[]
     }

@@ -12,8 +12,8 @@ fn logarithms(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&x| f64::from(x) - most - sum).collect()
 }
 
-/// What the likeliest character of each step says, once repeated ones are merged and blanks dropped: characters from 1.
-/// `logits` are those of all steps, so many of each.
+/// Decodes greedily: takes the likeliest character of each step, merges repetitions and drops blanks. Characters count
+/// from 1; `logits` has `characters` values per step.
 pub fn greedy(logits: &[f32], characters: usize) -> Vec<usize> {
     let best = |step: &[f32]| {
         let wins = |best: usize, (i, &x): (usize, &f32)| if x > step[best] { i } else { best };
@@ -47,8 +47,8 @@ fn add(a: f64, b: f64) -> f64 {
     if most == f64::NEG_INFINITY { most } else { most + ((a - most).exp() + (b - most).exp()).ln() }
 }
 
-/// The likeliest text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2; Hannun et al.
-/// 2014), which keeps so many beginnings. Characters from 1.
+/// The likeliest text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2; Hannun et
+/// al. 2014), which keeps so many beginnings. Characters from 1.
 pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
     let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..IMPOSSIBLE })];
     for step in logits.chunks_exact(characters.max(1)) {
@@ -82,7 +82,7 @@ mod tests {
     use gradscale::data::Random;
     use std::collections::BTreeMap;
 
-    /// By all alignments: the likeliest text.
+    /// Finds the likeliest text by summing over all alignments.
     fn likeliest(logits: &[f32], characters: usize) -> Vec<usize> {
         let steps: Vec<Vec<f64>> = logits.chunks(characters).map(logarithms).collect();
         let mut all: BTreeMap<Vec<usize>, f64> = BTreeMap::new();

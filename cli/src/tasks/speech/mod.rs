@@ -119,7 +119,7 @@ struct Listening<B: Backend> {
 }
 
 impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
-    /// Of spectra.
+    /// Transcribes spectra.
     fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         if frequencies != self.sound.frequencies {
             let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);

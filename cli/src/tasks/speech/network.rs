@@ -37,7 +37,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Of these recordings, whose letters are numbers from 1 in an alphabet.
+    /// Creates a batch of recordings, whose letters are numbered from 1.
     pub fn new<'a>(
         recordings: impl Iterator<Item = &'a Spoken> + Clone, frequencies: usize, alphabet: &[char],
     ) -> Self {
@@ -55,7 +55,7 @@ impl Batch {
         batch
     }
 
-    /// One recording of which nobody has said what is said.
+    /// Creates a batch of one recording without a transcript.
     pub fn of_one(spectra: &[f32], frequencies: usize) -> Self {
         let frames = spectra.len().checked_div(frequencies).unwrap_or(0);
         let mut batch = Self { frequencies, longest: frames.next_multiple_of(FRAMES), ..Self::default() };
@@ -71,20 +71,20 @@ impl Batch {
         self.spectra.resize(self.frames.len() * self.longest * self.frequencies, 0.0);
     }
 
-    /// What the network reads: spectra, frames, steps.
+    /// Returns the inputs of the network: spectra, frames, steps.
     pub fn inputs(&self) -> [Input<'_>; 3] {
         let n = self.frames.len();
         let x = Input::f32([n, self.longest, self.frequencies, 1], &self.spectra);
         [x, Input::u32([n], &self.frames), Input::u32([n], &self.steps)]
     }
 
-    /// The same, targets, and their letters.
+    /// Returns the inputs of the network, the targets and their lengths.
     pub fn with_targets(&self) -> [Input<'_>; 5] {
         let (n, [x, frames, steps]) = (self.frames.len(), self.inputs());
         [x, frames, steps, Input::u32([n, self.room], &self.targets), Input::u32([n], &self.letters)]
     }
 
-    /// What logits `[n, steps, characters]` say of each.
+    /// Decodes logits `[n, steps, characters]` to transcripts.
     pub fn texts(&self, logits: &[f32], alphabet: &[char]) -> Vec<Transcript> {
         let (n, characters) = (self.frames.len(), alphabet.len() + 1);
         let each = logits.len().checked_div(n).unwrap_or(0);

@@ -37,8 +37,8 @@ impl<'a> SpeechTraining<'a> {
         Ok((Self { data, settings, net, order, sorted }, parameters, optimizer))
     }
 
-    /// The next recordings: in the first epoch by length, later in the order of the seed (SortaGrad, Amodei et al. 2016,
-    /// section 3.3).
+    /// The next recordings: in the first epoch by length, later in the order of the seed (SortaGrad, Amodei et al.
+    /// 2016, section 3.3).
     fn next(&mut self) -> Vec<&'a Spoken> {
         let mut recordings = Vec::with_capacity(self.settings.batch);
         for _ in 0..self.settings.batch {
@@ -50,7 +50,7 @@ impl<'a> SpeechTraining<'a> {
         recordings
     }
 
-    /// What is said in these recordings, by both decoders.
+    /// Transcribes recordings by both decoders.
     fn heard<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, recordings: &[&Spoken],
     ) -> Result<Vec<Transcript>, Failure> {
@@ -87,7 +87,7 @@ impl run::TrainingTask for SpeechTraining<'_> {
         self.settings.pixels.ratio(self.settings.batch)
     }
 
-    /// With running statistics.
+    /// Evaluates with running statistics.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let recordings = match (on, &self.data.validation) {
             (On::Validation, Some(validation)) => validation,

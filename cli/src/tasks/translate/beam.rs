@@ -1,9 +1,9 @@
-//! The likeliest sequences by beam search: what a network answers comes from outside.
+//! Beam search for the likeliest sequences; the caller evaluates the network.
 
-/// From here on lengths are rewarded: Wu et al. 2016, equation 14, with its exponent.
+/// Length penalty of Wu et al. 2016, equation 14: offset and exponent.
 const LENGTH: (f64, f64) = (5.0, 0.6);
 
-/// What is searched.
+/// Parameters of a beam search.
 #[derive(Clone, Debug)]
 pub struct Search<'a> {
     /// Sequences that are kept of each sentence; one: the likeliest word at every step.
@@ -16,7 +16,7 @@ pub struct Search<'a> {
     pub first: u32,
 }
 
-/// What is asked of the network: of each row the last word, and the row of the last step that it goes on from.
+/// Input of a decoder step: the last token of each row, and the row of the last step that it continues.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub words: Vec<u32>,
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-/// One sentence's sequences.
+/// Beam of one sentence.
 #[derive(Clone, Debug)]
 struct Sentence {
     live: Vec<Kept>,
@@ -45,8 +45,8 @@ struct Sentence {
 }
 
 impl Search<'_> {
-    /// The best sequence for each sentence, without its end. `ask` gives the logarithms of all words' probabilities, a row for
-    /// each of `width` rows for each sentence.
+    /// The best sequence for each sentence, without its end. `ask` gives the logarithms of all words' probabilities, a
+    /// row for each of `width` rows for each sentence.
     ///
     /// # Errors
     /// Those of `ask`.
@@ -106,7 +106,8 @@ impl Sentence {
         parents
     }
 
-    /// The likeliest sequences of one word more: their logarithms, what they go on from, their words. Of equal ones the first.
+    /// The likeliest sequences of one word more: their logarithms, what they go on from, their words. Of equal ones the
+    /// first.
     fn candidates<'l>(
         &self, search: &Search<'_>, most: usize, logs: impl Fn(usize) -> &'l [f32],
     ) -> Vec<(f64, usize, u32)> {

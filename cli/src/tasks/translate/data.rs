@@ -1,4 +1,4 @@
-//! What is asked of a data set of sentences in two languages.
+//! Parallel text as a [`Dataset`].
 
 use super::{REPORT_SAMPLES, training::TranslateTraining};
 use crate::{
@@ -21,7 +21,7 @@ impl Dataset for Parallel {
         &self.notes
     }
 
-    /// No classes: texts.
+    /// Returns no classes, because the network predicts texts.
     fn classes(&self) -> &[String] {
         &[]
     }

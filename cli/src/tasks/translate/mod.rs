@@ -31,7 +31,7 @@ use std::path::Path;
 const REPORT_SAMPLES: usize = 12;
 /// Learning rate of SGD, with which it learns slowly.
 const LR: f64 = 0.5;
-/// That of `AdamW`.
+/// Learning rate of `AdamW`.
 const ADAM_LR: f64 = 0.003;
 /// Maximum number of tokens in a sentence to translate, because attention's memory grows with its square.
 const MAX_SOURCE_TOKENS: usize = 1024;
@@ -136,7 +136,7 @@ struct Interpreter<B: Backend> {
 }
 
 impl<B: Backend<Error: 'static>> InferenceModel for Interpreter<B> {
-    /// Of lines of UTF-8, a translation each; nothing of an empty one.
+    /// Translates each line of UTF-8 text; an empty one has an empty translation.
     fn predict(&mut self, _: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         let text = std::str::from_utf8(bytes).map_err(|error| Failure::at("text", error))?;
         let [source, target] = &self.sentences.pieces;
@@ -145,7 +145,7 @@ impl<B: Backend<Error: 'static>> InferenceModel for Interpreter<B> {
             let cause = format!("{} pieces, and at most {MAX_SOURCE_TOKENS} are translated", apart[long].len());
             return Err(Failure::at(format!("line {}", long + 1), cause));
         }
-        // The end alone says nothing.
+        // A source of the end token alone has no content.
         let sources: Vec<&[u32]> = apart.iter().map(|pieces| &pieces[..]).filter(|pieces| pieces.len() > 1).collect();
         let mut found = Translator::new(&mut self.trainer, &self.net, self.sizes).texts(&sources, target)?.into_iter();
         let of =

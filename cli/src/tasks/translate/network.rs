@@ -26,7 +26,7 @@ pub fn network(seed: u64, pieces: [usize; 2], network: Network) -> (Parameters, 
     (parameters, net)
 }
 
-/// So many places, rounded up to one of the few sizes that batches have.
+/// Rounds a length up to one of a few sizes, so that few programs are compiled.
 pub fn room(places: usize) -> usize {
     places.max(1).next_multiple_of(PLACES)
 }
@@ -41,7 +41,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Of these, and as many of one piece alone that so many rows take.
+    /// Creates a batch of these sources, padded to `rows` with sources of one token.
     pub fn new<'a>(sources: impl Iterator<Item = &'a [u32]>, rows: usize, room: usize) -> Self {
         let mut all = Self { room, ..Self::default() };
         sources.for_each(|source| all.push(source));
@@ -68,15 +68,15 @@ impl Sources {
 #[derive(Clone, Debug)]
 pub struct Batch {
     sources: Sources,
-    /// What the decoder reads: the beginning, then the target without its end.
+    /// Decoder inputs: the begin token, then the target without its end token.
     targets: Vec<u32>,
-    /// What follows each.
+    /// Label of each decoder input: the next token.
     labels: Vec<u32>,
 }
 
 impl Batch {
-    /// Of these pairs, and as many empty ones that so many rows take. Both languages have as much room, so that there are
-    /// few sizes.
+    /// Creates a batch of these pairs, padded to `rows` with empty ones. Both languages get the same length, so that
+    /// there are few sizes.
     pub fn new<'a>(pairs: impl Iterator<Item = &'a Pair> + Clone, rows: usize) -> Self {
         let longest = pairs.clone().flat_map(|pair| pair.pieces.each_ref().map(Vec::len)).max();
         let room = room(longest.unwrap_or(0));
