@@ -26,7 +26,7 @@ const PADDED_ROW_BYTES: usize = 2 * PADDED_CHANNELS as usize;
 /// Pixels from which on a weight gradient is a sum in parts, whose last addition leaves the padding out.
 const MIN_SPLIT_PIXELS: u32 = 128;
 
-/// The same convolution of images of eight channels, if that is worth it.
+/// Returns the convolution with its channels padded to eight, if that is faster.
 fn pad_channels(p: &Conv2d, pass: Pass) -> Option<Conv2d> {
     let ([n, h, w, c], [_, oh, ow, o], [_, kh, kw, _]) = (p.x(), p.y(), p.w());
     let fits = match pass {

@@ -22,8 +22,8 @@ struct CopyParams {
     unused: u32,
 }
 
-/// The same copy with dimensions in the order in which they lie in y, outermost first, all rising there, and those that
-/// are one in both merged.
+/// Normalizes a strided copy: orders dimensions as in y, outermost first with ascending strides, and merges those that
+/// are contiguous in x and y.
 fn sort_and_merge(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
     let mut starts = p.start().map(i64::from);
     let mut given: Vec<Dim> = p.dims().iter().copied().filter(|dim| dim.len != 1).collect();
@@ -52,7 +52,7 @@ fn wrap_to_u32(step: i64) -> u32 {
     u32::try_from(step & 0xFFFF_FFFF).expect("32 bits")
 }
 
-/// Whether eights of the innermost dimension are contiguous and aligned, in x and in y.
+/// Returns true if groups of eight of the innermost dimension are contiguous and aligned in x and y.
 fn is_vectorizable(dims: &[Dim], starts: [i64; 2]) -> bool {
     let eights = |step: i64| step % 8 == 0;
     dims.split_last().is_some_and(|(run, outer)| {

@@ -59,7 +59,7 @@ fn operands(p: &CrossEntropy, x: CrossEntropyArgs<&Memory>) -> [u64; 3] {
     ]
 }
 
-/// Whether there is a label that does not count, and which.
+/// Returns a flag for an ignored label, and that label.
 fn ignored_label(p: &CrossEntropy) -> [u32; 2] {
     p.ignored().map_or([0, 0], |label| [1, label])
 }

@@ -16,10 +16,10 @@ use std::{
     },
 };
 
-/// How every file begins; a hash of the rest follows.
+/// First bytes of every file, before the hash of the rest.
 const HEAD: &[u8] = b"gradscale cubin 1\n";
 
-/// Where machine code is looked for, and where new code is kept.
+/// Folders that are searched for machine code, and the folder that caches new code.
 #[derive(Debug, Default)]
 pub struct Cubins {
     folders: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub struct Cubins {
     report: Mutex<CubinReport>,
 }
 
-/// What came of looking for machine code.
+/// Result of the search for machine code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CubinReport {
@@ -40,7 +40,7 @@ pub struct CubinReport {
 }
 
 impl Cubins {
-    /// Every kernel is compiled, and nothing is kept.
+    /// Compiles every kernel and caches nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -52,9 +52,9 @@ impl Cubins {
         Self { folders: vec![folder.into()], keep: Some(folder.into()), report: Mutex::default() }
     }
 
-    /// What a program uses: a folder `cubins` beside the program, if there is one; then the folder that
-    /// `GRADSCALE_CUBINS` names, where new code is kept too, or without it `gradscale/cubins` among the user's caches.
-    /// With an empty `GRADSCALE_CUBINS` nothing is kept.
+    /// Returns the default folders: `cubins` next to the program, if it exists; then the one that `GRADSCALE_CUBINS`
+    /// names, or `gradscale/cubins` in the user's cache, which also caches new code. An empty `GRADSCALE_CUBINS`
+    /// disables the cache.
     #[must_use]
     pub fn of_user() -> Self {
         let given = std::env::var_os("GRADSCALE_CUBINS").map(PathBuf::from);
@@ -69,12 +69,12 @@ impl Cubins {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What came of it so far.
+    /// Returns the result of the search so far.
     pub(crate) fn report(&self) -> CubinReport {
         self.report_mut().clone()
     }
 
-    /// Whether there is code for an architecture, so that it may do without a compiler.
+    /// Returns true if there is code for an architecture, which may then need no compiler.
     pub(crate) fn has_any(&self, arch: u32) -> bool {
         let of_it = format!("-sm_{arch}-");
         let is = |entry: io::Result<fs::DirEntry>| {

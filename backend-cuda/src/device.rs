@@ -31,7 +31,7 @@ pub struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
     workspace: Mutex<WorkspacePool>,
     warpgroups: bool,
-    /// By module: whether it has been seen to be right on this device, and if not, what was seen.
+    /// Result of each module's self-test on this device; an error describes the first difference.
     pub(crate) self_test_results: Mutex<HashMap<&'static str, Result<(), String>>>,
     recording: AtomicBool,
     /// The devices of other ranks, once it has joined them.
@@ -54,33 +54,33 @@ impl Cuda {
         }
     }
 
-    /// Without products of halves by warpgroups (wgmma) and TMA, which an sm_90 has, and for which it is
-    /// measured how much they help.
+    /// Disables f16 products by warpgroups (wgmma) and TMA on sm_90, to measure how much they help.
     #[must_use]
     pub fn without_warpgroups(self) -> Self {
         Self { warpgroups: false, ..self }
     }
 
-    /// Without NCCL, which is otherwise used where all ranks have it: what ranks exchange goes through the memory of the host, with the same bits.
+    /// Disables NCCL, which is used by default if all ranks have it. Gradients are then sent through host memory, with
+    /// the same bits.
     #[must_use]
     pub fn without_nccl(self) -> Self {
         Self { nccl: false, ..self }
     }
 
-    /// The modules for this architecture alone that were to be used so far, and whether they were seen to be right: if
-    /// not, why. Another is taken in place of one that was not.
+    /// Returns the self-test results of the architecture-specific modules used so far. A module that failed is replaced
+    /// by another.
     #[must_use]
     pub fn self_test_results(&self) -> BTreeMap<&'static str, Result<(), String>> {
         let self_test_results = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner);
         self_test_results.iter().map(|(&name, proof)| (name, proof.clone())).collect()
     }
 
-    /// Whether launches are kept, not run.
+    /// Returns true while launches are recorded instead of run.
     pub(crate) fn is_recording(&self) -> bool {
         self.recording.load(Relaxed)
     }
 
-    /// Whether products go by warpgroups.
+    /// Returns true if products use warpgroups.
     pub(crate) const fn has_warpgroups(&self) -> bool {
         self.warpgroups
     }
@@ -210,7 +210,7 @@ impl Backend for Cuda {
         unsafe { self.gpu.repeat(step) }
     }
 
-    /// By two events around each.
+    /// Times each piece of work by two events around it.
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
         self.gpu.time(times, work).map(|()| true)
     }

@@ -9,19 +9,19 @@ use gradscale_core::backend::ErrorKind;
 pub enum Error {
     /// A library of NVIDIA's is not installed.
     NoLibrary {
-        /// Its name.
+        /// Name of the library.
         library: &'static str,
     },
     /// There is no such device.
     NoDevice {
-        /// Its number.
+        /// Index of the device.
         ordinal: usize,
-        /// How many there are.
+        /// Number of devices.
         count: usize,
     },
     /// The device is older than the kernels.
     TooOld {
-        /// Its compute capability, as in `sm_75`.
+        /// Compute capability, as in `sm_75`.
         arch: u32,
     },
     /// The device has no room for so many bytes.
@@ -31,25 +31,25 @@ pub enum Error {
     },
     /// A kernel does not compile.
     Compile {
-        /// Its module.
+        /// Module of the kernels.
         module: &'static str,
         /// The compiler's log.
         log: String,
     },
     /// The driver failed.
     Driver {
-        /// What was asked of it.
+        /// Requested operation.
         doing: &'static str,
-        /// Its error's name, as in `CUDA_ERROR_ILLEGAL_ADDRESS`.
+        /// Name of the error, as in `CUDA_ERROR_ILLEGAL_ADDRESS`.
         name: String,
-        /// Whether the device works no more.
+        /// The device is unusable from now on.
         lost: bool,
     },
     /// NVIDIA's library for several GPUs failed.
     Nccl {
-        /// What was asked of it.
+        /// Requested operation.
         doing: &'static str,
-        /// Its words.
+        /// Message of NCCL.
         why: String,
     },
     /// The operator is not there.

@@ -53,14 +53,14 @@ struct TmaGemmParams {
 
 const _: () = assert!(size_of::<TmaGemmParams>() == 2 * 128 + size_of::<GemmParams>() + 8);
 
-/// What is multiplied: addresses and types.
+/// Operands of a product: addresses and types.
 pub(crate) struct Operands {
     pub at: [u64; 2],
     types: [DType; 2],
 }
 
 impl Operands {
-    /// Those of a plan; panics unless they are as long as it says.
+    /// Returns the operands of a plan. Panics unless their lengths fit it.
     pub fn from_problem(problem: &GemmProblem, a: &Memory, b: &Memory) -> Self {
         Self {
             at: [a.expect_len(problem.lens[0]).at(), b.expect_len(problem.lens[1]).at()],
@@ -170,7 +170,8 @@ impl Cuda {
         Ok(KernelConfig::mma_sync_unaligned(problem.kind))
     }
 
-    /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the simplest.
+    /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the
+    /// simplest.
     pub(crate) fn run_both_kernels(
         &self, kind: GemmKind, config: KernelConfig, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {

@@ -50,7 +50,7 @@ pub struct ConvShape {
 #[derive(Clone, Copy)]
 pub struct GemmProblem {
     pub kind: GemmKind,
-    /// Of [`SIMT`].
+    /// Kernel of [`SIMT`].
     pub simt: &'static Kernel,
     pub shape: GemmShape,
     /// Columns of the result: n, or fewer where x was padded to more channels than it has.
@@ -61,21 +61,20 @@ pub struct GemmProblem {
     pub bias_stride: u32,
     pub strides: OperandStrides,
     pub conv: ConvShape,
-    /// Whether eight elements side by side, in the direction in which operands are contiguous, are all there or none,
-    /// and aligned.
+    /// Groups of eight contiguous elements are aligned and either all inside the operand or all outside.
     pub is_vectorizable: bool,
-    /// What moves over x (over dy in the data pass), without address and pixels, if TMA can bring it.
+    /// Im2col window over x (over dy in the data pass), without address and pixels, if TMA can load it.
     pub im2col: Option<Im2col>,
     /// Elements that a, b, the bias and y must have.
     pub lens: [usize; 4],
 }
 
-/// What a product's operands are, and where they are contiguous.
+/// Kind of a product's operands, and their contiguous dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GemmKind {
     /// Matrices, transposed or not: of [`MMA_SYNC_GEMM`] and [`crate::kernels::WGMMA_TMA_GEMM`].
     Matmul([bool; 2]),
-    /// Of [`MMA_SYNC_CONV`], [`crate::kernels::WGMMA_CONV`] and [`crate::kernels::WGMMA_TMA_CONV`].
+    /// Convolution, by [`MMA_SYNC_CONV`], [`crate::kernels::WGMMA_CONV`] or [`crate::kernels::WGMMA_TMA_CONV`].
     Conv(Pass),
 }
 
@@ -194,7 +193,7 @@ impl GemmProblem {
         }
     }
 
-    /// Whether TMA can walk through the operands: matrices of a batch lie behind each other.
+    /// Returns true if TMA can load the operands: the matrices of a batch are contiguous.
     pub fn has_tma_tiles(&self) -> bool {
         self.tma_tiles(TileShape::new(64, 64), [0; 2])
             .iter()
@@ -216,7 +215,7 @@ impl GemmProblem {
         })
     }
 
-    /// What TMA needs to know of both operands, which lie at these addresses.
+    /// Returns the tensor maps of both operands at these addresses.
     pub fn tensor_maps(&self, gpu: &Gpu, tile: TileShape, at: [u64; 2]) -> Result<[TensorMap; 2], Error> {
         let GemmKind::Conv(pass) = self.kind else {
             let [a, b] = self.tma_tiles(tile, at);
@@ -243,8 +242,8 @@ impl GemmProblem {
     }
 }
 
-/// What moves over x, or over dy with taps from the last, if TMA can bring it: channels in 64, and in the
-/// data pass no gaps between outputs.
+/// Returns the im2col window over x, or over dy with reversed taps, if TMA can load it. That needs multiples of 64
+/// channels, and stride 1 in the data pass.
 fn im2col(p: &Conv2d, pass: Pass) -> Option<Im2col> {
     let ([images, h, w, c], [_, oh, ow, o], [_, kh, kw, inputs]) = (p.x(), p.y(), p.w());
     let ([stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w]) = (p.strides(), p.padding(), p.dilations());

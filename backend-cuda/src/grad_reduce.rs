@@ -27,7 +27,7 @@ struct GradReduceParams {
     exponent: i32,
 }
 
-/// What travels, as kernels know it (`kernels::GRAD_REDUCE_KINDS`).
+/// Wire format of gradients, numbered as in `kernels::GRAD_REDUCE_KINDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GradFormat {
     /// A half of each value: of one part for each rank.
@@ -56,7 +56,7 @@ struct ReduceBuffers {
     parts: u32,
     /// Values of a rank's share.
     values_per_rank: usize,
-    /// Those of this rank's parts, and what has come of them.
+    /// Gradients of this rank's micro-batches, and later their sums.
     local: Memory,
     received: Memory,
     /// Halves of all ranks' shares.

@@ -78,16 +78,16 @@ enum MainloopKind {
     MmaSync(WarpGrid),
     /// `mma.sync` by a grid of warps; threads load single elements.
     MmaSyncUnaligned(WarpGrid),
-    /// Ordinary multiplications, without tensor cores.
+    /// FMA instructions, without tensor cores.
     Simt,
 }
 
 /// Instructions with which a thread loads an 8-wide vector: its address and its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LoadInstructions {
-    /// Of the operand that has the rows of a tile.
+    /// Instructions for the operand that has the rows of a tile.
     rows: u32,
-    /// Of the operand that has the columns of a tile.
+    /// Instructions for the operand that has the columns of a tile.
     columns: u32,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct KernelConfig {
     pub cluster: u32,
     mainloop: MainloopKind,
     loads: LoadInstructions,
-    /// Whether the rows of a tile are columns of the result (`operand_swap.cuh`).
+    /// The rows of a tile are columns of the result (`operand_swap.cuh`).
     pub swaps_ab: bool,
 }
 
@@ -130,13 +130,13 @@ pub(crate) struct SplitKConstraints {
 
 /// Tile of the kernel without tensor cores (`TILE` of simt.cu).
 const SIMT_TILE: TileShape = TileShape::new(64, 64);
-/// Minimum number of terms of a split. With fewer, a block would mostly wait: the main loop of 256 terms takes 1024 cycles
-/// for 128 × 64 results, less than [`BLOCK_OVERHEAD_CYCLES`].
+/// Minimum number of terms of a split. With fewer, a block would mostly wait: the main loop of 256 terms takes 1024
+/// cycles for 128 × 64 results, less than [`BLOCK_OVERHEAD_CYCLES`].
 const MIN_SPLIT_K: u32 = 256;
 /// Terms of k in one stage of shared memory. Splits are multiples of it.
 const K_TILE: u32 = 64;
-/// Waves up to which numbers of splits that fill them are tried: with more, a partly filled last wave is at most a fifth
-/// of the time.
+/// Waves up to which numbers of splits that fill them are tried: with more, a partly filled last wave is at most a
+/// fifth of the time.
 const MAX_WAVES: u32 = 4;
 /// Numbers of splits that are tried above the minimum.
 const EXTRA_SPLITS: u32 = 8;
@@ -144,8 +144,8 @@ const EXTRA_SPLITS: u32 = 8;
 /// Cycles from the start of a block to its first multiplication, and from its last one to its end: about two
 /// latencies of memory. An estimate that was not measured.
 const BLOCK_OVERHEAD_CYCLES: u64 = 1500;
-/// Results that a multiprocessor stores in a cycle: an epilogue has 10 to 17 instructions for each result (sass.csv), and
-/// a multiprocessor issues 128 a cycle.
+/// Results that a multiprocessor stores in a cycle: an epilogue has 10 to 17 instructions for each result (sass.csv),
+/// and a multiprocessor issues 128 a cycle.
 const STORES_PER_CYCLE: u64 = 8;
 /// Sums that a multiprocessor writes to shared memory in a cycle: 128 bytes of f32.
 const SMEM_WRITES_PER_CYCLE: u64 = 32;
@@ -160,9 +160,9 @@ const L2_LATENCY_CYCLES: u64 = 300;
 
 /// Returns the instructions that load an 8-wide vector of a (`rows`) and of b (`columns`).
 ///
-/// `sass.py` counts them in machine code (`copies of` in sass.csv). The counts of three tiles of each pass are solved for
-/// both operands. A division is about 28 instructions: an element of x needs two, one of dy four in the data pass, a
-/// weight there one.
+/// `sass.py` counts them in machine code (`copies of` in sass.csv). The counts of three tiles of each pass are solved
+/// for both operands. A division is about 28 instructions: an element of x needs two, one of dy four in the data pass,
+/// a weight there one.
 const fn load_instructions(kind: GemmKind) -> LoadInstructions {
     let [rows, columns] = match kind {
         GemmKind::Matmul(_) => [17, 17],

@@ -28,7 +28,7 @@ pub use gemm_variants::{
     WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
-/// What is compiled as one: files in their order, with definitions before them.
+/// Compilation unit: files in order, preceded by definitions.
 #[derive(Debug)]
 pub struct Module {
     /// Unique.
@@ -50,7 +50,7 @@ pub struct Module {
 /// An entry point.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Where it stands.
+    /// Module of the kernel.
     pub module: &'static Module,
     /// Its name.
     pub entry: &'static str,
@@ -131,7 +131,7 @@ const ROWS_MODULE: Module = Module::new("rows", &[STORE, DENSE, file!("rows.cu")
 pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
 /// Empty lists for the rows of a table.
 pub static ROWS_CLEAR: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_clear" };
-/// For each row of a table the indices that name it.
+/// Links each row of an embedding table to the indices that select it.
 pub static ROWS_LINK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_link" };
 /// Rows added to those of a table.
 pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
@@ -139,7 +139,7 @@ pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_sc
 const POOL_MODULE: Module = Module::new("pool", &[STORE, DENSE, file!("pool.cu")]);
 /// The largest of each window, or the mean.
 pub static POOL: Kernel = Kernel { module: &POOL_MODULE, entry: "pool" };
-/// What windows send to the places of an image.
+/// Scatters the gradients of pooling windows to the pixels of an image.
 pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_scatter" };
 /// The chosen place of each window.
 pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
@@ -168,7 +168,7 @@ pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_mo
 pub static NORM_INV_STD: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inv_std" };
 /// Normalisation by statistics that are there.
 pub static NORM_APPLY: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply" };
-/// The same of halves by channel.
+/// Normalisation of f16 tensors in which each thread handles fixed channels.
 pub static NORM_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply_by_channel" };
 /// Normalisation of groups of one image.
 pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_groups" };
@@ -176,11 +176,11 @@ pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_gro
 const NORM_VJP_MODULE: Module = Module::new("norm_vjp", &[STORE, DENSE, SUMS, NORM, file!("norm_vjp.cu")]);
 /// Sums by channel of the gradient, and of it times the normalised values.
 pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_columns" };
-/// These over all parts.
+/// Totals of these sums over all partial blocks.
 pub static NORM_VJP_TOTALS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_totals" };
 /// The gradient of x from sums that are there.
 pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply" };
-/// The same of halves by channel.
+/// Gradient of f16 x in which each thread handles fixed channels.
 pub static NORM_VJP_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply_by_channel" };
 /// The gradient of x in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
@@ -199,7 +199,7 @@ pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry
 pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_finish" };
 /// The gradient of the logits.
 pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp" };
-/// The same of halves where eight neighbours are of two rows at most.
+/// Gradient of f16 logits where eight neighbouring elements span at most two rows.
 pub static CROSS_ENTROPY_VJP_TWO_ROWS: Kernel =
     Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp_two_rows" };
 
@@ -229,12 +229,12 @@ const GLOBAL_NORM_MODULE: Module = Module {
     defines: &[("CHUNK_ELEMENTS", CHUNK_ELEMENTS), ("MAX_TENSORS_PER_LAUNCH", to_u32(MAX_TENSORS_PER_LAUNCH))],
     ..Module::new("global_norm", &[MULTI_TENSOR, SUMS, file!("global_norm.cu")])
 };
-/// Each block's share of the sum of squares.
+/// Computes each block's partial sum of squares.
 pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm" };
 /// The root of all shares.
 pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm_finish" };
 
-/// What travels between ranks: one half of each value, whole sums of several, f32.
+/// Wire formats between ranks: one f16 per value, exact sums of several, or f32.
 pub const GRAD_REDUCE_KINDS: [(&str, u32); 3] =
     [("GRAD_REDUCE_F16", 0), ("GRAD_REDUCE_I64", 1), ("GRAD_REDUCE_F32", 2)];
 const GRAD_REDUCE_MODULE: Module =
@@ -246,7 +246,7 @@ pub static GRAD_REDUCE_MEAN: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entr
 /// A parameter's means.
 pub static GRAD_REDUCE_READ: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_read" };
 
-/// Every entry point that stands alone.
+/// Entry points without variants.
 static STANDALONE: &[&Kernel] = &[
     &UNARY,
     &SPLIT_K_REDUCE,
@@ -293,13 +293,13 @@ static STANDALONE: &[&Kernel] = &[
     &GRAD_REDUCE_READ,
 ];
 
-/// Those of sm_90a alone.
+/// Returns the kernels that only sm_90a has.
 pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
     let by_tma = WGMMA_TMA_GEMM.as_flattened().iter().chain(WGMMA_TMA_CONV.as_flattened());
     by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(WGMMA_CONV.as_flattened()).chain(&WGMMA_CONV_SWAPPED)
 }
 
-/// Every entry point.
+/// Returns every entry point.
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     STANDALONE.iter().copied().chain(SIMT.iter()).chain(halves).chain(wgmma_kernels())

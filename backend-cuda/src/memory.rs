@@ -22,7 +22,8 @@ impl Memory {
         Ok(Self { gpu: gpu.clone(), at, dtype, len })
     }
 
-    /// The address of its first element, for what is enqueued next: that comes after copies which are on their way here.
+    /// The address of its first element, for what is enqueued next: that comes after copies which are on their way
+    /// here.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.gpu.before_use(self.at);
@@ -35,7 +36,7 @@ impl Memory {
         self.at
     }
 
-    /// Its type as kernels know it.
+    /// Returns the number of its type in kernels.
     pub(crate) const fn kind(&self) -> u32 {
         self.dtype.code()
     }

@@ -10,7 +10,7 @@ use gradscale_core::backend::Invitation;
 use libloading::Library;
 use std::sync::{Arc, OnceLock};
 
-/// Where it is looked for, by the loader's rules.
+/// File names of the library, searched by the loader's rules.
 const LIBRARY_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// `ncclUniqueId`.
@@ -27,7 +27,7 @@ const SUCCESS: Status = 0;
 /// `ncclSum`.
 const SUM: c_int = 0;
 
-/// What travels: `ncclDataType_t`.
+/// Type of the values sent: `ncclDataType_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
     I64 = 4,
@@ -37,10 +37,10 @@ pub(crate) enum DataType {
 
 macro_rules! functions {
     ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// Its functions.
+        /// Functions of the library.
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// They are there as long as this is.
+            /// Keeps the functions loaded.
             _library: Library,
         }
 
@@ -80,12 +80,12 @@ fn load_functions() -> Result<&'static Functions, Error> {
     LOADED.get_or_init(load).as_ref().ok_or(Error::NoLibrary { library: "nccl" })
 }
 
-/// Whether it is installed.
+/// Returns true if NCCL is installed.
 pub(crate) fn is_present() -> bool {
     load_functions().is_ok()
 }
 
-/// Its words for an error; those of the call itself, if it has some.
+/// Returns NCCL's message for an error; that of the call itself, if there is one.
 fn nccl_error(functions: &Functions, comm: Comm, status: Status, doing: &'static str) -> Error {
     // SAFETY: texts that end with a zero, of a library that stays; no communicator is allowed.
     let text = |at: *const c_char| match unsafe { at.as_ref().map(|at| CStr::from_ptr(at)) } {
@@ -99,7 +99,7 @@ fn nccl_error(functions: &Functions, comm: Comm, status: Status, doing: &'static
     Error::Nccl { doing, why: why.split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 
-/// What ranks join by.
+/// Creates the unique id by which ranks join a communicator.
 ///
 /// # Errors
 /// No library, or its own.
@@ -255,7 +255,7 @@ impl Nccl {
 }
 
 impl DataType {
-    /// Of a value.
+    /// Returns the bytes of a value.
     const fn bytes(self) -> u64 {
         match self {
             Self::I64 => 8,

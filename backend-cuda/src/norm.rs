@@ -136,16 +136,16 @@ impl NormLayout {
     }
 }
 
-/// What normalises by statistics that are there.
+/// Launch that normalises by given statistics.
 struct ApplyLaunch {
     kernel: &'static Kernel,
-    /// Whether a thread keeps to its channels, of which it takes 1 / σ itself.
+    /// Each thread handles fixed channels and computes their 1 / σ itself.
     by_channel: bool,
     len: u32,
     blocks: [u32; 3],
 }
 
-/// How sums by channel are cut.
+/// Partition of the sums by channel.
 struct ColumnSplit {
     lanes: u32,
     part: u32,
@@ -154,7 +154,7 @@ struct ColumnSplit {
 }
 
 impl ColumnSplit {
-    /// With `wide` channels to a thread.
+    /// Creates the partition for `vec_width` channels per thread.
     fn new(shape: &NormLayout, vec_width: u32) -> Self {
         let columns = shape.channels / vec_width;
         let columns_per_block = columns.clamp(1, THREADS).next_power_of_two();

@@ -25,8 +25,8 @@ pub(crate) fn test_gemm(kind: GemmKind) -> Result<Gemm, Error> {
     shape().map_err(invalid)
 }
 
-/// The same in three directions. TMA takes 64 channels at a time; nothing about rows is as it is about
-/// columns, so that it is seen if they are taken for each other.
+/// Returns a test convolution for one pass. TMA loads 64 channels at a time. Rows and columns differ in every
+/// parameter, so that swapping them is detected.
 pub(crate) fn test_conv(config: KernelConfig, pass: Pass) -> Result<Conv2d, Error> {
     let shape = || -> Result<Conv2d, ShapeError> {
         if !config.is_tma() {
@@ -76,7 +76,7 @@ fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) ->
     Ok(())
 }
 
-/// Every way to compute that one architecture alone has, with a product that it is for.
+/// Returns every kernel configuration that only one architecture has, with a product it applies to.
 fn arch_specific_configs() -> impl Iterator<Item = (GemmKind, KernelConfig)> {
     let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| GemmKind::Matmul([a, b])));
     let kinds = matrices.chain(Pass::ALL.map(GemmKind::Conv));
@@ -95,8 +95,8 @@ impl Cuda {
         }
     }
 
-    /// Whether one of them is right on this device, results and statistics. A kernel that hangs hangs this: prove it in
-    /// a process that somebody ends.
+    /// Tests a module on this device, results and statistics. A kernel that hangs blocks this call, so run it in a
+    /// process that can be killed.
     ///
     /// # Errors
     /// What is wrong: the first difference, or what the compiler or the driver said.
@@ -109,8 +109,8 @@ impl Cuda {
             .unwrap_or_else(|| Err("a step is recorded, in which nothing can be proven".into()))
     }
 
-    /// Whether a kernel has given the bits of the simplest one, results and statistics. While a step is recorded
-    /// nothing runs: what has not been seen by then does not count.
+    /// Returns true if a kernel gives the bits of the simplest one, results and statistics. While a step is recorded
+    /// nothing can run, so an untested kernel counts as failing.
     pub(crate) fn passes_self_test(&self, kind: GemmKind, config: KernelConfig) -> Result<bool, Error> {
         let name = config.kernel.module.name;
         let known = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Result::is_ok);
@@ -132,7 +132,7 @@ impl Cuda {
         }
     }
 
-    /// Whether it gives the same, and if not, what differs.
+    /// Runs a kernel and the simplest one; the inner error describes the first difference.
     fn run_self_test(&self, kind: GemmKind, config: KernelConfig) -> Result<Result<(), String>, Error> {
         let [a_len, b_len, y_len] = match kind {
             GemmKind::Matmul(_) => test_gemm(kind)?.lens().map(|len| len as usize),

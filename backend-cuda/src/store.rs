@@ -23,7 +23,7 @@ pub struct StoreParams {
 }
 
 impl StoreParams {
-    /// The same launch into memory of f32, as the values are, unseen.
+    /// Returns the same store with an f32 destination at `y`, without rescaling and statistics.
     pub(crate) const fn into_workspace(self, y: u64) -> Self {
         Self { y, kind: DType::F32.code(), add: 0, detail: 0, to: self.from, ..self }
     }

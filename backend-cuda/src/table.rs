@@ -13,7 +13,7 @@ use gradscale_core::{
 };
 use std::sync::Arc;
 
-/// Everything that changes from step to step.
+/// Device table of everything that changes between steps: exponents, statistics rows and hyperparameters.
 #[derive(Debug)]
 pub struct Table {
     gpu: Arc<Gpu>,
@@ -57,14 +57,14 @@ impl Table {
         Ok(())
     }
 
-    /// Where rows lie, and their bytes.
+    /// Returns address and length in bytes of rows.
     pub(crate) fn row_range(&self, rows: &Range<u16>) -> (u64, usize) {
         let (start, count) = (usize::from(rows.start), rows.len());
         assert!(start + count <= self.exponents.len(), "rows beyond the table");
         (self.rows() + 4 * (start * WORDS) as u64, 4 * WORDS * count)
     }
 
-    /// What the bytes of rows say.
+    /// Decodes the bytes of rows.
     pub(crate) fn decode_rows(&self, rows: &Range<u16>, bytes: &[u8], out: &mut [Stats]) -> Result<(), Error> {
         let exponents = &self.exponents[usize::from(rows.start)..usize::from(rows.end)];
         let (words, _) = bytes.as_chunks();

@@ -5,14 +5,14 @@ use crate::{Error, gpu::Gpu, memory::Memory};
 use gradscale_core::backend::DType;
 use std::sync::Arc;
 
-/// What a piece is for.
+/// Purpose of a workspace.
 #[derive(Clone, Copy, Debug)]
 pub enum WorkspaceKind {
     /// Sums of blocks.
     BlockSums,
     /// Counters of blocks, 0 between launches.
     BlockCounters,
-    /// What an operator hands from launch to launch.
+    /// Intermediate results between the launches of an operator.
     Intermediates,
     /// Operands with more channels than they have.
     PaddedOperands,
@@ -45,7 +45,7 @@ pub struct WorkspacePool {
 }
 
 impl WorkspacePool {
-    /// At least so many bytes.
+    /// Returns the address of at least `bytes` bytes.
     pub fn reserve(&mut self, gpu: &Arc<Gpu>, kind: WorkspaceKind, bytes: usize) -> Result<u64, Error> {
         use gradscale_core::backend::Buffer;
         let buffer = &mut self.buffers[kind as usize];

@@ -38,7 +38,7 @@ def _floats(x: ArrayLike, what: str) -> np.ndarray:
 
 
 def observe(x: ArrayLike, exponent: int = 0, detail: str | int = "full", *, start: int = 0) -> _gradscale.Stats:
-    """What a store of `x` at the exponent `exponent` would see: see `Stats.of`."""
+    """Returns the statistics that a store of `x` at the exponent `exponent` would collect: see `Stats.of`."""
     return _gradscale.Stats._of(_flat(_floats(x, "observe")), start, exponent, _detail(detail))
 
 
@@ -69,7 +69,7 @@ def store(x, exponent=0, *, start=0, detail="full", out=None, row=None):
     return (y, _gradscale.Stats._from_words(words)) if row is None else y
 
 
-# What a format is called, by the name of a numpy dtype.
+# Names of formats, by the name of a numpy dtype.
 _NAMES = {
     "float16": "fp16",
     "bfloat16": "bf16",

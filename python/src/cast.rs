@@ -36,7 +36,7 @@ pub enum Read<'py> {
     U32(PyReadonlyArray1<'py, u32>),
 }
 
-/// How elements are rounded.
+/// Rounding of elements.
 #[derive(Clone, Copy)]
 struct Rounding {
     format: Format,

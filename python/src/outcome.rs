@@ -7,7 +7,7 @@ use gradscale::{
 };
 use pyo3::prelude::*;
 
-/// How a step, or an attempt at it, ended.
+/// Result of a step or of one attempt.
 #[pyclass(frozen, get_all, module = "gradscale")]
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -15,9 +15,9 @@ pub struct Outcome {
     kind: &'static str,
     /// The first site at which values stopped being finite.
     site: Option<usize>,
-    /// Its name.
+    /// Name of the site.
     name: Option<String>,
-    /// What went wrong there: "overflow", "infinite" or "nan".
+    /// Problem at the site: "overflow", "infinite" or "nan".
     problem: Option<&'static str>,
     /// The exponent in force there.
     exponent: Option<i32>,
@@ -51,7 +51,7 @@ impl Outcome {
 
 #[pymethods]
 impl Outcome {
-    /// Whether parameters are updated.
+    /// Returns true if parameters are to be updated.
     #[getter]
     fn stepped(&self) -> bool {
         self.kind == "stepped"

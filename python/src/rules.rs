@@ -50,7 +50,7 @@ impl Choice {
     }
 }
 
-/// How many products make one element of a convolution's data gradient, typically and at most.
+/// Returns the number of products in one element of a convolution's data gradient: typical and maximum.
 #[pyfunction]
 pub fn conv_terms(
     out_channels: u32, kernel: Vec<u32>, stride: Vec<u32>, dilation: Vec<u32>, groups: u32, transposed: bool,
@@ -110,7 +110,8 @@ impl Rule {
         &self.method
     }
 
-    /// By the exact rule, from a row with its histogram; by amax, from the row's largest magnitude; by the others as for a cast that is no product, softmax or sum.
+    /// Decides an exponent from a row. The exact rule uses the histogram, amax the largest magnitude; other rules
+    /// decide as for a cast that is no product, softmax or sum.
     fn decide(&self, row: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(row),

@@ -18,7 +18,7 @@ use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
 /// Slots that the engine reserves, and Python does not see.
 const RESERVED: usize = 2;
 
-/// What a site decides from.
+/// Input of a site's decision.
 #[derive(FromPyObject)]
 enum Verdict<'py> {
     Row(PyRef<'py, Stats>),
@@ -30,7 +30,7 @@ enum Verdict<'py> {
 #[derive(Clone, Debug)]
 pub struct Sites {
     sites: sites::Sites,
-    /// As it was given.
+    /// Text of the method as given.
     method: String,
     late: bool,
 }
@@ -39,7 +39,7 @@ fn slot(index: usize) -> Slot {
     Slot(u16::try_from(index + RESERVED).unwrap_or(u16::MAX))
 }
 
-/// Whether a row is all that decisions need.
+/// Returns true if decisions need only a statistics row.
 fn decides_from_rows(scaling: &Scaling) -> bool {
     match scaling {
         Scaling::Loss(_) => true,
@@ -124,7 +124,7 @@ impl Sites {
         PyArray1::from_slice(py, &self.sites.exponents()[RESERVED..])
     }
 
-    /// How much each row of the coming step is to observe.
+    /// Returns the level of detail of each row in the next step.
     #[getter]
     fn details<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
         let all = (0..self.__len__()).map(|index| self.sites.detail(&[slot(index)]).code().cast_signed());
@@ -143,15 +143,15 @@ impl Sites {
         self.sites.loss_scale()
     }
 
-    /// Whether a batch that overflows is to be run again.
+    /// Returns true if a batch that overflows is to be retried.
     #[getter]
     fn repeats(&self) -> bool {
         self.sites.repeats()
     }
 
-    /// Decides at once: by the exact rule from the row of a first run, or what another rule chose relative to the exponent
-    /// `measured_at`; None: nothing. Returns the exponent to store with. Without a decision a site that never had one
-    /// stores at `incoming`.
+    /// Decides at once: by the exact rule from the row of a first run, or what another rule chose relative to the
+    /// exponent `measured_at`; None: nothing. Returns the exponent to store with. Without a decision a site that never
+    /// had one stores at `incoming`.
     #[pyo3(signature = (index, verdict, incoming=0, *, measured_at=None))]
     fn decide(
         &mut self, index: usize, verdict: Option<Verdict<'_>>, incoming: i32, measured_at: Option<i32>,
@@ -171,8 +171,8 @@ impl Sites {
         Ok(self.sites.exponent(slot))
     }
 
-    /// Takes the rows of a step, in the order of the sites; `order` is that of the stores. Where `failed` is None, what was
-    /// not finite was so before anything was scaled, and no repeat mends it.
+    /// Takes the rows of a step, in the order of the sites; `order` is that of the stores. Where `failed` is None, what
+    /// was not finite was so before anything was scaled, and no repeat mends it.
     #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=Some(0), micro=1))]
     fn finish(
         &mut self, rows: PyReadonlyArray2<'_, u32>, found_inf: Option<bool>, order: Option<Vec<usize>>,
@@ -224,7 +224,7 @@ impl Sites {
         })
     }
 
-    /// What is known of each site that has stored.
+    /// Returns a report of each site that has stored.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let entries = self.sites.reports().map(|site| {
             let entry = PyDict::new(py);
@@ -266,7 +266,7 @@ impl Sites {
         entries.collect()
     }
 
-    /// All that a checkpoint must keep.
+    /// Returns the state for a checkpoint.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = PyDict::new(py);
         state.set_item("method", &self.method)?;

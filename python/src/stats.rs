@@ -10,14 +10,14 @@ use gradscale_core::stats::{self, Convention, Rate};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{IntoPyObjectExt, prelude::*, types::PyBytes};
 
-/// What one store of halves saw: counts, largest magnitude, histogram, sums.
+/// Statistics of one f16 store: counts, largest magnitude, histogram, sums.
 #[pyclass(frozen, eq, module = "gradscale")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats(pub stats::Stats);
 
 #[pymethods]
 impl Stats {
-    /// Of flat `x` times 2^(exponent − start).
+    /// Computes the statistics of flat `x` times 2^(exponent − start).
     #[staticmethod]
     pub fn _of(py: Python<'_>, x: Values<'_>, start: i32, exponent: i32, detail: u32) -> PyResult<Self> {
         let (cpu, detail) = (cpu()?, words::detail(detail)?);
@@ -25,13 +25,13 @@ impl Stats {
         Ok(Self(py.detach(|| cpu.observe(x, start, exponent, detail))))
     }
 
-    /// Of the words of a row.
+    /// Reads the words of a row.
     #[staticmethod]
     fn _from_words(words: PyReadonlyArray1<'_, u32>) -> PyResult<Self> {
         row_of(words.as_slice()?).map(Self)
     }
 
-    /// Of what `to_bytes` gave.
+    /// Reads the bytes of `to_bytes`.
     #[staticmethod]
     fn from_bytes(bytes: &[u8]) -> PyResult<Self> {
         let (words, rest) = bytes.as_chunks();

@@ -14,7 +14,7 @@ use pyo3::{exceptions::PyIndexError, prelude::*};
 /// Values of a store.
 #[derive(Debug, FromPyObject)]
 pub enum Values<'py> {
-    /// As they are.
+    /// Float32 values without a scale.
     F32(PyReadonlyArray1<'py, f32>),
     /// Widened.
     F16(PyReadonlyArray1<'py, f16>),
@@ -30,12 +30,13 @@ impl Values<'_> {
     }
 }
 
-/// Where they go. Types are tried in this order, and one that does not fit takes twice as long as storing a few values.
+/// Destination of a store. Types are tried in this order, because a failed attempt takes twice as long as storing a few
+/// values.
 #[derive(Debug, FromPyObject)]
 pub enum Stored<'py> {
     /// Rounded to nearest even.
     F16(PyReadwriteArray1<'py, f16>),
-    /// As they are.
+    /// Float32 values without a scale.
     F32(PyReadwriteArray1<'py, f32>),
 }
 
@@ -60,8 +61,8 @@ fn stored(
     })
 }
 
-/// Stores flat `x`, which stands at the exponent `start`, into flat `y` at the exponent `exponent`, rounding once to nearest
-/// even where `y` is half; what the store saw is merged into the words `row`.
+/// Stores flat `x`, which stands at the exponent `start`, into flat `y` at the exponent `exponent`, rounding once to
+/// nearest even where `y` is half; what the store saw is merged into the words `row`.
 #[pyfunction]
 pub fn store(
     py: Python<'_>, x: Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
@@ -72,8 +73,8 @@ pub fn store(
     merge_into(row.try_readwrite()?.as_slice_mut()?, &seen)
 }
 
-/// The same from the site `source` (−1: from what is not scaled) to the site `site`, whose exponents and details are the two
-/// lines of `control`, and whose row is that of `rows`.
+/// Stores values of the site `source` (−1: unscaled) at the site `site`. `control` has a line of exponents and one of
+/// details; the statistics go to the row of `rows`.
 #[pyfunction]
 pub fn store_site(
     py: Python<'_>, x: Values<'_>, y: Option<Stored<'_>>, rows: Bound<'_, PyArray2<u32>>,

@@ -8,11 +8,11 @@ use gradscale_core::{
 };
 use pyo3::{PyResult, exceptions::PyValueError};
 
-/// Words of a row in Python: those of core, the exponent at which the values were seen, and zeros up to whole cache lines,
-/// so that the counters of every row of an array lie where a device can add to them.
+/// Words of a row in Python: those of core, the exponent at which the values were seen, and zeros up to whole cache
+/// lines, so that the counters of every row of an array lie where a device can add to them.
 pub const ROW_WORDS: usize = 288;
 
-/// The row of such words.
+/// Converts words to a statistics row.
 pub fn row_of(words: &[u32]) -> PyResult<Stats> {
     let (Some((row, [exponent, ..])), ROW_WORDS) = (words.split_at_checked(WORDS), words.len()) else {
         return Err(wrong(format!("a row has {ROW_WORDS} words, not {}", words.len())));
@@ -39,7 +39,7 @@ pub fn merge_into(words: &mut [u32], row: &Stats) -> PyResult<()> {
     Ok(())
 }
 
-/// How much a row observes, by its name or its number.
+/// Converts a number to a row's level of detail.
 pub fn detail(code: u32) -> PyResult<Detail> {
     let all = [Detail::None, Detail::Counts, Detail::Full, Detail::Moments];
     all.into_iter()

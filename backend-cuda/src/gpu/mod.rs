@@ -31,11 +31,11 @@ use std::{
 };
 use upload::UploadStream;
 
-/// Bytes that are copied at once, at most, in the order of the work: numbers of a step are far below, and of weights the
-/// host waits for what goes before.
+/// Bytes that are copied at once, at most, in the order of the work: numbers of a step are far below, and of weights
+/// the host waits for what goes before.
 const MAX_STAGED_BYTES: usize = 4 << 20;
 
-/// An NVIDIA GPU.
+/// NVIDIA GPU with its stream, modules and memory.
 #[derive(Debug)]
 pub struct Gpu {
     context: Arc<Context>,
@@ -55,7 +55,7 @@ pub struct Gpu {
 #[derive(Debug, Default)]
 struct Loaded {
     modules: HashMap<&'static str, sys::CUmodule>,
-    /// By module and entry.
+    /// Loaded kernels by module and entry point.
     functions: HashMap<(&'static str, &'static str), Function>,
 }
 
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Gpu {
-    /// Where machine code of kernels was found so far, and how much was compiled.
+    /// Returns the sources of the machine code so far, and the number of compilations.
     #[must_use]
     pub fn cubins(&self) -> CubinReport {
         self.cubins.report()
@@ -172,7 +172,7 @@ impl Gpu {
         Ok(self.function(kernel)?.resident_blocks * self.multiprocessors)
     }
 
-    /// For people.
+    /// Returns the device's name for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -183,7 +183,7 @@ impl Gpu {
         self.arch
     }
 
-    /// Blocks run on so many multiprocessors.
+    /// Returns the number of multiprocessors.
     pub(crate) fn multiprocessors(&self) -> u32 {
         self.multiprocessors
     }
@@ -254,7 +254,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Waits for all that is enqueued.
+    /// Waits for all enqueued work.
     ///
     /// # Errors
     /// The driver's, also those of earlier work.
@@ -280,7 +280,8 @@ impl Gpu {
     /// Launches a kernel; compiles it first where it is new.
     ///
     /// # Safety
-    /// `params` are laid out as what the kernel takes (`repr(C)`), and all memory it names is there and as long as the kernel expects.
+    /// `params` are laid out as what the kernel takes (`repr(C)`), and all memory it names is there and as long as the
+    /// kernel expects.
     ///
     /// # Errors
     /// [`Error::Compile`], and the driver's.
@@ -299,7 +300,7 @@ impl Gpu {
         }
     }
 
-    /// What kernels hand to TMA.
+    /// Encodes the tensor map that kernels pass to TMA.
     ///
     /// # Errors
     /// The driver's.
@@ -308,7 +309,7 @@ impl Gpu {
         tensor_maps::tiled(tensor).map_err(driver_error("describe a matrix"))
     }
 
-    /// The same for pixels.
+    /// Encodes the im2col tensor map that kernels pass to TMA.
     ///
     /// # Errors
     /// The driver's.
@@ -317,7 +318,7 @@ impl Gpu {
         tensor_maps::im2col(pixels).map_err(driver_error("describe pixels"))
     }
 
-    /// From here on launches are kept, not run.
+    /// Starts a recording: launches are recorded, not run.
     ///
     /// # Errors
     /// The driver's.

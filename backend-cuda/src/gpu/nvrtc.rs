@@ -12,11 +12,11 @@ use std::ffi::CString;
 pub struct Compiled {
     /// Machine code.
     pub cubin: Vec<u8>,
-    /// What the compiler and the assembler said: registers, shared memory and spills of each kernel.
+    /// Output of compiler and assembler: registers, shared memory and spills of each kernel.
     pub log: String,
 }
 
-/// Whether the compiler's library is installed.
+/// Returns true if NVRTC is installed.
 #[must_use]
 pub fn is_present() -> bool {
     // SAFETY: looking for the library runs its initialisers, which are NVIDIA's.

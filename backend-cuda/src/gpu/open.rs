@@ -34,7 +34,7 @@ pub(super) fn driver_error(doing: &'static str) -> impl Fn(DriverError) -> Error
 }
 
 impl crate::Cuda {
-    /// How many devices there are; none without a driver.
+    /// Returns the number of devices; 0 without a driver.
     #[must_use]
     pub fn count() -> usize {
         Gpu::count().unwrap_or(0)
@@ -50,7 +50,7 @@ impl crate::Cuda {
         Self::open_with(ordinal, Cubins::of_user())
     }
 
-    /// The same, with machine code from where it is said.
+    /// Opens a device with machine code from `cubins`.
     ///
     /// # Errors
     /// As [`Self::open`].

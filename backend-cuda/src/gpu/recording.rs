@@ -24,7 +24,7 @@ unsafe impl Send for GpuRecording {}
 unsafe impl Sync for GpuRecording {}
 
 impl GpuRecording {
-    /// What a stream has recorded, which uses such memory.
+    /// Ends the recording of a stream and returns its graph, which uses this memory.
     ///
     /// # Safety
     /// The stream lives and records; the context, its own, is current.

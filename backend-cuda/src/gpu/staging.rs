@@ -19,7 +19,7 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Without memory, which comes with the first copy.
+    /// Creates a staging buffer; memory is allocated at the first copy.
     pub const fn new(max_bytes: usize) -> Self {
         Self { max_bytes, at: null_mut(), len: 0, used: 0 }
     }
@@ -45,7 +45,7 @@ impl Staging {
         Ok(())
     }
 
-    /// All copies are known to be done.
+    /// Marks all copies as done, so that the buffer can be reused.
     pub const fn arrived(&mut self) {
         self.used = 0;
     }

@@ -34,9 +34,9 @@ pub struct Im2col {
     pub at: u64,
     /// Channels (a multiple of 64), columns, rows, images.
     pub sizes: [u32; 4],
-    /// Where the first window begins, before it is moved by a tap: -128 … 127.
+    /// Offset of the first window before a tap is added: -128 … 127.
     pub first: [i32; 2],
-    /// How many there are.
+    /// Number of windows in each direction.
     pub counts: [u32; 2],
     /// Pixels from one to the next, at most 8.
     pub step: [u32; 2],
@@ -45,7 +45,7 @@ pub struct Im2col {
 }
 
 impl Im2col {
-    /// Where the last window begins, from the last pixel.
+    /// Returns the offset of the last window relative to the last pixel.
     #[must_use]
     pub fn last(&self) -> [i64; 2] {
         [0, 1].map(|d| {
@@ -54,7 +54,7 @@ impl Im2col {
         })
     }
 
-    /// Whether the TMA engine can count so far, with taps of these reaches.
+    /// Returns true if the offsets fit TMA's ranges with taps of this reach.
     #[must_use]
     pub fn fits(&self, reach: [u32; 2]) -> bool {
         let byte = |place: i64| i8::try_from(place).is_ok();
@@ -66,7 +66,7 @@ impl Im2col {
     }
 }
 
-/// The same in the TMA engine's own words (PTX ISA, "Tensors").
+/// Tensor map as the TMA hardware reads it (PTX ISA, "Tensors").
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct TensorMap(pub [u64; 16]);

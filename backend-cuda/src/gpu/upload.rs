@@ -25,22 +25,22 @@ const MAX_STAGED_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub struct UploadStream {
     stream: sys::CUstream,
-    /// What copies wait for, on the first stream.
+    /// Event on the first stream that copies wait for.
     mark: sys::CUevent,
     /// The last copy's end.
     arrived: sys::CUevent,
     staging: Mutex<Staging>,
     uses: Mutex<Uses>,
-    /// Whether the next use of memory is one of which that list has to know.
+    /// True if the next uses of memory must be tracked.
     watches: AtomicBool,
 }
 
-/// Who uses which memory, by its address.
+/// Users of memory by its address.
 #[derive(Debug, Default)]
 struct Uses {
-    /// Where copies go that the first stream does not wait for yet.
+    /// Destinations of copies that the first stream does not wait for yet.
     in_flight: BTreeSet<u64>,
-    /// What the recording in progress uses.
+    /// Memory that the recording in progress uses.
     recorded: Option<BTreeSet<u64>>,
 }
 
@@ -68,7 +68,7 @@ impl UploadStream {
         result
     }
 
-    /// Whether it matters which memory is used next.
+    /// Returns true if the next uses of memory must be tracked.
     pub fn watches(&self) -> bool {
         self.watches.load(Relaxed)
     }
@@ -89,7 +89,7 @@ impl UploadStream {
         }
     }
 
-    /// What is enqueued on `first` from now on may use this memory.
+    /// Makes `first` wait for copies to this memory, so that work enqueued from now on may use it.
     ///
     /// # Safety
     /// The stream lives, and its context is current.
@@ -107,7 +107,7 @@ impl UploadStream {
         });
     }
 
-    /// The same for a recording that uses such memory.
+    /// Makes `first` wait for copies to the memory that a recording uses.
     ///
     /// # Safety
     /// As above; nothing is recorded.
@@ -122,7 +122,8 @@ impl UploadStream {
         }
     }
 
-    /// The same for work of somebody else's, and for a recording that begins: nothing in it can wait for another stream.
+    /// Makes `first` wait for all copies, before foreign work or a new recording, in which nothing can wait for another
+    /// stream.
     ///
     /// # Safety
     /// As above; nothing is recorded.
@@ -137,12 +138,12 @@ impl UploadStream {
         }
     }
 
-    /// From now on the memory that is used is that of a recording.
+    /// Begins to collect the memory that a recording uses.
     pub fn begin_recording(&self) {
         self.with_uses(|uses| uses.recorded = Some(BTreeSet::new()));
     }
 
-    /// All memory that the recording uses.
+    /// Ends the collection and returns all memory that the recording uses.
     pub fn end_recording(&self) -> BTreeSet<u64> {
         self.with_uses(|uses| uses.recorded.take().unwrap_or_default())
     }
@@ -219,7 +220,7 @@ impl UploadStream {
 }
 
 impl Gpu {
-    /// What is enqueued from now on uses this memory.
+    /// Makes the stream wait for copies to this memory before work that is enqueued from now on uses it.
     pub(crate) fn before_use(&self, at: u64) {
         // Asked for every operand: mostly nobody watches.
         if self.upload.watches() && self.enter().is_ok() {
@@ -228,7 +229,7 @@ impl Gpu {
         }
     }
 
-    /// What is enqueued before this comes before every later [`Self::upload_async`].
+    /// Orders all work enqueued so far before every later [`Self::upload_async`].
     ///
     /// # Errors
     /// The driver's.

@@ -37,7 +37,7 @@ const OPERAND_SWAP: File = file!("operand_swap.cuh");
 const WARPGROUP: File = file!("warpgroup.cuh");
 const WGMMA_STAGES: File = file!("wgmma.cuh");
 
-/// What a product's operands are to its kernel, and whether they are contiguous along k.
+/// Layout of a product's operands, and whether they are contiguous along k.
 macro_rules! layout {
     ($kernels:ident, $name:literal, $mode:literal, $a:literal, $b:literal) => {
         $kernels!($name, [("MODE", $mode), ("A_K_CONTIGUOUS", $a), ("B_K_CONTIGUOUS", $b)])
@@ -137,9 +137,9 @@ macro_rules! wgmma_128x64 {
     };
 }
 
-/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster; how many threads store,
-/// and how many columns of a tile lie in shared memory for that: threads that do nothing else, and all columns, or those
-/// that multiply, and some.
+/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster; how many threads
+/// store, and how many columns of a tile lie in shared memory for that: threads that do nothing else, and all columns,
+/// or those that multiply, and some.
 macro_rules! wgmma_tma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal,
         $threads:literal, $storers:literal, $columns:literal) => {
@@ -218,7 +218,7 @@ pub static WGMMA_TMA_GEMM: [[Kernel; 2]; 4] = matrices!(wgmma_tmas);
 pub static WGMMA_TMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutions);
 /// The gradient of weights with rows and columns exchanged, for few outputs, in the second tile of [`TILE_SHAPES`].
 pub static WGMMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_128x64)];
-/// The same with operands by TMA.
+/// Swapped convolution kernels whose operands are loaded by TMA.
 pub static WGMMA_TMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_tma_128x64)];
 /// Rows and columns of the tiles of [`WGMMA_TMA_GEMM`].
 pub const WGMMA_TMA_TILE_SHAPES: [TileShape; 2] = [TileShape::new(128, 256), TileShape::new(128, 128)];

@@ -123,7 +123,7 @@ def _each(f, results):
 
 
 def _ordinary(x):
-    """Whether that is a tensor whose memory and type are what they seem."""
+    """Returns True for an ordinary tensor, whose memory and type are what they seem."""
     return isinstance(x, torch.Tensor) and type(x).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
@@ -255,7 +255,7 @@ class Widening(TorchDispatchMode):
         return x.untyped_storage()._cdata
 
     def _remember(self, x):
-        """From now on, the memory of halves `x` is f32."""
+        """Marks the memory of the f16 tensor `x` as f32 from now on."""
         if _ordinary(x) and self._key(x) not in self._memory:
             flat = torch.empty(0, dtype=HALF, device=x.device).set_(x.untyped_storage())
             self._memory[self._key(x)] = flat.float(), flat

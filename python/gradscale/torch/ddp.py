@@ -87,7 +87,7 @@ class _Bucket:
         self.flight = self._gathered(self.sites.details.max()), numbers
 
     def _decide(self, parts):
-        """In the first step, from what all ranks have."""
+        """Decides the exponents of the first step from the gradients of all ranks."""
         looks = [self.stores.look(part.reshape(-1), 0).to_words().view(np.int32) for part in parts]
         gathered = self._exchange(torch.from_numpy(np.stack(looks)).to(parts[0].device))
         for slot, row in enumerate(self._merged(gathered, [0] * len(parts))):
@@ -107,7 +107,7 @@ class _Bucket:
         return out
 
     def _merged(self, gathered, exponents):
-        """One row for each parameter, in words."""
+        """Merges the rows of all ranks: one row for each parameter, in words."""
         words = np.zeros((*gathered.shape[:2], _gradscale.ROW_WORDS), np.uint32)
         words[:, :, : gathered.shape[2]] = gathered.cpu().numpy().view(np.uint32)
         words[:, :, EXPONENT] = np.asarray(exponents, np.int32).view(np.uint32)

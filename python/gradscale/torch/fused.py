@@ -28,7 +28,7 @@ HALF_ONLY = frozenset(
     " _cudnn_attention_backward _scaled_dot_product_fused_attention_overrideable_backward _cudnn_rnn_backward"
     " miopen_rnn_backward".split()
 )
-#: What counts as an overflow: the least magnitude that half has not.
+#: Overflow threshold: the smallest magnitude that f16 cannot hold.
 _TOO_LARGE = 65536.0
 #: Bits above the largest gradient that are free when results are looked at for the first time, and how many more each time
 #: that they are not finite: a product of attention adds some hundred terms.

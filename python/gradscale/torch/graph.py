@@ -155,7 +155,7 @@ class Names:
         return f"{name}/part" + (f"[{made}]" if made else "") + self.suffix, max(1, self._calls[name])
 
     def feeds_leaf(self, node):
-        """Whether what `node` computes is the gradient of a parameter."""
+        """Returns True if `node` computes the gradient of a parameter."""
         follow = self._parameter(node)
         return follow is not None
 

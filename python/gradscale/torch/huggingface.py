@@ -69,7 +69,7 @@ class Callback(TrainerCallback, ExportableState):
             self._gathered = self.scaling.epoch, ranks.all_gather(_encoded(self.scaling.state_dict()))
 
     def state(self):
-        """What the Trainer writes with a checkpoint, as JSON."""
+        """Returns the state that the Trainer writes with a checkpoint, as JSON."""
         attributes = {"scaling": _encoded(self.scaling.state_dict())}
         epoch, texts = self._gathered
         if texts and epoch == self.scaling.epoch:

@@ -90,7 +90,10 @@ def operands_of(name, args, gradients):
 
 
 def parts(name, gradients, names):
-    """The same of a sum, or of gradients side by side: what is not rounded yet is, each where it was made."""
+    """Returns the operands of each term of a sum or of concatenated gradients.
+
+    A term that is still f32 is rounded at the site that made it.
+    """
     if name not in ("add", "cat", "stack"):
         return Cast()
     found = []

@@ -41,7 +41,7 @@ def store(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> T
 
 
 def observe(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> None:
-    """What ``store`` would see goes to ``rows[site]``; nothing is stored. For a decision before the store."""
+    """Writes the statistics that ``store`` would collect to ``rows[site]``, for a decision before the store."""
     torch.ops.gradscale.observe(x.detach(), rows, control, source, site)
 
 
@@ -114,7 +114,7 @@ _LIBRARY.impl("observe", _observe_cpu, "CPU")
 
 # Magnitudes of float32, as integers: the least that does not flush, that is a normal half, that overflows; infinity.
 _FLUSH, _SUBNORMAL, _OVERFLOW, _INFINITY = 0x33000001, 0x387FE000, 0x477FF000, 0x7F800000
-# Where words of a row stand: amax, detail, the histogram, the exponent.
+# Offsets in the words of a row: amax, detail, the histogram, the exponent.
 _AMAX, _DETAIL, _BINS, _EXPONENT = 14, 15, 24, 280
 
 
@@ -187,7 +187,7 @@ LEAST_CAPABILITY = 7, 0
 
 @functools.cache
 def has_kernel(device):
-    """Whether Triton compiles for a GPU. Others run torch's own operators, in some thirty launches for a store."""
+    """Returns True if Triton compiles for the device. Others run torch's own operators, some thirty for a store."""
     return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
 
 

@@ -1,4 +1,4 @@
-"""What several processes have to agree on: whether a step is taken, repeated or left out."""
+"""Agreement of several processes on a step: taken, repeated or skipped."""
 
 import torch
 import torch.distributed as dist
@@ -9,12 +9,12 @@ FINITE, REPEAT, ELSEWHERE, LOST, NOTHING = range(5)
 
 
 def several():
-    """Whether there are other ranks."""
+    """Returns True if there are other ranks."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def rank():
-    """The number of this process among the ranks; 0 if there are no others."""
+    """Returns the rank of this process; 0 if there are no others."""
     return dist.get_rank() if several() else 0
 
 
@@ -26,7 +26,7 @@ def all_gather(value):
 
 
 def sharded(gradient):
-    """Whether each rank has a part of it, as ``fully_shard`` leaves them."""
+    """Returns True if each rank has a part of the gradient, as with ``fully_shard``."""
     # A DTensor: whoever has one has imported what takes a second to import.
     return hasattr(gradient, "device_mesh")
 
@@ -50,7 +50,7 @@ def anywhere(found, mesh):
 
 
 def agreed(code, device):
-    """Whether all ranks repeat the batch. All of them have to call this, each with how its attempt ended."""
+    """Returns True if all ranks repeat the batch. All of them have to call this, each with the result of its attempt."""
     device = "cpu" if dist.get_backend() == "gloo" else device
     mine = torch.tensor([code], dtype=torch.int32, device=device)
     all_ = [torch.empty_like(mine) for _ in range(dist.get_world_size())]

@@ -1,4 +1,4 @@
-"""What is known of the sites of a training, for people."""
+"""Report of a training's sites, for people to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of ⟨α, gradient⟩ at each operator of a backward pass.
+"""Rules for ⟨α, gradient⟩ at each operator of a backward pass.
 
 Four kinds of operators are known. Those that move values carry halves and exponent on. Those that are linear in the
 gradient, which is what a derivative is, compute in f32 from halves, and their result is rounded where the next operator
@@ -63,7 +63,7 @@ _REFUSED = frozenset("set_ resize_ resize_as_ swap_ _resize_output_ _cudnn_rnn_f
 
 
 class Operator:
-    """What the schema of an operator says of its arguments."""
+    """Properties of an operator's arguments, from its schema."""
 
     def __init__(self, function):
         schema = getattr(function, "_schema", None)
@@ -85,7 +85,7 @@ class Operator:
             self.name = "view.dtype"
 
     def adds_number(self, args):
-        """Whether a term of a sum is a number, and not zero."""
+        """Returns True if a term of a sum is a non-zero number."""
         return any(i < len(args) and isinstance(args[i], (int, float, complex)) and args[i] != 0 for i in self.terms)
 
 
@@ -170,7 +170,7 @@ def dispatch(function, args, kwargs):
 
 
 def _carries(dtype):
-    """Whether gradients can have that type."""
+    """Returns True if gradients can have this type."""
     return dtype is None or dtype.is_floating_point or dtype.is_complex
 
 
@@ -375,7 +375,7 @@ def _strided_like(bias):
 
 
 def _plain(x, sums, exponent, scaling):
-    """What a kernel gets for an argument: gradients in f32 at `exponent`, saved halves in f32, types in f32. In `sums` plain
+    """Converts an argument for a kernel: gradients to f32 at `exponent`, saved f16 tensors to f32, types to f32. In `sums` plain
     tensors are gradients, too."""
     if isinstance(x, scaled.ScaledTensor):
         return scaled.shift(scaling, x.wide(), x.exponent, exponent)

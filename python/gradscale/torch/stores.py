@@ -1,4 +1,4 @@
-"""Where gradients are rounded: exponents and rows of statistics, on the CPU and on other devices.
+"""Stores, which round gradients: exponents and statistics rows, on the CPU and on other devices.
 
 On the CPU a store is one call of the Rust kernel, and exponents are numbers. Elsewhere exponents lie in one tensor on the
 device and rows in another, so that nothing waits: the host reads all rows at once, between steps.
@@ -14,7 +14,7 @@ from . import ops
 
 #: Details of a row: nothing, counts, histogram, sums.
 NONE, COUNTS, FULL, MOMENTS = 0, 1, 2, 3
-#: Where the exponent of a row stands.
+#: Offset of the exponent in a row.
 EXPONENT = 280
 
 
@@ -33,7 +33,7 @@ def dense(x):
 
 
 def is_capturing(device):
-    """Whether the operators of a device are recorded into a CUDA graph, not run."""
+    """Returns True while the operators of a device are recorded into a CUDA graph and not run."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -63,7 +63,7 @@ class Host:
         self._threads = None
 
     def begin(self):
-        """As many threads as PyTorch has."""
+        """Starts as many threads as PyTorch has."""
         threads = torch.get_num_threads()
         if threads != self._threads:
             self._threads = threads
@@ -102,7 +102,7 @@ class Host:
         return x
 
     def look(self, x, start):
-        """What a store of `x` at the exponent at which it stands would see."""
+        """Returns the statistics that a store of `x` at its own exponent would collect."""
         return Host.observe(x, start, FULL)
 
     @staticmethod
@@ -134,7 +134,7 @@ class Host:
 
     @staticmethod
     def read(seen):
-        """What `collect` took: rows in words, and the flag."""
+        """Returns what `collect` took: rows in words, and the flag."""
         rows, found = seen
         return rows, bool(found) if found is not None else None
 
@@ -234,7 +234,7 @@ class Device:
 
     @staticmethod
     def read(seen):
-        """What `collect` took: rows in words, and the flag."""
+        """Returns what `collect` took: rows in words, and the flag."""
         if len(seen) == 2:  # from a checkpoint
             return seen
         rows, found, event = seen

@@ -46,7 +46,7 @@ class Trace:
 
 
 def _spelled(method):
-    """With what is remembered of rows before, for methods that remember any: traces of long ago did not say."""
+    """Adds the history to methods that have one, because old traces did not record it."""
     if "history" in method:
         return method
     try:

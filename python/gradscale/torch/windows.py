@@ -53,7 +53,7 @@ class Place:
 
     @property
     def is_inside(self):
-        """Whether that scale keeps all gradients."""
+        """Returns True if this scale keeps all gradients."""
         return self.below >= 0 and self.above >= 0
 
     def __str__(self):
@@ -302,7 +302,7 @@ class _Measurement:
         return error if math.isfinite(error) else math.inf
 
     def at(self, exponent, half):
-        """What happens at the scale 2^exponent: the parameter that is lost, and where a value overflows."""
+        """Returns the effect of the scale 2^exponent: the parameter that is lost, and where a value overflows."""
         if exponent not in self.tried:
             gradients, site = self.gradients(_Probe(f"fixed:2^{exponent}", late=False, skips=0))
             self.tried[exponent] = [self.judged(exponent, gradients, site, half) for half in (False, True)]
