@@ -15,8 +15,8 @@
 //! (`seconds`) and its `loss`.
 
 use gradscale::{
-    Cpu, CrossEntropy, Input, Isa, Method, Parameters, Trainer, Var,
-    core::stats::Detail,
+    Cpu, CrossEntropy, Input, Isa, Method, Observation, Parameters, Trainer, Var,
+    gradscale_core::stats::Detail,
     models::{Architecture, Decoder, DecoderSize, Scale, SegNet, Vision},
     nn::{Embedding, Gru, Linear, Module},
     optim::{AdamW, Optimizer, Sgd},
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut parameters = Parameters::seeded(0);
         let (net, optimizer) = build(network, &sizes, &mut parameters)?;
         let mut trainer = Trainer::new(Cpu::with_isa(threads, isa)?, parameters, optimizer, method.parse::<Method>()?)?;
-        trainer.set_detail(Detail::Counts);
+        trainer.observe(Observation::Rows(Detail::Counts));
         trainers.push((method, net, trainer));
     }
     println!("{{\"ready\": true}}");

@@ -7,6 +7,7 @@
    tasks share on purpose.
 4. Rust files do not import each other, directly or in a longer circle. Imports of a parent module are not counted, because
    a folder is one unit.
+5. A type that every user meets stays small: `PUBLIC_FUNCTIONS` has the number of its public functions, which may only fall.
 
 The tree still breaks these rules in places. `KNOWN_BARE_NAMES`, `KNOWN_REPEATED_TYPES` and `KNOWN_CIRCLES` are their numbers,
 which may only fall: whoever removes one lowers the number.
@@ -41,6 +42,9 @@ ROLES = set("""
 KNOWN_BARE_NAMES = 15
 KNOWN_REPEATED_TYPES = 15
 KNOWN_CIRCLES = 16
+# Public functions of types in `src/`. One with more options is a field of `Pass`, `ProgramKind` or `TrainerOptions`, and not
+# a further function: blocking and non-blocking forms then share it.
+PUBLIC_FUNCTIONS = {"Trainer": 45, "NonBlocking": 14}
 
 CONSTANT = re.compile(
     r"^\s*(?:pub(?:\([a-z: ]+\))? +)?(?:static |inline |__device__ |__constant__ )*"
@@ -50,6 +54,7 @@ CONSTANT = re.compile(
 PYTHON_CONSTANT = re.compile(r"^_*([A-Z][A-Z0-9]*)\b[^=\n]* = ", re.M)
 FUNCTION = re.compile(r"\b(?:fn|def|function)\s+([A-Za-z_]\w*)\s*[(<]|^__device__[^\n=;]*?\b(\w+)\(", re.M)
 TYPE = re.compile(r"^\s*(?:pub(?:\([a-z: ]+\))? +)?(?:struct|enum|trait|union|type) +([A-Z]\w*)", re.M)
+PUBLIC_FUNCTION = re.compile(r"^    pub (?:const |async )*fn (\w+)", re.M)
 MODULE_TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod tests \{.*", re.M | re.S)
 
 
@@ -121,6 +126,12 @@ def use_paths(tree):
                 for path in use_paths(inner[start:at]):
                     yield head + path
             start = at + 1
+
+
+def public_functions(texts, name):
+    """Names of the public functions in all `impl` blocks of a type that are not of a trait."""
+    block = re.compile(rf"^impl(?:<[^{{]*>)? {name}\b(?:<[^{{]*>)? \{{\n(.*?)^\}}", re.M | re.S)
+    return [function for text in texts for body in block.findall(text) for function in PUBLIC_FUNCTION.findall(body)]
 
 
 class Crate:
@@ -229,6 +240,11 @@ def violations(root, show_known):
             yield from found
         if len(found) != known:
             yield f"scripts/names_test.py: {name} is {known}, and {len(found)} are there"
+    engine = [text for path, text in texts.items() if path.startswith("src/")]
+    for name, known in PUBLIC_FUNCTIONS.items():
+        count = len(public_functions(engine, name)) if engine else known
+        if count != known:
+            yield f"scripts/names_test.py: PUBLIC_FUNCTIONS of {name} is {known}, and {count} are there"
 
 
 def check_itself():
@@ -240,6 +256,8 @@ def check_itself():
     four = {f"{n}.rs": "struct Cut;\n" for n in range(4)}
     assert len(list(repeated_types(four))) == 1 and not list(repeated_types({"0.rs": four["0.rs"]}))
     assert list(use_paths("a::{b, c::{d, e}}")) == ["a::b", "a::c::d", "a::c::e"]
+    blocks = "impl<B: Backend> Cut<B> {\n    pub fn a() {\n    }\n    fn b() {}\n    pub const fn c() {}\n}\nimpl fmt::Debug for Cut {\n}\n"
+    assert public_functions([blocks, "impl Cutter {\n    pub fn d() {}\n}\n"], "Cut") == ["a", "c"]
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 

@@ -79,6 +79,7 @@ impl fmt::Display for CheckpointError {
 
 /// A setting that differs between a checkpoint and the trainer that loads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Difference {
     /// Name of the setting: `momentum`, `lr of head`, `interval`.
     pub name: String,

@@ -36,7 +36,7 @@ pub use device::{Cpu, CpuError, Isa};
 pub use device::{Cuda, CudaError};
 pub use error::{Error, TraceError, TraceErrorKind};
 pub use exec::{LaunchTime, MemoryReport};
-pub use gradscale_core as core;
+pub use gradscale_core;
 pub use graph::{PlanRow, Tape, Var};
 pub use half;
 pub use import::{ImportError, Imported, TorchModule};
@@ -50,6 +50,6 @@ pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
-    Attempt, ExponentsAfter, Gradients, Inputs, Named, Operands, Prefetched, Program, Repeated, Skipped, Source,
-    StepOutcome, Trainer, UnusableLoss,
+    Attempt, ExponentsAfter, Gradients, Inputs, Named, NonBlocking, Observation, Operands, Pass, Prefetched, Program,
+    ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss,
 };

@@ -26,6 +26,7 @@
 //! [`Trainer::window`]: crate::Trainer::window
 
 use gradscale_core::amp::Precision;
+use std::fmt;
 
 /// Error that is accepted even if per-tensor scales reach a smaller one; see the head of this module.
 pub const TOLERATED_ERROR: f64 = 0.02;
@@ -95,6 +96,7 @@ pub struct ScaleWindow {
 
 /// Position of a loss scale in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// Inside the window.
     Inside {
@@ -109,6 +111,18 @@ pub enum Place {
     Above(u32),
     /// The window is empty.
     NoWindow,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let binades = |count: &u32| if *count == 1 { "1 binade".to_owned() } else { format!("{count} binades") };
+        match self {
+            Self::Inside { below, above } => write!(f, "inside, {below} below it and {above} above"),
+            Self::Below(count) => write!(f, "too small by {}", binades(count)),
+            Self::Above(count) => write!(f, "too large by {}", binades(count)),
+            Self::NoWindow => f.write_str("outside"),
+        }
+    }
 }
 
 impl ScaleWindow {

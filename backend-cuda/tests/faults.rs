@@ -6,8 +6,8 @@ mod gemm;
 
 use emulated::Emulated;
 use gradscale::{
-    Error, Input, Method, Parameters, Scope, Trainer, Var,
-    core::backend::{Backend, Control, DType, Error as _, ErrorKind, Launch, Slot, Store},
+    Error, Input, Method, Parameters, Scope, Trainer, TrainerOptions, Var,
+    gradscale_core::backend::{Backend, Control, DType, Error as _, ErrorKind, Launch, Slot, Store},
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
 };
@@ -49,7 +49,7 @@ fn train(emulated: &Emulated, recorded: bool) -> (Vec<Error<gradscale_cuda::Erro
         let mut parameters = Parameters::seeded(1);
         let net = Net::new(&mut parameters.at("net"));
         match Trainer::new(device, parameters, Sgd::new(0.1), method.clone()) {
-            Ok(trainer) => break (trainer.with_recording(recorded), net),
+            Ok(trainer) => break (trainer.with_options(TrainerOptions::new().with_recording(recorded)), net),
             Err(error) => failed.push(error),
         }
         assert!(failed.len() < 3, "{failed:?}");

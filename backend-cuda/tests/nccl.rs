@@ -6,8 +6,8 @@ mod grad_reduce;
 use emulated::Emulated;
 use gradscale::{
     Method, Parameters, Trainer,
-    core::backend::Backend,
     distributed::{GradTransport, Group, Threads},
+    gradscale_core::backend::Backend,
     nn::Linear,
     optim::Sgd,
 };

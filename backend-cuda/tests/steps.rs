@@ -5,7 +5,7 @@ mod emulated;
 use emulated::Emulated;
 use gradscale::{
     Input, Method, Parameters, Trainer,
-    core::backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
+    gradscale_core::backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
 };

@@ -15,7 +15,8 @@
 )]
 
 use gradscale::{
-    CrossEntropy, Input, Method, Parameters, Trainer, core::ops::Divisor, models::SegNet, nn::Module, optim::Sgd,
+    CrossEntropy, Input, Method, Parameters, Trainer, gradscale_core::ops::Divisor, models::SegNet, nn::Module,
+    optim::Sgd,
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Control, DType, Data, Launch, Slot, Store},

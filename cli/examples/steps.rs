@@ -12,7 +12,7 @@
 //!           process), device (bytes: activations, parameters and all else)
 
 use clap::Parser;
-use gradscale::{Method, core::stats::Detail};
+use gradscale::{Method, gradscale_core::stats::Detail};
 use gradscale_cli::{
     Failure,
     setup::{Methods, Setup},

@@ -7,7 +7,7 @@ use crate::ranks;
 use gradscale::Cuda;
 #[cfg(feature = "wgpu")]
 use gradscale::Wgpu;
-use gradscale::{Cpu, core::backend::Backend};
+use gradscale::{Cpu, gradscale_core::backend::Backend};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
 

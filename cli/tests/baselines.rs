@@ -74,7 +74,7 @@ fn weight_gradients_in_half_are_sites_that_are_recorded() {
 fn a_schedule_by_its_numbers() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
-    let steps = resumed(at, "--method dynamic:init=2^3,interval=3,growth=4,most=2^6,floor=8:2^6", "named");
+    let steps = resumed(at, "--method dynamic:init=2^3,interval=3,growth=4,max=2^6,floor=8:2^6", "named");
     let exponents: Vec<i64> = steps.iter().map(|step| sites(step).next().expect("a site").1).collect();
     assert_eq!(exponents, [3, 3, 3, 5, 5, 5, 6, 6, 6]);
     // Of a list each takes the options behind it.

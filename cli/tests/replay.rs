@@ -3,8 +3,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a trace are small and known")]
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, Trainer,
-    core::{
+    Cpu, Input, Method, Observation, Parameters, Trainer,
+    gradscale_core::{
         model::terms::Terms,
         rules::branch_paper,
         scaled::Scaled,
@@ -117,8 +117,8 @@ fn residual(path: &Path, method: &str, factor: impl Fn(u8) -> f32) {
     let device = Cpu::new(1).expect("a thread");
     let mut trainer = Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.02 * 2f64.powi(14)) }, rule)
         .expect("a trainer");
-    trainer.set_detail(Detail::Full);
-    trainer.observe_operands();
+    trainer.observe(Observation::Rows(Detail::Full));
+    trainer.observe(Observation::Operands);
     let mut trace = Writer::create(path).expect("a trace");
     for i in 1..=20u8 {
         let images: Vec<u8> = (0..4 * 8 * 8 * 3).map(|k: u32| (k * 37 % 251) as u8 ^ i).collect();
@@ -164,8 +164,8 @@ fn forked(path: &Path, method: &str) {
     let rule: Method = method.parse().expect("a method");
     let (device, optimizer) = (Cpu::new(1).expect("a thread"), Sgd { momentum: 0.9, ..Sgd::new(0.5) });
     let mut trainer = Trainer::new(device, parameters, optimizer, rule).expect("a trainer");
-    trainer.set_detail(Detail::Full);
-    trainer.observe_operands();
+    trainer.observe(Observation::Rows(Detail::Full));
+    trainer.observe(Observation::Operands);
     let mut trace = Writer::create(path).expect("a trace");
     for i in 1..=20u8 {
         let x: Vec<f32> = (0..16 * 6).map(|k: u32| ((k * 37 + u32::from(i)) % 19) as f32 / 8.0 - 1.0).collect();

@@ -8,8 +8,8 @@
 //! Needs `fashion-mnist-10k` in the directory that GRADSCALE_DATA names.
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, Trainer, Var,
-    core::backend::Backend,
+    Cpu, Input, Method, Parameters, Trainer, TrainerOptions, Var,
+    gradscale_core::backend::Backend,
     models::Mlp,
     nn::Module,
     optim::{Optimizer, Schedule, Sgd},
@@ -57,7 +57,9 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, train: &Classifica
         1e-4 * 2f32.powi(-GAP),
     );
     let optimizer = optimizer.schedule(Schedule::Cosine { steps: STEPS as u64 });
-    let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_skip_limit(0);
+    let mut trainer = Trainer::new(device, parameters, optimizer, method)
+        .expect("a trainer")
+        .with_options(TrainerOptions::new().with_skip_limit(0));
     let mut skipped = 0;
     for step in 0..STEPS {
         let from = step * BATCH % (train.count - BATCH);

@@ -2,7 +2,7 @@
 
 use gradscale::{
     Cause,
-    core::step::{Blame, Kind},
+    gradscale_core::step::{Blame, Kind},
     sites::Finished,
 };
 use pyo3::prelude::*;
@@ -39,12 +39,7 @@ impl Outcome {
             Kind::Infinite => "infinite",
             Kind::Nan => "nan",
         });
-        let cause = cause.map(|cause| match cause {
-            Cause::NotFinite => "not_finite",
-            Cause::Outlier => "outlier",
-            Cause::Again => "again",
-            Cause::Repeats => "repeats",
-        });
+        let cause = cause.map(Cause::name);
         Self { kind, site, name, problem, exponent: blame.map(|blame| blame.exponent), cause }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{stats::Stats, wrong};
 use gradscale::{
     Method, Preset, Scaling,
-    core::{
+    gradscale_core::{
         model::terms::{ConvShape, Terms},
         scaled::Scaled,
         solve::{self, Amax, Exact, Operand},

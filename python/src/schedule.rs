@@ -3,7 +3,7 @@
 use crate::wrong;
 use gradscale::{
     Method, Scaling,
-    core::{
+    gradscale_core::{
         loss_scale::{self, Feedback},
         scaled::Scaled,
     },

@@ -9,8 +9,8 @@ use crate::{
 };
 use gradscale::{
     Cause, Method, Scaling,
-    core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
-    sites::{self, Attempt, Finished, LossScaleWarning, SavedSite, SlotKind},
+    gradscale_core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
+    sites::{self, Attempt, Finished, SavedSite, SlotKind},
 };
 use numpy::{PyArray1, PyReadonlyArray2};
 use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
@@ -215,13 +215,7 @@ impl Sites {
 
     /// Returns a warning about a dynamic loss scale after the last step: its kind, and a sentence.
     fn loss_scale_warning(&self) -> Option<(&'static str, String)> {
-        self.sites.loss_scale_warning().map(|warning| {
-            let kind = match warning {
-                LossScaleWarning::Collapsed { .. } => "collapsed",
-                LossScaleWarning::Flushes { .. } => "flushes",
-            };
-            (kind, warning.to_string())
-        })
+        self.sites.loss_scale_warning().map(|warning| (warning.name(), warning.to_string()))
     }
 
     /// Returns a report of each site that has stored.

@@ -39,6 +39,7 @@ pub(crate) enum MessageTag {
 
 /// Bytes and time of communication of this rank so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Bytes to other ranks.
     pub sent_bytes: u64,

@@ -102,6 +102,7 @@ pub trait Communicator: Send {
 
 /// Transport of gradients between ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GradTransport {
     /// Through host memory, by the [`Communicator`]. If device transport was tried, the reason why the first rank failed.
     Host(Option<String>),

@@ -101,6 +101,7 @@ impl FromStr for Overlap {
 
 /// Measured time per step of each reduce mode, on the slowest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReduceTimings {
     /// Time of [`ReduceMode::ExactF16`].
     pub exact_f16: Duration,

@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 
 /// Device memory by purpose, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryReport {
     /// Activations and their gradients: everything that programs use in a step, except for the next two.
     pub activations: u64,

@@ -11,6 +11,7 @@ use std::fmt;
 
 /// Planned precision of one operator of a network.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PlanRow {
     /// Name of the layer or operator.
     pub name: String,

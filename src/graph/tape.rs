@@ -172,13 +172,13 @@ impl Tape {
     /// statistics are updated as usual; see [`Tape::with_still_statistics`].
     ///
     /// ```
-    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Adam};
+    /// use gradscale::{Input, Cpu, Method, Parameters, Pass, Trainer, nn::{Linear, Module}, optim::Adam};
     /// let mut parameters = Parameters::seeded(0);
     /// let generator = Linear::new(&mut parameters.at("generator"), 1, 2);
     /// let critic = Linear::new(&mut parameters.at("critic"), 2, 1);
     /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Adam::new(0.1), Method::mixed())?;
     /// let before = trainer.parameters()?;
-    /// let gradients = trainer.backward_of("generator", [Input::f32([3, 1], &[1.0, 2.0, 3.0])], |[noise]| {
+    /// let gradients = trainer.backward(Pass::new([Input::f32([3, 1], &[1.0, 2.0, 3.0])]).with_loss("generator"), |[noise]| {
     ///     let made = generator.forward(noise);
     ///     made.tape().frozen(|| critic.forward(made)).mean()
     /// })?;

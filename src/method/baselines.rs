@@ -1,10 +1,12 @@
 //! Named loss scales of libraries and papers.
 
+use super::text::current_name;
+
 /// Loss scale with the name of the library or paper that uses it. Names are stored in files, so the settings of a name
 /// never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Baseline {
-    /// Name in a method's text: `torch`, or with options `torch:least=1`.
+    /// Name in a method's text: `torch`, or with options `torch:min=1`.
     pub name: &'static str,
     /// Text of the method that the name represents.
     pub method: &'static str,
@@ -35,27 +37,27 @@ pub const BASELINES: [Baseline; 8] = [
     },
     Baseline {
         name: "torch-floor",
-        method: "dynamic:least=2^0,wgrad=half",
+        method: "dynamic:min=2^0,wgrad=half",
         about: "torch.amp's with a floor of 1, which stops a collapse of the scale",
     },
     Baseline {
         name: "apex",
-        method: "dynamic:most=2^24,wgrad=half",
+        method: "dynamic:max=2^24,wgrad=half",
         about: "NVIDIA apex: as torch.amp's, and never above 2^24",
     },
     Baseline {
         name: "deepspeed",
-        method: "dynamic:interval=1000,least=2^0,hysteresis=cumulative:2,wgrad=half",
+        method: "dynamic:interval=1000,min=2^0,hysteresis=cumulative:2,wgrad=half",
         about: "DeepSpeed's usual configuration: 1000 clean steps, hysteresis 2, floor 1; weight gradients in half",
     },
     Baseline {
         name: "megatron",
-        method: "dynamic:init=2^32,interval=1000,least=2^0,most=2^126,hysteresis=cumulative:2",
+        method: "dynamic:init=2^32,interval=1000,min=2^0,max=2^126,hysteresis=cumulative:2",
         about: "Megatron-LM: from 2^32, 1000 clean steps, hysteresis 2, floor 1; weight gradients in f32",
     },
     Baseline {
         name: "zhao",
-        method: "dynamic:10,most=2^15,wgrad=half",
+        method: "dynamic:10,max=2^15,wgrad=half",
         about: "the baseline of the gradient-scaling paper: from 1, capped at 2^15; weight gradients in half",
     },
 ];
@@ -66,7 +68,7 @@ pub(super) fn expand(text: &str) -> Option<String> {
     let (name, rest) = text.split_at(end);
     let baseline = BASELINES.iter().find(|baseline| baseline.name == name.trim())?;
     let given: Vec<&str> = rest.trim_start_matches([':', ',']).split(',').map(str::trim).collect();
-    let key = |option: &str| option.split_once('=').map(|(key, _)| key.trim().to_owned());
+    let key = |option: &str| option.split_once('=').map(|(key, _)| current_name(key.trim()).to_owned());
     let is_replaced =
         |option: &str| key(option).is_some_and(|own| given.iter().any(|new| key(new).as_ref() == Some(&own)));
     let (schedule, own) = baseline.method.split_once(':').unwrap_or((baseline.method, ""));
@@ -96,20 +98,21 @@ mod tests {
             ("torch", "dynamic:wgrad=half"),
             ("torch-f32", "dynamic"),
             ("torch:wgrad=f32", "dynamic"),
-            ("torch,least=2^0", "dynamic:least=1,wgrad=half"),
-            ("torch-floor", "dynamic:least=1,wgrad=half"),
-            ("apex", "dynamic:most=2^24,wgrad=half"),
-            ("deepspeed:interval=50", "dynamic:interval=50,least=1,hysteresis=cumulative:2,wgrad=half"),
-            ("megatron", "dynamic:init=2^32,interval=1000,least=1,most=2^126,hysteresis=cumulative:2"),
-            ("zhao", "dynamic:10,most=2^15,wgrad=half"),
-            ("zhao:amp=O2", "dynamic:10,most=2^15,wgrad=half,amp=O2"),
+            ("torch,min=2^0", "dynamic:min=1,wgrad=half"),
+            ("torch-floor", "dynamic:min=1,wgrad=half"),
+            ("torch-floor,least=2", "dynamic:min=2,wgrad=half"),
+            ("apex", "dynamic:max=2^24,wgrad=half"),
+            ("deepspeed:interval=50", "dynamic:interval=50,min=1,hysteresis=cumulative:2,wgrad=half"),
+            ("megatron", "dynamic:init=2^32,interval=1000,min=1,max=2^126,hysteresis=cumulative:2"),
+            ("zhao", "dynamic:10,max=2^15,wgrad=half"),
+            ("zhao:amp=O2", "dynamic:10,max=2^15,wgrad=half,amp=O2"),
         ] {
             assert_eq!(shown(text), Ok(expected.to_owned()), "{text}");
         }
         let error = "torch:speed=1".parse::<Method>().unwrap_err().to_string();
         assert!(error.starts_with("method torch:speed=1: dynamic has no option speed"), "{error}");
         assert!("torch:10".parse::<Method>().is_err(), "a name has its schedule");
-        assert!("torch,least=1,least=2".parse::<Method>().is_err());
+        assert!("torch,min=1,least=2".parse::<Method>().is_err());
     }
 
     #[test]

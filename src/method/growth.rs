@@ -41,7 +41,7 @@ mod tests {
             ("torch-20th", 1, false),
             ("deepspeed", 999, true),
             // The scale starts at its maximum and cannot grow.
-            ("dynamic:most=2^16", 10, false),
+            ("dynamic:max=2^16", 10, false),
             // The scale grows in every step.
             ("zhao", 1, false),
             ("logmax", 1, false),

@@ -9,7 +9,7 @@ use gradscale_core::amp::Precision;
 /// layer has no effect. [`Trainer::plan`](crate::Trainer::plan) shows the layers and their precision.
 ///
 /// ```
-/// use gradscale::{Layers, core::amp::Precision};
+/// use gradscale::{Layers, gradscale_core::amp::Precision};
 /// let mut layers = Layers::none();
 /// layers.set("net.encoder", Precision::Single);
 /// layers.set("net.encoder.conv2", Precision::Half);

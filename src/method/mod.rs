@@ -134,7 +134,7 @@ pub enum Scaling {
 /// let error = "fixed:100".parse::<Method>().unwrap_err();
 /// assert_eq!(error.to_string(), "method fixed:100: a loss scale must be a power of two from 2^-126 to 2^126, not 100");
 ///
-/// use gradscale::{GradientScaling, core::amp::{Level, Precision}};
+/// use gradscale::{GradientScaling, gradscale_core::amp::{Level, Precision}};
 /// let method = Method::gradient_scaling(GradientScaling::exact().with_gamma(1e-4)?.with_interval(5)?)
 ///     .with_level(Level::O2)
 ///     .with_layer("net.encoder", Precision::Single);

@@ -27,7 +27,7 @@ pub(super) fn parse(name: &str, mut options: Options<'_>) -> Result<Option<LossS
             let wrong = || format!("dynamic:N grows by 2^(1/N) each step, N a whole number from 1, not {interval}");
             let interval = interval.parse().map_err(|_| wrong())?;
             let bounds = bounds(&mut options, Bounds::default())?;
-            options.end("dynamic:N", "least, most, wgrad; dynamic:interval=N has more")?;
+            options.end("dynamic:N", "min, max, wgrad; dynamic:interval=N has more")?;
             LossScale::Chainer(Chainer::new(interval, bounds).map_err(words)?)
         }
         ("logmax", None) => LossScale::LogMax(log_max(&mut options)?),
@@ -60,7 +60,7 @@ fn dynamic(options: &mut Options<'_>) -> Result<Dynamic, String> {
         tolerance_ppm: options.take("tolerance").map(tolerance).transpose()?.unwrap_or(usual.tolerance_ppm),
         floor: options.take("floor").map(floor).transpose()?.unwrap_or(usual.floor),
     };
-    options.end("dynamic", "init, interval, growth, backoff, least, most, hysteresis, tolerance, floor, wgrad")?;
+    options.end("dynamic", "init, interval, growth, backoff, min, max, hysteresis, tolerance, floor, wgrad")?;
     Dynamic::new(config).map_err(words)
 }
 
@@ -87,7 +87,7 @@ fn log_max(options: &mut Options<'_>) -> Result<LogMax, String> {
         ceiling: exponent(options, "ceiling")?.unwrap_or(usual.ceiling),
         bounds: bounds(options, usual.bounds)?,
     };
-    options.end("logmax", "mean, spread, quantile, ceiling, least, most, wgrad")?;
+    options.end("logmax", "mean, spread, quantile, ceiling, min, max, wgrad")?;
     LogMax::new(config).map_err(words)
 }
 
@@ -98,13 +98,13 @@ fn delayed(options: &mut Options<'_>) -> Result<Delayed, String> {
         margin: options.read("margin", "a whole number of binades")?.unwrap_or(usual.margin),
         bounds: bounds(options, usual.bounds)?,
     };
-    options.end("delayed", "history, margin, least, most, wgrad")?;
+    options.end("delayed", "history, margin, min, max, wgrad")?;
     Delayed::new(config).map_err(words)
 }
 
 fn bounds(options: &mut Options<'_>, usual: Bounds) -> Result<Bounds, String> {
-    let least = exponent(options, "least")?.unwrap_or(usual.least());
-    Bounds::new(least, exponent(options, "most")?.unwrap_or(usual.most())).map_err(words)
+    let least = exponent(options, "min")?.unwrap_or(usual.least());
+    Bounds::new(least, exponent(options, "max")?.unwrap_or(usual.most())).map_err(words)
 }
 
 fn exponent(options: &mut Options<'_>, key: &str) -> Result<Option<i32>, String> {
@@ -202,8 +202,8 @@ fn dynamic_text(config: &DynamicConfig) -> Text {
 
 fn bounds_text(text: &mut Text, bounds: Bounds) {
     let usual = Bounds::default();
-    text.unless(usual.least(), "least", bounds.least(), Scale(bounds.least()));
-    text.unless(usual.most(), "most", bounds.most(), Scale(bounds.most()));
+    text.unless(usual.least(), "min", bounds.least(), Scale(bounds.least()));
+    text.unless(usual.most(), "max", bounds.most(), Scale(bounds.most()));
 }
 
 /// Expected format of a [`Scale`], for error messages.

@@ -36,20 +36,20 @@ impl FromStr for Method {
     /// which grows by 2^(1/10) each step), `logmax`, `delayed`, `gs`, `gs:paper` …
     ///
     /// [`super::BASELINES`] are loss scales by the names of the libraries that use them: `torch`, `megatron`,
-    /// `torch:least=2^0`.
+    /// `torch:min=2^0`.
     ///
     /// Options of `dynamic`:
     ///
     /// - `init` (default 2^16). Scales are powers of two, written as 65536 or 2^16.
     /// - `interval`: 2000 finite steps, or `steps/20` for [`Method::for_steps`].
     /// - `growth` (2) and `backoff` (0.5).
-    /// - `least` (2^-24) and `most` (2^30).
+    /// - `min` (2^-24) and `max` (2^30).
     /// - `hysteresis`: `cumulative:N` or `consecutive:N` overflows before the scale is lowered.
     /// - `tolerance`: fraction of overflows below which the scale is not lowered.
     /// - `floor`: a minimum that rises. For example, `40000:2^13/150000:2^15` is 2^13 from step 40 000 and 2^15 from
     ///   step 150 000.
     ///
-    /// `dynamic:10` has `least` and `most`. `logmax` has these, and `mean`, `spread` (decays), `quantile` and `ceiling`
+    /// `dynamic:10` has `min` and `max`. `logmax` has these, and `mean`, `spread` (decays), `quantile` and `ceiling`
     /// (2^16). `delayed` has `history` (16 steps, the maximum) and `margin` (binades left free). All of these, `fixed`
     /// and `fp16` have `wgrad=half`: see [`Method::weight_gradients`].
     ///
@@ -143,6 +143,16 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
 /// Options of precision, for messages.
 const EVERYWHERE: &str = "and amp, f32, half, allow, deny, inside, infer for every method";
 
+/// Returns the present name of an option. `least` and `most` are the former names of `min` and `max`, which texts of before
+/// contain.
+pub(super) fn current_name(key: &str) -> &str {
+    match key {
+        "least" => "min",
+        "most" => "max",
+        _ => key,
+    }
+}
+
 /// Part of a method's text after its name: an optional word, then options.
 #[derive(Debug, Default)]
 pub(super) struct Options<'a> {
@@ -159,10 +169,11 @@ impl<'a> Options<'a> {
         for (at, part) in text.split(',').map(str::trim).filter(|part| !part.is_empty()).enumerate() {
             match part.split_once('=') {
                 Some((key, value)) => {
-                    if options.rest.iter().any(|(known, _)| *known == key.trim()) {
-                        return Err(format!("{} stands there twice", key.trim()));
+                    let key = current_name(key.trim());
+                    if options.rest.iter().any(|(known, _)| *known == key) {
+                        return Err(format!("{key} stands there twice"));
                     }
-                    options.rest.push((key.trim(), value.trim()));
+                    options.rest.push((key, value.trim()));
                 }
                 None if at == 0 => options.first = Some(part),
                 None => return Err(format!("{part} is no option=value")),

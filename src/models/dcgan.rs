@@ -141,17 +141,17 @@ impl Module for Discriminator {
 /// step counts.
 ///
 /// ```
-/// use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::{Dcgan, GanSize}, optim::{Adam, Optimizer}};
+/// use gradscale::{Cpu, Input, Method, Parameters, Pass, Trainer, TrainerOptions, models::{Dcgan, GanSize}, optim::{Adam, Optimizer}};
 /// let mut parameters = Parameters::seeded(1);
 /// let net = Dcgan::new(&mut parameters, 1, GanSize { noise: 2, width: 1, levels: 1 });
 /// let adam = Adam { betas: [0.5, 0.999], ..Adam::new(2e-4) };
 /// let optimizer = Optimizer::from(adam).group("generator", 2e-4, 0.0).group("discriminator", 2e-4, 0.0);
-/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, Method::mixed())?.with_statistics_of_each_call();
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, Method::mixed())?.with_options(TrainerOptions::new().with_statistics_of_each_call());
 /// let (images, noise) = ([0.5; 3 * 8 * 8], [0.1, -0.2, 0.3, 0.4, -0.5, 0.6]);
 /// let (x, z) = (Input::f32([3, 8, 8, 1], &images), Input::f32([3, 1, 1, 2], &noise));
-/// let gradients = trainer.backward_of("D", [x, z], |[x, z]| net.discriminator_loss(x, z))?;
+/// let gradients = trainer.backward(Pass::new([x, z]).with_loss("D"), |[x, z]| net.discriminator_loss(x, z))?;
 /// trainer.step(gradients)?;
-/// let gradients = trainer.backward_of("G", [z], |[z]| net.generator_loss(z))?;
+/// let gradients = trainer.backward(Pass::new([z]).with_loss("G"), |[z]| net.generator_loss(z))?;
 /// trainer.step(gradients)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -6,7 +6,7 @@
 //! guarded against for longer.
 //!
 //! ```
-//! use gradscale::{Method, core::stats::{Convention, Detail, Stats}, sites::{Attempt, Finished, Sites, SlotKind}};
+//! use gradscale::{Method, gradscale_core::stats::{Convention, Detail, Stats}, sites::{Attempt, Finished, Sites, SlotKind}};
 //!
 //! let mut sites = Sites::new("gs:interval=1".parse::<Method>()?.scaling)?;
 //! let slot = sites.slot("layer/dgrad", SlotKind::Site)?;
@@ -62,6 +62,7 @@ pub enum SlotKind {
 
 /// Reason why a step was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// Values were not finite, and no scale cures that; or the method skips every overflow.
     NotFinite,
@@ -71,6 +72,19 @@ pub enum Cause {
     Again,
     /// The batch was repeated three times, and overflowed each time.
     Repeats,
+}
+
+impl Cause {
+    /// Returns its name in snake case, for bindings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotFinite => "not_finite",
+            Self::Outlier => "outlier",
+            Self::Again => "again",
+            Self::Repeats => "repeats",
+        }
+    }
 }
 
 /// Result of an attempt at a step. The index of a [`Blame`] is that in the order of the stores.

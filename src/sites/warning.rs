@@ -13,6 +13,7 @@ const MAX_FLUSHED: f64 = 0.01;
 
 /// Warning about a dynamic loss scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum LossScaleWarning {
     /// The scale has fallen below 2^-10.
     Collapsed {
@@ -30,13 +31,24 @@ pub enum LossScaleWarning {
     },
 }
 
+impl LossScaleWarning {
+    /// Returns its name in snake case, for bindings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Collapsed { .. } => "collapsed",
+            Self::Flushes { .. } => "flushes",
+        }
+    }
+}
+
 impl fmt::Display for LossScaleWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Collapsed { exponent } => write!(
                 f,
                 "the loss scale has fallen to 2^{exponent}, because steps were not finite: look for samples whose loss is \
-                 infinite or NaN, or set a floor (least=1)"
+                 infinite or NaN, or set a floor (min=1)"
             ),
             Self::Flushes { share, exponent, fits } => write!(
                 f,

@@ -1,98 +1,26 @@
 //! What waits for the device, without blocking: where there is an event loop, as in a browser, a device answers only once
-//! the program has returned to it. Every method here does what its namesake does, which blocks on it.
-//!
-//! On the CPU and on CUDA these futures are ready at their first poll. One that is dropped before its end leaves a step half
-//! done: go on from a checkpoint then. Training on several ranks ([`Trainer::step_micro_batches`]) and checkpoints block.
+//! the program has returned to it. Every method here does what its namesake of [`Trainer`] does, which blocks on it.
 
 use crate::{
-    Error, Tensor, Var,
+    Error, Pass, Tensor, Var,
     graph::{Fixed, Part},
     parameters::Role,
-    train::{
-        Gradients, Inputs, Program, StepOutcome, Trainer,
-        step::{Failed, fits},
-    },
+    train::{Gradients, Inputs, Program, StepOutcome, Trainer, step::Failed},
 };
 use gradscale_core::{amp::Precision, backend::Backend};
 
+/// Trainer whose methods return futures, see [`Trainer::non_blocking`].
+#[derive(Debug)]
+#[doc(alias = "async")]
+pub struct NonBlocking<'t, B: Backend>(pub(in crate::train) &'t mut Trainer<B>);
+
 impl<B: Backend> Trainer<B> {
-    /// [`Trainer::backward`] without blocking.
+    /// Returns a view of this trainer whose methods return futures instead of blocking on the device. They take the same
+    /// arguments and do the same.
     ///
-    /// # Errors
-    /// As [`Trainer::backward`].
-    pub async fn backward_async<'a, const N: usize>(
-        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        self.backward_of_async("", batch, net).await
-    }
-
-    /// [`Trainer::backward_of`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward`].
-    pub async fn backward_of_async<'a, const N: usize>(
-        &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), true, net)?;
-        self.first_of(&trace, &batch, loss).await
-    }
-
-    /// [`Trainer::backward_with`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward_with`].
-    pub async fn backward_with_async<'a, const N: usize>(
-        &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        let loss = self.training(program)?;
-        let batch = self.fitting(program, batch)?;
-        self.first_of(&program.trace, &batch, loss).await
-    }
-
-    /// [`Trainer::repeat`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::repeat`].
-    pub async fn repeat_async<'a, const N: usize>(
-        &mut self, batch: impl Into<Inputs<'a, N>>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        let Some((index, loss)) = self.last.clone() else { return Err(Error::Gradients) };
-        let batch = self.checked(batch)?;
-        fits(&self.exec.program(index).trace, batch.kinds())?;
-        self.first(index, &batch, &loss).await
-    }
-
-    /// [`Trainer::backward_more`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward_more`].
-    pub async fn backward_more_async<'a, const N: usize>(
-        &mut self, gradients: Gradients, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), true, net)?;
-        self.more_of(gradients, &trace, &batch).await
-    }
-
-    /// [`Trainer::backward_more_with`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward_more_with`].
-    pub async fn backward_more_with_async<'a, const N: usize>(
-        &mut self, gradients: Gradients, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        if self.training(program)? != gradients.loss {
-            return Err(Error::Program("of another loss than the step began with"));
-        }
-        let batch = self.fitting(program, batch)?;
-        self.more_of(gradients, &program.trace, &batch).await
-    }
-
-    /// [`Trainer::step`] without blocking.
+    /// On the CPU and on CUDA these futures are ready at their first poll. One that is dropped before its end leaves a step
+    /// half done: go on from a checkpoint then. Training on several ranks ([`Trainer::step_micro_batches`]) and checkpoints
+    /// block.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -101,29 +29,79 @@ impl<B: Backend> Trainer<B> {
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
     /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// let batch = [Input::f32([2, 2], &[1.0, 0.0, 0.0, 1.0]), Input::u8([2], &[0, 1])];
-    /// let gradients = trainer.backward_async(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).await?;
-    /// let outcome = trainer.step_async(gradients).await?;
+    /// let mut trainer = trainer.non_blocking();
+    /// let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)).await?;
+    /// let outcome = trainer.step(gradients).await?;
     /// assert!(outcome.skipped.is_none());
     /// # Ok(())
     /// # }
     /// # pollster::block_on(in_a_browser()).unwrap();
     /// ```
+    pub const fn non_blocking(&mut self) -> NonBlocking<'_, B> {
+        NonBlocking(self)
+    }
+}
+
+impl<B: Backend> NonBlocking<'_, B> {
+    /// [`Trainer::backward`] without blocking.
+    ///
+    /// # Errors
+    /// As [`Trainer::backward`].
+    pub async fn backward<'a, const N: usize>(
+        &mut self, pass: impl Into<Pass<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let Pass { batch, loss, gradients } = pass.into();
+        if let Some(gradients) = &gradients {
+            self.0.check_accumulation(gradients, loss)?;
+        }
+        let batch = self.0.checked(batch)?;
+        let trace = self.0.trace(batch.kinds(), true, net)?;
+        match gradients {
+            Some(gradients) => self.0.more_of(gradients, &trace, &batch).await,
+            None => self.0.first_of(&trace, &batch, loss.unwrap_or_default()).await,
+        }
+    }
+
+    /// [`Trainer::backward_compiled`] without blocking.
+    ///
+    /// # Errors
+    /// As [`Trainer::backward_compiled`].
+    pub async fn backward_compiled<'a, const N: usize>(
+        &mut self, program: &Program<N>, pass: impl Into<Pass<'a, N>>,
+    ) -> Result<Gradients, Error<B::Error>> {
+        let Pass { batch, loss, gradients } = pass.into();
+        let own = self.0.training(program)?;
+        if loss.is_some_and(|loss| loss != own) {
+            return Err(Error::Program("of another loss than the pass"));
+        }
+        if let Some(gradients) = &gradients {
+            self.0.check_accumulation(gradients, Some(own))?;
+        }
+        let batch = self.0.fitting(program, batch)?;
+        match gradients {
+            Some(gradients) => self.0.more_of(gradients, &program.trace, &batch).await,
+            None => self.0.first_of(&program.trace, &batch, own).await,
+        }
+    }
+
+    /// [`Trainer::step`] without blocking.
     ///
     /// # Errors
     /// As [`Trainer::step`].
-    pub async fn step_async(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
-        self.check_gradients(&gradients)?;
-        self.attempts.clear();
+    pub async fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
+        let trainer = &mut *self.0;
+        trainer.check_gradients(&gradients)?;
+        trainer.attempts.clear();
         let mut failed = Failed::default();
         loop {
             let repeatable = gradients.micro == 1;
-            if let Some(outcome) = self.attempt(&gradients, repeatable, &mut failed).await? {
+            if let Some(outcome) = trainer.attempt(&gradients, repeatable, &mut failed).await? {
                 return Ok(outcome);
             }
             // The same seed of dropout.
-            self.counters.seed -= 1;
-            self.begin(gradients.program)?;
-            self.run_again(gradients.program).await?;
+            trainer.counters.seed -= 1;
+            trainer.begin(gradients.program)?;
+            trainer.run_again(gradients.program).await?;
         }
     }
 
@@ -131,18 +109,19 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Those of `attempt` and of [`Trainer::step`].
-    pub async fn step_with_async(
-        &mut self, mut attempt: impl AsyncFnMut(&mut Self) -> Result<Gradients, Error<B::Error>>,
+    pub async fn step_with(
+        &mut self, mut attempt: impl AsyncFnMut(&mut Trainer<B>) -> Result<Gradients, Error<B::Error>>,
     ) -> Result<StepOutcome, Error<B::Error>> {
-        self.attempts.clear();
-        let (seed, mut failed) = (self.counters.seed, Failed::default());
+        let trainer = &mut *self.0;
+        trainer.attempts.clear();
+        let (seed, mut failed) = (trainer.counters.seed, Failed::default());
         loop {
-            let gradients = attempt(self).await?;
-            self.check_gradients(&gradients)?;
-            if let Some(outcome) = self.attempt(&gradients, true, &mut failed).await? {
+            let gradients = attempt(trainer).await?;
+            trainer.check_gradients(&gradients)?;
+            if let Some(outcome) = trainer.attempt(&gradients, true, &mut failed).await? {
                 return Ok(outcome);
             }
-            self.counters.seed = seed;
+            trainer.counters.seed = seed;
         }
     }
 
@@ -150,88 +129,123 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// As [`Trainer::evaluate`].
-    pub async fn evaluate_async<'a, const N: usize>(
+    pub async fn evaluate<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), false, net)?;
-        let left = self.evaluate_of(&trace, &batch).await?;
-        self.numbers(&left).await
+        let batch = self.0.checked(batch)?;
+        let trace = self.0.trace(batch.kinds(), false, net)?;
+        let left = self.0.evaluate_of(&trace, &batch).await?;
+        self.0.numbers(&left).await
     }
 
     /// [`Trainer::evaluate_integers`] without blocking.
     ///
     /// # Errors
     /// As [`Trainer::evaluate_integers`].
-    pub async fn evaluate_integers_async<'a, const N: usize>(
+    pub async fn evaluate_integers<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor<u32>, Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), false, net)?;
-        let left = self.evaluate_of(&trace, &batch).await?;
-        self.integers(&left).await
+        let batch = self.0.checked(batch)?;
+        let trace = self.0.trace(batch.kinds(), false, net)?;
+        let left = self.0.evaluate_of(&trace, &batch).await?;
+        self.0.integers(&left).await
     }
 
-    /// [`Trainer::evaluate_with`] without blocking.
+    /// [`Trainer::evaluate_compiled`] without blocking.
     ///
     /// # Errors
-    /// As [`Trainer::evaluate_with`].
-    pub async fn evaluate_with_async<'a, const N: usize>(
+    /// As [`Trainer::evaluate_compiled`].
+    pub async fn evaluate_compiled<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor, Error<B::Error>> {
-        let left = self.evaluated(program, batch).await?;
-        self.numbers(&left).await
+        let left = self.0.evaluated(program, batch).await?;
+        self.0.numbers(&left).await
     }
 
-    /// [`Trainer::evaluate_integers_with`] without blocking.
+    /// [`Trainer::evaluate_compiled_integers`] without blocking.
     ///
     /// # Errors
-    /// As [`Trainer::evaluate_with`].
-    pub async fn evaluate_integers_with_async<'a, const N: usize>(
+    /// As [`Trainer::evaluate_compiled`].
+    pub async fn evaluate_compiled_integers<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor<u32>, Error<B::Error>> {
-        let left = self.evaluated(program, batch).await?;
-        self.integers(&left).await
+        let left = self.0.evaluated(program, batch).await?;
+        self.0.integers(&left).await
     }
 
     /// [`Trainer::update_statistics`] without blocking.
     ///
     /// # Errors
     /// As [`Trainer::update_statistics`].
-    pub async fn update_statistics_async<'a, const N: usize>(
+    pub async fn update_statistics<'a, const N: usize>(
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
-        let batch = self.checked(batch)?;
-        let trace = self.trace(batch.kinds(), true, net)?;
-        self.statistics_of(keep, &trace, &batch).await
+        let batch = self.0.checked(batch)?;
+        let trace = self.0.trace(batch.kinds(), true, net)?;
+        self.0.statistics_of(keep, &trace, &batch).await
     }
 
     /// [`Trainer::parameters`] without blocking.
     ///
     /// # Errors
     /// The device's.
-    pub async fn parameters_async(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
-        let mut all = Vec::new();
-        for one in self.parameters.all.iter().filter(|one| one.role != Role::Constant) {
-            all.push((one.name.clone(), self.parameter_async(&one.name).await?));
-        }
-        Ok(all)
+    pub async fn parameters(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
+        self.0.read_parameters().await
     }
 
     /// [`Trainer::parameter`] without blocking.
     ///
     /// # Errors
     /// As [`Trainer::parameter`].
-    pub async fn parameter_async(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        let id = self.parameters.find(name)?;
-        self.part(id, Part::Master).await
+    pub async fn parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        self.0.read_parameter(name).await
     }
 
     /// [`Trainer::gradient`] without blocking.
     ///
     /// # Errors
     /// As [`Trainer::gradient`].
-    pub async fn gradient_async(&self, gradients: &Gradients, name: &str) -> Result<Option<Tensor>, Error<B::Error>> {
+    pub async fn gradient(&self, gradients: &Gradients, name: &str) -> Result<Option<Tensor>, Error<B::Error>> {
+        self.0.read_named_gradient(gradients, name).await
+    }
+
+    /// [`Trainer::output`] without blocking.
+    ///
+    /// # Errors
+    /// As [`Trainer::output`].
+    pub async fn output(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        self.0.numbers(&self.0.left(name)?).await
+    }
+
+    /// [`Trainer::output_integers`] without blocking.
+    ///
+    /// # Errors
+    /// As [`Trainer::output_integers`].
+    pub async fn output_integers(&self, name: &str) -> Result<Tensor<u32>, Error<B::Error>> {
+        self.0.integers(&self.0.left(name)?).await
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Reads all trainable parameters and running statistics.
+    pub(in crate::train) async fn read_parameters(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
+        let mut all = Vec::new();
+        for one in self.parameters.all.iter().filter(|one| one.role != Role::Constant) {
+            all.push((one.name.clone(), self.read_parameter(&one.name).await?));
+        }
+        Ok(all)
+    }
+
+    /// Reads a parameter's master.
+    pub(in crate::train) async fn read_parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
+        let id = self.parameters.find(name)?;
+        self.part(id, Part::Master).await
+    }
+
+    /// Reads the gradient of a parameter, if the loss depends on it.
+    pub(in crate::train) async fn read_named_gradient(
+        &self, gradients: &Gradients, name: &str,
+    ) -> Result<Option<Tensor>, Error<B::Error>> {
         self.check_gradients(gradients)?;
         let id = self.parameters.find(name)?;
         if !gradients.contributes.contains(&id) {
@@ -244,21 +258,5 @@ impl<B: Backend> Trainer<B> {
         let shape = self.parameters.shape(id);
         let read = self.exec.read(Fixed::part(id, part), Precision::Single, shape.len());
         Ok(Tensor { shape, data: read.await.map_err(Error::Device)? })
-    }
-
-    /// [`Trainer::output`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::output`].
-    pub async fn output_async(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        self.numbers(&self.left(name)?).await
-    }
-
-    /// [`Trainer::output_integers`] without blocking.
-    ///
-    /// # Errors
-    /// As [`Trainer::output_integers`].
-    pub async fn output_integers_async(&self, name: &str) -> Result<Tensor<u32>, Error<B::Error>> {
-        self.integers(&self.left(name)?).await
     }
 }

@@ -3,12 +3,15 @@
 mod async_api;
 mod distributed;
 mod execute;
+mod options;
 mod state;
 mod step;
 
-pub use execute::{Operands, Program, Source};
+pub use async_api::NonBlocking;
+pub use execute::{Observation, Operands, Program, ProgramKind, Source};
+pub use options::TrainerOptions;
 pub use state::{Inputs, Named, Prefetched};
-pub use step::{Attempt, ExponentsAfter, Gradients, Repeated, Skipped, StepOutcome, UnusableLoss};
+pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{
     Difference, Error, Layers, Method, Parameters, Scaling,
@@ -72,7 +75,7 @@ static TRAINERS: AtomicU64 = AtomicU64::new(0);
 /// Nor does clipping what is still scaled: only a parameter's gradient, which is unscaled at birth, can be clipped.
 ///
 /// ```compile_fail,E0599
-/// # use gradscale::{Gradients, Tensor, core::scaled::Scaled};
+/// # use gradscale::{Gradients, Tensor, gradscale_core::scaled::Scaled};
 /// fn clip(activation_gradient: Scaled<Tensor>) -> Gradients {
 ///     activation_gradient.clip_norm(1.0)
 /// }
@@ -90,8 +93,6 @@ pub struct Trainer<B: Backend> {
     hyperparameters: Vec<f32>,
     /// What the rows of the step in progress hold.
     detail: Detail,
-    /// The program of the last backward pass, and the name of its loss.
-    last: Option<(usize, String)>,
     /// That program, as long as its outputs stand in memory.
     stands: Option<usize>,
     /// The program that ran last, as long as its outputs stand in memory.
@@ -208,7 +209,6 @@ impl<B: Backend> Trainer<B> {
             steps,
             hyperparameters,
             detail: Detail::Counts,
-            last: None,
             stands: None,
             ran: None,
             halves_are_behind: false,
@@ -225,57 +225,6 @@ impl<B: Backend> Trainer<B> {
         Ok(trainer)
     }
 
-    /// Training ends with an error after so many skipped steps in a row; 0: never. 100 unless told.
-    #[must_use]
-    pub const fn with_skip_limit(mut self, limit: u32) -> Self {
-        let so_far = self.counters.skips.in_a_row();
-        self.counters.skips = SkipLimit::new(limit);
-        self.counters.skips.restore(so_far);
-        self
-    }
-
-    /// Share of batch norm's running statistics that stays in a step, 0.9 unless told (PyTorch's momentum is one
-    /// minus this).
-    #[must_use]
-    pub const fn with_statistics_kept(mut self, share: f32) -> Self {
-        self.settings.momentum = share;
-        self
-    }
-
-    /// Running statistics follow each call of a layer, and each micro-batch, one after the other, as PyTorch's do. Unless
-    /// told, those of a step are taken for one batch: the mean over its calls and micro-batches counts once. It is to be
-    /// told before the first step.
-    #[must_use]
-    pub const fn with_statistics_of_each_call(mut self) -> Self {
-        self.settings.each_call = true;
-        self
-    }
-
-    /// Whether steps are recorded and repeated where the device can; they are unless told. Results are the same.
-    #[must_use]
-    pub const fn with_recording(mut self, recording: bool) -> Self {
-        self.exec.record(recording);
-        self
-    }
-
-    /// How many compiled steps, with their recordings, are kept: one for each shape of a batch; 256 unless told, at least
-    /// 2. One more takes the place of the one not used for longest. They share memory: it is that of the largest.
-    #[must_use]
-    pub fn with_programs(mut self, most: usize) -> Self {
-        self.exec.keep(most);
-        self
-    }
-
-    /// How many bytes on the device compiled steps keep beside the memory that they share: constants, as masks of
-    /// attention and matrices of interpolation are, which grow with the square of a length; 2^28 unless told. Where there
-    /// are more, steps not used for longest go with theirs, but never the one in progress. What a driver needs for
-    /// recordings is not counted: it does not say.
-    #[must_use]
-    pub const fn with_program_bytes(mut self, most: u64) -> Self {
-        self.exec.keep_bytes(most);
-        self
-    }
-
     /// From now on this is the learning rate of the group that begins with that prefix, or, without one, of all
     /// parameters that no group claims; before the schedule. A checkpoint keeps it.
     ///
@@ -283,19 +232,6 @@ impl<B: Backend> Trainer<B> {
     /// A rate that is negative or not finite, a prefix that no group has.
     pub fn set_lr(&mut self, group: Option<&str>, lr: f64) -> Result<(), Error<B::Error>> {
         self.optimizer.set_lr(group, lr)
-    }
-
-    /// Keeps every buffer of a step to its end, for [`Trainer::scaled_gradients`]. Costs memory.
-    #[must_use]
-    pub const fn with_all_kept(mut self) -> Self {
-        self.settings.keep = true;
-        self
-    }
-
-    /// The least that cast sites observe in every step from now on, whatever their rules ask for: [`Detail::Full`]
-    /// gives every row of [`Trainer::sites`] a histogram. Costs time.
-    pub const fn set_detail(&mut self, least: Detail) {
-        self.settings.least = least;
     }
 
     /// Masters, gradients, state of the optimizer, and the four numbers.

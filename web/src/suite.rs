@@ -3,7 +3,7 @@
 //! Cases are written as if a device answered at once. Here the whole stack of a case is suspended until it has (JavaScript
 //! Promise Integration, which Chromium has): for tests alone; nothing else in this crate asks for it.
 
-use gradscale::{Adapter, Wgpu, WgpuError, adapters_async, core::backend::Backend};
+use gradscale::{Adapter, Wgpu, WgpuError, adapters_async, gradscale_core::backend::Backend};
 use gradscale_conformance::{Outcome, TOLERANCES, drive_by, suite};
 use serde_json::json;
 use std::{

@@ -5,8 +5,8 @@ use crate::{
     message::{Answer, BINS, FIRST_BIN_EXPONENT, Report, Request, Site},
 };
 use gradscale::{
-    Input, InputType, Method, Parameters, Program, SiteReport, Trainer,
-    core::{backend::Backend, stats::Detail},
+    Input, InputType, Method, Observation, Parameters, Program, ProgramKind, SiteReport, Trainer, TrainerOptions,
+    gradscale_core::{backend::Backend, stats::Detail},
     models::Mlp,
     nn::Module,
     optim::Sgd,
@@ -59,10 +59,12 @@ where
         let mut parameters = Parameters::seeded(seed);
         let net = Mlp::new(&mut parameters.at("net"), &SIZES);
         // Whoever watches wants to see it skip and skip.
-        let mut trainer = Trainer::new(device, parameters, Sgd::new(RATE), method)?.with_skip_limit(0);
+        let mut trainer = Trainer::new(device, parameters, Sgd::new(RATE), method)?
+            .with_options(TrainerOptions::new().with_skip_limit(0));
         // A histogram in every step.
-        trainer.set_detail(Detail::Full);
-        let answer = trainer.compile_evaluation([InputType::f32([1, PIXELS])], |[x]| net.forward(x).softmax())?;
+        trainer.observe(Observation::Rows(Detail::Full));
+        let answer =
+            trainer.compile(ProgramKind::Evaluation, [InputType::f32([1, PIXELS])], |[x]| net.forward(x).softmax())?;
         let mut training =
             Self { trainer, net, seed, magnitude, programs: HashMap::new(), answer, step: 0, skipped: 0, repeated: 0 };
         training.set_magnitude(magnitude)?;
@@ -112,7 +114,9 @@ where
         if !self.programs.contains_key(&magnitude) {
             let (net, factor) = (&self.net, 2f32.powi(magnitude));
             let kinds = [InputType::f32([BATCH, PIXELS]), InputType::u8([BATCH])];
-            let step = self.trainer.compile(kinds, |[x, labels]| net.forward(x).cross_entropy(labels) * factor)?;
+            let step = self
+                .trainer
+                .compile(ProgramKind::Training, kinds, |[x, labels]| net.forward(x).cross_entropy(labels) * factor)?;
             self.programs.insert(magnitude, step);
         }
         self.trainer.set_lr(None, RATE * 2f64.powi(-magnitude))?;

@@ -1,6 +1,6 @@
 //! Outcome of a step.
 
-use gradscale::{Cause, core::step::Kind};
+use gradscale::{Cause, gradscale_core::step::Kind};
 use std::fmt;
 
 /// Next action after one pass forward and backward.
@@ -33,10 +33,11 @@ impl fmt::Display for Skipped {
             Some((site, Kind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,
         }
         match self.cause {
-            Cause::NotFinite => Ok(()),
             Cause::Outlier => f.write_str("; it lies further above the last steps than the method takes"),
             Cause::Again => f.write_str("; run the same batch again"),
             Cause::Repeats => f.write_str("; it was repeated three times"),
+            // A value that is not finite has been described above.
+            _ => Ok(()),
         }
     }
 }

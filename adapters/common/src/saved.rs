@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale::{
     Scaling,
-    core::{backend::Slot, loss_scale::LossScale},
+    gradscale_core::{backend::Slot, loss_scale::LossScale},
     sites::SavedSite,
 };
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use crate::Error;
 use gradscale::{
     Method, Scaling,
-    core::{
+    gradscale_core::{
         backend::Slot,
         cast::{Round, f16_slice_from_f32, f16_slice_to_f32},
         stats::{Convention, Detail, Stats},

@@ -5,7 +5,7 @@ use crate::{
     scaler::{EMPTY, State},
 };
 use gradscale::{
-    core::step::Blame,
+    gradscale_core::step::Blame,
     sites::{Attempt, Finished},
 };
 

@@ -5,7 +5,7 @@
 
 use crate::measure::{Bench, median};
 use gradscale::{
-    Input, Inputs, Method, MultiBox, Parameters, StepOutcome, Trainer, Var,
+    Input, Inputs, Method, MultiBox, Parameters, Pass, StepOutcome, Trainer, TrainerOptions, Var,
     data::{Candidates, LogUniform, Random},
     models::{
         BigLstm, BigLstmSize, Dcgan, Decoder, DecoderSize, DeepSpeech, GanSize, ResNetDepth, Scale, Seq2Seq, Ssd,
@@ -327,7 +327,9 @@ fn measure(device: Cuda, network: Network, row: &Row, built: Built, small: bool)
         }
     };
     let method: Method = "gs".parse().map_err(failed)?;
-    let mut trainer = Trainer::new(device, parameters, optimizer, method).map_err(failed)?.with_skip_limit(0);
+    let mut trainer = Trainer::new(device, parameters, optimizer, method)
+        .map_err(failed)?
+        .with_options(TrainerOptions::new().with_skip_limit(0));
     let mut made = Made { random: Random::from_key(&[1]), row: *row, small };
     let Row { batch: n, length, vocabulary, .. } = *row;
     match net {
@@ -392,7 +394,12 @@ fn measure(device: Cuda, network: Network, row: &Row, built: Built, small: bool)
                 net.sampled_loss(net.features(tokens, None).0, &of)
             })
         }
-        Net::Dcgan(net) => alternating(trainer.with_statistics_of_each_call(), &mut made, &net, gan_size(small).noise),
+        Net::Dcgan(net) => alternating(
+            trainer.with_options(TrainerOptions::new().with_statistics_of_each_call()),
+            &mut made,
+            &net,
+            gan_size(small).noise,
+        ),
         Net::DeepSpeech2(net) => {
             let frames = made.lengths(length);
             let steps_of: Vec<u32> = frames.iter().map(|&frames| DeepSpeech::steps(frames)).collect();
@@ -500,9 +507,11 @@ fn alternating(mut trainer: Trainer<Cuda>, made: &mut Made, net: &Dcgan, noise: 
     let (mut clock, mut ahead) = (Clock::start(small), None);
     loop {
         let inputs = ahead.take().map_or_else(|| batch().into(), Inputs::from);
-        let gradients = trainer.backward_of("D", inputs, |[x, z]| net.discriminator_loss(normalised(x), z));
+        let gradients =
+            trainer.backward(Pass::new(inputs).with_loss("D"), |[x, z]| net.discriminator_loss(normalised(x), z));
         clock.note(&trainer.step(gradients.map_err(failed)?).map_err(failed)?);
-        let gradients = trainer.backward_of("G", [of_noise()], |[z]| net.generator_loss(z)).map_err(failed)?;
+        let gradients =
+            trainer.backward(Pass::new([of_noise()]).with_loss("G"), |[z]| net.generator_loss(z)).map_err(failed)?;
         ahead = Some(trainer.prefetch(batch()).map_err(failed)?);
         clock.note(&trainer.step(gradients).map_err(failed)?);
         if !clock.goes_on() {

@@ -3,7 +3,7 @@
 
 use crate::measure::{Bench, median};
 use core::fmt::Write;
-use gradscale::{Input, Inputs, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
+use gradscale::{Input, Inputs, Method, Parameters, Trainer, TrainerOptions, models::SegNet, nn::Module, optim::Sgd};
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ fn begin(bench: &Bench<'_>, method: &str) -> Result<(SegNet, Trainer<Cuda>), Err
     let net = SegNet::new(&mut parameters.at("net"), 3, bench.size(64, 8), CLASSES);
     let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.01) };
     let trainer = Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?;
-    Ok((net, trainer.with_skip_limit(0)))
+    Ok((net, trainer.with_options(TrainerOptions::new().with_skip_limit(0))))
 }
 
 /// Each launch of a step by events around it, as a table beside the step by the host's clock. Launches run one by one: a

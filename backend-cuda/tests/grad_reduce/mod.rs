@@ -4,12 +4,12 @@
 #![allow(clippy::cast_possible_truncation, reason = "a test: small sizes")]
 
 use gradscale::{
-    Input, Method, Parameters, Trainer,
-    core::{
+    Input, Method, Parameters, Trainer, TrainerOptions,
+    distributed::{GradTransport, Group, ReduceMode, Threads},
+    gradscale_core::{
         backend::{Backend, DType, Data, DataMut, Wire},
         cast::{Round, f16_from_f64},
     },
-    distributed::{GradTransport, Group, ReduceMode, Threads},
     nn::{Linear, Module},
     optim::Sgd,
 };
@@ -128,7 +128,8 @@ fn train(device: Cuda, group: Group, exchange: ReduceMode) -> (Vec<u8>, GradTran
     let (first, second) = (Linear::new(&mut scope.at("first"), 8, 16), Linear::new(&mut scope.at("second"), 16, 4));
     let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.1) };
     let trainer = Trainer::new(device, parameters, optimizer, Method::mixed()).expect("a trainer");
-    let mut trainer = trainer.with_reduce_mode(exchange).join_group(group).expect("ranks");
+    let mut trainer =
+        trainer.with_options(TrainerOptions::new().with_reduce_mode(exchange)).join_group(group).expect("ranks");
     trainer.measure_reduce_modes(12).expect("an answer");
     for step in 0..4 {
         let taken = trainer.step_micro_batches(12, |trainer, number| {

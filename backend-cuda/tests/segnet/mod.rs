@@ -13,8 +13,8 @@ mod timed;
 mod weights;
 
 use gradscale::{
-    CrossEntropy, Input, Method, Parameters, Trainer,
-    core::{backend::Backend, ops::Divisor},
+    CrossEntropy, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{backend::Backend, ops::Divisor},
     models::SegNet,
     nn::Module,
     optim::Sgd,
@@ -51,7 +51,9 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, sh
     let net = SegNet::new(&mut parameters.at("net"), 3, 8, 4);
     let optimizer = Sgd { momentum: 0.9, weight_decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) };
     let method: Method = method.parse().expect("a method");
-    let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer").with_recording(recorded);
+    let mut trainer = Trainer::new(device, parameters, optimizer, method)
+        .expect("a trainer")
+        .with_options(TrainerOptions::new().with_recording(recorded));
     let (images, labels) = (noise(2 * SIDE * SIDE * 3, 256), noise(2 * SIDE * SIDE, 4));
     let options =
         || CrossEntropy { weights: None, ignore: None, divisor: Divisor::Fixed((2 * SIDE * SIDE) as f32 / small) };

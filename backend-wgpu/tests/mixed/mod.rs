@@ -1,9 +1,9 @@
 //! Ranks of two kinds of devices: the CPU and a GPU.
 
 use gradscale::{
-    Cpu, Error, Input, Method, Parameters, Trainer,
-    core::backend::Backend,
+    Cpu, Error, Input, Method, Parameters, Trainer, TrainerOptions,
     distributed::{BatchNormScope, Group, Threads},
+    gradscale_core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::Adam,
 };
@@ -23,9 +23,9 @@ fn train<B: Backend<Error: Debug + 'static>>(
     let second = Linear::new(&mut scope.at("second"), 16, 4);
     let method: Method = "gs:exact,interval=1".parse().expect("a method");
     let trainer = Trainer::new(device, parameters, Adam::new(0.01), method)?;
-    let trainer = if divided { trainer.with_sharded_optimizer() } else { trainer };
+    let trainer = if divided { trainer.with_options(TrainerOptions::new().with_sharded_optimizer()) } else { trainer };
     let parts = if of == BatchNormScope::World { 2 } else { 4 };
-    let mut trainer = trainer.with_batch_norm_scope(of).join_group(group)?;
+    let mut trainer = trainer.with_options(TrainerOptions::new().with_batch_norm_scope(of)).join_group(group)?;
     let mut exponents = Vec::new();
     for step in 0..6 {
         let outcome = trainer.step_micro_batches(parts, |trainer, part| {

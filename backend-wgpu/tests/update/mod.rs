@@ -3,7 +3,7 @@
 use crate::{device, placed::Placed};
 use gradscale::{
     Input, Method, Parameters, Trainer,
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::{AdamW, Optimizer, Sgd},
 };

@@ -4,7 +4,7 @@ use crate::{Failure, output};
 use clap::Args;
 use gradscale::{
     Cpu, Isa,
-    core::{
+    gradscale_core::{
         backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
         ops::Unary,
         stats::Detail,

@@ -7,7 +7,7 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Method,
-    core::{amp::List, ops::Op},
+    gradscale_core::{amp::List, ops::Op},
 };
 
 /// `gradscale plan`.

@@ -6,7 +6,7 @@ use crate::{
 };
 use clap::Args;
 use gradscale::{
-    core::{loss_scale::propose_fixed, scaled::Scaled, stats::Stats},
+    gradscale_core::{loss_scale::propose_fixed, scaled::Scaled, stats::Stats},
     replay::shift,
 };
 use std::{collections::BTreeMap, fmt::Write, path::PathBuf};

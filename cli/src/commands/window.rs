@@ -8,8 +8,8 @@ use crate::{
 use clap::Args;
 use gradscale::{
     Method, Scaling,
-    core::amp::{Level, Precision},
-    window::{GradientErrors, LIBRARY_SCALES, Place, ScaleWindow, ScaleWindows},
+    gradscale_core::amp::{Level, Precision},
+    window::{GradientErrors, LIBRARY_SCALES, ScaleWindow, ScaleWindows},
 };
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -150,7 +150,7 @@ fn as_text(arguments: &WindowArguments, network: &str, window: &ScaleWindows, ow
             }
         }
         for (name, exponent) in scales(own) {
-            writeln!(text, "  {name:14}{:>6} {}", format!("2^{exponent}"), place(one.place(exponent))).ok();
+            writeln!(text, "  {name:14}{:>6} {}", format!("2^{exponent}"), one.place(exponent)).ok();
         }
     }
     text
@@ -166,15 +166,6 @@ fn extent(window: &ScaleWindow) -> String {
 
 fn binades(count: u32) -> String {
     if count == 1 { "1 binade".to_owned() } else { format!("{count} binades") }
-}
-
-fn place(place: Place) -> String {
-    match place {
-        Place::Inside { below, above } => format!("inside, {below} below it and {above} above"),
-        Place::Below(count) => format!("too small by {}", binades(count)),
-        Place::Above(count) => format!("too large by {}", binades(count)),
-        Place::NoWindow => "outside".to_owned(),
-    }
 }
 
 /// The end of a name that is too long.

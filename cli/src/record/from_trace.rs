@@ -3,7 +3,7 @@
 use super::{Entry, Event, Extremes, Point, Record, Recorder};
 use gradscale::{
     Cause, Repeated, SiteReport, Skipped,
-    core::{stats::Stats, step},
+    gradscale_core::{stats::Stats, step},
     replay::{Seen, Step},
 };
 use std::collections::{BTreeMap, HashMap};

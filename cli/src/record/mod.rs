@@ -21,7 +21,7 @@ use crate::{
 use event::Event;
 use gradscale::{
     SiteReport,
-    core::{solve::LimitedBy, stats::Stats},
+    gradscale_core::{solve::LimitedBy, stats::Stats},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use crate::{
     metrics::{Metric, Metrics},
     tasks::EvaluationBaseline,
 };
-use gradscale::{Method, Scaling, core::loss_scale::LossScale};
+use gradscale::{Method, Scaling, gradscale_core::loss_scale::LossScale};
 use std::collections::BTreeMap;
 use words::{listed, strong};
 

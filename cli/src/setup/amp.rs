@@ -4,7 +4,7 @@ use crate::{Failure, tasks::Network};
 use clap::{Args, ValueEnum};
 use gradscale::{
     Method, Scaling,
-    core::{
+    gradscale_core::{
         amp::{Level, Precision},
         loss_scale::LossScale,
     },

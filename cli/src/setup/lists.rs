@@ -2,7 +2,7 @@
 
 use gradscale::{
     Method,
-    core::loss_scale::{Fixed, LossScale, SWEEP},
+    gradscale_core::loss_scale::{Fixed, LossScale, SWEEP},
 };
 use serde::Serialize;
 use std::str::FromStr;

@@ -6,7 +6,7 @@ use crate::{
     data::Element,
     device::{Device, Work},
 };
-use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, nn::Module, optim::Sgd};
+use gradscale::{Input, Method, Parameters, Trainer, gradscale_core::backend::Backend, nn::Module, optim::Sgd};
 
 /// Shapes and precision of an exported ONNX model.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Divisor of a summed loss.
 
 use crate::serde_text::as_text;
-use gradscale::core::ops::Divisor;
+use gradscale::gradscale_core::ops::Divisor;
 use std::{fmt, str::FromStr};
 
 /// The divisor of the sum of losses.

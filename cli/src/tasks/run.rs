@@ -11,10 +11,10 @@ use super::{Classes, DistributedOptions, Predictions, Settings, TrainingConfig, 
 use crate::{Failure, device::Work, metrics::Metrics};
 use distributed::joined;
 use gradscale::{
-    Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Operands, Parameters,
-    Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
-    core::{backend::Backend, stats::Detail},
+    Attempt, CheckpointError, Difference, Error, Gradients, LaunchTime, MemoryReport, Method, Observation, Operands,
+    Parameters, Prefetched, SiteReport, StepOutcome, TorchModule, Trainer,
     distributed::{GradTransport, ReduceTimings, Traffic},
+    gradscale_core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     sites::LossScaleWarning,
     window::ScaleWindows,
@@ -385,7 +385,7 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
     }
 
     fn observe(&mut self, detail: Detail) {
-        self.trainer.set_detail(detail);
+        self.trainer.observe(Observation::Rows(detail));
     }
 
     fn warning(&self) -> Option<LossScaleWarning> {
@@ -413,7 +413,7 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
     }
 
     fn observe_operands(&mut self) {
-        self.trainer.observe_operands();
+        self.trainer.observe(Observation::Operands);
     }
 
     fn operands(&self) -> Vec<(&str, &Operands)> {

@@ -4,8 +4,8 @@
 mod optimizers;
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, Trainer, checkpoint_metadata,
-    core::{
+    Cpu, Input, Method, Observation, Parameters, Trainer, checkpoint_metadata,
+    gradscale_core::{
         solve::Exact,
         stats::{Convention, Detail, Stats, WORDS},
     },
@@ -240,8 +240,8 @@ fn tiny(method: &str) -> (Linear, Trainer<Cpu>) {
     let device = Cpu::new(1).expect("a thread");
     let mut trainer =
         Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer");
-    trainer.set_detail(Detail::Full);
-    trainer.observe_operands();
+    trainer.observe(Observation::Rows(Detail::Full));
+    trainer.observe(Observation::Operands);
     for _ in 0..2 {
         let batch = [Input::f32([2, 2], &[0.5, -1.0, 2.0, 0.25]), Input::u8([2], &[0, 1])];
         let loss = trainer.backward(batch, |[x, y]| two.forward(one.forward(x)).cross_entropy(y));

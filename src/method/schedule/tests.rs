@@ -14,7 +14,7 @@ fn schedule(text: &str) -> LossScale {
 
 #[test]
 fn every_number_of_a_dynamic_scale_has_a_name() {
-    let text = "dynamic:init=1024,interval=50,growth=4,backoff=0.25,least=2^-3,most=2^20,hysteresis=cumulative:2,\
+    let text = "dynamic:init=1024,interval=50,growth=4,backoff=0.25,min=2^-3,max=2^20,hysteresis=cumulative:2,\
                 tolerance=0.05,floor=100:2/300:2^4";
     let config = DynamicConfig {
         start: 10,
@@ -55,9 +55,9 @@ fn what_is_shown_is_read_as_the_same() {
         ("dynamic,interval=2000,init=65536,wgrad=f32", "dynamic"),
         ("dynamic:floor=4:8/9:1024,tolerance=0.000001", "dynamic:tolerance=0.000001,floor=4:8/9:2^10"),
         ("dynamic:hysteresis=consecutive:2,backoff=2^-4", "dynamic:backoff=2^-4,hysteresis=consecutive:2"),
-        ("dynamic:10,most=2^15,wgrad=half", "dynamic:10,most=2^15,wgrad=half"),
+        ("dynamic:10,max=2^15,wgrad=half", "dynamic:10,max=2^15,wgrad=half"),
         ("logmax:quantile=2.5,mean=0.9,ceiling=2^15", "logmax:mean=0.9,quantile=2.5,ceiling=2^15"),
-        ("delayed:margin=2,history=4,most=2^15", "delayed:history=4,margin=2,most=2^15"),
+        ("delayed:margin=2,history=4,max=2^15", "delayed:history=4,margin=2,max=2^15"),
         ("delayed,history=16,margin=0", "delayed"),
         ("amax", "amax"),
         ("amax:history=0,margin=0,calls=merged", "amax"),
@@ -100,18 +100,17 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("dynamic:tolerance=1", "tolerance is a share of steps from 0 to below 1, in millionths, not 1"),
         ("dynamic:floor=5", "floor is STEP:SCALE, more of these behind a slash (40000:2^13/150000:2^15), not 5"),
         ("dynamic:floor=9:4/3:8", "a rising minimum must rise, within the limits, in at most eight steps"),
-        ("dynamic:least=2,most=1", "2^1 to 2^0 are no limits of a loss scale"),
+        ("dynamic:min=2,max=1", "2^1 to 2^0 are no limits of a loss scale"),
         ("dynamic:init=2,init=4", "init stands there twice"),
+        ("dynamic:least=1,min=2", "min stands there twice"),
+        ("delayed:max=2^20,most=2^20", "max stands there twice"),
         ("gs:calls=4", "calls is merged or each, not 4"),
         (
             "dynamic:speed=1",
-            "dynamic has no option speed; there are init, interval, growth, backoff, least, most, hysteresis, tolerance, floor, wgrad",
+            "dynamic has no option speed; there are init, interval, growth, backoff, min, max, hysteresis, tolerance, floor, wgrad",
         ),
         ("dynamic:x", "dynamic:N grows by 2^(1/N) each step, N a whole number from 1, not x"),
-        (
-            "dynamic:10,init=4",
-            "dynamic:N has no option init; there are least, most, wgrad; dynamic:interval=N has more",
-        ),
+        ("dynamic:10,init=4", "dynamic:N has no option init; there are min, max, wgrad; dynamic:interval=N has more"),
         ("logmax:mean=1", "a decay must lie in [0, 1), not 1"),
         ("delayed:history=17", "a history must hold 1 to 16 steps, not 17"),
         ("delayed:history=0", "a history must hold 1 to 16 steps, not 0"),
@@ -145,4 +144,21 @@ fn only_a_loss_scale_has_weight_gradients_in_half() {
     let of = |text: &str| text.parse::<Method>().expect("a method").weight_gradients;
     assert_eq!(["fp32", "gs", "dynamic"].map(of), [Precision::Single; 3]);
     assert_eq!(["fp16,wgrad=half", "logmax:wgrad=half"].map(of), [Precision::Half; 2]);
+}
+
+/// Files of before contain `least` and `most`.
+#[test]
+fn limits_are_read_by_their_former_names() {
+    for (former, shown) in [
+        ("dynamic:least=2^-3,most=2^20", "dynamic:min=2^-3,max=2^20"),
+        ("dynamic:10,most=2^15", "dynamic:10,max=2^15"),
+        ("logmax:least=2,max=2^20", "logmax:min=2,max=2^20"),
+        ("delayed:most=2^15", "delayed:max=2^15"),
+    ] {
+        let method: Method = former.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(method.to_string(), shown);
+        assert_eq!(shown.parse(), Ok(method));
+    }
+    // Values keep their names, and so do the options of other rules.
+    assert_eq!("gs:history=least".parse::<Method>().expect("a method").to_string(), "gs:history=least");
 }

@@ -9,7 +9,7 @@ mod sync_batch_norm;
 
 use crate::{
     Error,
-    distributed::{BatchNormScope, DistributedError, GradTransport, Group, MessageTag, Overlap, ReduceMode, Traffic},
+    distributed::{DistributedError, GradTransport, Group, MessageTag, Overlap, ReduceMode, Traffic},
     graph::{Fixed, Part},
     parameters::Role,
     sites::Decided,
@@ -156,45 +156,7 @@ impl<B: Backend> Trainer<B> {
         }
         joined?;
         self.ranks.group = group;
-        // The group changes how networks are compiled.
-        self.last = None;
         Ok(self)
-    }
-
-    /// Sets the arithmetic of gradient sums over micro-batches and ranks; the default is [`ReduceMode::ExactF16`]. It must be
-    /// the same on all ranks, and set before the first step.
-    #[must_use]
-    pub const fn with_reduce_mode(mut self, mode: ReduceMode) -> Self {
-        self.ranks.reduce_mode = mode;
-        self
-    }
-
-    /// Sets the overlap of gradient communication with the backward pass; the default is [`Overlap::Auto`]. It must be the
-    /// same on all ranks, and set before [`Trainer::join_group`].
-    ///
-    /// Weights do not depend on it with [`ReduceMode::ExactF16`], nor with [`ReduceMode::NativeF32`] if the transport adds
-    /// each value in a fixed order. Gradients on device transport ([`Trainer::grad_transport`]) are sent after the backward
-    /// pass.
-    #[must_use]
-    pub fn with_overlap(mut self, overlap: Overlap) -> Self {
-        self.ranks.overlap = overlap;
-        self.last = None;
-        self
-    }
-
-    /// Sets the samples over which batch norm computes its statistics in [`Trainer::step_micro_batches`]; the default is
-    /// [`BatchNormScope::Rank`]. It must be the same on all ranks, and checkpoints contain it.
-    ///
-    /// With [`BatchNormScope::World`] (`SyncBatchNorm` in PyTorch) a step has one micro-batch per rank, and micro-batches may
-    /// differ in size. Means, variances, running statistics and the two sums of the backward pass are then those of all
-    /// micro-batches. Ranks synchronise at each layer once in the forward and once in the backward pass, so all must run the
-    /// same layers. A pass outside such a step, for example [`Trainer::update_statistics`], uses its own batch.
-    #[must_use]
-    #[doc(alias = "SyncBatchNorm")]
-    pub fn with_batch_norm_scope(mut self, scope: BatchNormScope) -> Self {
-        self.settings.batch_norm_scope = scope;
-        self.last = None;
-        self
     }
 
     /// Selects the GEMM engine of rank 0 on all ranks, because each rank may have timed its own device.

@@ -42,18 +42,6 @@ impl ShardMap {
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Shards the optimizer states over the ranks (ZeRO stage 1); call it before [`Trainer::join_group`].
-    ///
-    /// Each rank stores the states of some weights, so that with two ranks each needs half the memory for them. Weights,
-    /// masters and gradients stay complete on all ranks. Bits and checkpoints are the same as without sharding, and 4 more
-    /// bytes per weight are sent. Devices of ranks may then be of several kinds. All ranks have the same weights and
-    /// decisions, which depend on the device of each micro-batch.
-    #[must_use]
-    pub const fn with_sharded_optimizer(mut self) -> Self {
-        self.ranks.is_sharded = true;
-        self
-    }
-
     /// Returns `true` if this rank updates a parameter.
     pub(in crate::train) fn is_updated_here(&self, id: usize) -> bool {
         self.ranks.shard_map.owner(id).is_none_or(|owner| owner == self.ranks.group.rank())

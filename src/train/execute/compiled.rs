@@ -1,7 +1,7 @@
 //! Steps that are compiled once and run as often as wanted, without a closure.
 
 use crate::{
-    Error, InputType, Inputs, Tensor, Var,
+    Error, InputType, Inputs, Pass, Tensor, Var,
     graph::{Purpose, Trace},
     train::{Gradients, Trainer, state::Left, step::fits},
 };
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A network over inputs of known shapes and types, as a trainer has compiled it. It takes part in training and
 /// evaluation as a closure does; nothing is traced when it runs. A clone is the same program.
 ///
-/// A trainer keeps as many compiled steps as [`Trainer::with_programs`] says. One that had to go is compiled again when
+/// A trainer keeps as many compiled steps as [`TrainerOptions::with_programs`](crate::TrainerOptions::with_programs) says. One that had to go is compiled again when
 /// it next runs.
 #[derive(Clone, Debug)]
 pub struct Program<const N: usize> {
@@ -22,26 +22,40 @@ pub struct Program<const N: usize> {
     loss: Option<String>,
 }
 
+/// Kind of pass that [`Trainer::compile`] compiles a program for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind<'a> {
+    /// Forward and backward pass, for [`Trainer::backward_compiled`].
+    Training,
+    /// The same for one of several losses: each has scales of its own, under its name.
+    TrainingOf(&'a str),
+    /// Forward pass in evaluation mode, for [`Trainer::evaluate_compiled`].
+    Evaluation,
+}
+
 impl<B: Backend> Trainer<B> {
-    /// Traces and compiles a training step for inputs of these shapes and types, for [`Trainer::backward_with`]. What a
-    /// closure would say in each step is said once: the host has less to do, and what does not fit is found here.
+    /// Traces and compiles a network for inputs of these shapes and types, for [`Trainer::backward_compiled`] or
+    /// [`Trainer::evaluate_compiled`]. What a closure would say in each step is said once: the host has less to do, and what
+    /// does not fit is found here.
     ///
-    /// Compile between steps: gradients that no step has taken yet are not valid any more.
+    /// Compile for training between steps: gradients that no step has taken yet are not valid any more.
     ///
     /// ```
-    /// use gradscale::{Input, Cpu, InputType, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// use gradscale::{
+    ///     Cpu, Input, InputType, Method, Parameters, ProgramKind, Trainer, nn::{Linear, Module}, optim::Sgd,
+    /// };
     /// let mut parameters = Parameters::seeded(0);
     /// let net = Linear::new(&mut parameters.at("net"), 2, 2);
     /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
     /// let kinds = [InputType::f32([2, 2]), InputType::u8([2])];
-    /// let training = trainer.compile(kinds, |[x, labels]| net.forward(x).cross_entropy(labels))?;
-    /// let answer = trainer.compile_evaluation([kinds[0]], |[x]| net.forward(x).softmax())?;
+    /// let training = trainer.compile(ProgramKind::Training, kinds, |[x, labels]| net.forward(x).cross_entropy(labels))?;
+    /// let answer = trainer.compile(ProgramKind::Evaluation, [kinds[0]], |[x]| net.forward(x).softmax())?;
     /// let (x, labels) = ([1.0, 0.0, 0.0, 1.0], [0, 1]);
     /// for _ in 0..10 {
-    ///     let gradients = trainer.backward_with(&training, [Input::f32([2, 2], &x), Input::u8([2], &labels)])?;
+    ///     let gradients = trainer.backward_compiled(&training, [Input::f32([2, 2], &x), Input::u8([2], &labels)])?;
     ///     trainer.step(gradients)?;
     /// }
-    /// let share = trainer.evaluate_with(&answer, [Input::f32([2, 2], &x)])?.data;
+    /// let share = trainer.evaluate_compiled(&answer, [Input::f32([2, 2], &x)])?.data;
     /// assert!(share[0] > 0.5 && share[3] > 0.5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -49,78 +63,59 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// A network that does not fit the inputs, or the device's.
     pub fn compile<const N: usize>(
-        &mut self, inputs: [impl Into<InputType>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+        &mut self, kind: ProgramKind<'_>, inputs: [impl Into<InputType>; N],
+        net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Program<N>, Error<B::Error>> {
-        self.compile_of("", inputs, net)
+        let loss = match kind {
+            ProgramKind::Training => Some(""),
+            ProgramKind::TrainingOf(loss) => Some(loss),
+            ProgramKind::Evaluation => None,
+        };
+        let trace = self.trace(self.input_types(inputs)?, loss.is_some(), net)?;
+        match loss {
+            Some(loss) => {
+                // A new program may take the table and the places of a step in progress.
+                self.tickets.serial += 1;
+                self.program(&trace, Purpose::Train { later: false }, loss)?;
+            }
+            None => {
+                self.program(&trace, Purpose::Evaluate, "")?;
+            }
+        }
+        Ok(Program { trainer: self.tickets.id, trace, loss: loss.map(str::to_owned) })
     }
 
-    /// As [`Trainer::compile`], for one of several losses: each has scales of its own, under its name.
+    /// [`Trainer::backward`] by a program of [`Trainer::compile`]. With [`Pass::accumulate`] it is the program that the
+    /// step began with, or another of the same loss for micro-batches of another shape.
     ///
     /// # Errors
-    /// As [`Trainer::compile`].
-    pub fn compile_of<const N: usize>(
-        &mut self, loss: &str, inputs: [impl Into<InputType>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Program<N>, Error<B::Error>> {
-        let trace = self.trace(self.input_types(inputs)?, true, net)?;
-        // A new program may take the table and the places of a step in progress.
-        self.tickets.serial += 1;
-        self.program(&trace, Purpose::Train { later: false }, loss)?;
-        Ok(Program { trainer: self.tickets.id, trace, loss: Some(loss.to_owned()) })
-    }
-
-    /// Traces and compiles a forward pass in evaluation mode, for [`Trainer::evaluate_with`].
-    ///
-    /// # Errors
-    /// A network that does not fit the inputs, or the device's.
-    pub fn compile_evaluation<const N: usize>(
-        &mut self, inputs: [impl Into<InputType>; N], net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Program<N>, Error<B::Error>> {
-        let trace = self.trace(self.input_types(inputs)?, false, net)?;
-        self.program(&trace, Purpose::Evaluate, "")?;
-        Ok(Program { trainer: self.tickets.id, trace, loss: None })
-    }
-
-    /// [`Trainer::backward`] by a program of [`Trainer::compile`].
-    ///
-    /// # Errors
-    /// A program of another trainer or for evaluation, a batch of other shapes or types, or one that is not ahead any
-    /// more, or the device's.
-    pub fn backward_with<'a, const N: usize>(
-        &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
+    /// A program of another trainer, of another loss or for evaluation; a batch of other shapes or types, or one that is not
+    /// ahead any more; gradients that are not this trainer's latest; or the device's.
+    pub fn backward_compiled<'a, const N: usize>(
+        &mut self, program: &Program<N>, pass: impl Into<Pass<'a, N>>,
     ) -> Result<Gradients, Error<B::Error>> {
-        block_on(self.backward_with_async(program, batch))
+        block_on(self.non_blocking().backward_compiled(program, pass))
     }
 
-    /// [`Trainer::backward_more`] by a program of [`Trainer::compile`]: the one that the step began with, or another for
-    /// micro-batches of another shape.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward_with`], and gradients that are not this trainer's latest.
-    pub fn backward_more_with<'a, const N: usize>(
-        &mut self, gradients: Gradients, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        block_on(self.backward_more_with_async(gradients, program, batch))
-    }
-
-    /// [`Trainer::evaluate`] by a program of [`Trainer::compile_evaluation`].
+    /// [`Trainer::evaluate`] by a program for [`ProgramKind::Evaluation`].
     ///
     /// # Errors
     /// A program of another trainer or for training, a result of another type, a batch of other shapes or types, or one
     /// that is not ahead any more, or the device's.
-    pub fn evaluate_with<'a, const N: usize>(
+    pub fn evaluate_compiled<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor, Error<B::Error>> {
-        block_on(self.evaluate_with_async(program, batch))
+        block_on(self.non_blocking().evaluate_compiled(program, batch))
     }
 
-    /// [`Trainer::evaluate_integers`] by a program of [`Trainer::compile_evaluation`].
+    /// [`Trainer::evaluate_integers`] by a program for [`ProgramKind::Evaluation`].
     ///
     /// # Errors
-    /// As [`Trainer::evaluate_with`].
-    pub fn evaluate_integers_with<'a, const N: usize>(
+    /// As [`Trainer::evaluate_compiled`].
+    pub fn evaluate_compiled_integers<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor<u32>, Error<B::Error>> {
-        block_on(self.evaluate_integers_with_async(program, batch))
+        block_on(self.non_blocking().evaluate_compiled_integers(program, batch))
     }
 
     pub(in crate::train) async fn evaluated<'a, const N: usize>(
@@ -128,7 +123,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Left, Error<B::Error>> {
         self.own(program)?;
         if program.loss.is_some() {
-            return Err(Error::Program("for training; compile_evaluation makes one to evaluate"));
+            return Err(Error::Program("for training; ProgramKind::Evaluation makes one to evaluate"));
         }
         let batch = self.fitting(program, batch)?;
         self.evaluate_of(&program.trace, &batch).await
@@ -153,7 +148,7 @@ impl<B: Backend> Trainer<B> {
         &self, program: &'p Program<N>,
     ) -> Result<&'p str, Error<B::Error>> {
         self.own(program)?;
-        program.loss.as_deref().ok_or(Error::Program("for evaluation; compile makes one to train"))
+        program.loss.as_deref().ok_or(Error::Program("for evaluation; ProgramKind::Training makes one to train"))
     }
 
     pub(in crate::train) fn fitting<'a, const N: usize>(

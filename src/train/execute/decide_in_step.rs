@@ -97,7 +97,7 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) async fn observe_product(
         &mut self, dy: Gradient, w: Value,
     ) -> Result<(Stats, Stats), B::Error> {
-        Ok((self.observe(dy.value, dy.slot).await?, self.observe(w, Slot::ONE).await?))
+        Ok((self.observe_values(dy.value, dy.slot).await?, self.observe_values(w, Slot::ONE).await?))
     }
 
     /// The largest magnitude of each part of a sum, with its exponent.
@@ -105,14 +105,14 @@ impl<B: Backend> Trainer<B> {
         let Operation::Sum { terms, y, .. } = &launch.operation else { return Ok(Vec::new()) };
         let mut parts = Vec::new();
         for &Scaled { data: buf, alpha: slot } in terms {
-            let row = self.observe(Value { buf, ..y.y }, slot).await?;
+            let row = self.observe_values(Value { buf, ..y.y }, slot).await?;
             parts.push(Scaled::new(row.counts().amax, self.sites.exponent(slot)));
         }
         Ok(parts)
     }
 
     /// The row of a buffer's values as they lie there.
-    async fn observe(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
+    async fn observe_values(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
         self.sites.set_probe(self.sites.exponent(slot));
         self.send(PROBE)?;
         let scratch = Value::single(self.exec.scratch(value.len)?, value.len);

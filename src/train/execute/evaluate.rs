@@ -20,7 +20,7 @@ impl<B: Backend> Trainer<B> {
     pub fn evaluate<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
-        block_on(self.evaluate_async(batch, net))
+        block_on(self.non_blocking().evaluate(batch, net))
     }
 
     /// As [`Trainer::evaluate`], where the network returns integers: the classes of [`Var::argmax`].
@@ -40,7 +40,7 @@ impl<B: Backend> Trainer<B> {
     pub fn evaluate_integers<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor<u32>, Error<B::Error>> {
-        block_on(self.evaluate_integers_async(batch, net))
+        block_on(self.non_blocking().evaluate_integers(batch, net))
     }
 
     /// The evaluation of a trace.
@@ -62,7 +62,7 @@ impl<B: Backend> Trainer<B> {
     pub fn update_statistics<'a, const N: usize>(
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
-        block_on(self.update_statistics_async(keep, batch, net))
+        block_on(self.non_blocking().update_statistics(keep, batch, net))
     }
 
     /// Running statistics after a trace.

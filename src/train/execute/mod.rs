@@ -9,7 +9,7 @@ mod run;
 mod scale_window;
 mod times;
 
-pub use compiled::Program;
-pub use operand_stats::{Operands, Source};
+pub use compiled::{Program, ProgramKind};
+pub use operand_stats::{Observation, Operands, Source};
 
 pub(super) use scale_window::Stores;

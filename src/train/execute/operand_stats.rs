@@ -51,15 +51,37 @@ pub enum Operands {
     Cast(Source),
 }
 
+/// What steps observe beside what the method decides from, for [`Trainer::observe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// Minimum detail of the statistics rows, even if the rules need less: [`Detail::Full`] gives every row of
+    /// [`Trainer::sites`] a histogram. Costs time.
+    Rows(Detail),
+    /// Operands from which the paper's rules would decide, for [`Trainer::operands`]. Nothing else changes by it. Launches
+    /// run one by one and wait, which costs time.
+    Operands,
+}
+
 impl<B: Backend> Trainer<B> {
-    /// From now on every step observes what the paper's rules would decide from ([`Trainer::operands`]). Nothing else
-    /// changes by it. Launches run one by one and wait: it costs time.
-    pub fn observe_operands(&mut self) {
-        self.observed.get_or_insert_default();
+    /// Observes more in every step from now on.
+    ///
+    /// ```
+    /// use gradscale::{Cpu, Method, Observation, Parameters, Trainer, gradscale_core::stats::Detail, optim::Sgd};
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(0), Sgd::new(0.5), Method::mixed())?;
+    /// trainer.observe(Observation::Rows(Detail::Full));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe(&mut self, observation: Observation) {
+        match observation {
+            Observation::Rows(min) => self.settings.least = min,
+            Observation::Operands => {
+                self.observed.get_or_insert_default();
+            }
+        }
     }
 
     /// What the cast sites of the last step would have been decided from under the paper's rules, in backward order;
-    /// nothing without [`Trainer::observe_operands`].
+    /// nothing without [`Observation::Operands`].
     pub fn operands(&self) -> impl Iterator<Item = (&str, &Operands)> {
         let all = self.observed.iter().flatten();
         all.map(|(slot, operands)| (self.sites.name(*slot), operands))

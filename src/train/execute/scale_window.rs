@@ -81,7 +81,7 @@ impl<B: Backend> Trainer<B> {
         self.settings.probed = None;
         (self.sites, self.observed, self.settings.least, self.counters.seed) = (sites, observed, least, seed);
         // Their outputs and gradients have been overwritten, and they may have been evicted.
-        (self.last, self.stands, self.ran) = (None, None, None);
+        (self.stands, self.ran) = (None, None);
         self.tickets.serial += 1;
         let prefixes = [Stores::Single, Stores::PerTensor, Stores::OneScale, Stores::OneScaleHalfWeights];
         self.exec.remove_programs(|program| prefixes.iter().any(|stores| program.prefix.starts_with(stores.prefix())));

@@ -51,7 +51,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// The device's.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, Error<B::Error>> {
-        block_on(self.parameters_async())
+        block_on(self.read_parameters())
     }
 
     /// A parameter's master.
@@ -59,7 +59,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No parameter of that name, or the device's.
     pub fn parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        block_on(self.parameter_async(name))
+        block_on(self.read_parameter(name))
     }
 
     /// Writes a parameter.
@@ -78,7 +78,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No parameter of that name, gradients of another step, or the device's.
     pub fn gradient(&self, gradients: &Gradients, name: &str) -> Result<Option<Tensor>, Error<B::Error>> {
-        block_on(self.gradient_async(gradients, name))
+        block_on(self.read_named_gradient(gradients, name))
     }
 
     /// What the last pass made readable ([`Var::output`](crate::Var::output)), as f32: of a training step until the next
@@ -107,7 +107,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No value of that name, integers, or the device's.
     pub fn output(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
-        block_on(self.output_async(name))
+        block_on(self.numbers(&self.left(name)?))
     }
 
     /// As [`Trainer::output`], of integers.
@@ -115,7 +115,7 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// No value of that name, f32 or halves, or the device's.
     pub fn output_integers(&self, name: &str) -> Result<Tensor<u32>, Error<B::Error>> {
-        block_on(self.output_integers_async(name))
+        block_on(self.integers(&self.left(name)?))
     }
 
     /// A value beside the output of the last pass.
@@ -132,7 +132,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// The gradient of every intermediate value as it is stored, with its exponent, in backward order:
-    /// `true = data · 2^-alpha`. Needs [`Trainer::with_all_kept`]: without it, memory has been used again.
+    /// `true = data · 2^-alpha`. Needs [`TrainerOptions::with_all_kept`](crate::TrainerOptions::with_all_kept): without it, memory has been used again.
     ///
     /// # Errors
     /// Gradients of another step, or the device's.

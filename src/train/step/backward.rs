@@ -1,75 +1,26 @@
 //! Forward and backward pass: from a batch to gradients.
 
 use crate::{
-    Error, InputType, Inputs, TraceError, Var,
+    Error, InputType, Inputs, Pass, TraceError, Var,
     error::TraceErrorKind,
     graph::{Fixed, Part, Purpose, Tape, Trace, Work},
-    train::{Trainer, distributed::MicroBatch},
+    train::{Gradients, Trainer, distributed::MicroBatch},
 };
-use gradscale_core::{
-    backend::{Backend, Slot},
-    ops::ShapeError,
-    stats::Detail,
-};
+use gradscale_core::{backend::Backend, ops::ShapeError, stats::Detail};
 use pollster::block_on;
 use std::sync::Arc;
 
-/// Gradients of all parameters that the last loss depends on: f32, unscaled, on the device. [`Trainer::step`] uses
-/// them up.
-#[derive(Debug)]
-#[must_use = "gradients do nothing until Trainer::step takes them"]
-pub struct Gradients {
-    pub(in crate::train) trainer: u64,
-    pub(in crate::train) serial: u64,
-    pub(in crate::train) program: usize,
-    pub(in crate::train) micro: u32,
-    /// Weights that got one.
-    pub(in crate::train) contributes: Vec<usize>,
-    /// Running statistics that got new ones, and from how many calls.
-    pub(in crate::train) statistics: Vec<(usize, u32)>,
-    /// Name of the loss.
-    pub(in crate::train) loss: String,
-    /// Rows in the order of their stores.
-    pub(in crate::train) order: Vec<Slot>,
-    pub(in crate::train) clip: Option<f32>,
-}
-
-impl Gradients {
-    /// Scales all down together to this norm in the coming step, where they exceed it; instead of the optimizer's own
-    /// limit.
-    ///
-    /// `most` must be positive, else the step ends with an error.
-    pub fn clip_norm(self, most: f32) -> Self {
-        Self { clip: Some(most), ..self }
-    }
-
-    /// Micro-batches that have added up here.
-    #[must_use]
-    pub const fn micro_batches(&self) -> u32 {
-        self.micro
-    }
-}
-
 impl<B: Backend> Trainer<B> {
-    /// Runs a network forward and backward over a batch. The closure says what the network does; it is traced each
-    /// time and compiled when its trace is new.
+    /// Runs a network forward and backward over a batch, or over a [`Pass`], which has options. The closure is traced each
+    /// time, and compiled when its trace is new.
     ///
     /// # Errors
-    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
+    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's. With
+    /// [`Pass::accumulate`], gradients that are not this trainer's latest, or of another loss.
     pub fn backward<'a, const N: usize>(
-        &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
+        &mut self, pass: impl Into<Pass<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
-        block_on(self.backward_async(batch, net))
-    }
-
-    /// As [`Trainer::backward`], for one of several losses: each has scales of its own, under its name.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward`].
-    pub fn backward_of<'a, const N: usize>(
-        &mut self, loss: &str, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        block_on(self.backward_of_async(loss, batch, net))
+        block_on(self.non_blocking().backward(pass, net))
     }
 
     /// The backward pass that begins a step.
@@ -82,21 +33,10 @@ impl<B: Backend> Trainer<B> {
             return Err(TraceError::new("step_micro_batches", TraceErrorKind::NewSites).into());
         }
         self.exec.begin(program);
-        self.last = Some((program, loss.to_owned()));
         self.first(program, batch, loss).await
     }
 
-    /// Runs what the last [`Trainer::backward`] ran, over another batch of the same shapes, without tracing.
-    ///
-    /// # Errors
-    /// Shapes or types that differ, no backward pass yet, a batch that is not ahead any more, or the device's.
-    pub fn repeat<'a, const N: usize>(
-        &mut self, batch: impl Into<Inputs<'a, N>>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        block_on(self.repeat_async(batch))
-    }
-
-    pub(in crate::train) async fn first<const N: usize>(
+    async fn first<const N: usize>(
         &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
     ) -> Result<Gradients, Error<B::Error>> {
         self.tickets.serial += 1;
@@ -136,18 +76,6 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    /// Adds the gradients of another micro-batch: exponents stay as they are, rows and gradients add. Losses add too,
-    /// so divide each by the number of micro-batches.
-    ///
-    /// # Errors
-    /// As [`Trainer::backward`], and gradients that are not this trainer's latest.
-    pub fn backward_more<'a, const N: usize>(
-        &mut self, gradients: Gradients, batch: impl Into<Inputs<'a, N>>,
-        net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        block_on(self.backward_more_async(gradients, batch, net))
-    }
-
     /// Another micro-batch of a step.
     pub(in crate::train) async fn more_of<const N: usize>(
         &mut self, mut gradients: Gradients, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
@@ -156,7 +84,7 @@ impl<B: Backend> Trainer<B> {
         let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
         if self.sites.len() != slots {
             // A table cannot grow inside a step.
-            return Err(TraceError::new("backward_more", TraceErrorKind::NewSites).into());
+            return Err(TraceError::new("backward", TraceErrorKind::NewSites).into());
         }
         // What gets its first gradient now adds to zeros.
         for id in self.exec.program(program).contributes.clone() {
@@ -200,6 +128,17 @@ impl<B: Backend> Trainer<B> {
         if fits { Ok(()) } else { Err(Error::Gradients) }
     }
 
+    /// Checks that a pass can add to these gradients; `loss` is its loss, if it names one.
+    pub(in crate::train) fn check_accumulation(
+        &self, gradients: &Gradients, loss: Option<&str>,
+    ) -> Result<(), Error<B::Error>> {
+        self.check_gradients(gradients)?;
+        match loss {
+            Some(loss) if loss != gradients.loss => Err(Error::Program("of another loss than the step began with")),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Traces a network over inputs of these types.
     pub(in crate::train) fn trace<const N: usize>(
         &self, inputs: [InputType; N], training: bool, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
@@ -231,5 +170,9 @@ pub(in crate::train) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N
         }
     }
     let inputs = inputs.count();
-    if inputs == N { Ok(()) } else { Err(TraceError::new("repeat", TraceErrorKind::Inputs { got: N, with: inputs })) }
+    if inputs == N {
+        Ok(())
+    } else {
+        Err(TraceError::new("backward_compiled", TraceErrorKind::Inputs { got: N, with: inputs }))
+    }
 }

@@ -2,12 +2,15 @@
 
 mod backward;
 mod finish;
+mod gradients;
 mod outcome;
+mod pass;
 mod retry;
 mod update;
 
-pub use backward::Gradients;
+pub use gradients::Gradients;
 pub use outcome::{ExponentsAfter, Repeated, Skipped, StepOutcome, UnusableLoss};
+pub use pass::Pass;
 pub use retry::Attempt;
 
 pub(super) use backward::fits;

@@ -22,6 +22,7 @@ pub struct Skipped {
 ///
 /// Two are equal if their values have the same bits, because NaN is one of them.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct UnusableLoss {
     /// ±∞ or NaN.
     pub value: f32,
@@ -40,6 +41,7 @@ impl PartialEq for UnusableLoss {
 
 /// Exponents after a batch from which nothing can be learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ExponentsAfter {
     /// All are as they were.
     Kept,

@@ -59,7 +59,7 @@ impl<B: Backend> Trainer<B> {
     /// Gradients of another trainer or of a step that is over, too many skips in a row, a limit that is not positive,
     /// or the device's.
     pub fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
-        block_on(self.step_async(gradients))
+        block_on(self.non_blocking().step(gradients))
     }
 
     /// A step of several micro-batches, or one whose batch is not to stay on the device: `attempt` runs all of them
@@ -67,7 +67,7 @@ impl<B: Backend> Trainer<B> {
     /// repeated, and must then do the same.
     ///
     /// ```
-    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Pass, Trainer, nn::{Linear, Module}, optim::Sgd};
     /// # let mut parameters = Parameters::seeded(0);
     /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
     /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), Method::mixed())?;
@@ -75,7 +75,8 @@ impl<B: Backend> Trainer<B> {
     /// let batch = |i: usize| [Input::f32([2, 2], &parts[i]), Input::u8([2], &[0, 1])];
     /// let outcome = trainer.step_with(|trainer| {
     ///     let first = trainer.backward(batch(0), |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)?;
-    ///     trainer.backward_more(first, batch(1), |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)
+    ///     let second = Pass::new(batch(1)).accumulate(first);
+    ///     trainer.backward(second, |[x, labels]| net.forward(x).cross_entropy(labels) * 0.5)
     /// })?;
     /// assert!(outcome.skipped.is_none() && outcome.repeated.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -86,7 +87,7 @@ impl<B: Backend> Trainer<B> {
     pub fn step_with(
         &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, Error<B::Error>>,
     ) -> Result<StepOutcome, Error<B::Error>> {
-        block_on(self.step_with_async(async |trainer| attempt(trainer)))
+        block_on(self.non_blocking().step_with(async |trainer| attempt(trainer)))
     }
 
     /// Updates and reads: the outcome, unless the batch has to be run again.
@@ -129,7 +130,7 @@ impl<B: Backend> Trainer<B> {
         Ok(None)
     }
 
-    /// The attempts before the last of the last step, for traces; kept with [`Trainer::observe_operands`].
+    /// The attempts before the last of the last step, for traces; kept with [`Observation::Operands`](crate::Observation::Operands).
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts

@@ -2,8 +2,8 @@
 //! engine's. `cargo bench -p gradscale-engine-tests --bench host`.
 
 use gradscale::{
-    Input, Method, Parameters, Scope, Trainer, Var,
-    core::{
+    Input, Method, Parameters, ProgramKind, Scope, Trainer, Var,
+    gradscale_core::{
         backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, ErrorKind, Launch, OnDevice},
         stats::{Convention, Detail, FlushRule, Stats},
     },
@@ -136,11 +136,13 @@ fn segnet(how: How) {
     let pixels = 2 * 45 * 60;
     let (images, labels) = (vec![7u8; pixels * 3], vec![3u8; pixels]);
     let batch = || [Input::u8([2, 45, 60, 3], &images), Input::u8([2, 45, 60, 1], &labels)];
-    let program = trainer.compile(batch(), |[x, labels]| net.forward(x).cross_entropy(labels)).expect("it fits");
+    let program = trainer
+        .compile(ProgramKind::Training, batch(), |[x, labels]| net.forward(x).cross_entropy(labels))
+        .expect("it fits");
     let times = measure(|_| {
         let start = Instant::now();
         let gradients = match how.compiled {
-            true => trainer.backward_with(&program, batch()),
+            true => trainer.backward_compiled(&program, batch()),
             false => trainer.backward(batch(), |[x, labels]| net.forward(x).cross_entropy(labels)),
         };
         let passes = start.elapsed();
@@ -194,12 +196,13 @@ fn transformer(how: How, lengths: usize) {
         net.2.forward(x).cross_entropy(labels)
     }
     let net = (&embedding, blocks.as_slice(), &head);
-    let programs: Vec<_> =
-        (0..lengths).map(|i| trainer.compile(batch(i), |all| loss(net, all)).expect("it fits")).collect();
+    let programs: Vec<_> = (0..lengths)
+        .map(|i| trainer.compile(ProgramKind::Training, batch(i), |all| loss(net, all)).expect("it fits"))
+        .collect();
     let times = measure(|i| {
         let start = Instant::now();
         let gradients = match how.compiled {
-            true => trainer.backward_with(&programs[i % lengths], batch(i)),
+            true => trainer.backward_compiled(&programs[i % lengths], batch(i)),
             false => trainer.backward(batch(i), |all| loss(net, all)),
         };
         let passes = start.elapsed();

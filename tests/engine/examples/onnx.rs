@@ -3,7 +3,7 @@
 
 use gradscale::{
     Cpu, Input, Method, Parameters, Scope, Shape, Trainer, Var,
-    core::ops::Unary,
+    gradscale_core::ops::Unary,
     models::{
         Architecture, BigLstm, BigLstmSize, Decoder, DecoderSize, DeepSpeech, Discriminator, FasterRcnn, GanSize,
         Generator, Mlp, ResNet, Scale, SegNet, SegNetVgg, Seq2Seq, Ssd, SsdSize,

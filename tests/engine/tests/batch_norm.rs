@@ -4,9 +4,9 @@
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 
 use gradscale::{
-    Cpu, Error, Input, Method, Parameters, Trainer,
-    core::backend::Backend,
+    Cpu, Error, Input, Method, Parameters, Trainer, TrainerOptions,
     distributed::{BatchNormScope, Group, ReduceMode, Threads},
+    gradscale_core::backend::Backend,
     models::SegNet,
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
@@ -73,8 +73,9 @@ fn step(of: BatchNormScope, exchange: ReduceMode, group: Group, name: &str) -> R
     let (size, images) = (group.size(), own(group.size(), group.rank()));
     let first = Linear::new(&mut parameters.at("in"), 3, 3);
     let norm = BatchNorm::new(&mut parameters.at("norm"), 3);
-    let trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(1.0), Method::fp32())?.with_all_kept();
-    let trainer = trainer.with_reduce_mode(exchange).with_batch_norm_scope(of);
+    let trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(1.0), Method::fp32())?
+        .with_options(TrainerOptions::new().with_all_kept());
+    let trainer = trainer.with_options(TrainerOptions::new().with_reduce_mode(exchange).with_batch_norm_scope(of));
     let mut trainer = trainer.join_group(group)?;
     // What it gives is its input, exactly.
     trainer.set_parameter("in.weight", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0])?;
@@ -171,7 +172,8 @@ fn train<B: Backend<Error: Send + 'static>>(
     let net = SegNet::new(&mut parameters.at("net"), 3, 4, 4);
     let method: Method = told.method.parse().expect("a method");
     let trainer = Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.05) }, method)?;
-    let trainer = trainer.with_reduce_mode(told.exchange).with_batch_norm_scope(told.of);
+    let trainer =
+        trainer.with_options(TrainerOptions::new().with_reduce_mode(told.exchange).with_batch_norm_scope(told.of));
     let mut trainer = trainer.join_group(group)?;
     let (mut losses, mut repeated) = (Vec::new(), Vec::new());
     for step in 0..steps {
@@ -267,7 +269,9 @@ fn what_cannot_be_is_refused_on_all_ranks() {
         let mut parameters = Parameters::seeded(0);
         let net = BatchNorm::new(&mut parameters.at("norm"), 1);
         let trainer = Trainer::new(cpu(), parameters, Sgd::new(0.1), Method::fp32())?;
-        let mut trainer = trainer.with_batch_norm_scope(BatchNormScope::World).join_group(group)?;
+        let mut trainer = trainer
+            .with_options(TrainerOptions::new().with_batch_norm_scope(BatchNormScope::World))
+            .join_group(group)?;
         trainer.step_micro_batches(4, |trainer, _| {
             trainer.backward([Input::f32([2, 1], &[1.0, 2.0])], |[x]| net.forward(x).sum())
         })

@@ -1,8 +1,8 @@
 //! Sequences of many lengths: each is a program of its own, all share the memory of the longest, and steps are recorded.
 
 use gradscale::{
-    Cpu, CpuError, Gradients, Input, Method, Parameters, Trainer,
-    core::{
+    Cpu, CpuError, Gradients, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{
         backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
         stats::Stats,
     },
@@ -94,7 +94,7 @@ fn each_length_is_recorded_with_the_same_bits() {
 fn recordings_from_before_a_place_grew() {
     let train = |recording: bool| {
         let (trainer, net) = start(Recorder::new(Cpu::new(1).expect("threads")));
-        let mut trainer = trainer.with_recording(recording);
+        let mut trainer = trainer.with_options(TrainerOptions::new().with_recording(recording));
         for (at, len) in [3, 3, 3, 3, 40, 3, 3].into_iter().enumerate() {
             let x: Vec<f32> = (0..len * WIDTH).map(|i| ((i + 7 * at) * 37 % 101) as f32 / 50.0 - 1.0).collect();
             let gradients = trainer.backward([Input::f32([1, 1, len, WIDTH], &x)], |[x]| {
@@ -113,7 +113,7 @@ fn programs_that_were_evicted_come_again() {
     let (trainer, net) = start(Cpu::new(1).expect("threads"));
     let (all, _) = train(trainer, &net, lengths());
     let (trainer, net) = start(Cpu::new(1).expect("threads"));
-    let (few, _) = train(trainer.with_programs(3), &net, lengths());
+    let (few, _) = train(trainer.with_options(TrainerOptions::new().with_programs(3)), &net, lengths());
     assert!(all == few, "other weights");
 }
 

@@ -2,7 +2,7 @@
 
 use gradscale::{
     GradientScaling, Method, SharedLayers,
-    core::{
+    gradscale_core::{
         amp::{Level, List, Precision},
         loss_scale::{
             Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Hysteresis, LogMax, LogMaxConfig,

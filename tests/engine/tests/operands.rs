@@ -2,8 +2,8 @@
 //! by looking at them.
 
 use gradscale::{
-    Cpu, Gradients, Input, Operands, Parameters, Trainer,
-    core::{
+    Cpu, Gradients, Input, Observation, Operands, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{
         backend::Backend,
         solve::{Operand, Paper},
         stats::Convention,
@@ -26,7 +26,7 @@ impl Training {
         let net = ResNet::new(&mut parameters.at("net"), 3, 4, 1, 4);
         let (device, optimizer) = (Cpu::new(2).expect("threads"), Sgd { momentum: 0.9, ..Sgd::new(0.05) });
         let trainer = Trainer::new(device, parameters, optimizer, method.parse().expect("a method"));
-        Self { net, trainer: trainer.expect("a trainer").with_all_kept() }
+        Self { net, trainer: trainer.expect("a trainer").with_options(TrainerOptions::new().with_all_kept()) }
     }
 
     fn backward(&mut self, i: u8) -> Gradients {
@@ -62,7 +62,7 @@ fn no_weight_changes_by_being_observed() {
         for i in 0..9 {
             // Also when it begins in the middle.
             if i == 2 {
-                seen.trainer.observe_operands();
+                seen.trainer.observe(Observation::Operands);
             }
             let outcomes = [&mut plain, &mut seen].map(|training| {
                 let gradients = training.backward(i);
@@ -97,7 +97,7 @@ fn close(seen: &Operand, (rms, max): (f64, f64)) {
 fn what_is_multiplied_is_what_is_observed() {
     for method in ["gs:exact,interval=2", "gs:paper,interval=2", "fixed:1024"] {
         let mut training = Training::new(method);
-        training.trainer.observe_operands();
+        training.trainer.observe(Observation::Operands);
         for i in 0..4 {
             let gradients = training.backward(i);
             let trainer = &training.trainer;

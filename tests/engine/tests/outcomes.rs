@@ -2,7 +2,7 @@
 //! per-tensor scales from largest magnitudes.
 
 use gradscale::{
-    Cpu, CrossEntropy, ExponentsAfter, Input, Method, Parameters, StepOutcome, Trainer,
+    Cpu, CrossEntropy, ExponentsAfter, Input, Method, Parameters, StepOutcome, Trainer, TrainerOptions,
     nn::{Linear, Module},
     optim::Sgd,
     sites::LossScaleWarning,
@@ -19,7 +19,9 @@ impl Training {
         let layers = [Linear::new(&mut parameters.at("one"), 2, 8), Linear::new(&mut parameters.at("two"), 8, 3)];
         let method: Method = method.parse().unwrap_or_else(|error| panic!("{error}"));
         let cpu = Cpu::new(1).expect("threads");
-        let trainer = Trainer::new(cpu, parameters, Sgd::new(0.5), method).expect("a training").with_skip_limit(0);
+        let trainer = Trainer::new(cpu, parameters, Sgd::new(0.5), method)
+            .expect("a training")
+            .with_options(TrainerOptions::new().with_skip_limit(0));
         Self { trainer, layers }
     }
 

@@ -2,8 +2,9 @@
 //! is not used for long goes, with its constants.
 
 use gradscale::{
-    Cpu, Error, Gradients, Init, Input, InputType, Method, Parameters, Program, Trainer, Var,
-    core::backend::Backend,
+    Cpu, Error, Gradients, Init, Input, InputType, Method, Parameters, Pass, Program, ProgramKind, Trainer,
+    TrainerOptions, Var,
+    gradscale_core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::{Adam, Optimizer, Sgd},
 };
@@ -86,9 +87,10 @@ struct Seen {
 fn train<B: Backend>((trainer, net): (Trainer<B>, Net), compiled: bool) -> Seen {
     let mut trainer = trainer;
     let programs = compiled.then(|| {
-        let mut of = |len: usize| trainer.compile(kinds(len), |all| net.loss(all)).expect("it fits");
+        let mut of =
+            |len: usize| trainer.compile(ProgramKind::Training, kinds(len), |all| net.loss(all)).expect("it fits");
         let training = [of(5), of(4)];
-        let answer = trainer.compile_evaluation([kinds(5)[0]], |[x]| net.logits(x)).expect("it fits");
+        let answer = trainer.compile(ProgramKind::Evaluation, [kinds(5)[0]], |[x]| net.logits(x)).expect("it fits");
         (training, answer)
     });
     let (mut steps, mut answers) = (Vec::new(), Vec::new());
@@ -96,10 +98,10 @@ fn train<B: Backend>((trainer, net): (Trainer<B>, Net), compiled: bool) -> Seen 
         let (data, more) = (Data::new(i, 5), Data::new(i + 100, 4));
         let first = |trainer: &mut Trainer<B>| -> Result<Gradients, Error<B::Error>> {
             match (&programs, i % 3 == 2) {
-                (Some((training, _)), false) => trainer.backward_with(&training[0], data.batch()),
+                (Some((training, _)), false) => trainer.backward_compiled(&training[0], data.batch()),
                 (Some((training, _)), true) => {
                     let ahead = trainer.prefetch(data.batch())?;
-                    trainer.backward_with(&training[0], ahead)
+                    trainer.backward_compiled(&training[0], ahead)
                 }
                 (None, false) => trainer.backward(data.batch(), |all| net.loss(all)),
                 (None, true) => {
@@ -112,8 +114,10 @@ fn train<B: Backend>((trainer, net): (Trainer<B>, Net), compiled: bool) -> Seen 
             trainer.step_with(|trainer| {
                 let gradients = first(trainer)?;
                 match &programs {
-                    Some((training, _)) => trainer.backward_more_with(gradients, &training[1], more.batch()),
-                    None => trainer.backward_more(gradients, more.batch(), |all| net.loss(all)),
+                    Some((training, _)) => {
+                        trainer.backward_compiled(&training[1], Pass::new(more.batch()).accumulate(gradients))
+                    }
+                    None => trainer.backward(Pass::new(more.batch()).accumulate(gradients), |all| net.loss(all)),
                 }
             })
         } else {
@@ -126,7 +130,7 @@ fn train<B: Backend>((trainer, net): (Trainer<B>, Net), compiled: bool) -> Seen 
         answers.push(bits(&trainer.output("mixed").expect("of the step").data));
         let x = data.batch()[0];
         let answer = match &programs {
-            Some((_, answer)) => trainer.evaluate_with(answer, [x]),
+            Some((_, answer)) => trainer.evaluate_compiled(answer, [x]),
             None => trainer.evaluate([x], |[x]| net.logits(x)),
         };
         answers.push(bits(&answer.expect("an answer").data));
@@ -142,7 +146,7 @@ fn the_same_bits_as_closures() {
     assert!(train(start(cpu(), adam()), true) == traced, "compiled");
     // Evicted again and again: there are five.
     let (trainer, net) = start(cpu(), adam());
-    assert!(train((trainer.with_programs(2), net), true) == traced, "evicted");
+    assert!(train((trainer.with_options(TrainerOptions::new().with_programs(2)), net), true) == traced, "evicted");
     for compiled in [false, true] {
         let recorder = Recorder::new(cpu());
         let repeats = recorder.repeats();
@@ -155,41 +159,44 @@ fn the_same_bits_as_closures() {
 fn what_cannot_run_says_why() {
     let (mut trainer, net) = start(cpu(), Sgd::new(0.1));
     let (mut other, _) = start(cpu(), Sgd::new(0.1));
-    let training = trainer.compile(kinds(5), |all| net.loss(all)).expect("it fits");
-    let second = trainer.compile_of("second", kinds(5), |all| net.loss(all)).expect("it fits");
-    let answer = trainer.compile_evaluation(kinds(5), |[x, ..]| net.logits(x)).expect("it fits");
+    let training = trainer.compile(ProgramKind::Training, kinds(5), |all| net.loss(all)).expect("it fits");
+    let second = trainer.compile(ProgramKind::TrainingOf("second"), kinds(5), |all| net.loss(all)).expect("it fits");
+    let answer = trainer.compile(ProgramKind::Evaluation, kinds(5), |[x, ..]| net.logits(x)).expect("it fits");
     let (data, short) = (Data::new(0, 5), Data::new(0, 4));
     let refused = |result: Result<Gradients, Error>| result.expect_err("refused").to_string();
-    assert_eq!(refused(other.backward_with(&training, data.batch())), "this program is of another trainer");
-    let said = refused(trainer.backward_with(&answer, data.batch()));
+    assert_eq!(refused(other.backward_compiled(&training, data.batch())), "this program is of another trainer");
+    let said = refused(trainer.backward_compiled(&answer, data.batch()));
     assert_eq!(said, "this program is for evaluation; compile makes one to train");
-    let said = trainer.evaluate_with(&training, data.batch()).expect_err("refused").to_string();
+    let said = trainer.evaluate_compiled(&training, data.batch()).expect_err("refused").to_string();
     assert_eq!(said, "this program is for training; compile_evaluation makes one to evaluate");
-    let said = other.evaluate_with(&answer, data.batch()).expect_err("refused").to_string();
+    let said = other.evaluate_compiled(&answer, data.batch()).expect_err("refused").to_string();
     assert_eq!(said, "this program is of another trainer");
-    let said = refused(trainer.backward_with(&training, short.batch()));
+    let said = refused(trainer.backward_compiled(&training, short.batch()));
     assert_eq!(said, "input0: 1×1×4×6 does not fit 1×1×5×6");
     let [x, _, factor] = data.batch();
     let labels = [0.0; 5];
-    let said = refused(trainer.backward_with(&training, [x, Input::f32([1, 1, 5], &labels), factor]));
+    let said = refused(trainer.backward_compiled(&training, [x, Input::f32([1, 1, 5], &labels), factor]));
     assert_eq!(said, "input1: the batch, as the step was compiled, must be u8, not f32");
-    let said = refused(trainer.backward_with(&training, [Input::f32([1, 1, 5, 6], &labels), x, factor]));
+    let said = refused(trainer.backward_compiled(&training, [Input::f32([1, 1, 5, 6], &labels), x, factor]));
     assert_eq!(said, "input0: 5 elements for a shape of 1×1×5×6");
     // Labels are looked at as ever.
     let nine = [9u8; 5];
-    let said = refused(trainer.backward_with(&training, [x, Input::u8([1, 1, 5], &nine), factor]));
+    let said = refused(trainer.backward_compiled(&training, [x, Input::u8([1, 1, 5], &nine), factor]));
     assert!(said.contains("label 0 of the batch is 9"), "{said}");
-    let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
-    let said = refused(trainer.backward_more_with(gradients, &second, data.batch()));
+    let gradients = trainer.backward_compiled(&training, data.batch()).expect("gradients");
+    let said = refused(trainer.backward_compiled(&second, Pass::new(data.batch()).accumulate(gradients)));
     assert_eq!(said, "this program is of another loss than the step began with");
     // What does not fit is found when it is compiled.
-    assert!(matches!(trainer.compile(kinds(5), |[x, ..]| net.logits(x)), Err(Error::Trace(_))));
-    assert!(matches!(trainer.compile([InputType::f32([1, 2])], |[x]| net.logits(x).sum()), Err(Error::Trace(_))));
+    assert!(matches!(trainer.compile(ProgramKind::Training, kinds(5), |[x, ..]| net.logits(x)), Err(Error::Trace(_))));
+    assert!(matches!(
+        trainer.compile(ProgramKind::Training, [InputType::f32([1, 2])], |[x]| net.logits(x).sum()),
+        Err(Error::Trace(_))
+    ));
     // A program that comes between backward and step.
-    let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
-    let _later: Program<3> = trainer.compile(kinds(9), |all| net.loss(all)).expect("it fits");
+    let gradients = trainer.backward_compiled(&training, data.batch()).expect("gradients");
+    let _later: Program<3> = trainer.compile(ProgramKind::Training, kinds(9), |all| net.loss(all)).expect("it fits");
     assert!(matches!(trainer.step(gradients), Err(Error::Gradients)));
-    let gradients = trainer.backward_with(&training, data.batch()).expect("gradients");
+    let gradients = trainer.backward_compiled(&training, data.batch()).expect("gradients");
     trainer.step(gradients).expect("a step");
 }
 
@@ -215,9 +222,9 @@ fn traces_of_one_hash_are_told_apart() {
 fn constants_go_with_their_programs() {
     let train = |limit: Option<u64>, most: usize, recorder: bool| {
         let (trainer, net) = start(Recorder::new(cpu()), Sgd::new(0.1));
-        let trainer = trainer.with_programs(most).with_recording(recorder);
+        let trainer = trainer.with_options(TrainerOptions::new().with_programs(most).with_recording(recorder));
         let mut trainer = match limit {
-            Some(limit) => trainer.with_program_bytes(limit),
+            Some(limit) => trainer.with_options(TrainerOptions::new().with_program_bytes(limit)),
             None => trainer,
         };
         let (mut greatest, mut losses) = (0, Vec::new());
@@ -264,9 +271,9 @@ fn integers_are_integers() {
     assert_eq!(said, "argmax: what is read as f32 must be f32 or f16, not u32");
     let said = trainer.evaluate_integers(batch(), |[x]| x.relu()).expect_err("numbers").to_string();
     assert_eq!(said, "relu: what is read as integers must be u8 or u32, not f32");
-    let program = trainer.compile_evaluation(batch(), |[x]| x.argmax()).expect("it fits");
-    assert_eq!(trainer.evaluate_integers_with(&program, batch()).expect("classes").data, [1, 0]);
-    assert!(trainer.evaluate_with(&program, batch()).is_err());
+    let program = trainer.compile(ProgramKind::Evaluation, batch(), |[x]| x.argmax()).expect("it fits");
+    assert_eq!(trainer.evaluate_compiled_integers(&program, batch()).expect("classes").data, [1, 0]);
+    assert!(trainer.evaluate_compiled(&program, batch()).is_err());
     // Beyond what an f32 tells apart, and bytes, which come as they went.
     let (large, small) = ([16_777_217, u32::MAX], [0, 255]);
     assert_eq!(trainer.evaluate_integers([Input::u32([2], &large)], |[x]| x).expect("words").data, large);
@@ -277,12 +284,15 @@ fn integers_are_integers() {
 #[test]
 fn what_does_not_fit_changes_nothing() {
     let (mut trainer, net) = start(cpu(), Sgd::new(0.1));
-    let training = trainer.compile(kinds(5), |all| net.loss(all)).expect("it fits");
+    let training = trainer.compile(ProgramKind::Training, kinds(5), |all| net.loss(all)).expect("it fits");
     // Sites under another name, and then labels that are no integers.
     let [x, _, factor] = kinds(5);
     let wrong = [x, InputType::f32([1, 1, 5]), factor];
-    assert!(matches!(trainer.compile_of("other", wrong, |all| net.loss(all)), Err(Error::Trace(_))));
-    let gradients = trainer.backward_with(&training, Data::new(0, 5).batch()).expect("gradients");
+    assert!(matches!(
+        trainer.compile(ProgramKind::TrainingOf("other"), wrong, |all| net.loss(all)),
+        Err(Error::Trace(_))
+    ));
+    let gradients = trainer.backward_compiled(&training, Data::new(0, 5).batch()).expect("gradients");
     trainer.step(gradients).expect("a step");
 }
 
@@ -296,7 +306,7 @@ fn outputs_are_there_or_said_to_be_gone() {
     let mixed = trainer.output("mixed").expect("an output").data;
     trainer.evaluate(Data::new(1, 4).batch(), |[x, ..]| net.one.forward(x)).expect("an answer");
     assert_eq!(bits(&trainer.output("mixed").expect("an output").data), bits(&mixed));
-    let _later: Program<3> = trainer.compile(kinds(9), |all| net.loss(all)).expect("it fits");
+    let _later: Program<3> = trainer.compile(ProgramKind::Training, kinds(9), |all| net.loss(all)).expect("it fits");
     let said = trainer.output("mixed").expect_err("gone").to_string();
     assert_eq!(said, "mixed: is no output of the last pass");
 }
@@ -305,7 +315,7 @@ fn outputs_are_there_or_said_to_be_gone() {
 #[test]
 fn evaluations_go_too() {
     let (trainer, net) = start(cpu(), Sgd::new(0.1));
-    let mut trainer = trainer.with_program_bytes(4 * 30 * 30);
+    let mut trainer = trainer.with_options(TrainerOptions::new().with_program_bytes(4 * 30 * 30));
     let gradients = trainer.backward(Data::new(0, 5).batch(), |all| net.loss(all)).expect("gradients");
     trainer.step(gradients).expect("a step");
     for len in 1..=30 {
@@ -325,10 +335,11 @@ fn half_copies_that_come_later() {
         let mut parameters = Parameters::seeded(5);
         let weights = ["a", "b"].map(|name| parameters.at(name).weight("w", [1, 1, WIDTH, WIDTH], Init::Constant(0.3)));
         let trainer = Trainer::new(Recorder::new(cpu()), parameters, Adam::new(0.01), Method::mixed());
-        let mut trainer = trainer.expect("a trainer").with_recording(recording);
+        let mut trainer = trainer.expect("a trainer").with_options(TrainerOptions::new().with_recording(recording));
         if early {
             let kinds = [InputType::f32([1, 1, 4, WIDTH])];
-            let compiled = trainer.compile_evaluation(kinds, |[x]| x.matmul(x.tape().parameter(&weights[1])).mean());
+            let compiled =
+                trainer.compile(ProgramKind::Evaluation, kinds, |[x]| x.matmul(x.tape().parameter(&weights[1])).mean());
             compiled.expect("it fits");
         }
         for (i, which) in [0, 0, 0, 0, 1, 1, 0, 0, 1, 1].into_iter().enumerate() {

@@ -76,13 +76,13 @@ const METHODS: &str = "Methods:
   of amax          history=0 (steps, at most 16), margin=0 (binades left free), calls=each
   of loss scales   wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
                    they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
-  of dynamic       init=2^16, interval=2000 (steps, or steps/20: a part of the run), growth=2, backoff=0.5, least=2^-24, most=2^30;
+  of dynamic       init=2^16, interval=2000 (steps, or steps/20: a part of the run), growth=2, backoff=0.5, min=2^-24, max=2^30;
                    hysteresis=cumulative:N (lowered from the Nth overflow since it grew) or consecutive:N (without a
                    clean step between); tolerance=0.05 (share of overflows that does not lower it);
                    floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
-  of dynamic:N     least, most
-  of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, least, most
-  of delayed       history=16 (steps, at most 16), margin=0 (binades left free), least, most
+  of dynamic:N     min, max
+  of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, min, max
+  of delayed       history=16 (steps, at most 16), margin=0 (binades left free), min, max
 
 Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
 

@@ -16,7 +16,7 @@ use crate::{
     setup::CHAOS,
     tasks::{Dataset, DistributedOptions, On, TrainingConfig, open},
 };
-use gradscale::{Method, core::stats::Detail};
+use gradscale::{Method, gradscale_core::stats::Detail};
 use indicatif::ProgressBar;
 use results::{Case, Results};
 use std::{path::Path, time::Instant};

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use clap::Args;
-use gradscale::core::{
+use gradscale::gradscale_core::{
     accumulate::{Sum, exact_equal_terms, variance, worst_error},
     cast::Round,
     format::Format,

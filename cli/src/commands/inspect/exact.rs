@@ -1,7 +1,7 @@
 //! Exact conversion between decimal numbers and bit patterns, rounded once and never through f64.
 
 use super::layout::{Layout, Parts};
-use gradscale::core::{
+use gradscale::gradscale_core::{
     cast::{Round, Status},
     parts::Class,
 };

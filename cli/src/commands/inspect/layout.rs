@@ -1,6 +1,6 @@
 //! Formats of up to 128 bits: what `core`'s formats say of those of 32, and the two wide ones of IEEE 754.
 
-use gradscale::core::{
+use gradscale::gradscale_core::{
     format::{Format, Top},
     parts::Class,
 };

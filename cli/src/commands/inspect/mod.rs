@@ -8,7 +8,7 @@ use crate::{Failure, output};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand, ValueEnum};
 use exact::{Number, decimal};
-use gradscale::core::{
+use gradscale::gradscale_core::{
     cast::{Round, Status},
     format::Format,
     parts::Class,

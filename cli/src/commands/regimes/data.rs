@@ -2,7 +2,7 @@
 
 use super::images::Images;
 use crate::data::{Speech, Spoken};
-use gradscale::core::ops::Ctc;
+use gradscale::gradscale_core::ops::Ctc;
 
 /// Data that networks are trained on.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::{
 use crate::data::{Order, Random};
 use gradscale::{
     Cpu, Error, Gradients, Init, Input, Parameters, Scope, Trainer, Var,
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     models::Mlp,
     nn::{Linear, Module},
     optim::{Adam, Optimizer, Schedule, Sgd},

@@ -5,7 +5,7 @@
 
 use super::figure::Figure;
 use crate::data::Random;
-use gradscale::core::loss_scale::{Dynamic, DynamicConfig};
+use gradscale::gradscale_core::loss_scale::{Dynamic, DynamicConfig};
 use serde_json::json;
 use std::fmt::Write;
 
@@ -57,7 +57,7 @@ pub fn figure() -> Figure {
     }
     text.push_str("Law: n/2000, since 2000 clean steps gain the bit that one dropped batch takes.\n");
     text.push_str("The first 12 drops bring the scale down and are 3 points of each row.\n");
-    text.push_str("Cures: a repeat (gs), a fixed scale, a cap on growth (most=), scales per tensor.\n");
+    text.push_str("Cures: a repeat (gs), a fixed scale, a cap on growth (max=), scales per tensor.\n");
     Figure { name: NAME, about, text, rows }
 }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale::{
     Cpu, CrossEntropy, Input, Method, Parameters, Trainer,
-    core::ops::Divisor,
+    gradscale_core::ops::Divisor,
     models::SegNet,
     nn::Module,
     optim::Sgd,

@@ -10,7 +10,7 @@ use super::{
     speech,
 };
 use crate::Failure;
-use gradscale::{Cpu, Method, Scaling, Trainer};
+use gradscale::{Cpu, Method, Scaling, Trainer, TrainerOptions};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -60,7 +60,8 @@ pub fn train(
     let Begun { mut learner, parameters, optimizer } = open(regime, data, seed, steps)?;
     let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
     // A method that skips for ever shows that by its score.
-    let mut trainer = Trainer::new(device, parameters, optimizer, method.clone())?.with_skip_limit(0);
+    let mut trainer = Trainer::new(device, parameters, optimizer, method.clone())?
+        .with_options(TrainerOptions::new().with_skip_limit(0));
     let mut row = Row {
         regime: regime.name.clone(),
         method: name.to_owned(),

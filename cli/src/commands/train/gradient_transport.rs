@@ -7,12 +7,14 @@ use gradscale::distributed::{GradTransport, Group, ReduceTimings};
 /// Says how gradients get from rank to rank, where there is more than one way.
 pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure> {
     match run.route() {
-        _ if group.rank() != 0 => Ok(()),
-        GradTransport::Host(None) => Ok(()),
-        GradTransport::Host(Some(why)) => {
+        GradTransport::Host(Some(why)) if group.rank() == 0 => {
             output::print(&format!("gradients go through the memory of the hosts: {why}\n"))
         }
-        GradTransport::Device(by) => output::print(&format!("gradients go from device to device by {by}\n")),
+        GradTransport::Device(by) if group.rank() == 0 => {
+            output::print(&format!("gradients go from device to device by {by}\n"))
+        }
+        // Other ranks, and the one way that always exists.
+        _ => Ok(()),
     }
 }
 
@@ -20,7 +22,7 @@ pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure>
 pub(super) fn measured(plan: &Plan, run: &dyn TrainingRun, group: &Group) -> Result<Plan, Failure> {
     let measured = run.measured();
     if let Some(measured) = measured.filter(|_| group.rank() == 0) {
-        let ReduceTimings { exact_f16, native_f32 } = measured;
+        let ReduceTimings { exact_f16, native_f32, .. } = measured;
         output::print(&format!(
             "gradients of {} ranks: {:.2} ms a step exact, {:.2} ms fast: --exchange {}; exact gives the same bits for any \
              number of ranks\n",

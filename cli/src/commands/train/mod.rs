@@ -27,8 +27,8 @@ use files::{Files, lock};
 use gradient_transport::{measured, route};
 use gradscale::{
     Difference, MemoryReport,
-    core::stats::Detail,
     distributed::{Group, Traffic},
+    gradscale_core::stats::Detail,
 };
 use history::History;
 use indicatif::ProgressBar;

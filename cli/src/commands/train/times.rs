@@ -127,7 +127,7 @@ fn whole(count: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradscale::core::backend::Cost;
+    use gradscale::gradscale_core::backend::Cost;
 
     fn row(name: &'static str, shape: &str, seconds: f64, bytes: u64, operations: u64, share: f64) -> LaunchTime {
         LaunchTime { name, shape: shape.into(), launches: TIMED, seconds, cost: Cost { bytes, operations }, share }

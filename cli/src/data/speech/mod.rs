@@ -12,7 +12,7 @@ use super::{
     files::{Broken, fifths, hold_out, visible},
     name, parted, split_note,
 };
-use gradscale::core::ops::Ctc;
+use gradscale::gradscale_core::ops::Ctc;
 use std::{
     collections::BTreeSet,
     fs,

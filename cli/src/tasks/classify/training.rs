@@ -12,8 +12,8 @@ use crate::{
     tasks::{Classes, ClassifyNet, ImageInput, On, Predictions, Settings, run, samples, torch},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, core::backend::Backend,
-    optim::Optimizer,
+    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer,
+    gradscale_core::backend::Backend, optim::Optimizer,
 };
 
 /// Images of one evaluation, at most.

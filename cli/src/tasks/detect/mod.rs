@@ -15,7 +15,7 @@ use crate::{
     data::{Boxed, DataOptions, IMAGES, Whole},
     device::Work,
 };
-use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, optim::Sgd};
+use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, gradscale_core::backend::Backend, optim::Sgd};
 use multibox::Multibox;
 use network::{Detects, kept, network};
 use proposing::Proposing;

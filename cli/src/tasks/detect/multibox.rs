@@ -9,7 +9,7 @@ use crate::{
 use gradscale::{
     Error, Gradients, Input, MultiBox, Parameters, PlanRow, Prefetched, Trainer, Var,
     boxes::{Corners, Detection, Keep, detections, encode, matches},
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     metrics::Truth,
     models::{Ssd, SsdSize},
 };

@@ -6,7 +6,8 @@ use crate::{
     tasks::{DetectedBox, Network, run::BatchInfo, torch::Flattened},
 };
 use gradscale::{
-    Error, Gradients, Input, Parameter, Parameters, PlanRow, Trainer, Var, boxes::Detection, core::backend::Backend,
+    Error, Gradients, Input, Parameter, Parameters, PlanRow, Trainer, Var, boxes::Detection,
+    gradscale_core::backend::Backend,
 };
 use std::fmt::Debug;
 

@@ -10,7 +10,7 @@ use crate::{
 use gradscale::{
     AnchorTruth, Error, Gradients, Input, Parameters, PlanRow, RegionTruth, Trainer, Var,
     boxes::{Detection, Keep},
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     metrics::Truth,
     models::{AnchorTargets, FasterRcnn, RegionTargets, Regions},
 };

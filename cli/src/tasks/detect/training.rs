@@ -11,7 +11,7 @@ use crate::{
     tasks::{Classes, ImageInput, LossDivisor, On, Predictions, Settings, run, samples, torch},
 };
 use gradscale::{
-    Error, Gradients, Input, Parameters, TorchModule, Trainer, boxes::Detection, core::backend::Backend,
+    Error, Gradients, Input, Parameters, TorchModule, Trainer, boxes::Detection, gradscale_core::backend::Backend,
     optim::Optimizer,
 };
 use std::collections::BTreeSet;

@@ -21,7 +21,7 @@ use data::Gallery;
 use frame::{Frame, coloured};
 use gradscale::{
     Cpu, Input, Method, Parameters, PlanRow, Trainer,
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     models::{Dcgan, GanSize, Generator},
     nn::Module,
     optim::Sgd,

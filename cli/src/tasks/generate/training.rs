@@ -13,8 +13,8 @@ use crate::{
     tasks::{Classes, GeneratedImages, ImageInput, LossDivisor, On, Predictions, Settings, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, Var,
-    core::backend::Backend,
+    Error, Gradients, Input, Parameters, Pass, Prefetched, TorchModule, Trainer, TrainerOptions, Var,
+    gradscale_core::backend::Backend,
     models::{Dcgan, GanSize, Generator},
     nn::Module,
     optim::Optimizer,
@@ -154,7 +154,7 @@ impl run::TrainingTask for GenerateTraining<'_> {
 
     /// Running statistics of the discriminator follow all three batches of an iteration, as PyTorch's do.
     fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {
-        trainer.with_statistics_of_each_call()
+        trainer.with_options(TrainerOptions::new().with_statistics_of_each_call())
     }
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<2>, Failure> {
@@ -174,7 +174,9 @@ impl run::TrainingTask for GenerateTraining<'_> {
         &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
     ) -> Result<Gradients, Error<B::Error>> {
         let net = &self.net;
-        trainer.backward_of(LOSSES[0], batch, |[x, noise]| self.divided(net.discriminator_loss(pixels(x), noise)))
+        trainer.backward(Pass::new(batch).with_loss(LOSSES[0]), |[x, noise]| {
+            self.divided(net.discriminator_loss(pixels(x), noise))
+        })
     }
 
     fn losses(&self) -> &'static [&'static str] {
@@ -188,7 +190,11 @@ impl run::TrainingTask for GenerateTraining<'_> {
         let (count, each) = (self.settings.batch, self.size.noise);
         let noise = Noise::Batch(position).draw(self.seed, count, each);
         let batch = [Input::f32([count, 1, 1, each], &noise)];
-        Some(trainer.backward_of(LOSSES[1], batch, |[noise]| self.divided(self.net.generator_loss(noise))))
+        Some(
+            trainer.backward(Pass::new(batch).with_loss(LOSSES[1]), |[noise]| {
+                self.divided(self.net.generator_loss(noise))
+            }),
+        )
     }
 
     fn ratio(&self) -> f64 {

@@ -19,7 +19,7 @@ use crate::{
 };
 use gradscale::{
     Cpu, Input, Method, Parameters, PlanRow, Trainer,
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     models::{BigLstmSize, DecoderSize},
     optim::Sgd,
 };

@@ -12,7 +12,8 @@ use crate::{
     tasks::{Classes, LossDivisor, On, Predictions, Settings, TextInput, Transcript, run, samples},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameters, Tensor, Trainer, Var, core::backend::Backend, optim::Optimizer,
+    CrossEntropy, Error, Gradients, Input, Parameters, Tensor, Trainer, Var, gradscale_core::backend::Backend,
+    optim::Optimizer,
 };
 
 /// Logits of one evaluation, about.

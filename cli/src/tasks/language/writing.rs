@@ -4,7 +4,7 @@ use super::network::{Model, features};
 use crate::{Failure, data::Random};
 use gradscale::{
     Input, Tensor, Trainer,
-    core::backend::Backend,
+    gradscale_core::backend::Backend,
     models::{BigLstm, Cache, Cached, Decoder},
 };
 

@@ -2,22 +2,23 @@
 
 use super::{super::DistributedOptions, steps::MicroBatching};
 use crate::Failure;
-use gradscale::{Trainer, core::backend::Backend, distributed::ReduceTimings};
+use gradscale::{Trainer, TrainerOptions, distributed::ReduceTimings, gradscale_core::backend::Backend};
 
 /// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
 pub(super) fn joined<B: Backend<Error: 'static>>(
     trainer: Trainer<B>, cut: Option<MicroBatching>, together: DistributedOptions,
 ) -> Result<(Trainer<B>, Option<ReduceTimings>), Failure> {
     let DistributedOptions { group, exchange, overlap, sharded, batch_statistics } = together;
-    let mut trainer = trainer.with_batch_norm_scope(batch_statistics).with_overlap(overlap);
+    let mut trainer =
+        trainer.with_options(TrainerOptions::new().with_batch_norm_scope(batch_statistics).with_overlap(overlap));
     let Some(MicroBatching { parts, .. }) = cut else { return Ok((trainer, None)) };
     if sharded {
-        trainer = trainer.with_sharded_optimizer();
+        trainer = trainer.with_options(TrainerOptions::new().with_sharded_optimizer());
     }
     if group.size() > 1 {
         trainer = trainer.join_group(group)?;
     }
     let measured = if exchange.is_none() { Some(trainer.measure_reduce_modes(parts)?) } else { None };
     let exchange = exchange.or(measured.map(|measured| measured.fastest_mode())).unwrap_or_default();
-    Ok((trainer.with_reduce_mode(exchange), measured))
+    Ok((trainer.with_options(TrainerOptions::new().with_reduce_mode(exchange)), measured))
 }

@@ -1,7 +1,7 @@
 //! Predictions for images as bytes or values.
 
 use crate::{Failure, data::Element};
-use gradscale::{Input, Trainer, Var, core::backend::Backend, nn::Module};
+use gradscale::{Input, Trainer, Var, gradscale_core::backend::Backend, nn::Module};
 
 /// The likeliest class of every pixel, or image; images are [n, h, w, channels].
 pub fn predict<B: Backend<Error: 'static>>(

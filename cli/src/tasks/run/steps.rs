@@ -2,7 +2,7 @@
 
 use super::{BatchInfo, Training, TrainingTask};
 use crate::Failure;
-use gradscale::{Attempt, Operands, StepOutcome, core::backend::Backend};
+use gradscale::{Attempt, Operands, StepOutcome, gradscale_core::backend::Backend};
 use std::time::{Duration, Instant};
 
 /// Division of a step into micro-batches.

@@ -11,8 +11,8 @@ use crate::{
     tasks::{Classes, On, Predictions, Settings, run, samples},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer, core::backend::Backend,
-    nn::Module, optim::Optimizer,
+    CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer,
+    gradscale_core::backend::Backend, nn::Module, optim::Optimizer,
 };
 
 /// Most batches that batch norm's statistics are recomputed from.

@@ -15,7 +15,7 @@ use crate::{
     device::Work,
 };
 use gradscale::{
-    Cpu, Input, Method, Parameters, PlanRow, Trainer, core::backend::Backend, models::DeepSpeech, optim::Sgd,
+    Cpu, Input, Method, Parameters, PlanRow, Trainer, gradscale_core::backend::Backend, models::DeepSpeech, optim::Sgd,
 };
 use network::{Batch, losses, network, sizes};
 use safetensors::SafeTensors;

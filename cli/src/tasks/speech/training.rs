@@ -11,7 +11,8 @@ use crate::{
     tasks::{Classes, LossDivisor, On, Predictions, Settings, SoundInput, Transcript, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Parameters, Prefetched, Trainer, core::backend::Backend, models::DeepSpeech, optim::Optimizer,
+    Error, Gradients, Parameters, Prefetched, Trainer, gradscale_core::backend::Backend, models::DeepSpeech,
+    optim::Optimizer,
 };
 
 /// Recordings of one evaluation.

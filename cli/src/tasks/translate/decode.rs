@@ -10,8 +10,8 @@ use crate::{
     tasks::Transcript,
 };
 use gradscale::{
-    Input, InputType, Program, Trainer,
-    core::backend::Backend,
+    Input, InputType, Program, ProgramKind, Trainer,
+    gradscale_core::backend::Backend,
     models::{Encoded, Seq2Seq},
 };
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
         self.compile(places, width)?;
         let Some((encode, decode)) = self.programs.get(&(places, width)) else { return Ok(Vec::new()) };
         let batch = Sources::new(sources.iter().copied(), ROWS / width, places);
-        let memory = self.trainer.evaluate_with(encode, batch.inputs())?.data;
+        let memory = self.trainer.evaluate_compiled(encode, batch.inputs())?.data;
         // Each sentence's sequences side by side.
         let repeated = |all: &[f32], each: usize| -> Vec<f32> {
             all.chunks(each.max(1)).flat_map(|one| std::iter::repeat_n(one, width)).flatten().copied().collect()
@@ -102,7 +102,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
                 Input::f32(size, &state[0]),
                 Input::f32(size, &state[1]),
             ];
-            let mut logs = self.trainer.evaluate_with(decode, inputs)?.data;
+            let mut logs = self.trainer.evaluate_compiled(decode, inputs)?.data;
             for (one, name) in state.iter_mut().zip(["h", "c"]) {
                 *one = self.trainer.output(name)?.data;
             }
@@ -118,7 +118,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
         }
         let (net, [units, layers], rows) = (self.net, self.sizes, ROWS / width);
         let sources = [InputType::u32([rows, places]), InputType::u32([rows])];
-        let encode = self.trainer.compile_evaluation(sources, |[sources, lengths]| {
+        let encode = self.trainer.compile(ProgramKind::Evaluation, sources, |[sources, lengths]| {
             let Encoded { memory, state: [h, c], .. } = net.encode(sources, lengths);
             let _ = (h.output("h"), c.output("c"));
             memory
@@ -126,7 +126,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
         let state = InputType::f32([layers, ROWS, units]);
         let memory = InputType::f32([ROWS, 1, places, units]);
         let inputs = [InputType::u32([ROWS, 1]), memory, InputType::u32([ROWS]), state, state];
-        let decode = self.trainer.compile_evaluation(inputs, |[words, memory, lengths, h, c]| {
+        let decode = self.trainer.compile(ProgramKind::Evaluation, inputs, |[words, memory, lengths, h, c]| {
             let (logits, Encoded { state: [h, c], .. }) = net.decode(words, Encoded { memory, lengths, state: [h, c] });
             let _ = (h.output("h"), c.output("c"));
             logits.log_softmax()

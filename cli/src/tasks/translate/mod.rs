@@ -19,7 +19,7 @@ use crate::{
 use decode::Translator;
 use gradscale::{
     Cpu, Input, Method, Parameters, PlanRow, Trainer,
-    core::{backend::Backend, ops::Divisor},
+    gradscale_core::{backend::Backend, ops::Divisor},
     models::Seq2Seq,
     optim::Sgd,
 };

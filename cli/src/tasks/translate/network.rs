@@ -4,7 +4,7 @@ use crate::{
     data::{BEGIN, PAD_TOKEN, Pair},
     tasks::{Net, Network},
 };
-use gradscale::{CrossEntropy, Input, Parameters, Var, core::ops::Divisor, models::Seq2Seq};
+use gradscale::{CrossEntropy, Input, Parameters, Var, gradscale_core::ops::Divisor, models::Seq2Seq};
 
 /// Dropout probability of networks of every size.
 const DROPOUT: f32 = 0.2;

@@ -13,7 +13,7 @@ use crate::{
 };
 use gradscale::{
     Error, Gradients, Parameters, Prefetched, Trainer,
-    core::{backend::Backend, ops::Divisor},
+    gradscale_core::{backend::Backend, ops::Divisor},
     models::Seq2Seq,
     optim::Optimizer,
 };

@@ -1,8 +1,8 @@
 //! Batches sent ahead: the same training, bit for bit, as with batches that come with the step.
 
 use gradscale::{
-    Error, Input, Inputs, Parameters, Prefetched, TraceErrorKind, Trainer, Var,
-    core::backend::Backend,
+    Error, Input, Inputs, Parameters, Pass, Prefetched, TraceErrorKind, Trainer, TrainerOptions, Var,
+    gradscale_core::backend::Backend,
     nn::{Conv2d, Linear, Module},
     optim::Sgd,
 };
@@ -80,7 +80,7 @@ fn train<B: Backend<Error: 'static>>(device: B, sent: Sent, recording: bool) -> 
     let method = "gs:exact,interval=2".parse().expect("a method");
     let mut trainer =
         Trainer::new(device, parameters, Sgd { momentum: 0.9, ..Sgd::new(0.1) }, method).expect("a trainer");
-    trainer = trainer.with_recording(recording);
+    trainer = trainer.with_options(TrainerOptions::new().with_recording(recording));
     let mut seen = vec![];
     let mut ahead: Option<Prefetched<3>> = None;
     // The host's own copy is gone as soon as it has been sent.
@@ -91,7 +91,8 @@ fn train<B: Backend<Error: 'static>>(device: B, sent: Sent, recording: bool) -> 
         let batch = ahead.take().map_or_else(|| first.batch().into(), Inputs::from);
         let gradients = trainer.backward(batch, |all| net.loss(all)).expect("a backward pass");
         let batch = send(&mut trainer, 2 * step + 1).map_or_else(|| second.batch().into(), Inputs::from);
-        let gradients = trainer.backward_more(gradients, batch, |all| net.loss(all)).expect("a backward pass");
+        let gradients =
+            trainer.backward(Pass::new(batch).accumulate(gradients), |all| net.loss(all)).expect("a backward pass");
         ahead = send(&mut trainer, 2 * step + 2);
         let outcome = trainer.step(gradients).expect("a step");
         // Another batch on its way is not in the way of a score, nor does a score take its place.

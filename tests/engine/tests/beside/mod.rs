@@ -5,8 +5,8 @@
 //! on from the CPU's checkpoint after each step, and what one step makes of the same state is compared.
 
 use gradscale::{
-    Cpu, CrossEntropy, Input, Method, Parameters, SiteReport, Trainer,
-    core::{backend::Backend, ops::Divisor, stats::Rate},
+    Cpu, CrossEntropy, Input, Method, Parameters, SiteReport, Trainer, TrainerOptions,
+    gradscale_core::{backend::Backend, ops::Divisor, stats::Rate},
     models::SegNet,
     nn::Module,
     optim::Sgd,
@@ -186,7 +186,7 @@ impl<B: Backend<Error: 'static>> Training<B> {
         let net = SegNet::new(&mut parameters.at("net"), 3, 8, 5);
         let optimizer = Sgd { momentum: 0.9, weight_decay: 5e-4, ..Sgd::new(0.05) };
         let trainer = Trainer::new(device, parameters, optimizer, method.clone()).expect("a trainer");
-        Self { trainer: trainer.with_all_kept(), net }
+        Self { trainer: trainer.with_options(TrainerOptions::new().with_all_kept()), net }
     }
 
     fn step(&mut self) -> Step {

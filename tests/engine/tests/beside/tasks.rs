@@ -24,7 +24,7 @@ mod vision;
 
 use detection::{faster_rcnn, ssd};
 use gan::gan;
-use gradscale::{Cpu, Method, core::backend::Backend, models::Architecture};
+use gradscale::{Cpu, Method, gradscale_core::backend::Backend, models::Architecture};
 use language::{biglstm, decoder};
 use nets::{PLAIN, Setting, Trained};
 use speech::speech;

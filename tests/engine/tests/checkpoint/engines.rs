@@ -2,13 +2,13 @@
 
 use gradscale::{
     CheckpointError, Cpu, CpuError, Error, Input, Method, Parameters, Trainer,
-    core::{
+    distributed::{Group, Threads},
+    gradscale_core::{
         backend::{
             Backend, Caps, Control, DType, Data, DataMut, Done, EngineAvailability, Error as _, Launch, OnDevice,
         },
         stats::Stats,
     },
-    distributed::{Group, Threads},
     nn::{Linear, Module},
     optim::Sgd,
 };

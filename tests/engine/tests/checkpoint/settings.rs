@@ -3,8 +3,8 @@
 
 use crate::files::{Net, apply, device, network, step, steps};
 use gradscale::{
-    CheckpointError, Error, Layers, Method, Trainer,
-    core::{
+    CheckpointError, Error, Layers, Method, Trainer, TrainerOptions,
+    gradscale_core::{
         amp::{AmpPolicy, Level, List, Precision},
         ops::Op,
     },
@@ -127,7 +127,10 @@ fn another_method_is_named() {
         assert_eq!(error, format!("checkpoint: made by another method: {said}"));
     }
     let (here, net) = training(method("gs"), Sgd::new(0.1));
-    let error = refused(training(method("gs"), Sgd::new(0.1)), (here.with_statistics_kept(0.8), net));
+    let error = refused(
+        training(method("gs"), Sgd::new(0.1)),
+        (here.with_options(TrainerOptions::new().with_statistics_kept(0.8)), net),
+    );
     assert_eq!(error, "checkpoint: made by another trainer: statistics kept 0.9 there, 0.8 here");
 }
 

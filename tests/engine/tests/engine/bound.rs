@@ -5,7 +5,7 @@ use crate::{
     f64_more as more,
     graph::{Graph, Node, Op},
 };
-use gradscale::core::ops::Unary;
+use gradscale::gradscale_core::ops::Unary;
 use std::collections::BTreeMap;
 
 /// Of one node: its gradient, and how far a stored one may lie from it.

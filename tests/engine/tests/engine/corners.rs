@@ -2,8 +2,8 @@
 
 use crate::graph::values;
 use gradscale::{
-    Cpu, Error, Init, Input, Method, Parameters, TraceErrorKind, Trainer,
-    core::amp::{AmpPolicy, Level},
+    Cpu, Error, Init, Input, Method, Parameters, Pass, TraceErrorKind, Trainer,
+    gradscale_core::amp::{AmpPolicy, Level},
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
 };
@@ -61,8 +61,9 @@ fn micro_batches_of_a_named_loss() {
     let mut trainer = trainer(parameters, "gs:exact");
     let x = values(1, 16);
     let batch = || [Input::f32([4, 4], &x)];
-    let gradients = trainer.backward_of("one", batch(), |[x]| layer.forward(x).square().mean()).unwrap();
-    let more = trainer.backward_more(gradients, batch(), |[x]| layer.forward(x).square().mean());
+    let gradients =
+        trainer.backward(Pass::new(batch()).with_loss("one"), |[x]| layer.forward(x).square().mean()).unwrap();
+    let more = trainer.backward(Pass::new(batch()).accumulate(gradients), |[x]| layer.forward(x).square().mean());
     assert_eq!(more.map(|gradients| gradients.micro_batches()).ok(), Some(2));
 }
 
@@ -75,7 +76,9 @@ fn a_micro_batch_with_new_operators_is_refused() {
     let x = values(1, 16);
     let batch = || [Input::f32([4, 4], &x)];
     let gradients = trainer.backward(batch(), |[x]| layer.forward(x).square().mean()).unwrap();
-    match trainer.backward_more(gradients, batch(), |[x]| layer.forward(layer.forward(x)).square().mean()) {
+    match trainer
+        .backward(Pass::new(batch()).accumulate(gradients), |[x]| layer.forward(layer.forward(x)).square().mean())
+    {
         Err(Error::Trace(error)) => assert_eq!(error.kind, TraceErrorKind::NewSites),
         other => panic!("{other:?}"),
     }

@@ -3,7 +3,7 @@
 use crate::corners::trainer;
 use gradscale::{
     Init, Input, Parameter, Parameters, Var,
-    core::ops::{Conv2d, Pool, PoolOp},
+    gradscale_core::ops::{Conv2d, Pool, PoolOp},
     nn::{
         ConvTranspose2d, Embedding, GroupNorm, Gru, GruCell, LayerNorm, Lstm, LstmCell, Module, RmsNorm, SelfAttention,
     },

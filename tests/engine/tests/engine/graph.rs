@@ -4,7 +4,7 @@ use crate::{
     f64::{self as oracle, Conv, Divisor, Tensor},
     f64_more::{self as more, Transposed},
 };
-use gradscale::{core::ops::Unary, nn::LocalResponseNorm};
+use gradscale::{gradscale_core::ops::Unary, nn::LocalResponseNorm};
 
 /// What a node computes from its inputs.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use crate::{
 };
 use gradscale::{
     Cpu, Method,
-    core::{
+    gradscale_core::{
         amp::{Level, List},
         ops::Op as Name,
         ops::Unary,

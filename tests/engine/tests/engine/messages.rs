@@ -3,7 +3,7 @@
 use crate::corners::trainer;
 use gradscale::{
     Cpu, CrossEntropy, Error, Input, Method, Parameters, Trainer,
-    core::{
+    gradscale_core::{
         backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
         stats::Stats,
     },

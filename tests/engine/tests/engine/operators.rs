@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Op, positive, values},
     operators_more as more,
 };
-use gradscale::{core::ops::Unary, nn::LocalResponseNorm};
+use gradscale::{gradscale_core::ops::Unary, nn::LocalResponseNorm};
 
 /// Ends a graph: the sum of its last value times constants that all differ.
 pub fn finish(mut graph: Graph) -> Graph {

@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Op, positive, values},
     operators::{IMAGE, finish, input, one},
 };
-use gradscale::core::ops::Unary;
+use gradscale::gradscale_core::ops::Unary;
 
 pub fn add(add: &mut impl FnMut(&str, Graph)) {
     products(add);

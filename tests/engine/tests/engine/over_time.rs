@@ -3,7 +3,7 @@
 use crate::graph::values;
 use gradscale::{
     Cpu, Input, Method, Parameters, Trainer, Var,
-    core::amp::{AmpPolicy, Level},
+    gradscale_core::amp::{AmpPolicy, Level},
     nn::{Gru, Linear, Lstm, Module},
     optim::Sgd,
 };

@@ -3,7 +3,7 @@
 use crate::{operators, run::Run};
 use gradscale::{
     Cpu, Input, Layers, Method, Parameters, PlanRow, Trainer, Var,
-    core::{
+    gradscale_core::{
         amp::{AmpPolicy, Level, List, Precision},
         backend::DType,
         ops::Op,

@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale::{
     Cpu, Input, Method, Parameters, Trainer,
-    core::amp::{AmpPolicy, Level},
+    gradscale_core::amp::{AmpPolicy, Level},
     nn::{GruCell, LstmCell},
     optim::Sgd,
 };

@@ -3,7 +3,7 @@
 use crate::corners::trainer;
 use gradscale::{
     Error, Input, Parameters, TraceErrorKind, Var,
-    core::ops::ShapeError,
+    gradscale_core::ops::ShapeError,
     nn::{ConvTranspose2d, LstmCell, Module, SelfAttention},
 };
 

@@ -3,7 +3,7 @@
 use crate::{corners::trainer, graph::values};
 use gradscale::{
     Cpu, Init, Input, Method, Parameter, Parameters, Trainer, Var,
-    core::amp::{AmpPolicy, Level, Precision},
+    gradscale_core::amp::{AmpPolicy, Level, Precision},
     nn::{Linear, Module},
     optim::Sgd,
 };

@@ -5,8 +5,8 @@ use crate::{
     graph::{Graph, Op},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Init, Input, Method, Parameter, Parameters, Tape, Trainer, Var,
-    core::{
+    CrossEntropy, Error, Gradients, Init, Input, Method, Parameter, Parameters, Tape, Trainer, TrainerOptions, Var,
+    gradscale_core::{
         backend::Backend,
         ops::Op as Name,
         ops::{self, Conv2d, Norm, NormOver, Pool, PoolOp},
@@ -172,7 +172,7 @@ where
 
     /// With all buffers kept.
     pub fn kept(self) -> Self {
-        Self { trainer: self.trainer.with_all_kept(), ..self }
+        Self { trainer: self.trainer.with_options(TrainerOptions::new().with_all_kept()), ..self }
     }
 
     pub fn backward(&mut self) -> Result<Gradients, Error<B::Error>> {

@@ -2,7 +2,7 @@
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
-    Cpu, Init, Input, Parameters, Trainer, Var,
+    Cpu, Init, Input, Parameters, Pass, Trainer, TrainerOptions, Var,
     nn::{BatchNorm, Linear, Module},
     optim::{AdamW, Optimizer, Sgd},
 };
@@ -112,7 +112,9 @@ fn through_many_calls(method: &str, micro: usize) -> (Vec<f32>, Vec<(String, i32
         let batch = || [Input::f32([4, 4], &x)];
         let mut gradients = trainer.backward(batch(), |[x]| called(&first, &shared, x)).expect("gradients");
         for _ in 1..micro {
-            gradients = trainer.backward_more(gradients, batch(), |[x]| called(&first, &shared, x)).expect("gradients");
+            gradients = trainer
+                .backward(Pass::new(batch()).accumulate(gradients), |[x]| called(&first, &shared, x))
+                .expect("gradients");
         }
         found = trainer.gradient(&gradients, "first.weight").expect("a parameter").expect("its gradient").data;
         assert!(trainer.step(gradients.clip_norm(1e-30)).expect("a step").skipped.is_none());
@@ -157,7 +159,7 @@ fn a_half_copy_that_comes_late() {
         let device = Recorder::new(Cpu::new(1).expect("a CPU"));
         let method = "dynamic".parse().expect("a method");
         let trainer = Trainer::new(device, parameters, Sgd::new(0.1), method).expect("a trainer");
-        let mut trainer = trainer.with_recording(recording);
+        let mut trainer = trainer.with_options(TrainerOptions::new().with_recording(recording));
         let x = values(3, 16);
         let batch = || [Input::f32([4, 4], &x)];
         let product = |trainer: &mut Trainer<_>| {

@@ -6,8 +6,8 @@ use crate::{
     run::Run,
 };
 use gradscale::{
-    Cpu, Init, Input, Method, Parameters, Trainer,
-    core::{ops::Unary, solve::LimitedBy},
+    Cpu, Init, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{ops::Unary, solve::LimitedBy},
     nn::{BatchNorm, Module},
     optim::{Optimizer, Schedule, Sgd},
 };
@@ -85,7 +85,7 @@ fn norm_backward_is_rounded_once() {
         let layer = gradscale::nn::Linear::new(&mut parameters.at("layer"), 4, 4);
         let device = Cpu::new(1).unwrap();
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), method.parse().unwrap()).unwrap();
-        let mut trainer = trainer.with_all_kept();
+        let mut trainer = trainer.with_options(TrainerOptions::new().with_all_kept());
         let identity: Vec<f32> = (0..16).map(|i| f32::from(u8::from(i % 5 == 0))).collect();
         trainer.set_parameter("layer.weight", &identity).unwrap();
         let batch = [Input::f32([16, 4], &x), Input::f32([16, 4], &t)];

@@ -3,7 +3,7 @@
 use crate::{corners::trainer, golden::numbers};
 use gradscale::{
     Cpu, Init, Input, Method, Parameter, Parameters, Trainer, Var,
-    core::amp::Level,
+    gradscale_core::amp::Level,
     models::DeepSpeech,
     nn::{Linear, Module},
     optim::Sgd,

@@ -9,7 +9,7 @@ use crate::{
     graph::{Graph, Op},
     run::Run,
 };
-use gradscale::{Cpu, Method, core::ops::Unary, optim::Sgd};
+use gradscale::{Cpu, Method, gradscale_core::ops::Unary, optim::Sgd};
 use std::collections::BTreeMap;
 
 /// Signs of a Hadamard matrix: rows at right angles.

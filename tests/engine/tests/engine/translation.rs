@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale::{
     Cpu, CrossEntropy, Init, Input, Method, Parameter, Parameters, TorchModule, Trainer, Var,
-    core::{amp::Level, ops::Divisor},
+    gradscale_core::{amp::Level, ops::Divisor},
     models::{Encoded, Seq2Seq},
     optim::Sgd,
 };

@@ -3,7 +3,7 @@
 use crate::corners::trainer;
 use gradscale::{
     Cpu, Error, Gradients, Input, Parameters, Trainer, Var,
-    core::amp::Precision,
+    gradscale_core::amp::Precision,
     nn::{BatchNorm, Linear, Module},
     window::{Place, ScaleWindow, TOLERATED_ERROR},
 };

@@ -5,7 +5,7 @@ mod table;
 mod turns;
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, TorchModule, Trainer,
+    Cpu, Input, Method, Parameters, Pass, TorchModule, Trainer, TrainerOptions,
     models::{Dcgan, GanSize},
     optim::{Adam, Optimizer},
 };
@@ -25,7 +25,7 @@ fn start(case: &Case, channels: usize, size: GanSize) -> (Trainer<Cpu>, Dcgan) {
     let optimizer = Optimizer::from(adam).group("generator", 2e-3, 0.01).group("discriminator", 1e-3, 0.0);
     let device = Cpu::new(1).expect("a CPU");
     let trainer = Trainer::new(device, parameters, optimizer, Method::fp32()).expect("a trainer");
-    (trainer.with_statistics_of_each_call(), net)
+    (trainer.with_options(TrainerOptions::new().with_statistics_of_each_call()), net)
 }
 
 /// The largest difference, relative to the largest value.
@@ -46,8 +46,8 @@ fn iteration(
     let (mut losses, mut all) = (Vec::new(), Vec::new());
     for (network, loss) in [("discriminator", "D"), ("generator", "G")].into_iter().take(if whole { 2 } else { 1 }) {
         let gradients = match loss {
-            "D" => trainer.backward_of(loss, [x, z], |[x, z]| net.discriminator_loss(x, z)),
-            _ => trainer.backward_of(loss, [z], |[z]| net.generator_loss(z)),
+            "D" => trainer.backward(Pass::new([x, z]).with_loss(loss), |[x, z]| net.discriminator_loss(x, z)),
+            _ => trainer.backward(Pass::new([z]).with_loss(loss), |[z]| net.generator_loss(z)),
         };
         let gradients = gradients.expect("it fits");
         for name in names.iter().filter(|name| !name.ends_with(".running")) {
@@ -106,7 +106,7 @@ fn an_iteration_in_the_shape_of_the_paper() {
     let (mut trainer, net) = start(case, 3, size);
     // In training mode, as the example makes its samples.
     let z = Input::f32([2, 1, 1, 2], &noise);
-    let gradients = trainer.backward_of("look", [z], |[z]| {
+    let gradients = trainer.backward(Pass::new([z]).with_loss("look"), |[z]| {
         use gradscale::nn::Module;
         let made = net.generator.forward(z);
         let _ = made.output("made");

@@ -2,8 +2,8 @@
 
 use super::pattern;
 use gradscale::{
-    Cpu, Init, Input, Method, Parameters, Trainer,
-    core::{amp::Level, backend::Backend},
+    Cpu, Init, Input, Method, Parameters, Pass, Trainer, TrainerOptions,
+    gradscale_core::{amp::Level, backend::Backend},
     models::{Dcgan, GanSize},
     nn::{BatchNorm, Module},
     optim::{Adam, Optimizer, Schedule, Sgd},
@@ -40,7 +40,11 @@ impl<B: Backend> Pair<B> {
         let mut parameters = Parameters::seeded(3);
         let net = Dcgan::new(&mut parameters, 1, SIZE);
         let trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer");
-        Self { trainer: trainer.with_statistics_of_each_call(), net, images: pattern(4 * 8 * 8) }
+        Self {
+            trainer: trainer.with_options(TrainerOptions::new().with_statistics_of_each_call()),
+            net,
+            images: pattern(4 * 8 * 8),
+        }
     }
 
     fn noise(i: usize) -> Vec<f32> {
@@ -53,8 +57,8 @@ impl<B: Backend> Pair<B> {
         let (x, z) = (Input::f32([4, 8, 8, 1], &self.images), Input::f32([4, 1, 1, 3], &noise));
         let net = &self.net;
         let gradients = match network {
-            'D' => self.trainer.backward_of("D", [x, z], |[x, z]| net.discriminator_loss(x, z)),
-            _ => self.trainer.backward_of("G", [z], |[z]| net.generator_loss(z)),
+            'D' => self.trainer.backward(Pass::new([x, z]).with_loss("D"), |[x, z]| net.discriminator_loss(x, z)),
+            _ => self.trainer.backward(Pass::new([z]).with_loss("G"), |[z]| net.generator_loss(z)),
         };
         let outcome = self.trainer.step(gradients.expect("it fits")).expect("a step");
         assert_eq!(outcome.skipped, None);
@@ -118,16 +122,19 @@ fn running_statistics_of_the_discriminator_follow_each_call() {
     let mut parameters = Parameters::seeded(3);
     pair.net = Dcgan::new(&mut parameters, 1, GanSize { levels: 2, ..SIZE });
     pair.images = pattern(4 * 16 * 16);
-    pair.trainer = Trainer::new(cpu(), parameters, adam(), Method::fp32()).unwrap().with_statistics_of_each_call();
+    pair.trainer = Trainer::new(cpu(), parameters, adam(), Method::fp32())
+        .unwrap()
+        .with_options(TrainerOptions::new().with_statistics_of_each_call());
     let noise = Pair::<Cpu>::noise(0);
     let z = || Input::f32([4, 1, 1, 3], &noise);
     let running = |pair: &Pair<Cpu>| pair.trainer.parameter("discriminator.main.3.running").unwrap().data;
     let mut seen = vec![running(&pair)];
     let x = Input::f32([4, 16, 16, 1], &pair.images);
-    let gradients = pair.trainer.backward_of("D", [x, z()], |[x, z]| pair.net.discriminator_loss(x, z)).unwrap();
+    let gradients =
+        pair.trainer.backward(Pass::new([x, z()]).with_loss("D"), |[x, z]| pair.net.discriminator_loss(x, z)).unwrap();
     pair.trainer.step(gradients).unwrap();
     seen.push(running(&pair));
-    let gradients = pair.trainer.backward_of("G", [z()], |[z]| pair.net.generator_loss(z)).unwrap();
+    let gradients = pair.trainer.backward(Pass::new([z()]).with_loss("G"), |[z]| pair.net.generator_loss(z)).unwrap();
     pair.trainer.step(gradients).unwrap();
     seen.push(running(&pair));
     assert!(seen.windows(2).all(|two| two[0] != two[1]), "{seen:?}");
@@ -141,11 +148,13 @@ fn each_call_and_each_micro_batch_counts_by_itself_or_all_as_one() {
         let mut parameters = Parameters::seeded(1);
         let norm = BatchNorm::new(&mut parameters.at("norm"), 1);
         let trainer = Trainer::new(cpu(), parameters, Sgd::new(0.1), Method::fp32()).unwrap();
-        let mut trainer = if each { trainer.with_statistics_of_each_call() } else { trainer };
+        let mut trainer =
+            if each { trainer.with_options(TrainerOptions::new().with_statistics_of_each_call()) } else { trainer };
         let input = |i: usize| Input::f32([2, 1], &batches[i]);
         let two = [input(0), input(1)];
         let first = trainer.backward(two, |[x, y]| (norm.forward(x) * norm.forward(y)).mean()).unwrap();
-        let second = trainer.backward_more(first, [input(2)], |[x]| norm.forward(x).square().mean()).unwrap();
+        let second =
+            trainer.backward(Pass::new([input(2)]).accumulate(first), |[x]| norm.forward(x).square().mean()).unwrap();
         trainer.step(second).unwrap();
         trainer.parameter("norm.running").unwrap().data
     };
@@ -222,7 +231,7 @@ fn resumed_or_recorded_it_is_the_same_training() {
         let broken = broken.expect("resumed");
         assert!(whole.bytes() == broken.bytes(), "{method:?}: a resumed training differs");
         let mut plain = Pair::new(cpu(), adam(), method.clone());
-        plain.trainer = plain.trainer.with_recording(false);
+        plain.trainer = plain.trainer.with_options(TrainerOptions::new().with_recording(false));
         turns.iter().enumerate().for_each(|(i, &network)| assert!(plain.step(network, i) < 3));
         assert!(whole.bytes() == plain.bytes(), "{method:?}: a recorded training differs");
     }

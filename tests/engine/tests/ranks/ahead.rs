@@ -2,7 +2,7 @@
 
 use super::{Net, Told, Training, USUAL, backward, refused, run, same, world};
 use gradscale::{
-    Cpu, Error, Input, Method, Parameters, Trainer,
+    Cpu, Error, Input, Method, Parameters, Trainer, TrainerOptions,
     distributed::{BatchNormScope, Communicator, DistributedError, Group, Overlap, ReduceMode, Threads, Traffic},
     nn::{Linear, Module},
     optim::Sgd,
@@ -189,7 +189,8 @@ fn held_up(overlap: Overlap) -> Vec<(Vec<&'static str>, Vec<f32>, Traffic)> {
         });
         let mut parameters = Parameters::seeded(0);
         let net: Vec<Linear> = (0..6).map(|i| Linear::new(&mut parameters.at(&format!("net{i}")), 8, 8)).collect();
-        let trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::mixed())?.with_overlap(overlap);
+        let trainer = Trainer::new(device, parameters, Sgd::new(0.1), Method::mixed())?
+            .with_options(TrainerOptions::new().with_overlap(overlap));
         let mut trainer = trainer.join_group(Group::new(Slow(threads, events.clone())))?;
         let mut begun = 0;
         for step in 0..5u8 {

@@ -3,7 +3,7 @@
 mod ahead;
 
 use gradscale::{
-    Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer,
+    Cpu, Error, Gradients, Input, Method, Parameters, Pass, StepOutcome, Trainer, TrainerOptions,
     distributed::{BatchNormScope, Group, Overlap, ReduceMode, Threads},
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
@@ -77,9 +77,14 @@ impl Training {
         };
         let method: Method = told.method.parse().expect("a method");
         let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, method)?;
-        let trainer = trainer.with_recording(told.recorded).with_skip_limit(0).with_reduce_mode(told.exchange);
-        let trainer = if told.sharded { trainer.with_sharded_optimizer() } else { trainer };
-        let trainer = trainer.with_overlap(told.overlap).with_batch_norm_scope(told.batch_norm).join_group(group)?;
+        let trainer = trainer.with_options(
+            TrainerOptions::new().with_recording(told.recorded).with_skip_limit(0).with_reduce_mode(told.exchange),
+        );
+        let trainer =
+            if told.sharded { trainer.with_options(TrainerOptions::new().with_sharded_optimizer()) } else { trainer };
+        let trainer = trainer
+            .with_options(TrainerOptions::new().with_overlap(told.overlap).with_batch_norm_scope(told.batch_norm))
+            .join_group(group)?;
         Ok(Self { net, trainer, large: told.large, parts: told.parts })
     }
 
@@ -291,7 +296,7 @@ fn the_mean_is_that_of_the_parts() {
                 None => {
                     trainer.backward(batch, |[x, labels]| net.forward(x).dropout(0.1).cross_entropy(labels) * factor)
                 }
-                Some(all) => trainer.backward_more(all, batch, |[x, labels]| {
+                Some(all) => trainer.backward(Pass::new(batch).accumulate(all), |[x, labels]| {
                     net.forward(x).dropout(0.1).cross_entropy(labels) * factor
                 }),
             }?);

@@ -2,8 +2,8 @@
 
 use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
-    AnchorTruth, Input, Method, MultiBox, Parameters, RegionTruth, Trainer,
-    core::backend::Backend,
+    AnchorTruth, Input, Method, MultiBox, Parameters, RegionTruth, Trainer, TrainerOptions,
+    gradscale_core::backend::Backend,
     metrics::Truth,
     models::{FasterRcnn, Scale, Ssd, SsdSize},
 };
@@ -13,7 +13,7 @@ pub fn ssd<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
     let mut parameters = Parameters::seeded(6);
     let net = Ssd::new(&mut parameters.at("net"), SsdSize::Ssd300, Scale::small(2), 2);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let (side, boxes) = (128, SsdSize::Ssd300.default_boxes(true).len());
     let image: Vec<u8> = (0..side * side * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u32> =
@@ -43,7 +43,7 @@ pub fn faster_rcnn<B: Backend<Error: 'static>>(device: B, method: &Method, setti
     let mut parameters = Parameters::seeded(6);
     let net = FasterRcnn::new(&mut parameters.at("net"), Scale::small(2), 2);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let (side, regions) = (64, net.regions([64, 64]));
     let image: Vec<u8> = (0..side * side * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let truth = |class, corners| Truth { class, corners, difficult: false };

@@ -2,9 +2,9 @@
 
 use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
-    Input, Method, Parameters, Trainer,
-    core::backend::Backend,
+    Input, Method, Parameters, Trainer, TrainerOptions,
     data::{LogUniform, Random},
+    gradscale_core::backend::Backend,
     models::{BigLstm, BigLstmSize, Decoder, DecoderSize},
     nn::Candidate,
 };
@@ -19,7 +19,7 @@ pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
     let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, dropout: 0.25 };
     let net = BigLstm::new(&mut parameters.at("net"), 40, size);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let (now, next) = (tokens(15, 40, 7), tokens(15, 40, 11));
     let drawn = LogUniform::new(40).draw(&mut Random::from_key(&[3]), 12, &next);
     assert!(drawn.hits.iter().any(|&hit| hit <= 12));
@@ -49,7 +49,7 @@ pub fn decoder<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
     let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, dropout: 0.25 };
     let net = Decoder::new(&mut parameters.at("net"), 20, size);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let (now, next) = (tokens(15, 20, 7), tokens(15, 20, 11));
     run(trainer, setting, |trainer| {
         let batch = [Input::u32([3, 5], &now), Input::u32([3, 5], &next)];

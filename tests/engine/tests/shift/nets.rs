@@ -1,8 +1,8 @@
 //! Three networks, trained for some steps on made-up data.
 
 use gradscale::{
-    CrossEntropy, Input, Method, Parameters, Trainer,
-    core::{backend::Backend, ops::Divisor},
+    CrossEntropy, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{backend::Backend, ops::Divisor},
     models::{Mlp, SegNet},
     nn::{
         ConvTranspose2d, Dropout, Embedding, Gru, GruCell, LayerNorm, Linear, LstmCell, Module, RmsNorm, SelfAttention,
@@ -80,7 +80,7 @@ pub fn mlp<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Sett
     let mut parameters = Parameters::seeded(3);
     let net = Mlp::new(&mut parameters.at("net"), &[20, 48, 32, 6]);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let (x, labels) = (noise(32 * 20, 5), (0..32).map(|i| i % 6).collect::<Vec<u8>>());
     run(trainer, setting, |trainer| {
         let batch = [Input::f32([32, 20], &x), Input::u8([32], &labels)];
@@ -96,7 +96,7 @@ pub fn segnet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
     let net = SegNet::new(&mut parameters.at("net"), 3, 8, 5);
     let weights = parameters.at("loss").constant("weights", [5], &[0.5, 1.0, 2.0, 0.25, 3.0]);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let pixels = 2 * 30 * 36;
     let images: Vec<u8> = (0..pixels * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| u8::try_from(i / 36 % 6).expect("below 6")).collect();
@@ -129,7 +129,7 @@ pub fn sequence<B: Backend<Error: 'static>>(device: B, method: &Method, setting:
     let head = Linear::new(&mut scope.at("head"), 8, 4);
     let dropout = Dropout { p: 0.25 };
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let indices: Vec<u32> = (0..24).map(|i| i * 7 % 13).collect();
     let (zero, target) = (vec![0.0; 32], noise(16, 9));
     let (lengths, places) = ([2, 1, 2, 0, 2, 2, 1, 2, 0, 2, 1, 2], [5, 0, 3, 3, 1, 0]);

@@ -1,7 +1,9 @@
 //! A network for speech.
 
 use super::nets::{Setting, Trained, noise, optimizer, run};
-use gradscale::{Input, Method, Parameters, Trainer, core::backend::Backend, models::DeepSpeech};
+use gradscale::{
+    Input, Method, Parameters, Trainer, TrainerOptions, gradscale_core::backend::Backend, models::DeepSpeech,
+};
 
 /// Deep Speech 2 on sequences of unlike lengths, one of which says nothing: normalisations over frames, a loss that begins at
 /// sums over alignments.
@@ -9,7 +11,7 @@ pub fn speech<B: Backend<Error: 'static>>(device: B, method: &Method, setting: S
     let mut parameters = Parameters::seeded(6);
     let net = DeepSpeech::new(&mut parameters.at("net"), 9, [2, 4, 2], 4);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let frames = [14, 9, 5];
     let (x, steps) = (noise(3 * 14 * 9, 7), frames.map(DeepSpeech::steps));
     run(trainer, setting, |trainer| {

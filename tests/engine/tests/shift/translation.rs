@@ -2,8 +2,8 @@
 
 use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
-    CrossEntropy, Input, Method, Parameters, Trainer,
-    core::{backend::Backend, ops::Divisor},
+    CrossEntropy, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{backend::Backend, ops::Divisor},
     models::Seq2Seq,
 };
 
@@ -13,7 +13,7 @@ pub fn translation<B: Backend<Error: 'static>>(device: B, method: &Method, setti
     let mut parameters = Parameters::seeded(8);
     let net = Seq2Seq::new(&mut parameters.at("net"), [9, 7], 6, 2).dropout(0.25);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let source = [5, 6, 7, 2, 3, 8, 2, 0, 4, 2, 0, 0];
     let target = [1, 4, 5, 1, 6, 0, 1, 3, 0];
     let labels = [4, 5, 2, 6, 2, 0, 3, 2, 0];

@@ -2,8 +2,8 @@
 
 use super::nets::{Setting, Trained, optimizer, run};
 use gradscale::{
-    Input, Method, Parameters, Trainer,
-    core::backend::Backend,
+    Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::backend::Backend,
     models::{Architecture, Scale, SegNetVgg},
     nn::Module,
 };
@@ -18,7 +18,7 @@ pub fn vision<B: Backend<Error: 'static>>(
     let scale = Scale { small, ..Scale::small(1) };
     let net = architecture.build(&mut parameters.at("net"), 3, scale, 4);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let images: Vec<u8> = (0..4 * 32 * 32 * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     run(trainer, setting, |trainer| {
         let batch = [Input::u8([4, 32, 32, 3], &images), Input::u8([4], &[0, 1, 2, 3])];
@@ -38,7 +38,7 @@ pub fn segnet_vgg<B: Backend<Error: 'static>>(device: B, method: &Method, settin
     let mut parameters = Parameters::seeded(7);
     let net = SegNetVgg::new(&mut parameters.at("net"), 3, Scale::small(2), 3);
     let trainer = Trainer::new(device, parameters, optimizer(setting), method.clone()).expect("a trainer");
-    let trainer = trainer.with_recording(setting.recording).with_skip_limit(0);
+    let trainer = trainer.with_options(TrainerOptions::new().with_recording(setting.recording).with_skip_limit(0));
     let images: Vec<u8> = (0..2 * 24 * 40 * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..2 * 24 * 40).map(|i| u8::try_from(i / 40 % 3).expect("below 3")).collect();
     run(trainer, setting, |trainer| {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use gradscale::{Input, LaunchTime, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
+use gradscale::{
+    Input, LaunchTime, Method, Parameters, Trainer, TrainerOptions, models::SegNet, nn::Module, optim::Sgd,
+};
 use gradscale_conformance::Counting;
 use gradscale_core::backend::{Backend, Cost};
 
@@ -24,7 +26,9 @@ fn train<B: Backend<Error: 'static>>(device: B, recorded: bool, timed: &[usize])
     let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.05) };
     let method: Method = "gs:exact".parse().unwrap();
     let device = Counting::new(device);
-    let mut trainer = Trainer::new(device, parameters, optimizer, method).unwrap().with_recording(recorded);
+    let mut trainer = Trainer::new(device, parameters, optimizer, method)
+        .unwrap()
+        .with_options(TrainerOptions::new().with_recording(recorded));
     let pixels = 2 * SIDE * SIDE;
     let images: Vec<u8> = (0..pixels * 3).map(|i| (i * 7 % 251).to_le_bytes()[0]).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| (i / 37 % 4).to_le_bytes()[0]).collect();

@@ -2,7 +2,7 @@
 
 use gradscale::{
     Input, Method, Parameters, Trainer,
-    core::{
+    gradscale_core::{
         backend::Backend,
         cast::{Round, f16_from_f32},
     },

@@ -7,7 +7,7 @@ use gradscale::{
     optim::{Adam, Sgd},
 };
 use gradscale::{
-    Input, Parameters, Trainer,
+    Input, Parameters, Pass, Trainer,
     nn::{Linear, Module},
 };
 
@@ -34,9 +34,9 @@ fn micro_batches_add_to_one_batch() {
                 let batch: [Input<'_>; 3] = data.batch();
                 gradients = Some(match gradients {
                     None => trainer.backward(batch, |[x, y, f]| layers.forward(x).mse_loss(y) * f).unwrap(),
-                    Some(before) => {
-                        trainer.backward_more(before, batch, |[x, y, f]| layers.forward(x).mse_loss(y) * f).unwrap()
-                    }
+                    Some(before) => trainer
+                        .backward(Pass::new(batch).accumulate(before), |[x, y, f]| layers.forward(x).mse_loss(y) * f)
+                        .unwrap(),
                 });
             }
             let gradients = gradients.unwrap();

@@ -13,8 +13,8 @@ mod weights;
 
 use crate::graph::{Random, values};
 use gradscale::{
-    Cpu, Error, Gradients, Input, Method, Parameters, StepOutcome, Trainer, Var,
-    core::backend::Backend,
+    Cpu, Error, Gradients, Input, Method, Parameters, Pass, StepOutcome, Trainer, Var,
+    gradscale_core::backend::Backend,
     nn::{BatchNorm, Linear, Module},
     optim::Optimizer,
 };
@@ -100,7 +100,9 @@ where
     }
 
     fn more(&mut self, gradients: Gradients, data: &Data) -> Gradients {
-        self.trainer.backward_more(gradients, data.batch(), |all| self.net.loss(all)).expect("the batch fits")
+        self.trainer
+            .backward(Pass::new(data.batch()).accumulate(gradients), |all| self.net.loss(all))
+            .expect("the batch fits")
     }
 
     fn step(&mut self, data: &Data) -> StepOutcome {

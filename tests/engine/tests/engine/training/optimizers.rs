@@ -3,7 +3,7 @@
 use gradscale::Init;
 use gradscale::{
     Cpu, Error, Input, Method, Parameter, Parameters, StepOutcome, Trainer,
-    core::ops::ShapeError,
+    gradscale_core::ops::ShapeError,
     optim::{Adam, AdamW, Optimizer, Schedule, Sgd},
 };
 

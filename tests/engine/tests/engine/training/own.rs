@@ -5,8 +5,8 @@ use super::{
     optimizers::{FIRST, Rig, close, five, gradient},
 };
 use gradscale::{
-    Cpu, Init, Input, Method, Parameters, Trainer,
-    core::amp::{AmpPolicy, Level},
+    Cpu, Init, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::amp::{AmpPolicy, Level},
     optim::{Given, Next, Optimizer, Own, Schedule, Sgd},
 };
 use gradscale_conformance::Recorder;
@@ -142,7 +142,7 @@ fn train(optimizer: &Optimizer, method: &str, recording: bool, resume: bool) -> 
     let build = || {
         let device = Recorder::new(Cpu::new(1).expect("a CPU"));
         let mut training = Training::on(device, optimizer.clone(), method.parse().expect("a method"));
-        training.trainer = training.trainer.with_recording(recording);
+        training.trainer = training.trainer.with_options(TrainerOptions::new().with_recording(recording));
         training
     };
     let (mut training, mut losses) = (build(), Vec::new());

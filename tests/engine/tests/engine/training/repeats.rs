@@ -5,8 +5,8 @@
 
 use super::Data;
 use gradscale::{
-    Cause, Cpu, Gradients, Input, Method, Parameters, StepOutcome, Trainer, Var,
-    core::{backend::Backend, step::Kind},
+    Cause, Cpu, Gradients, Input, Method, Parameters, Pass, StepOutcome, Trainer, Var,
+    gradscale_core::{backend::Backend, step::Kind},
     nn::{BatchNorm, Linear, Module},
     optim::{Optimizer, Schedule, Sgd},
 };
@@ -49,7 +49,9 @@ impl<B: Backend<Error: 'static>> Training<B> {
     }
 
     fn backward(&mut self, loss: &str, data: &Data) -> Gradients {
-        self.trainer.backward_of(loss, data.batch(), |all| self.net.loss(all)).expect("the batch fits")
+        self.trainer
+            .backward(Pass::new(data.batch()).with_loss(loss), |all| self.net.loss(all))
+            .expect("the batch fits")
     }
 
     fn step(&mut self, data: &Data) -> StepOutcome {
@@ -171,7 +173,10 @@ fn repeats<B: Backend<Error: 'static>>(open: impl Fn() -> B, loss: &str, k: i32,
 
     // What was sent ahead is the batch that was sent.
     if let Some(ahead) = ahead {
-        let one = training.trainer.backward_of(loss, ahead, |all| training.net.loss(all)).expect("gradients");
+        let one = training
+            .trainer
+            .backward(Pass::new(ahead).with_loss(loss), |all| training.net.loss(all))
+            .expect("gradients");
         let one = training.trainer.step(one).expect("a step");
         let two = other.backward(loss, &data(8));
         assert_eq!(one.loss.to_bits(), other.trainer.step(two).expect("a step").loss.to_bits());
@@ -195,8 +200,10 @@ fn micro_batches_are_repeated_together() {
     let run = |training: &mut Training<Cpu>, parts: &[Data; 3]| {
         let first = training.backward("", &parts[0]);
         let Training { net, trainer } = training;
-        let second = trainer.backward_more(first, parts[1].batch(), |all| net.loss(all)).expect("the batch fits");
-        trainer.backward_more(second, parts[2].batch(), |all| net.loss(all)).expect("the batch fits")
+        let second = trainer
+            .backward(Pass::new(parts[1].batch()).accumulate(first), |all| net.loss(all))
+            .expect("the batch fits");
+        trainer.backward(Pass::new(parts[2].batch()).accumulate(second), |all| net.loss(all)).expect("the batch fits")
     };
     let start = || {
         let mut training = Training::on(cpu(), METHOD);
@@ -213,8 +220,8 @@ fn micro_batches_are_repeated_together() {
     let outcome = trainer
         .step_with(|trainer| {
             let first = trainer.backward(large[0].batch(), |all| net.loss(all))?;
-            let second = trainer.backward_more(first, large[1].batch(), |all| net.loss(all))?;
-            trainer.backward_more(second, large[2].batch(), |all| net.loss(all))
+            let second = trainer.backward(Pass::new(large[1].batch()).accumulate(first), |all| net.loss(all))?;
+            trainer.backward(Pass::new(large[2].batch()).accumulate(second), |all| net.loss(all))
         })
         .expect("a step");
     assert_eq!((outcome.skipped, outcome.repeated.len()), (None, 1));

@@ -4,7 +4,7 @@ use super::{Data, Training, batches, optimizers::Rig};
 use crate::graph::values;
 use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
-    core::ops::ShapeError,
+    gradscale_core::ops::ShapeError,
     nn::{GruCell, Linear, Module},
     optim::{Adam, Given, Next, Optimizer, Own, Schedule, Sgd},
 };

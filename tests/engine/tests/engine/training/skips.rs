@@ -2,8 +2,8 @@
 
 use super::{Data, Training, batches};
 use gradscale::{
-    Cpu, Error, Input, Method, Parameters, StepOutcome, Trainer,
-    core::{
+    Cpu, Error, Input, Method, Parameters, StepOutcome, Trainer, TrainerOptions,
+    gradscale_core::{
         amp::{AmpPolicy, Level},
         step::Kind,
     },
@@ -160,7 +160,7 @@ fn persistent_overflow_ends_the_training() {
         ("gs:paper", bad()[2].0.clone(), NAN_INPUT),
     ] {
         let mut training = Training::new(Sgd::new(0.1).into(), method);
-        training.trainer = training.trainer.with_skip_limit(4);
+        training.trainer = training.trainer.with_options(TrainerOptions::new().with_skip_limit(4));
         assert_eq!(training.step(&Data::new(1, 8)).skipped, None);
         let before = training.bits();
         for _ in 0..3 {
@@ -272,7 +272,7 @@ fn exponents_follow_the_loss() {
 fn training_ends_after_too_many_skips() {
     let [(bad, ..), ..] = bad();
     let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1024");
-    training.trainer = training.trainer.with_skip_limit(3);
+    training.trainer = training.trainer.with_options(TrainerOptions::new().with_skip_limit(3));
     for _ in 0..2 {
         // A step that is taken starts the count again.
         for _ in 0..2 {

@@ -5,8 +5,8 @@ mod devices;
 
 use crate::golden;
 use gradscale::{
-    Cpu, Error, Gradients, Input, Method, Parameters, Trainer, Var,
-    core::{
+    Cpu, Error, Gradients, Input, Method, Parameters, Pass, Trainer, Var,
+    gradscale_core::{
         amp::{AmpPolicy, Level, Precision},
         step::Kind,
     },
@@ -172,7 +172,7 @@ fn micro_batches_add_in_f32() {
         let labels: Vec<u8> = (0..2 * 8 * 8u32).map(|i| u8::from(i % 5 == 0)).collect();
         let batch = [Input::u32([2, 4, 4, 1], &indices), Input::u8([2, 8, 8, 1], &labels), Input::f32([1], &[0.25])];
         let net = &training.net;
-        training.trainer.backward_more(one, batch, |all| net.loss(all)).expect("it fits")
+        training.trainer.backward(Pass::new(batch).accumulate(one), |all| net.loss(all)).expect("it fits")
     };
     let twice = training.trainer.gradient(&gradients, "net.linear.weight").expect("a weight").expect("a gradient");
     assert_eq!(twice.data, once.iter().map(|value| value + value).collect::<Vec<_>>());
