@@ -93,7 +93,7 @@ where
             Request::Classify { strokes } => {
                 let image = digits::image(&strokes, PEN);
                 let batch = [Input::f32([1, PIXELS], &image)];
-                let shares = self.trainer.evaluate_with_async(&self.answer, batch).await?.data;
+                let shares = self.trainer.non_blocking().evaluate_compiled(&self.answer, batch).await?.data;
                 Ok(Answer::Class { shares, image: image.to_vec() })
             }
             Request::Digits { count } => {
@@ -129,8 +129,9 @@ where
         for _ in 0..count {
             let (images, labels) = digits::batch(BATCH, self.seed.wrapping_add(self.step));
             let batch = [Input::f32([BATCH, PIXELS], &images), Input::u8([BATCH], &labels)];
-            let gradients = self.trainer.backward_with_async(&self.programs[&self.magnitude], batch).await?;
-            let outcome = self.trainer.step_async(gradients).await?;
+            let gradients =
+                self.trainer.non_blocking().backward_compiled(&self.programs[&self.magnitude], batch).await?;
+            let outcome = self.trainer.non_blocking().step(gradients).await?;
             self.step += 1;
             self.skipped += u64::from(outcome.skipped.is_some());
             self.repeated += u64::from(!outcome.repeated.is_empty());
@@ -147,7 +148,7 @@ where
         let (images, labels) = digits::batch(count, key);
         let net = &self.net;
         let batch = [Input::f32([count, PIXELS], &images)];
-        let best = self.trainer.evaluate_integers_async(batch, |[x]| net.forward(x).argmax()).await?.data;
+        let best = self.trainer.non_blocking().evaluate_integers(batch, |[x]| net.forward(x).argmax()).await?.data;
         let right = best.iter().zip(&labels).filter(|(best, label)| **best == u32::from(**label)).count();
         Ok(right as f64 / count as f64)
     }

@@ -323,8 +323,7 @@ fn evaluations_go_too() {
         let constants = trainer.memory().constants;
         assert!(constants < 2 * 4 * 30 * 30, "{constants} bytes after {len}");
     }
-    let gradients = trainer.repeat(Data::new(2, 5).batch()).expect("gradients");
-    trainer.step(gradients).expect("a step");
+    assert!(trainer.output("mixed").is_ok(), "the program of the last step stays");
 }
 
 /// Half copies that a later program needs, though it has no site of its own: those that were there move to them, so that one

@@ -1,7 +1,7 @@
 //! Batches sent ahead: the same training, bit for bit, as with batches that come with the step.
 
 use gradscale::{
-    Error, Input, Inputs, Parameters, Pass, Prefetched, TraceErrorKind, Trainer, TrainerOptions, Var,
+    Error, Input, Inputs, Parameters, Pass, Prefetched, ProgramKind, TraceErrorKind, Trainer, TrainerOptions, Var,
     gradscale_core::backend::Backend,
     nn::{Conv2d, Linear, Module},
     optim::Sgd,
@@ -136,8 +136,9 @@ fn refused<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     assert!(matches!(error.kind, TraceErrorKind::Length { got: 5, .. }), "{error}");
     // What was refused before anything was sent has replaced nothing.
     let _ = trainer.backward(new, |all| net.loss(all)).expect("the batch that is ahead");
+    let program = trainer.compile(ProgramKind::Training, batch.batch(), |all| net.loss(all)).expect("it fits");
     let other_shape = trainer.prefetch(data(2).batch()).expect("sent");
-    assert!(matches!(trainer.repeat(other_shape), Err(Error::Trace(_))), "another shape");
+    assert!(matches!(trainer.backward_compiled(&program, other_shape), Err(Error::Trace(_))), "another shape");
     let same = trainer.prefetch(batch.batch()).expect("sent");
-    let _ = trainer.repeat(same).expect("the same shape");
+    let _ = trainer.backward_compiled(&program, same).expect("the same shape");
 }

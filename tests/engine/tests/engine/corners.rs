@@ -2,7 +2,7 @@
 
 use crate::graph::values;
 use gradscale::{
-    Cpu, Error, Init, Input, Method, Parameters, Pass, TraceErrorKind, Trainer,
+    Cpu, Error, Init, Input, InputType, Method, Parameters, Pass, ProgramKind, TraceErrorKind, Trainer,
     gradscale_core::amp::{AmpPolicy, Level},
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
@@ -199,9 +199,9 @@ fn batches_of_other_kinds() {
     }
 }
 
-/// `repeat` is `backward` without tracing.
+/// A compiled step is `backward` without tracing.
 #[test]
-fn repeat() {
+fn compiled_steps_have_the_same_gradients() {
     let mut parameters = Parameters::seeded(1);
     let layer = Linear::new(&mut parameters.at("layer"), 4, 3);
     let mut trainer = trainer(parameters, "gs:exact");
@@ -212,9 +212,11 @@ fn repeat() {
     let two = trainer.backward([Input::f32([4, 4], &y)], |[x]| layer.forward(x).square().mean()).unwrap();
     let of_y = gradient(&trainer, &two);
     assert!(matches!(trainer.step(one), Err(Error::Gradients)));
+    let kinds = [InputType::f32([4, 4])];
+    let program = trainer.compile(ProgramKind::Training, kinds, |[x]| layer.forward(x).square().mean()).unwrap();
     for (data, right) in [(&x, &of_x), (&y, &of_y)] {
-        let again = trainer.repeat([Input::f32([4, 4], data)]).unwrap();
+        let again = trainer.backward_compiled(&program, [Input::f32([4, 4], data)]).unwrap();
         assert_eq!(gradient(&trainer, &again), *right);
     }
-    assert!(trainer.repeat([Input::f32([2, 4], &x[..8])]).is_err());
+    assert!(trainer.backward_compiled(&program, [Input::f32([2, 4], &x[..8])]).is_err());
 }

@@ -10,6 +10,7 @@ use gradscale::{
     Cpu, Method,
     gradscale_core::{
         amp::{AmpPolicy, Level, List},
+        backend::DType,
         ops::Op as Name,
     },
     optim::Sgd,
@@ -60,7 +61,7 @@ fn engine(graph: &Graph, method: &Method) -> (Vec<Vec<f32>>, usize) {
     let gradients = run.backward().expect("the graph fits");
     let found = run.gradients(&gradients);
     let ran = run.trainer.ran(&gradients).expect("just run");
-    let halves = ran.iter().filter(|row| row.stored == Some(gradscale::gradscale_core::backend::DType::F16)).count();
+    let halves = ran.iter().filter(|row| row.stored == Some(DType::F16)).count();
     let outcome = run.trainer.step(gradients).expect("a step");
     assert_eq!(outcome.skipped, None);
     (found, halves + run.trainer.sites().count())
