@@ -56,10 +56,9 @@ impl<B: Backend> NonBlocking<'_, B> {
         }
         let batch = self.0.checked(batch)?;
         let trace = self.0.trace(batch.kinds(), true, net)?;
-        match gradients {
-            Some(gradients) => self.0.more_of(gradients, &trace, &batch).await,
-            None => self.0.first_of(&trace, &batch, loss.unwrap_or_default()).await,
-        }
+        let pass = self.0.prepare(&trace, loss.unwrap_or_default(), gradients)?;
+        let executed = self.0.execute(pass.program, Some(&batch), pass.mode).await;
+        self.0.finish_pass(pass, executed)
     }
 
     /// [`Trainer::backward_compiled`] without blocking.
@@ -78,10 +77,9 @@ impl<B: Backend> NonBlocking<'_, B> {
             self.0.check_accumulation(gradients, Some(own))?;
         }
         let batch = self.0.fitting(program, batch)?;
-        match gradients {
-            Some(gradients) => self.0.more_of(gradients, &program.trace, &batch).await,
-            None => self.0.first_of(&program.trace, &batch, own).await,
-        }
+        let pass = self.0.prepare(&program.trace, own, gradients)?;
+        let executed = self.0.execute(pass.program, Some(&batch), pass.mode).await;
+        self.0.finish_pass(pass, executed)
     }
 
     /// [`Trainer::step`] without blocking.
@@ -98,10 +96,12 @@ impl<B: Backend> NonBlocking<'_, B> {
             if let Some(outcome) = trainer.attempt(&gradients, repeatable, &mut failed).await? {
                 return Ok(outcome);
             }
-            // The same seed of dropout.
+            // The retry has the same dropout seed. If it fails, the caller tries again with that seed.
             trainer.counters.seed -= 1;
-            trainer.begin(gradients.program)?;
-            trainer.run_again(gradients.program).await?;
+            let mode = trainer.begin_attempt(gradients.program)?;
+            trainer.counters.seed += 1;
+            let executed = trainer.execute(gradients.program, None::<&Inputs<'_, 0>>, mode).await;
+            executed.inspect_err(|_| trainer.counters.seed -= 1)?;
         }
     }
 

@@ -10,7 +10,10 @@ use crate::{
     Error,
     distributed::{self, BatchNormScope, DistributedError, MAX_MICRO_BATCHES, MessageTag, ReduceMode},
     graph::{Buf, Fixed, Part},
-    train::{Gradients, StepOutcome, Trainer, step::Failed},
+    train::{
+        Gradients, StepOutcome, Trainer,
+        step::{Failed, StepReadback},
+    },
 };
 use gradscale_core::{
     amp::Precision,
@@ -103,7 +106,7 @@ impl<B: Backend> Trainer<B> {
     fn conclude_micro_batches(
         &mut self, micro_batches: u32, local: LocalResult, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
-        let (rows, _) = block_on(self.collect(false))?;
+        let StepReadback { rows, .. } = block_on(self.collect(false))?;
         let MergedReport { rows, values } = self.gather_reports(&local, &rows, micro_batches)?;
         let LocalResult { mut gradients, .. } = local;
         let accumulator = self.ranks.micro_batches.accumulator.take().ok_or(Error::Gradients)?;
@@ -130,8 +133,8 @@ impl<B: Backend> Trainer<B> {
             }
         }
         let before = failed.before(self.counters.failed);
-        let (finished, read) = self.judge(&gradients, &rows, (loss, norm), (before, true));
-        self.ended(&gradients, finished, read, failed)
+        let (finished, scalars) = self.decide(&gradients, &StepReadback { rows, loss, norm }, before, true);
+        self.conclude(&gradients, finished, scalars, failed)
     }
 
     /// Runs the micro-batches of this rank.

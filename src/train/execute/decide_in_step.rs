@@ -18,8 +18,16 @@ use gradscale_core::{
 const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 
 impl<B: Backend> Trainer<B> {
-    /// Runs a launch whose first target is a site that decides now.
-    pub(in crate::train) async fn run_deciding(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
+    /// Runs a launch that stores to a site for the first time in this step: its operands are observed, and it decides if it
+    /// has no usable exponent.
+    pub(in crate::train) async fn run_site(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
+        if self.observed.is_some() {
+            let operands = self.operands_of(launch, target).await?;
+            self.observed.get_or_insert_default().push((target.to, operands));
+        }
+        if !self.sites.at_once(target.to) {
+            return self.exec.run(&launch.operation);
+        }
         let Scaling::Gradient(scaling) = self.sites.scaling() else { return self.exec.run(&launch.operation) };
         let preset = scaling.preset;
         let incoming = self.incoming(launch, target);

@@ -3,7 +3,7 @@
 use crate::{
     Error, Inputs, Tensor, Var,
     graph::{Purpose, Trace},
-    train::{Trainer, state::Left},
+    train::{Trainer, execute::ExecutionMode, state::Left},
 };
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -49,7 +49,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Left, Error<B::Error>> {
         let output = &trace.nodes[trace.output];
         let program = self.program(trace, Purpose::Evaluate, "")?;
-        self.run_program(program, batch, 0..0).await?;
+        self.execute(program, Some(batch), ExecutionMode::Continue).await?;
         Ok(Left { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
     }
 
@@ -77,7 +77,7 @@ impl<B: Backend> Trainer<B> {
         );
         let statistics = self.exec.program(program).statistics.clone();
         let waiting = Purpose::Statistics.statistics();
-        let ran = self.run_program(program, batch, 0..0).await;
+        let ran = self.execute(program, Some(batch), ExecutionMode::Continue).await;
         let none = Slot::FIRST_SITE.0..Slot::FIRST_SITE.0;
         let updated = ran.and_then(|()| {
             let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;

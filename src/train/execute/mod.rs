@@ -12,4 +12,5 @@ mod times;
 pub use compiled::{Program, ProgramKind};
 pub use operand_stats::{Observation, Operands, Source};
 
+pub(super) use run::ExecutionMode;
 pub(super) use scale_window::Stores;

@@ -39,7 +39,7 @@ impl<B: Backend> Trainer<B> {
         // Also for one that does not fit: it may have named sites before that was found.
         self.fit_table().map_err(Error::Device)?;
         let program = program?;
-        self.prepare(&program).map_err(Error::Device)?;
+        self.allocate_buffers(&program).map_err(Error::Device)?;
         // Its memory may be that of outputs which could be read so far.
         self.ran = None;
         if let Purpose::Train { .. } = purpose {
@@ -48,8 +48,8 @@ impl<B: Backend> Trainer<B> {
         self.exec.insert(program).map_err(Error::Device)
     }
 
-    /// Buffers of parameters that a new program reads or writes.
-    fn prepare(&mut self, program: &Program) -> Result<(), B::Error> {
+    /// Allocates the buffers of parameters that a new program reads or writes.
+    fn allocate_buffers(&mut self, program: &Program) -> Result<(), B::Error> {
         self.allocate_missing(program.purpose.statistics(), program.statistics.iter().map(|&(id, _)| id))?;
         // O3 has no masters: what the optimizer updates is rounded to half each time.
         let rounds = self.level() == Level::O3;

@@ -3,7 +3,7 @@
 use crate::{
     Error, GradientScaling, Scaling, SharedLayers,
     sites::SlotKind,
-    train::{Gradients, Trainer},
+    train::{Gradients, Trainer, step::StepReadback},
     window::{NamedGradient, Probe, Reference, ScaleWindows},
 };
 use gradscale_core::{
@@ -127,7 +127,7 @@ impl<B: Backend> Trainer<B> {
         self.counters.seed = seed;
         let gradients = attempt(self)?;
         self.check_gradients(&gradients)?;
-        let (rows, _) = block_on(self.collect(false))?;
+        let StepReadback { rows, .. } = block_on(self.collect(false))?;
         let overflows = |row: &Stats| row.counts().overflowed != 0 || row.counts().non_finite() != 0;
         let first = gradients
             .order

@@ -1,14 +1,25 @@
 //! Forward and backward pass: from a batch to gradients.
 
 use crate::{
-    Error, InputType, Inputs, Pass, TraceError, Var,
+    Error, InputType, Pass, TraceError, Var,
     error::TraceErrorKind,
     graph::{Fixed, Part, Purpose, Tape, Trace, Work},
-    train::{Gradients, Trainer, distributed::MicroBatch},
+    train::{Gradients, Trainer, distributed::MicroBatch, execute::ExecutionMode},
 };
 use gradscale_core::{backend::Backend, ops::ShapeError, stats::Detail};
 use pollster::block_on;
 use std::sync::Arc;
+
+/// A pass that is ready to be executed.
+#[derive(Debug)]
+pub(in crate::train) struct PreparedPass {
+    pub program: usize,
+    pub mode: ExecutionMode,
+    /// Name of the loss.
+    loss: String,
+    /// Gradients of the earlier micro-batches of the step, if there are any.
+    gradients: Option<Gradients>,
+}
 
 impl<B: Backend> Trainer<B> {
     /// Runs a network forward and backward over a batch, or over a [`Pass`], which has options. The closure is traced each
@@ -23,46 +34,56 @@ impl<B: Backend> Trainer<B> {
         block_on(self.non_blocking().backward(pass, net))
     }
 
-    /// The backward pass that begins a step.
-    pub(in crate::train) async fn first_of<const N: usize>(
-        &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>, loss: &str,
-    ) -> Result<Gradients, Error<B::Error>> {
+    /// Prepares a pass: its program, and what the step observes. With `gradients` it is another micro-batch of their step.
+    pub(in crate::train) fn prepare(
+        &mut self, trace: &Arc<Trace>, loss: &str, mut gradients: Option<Gradients>,
+    ) -> Result<PreparedPass, Error<B::Error>> {
         let slots = self.sites.len();
-        let program = self.program(trace, Purpose::Train { later: false }, loss)?;
-        if self.ranks.micro_batch == MicroBatch::Subsequent && self.sites.len() != slots {
-            return Err(TraceError::new("step_micro_batches", TraceErrorKind::NewSites).into());
-        }
-        self.exec.begin(program);
-        self.first(program, batch, loss).await
+        let loss = gradients.as_ref().map_or(loss, |gradients| &gradients.loss).to_owned();
+        let program = self.program(trace, Purpose::Train { later: gradients.is_some() }, &loss)?;
+        let mode = match &mut gradients {
+            Some(gradients) => {
+                if self.sites.len() != slots {
+                    // A table cannot grow inside a step.
+                    return Err(TraceError::new("backward", TraceErrorKind::NewSites).into());
+                }
+                self.extend_gradients(gradients, program)?;
+                ExecutionMode::Continue
+            }
+            None => {
+                let continues_step = self.ranks.micro_batch == MicroBatch::Subsequent;
+                if continues_step && self.sites.len() != slots {
+                    return Err(TraceError::new("step_micro_batches", TraceErrorKind::NewSites).into());
+                }
+                self.exec.begin(program);
+                self.tickets.serial += 1;
+                if continues_step { ExecutionMode::Continue } else { self.begin_attempt(program)? }
+            }
+        };
+        self.counters.seed += 1;
+        Ok(PreparedPass { program, mode, loss, gradients })
     }
 
-    async fn first<const N: usize>(
-        &mut self, program: usize, batch: &Inputs<'_, N>, loss: &str,
+    /// Returns the gradients of an executed pass.
+    pub(in crate::train) fn finish_pass(
+        &mut self, pass: PreparedPass, executed: Result<(), Error<B::Error>>,
     ) -> Result<Gradients, Error<B::Error>> {
-        self.tickets.serial += 1;
-        self.run_first(program, batch).await?;
+        // A failed pass may be tried again, with the same dropout seed.
+        executed.inspect_err(|_| self.counters.seed -= 1)?;
+        let PreparedPass { program, loss, gradients, .. } = pass;
+        if let Some(gradients) = gradients {
+            return Ok(Gradients { micro: gradients.micro + 1, program, ..gradients });
+        }
         self.stands = Some(program);
         let order = self.exec.program(program).order.clone();
         let contributes = self.exec.program(program).contributes.clone();
         let statistics = self.exec.program(program).statistics.clone();
-        let (trainer, serial, loss) = (self.tickets.id, self.tickets.serial, loss.to_owned());
+        let (trainer, serial) = (self.tickets.id, self.tickets.serial);
         Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
     }
 
-    /// Runs the first micro-batch of a step, or a part of it.
-    async fn run_first<const N: usize>(
-        &mut self, program: usize, batch: &Inputs<'_, N>,
-    ) -> Result<(), Error<B::Error>> {
-        if self.ranks.micro_batch == MicroBatch::Subsequent {
-            return self.run_program(program, batch, 0..0).await;
-        }
-        self.begin(program)?;
-        let all = self.exec.rows();
-        self.run_program(program, batch, all).await
-    }
-
-    /// What a step, or a repeat of it, observes and is told.
-    pub(in crate::train) fn begin(&mut self, program: usize) -> Result<(), Error<B::Error>> {
+    /// Sets what an attempt at a step observes and its hyperparameters; returns its mode.
+    pub(in crate::train) fn begin_attempt(&mut self, program: usize) -> Result<ExecutionMode, Error<B::Error>> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
         self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
@@ -73,19 +94,11 @@ impl<B: Backend> Trainer<B> {
             return Err(Error::Optimizer(ShapeError::Value(wrong)));
         }
         self.hyperparameters = hyperparameters;
-        Ok(())
+        Ok(self.execution_mode(program))
     }
 
-    /// Another micro-batch of a step.
-    pub(in crate::train) async fn more_of<const N: usize>(
-        &mut self, mut gradients: Gradients, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
-    ) -> Result<Gradients, Error<B::Error>> {
-        let slots = self.sites.len();
-        let program = self.program(trace, Purpose::Train { later: true }, &gradients.loss)?;
-        if self.sites.len() != slots {
-            // A table cannot grow inside a step.
-            return Err(TraceError::new("backward", TraceErrorKind::NewSites).into());
-        }
+    /// Extends the gradients of earlier micro-batches by what a program adds: parameters, running statistics and rows.
+    fn extend_gradients(&mut self, gradients: &mut Gradients, program: usize) -> Result<(), Error<B::Error>> {
         // What gets its first gradient now adds to zeros.
         for id in self.exec.program(program).contributes.clone() {
             if !gradients.contributes.contains(&id) {
@@ -113,10 +126,7 @@ impl<B: Backend> Trainer<B> {
                 gradients.order.push(slot);
             }
         }
-        self.run_program(program, batch, 0..0).await?;
-        gradients.micro += 1;
-        gradients.program = program;
-        Ok(gradients)
+        Ok(())
     }
 
     fn clear_gradient(&mut self, id: usize) -> Result<(), B::Error> {

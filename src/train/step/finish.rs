@@ -11,39 +11,37 @@ use gradscale_core::{
     step::{Outcome, found_inf},
 };
 
-/// Numbers that come with the rows of an attempt.
+/// What the host reads after an attempt at a step.
+#[derive(Debug)]
+pub(in crate::train) struct StepReadback {
+    /// Statistics rows of all slots.
+    pub rows: Vec<Stats>,
+    pub loss: f32,
+    /// Norm of all gradients, if gradients are clipped by it.
+    pub norm: Option<f32>,
+}
+
+/// Numbers of an attempt that its outcome reports.
 #[derive(Clone, Debug)]
-pub(in crate::train) struct Read {
+pub(in crate::train) struct StepScalars {
     loss: f32,
     norm: Option<f32>,
     below_eps: Vec<String>,
 }
 
-/// All rows of an attempt; its loss and the norm of its gradients.
-type Collected = (Vec<Stats>, [f32; 2]);
-
 impl<B: Backend> Trainer<B> {
-    /// Reads the rows and decides what comes next: another attempt or another step.
-    pub(in crate::train) async fn finish(
-        &mut self, gradients: &Gradients, clips: bool, before: (u32, bool),
-    ) -> Result<(Finished, Read), Error<B::Error>> {
-        let (rows, [loss, norm]) = self.collect(clips).await?;
-        let ended = self.judge(gradients, &rows, (loss, clips.then_some(norm)), before);
-        self.rows = rows;
-        Ok(ended)
-    }
-
-    /// All rows, the loss, and the norm of all gradients if there is one.
-    pub(in crate::train) async fn collect(&mut self, norm: bool) -> Result<Collected, Error<B::Error>> {
+    /// Reads all rows, the loss, and the norm of all gradients if there is one.
+    pub(in crate::train) async fn collect(&mut self, has_norm: bool) -> Result<StepReadback, Error<B::Error>> {
         let all = self.exec.rows();
         // All are read into; a new list in each step would be a megabyte of pages.
         let mut rows = std::mem::take(&mut self.rows);
         rows.resize(all.len(), Stats::new(Convention::FP16, 0, Detail::None));
         let (fixed, mut values) = (self.parameters.fixed(), [0.0; 2]);
-        let count = if norm { 2 } else { 1 };
+        let count = if has_norm { 2 } else { 1 };
         let scalars = &[fixed.loss(), fixed.norm()][..count];
         self.exec.collect(all, &mut rows, scalars, &mut values[..count]).await.map_err(Error::Device)?;
-        Ok((rows, values))
+        let [loss, norm] = values;
+        Ok(StepReadback { rows, loss, norm: has_norm.then_some(norm) })
     }
 
     /// Whether some gradient of a parameter is not finite.
@@ -52,11 +50,12 @@ impl<B: Backend> Trainer<B> {
         found_inf(rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts))
     }
 
-    /// What the rows of an attempt say.
-    pub(in crate::train) fn judge(
-        &mut self, gradients: &Gradients, rows: &[Stats], (loss, norm): (f32, Option<f32>),
-        (failed, repeatable): (u32, bool),
-    ) -> (Finished, Read) {
+    /// Decides by the rows of an attempt whether the step was taken, is skipped or is retried, and the next exponents.
+    /// `failed` attempts came before it; `is_repeatable` says that its batch can be run again.
+    pub(in crate::train) fn decide(
+        &mut self, gradients: &Gradients, readback: &StepReadback, failed: u32, is_repeatable: bool,
+    ) -> (Finished, StepScalars) {
+        let &StepReadback { ref rows, loss, norm } = readback;
         let eps = self.optimizer.eps_in_force();
         let small = |id: &&usize| {
             let counts = rows[usize::from(self.parameters.infos[**id].slot.0)].counts();
@@ -64,8 +63,9 @@ impl<B: Backend> Trainer<B> {
         };
         let below_eps =
             gradients.contributes.iter().filter(small).map(|&id| self.parameters.all[id].name.clone()).collect();
-        let attempt = Attempt { found_inf: self.found_inf(rows), failed, repeatable, micro: gradients.micro };
-        (self.sites.finish(rows, &gradients.order, attempt), Read { loss, norm, below_eps })
+        let (found_inf, micro) = (self.found_inf(rows), gradients.micro);
+        let attempt = Attempt { found_inf, failed, repeatable: is_repeatable, micro };
+        (self.sites.finish(rows, &gradients.order, attempt), StepScalars { loss, norm, below_eps })
     }
 
     /// A loss that is infinite or NaN, after the sites have taken the batch's rows.
@@ -81,9 +81,9 @@ impl<B: Backend> Trainer<B> {
         UnusableLoss { value, exponents, sample: None }
     }
 
-    /// What an attempt came to that was the last.
+    /// Returns the outcome of the last attempt at a step.
     pub(in crate::train) fn outcome(
-        &mut self, gradients: &Gradients, finished: Finished, read: Read,
+        &mut self, gradients: &Gradients, finished: Finished, read: StepScalars,
     ) -> Result<StepOutcome, Error<B::Error>> {
         let skipped = match finished {
             Finished::Stepped | Finished::Repeat(_) => {
@@ -116,7 +116,7 @@ impl<B: Backend> Trainer<B> {
         if let (Err(limit), Some(skipped)) = (self.counters.skips.update(outcome), &skipped) {
             return Err(Error::Skips { in_a_row: limit.in_a_row, last: skipped.to_string() });
         }
-        let Read { loss, norm, below_eps } = read;
+        let StepScalars { loss, norm, below_eps } = read;
         Ok(StepOutcome { loss, skipped, repeated: Vec::new(), gradient_norm: norm, below_eps })
     }
 }

@@ -14,5 +14,6 @@ pub use pass::Pass;
 pub use retry::Attempt;
 
 pub(super) use backward::fits;
+pub(super) use finish::StepReadback;
 pub(super) use retry::Failed;
 pub(super) use update::Update;

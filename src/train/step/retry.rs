@@ -8,7 +8,7 @@
 use crate::{
     Error, Operands, SiteReport,
     sites::Finished,
-    train::{Gradients, Repeated, StepOutcome, Trainer, step::finish::Read},
+    train::{Gradients, Repeated, StepOutcome, Trainer, step::finish::StepScalars},
 };
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -90,26 +90,28 @@ impl<B: Backend> Trainer<B> {
         block_on(self.non_blocking().step_with(async |trainer| attempt(trainer)))
     }
 
-    /// Updates and reads: the outcome, unless the batch has to be run again.
+    /// Ends an attempt at a step: updates, collects, decides. Returns the outcome, unless the batch has to be run again.
     pub(in crate::train) async fn attempt(
-        &mut self, gradients: &Gradients, repeatable: bool, failed: &mut Failed,
+        &mut self, gradients: &Gradients, is_repeatable: bool, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         self.tickets.serial += 1;
-        let clips = self.update(gradients).inspect_err(|_| {
+        let has_norm = self.update(gradients).inspect_err(|_| {
             // Nothing was updated: whoever tries again finds the same seed of dropout.
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
         })?;
-        let before = failed.before(self.counters.failed);
-        let (finished, read) = self.finish(gradients, clips, (before, repeatable)).await?;
-        self.ended(gradients, finished, read, failed)
+        let failed_before = failed.before(self.counters.failed);
+        let readback = self.collect(has_norm).await?;
+        let (finished, scalars) = self.decide(gradients, &readback, failed_before, is_repeatable);
+        self.rows = readback.rows;
+        self.conclude(gradients, finished, scalars, failed)
     }
 
-    /// The outcome of an attempt, unless the batch has to be run again.
-    pub(in crate::train) fn ended(
-        &mut self, gradients: &Gradients, finished: Finished, read: Read, failed: &mut Failed,
+    /// Concludes an attempt. Returns the outcome, unless the batch has to be run again.
+    pub(in crate::train) fn conclude(
+        &mut self, gradients: &Gradients, finished: Finished, scalars: StepScalars, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         let Finished::Repeat(blame) = finished else {
-            let outcome = self.outcome(gradients, finished, read)?;
+            let outcome = self.outcome(gradients, finished, scalars)?;
             let repeated = failed.0.drain(..).map(|(slot, one)| {
                 // What the last attempt saw of the batch says what would have fitted.
                 let row = self.sites.row(slot).filter(|row| row.counts().non_finite() == 0);
