@@ -159,6 +159,7 @@ pub unsafe extern "C" fn gs_loss_scale_dynamic(to: *mut gs_loss_scale, config: *
         for (pair, of) in floor.iter_mut().zip(given.floor_steps.iter().zip(&given.floor_exponents)) {
             *pair = (*of.0, *of.1);
         }
+        #[allow(clippy::needless_update, reason = "a field that C does not have yet is as usual")]
         let config = DynamicConfig {
             start: given.start,
             growth: given.growth,
@@ -173,6 +174,7 @@ pub unsafe extern "C" fn gs_loss_scale_dynamic(to: *mut gs_loss_scale, config: *
             },
             tolerance_ppm: given.tolerance_ppm,
             floor: RisingFloor::new(floor.get(..count).unwrap_or_default())?,
+            ..DynamicConfig::default()
         };
         Ok(LossScale::Dynamic(Dynamic::new(config)?))
     };

@@ -1,10 +1,9 @@
 //! Methods in checkpoints: every setting by its name in a method's text.
 
-use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions};
+use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions, schedule};
 use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
-    loss_scale::{Bounds, DelayedConfig, Dynamic, DynamicConfig, Hysteresis, LogMaxConfig, LossScale},
     site::{Calls, Memory, SiteConfig, When},
 };
 
@@ -31,72 +30,10 @@ fn policy(all: &mut Configuration, amp: &AmpPolicy, layers: &Layers) {
 pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
     let mut all = Configuration::default();
     match scaling {
-        Scaling::Loss(schedule) => loss_scale(&mut all, schedule),
+        Scaling::Loss(schedule) => schedule::save(&mut all, schedule),
         Scaling::Gradient(gradient) => gradient_scaling(&mut all, gradient),
     }
     all
-}
-
-fn loss_scale(all: &mut Configuration, schedule: &LossScale) {
-    let kind = match schedule {
-        LossScale::None | LossScale::Gradient => "none",
-        LossScale::Fixed(fixed) => {
-            all.set("scale", format!("2^{}", fixed.exponent()));
-            "fixed"
-        }
-        LossScale::Dynamic(dynamic) => {
-            dynamic_scale(all, dynamic);
-            "dynamic"
-        }
-        LossScale::LogMax(log_max) => {
-            let LogMaxConfig { mean_decay, spread_decay, quantile, ceiling, bounds: limits } = *log_max.config();
-            all.set("mean", mean_decay);
-            all.set("spread", spread_decay);
-            all.set("quantile", quantile);
-            all.set("ceiling", ceiling);
-            bounds(all, limits);
-            "logmax"
-        }
-        LossScale::Chainer(chainer) => {
-            all.set("interval", chainer.interval());
-            bounds(all, chainer.bounds());
-            "dynamic:N"
-        }
-        LossScale::Delayed(delayed) => {
-            let DelayedConfig { history, margin, bounds: limits } = *delayed.config();
-            all.set("history", history);
-            all.set("margin", margin);
-            bounds(all, limits);
-            "delayed"
-        }
-    };
-    all.set("scaling", kind);
-}
-
-fn dynamic_scale(all: &mut Configuration, dynamic: &Dynamic) {
-    let DynamicConfig { start, growth, backoff, interval, bounds: limits, hysteresis, tolerance_ppm, floor } =
-        dynamic.config();
-    all.set("init", *start);
-    all.set("growth", *growth);
-    all.set("backoff", *backoff);
-    all.set("interval", *interval);
-    bounds(all, *limits);
-    all.set(
-        "hysteresis",
-        match hysteresis {
-            Hysteresis::None => "none".to_owned(),
-            Hysteresis::Cumulative(count) => format!("cumulative:{count}"),
-            Hysteresis::Consecutive(count) => format!("consecutive:{count}"),
-        },
-    );
-    all.set("tolerance", f64::from(*tolerance_ppm) / 1e6);
-    let steps = floor.steps().iter().map(|(step, exponent)| format!("{step}:2^{exponent}"));
-    all.set("floor", steps.collect::<Vec<_>>());
-}
-
-fn bounds(all: &mut Configuration, bounds: Bounds) {
-    all.set("least", bounds.least());
-    all.set("most", bounds.most());
 }
 
 fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {

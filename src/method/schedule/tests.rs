@@ -162,3 +162,30 @@ fn limits_are_read_by_their_former_names() {
     // Values keep their names, and so do the options of other rules.
     assert_eq!("gs:history=least".parse::<Method>().expect("a method").to_string(), "gs:history=least");
 }
+
+/// Names and values in checkpoints never change, whatever texts call them.
+#[test]
+fn saved_fields_are_those_of_before() {
+    for (text, saved) in [
+        ("fp16", r#"{"scaling":"none"}"#),
+        ("fixed:8", r#"{"scale":"2^3","scaling":"fixed"}"#),
+        (
+            "dynamic",
+            r#"{"backoff":-1,"floor":[],"growth":1,"hysteresis":"none","init":16,"interval":2000,"least":-24,"most":30,"scaling":"dynamic","tolerance":0.0}"#,
+        ),
+        (
+            "dynamic:hysteresis=cumulative:2,tolerance=0.05,floor=100:2/300:2^14",
+            r#"{"backoff":-1,"floor":["100:2^1","300:2^14"],"growth":1,"hysteresis":"cumulative:2","init":16,"interval":2000,"least":-24,"most":30,"scaling":"dynamic","tolerance":0.05}"#,
+        ),
+        ("dynamic:10,max=2^15", r#"{"interval":10,"least":-24,"most":15,"scaling":"dynamic:N"}"#),
+        (
+            "logmax",
+            r#"{"ceiling":16,"least":-24,"mean":0.99,"most":30,"quantile":3.09,"scaling":"logmax","spread":0.999}"#,
+        ),
+        ("delayed:min=2^-3", r#"{"history":16,"least":-3,"margin":0,"most":30,"scaling":"delayed"}"#),
+    ] {
+        let method: Method = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        let all = crate::method::saved::scaling(&method.scaling);
+        assert_eq!(serde_json::to_string(&all).expect("JSON"), saved, "{text}");
+    }
+}

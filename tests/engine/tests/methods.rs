@@ -66,7 +66,18 @@ fn loss_scale() -> impl Strategy<Value = LossScale> {
     });
     let numbers = (0..=20i32, 1..9i32, -9..0i32, 1..u32::MAX, bounds(), hysteresis, 0..1_000_000u32, floor);
     let dynamic = numbers.prop_map(|(start, growth, backoff, interval, bounds, hysteresis, tolerance_ppm, floor)| {
-        let config = DynamicConfig { start, growth, backoff, interval, bounds, hysteresis, tolerance_ppm, floor };
+        #[allow(clippy::needless_update, reason = "a field that is not drawn yet is as usual")]
+        let config = DynamicConfig {
+            start,
+            growth,
+            backoff,
+            interval,
+            bounds,
+            hysteresis,
+            tolerance_ppm,
+            floor,
+            ..DynamicConfig::default()
+        };
         LossScale::Dynamic(Dynamic::new(config).expect("a schedule"))
     });
     let log_max = (0.0..1.0f64, 0.0..1.0f64, 0.0..9.0f64, -20..20i32, bounds()).prop_map(
