@@ -1,59 +1,14 @@
 //! Devices and their primary contexts.
 
 use crate::{
-    Status,
-    faults::Faults,
-    state::{Handle, State, forbidden, state},
-    status,
+    objects::{Context, Device, Handle, MEMORY},
+    state::{State, forbidden, state},
+    status::{self, Status, done},
 };
 use core::{
     cell::Cell,
     ffi::{c_char, c_int, c_uint},
 };
-use std::collections::BTreeMap;
-
-/// Memory of each device: enough for the suite, little enough to be refused.
-pub const MEMORY: u64 = 4 << 30;
-
-/// A device.
-#[derive(Debug)]
-pub struct Device {
-    /// Compute capability, as in `sm_80`.
-    pub arch: u32,
-    pub multiprocessors: u32,
-    pub faults: Faults,
-    /// The primary context while somebody holds it, and how many do.
-    pub primary: Option<(Handle, u32)>,
-    /// Modules whose kernels have run.
-    pub used: BTreeMap<String, u64>,
-    /// Kernels launched one by one, and recordings.
-    pub launched: [u64; 2],
-}
-
-/// A context.
-#[derive(Debug)]
-pub struct Context {
-    pub device: usize,
-    /// What its device died of: every later call has it.
-    pub lost: Option<Status>,
-}
-
-impl Device {
-    /// A device as `80x2`, or `80x2:` and faults.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (kind, faults) = text.split_once(':').unwrap_or((text, ""));
-        let parts = kind.split_once('x').and_then(|(arch, count)| Some((arch.parse().ok()?, count.parse().ok()?)));
-        let (arch, multiprocessors) = parts.ok_or_else(|| format!("{kind}: a device is such as 80x2"))?;
-        Ok(Self {
-            arch,
-            multiprocessors,
-            faults: Faults::parse(faults)?,
-            primary: None,
-            used: BTreeMap::new(),
-            launched: [0; 2],
-        })
-    }
-}
 
 thread_local! {
     static CURRENT: Cell<Handle> = const { Cell::new(0) };
@@ -89,11 +44,6 @@ impl State {
         let current = self.current();
         self.contexts[&current].lost.map_or(Ok(current), Err)
     }
-}
-
-/// What a call returns.
-pub fn done(result: Result<(), Status>) -> Status {
-    result.err().unwrap_or(status::SUCCESS)
 }
 
 fn ordinal(device: c_int) -> Result<usize, Status> {

@@ -1,6 +1,6 @@
 //! What can go wrong with a device, or be otherwise, by a text such as `oom=17,maps,broken=wgmma`.
 
-use crate::Status;
+use crate::status::Status;
 
 /// The faults of a device.
 #[derive(Clone, Debug, Default)]

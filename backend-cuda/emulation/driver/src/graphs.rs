@@ -1,29 +1,12 @@
 //! Recorded launches.
 
 use crate::{
-    Status,
-    contexts::done,
-    modules::Launch,
-    state::{Handle, forbidden, state},
-    status,
-    streams::Work,
+    objects::{Executable, Graph, Handle, Launch, Work},
+    state::{forbidden, state},
+    status::{self, Status, done},
 };
 use core::ffi::c_ulonglong;
 use std::sync::Arc;
-
-/// What was recorded.
-#[derive(Debug)]
-pub struct Graph {
-    pub context: Handle,
-    launches: Arc<Vec<Launch>>,
-}
-
-/// The same, ready to run.
-#[derive(Debug)]
-pub struct Executable {
-    pub context: Handle,
-    launches: Arc<Vec<Launch>>,
-}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> Status {

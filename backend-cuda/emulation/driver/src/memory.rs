@@ -1,63 +1,11 @@
 //! Device memory and pinned memory of the host.
 
 use crate::{
-    Status,
-    contexts::{MEMORY, done},
-    state::{Handle, State, forbidden, state},
-    status,
-    streams::Work,
+    objects::{Block, Handle, MEMORY, Owned, Pinned, Work},
+    state::{State, forbidden, state},
+    status::{self, Status, done},
 };
 use core::ffi::{c_uchar, c_uint};
-use std::alloc::{Layout, alloc, dealloc};
-
-/// Device memory that was allocated as one.
-#[derive(Debug)]
-pub struct Block {
-    pub context: Handle,
-    pub bytes: u64,
-    /// Never another block's, though addresses come again.
-    pub id: u64,
-    #[expect(dead_code, reason = "it is freed with this")]
-    owned: Owned,
-}
-
-/// Memory of the host that the device may read and write by itself.
-#[derive(Debug)]
-pub struct Pinned {
-    pub context: Handle,
-    pub bytes: usize,
-    #[expect(dead_code, reason = "it is freed with this")]
-    owned: Owned,
-}
-
-/// Bytes of the allocator's.
-#[derive(Debug)]
-struct Owned(*mut u8, Layout);
-
-// SAFETY: bytes are not a thread's own.
-unsafe impl Send for Owned {}
-
-impl Owned {
-    /// Memory full of NaN, so that what was never written is seen.
-    fn new(bytes: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(bytes, 256).ok()?;
-        // SAFETY: nobody asks for nothing, as callers see to.
-        let at = unsafe { alloc(layout) };
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: so long it is.
-        unsafe { at.write_bytes(0xFF, bytes) };
-        Some(Self(at, layout))
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout.
-        unsafe { dealloc(self.0, self.1) };
-    }
-}
 
 impl State {
     /// The block that an address lies in.

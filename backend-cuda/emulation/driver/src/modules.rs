@@ -1,12 +1,10 @@
 //! Modules, which are libraries of the host, and their kernels.
 
 use crate::{
-    Status,
-    contexts::done,
     faults::names,
-    state::{Handle, State, forbidden, state},
-    status,
-    streams::Work,
+    objects::{Entry, Function, Handle, Launch, Module, Work},
+    state::{State, forbidden, state},
+    status::{self, Status, done},
 };
 use core::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -22,46 +20,6 @@ const RESIDENT: c_int = 2;
 /// Bytes of shared memory that a launch may ask for unprepared: the limit is 48 KiB with what a kernel has beside, which
 /// nobody knows here.
 const UNPREPARED: u32 = 32 << 10;
-
-/// A loaded module.
-#[derive(Debug)]
-pub struct Module {
-    pub context: Handle,
-    name: String,
-    library: Arc<Library>,
-}
-
-/// A kernel.
-#[derive(Clone, Debug)]
-pub struct Function {
-    pub module: Handle,
-    entry: Entry,
-    /// Bytes of its parameters.
-    parameters: usize,
-    /// Bytes of shared memory that launches may ask for.
-    shared: u32,
-}
-
-/// A launch that is still to run.
-#[derive(Clone, Debug)]
-pub struct Launch {
-    function: Handle,
-    blocks: [u32; 3],
-    shared: u32,
-    /// Aligned as parameters are.
-    parameters: Arc<[u64]>,
-    /// Start and id of each block of memory that they name.
-    named: Arc<[(u64, u64)]>,
-}
-
-type Entry = unsafe extern "C" fn(blocks: *const u32, shared: u32, parameters: *const u64);
-
-impl Launch {
-    /// The blocks that it names.
-    pub fn named(&self) -> impl Iterator<Item = u64> {
-        self.named.iter().map(|&(_, id)| id)
-    }
-}
 
 impl State {
     fn function(&self, handle: Handle) -> &Function {

@@ -1,23 +1,15 @@
 //! Everything that the driver knows, behind one lock: calls come from any thread.
 
 use crate::{
-    Status,
-    contexts::{Context, Device},
     faults::Faults,
-    graphs::{Executable, Graph},
-    memory::{Block, Pinned},
-    modules::{Function, Module},
-    status,
-    streams::{Event, Stream},
+    objects::{Block, Context, Device, Event, Executable, Function, Graph, Handle, Module, Pinned, Stream},
+    status::{self, Status},
 };
 use core::ffi::{CStr, c_char, c_int};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
-
-/// A handle as callers see it: never given twice.
-pub type Handle = usize;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -2,109 +2,12 @@
 //! memory must be ordered.
 
 use crate::{
-    Status,
-    contexts::done,
-    modules::Launch,
-    state::{Handle, State, forbidden, state},
-    status,
+    objects::{Capture, Event, Handle, Known, Point, Stream, Work, merge},
+    state::{State, forbidden, state},
+    status::{self, Status, done},
 };
-use core::{ffi::c_uint, ops::Range};
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Instant,
-};
-
-/// Something enqueued.
-#[derive(Clone, Debug)]
-pub enum Work {
-    Launch(Launch),
-    Graph(Arc<Vec<Launch>>),
-    CopyIn {
-        from: usize,
-        to: u64,
-        bytes: usize,
-    },
-    CopyOut {
-        from: u64,
-        to: usize,
-        bytes: usize,
-    },
-    Fill {
-        to: u64,
-        value: u8,
-        bytes: usize,
-    },
-    /// An event takes the time.
-    Stamp(Handle),
-    /// Another stream gets as far as this.
-    Wait(Point),
-}
-
-/// A place in a stream: after so much of its work.
-#[derive(Clone, Copy, Debug)]
-pub struct Point {
-    stream: Handle,
-    count: u64,
-}
-
-/// How far each stream is known to have come.
-type Known = HashMap<Handle, u64>;
-
-/// A stream.
-#[derive(Debug)]
-pub struct Stream {
-    pub context: Handle,
-    queue: VecDeque<Work>,
-    /// How much was enqueued, and how much of it was done.
-    count: u64,
-    done: u64,
-    /// What comes after all that is enqueued here by now.
-    known: Known,
-    /// The blocks that work named, by its count, as far as some other stream need not come after it.
-    named: Vec<(u64, Vec<u64>)>,
-    pub capture: Option<Capture>,
-}
-
-/// What is recorded.
-#[derive(Debug, Default)]
-pub struct Capture {
-    pub launches: Vec<Launch>,
-    /// Something was asked for meanwhile that cannot be recorded.
-    pub invalid: bool,
-}
-
-/// An event.
-#[derive(Debug)]
-pub struct Event {
-    pub context: Handle,
-    recorded: Option<(Point, Known)>,
-    at: Option<Instant>,
-}
-
-fn merge(into: &mut Known, from: &Known) {
-    for (&stream, &count) in from {
-        let known = into.entry(stream).or_default();
-        *known = count.max(*known);
-    }
-}
-
-impl Stream {
-    /// Copies to the device that are still to run.
-    pub fn copies_waiting(&self) -> usize {
-        self.queue.iter().filter(|work| matches!(work, Work::CopyIn { .. })).count()
-    }
-
-    /// Whether a copy that is still to run uses memory of the host.
-    pub fn waits_for_host(&self, memory: &Range<usize>) -> bool {
-        let uses = |at: usize, bytes: usize| at < memory.end && memory.start < at + bytes;
-        self.queue.iter().any(|work| match work {
-            Work::CopyIn { from, bytes, .. } => uses(*from, *bytes),
-            Work::CopyOut { to, bytes, .. } => uses(*to, *bytes),
-            Work::Launch(_) | Work::Graph(_) | Work::Fill { .. } | Work::Stamp(_) | Work::Wait(_) => false,
-        })
-    }
-}
+use core::ffi::c_uint;
+use std::{collections::VecDeque, time::Instant};
 
 impl State {
     /// The stream of a handle, which lives, in the current context.

@@ -2,10 +2,8 @@
 //! of pixels the first place, the last from the end, and the step of columns and rows.
 
 use crate::{
-    Status,
-    contexts::done,
     state::{forbidden, state},
-    status,
+    status::{self, Status, done},
 };
 use bytemuck::{Pod, Zeroable};
 use core::ffi::{c_int, c_uint};
