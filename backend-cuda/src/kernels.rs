@@ -93,21 +93,23 @@ const fn to_u32(number: usize) -> u32 {
 }
 
 const STORE: File = file!("store.cuh");
-const DENSE: File = file!("elementwise.cuh");
+const ELEMENTWISE: File = file!("elementwise.cuh");
 const FUNCTIONS: File = file!("functions.cuh");
 
-const UNARY_MODULE: Module = Module::new("unary", &[STORE, DENSE, FUNCTIONS, file!("unary.cu")]);
+const UNARY_MODULE: Module = Module::new("unary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("unary.cu")]);
 /// `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
-const BINARY_MODULE: Module = Module::new("binary", &[STORE, DENSE, FUNCTIONS, file!("binary.cu")]);
+const BINARY_MODULE: Module = Module::new("binary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("binary.cu")]);
 /// `y[i] = f(a[i], b[…])`.
 pub static BINARY: Kernel = Kernel { module: &BINARY_MODULE, entry: "binary" };
 
 /// Terms that one launch of [`SUM`] adds.
 pub const SUM_TERMS: usize = 4;
-const SUM_MODULE: Module =
-    Module { defines: &[("SUM_TERMS", to_u32(SUM_TERMS))], ..Module::new("sum", &[STORE, DENSE, file!("sum.cu")]) };
+const SUM_MODULE: Module = Module {
+    defines: &[("SUM_TERMS", to_u32(SUM_TERMS))],
+    ..Module::new("sum", &[STORE, ELEMENTWISE, file!("sum.cu")])
+};
 /// `y[i] = Σ terms[·][i]`.
 pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
 
@@ -118,7 +120,7 @@ pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
 /// Strided copy of words.
 pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_words" };
 
-const REDUCE_MODULE: Module = Module::new("reduce", &[STORE, DENSE, file!("reduce.cu")]);
+const REDUCE_MODULE: Module = Module::new("reduce", &[STORE, ELEMENTWISE, file!("reduce.cu")]);
 /// Reduction along one axis, or of parts of it.
 pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
 
@@ -126,7 +128,7 @@ const PAD_MODULE: Module = Module::new("pad", &[file!("pad.cu")]);
 /// Channels in eights.
 pub static PAD: Kernel = Kernel { module: &PAD_MODULE, entry: "pad" };
 
-const ROWS_MODULE: Module = Module::new("rows", &[STORE, DENSE, file!("rows.cu")]);
+const ROWS_MODULE: Module = Module::new("rows", &[STORE, ELEMENTWISE, file!("rows.cu")]);
 /// Rows out of a table.
 pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
 /// Empty lists for the rows of a table.
@@ -136,7 +138,7 @@ pub static ROWS_LINK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_link"
 /// Rows added to those of a table.
 pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
 
-const POOL_MODULE: Module = Module::new("pool", &[STORE, DENSE, file!("pool.cu")]);
+const POOL_MODULE: Module = Module::new("pool", &[STORE, ELEMENTWISE, file!("pool.cu")]);
 /// The largest of each window, or the mean.
 pub static POOL: Kernel = Kernel { module: &POOL_MODULE, entry: "pool" };
 /// Scatters the gradients of pooling windows to the pixels of an image.
@@ -144,22 +146,22 @@ pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpoo
 /// The chosen place of each window.
 pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
 
-const ROI_ALIGN_MODULE: Module = Module::new("roi_align", &[STORE, DENSE, file!("roi_align.cu")]);
+const ROI_ALIGN_MODULE: Module = Module::new("roi_align", &[STORE, ELEMENTWISE, file!("roi_align.cu")]);
 /// Boxes of images, resampled to one size.
 pub static ROI_ALIGN: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align" };
 /// The gradient of the images.
 pub static ROI_ALIGN_VJP: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align_vjp" };
 
-const ROI_POOL_MODULE: Module = Module::new("roi_pool", &[STORE, DENSE, file!("roi_pool.cu")]);
+const ROI_POOL_MODULE: Module = Module::new("roi_pool", &[STORE, ELEMENTWISE, file!("roi_pool.cu")]);
 /// The largest value of each bin of boxes of images.
 pub static ROI_POOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_pool" };
 /// The gradient of the images.
 pub static ROI_UNPOOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_unpool" };
 
-const SUMS: File = file!("block_reduce.cuh");
+const BLOCK_REDUCE: File = file!("block_reduce.cuh");
 const NORM: File = file!("norm.cuh");
 
-const NORM_MODULE: Module = Module::new("norm", &[STORE, DENSE, SUMS, NORM, file!("norm.cu")]);
+const NORM_MODULE: Module = Module::new("norm", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm.cu")]);
 /// Sums by channel, for mean and variance.
 pub static NORM_COLUMNS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_columns" };
 /// Mean and variance of each channel.
@@ -173,7 +175,8 @@ pub static NORM_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_MODULE, entry:
 /// Normalisation of groups of one image.
 pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_groups" };
 
-const NORM_VJP_MODULE: Module = Module::new("norm_vjp", &[STORE, DENSE, SUMS, NORM, file!("norm_vjp.cu")]);
+const NORM_VJP_MODULE: Module =
+    Module::new("norm_vjp", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm_vjp.cu")]);
 /// Sums by channel of the gradient, and of it times the normalised values.
 pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_columns" };
 /// Totals of these sums over all partial blocks.
@@ -191,7 +194,7 @@ const CROSS_ENTROPY_MODULE: Module = Module {
     defines: &[("MAX_CLASSES_PER_THREAD", MAX_CLASSES_PER_THREAD)],
     // Labels and sums of rows are waited for beside logits, and exponentials take their time.
     blocks: 3,
-    ..Module::new("cross_entropy", &[STORE, DENSE, SUMS, file!("cross_entropy.cu")])
+    ..Module::new("cross_entropy", &[STORE, ELEMENTWISE, BLOCK_REDUCE, file!("cross_entropy.cu")])
 };
 /// Log-sum-exp of each row, and each block's share of the loss.
 pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy" };
@@ -203,7 +206,7 @@ pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, e
 pub static CROSS_ENTROPY_VJP_TWO_ROWS: Kernel =
     Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp_two_rows" };
 
-const CTC_MODULE: Module = Module::new("ctc", &[STORE, SUMS, file!("ctc.cu")]);
+const CTC_MODULE: Module = Module::new("ctc", &[STORE, BLOCK_REDUCE, file!("ctc.cu")]);
 /// Log-sum-exp of each frame.
 pub static CTC_ROWS: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_rows" };
 /// Sums over alignments, and the losses.
@@ -227,7 +230,7 @@ pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimiz
 
 const GLOBAL_NORM_MODULE: Module = Module {
     defines: &[("CHUNK_ELEMENTS", CHUNK_ELEMENTS), ("MAX_TENSORS_PER_LAUNCH", to_u32(MAX_TENSORS_PER_LAUNCH))],
-    ..Module::new("global_norm", &[MULTI_TENSOR, SUMS, file!("global_norm.cu")])
+    ..Module::new("global_norm", &[MULTI_TENSOR, BLOCK_REDUCE, file!("global_norm.cu")])
 };
 /// Computes each block's partial sum of squares.
 pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm" };

@@ -45,7 +45,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            fn of(library: Library) -> Option<Self> {
+            fn load(library: Library) -> Option<Self> {
                 // SAFETY: the functions have these types in `nccl.h`.
                 unsafe { Some(Self { $($name: *library.get($symbol).ok()?,)* _library: library }) }
             }
@@ -75,7 +75,7 @@ fn load_functions() -> Result<&'static Functions, Error> {
     let load = || {
         // SAFETY: NVIDIA's library, whose initialisers do no harm.
         let library = LIBRARY_NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
-        Functions::of(library)
+        Functions::load(library)
     };
     LOADED.get_or_init(load).as_ref().ok_or(Error::NoLibrary { library: "nccl" })
 }

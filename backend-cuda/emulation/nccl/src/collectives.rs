@@ -12,7 +12,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const fn of(number: c_int) -> Option<Self> {
+    pub const fn from_number(number: c_int) -> Option<Self> {
         match number {
             4 => Some(Self::I64),
             6 => Some(Self::F16),

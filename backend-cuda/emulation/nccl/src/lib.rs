@@ -52,7 +52,7 @@ thread_local! {
     static GROUP: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
     static GROUP_OF: Cell<*mut Comm> = const { Cell::new(core::ptr::null_mut()) };
     /// What this thread's last error was about.
-    static LAST: Cell<&'static CStr> = const { Cell::new(c"") };
+    static LAST_ERROR: Cell<&'static CStr> = const { Cell::new(c"") };
 }
 
 /// Ends the process: what the caller did is undefined.
@@ -62,7 +62,7 @@ fn forbidden(what: &str) -> ! {
 }
 
 fn failed(status: Status, why: &'static CStr) -> Status {
-    LAST.set(why);
+    LAST_ERROR.set(why);
     status
 }
 
@@ -148,7 +148,7 @@ extern "C" fn ncclGetErrorString(error: Status) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(_comm: *mut Comm) -> *const c_char {
-    LAST.get().as_ptr()
+    LAST_ERROR.get().as_ptr()
 }
 
 #[unsafe(no_mangle)]
@@ -181,7 +181,9 @@ fn in_group(comm: *mut Comm, call: Call) -> Status {
 extern "C" fn ncclSend(
     from: *const c_void, count: usize, kind: c_int, peer: c_int, comm: *mut Comm, stream: *mut c_void,
 ) -> Status {
-    let (Some(kind), Ok(to)) = (Kind::of(kind), usize::try_from(peer)) else { return status::INVALID_ARGUMENT };
+    let (Some(kind), Ok(to)) = (Kind::from_number(kind), usize::try_from(peer)) else {
+        return status::INVALID_ARGUMENT;
+    };
     in_group(comm, Call { way: Way::Send(to), from: from as usize, to: 0, count, kind, stream })
 }
 
@@ -189,7 +191,9 @@ extern "C" fn ncclSend(
 extern "C" fn ncclRecv(
     to: *mut c_void, count: usize, kind: c_int, peer: c_int, comm: *mut Comm, stream: *mut c_void,
 ) -> Status {
-    let (Some(kind), Ok(from)) = (Kind::of(kind), usize::try_from(peer)) else { return status::INVALID_ARGUMENT };
+    let (Some(kind), Ok(from)) = (Kind::from_number(kind), usize::try_from(peer)) else {
+        return status::INVALID_ARGUMENT;
+    };
     in_group(comm, Call { way: Way::Receive(from), from: 0, to: to as usize, count, kind, stream })
 }
 
@@ -197,7 +201,7 @@ extern "C" fn ncclRecv(
 unsafe extern "C" fn ncclAllGather(
     from: *const c_void, to: *mut c_void, count: usize, kind: c_int, comm: *mut Comm, stream: *mut c_void,
 ) -> Status {
-    let Some(kind) = Kind::of(kind) else { return status::INVALID_ARGUMENT };
+    let Some(kind) = Kind::from_number(kind) else { return status::INVALID_ARGUMENT };
     // SAFETY: the caller's handle.
     let ranks = unsafe { &*comm }.world.ranks;
     let way = Way::Gather { ranks };
@@ -209,7 +213,7 @@ unsafe extern "C" fn ncclAllGather(
 unsafe extern "C" fn ncclAllReduce(
     from: *const c_void, to: *mut c_void, count: usize, kind: c_int, sum: c_int, comm: *mut Comm, stream: *mut c_void,
 ) -> Status {
-    let (Some(kind), 0) = (Kind::of(kind), sum) else { return status::INVALID_ARGUMENT };
+    let (Some(kind), 0) = (Kind::from_number(kind), sum) else { return status::INVALID_ARGUMENT };
     let call = Call { way: Way::Reduce, from: from as usize, to: to as usize, count, kind, stream };
     // SAFETY: the caller's handle.
     unsafe { collective(comm, vec![call], stream) }
@@ -219,7 +223,7 @@ unsafe extern "C" fn ncclAllReduce(
 unsafe extern "C" fn ncclReduceScatter(
     from: *const c_void, to: *mut c_void, count: usize, kind: c_int, sum: c_int, comm: *mut Comm, stream: *mut c_void,
 ) -> Status {
-    let (Some(kind), 0) = (Kind::of(kind), sum) else { return status::INVALID_ARGUMENT };
+    let (Some(kind), 0) = (Kind::from_number(kind), sum) else { return status::INVALID_ARGUMENT };
     // SAFETY: the caller's handle.
     let ranks = unsafe { &*comm }.world.ranks;
     let call = Call { way: Way::Scatter { ranks }, from: from as usize, to: to as usize, count, kind, stream };
