@@ -1,7 +1,7 @@
 //! Devices and their primary contexts.
 
 use crate::{
-    objects::{Context, Device, Handle, MEMORY},
+    objects::{Context, DEVICE_MEMORY_BYTES, Device, Handle},
     state::{State, forbidden, state},
     status::{self, Status, done},
 };
@@ -42,7 +42,7 @@ impl State {
     /// The current context, if its device is not lost.
     pub fn entered(&self) -> Result<Handle, Status> {
         let current = self.current();
-        self.contexts[&current].lost.map_or(Ok(current), Err)
+        self.contexts[&current].sticky_error.map_or(Ok(current), Err)
     }
 }
 
@@ -104,7 +104,7 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_in
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Status {
     // SAFETY: the caller's memory.
-    done(ordinal(device).map(|_| unsafe { bytes.write(usize::try_from(MEMORY).unwrap_or(usize::MAX)) }))
+    done(ordinal(device).map(|_| unsafe { bytes.write(usize::try_from(DEVICE_MEMORY_BYTES).unwrap_or(usize::MAX)) }))
 }
 
 #[unsafe(no_mangle)]
@@ -115,7 +115,7 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_in
             Some((handle, holders)) => (handle, holders + 1),
             None => {
                 let handle = state.handle();
-                state.contexts.insert(handle, Context { device: ordinal, lost: None });
+                state.contexts.insert(handle, Context { device: ordinal, sticky_error: None });
                 (handle, 1)
             }
         };

@@ -1,7 +1,7 @@
 //! Recorded launches.
 
 use crate::{
-    objects::{Executable, Graph, Handle, Launch, Work},
+    objects::{Executable, Graph, Handle, KernelLaunch, Work},
     state::{forbidden, state},
     status::{self, Status, done},
 };
@@ -52,7 +52,7 @@ extern "C" fn cuGraphLaunch(executable: Handle, stream: Handle) -> Status {
         Some(_) => forbidden("a recording of another context"),
         None => forbidden("a recording that was destroyed"),
     };
-    let mut named: Vec<u64> = launches.iter().flat_map(Launch::named).collect();
+    let mut named: Vec<u64> = launches.iter().flat_map(KernelLaunch::named).collect();
     named.sort_unstable();
     named.dedup();
     done(state.enqueue(stream, Work::Graph(launches), named))

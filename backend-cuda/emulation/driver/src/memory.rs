@@ -1,7 +1,7 @@
 //! Device memory and pinned memory of the host.
 
 use crate::{
-    objects::{Block, Handle, MEMORY, Owned, Pinned, Work},
+    objects::{Allocation, DEVICE_MEMORY_BYTES, Handle, Owned, Pinned, Work},
     state::{State, forbidden, state},
     status::{self, Status, done},
 };
@@ -9,7 +9,7 @@ use core::ffi::{c_uchar, c_uint};
 
 impl State {
     /// The block that an address lies in.
-    pub fn block_of(&self, at: u64) -> Option<(u64, &Block)> {
+    pub fn block_of(&self, at: u64) -> Option<(u64, &Allocation)> {
         let (&start, block) = self.memory.range(..=at).next_back()?;
         (at < start + block.bytes).then_some((start, block))
     }
@@ -39,12 +39,12 @@ unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, bytes: usize) -> Status {
             return Err(status::INVALID_VALUE);
         }
         let used: u64 = state.memory.values().filter(|block| block.context == context).map(|block| block.bytes).sum();
-        if state.device().faults.allocation_fails() || used + bytes as u64 > MEMORY {
+        if state.device().faults.allocation_fails() || used + bytes as u64 > DEVICE_MEMORY_BYTES {
             return Err(status::OUT_OF_MEMORY);
         }
         let owned = Owned::new(bytes).ok_or(status::OUT_OF_MEMORY)?;
         let (start, id) = (owned.0 as u64, state.handle() as u64);
-        state.memory.insert(start, Block { context, bytes: bytes as u64, id, owned });
+        state.memory.insert(start, Allocation { context, bytes: bytes as u64, id, owned });
         // SAFETY: the caller's memory.
         unsafe { at.write(start) };
         Ok(())
@@ -88,7 +88,7 @@ extern "C" fn cuMemFreeHost(at: usize) -> Status {
     state.current();
     let Some(pinned) = state.pinned.remove(&at) else { forbidden("pinned memory is freed that is not allocated") };
     let memory = at..at + pinned.bytes;
-    if state.streams.values().any(|stream| stream.waits_for_host(&memory)) {
+    if state.streams.values().any(|stream| stream.has_pending_copy_of(&memory)) {
         forbidden("pinned memory is freed that a copy has yet to read or write");
     }
     status::SUCCESS

@@ -2,7 +2,7 @@
 
 use crate::{
     faults::names,
-    objects::{Entry, Function, Handle, Launch, Module, Work},
+    objects::{EntryPoint, Function, Handle, KernelLaunch, Module, Work},
     state::{State, forbidden, state},
     status::{self, Status, done},
 };
@@ -27,7 +27,7 @@ impl State {
     }
 
     /// Runs a kernel to its end.
-    pub fn run_kernel(&mut self, launch: &Launch, context: Handle) -> Result<(), Status> {
+    pub fn run_kernel(&mut self, launch: &KernelLaunch, context: Handle) -> Result<(), Status> {
         let function = self.function(launch.function).clone();
         let module = self.modules[&function.module].name.clone();
         for (start, id) in launch.named.iter() {
@@ -107,7 +107,7 @@ unsafe extern "C" fn cuModuleGetFunction(function: *mut Handle, module: Handle, 
         // parameters under its name.
         let found = unsafe {
             let name = CStr::from_ptr(name).to_string_lossy();
-            let entry = loaded.library.get::<Entry>(name.as_bytes()).map(|entry| *entry);
+            let entry = loaded.library.get::<EntryPoint>(name.as_bytes()).map(|entry| *entry);
             let bytes = loaded.library.get::<*const u32>(format!("{name}_parameter_bytes").as_bytes()).map(|at| **at);
             entry.and_then(|entry| Ok((entry, bytes? as usize)))
         };
@@ -164,7 +164,8 @@ unsafe extern "C" fn cuLaunchKernel(
         let named: Vec<_> =
             words.iter().filter_map(|&word| state.block_of(word).map(|(start, block)| (start, block.id))).collect();
         let ids = named.iter().map(|&(_, id)| id).collect();
-        let launch = Launch { function, blocks: [x, y, z], shared, parameters: words.into(), named: named.into() };
+        let launch =
+            KernelLaunch { function, blocks: [x, y, z], shared, parameters: words.into(), named: named.into() };
         state.enqueue(stream, Work::Launch(launch), ids)
     }))
 }

@@ -15,7 +15,7 @@ use std::{
 pub type Handle = usize;
 
 /// Bytes of memory of each device: enough for the conformance suite, and little enough that tests can exceed it.
-pub const MEMORY: u64 = 4 << 30;
+pub const DEVICE_MEMORY_BYTES: u64 = 4 << 30;
 
 /// A device.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub struct Device {
 #[derive(Debug)]
 pub struct Context {
     pub device: usize,
-    /// What its device died of: every later call has it.
-    pub lost: Option<Status>,
+    /// Error that every later call of the context returns, because its device failed.
+    pub sticky_error: Option<Status>,
 }
 
 impl Device {
@@ -57,12 +57,12 @@ impl Device {
     }
 }
 
-/// Device memory that was allocated as one.
+/// Device memory of one call of `cuMemAlloc`.
 #[derive(Debug)]
-pub struct Block {
+pub struct Allocation {
     pub context: Handle,
     pub bytes: u64,
-    /// Never another block's, though addresses come again.
+    /// Identity, because addresses are reused.
     pub id: u64,
     #[expect(dead_code, reason = "it is freed with this")]
     pub owned: Owned,
@@ -77,23 +77,23 @@ pub struct Pinned {
     pub owned: Owned,
 }
 
-/// Bytes of the allocator's.
+/// Memory of the host's allocator.
 #[derive(Debug)]
 pub struct Owned(pub *mut u8, Layout);
 
-// SAFETY: bytes are not a thread's own.
+// SAFETY: memory of the allocator may be used and freed by any thread.
 unsafe impl Send for Owned {}
 
 impl Owned {
-    /// Memory full of NaN, so that what was never written is seen.
+    /// Allocates memory filled with NaN, so that reads of memory that was never written show in results.
     pub fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, 256).ok()?;
-        // SAFETY: nobody asks for nothing, as callers see to.
+        // SAFETY: callers check that `bytes` is not 0.
         let at = unsafe { alloc(layout) };
         if at.is_null() {
             return None;
         }
-        // SAFETY: so long it is.
+        // SAFETY: the allocation has this length.
         unsafe { at.write_bytes(0xFF, bytes) };
         Some(Self(at, layout))
     }
@@ -118,53 +118,54 @@ pub struct Module {
 #[derive(Clone, Debug)]
 pub struct Function {
     pub module: Handle,
-    pub entry: Entry,
+    pub entry: EntryPoint,
     /// Bytes of its parameters.
     pub parameters: usize,
     /// Bytes of shared memory that launches may ask for.
     pub shared: u32,
 }
 
-/// A launch that is still to run.
+/// A launch that has not run yet.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct KernelLaunch {
     pub function: Handle,
     pub blocks: [u32; 3],
     pub shared: u32,
     /// Aligned as parameters are.
     pub parameters: Arc<[u64]>,
-    /// Start and id of each block of memory that they name.
+    /// Start and id of each allocation that the parameters point to.
     pub named: Arc<[(u64, u64)]>,
 }
 
-pub type Entry = unsafe extern "C" fn(blocks: *const u32, shared: u32, parameters: *const u64);
+/// Function of a module that runs all blocks of a launch.
+pub type EntryPoint = unsafe extern "C" fn(blocks: *const u32, shared: u32, parameters: *const u64);
 
-impl Launch {
-    /// The blocks that it names.
+impl KernelLaunch {
+    /// Returns the ids of the allocations that the parameters point to.
     pub fn named(&self) -> impl Iterator<Item = u64> {
         self.named.iter().map(|&(_, id)| id)
     }
 }
 
-/// What was recorded.
+/// Launches of a finished capture.
 #[derive(Debug)]
 pub struct Graph {
     pub context: Handle,
-    pub launches: Arc<Vec<Launch>>,
+    pub launches: Arc<Vec<KernelLaunch>>,
 }
 
-/// The same, ready to run.
+/// An instantiated graph.
 #[derive(Debug)]
 pub struct Executable {
     pub context: Handle,
-    pub launches: Arc<Vec<Launch>>,
+    pub launches: Arc<Vec<KernelLaunch>>,
 }
 
-/// Something enqueued.
+/// Work that a stream queues.
 #[derive(Clone, Debug)]
 pub enum Work {
-    Launch(Launch),
-    Graph(Arc<Vec<Launch>>),
+    Launch(KernelLaunch),
+    Graph(Arc<Vec<KernelLaunch>>),
     CopyIn {
         from: usize,
         to: u64,
@@ -180,42 +181,42 @@ pub enum Work {
         value: u8,
         bytes: usize,
     },
-    /// An event takes the time.
-    Stamp(Handle),
-    /// Another stream gets as far as this.
-    Wait(Point),
+    /// Stores the time in an event.
+    RecordEvent(Handle),
+    /// Waits until another stream reaches this position.
+    Wait(StreamPosition),
 }
 
-/// A place in a stream: after so much of its work.
+/// Position in a stream: after the first `count` items of its work.
 #[derive(Clone, Copy, Debug)]
-pub struct Point {
+pub struct StreamPosition {
     pub stream: Handle,
     pub count: u64,
 }
 
-/// How far each stream is known to have come.
-pub type Known = HashMap<Handle, u64>;
+/// Vector clock (Lamport 1978, Fidge 1988): for each stream, how many items of its work happen before an operation.
+pub type VectorClock = HashMap<Handle, u64>;
 
 /// A stream.
 #[derive(Debug)]
 pub struct Stream {
     pub context: Handle,
     pub queue: VecDeque<Work>,
-    /// How much was enqueued, and how much of it was done.
+    /// Number of items enqueued, and of those executed.
     pub count: u64,
     pub done: u64,
-    /// What comes after all that is enqueued here by now.
-    pub known: Known,
-    /// The blocks that work named, by its count, as far as some other stream need not come after it.
+    /// Work that happens before the next item of this stream.
+    pub clock: VectorClock,
+    /// Allocations that work accesses, by its count, for work that is not ordered before all other streams yet.
     pub named: Vec<(u64, Vec<u64>)>,
     pub capture: Option<Capture>,
 }
 
-/// What is recorded.
+/// A capture in progress.
 #[derive(Debug, Default)]
 pub struct Capture {
-    pub launches: Vec<Launch>,
-    /// Something was asked for meanwhile that cannot be recorded.
+    pub launches: Vec<KernelLaunch>,
+    /// Whether a call that cannot be captured was made meanwhile.
     pub invalid: bool,
 }
 
@@ -223,30 +224,31 @@ pub struct Capture {
 #[derive(Debug)]
 pub struct Event {
     pub context: Handle,
-    pub recorded: Option<(Point, Known)>,
+    pub recorded: Option<(StreamPosition, VectorClock)>,
     pub at: Option<Instant>,
 }
 
-pub fn merge(into: &mut Known, from: &Known) {
+/// Merges two vector clocks: the maximum for each stream.
+pub fn merge_clocks(into: &mut VectorClock, from: &VectorClock) {
     for (&stream, &count) in from {
-        let known = into.entry(stream).or_default();
-        *known = count.max(*known);
+        let merged = into.entry(stream).or_default();
+        *merged = count.max(*merged);
     }
 }
 
 impl Stream {
-    /// Copies to the device that are still to run.
-    pub fn copies_waiting(&self) -> usize {
+    /// Returns the number of copies to the device that have not run yet.
+    pub fn count_pending_uploads(&self) -> usize {
         self.queue.iter().filter(|work| matches!(work, Work::CopyIn { .. })).count()
     }
 
-    /// Whether a copy that is still to run uses memory of the host.
-    pub fn waits_for_host(&self, memory: &Range<usize>) -> bool {
+    /// Returns whether a copy that has not run yet uses memory of the host.
+    pub fn has_pending_copy_of(&self, memory: &Range<usize>) -> bool {
         let uses = |at: usize, bytes: usize| at < memory.end && memory.start < at + bytes;
         self.queue.iter().any(|work| match work {
             Work::CopyIn { from, bytes, .. } => uses(*from, *bytes),
             Work::CopyOut { to, bytes, .. } => uses(*to, *bytes),
-            Work::Launch(_) | Work::Graph(_) | Work::Fill { .. } | Work::Stamp(_) | Work::Wait(_) => false,
+            Work::Launch(_) | Work::Graph(_) | Work::Fill { .. } | Work::RecordEvent(_) | Work::Wait(_) => false,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     faults::Faults,
-    objects::{Block, Context, Device, Event, Executable, Function, Graph, Handle, Module, Pinned, Stream},
+    objects::{Allocation, Context, Device, Event, Executable, Function, Graph, Handle, Module, Pinned, Stream},
     status::{self, Status},
 };
 use core::ffi::{CStr, c_char, c_int};
@@ -23,7 +23,7 @@ pub struct State {
     pub graphs: HashMap<Handle, Graph>,
     pub executables: HashMap<Handle, Executable>,
     /// Device memory by address.
-    pub memory: BTreeMap<u64, Block>,
+    pub memory: BTreeMap<u64, Allocation>,
     /// Host memory by address.
     pub pinned: BTreeMap<usize, Pinned>,
     handles: usize,
@@ -111,7 +111,8 @@ pub extern "C" fn emulated_current_device() -> c_int {
 pub extern "C" fn emulated_is_allocated(at: u64, bytes: usize) -> c_int {
     let state = state();
     let context = state.current();
-    let within = |(start, block): (u64, &Block)| block.context == context && at + bytes as u64 <= start + block.bytes;
+    let within =
+        |(start, block): (u64, &Allocation)| block.context == context && at + bytes as u64 <= start + block.bytes;
     c_int::from(state.block_of(at).is_some_and(within))
 }
 
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn emulated_counts(ordinal: c_int, counts: *mut u64) -> St
         return status::INVALID_DEVICE;
     };
     let is_here = |stream: &&Stream| state.contexts.get(&stream.context).is_some_and(|one| one.device == ordinal);
-    let waiting: usize = state.streams.values().filter(is_here).map(Stream::copies_waiting).sum();
+    let waiting: usize = state.streams.values().filter(is_here).map(Stream::count_pending_uploads).sum();
     let [launched, repeated] = device.launched;
     // SAFETY: the caller's promise.
     unsafe { counts.cast::<[u64; 3]>().write([launched, repeated, waiting as u64]) };

@@ -1,8 +1,8 @@
-//! Streams and events: work waits on its stream until somebody waits for it, and what two streams do with the same
-//! memory must be ordered.
+//! Streams and events. Work is queued until a caller waits for it. Work of two streams on the same memory must be ordered,
+//! which vector clocks check.
 
 use crate::{
-    objects::{Capture, Event, Handle, Known, Point, Stream, Work, merge},
+    objects::{Capture, Event, Handle, Stream, StreamPosition, VectorClock, Work, merge_clocks},
     state::{State, forbidden, state},
     status::{self, Status, done},
 };
@@ -20,13 +20,13 @@ impl State {
         }
     }
 
-    /// Whether a context records something.
+    /// Returns whether a context is capturing.
     pub fn is_capturing(&self, context: Handle) -> bool {
         self.streams.values().any(|stream| stream.context == context && stream.capture.is_some())
     }
 
-    /// Puts work behind what a stream has. `named` are the blocks that it uses; what other streams do with them must be
-    /// known to come before.
+    /// Appends work to a stream. `named` are the allocations that it accesses. Work of other streams on them must happen
+    /// before it.
     pub fn enqueue(&mut self, handle: Handle, work: Work, named: Vec<u64>) -> Result<(), Status> {
         self.entered()?;
         let stream = self.stream(handle);
@@ -38,10 +38,10 @@ impl State {
             capture.launches.push(launch);
             return Ok(());
         }
-        let (context, known) = (stream.context, stream.known.clone());
+        let (context, clock) = (stream.context, stream.clock.clone());
         let others = self.streams.iter().filter(|&(&other, stream)| other != handle && stream.context == context);
         for (other, stream) in others {
-            let before = known.get(other).copied().unwrap_or(0);
+            let before = clock.get(other).copied().unwrap_or(0);
             let unordered = stream.named.iter().filter(|&&(count, _)| count > before);
             if unordered.flat_map(|(_, blocks)| blocks).any(|block| named.contains(block)) {
                 forbidden("work beside other work that uses the same memory");
@@ -50,7 +50,7 @@ impl State {
         match work {
             Work::Launch(_) => self.device().launched[0] += 1,
             Work::Graph(_) => self.device().launched[1] += 1,
-            Work::CopyIn { .. } | Work::CopyOut { .. } | Work::Fill { .. } | Work::Stamp(_) | Work::Wait(_) => {}
+            Work::CopyIn { .. } | Work::CopyOut { .. } | Work::Fill { .. } | Work::RecordEvent(_) | Work::Wait(_) => {}
         }
         let stream = self.stream(handle);
         stream.count += 1;
@@ -61,9 +61,9 @@ impl State {
         Ok(())
     }
 
-    /// Does a stream's work up to a place.
-    fn run(&mut self, until: Point) -> Result<(), Status> {
-        // A stream that is no more has done all of its work.
+    /// Executes the work of a stream up to a position.
+    fn run_until(&mut self, until: StreamPosition) -> Result<(), Status> {
+        // A destroyed stream has executed all of its work.
         while let Some(stream) = self.streams.get_mut(&until.stream) {
             if stream.done >= until.count {
                 break;
@@ -71,12 +71,12 @@ impl State {
             let context = stream.context;
             let Some(work) = stream.queue.pop_front() else { break };
             stream.done += 1;
-            if let Some(error) = self.contexts[&context].lost {
+            if let Some(error) = self.contexts[&context].sticky_error {
                 return Err(error);
             }
-            if let Err(error) = self.perform(work, context) {
+            if let Err(error) = self.execute_work(work, context) {
                 if let Some(context) = self.contexts.get_mut(&context) {
-                    context.lost = Some(error);
+                    context.sticky_error = Some(error);
                 }
                 return Err(error);
             }
@@ -84,12 +84,12 @@ impl State {
         Ok(())
     }
 
-    fn perform(&mut self, work: Work, context: Handle) -> Result<(), Status> {
+    fn execute_work(&mut self, work: Work, context: Handle) -> Result<(), Status> {
         match work {
             Work::Launch(launch) => self.run_kernel(&launch, context)?,
             Work::Graph(launches) => launches.iter().try_for_each(|launch| self.run_kernel(launch, context))?,
-            // SAFETY: device memory was there when the work was enqueued, and freeing it waits for work; of the host's
-            // memory the caller says so.
+            // SAFETY: device memory was allocated when the work was enqueued, and freeing it waits for the work. The
+            // caller guarantees the memory of the host.
             Work::CopyIn { from, to, bytes } => unsafe {
                 (to as *mut u8).copy_from_nonoverlapping(from as *const u8, bytes);
             },
@@ -99,17 +99,17 @@ impl State {
             },
             // SAFETY: as above.
             Work::Fill { to, value, bytes } => unsafe { (to as *mut u8).write_bytes(value, bytes) },
-            Work::Stamp(event) => {
+            Work::RecordEvent(event) => {
                 if let Some(event) = self.events.get_mut(&event) {
                     event.at = Some(Instant::now());
                 }
             }
-            Work::Wait(point) => self.run(point)?,
+            Work::Wait(position) => self.run_until(position)?,
         }
         Ok(())
     }
 
-    /// Waits for a stream. What anybody enqueues later comes after all of its work.
+    /// Waits for a stream. Everything enqueued later happens after its work.
     fn wait(&mut self, handle: Handle) -> Result<(), Status> {
         let context = self.entered()?;
         let stream = self.stream(handle);
@@ -117,31 +117,35 @@ impl State {
             capture.invalid = true;
             return Err(status::CAPTURE_UNSUPPORTED);
         }
-        let until = Point { stream: handle, count: stream.count };
-        self.run(until)?;
-        let mut known = self.stream(handle).known.clone();
-        known.insert(handle, until.count);
-        self.is_known(context, &known);
+        let until = StreamPosition { stream: handle, count: stream.count };
+        self.run_until(until)?;
+        let mut clock = self.stream(handle).clock.clone();
+        clock.insert(handle, until.count);
+        self.order_streams_after(context, &clock);
         Ok(())
     }
 
-    /// All streams of a context come after what is known.
-    fn is_known(&mut self, context: Handle, known: &Known) {
+    /// Orders all streams of a context after the work of a clock.
+    fn order_streams_after(&mut self, context: Handle, clock: &VectorClock) {
         for stream in self.streams.values_mut().filter(|stream| stream.context == context) {
-            merge(&mut stream.known, known);
+            merge_clocks(&mut stream.clock, clock);
         }
         for (handle, stream) in &mut self.streams {
-            let before = known.get(handle).copied().unwrap_or(0);
+            let before = clock.get(handle).copied().unwrap_or(0);
             stream.named.retain(|&(count, _)| count > before);
         }
     }
 
-    /// Waits for all streams of a context, but for what they only record.
+    /// Waits for all streams of a context, except for captured work.
     pub fn finish(&mut self, context: Handle) -> Result<(), Status> {
         let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
-        let points: Vec<_> = streams.map(|(&stream, Stream { count, .. })| Point { stream, count: *count }).collect();
-        points.iter().try_for_each(|&point| self.run(point))?;
-        self.is_known(context, &points.iter().map(|point| (point.stream, point.count)).collect());
+        let positions: Vec<_> =
+            streams.map(|(&stream, Stream { count, .. })| StreamPosition { stream, count: *count }).collect();
+        positions.iter().try_for_each(|&position| self.run_until(position))?;
+        self.order_streams_after(
+            context,
+            &positions.iter().map(|position| (position.stream, position.count)).collect(),
+        );
         Ok(())
     }
 
@@ -165,7 +169,7 @@ unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> Stat
             queue: VecDeque::new(),
             count: 0,
             done: 0,
-            known: Known::new(),
+            clock: VectorClock::new(),
             named: vec![],
             capture: None,
         };
@@ -191,11 +195,11 @@ extern "C" fn cuStreamSynchronize(stream: Handle) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> Status {
     let mut state = state();
-    // Nobody waits for an event that was never recorded.
-    let Some((point, known)) = state.event(event).recorded.clone() else { return status::SUCCESS };
-    done(state.enqueue(stream, Work::Wait(point), vec![]).map(|()| {
+    // Waiting for an event that was never recorded does nothing.
+    let Some((position, clock)) = state.event(event).recorded.clone() else { return status::SUCCESS };
+    done(state.enqueue(stream, Work::Wait(position), vec![]).map(|()| {
         let stream = state.stream(stream);
-        merge(&mut stream.known, &known);
+        merge_clocks(&mut stream.clock, &clock);
     }))
 }
 
@@ -238,12 +242,12 @@ unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> Status
 extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> Status {
     let mut state = state();
     state.event(event);
-    done(state.enqueue(stream, Work::Stamp(event), vec![]).map(|()| {
-        let Stream { count, known, .. } = state.stream(stream);
-        let mut known = known.clone();
-        known.insert(stream, *count);
-        let point = Point { stream, count: *count };
-        state.event(event).recorded = Some((point, known));
+    done(state.enqueue(stream, Work::RecordEvent(event), vec![]).map(|()| {
+        let Stream { count, clock, .. } = state.stream(stream);
+        let mut clock = clock.clone();
+        clock.insert(stream, *count);
+        let position = StreamPosition { stream, count: *count };
+        state.event(event).recorded = Some((position, clock));
     }))
 }
 
@@ -251,9 +255,9 @@ extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> Status {
 extern "C" fn cuEventSynchronize(event: Handle) -> Status {
     let mut state = state();
     done(state.entered().and_then(|context| {
-        let Some((point, known)) = state.event(event).recorded.clone() else { return Ok(()) };
-        state.run(point)?;
-        state.is_known(context, &known);
+        let Some((position, clock)) = state.event(event).recorded.clone() else { return Ok(()) };
+        state.run_until(position)?;
+        state.order_streams_after(context, &clock);
         Ok(())
     }))
 }
