@@ -143,8 +143,8 @@ def predicted_figure(theorem):
     if found is None:
         return "nothing on record"
     networks = len({row["network"] for row in rows})
-    return (f"[{found['sites']} sites of {networks} of {len(predicted.NETWORKS)} networks](science/predicted.svg): measured / predicted has the median {found['ratio']:.2f}; it is between 1/4 and 1 at "
-            f"{100 * found['near']:.0f} % of the sites, above 1 at {100 * found['above']:.0f} %. One half is expected: the paper counts values below 2^-24, rounding flushes those below 2^-25")
+    return (f"[{found['sites']} points](science/predicted.svg), each a site at one of two thresholds, of {networks} of {len(predicted.NETWORKS)} networks: measured / predicted has the median {found['ratio']:.2f}; "
+            f"it is between 1/4 and 1 at {100 * found['near']:.0f} % of them, above 1 at {100 * found['above']:.0f} %. One half is expected: the paper counts values below 2^-24, rounding flushes those below 2^-25")
 
 
 def ssd_figure():

@@ -1,6 +1,8 @@
-//! Runs one operator some times, on one thread: what an emulator counts the instructions of (`scripts/instructions.py`).
+//! Runs one operator several times on one thread, for an emulator that counts its instructions
+//! (`scripts/instructions.py`).
 //!
-//! `operators INSTRUCTIONS OPERATOR TIMES`, or without arguments the operators, and how much of what each of them does.
+//! `operators INSTRUCTIONS OPERATOR TIMES`. Without arguments it lists the operators, and how much of what each of them
+//! does.
 
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "an example: small sizes")]
 
@@ -24,15 +26,15 @@ enum Operator {
 
 use Operator::{Cast, Convolution, Gelu, LayerNorm, Product};
 
-/// Elements: fewer than are looked up.
-const LEN: u32 = 16_384;
-/// Operators, their names, how much they do, and of what.
+/// Elements: fewer than a lookup table has entries.
+const ELEMENTS: u32 = 16_384;
+/// Operators, their names, and how much of what they do.
 const OPERATORS: [(Operator, &str, u32, &str); 5] = [
     (Product, "product 96×96×96", 96 * 96 * 96, "multiply-add"),
     (Convolution, "convolution 3×3, 16 to 16 channels, 24×24", 24 * 24 * 16 * 16 * 9, "multiply-add"),
-    (Cast, "cast with counts", LEN, "element"),
-    (Gelu, "GELU", LEN, "element"),
-    (LayerNorm, "layer norm of 256", LEN, "element"),
+    (Cast, "cast with counts", ELEMENTS, "element"),
+    (Gelu, "GELU", ELEMENTS, "element"),
+    (LayerNorm, "layer norm of 256", ELEMENTS, "element"),
 ];
 
 fn main() {
@@ -47,30 +49,30 @@ fn main() {
         eprintln!("not on this processor, or not known: {}", words.join(" "));
         exit(2);
     };
-    run(&Cpu::with_isa(1, isa).expect("no thread is started"), *operator, times);
+    launch_repeatedly(&Cpu::with_isa(1, isa).expect("no thread is started"), *operator, times);
 }
 
-/// Halves around 0, those of a plain sequence.
-fn halves(cpu: &Cpu) -> Memory {
-    let values: Vec<f16> = (0..LEN).map(|i| f16::from_f32((i * 37 % 1009) as f32 / 504.0 - 1.0)).collect();
+/// Halves around 0, from a fixed sequence.
+fn upload_halves(cpu: &Cpu) -> Memory {
+    let values: Vec<f16> = (0..ELEMENTS).map(|i| f16::from_f32((i * 37 % 1009) as f32 / 504.0 - 1.0)).collect();
     let mut memory = cpu.alloc(DType::F16, values.len()).expect("memory");
     cpu.write(Data::F16(&values), &mut memory).expect("as many");
     memory
 }
 
-/// Numbers in f32.
-fn wide(cpu: &Cpu, value: f32) -> Memory {
-    let mut memory = cpu.alloc(DType::F32, LEN as usize).expect("memory");
-    cpu.write(Data::F32(&vec![value; LEN as usize]), &mut memory).expect("as many");
+/// A buffer of equal f32 numbers.
+fn upload_f32(cpu: &Cpu, value: f32) -> Memory {
+    let mut memory = cpu.alloc(DType::F32, ELEMENTS as usize).expect("memory");
+    cpu.write(Data::F32(&vec![value; ELEMENTS as usize]), &mut memory).expect("as many");
     memory
 }
 
-fn run(cpu: &Cpu, operator: Operator, times: usize) {
+fn launch_repeatedly(cpu: &Cpu, operator: Operator, times: usize) {
     let mut table = cpu.table(4, 0).expect("small");
     let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[], seed: 1, detail: Detail::Counts };
     cpu.upload(&control, 0..4, &mut table).expect("as many");
-    let (a, b, x, mut saved) = (halves(cpu), halves(cpu), wide(cpu, 0.3), wide(cpu, 0.0));
-    let mut y = cpu.alloc(DType::F16, LEN as usize).expect("memory");
+    let (a, b, x, mut saved) = (upload_halves(cpu), upload_halves(cpu), upload_f32(cpu, 0.3), upload_f32(cpu, 0.0));
+    let mut y = cpu.alloc(DType::F16, ELEMENTS as usize).expect("memory");
     for _ in 0..times {
         let y = Store::site(Slot(2), Slot(3), &table, &mut y);
         let launch = match operator {
@@ -79,10 +81,10 @@ fn run(cpu: &Cpu, operator: Operator, times: usize) {
                 let p = Conv2d::new([1, 24, 24, 16], 16, [3; 2]).and_then(Conv2d::same).expect("valid");
                 Launch::Conv { p, pass: Pass::Forward, a: &a, b: &b, bias: None, y }
             }
-            Cast => Launch::Unary { op: Unary::Id, len: LEN, x: &x, y },
-            Gelu => Launch::Unary { op: Unary::Gelu, len: LEN, x: &a, y },
+            Cast => Launch::Unary { op: Unary::Id, len: ELEMENTS, x: &x, y },
+            Gelu => Launch::Unary { op: Unary::Gelu, len: ELEMENTS, x: &a, y },
             LayerNorm => {
-                let p = Norm::new([LEN / 256, 1, 1, 256], NormOver::Group(1), 1e-5).expect("valid");
+                let p = Norm::new([ELEMENTS / 256, 1, 1, 256], NormOver::Group(1), 1e-5).expect("valid");
                 Launch::Norm { p, x: &a, affine: Some([&x, &x]), saved: &mut saved, y }
             }
         };

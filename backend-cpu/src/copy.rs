@@ -73,7 +73,7 @@ impl Walk {
     }
 
     /// Returns the innermost dimension.
-    fn run(&self) -> Dim {
+    fn innermost(&self) -> Dim {
         self.dims[self.dims.len() - 1]
     }
 
@@ -140,7 +140,7 @@ impl Cpu {
 
     /// Copies integers, which have no epilogue.
     fn copy_integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
-        let run = walk.run();
+        let run = walk.innermost();
         let work = |steps: Range<usize>, y: &mut [T]| {
             walk.for_each_run(steps, |from, to| {
                 for (i, y) in y[to..].iter_mut().step_by(run.y).take(run.len).enumerate() {
@@ -156,7 +156,7 @@ impl Cpu {
         &self, walk: &Walk, x: &Memory, y: &mut [T], epilogue: &Epilogue,
         part: impl Fn(&mut [T]) -> OutputSlice<'_> + Sync,
     ) -> Vec<StatsAccumulator> {
-        let run = walk.run();
+        let run = walk.innermost();
         let work = |steps: Range<usize>, y: &mut [T]| {
             let mut row = epilogue.new_accumulator();
             let (mut values, mut block) = ([0f32; BLOCK_ELEMENTS], [T::default(); BLOCK_ELEMENTS]);

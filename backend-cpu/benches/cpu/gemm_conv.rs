@@ -15,7 +15,7 @@ pub fn bench_gemm_conv(bench: &Bench<'_>) {
     for size in [256, 1024] {
         bench_statistics(bench, size);
     }
-    // Of trainings: pixels by what a kernel sees, a linear layer, and their gradients.
+    // Sizes from training: pixels by kernel windows, a linear layer, and their gradients.
     bench_gemm(bench, [43_200, 64, 27], [false; 2]);
     bench_gemm(bench, [10_800, 16, 784], [false, true]);
     bench_gemm(bench, [2700, 64, 3136], [false, true]);
@@ -33,12 +33,12 @@ pub fn bench_gemm_conv(bench: &Bench<'_>) {
     bench_conv(bench, [2, 180, 240, 16], 11, 1);
 }
 
-/// Distances between rows and between columns of a matrix, stored by rows or by columns.
+/// Strides of a matrix, stored by rows or by columns.
 fn strides(rows: usize, columns: usize, transposed: bool) -> [isize; 2] {
     if transposed { [1, rows as isize] } else { [columns as isize, 1] }
 }
 
-/// `times` products of m × k and k × n by the `gemm` crate, in f32, with the instructions it finds best.
+/// Baseline: `times` products of m × k and k × n by the `gemm` crate, in f32, with the best instructions it finds.
 fn baseline([m, n, k]: [usize; 3], [ta, tb]: [bool; 2], times: usize) -> impl FnMut() {
     let (a, b, mut y) = (vec![0.5f32; m * k], vec![0.25f32; k * n], vec![0f32; m * n]);
     let ([ra, ca], [rb, cb], [ry, cy]) = (strides(m, k, ta), strides(k, n, tb), strides(m, n, false));
@@ -54,7 +54,7 @@ fn baseline([m, n, k]: [usize; 3], [ta, tb]: [bool; 2], times: usize) -> impl Fn
     }
 }
 
-/// One product of ours, with statistics or without.
+/// A product of this crate, with statistics or without.
 fn launch_gemm<'a>(
     bench: &Bench<'a>, [m, n, k]: [u32; 3], [ta, tb]: [bool; 2], detail: Detail,
 ) -> impl FnMut() + use<'a> {
@@ -95,7 +95,7 @@ fn bench_gemm(bench: &Bench<'_>, mnk: [u32; 3], transposed: [bool; 2]) {
     );
 }
 
-/// What counting costs in a product.
+/// Measures the cost of statistics in a product.
 fn bench_statistics(bench: &Bench<'_>, size: u32) {
     let (name, cubic) = (format!("statistics of gemm {size}³"), [size; 3]);
     if bench.wants(&name) {
@@ -120,7 +120,7 @@ fn bench_conv(bench: &Bench<'_>, x: [u32; 4], outs: u32, kernel: u32) {
         let dtype = if pass == Pass::Weight { DType::F32 } else { DType::F16 };
         let mut y = bench.cpu.alloc(dtype, size).expect("memory");
         let name = format!("conv {kernel}×{kernel} {c}→{outs}, {n}×{h}×{w}, {pass:?}");
-        // The same product by rows that are there already, image by image.
+        // The same product on existing rows, image by image.
         let [pixels, taps, c, outs] = [h * w, kernel * kernel, c, outs].map(|size| size as usize);
         let product = match pass {
             Pass::Forward => [pixels, outs, taps * c],

@@ -1,4 +1,5 @@
-//! Everything else in a training step: elements, and the share of what a copy of the same bytes would reach.
+//! The other operators of a training step: elements in a second, and the share of what a copy of the same bytes
+//! reaches.
 
 use crate::{baselines, measure::Bench};
 use gradscale_core::{
@@ -26,12 +27,12 @@ pub fn bench_operators(bench: &Bench<'_>) {
     bench_reduce_copy_update(bench);
 }
 
-/// One operator over `len` elements that moves so many bytes for each.
+/// Measures an operator over `len` elements that moves `bytes` for each.
 fn bench_elements(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: impl FnMut()) {
     bench.line(name, len as f64, "Gelem/s", bench.copy / bytes as f64, run);
 }
 
-/// As [`each`], beside a baseline.
+/// Like [`bench_elements`], against a baseline.
 fn bench_elements_against<F: FnMut()>(
     bench: &Bench<'_>, name: &str, [len, bytes]: [usize; 2], other: (&str, impl FnOnce() -> F), run: impl FnMut(),
 ) {

@@ -1,20 +1,20 @@
-//! What the machine could do at most.
+//! Limits of the machine: multiply-adds and memory bandwidth.
 
 use crate::measure::best_time;
 use gradscale_cpu::Isa;
 use pulp::{Simd, WithSimd};
 use std::{hint::black_box, thread};
 
-/// 10⁹ multiply-adds of f32 in a second, of one thread without memory.
+/// Returns the f32 multiply-adds of one thread in 10⁹ a second, without memory accesses.
 pub fn peak(isa: Isa) -> f64 {
-    // Short: nobody interrupts all of them.
-    const STEPS: usize = 20_000;
+    // Short, so that at least one run is not interrupted.
+    const CHAIN_STEPS: usize = 20_000;
     let mut lanes = 0;
-    let duration = best_time(|| lanes = chains(isa, black_box(STEPS)));
-    (STEPS * CHAIN_COUNT * lanes) as f64 / duration.as_secs_f64() / 1e9
+    let duration = best_time(|| lanes = chains(isa, black_box(CHAIN_STEPS)));
+    (CHAIN_STEPS * CHAIN_COUNT * lanes) as f64 / duration.as_secs_f64() / 1e9
 }
 
-/// Runs with the vectors of an instruction set; their lanes.
+/// Runs the chains with the vectors of an instruction set and returns their lanes.
 fn chains(isa: Isa, steps: usize) -> usize {
     let fused = isa != Isa::Portable;
     let chains = Chains { steps, fused };
@@ -31,7 +31,7 @@ fn chains(isa: Isa, steps: usize) -> usize {
     run.unwrap_or_else(|| Simd::vectorize(pulp::Scalar::new(), chains))
 }
 
-/// Independent sums, enough to hide the latency of one.
+/// Independent sums: enough to hide the latency of a multiply-add.
 const CHAIN_COUNT: usize = 12;
 
 /// Sums of products; a product and a sum where an instruction set has no fused multiply-add.

@@ -207,7 +207,7 @@ fn tiles_stay_inside() {
 fn loops_give_the_same_bits() {
     let x = floats(4001, 1);
     let converted: Vec<f32> = x.iter().map(|x| x % 16.0).collect();
-    let of = |isa: Isa| {
+    let loop_bits = |isa: Isa| {
         let mut all: Vec<Vec<f32>> = Vec::new();
         let functions: [fn(Isa, &mut [f32]); 10] = [
             Isa::exp,
@@ -240,9 +240,9 @@ fn loops_give_the_same_bits() {
         let bits = |value: &f32| if value.is_nan() { u32::MAX } else { value.to_bits() };
         all.iter().flatten().map(bits).chain(sums).collect::<Vec<_>>()
     };
-    let want = of(Isa::Portable);
+    let want = loop_bits(Isa::Portable);
     for isa in Isa::available() {
-        let different = of(isa).iter().zip(&want).filter(|(got, want)| got != want).count();
+        let different = loop_bits(isa).iter().zip(&want).filter(|(got, want)| got != want).count();
         assert_eq!(different, 0, "{isa}");
     }
 }
@@ -251,7 +251,7 @@ fn loops_give_the_same_bits() {
 #[test]
 fn norms_give_the_same_bits() {
     /// All results of one instruction set, of operands of one type.
-    fn of<T: Element>(isa: Isa, x: [&[T]; 2]) -> Vec<u32> {
+    fn norm_bits<T: Element>(isa: Isa, x: [&[T]; 2]) -> Vec<u32> {
         const LEN: usize = 259;
         let numbers: Vec<f32> = (0..4 * LEN).map(|i| 0.25 + (i * 37 % 101) as f32 / 64.0).collect();
         let pattern = |which: usize| &numbers[which * LEN..][..LEN];
@@ -301,11 +301,11 @@ fn norms_give_the_same_bits() {
             .collect()
     });
     let floats = halves.each_ref().map(|x| x.iter().map(|x| x.to_f32()).collect::<Vec<_>>());
-    let want = of(Isa::Portable, floats.each_ref().map(|x| &x[..]));
+    let want = norm_bits(Isa::Portable, floats.each_ref().map(|x| &x[..]));
     assert!(want.iter().all(|bits| f32::from_bits(*bits).is_finite()));
     for isa in Isa::available() {
-        assert_eq!(of(isa, floats.each_ref().map(|x| &x[..])), want, "{isa}: f32");
-        assert_eq!(of(isa, halves.each_ref().map(|x| &x[..])), want, "{isa}: halves");
+        assert_eq!(norm_bits(isa, floats.each_ref().map(|x| &x[..])), want, "{isa}: f32");
+        assert_eq!(norm_bits(isa, halves.each_ref().map(|x| &x[..])), want, "{isa}: halves");
     }
 }
 
