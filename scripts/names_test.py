@@ -39,7 +39,7 @@ MAX_DEFINITIONS = 3
 ROLES = set("""
     Backend Batch Buffer Device Error Kind Loading Memory Operands Row Scratch Settings Shape Site State Status Store Table Task
 """.split())
-KNOWN_BARE_NAMES = 13
+KNOWN_BARE_NAMES = 12
 KNOWN_REPEATED_TYPES = 9
 KNOWN_CIRCLES = 15
 # Public functions of types in `src/`. One with more options is a field of `Pass`, `ProgramKind` or `TrainerOptions`, and not
