@@ -435,15 +435,25 @@ def test_transformers_keep_the_state_of_every_rank():
     assert ends["whole"][0][1] != ends["whole"][1][1]
 
 
-def ranks_by_callback(rank, ranks, folder, resume):
-    """As the Trainer calls a callback, where transformers is not installed."""
+def ranks_by_callback(rank, ranks, folder):
+    """As the Trainer calls a callback, where transformers is not installed: a whole training, and one that is resumed."""
     import torch.distributed as dist
 
     stand_in_for_transformers()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=ranks)
+    torch.set_num_threads(1)
+    for resume in (False, True):
+        model, gs = train_by_callback(rank, folder, resume)
+        end = model.state_dict(), gs.state_dict(), gs.sites.exponents.tolist()
+        torch.save(end, f"{folder}/{'resumed' if resume else 'whole'}-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def train_by_callback(rank, folder, resume):
+    import torch.distributed as dist
+
     from gradscale.torch.huggingface import Callback
 
-    dist.init_process_group("gloo", init_method=f"file://{folder}/group-{resume}", rank=rank, world_size=ranks)
-    torch.set_num_threads(1)
     model = network("mlp")
     gs, control = attach(model, "gs:interval=2"), types.SimpleNamespace(should_save=False)
     optimizer, data = torch.optim.SGD(model.parameters(), 0.1), list(batches("mlp", 8))
@@ -468,9 +478,7 @@ def ranks_by_callback(rank, ranks, folder, resume):
             dist.broadcast_object_list(saved)
             kept = types.SimpleNamespace(stateful_callbacks={"Callback": saved[0]}, global_step=4)
             torch.save((copy.deepcopy(model.state_dict()), kept), f"{folder}/saved-{rank}.pt")
-    end = model.state_dict(), gs.state_dict(), gs.sites.exponents.tolist()
-    torch.save(end, f"{folder}/{'resumed' if resume else 'whole'}-{rank}.pt")
-    dist.destroy_process_group()
+    return model, gs
 
 
 def stand_in_for_transformers():
@@ -484,8 +492,7 @@ def test_a_callback_keeps_the_state_of_every_rank():
     import torch.multiprocessing as mp
 
     with tempfile.TemporaryDirectory() as folder:
-        for resume in (False, True):
-            mp.spawn(ranks_by_callback, (2, folder, resume), nprocs=2)
+        mp.spawn(ranks_by_callback, (2, folder), nprocs=2)
         ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
     for (weights, state, _), (resumed, again, _) in zip(ends["whole"], ends["resumed"]):
         assert all(map(torch.equal, weights.values(), resumed.values())) and state == again and state["steps"] == 8
