@@ -10,7 +10,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
 from gradscale.torch import attach  # noqa: E402
-from torch_models import batches, cross_entropy, error, network  # noqa: E402
+from torch_models import batches, cross_entropy, error, network, run_ranks  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 
@@ -59,7 +59,7 @@ def run(function, port):
     """What two ranks put into a dictionary."""
     with mp.Manager() as manager:
         out = manager.dict()
-        mp.spawn(function, (2, port + os.getpid() % 400, out), nprocs=2)
+        run_ranks(function, 2, port + os.getpid() % 400, out)
         return dict(out)
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 from gradscale.torch import GradientScaling, GradScaler, attach  # noqa: E402
-from torch_models import batches, cross_entropy, error, mlp, network  # noqa: E402
+from torch_models import batches, cross_entropy, error, mlp, network, run_ranks  # noqa: E402
 
 torch.set_num_threads(1)
 #: Everything: takes minutes.
@@ -423,11 +423,9 @@ def ranks_by_transformers(rank, ranks, folder, resume, port):
 def test_transformers_keep_the_state_of_every_rank():
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    import torch.multiprocessing as mp
-
     with tempfile.TemporaryDirectory() as folder:
         for resume in (None, f"{folder}/checkpoint-6"):
-            mp.spawn(ranks_by_transformers, (2, folder, resume, 30700 + os.getpid() % 400 + bool(resume)), nprocs=2)
+            run_ranks(ranks_by_transformers, 2, folder, resume, 30700 + os.getpid() % 400 + bool(resume))
         ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
     for (weights, state), (resumed, again) in zip(ends["whole"], ends["resumed"]):
         assert all(map(torch.equal, weights, resumed)) and state == again and state["steps"] == 12
@@ -489,10 +487,8 @@ def stand_in_for_transformers():
 
 
 def test_a_callback_keeps_the_state_of_every_rank():
-    import torch.multiprocessing as mp
-
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(ranks_by_callback, (2, folder), nprocs=2)
+        run_ranks(ranks_by_callback, 2, folder)
         ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
     for (weights, state, _), (resumed, again, _) in zip(ends["whole"], ends["resumed"]):
         assert all(map(torch.equal, weights.values(), resumed.values())) and state == again and state["steps"] == 8

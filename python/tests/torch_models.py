@@ -1,6 +1,7 @@
 """Networks and values for the tests of gradscale.torch, small enough for a CPU whose half products are slow."""
 
 import copy
+import multiprocessing
 
 import gradscale
 import numpy as np
@@ -176,6 +177,13 @@ def example(shape=(4, 3, 8, 8), seed=0):
 
 def row(rows, site):
     return gradscale.Stats._from_words(rows[site].cpu().numpy().view(np.uint32))
+
+
+def run_ranks(function, *args, count=2):
+    """Calls ``function(rank, *args)`` in a process for each rank. These are forks of a process that has imported PyTorch: each
+    import takes 4 seconds of processor time."""
+    multiprocessing.set_forkserver_preload(["torch.distributed", "gradscale.torch"])
+    torch.multiprocessing.start_processes(function, args, nprocs=count, start_method="forkserver")
 
 
 class NoReads(TorchDispatchMode):
