@@ -47,6 +47,12 @@ OUTPUTS = {
     "a dictionary of lists": (lambda h: {"a": [h, 3, None]}, lambda out: out["a"][0]),
     "a normal distribution": (lambda h: torch.distributions.Normal(h, 1.0), lambda out: out.mean),
     "a categorical one": (lambda h: torch.distributions.Categorical(logits=h), lambda out: out.logits),
+    "a transformed one": (
+        lambda h: torch.distributions.TransformedDistribution(
+            torch.distributions.Normal(torch.zeros(5), 1.0), [torch.distributions.AffineTransform(h, 2.0), torch.distributions.TanhTransform().inv]
+        ),
+        lambda out: out.log_prob(torch.full((5,), 0.2)),
+    ),
     "independent ones": (lambda h: torch.distributions.Independent(torch.distributions.Normal(h, 1.0), 1), lambda out: out.mean),
 }
 
@@ -141,6 +147,28 @@ def test_a_hook_that_returns_a_plain_half():
     found = said(lambda: backward(model, model(x)))
     assert len(found) == 1 and ("a.weight arrived without an exponent" in found[0] or "a.bias arrived" in found[0])
     gs.update()
+
+
+def test_a_part_of_the_loss_that_the_model_keeps():
+    """As balances of experts are kept: it does not come through what forward returns."""
+
+    class Keeping(Net):
+        def forward(self, x):
+            h = self.a(x)
+            self.balance = h.square().mean()
+            return self.b(torch.tanh(h))
+
+    model, x = Keeping(), next(batches("mlp", 1))[0]
+    gs = attach(model)
+
+    def run():
+        for _ in range(2):
+            out = model(x)
+            ((out.square().mean() + model.balance.float()) * 2.0**-10).backward()
+            gs.update()
+
+    found = said(run)
+    assert len(found) == 1 and "return every tensor of the loss from forward" in found[0]
 
 
 def test_a_weight_in_the_loss_is_no_trouble():

@@ -185,13 +185,17 @@ class Scaled(Forward):
         return self.scaling._enter(x, dtype)
 
 
+#: Objects whose attributes are taken as results, beside dataclasses.
+_WITH_PARTS = torch.distributions.Distribution, torch.distributions.transforms.Transform
+
+
 def _mapped(f, out, memo):
     """What a model returns, with `f` of all of its tensors: also in dataclasses, distributions, and lists of own classes."""
     if isinstance(out, torch.Tensor):
         if id(out) not in memo:
             memo[id(out)] = f(out), out
         return memo[id(out)][0]
-    if isinstance(out, (list, dict)) or (dataclasses.is_dataclass(out) or isinstance(out, torch.distributions.Distribution)) and not isinstance(out, type):
+    if isinstance(out, (list, dict)) or (dataclasses.is_dataclass(out) or isinstance(out, _WITH_PARTS)) and not isinstance(out, type):
         if id(out) in memo:
             return memo[id(out)][0]
         if type(out) in (list, dict):
@@ -206,7 +210,8 @@ def _mapped(f, out, memo):
                 twin[key] = _mapped(f, x, memo)
         if hasattr(out, "__dict__"):
             for name, x in vars(out).items():
-                object.__setattr__(twin, name, _mapped(f, x, memo))
+                # A transform refers to its inverse weakly, and makes it anew where there is none.
+                object.__setattr__(twin, name, None if isinstance(x, weakref.ref) else _mapped(f, x, memo))
         elif dataclasses.is_dataclass(out):
             for field in dataclasses.fields(out):
                 object.__setattr__(twin, field.name, _mapped(f, getattr(out, field.name), memo))

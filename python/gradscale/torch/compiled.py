@@ -146,6 +146,9 @@ class Trace:
             )
         return leaf
 
+    def _added_plain(self):
+        """Says nothing: a graph is traced without values."""
+
     def call_fused(self, function, args, kwargs, places, starts, name, calls):
         """As that of a training, later."""
         operator = _FUSED.get(function)

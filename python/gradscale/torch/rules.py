@@ -155,8 +155,11 @@ def dispatch(function, args, kwargs):
     if scaling.operands:
         origin = operands.parts(name, gradients, scaling.names) if sums else operands.operands_of(name, args, gradients)
     if sums:
+        terms = [x for x in _tensors(args) if _carries(x.dtype)]
+        if name == "add" and any(x.dtype == HALF and not isinstance(x, scaled.ScaledTensor) for x in terms):
+            scaling._added_plain()
         # With a number as a term, values are no gradient any more.
-        exponent = 0 if operator.adds_number(args) else least(scaling, [_exponent(x) for x in _tensors(args) if _carries(x.dtype)])
+        exponent = 0 if operator.adds_number(args) else least(scaling, [_exponent(x) for x in terms])
     elif _linear(name, args, gradients, kwargs):
         exponent = least(scaling, [gradient.exponent for gradient in gradients])
     else:

@@ -369,6 +369,14 @@ class GradientScaling(Steps):
                 kind="arrived",
             )
 
+    def _added_plain(self):
+        """A gradient in half that has no exponent was added to one that has."""
+        self._warn(
+            "a float16 gradient without an exponent was added to a scaled one, and its small values are lost: return every tensor of"
+            " the loss from forward, also those that it keeps as attributes",
+            kind="added",
+        )
+
     # Models
 
     def attach(self, model, *, dtype=torch.float16):
