@@ -1,7 +1,7 @@
 //! Selection of the kernel and of the split-K factor of a GEMM, by a cost model of the device.
 //!
-//! cuBLASLt calls this step its heuristic. Convolutions are selected in the same way, because they are implicit GEMMs
-//! (`implicit_gemm.cuh`). In pseudo-code:
+//! cuBLASLt calls this step its heuristic. There is no gemv kernel: products of one row are selected like all others.
+//! Convolutions are selected in the same way, because they are implicit GEMMs (`implicit_gemm.cuh`). In pseudo-code:
 //!
 //! ```text
 //! select(problem, device):

@@ -1,4 +1,6 @@
 //! Group of ranks: collectives that check whether all ranks run the same one.
+//!
+//! If a rank fails, [`Group::abort`] sends `MessageTag::Failed` with the reason, which ends the other ranks.
 
 use super::{
     Communicator, DistributedError, GradSums, ReducedGrads,

@@ -1,4 +1,5 @@
-//! LRU cache of compiled programs, with their recordings and memory, and lists of operations.
+//! LRU cache of compiled programs, with their recordings and memory, and lists of operations. It evicts the least recently
+//! used programs.
 
 use super::{
     Constants, Executor,

@@ -1,7 +1,7 @@
 // GEMM of f16 operands by mma.sync: TILE_M × TILE_N results a block, 64 × 32 (or 32 × 32) a warp, in K tiles of 32.
 //
 // Shared memory has the layout of global memory: [m or n][k] if k is contiguous, otherwise [k][m or n]. Each line has 16
-// bytes of padding, so that the eight rows of a matrix are in different banks. From sm_80 on, copies run STAGES ahead.
+// bytes of padding, so that the eight rows of a matrix are in different banks. From sm_80 on, copies run STAGES ahead (double buffering).
 // Before, and for unaligned operands, the next K tile waits in registers.
 //
 // VECTORIZED: 8-wide vectors of operands are aligned, and each is inside its operand or outside it as a whole.

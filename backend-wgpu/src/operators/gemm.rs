@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matrix products. There is no gemv kernel: with few rows or columns they take tiles of 16 × 16 results.
 
 use crate::{
     Error, Memory, Wgpu, kernel,

@@ -1,5 +1,5 @@
-//! How weights are updated: options of all that trains, and what becomes of them where a loss is divided by another
-//! number than that of its own pixels or images.
+//! Optimizer options of all commands that train, and how they change if the loss is divided by another number than that of
+//! its own pixels or images. Defaults are in each task (`TaskSpec`).
 
 mod rule;
 mod schedule;

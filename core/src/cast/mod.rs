@@ -1,4 +1,5 @@
-//! Rounding to a narrower format. This is the definition against which the casts of all devices are tested.
+//! Rounding to a narrower format: round-to-nearest-even, or stochastic rounding. This is the definition against which the
+//! casts of all devices are tested.
 //!
 //! One routine rounds a significand and an exponent to any [`Format`]. f32 and f64 inputs differ only in how they are
 //! decomposed, so f64 → half rounds once.

@@ -33,7 +33,7 @@ impl TaskSpec for Segnet {
         8
     }
 
-    /// The paper's.
+    /// Returns the learning rate of the paper.
     fn lr(&self, _: Net) -> f64 {
         0.1
     }
