@@ -49,7 +49,7 @@ OUTPUTS = {
     "a categorical one": (lambda h: torch.distributions.Categorical(logits=h), lambda out: out.logits),
     "a transformed one": (
         lambda h: torch.distributions.TransformedDistribution(
-            torch.distributions.Normal(torch.zeros(5), 1.0), [torch.distributions.AffineTransform(h, 2.0), torch.distributions.TanhTransform().inv]
+            torch.distributions.Normal(torch.zeros(h.shape[-1]), 1.0), [torch.distributions.AffineTransform(h, 2.0), torch.distributions.TanhTransform().inv]
         ),
         lambda out: out.log_prob(torch.full((5,), 0.2)),
     ),

@@ -147,6 +147,7 @@ const COLUMNS: usize = 80;
 /// apart.
 const HEADING_INDENT: usize = 4;
 /// Columns of the names of a device's properties: the longest is "invocations of a workgroup".
+#[cfg(any(feature = "wgpu", feature = "cuda", test))]
 const PROPERTY_COLUMNS: usize = 26;
 /// Columns of the names of numbers. What a store and a load make of one then fits in a line.
 const NUMBER_COLUMNS: usize = 16;
@@ -157,6 +158,7 @@ fn write_heading(text: &mut String, words: &str) {
 }
 
 /// Writes a property of a device.
+#[cfg(any(feature = "wgpu", feature = "cuda", test))]
 fn write_property(text: &mut String, name: &str, words: &str) {
     write_wrapped(text, &format!("  {name:PROPERTY_COLUMNS$}"), PROPERTY_COLUMNS + 3, words);
 }
