@@ -40,7 +40,7 @@ impl Format {
     pub const FP16: Self = Self::new(5, 10, Top::Infinity);
     /// bfloat16: binary32 without its lower 16 bits.
     pub const BF16: Self = Self::new(8, 7, Top::Infinity);
-    /// OCP 8-bit E5M2, with ∞.
+    /// OCP 8-bit format E5M2, which has ∞.
     pub const E5M2: Self = Self::new(5, 2, Top::Infinity);
     /// OCP 8-bit E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
     pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
@@ -81,7 +81,7 @@ impl Format {
         Self { saturating: true, ..self }
     }
 
-    /// Returns the same format without saturation.
+    /// Returns the same number format without saturation.
     pub(crate) const fn plain(self) -> Self {
         Self { saturating: false, ..self }
     }
@@ -135,7 +135,7 @@ impl Format {
         self.min_exponent() - self.mantissa_bits() as i32
     }
 
-    /// Returns the bit pattern of −0.
+    /// Returns the bit pattern of −0 in the format: the sign bit alone.
     #[must_use]
     pub const fn sign_mask(self) -> u32 {
         1 << (self.width() - 1)
@@ -168,7 +168,7 @@ impl Format {
         }
     }
 
-    /// Returns the largest finite number.
+    /// Returns the largest finite number of the format.
     #[must_use]
     pub const fn max(self) -> f32 {
         self.decode(self.max_bits())

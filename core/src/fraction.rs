@@ -16,13 +16,13 @@ impl Fraction {
         Self { units: exponent as i64 * per_exponent as i64, per_exponent }
     }
 
-    /// Returns the state: the numerator over [`Fraction::per_exponent`].
+    /// Returns the fractional exponent as an integer: the numerator over [`Fraction::per_exponent`].
     #[must_use]
     pub const fn units(self) -> i64 {
         self.units
     }
 
-    /// Returns the number of units in one exponent.
+    /// Returns the number of units of the fractional exponent in one whole exponent.
     #[must_use]
     pub const fn per_exponent(self) -> u32 {
         self.per_exponent

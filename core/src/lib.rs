@@ -22,13 +22,13 @@ pub(crate) use sentence;
 macro_rules! codes {
     ($enum:ty { $($variant:pat => $code:literal $name:literal,)* }) => {
         impl $enum {
-            /// Returns the number by which kernels know the variant.
+            /// Returns the number that represents the variant in the source of device kernels.
             #[must_use]
             pub const fn code(self) -> u32 {
                 match self { $($variant => $code,)* }
             }
 
-            /// Names that kernels use, with their numbers.
+            /// Names of the variants in the source of device kernels, with their numbers.
             pub(crate) const CODES: &'static [(&'static str, u32)] = &[$(($name, $code),)*];
         }
     };

@@ -6,15 +6,15 @@ use core::fmt;
 /// Class of a floating-point datum. IEEE 754-2019 §3.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Zero: ±0.
+    /// Zero, either sign: ±0.
     Zero,
-    /// Smaller than the smallest normal number, with fewer significant bits.
+    /// Subnormal number: smaller than the smallest normal number, with fewer significant bits.
     Subnormal,
-    /// Normal number, with all significant bits.
+    /// Normal number, with all significant bits of its format.
     Normal,
-    /// Infinity: ±∞.
+    /// Infinity, either sign: ±∞.
     Infinite,
-    /// Not a number.
+    /// Not a number (NaN).
     Nan,
 }
 
@@ -29,15 +29,15 @@ pub enum Class {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts {
-    /// Format of the decomposed pattern.
+    /// Format of the decomposed bit pattern.
     pub format: Format,
-    /// Bit pattern, without bits above the format's width.
+    /// Decomposed bit pattern, without bits above the format's width.
     pub bits: u32,
     /// Class of the datum: zero, subnormal, normal, infinite or NaN.
     pub class: Class,
     /// True if the sign bit is set.
     pub negative: bool,
-    /// Bits of the exponent field, as an integer.
+    /// Bits of the pattern's exponent field, as an integer.
     pub exponent_field: u32,
     /// Power of two of the hidden bit: field − bias, and the smallest exponent for zeros and subnormals. For ±∞ and NaN
     /// it is one more than the largest.
@@ -47,7 +47,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Decomposes `bits`. Bits above the format's width are ignored.
+    /// Decomposes the bit pattern `bits` of a number format. Bits above the format's width are ignored.
     #[must_use]
     pub const fn decompose(format: Format, bits: u32) -> Self {
         let mantissa_bits = format.mantissa_bits();
@@ -82,7 +82,7 @@ impl Parts {
         }
     }
 
-    /// Returns the value of the pattern, exactly.
+    /// Returns the value of the bit pattern as f32, exactly.
     #[must_use]
     pub const fn value(&self) -> f32 {
         self.format.decode(self.bits)

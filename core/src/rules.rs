@@ -6,14 +6,14 @@
 
 use crate::{model::LAMBDA_MAX, scale::Factor, scaled::Scaled};
 
-/// Returns the factor of every parameter gradient. The gradient is stored as f32 at exponent 0, so it is unscaled when
-/// it is computed, and there is no unscale pass (line 8).
+/// Returns the factor of every parameter gradient's store. The gradient is stored as f32 at exponent 0, so it is
+/// unscaled when it is computed, and there is no unscale pass (line 8).
 #[must_use]
 pub const fn parameter_gradient(alpha: i32) -> Factor {
     Factor::between(alpha, 0)
 }
 
-/// Properties of a sum of gradients, known before it is computed.
+/// Exponent of a sum of gradients and its loss of accuracy, known before the sum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sum {
     /// Exponent at which the f32 sum is computed and first observed: the largest of the parts' exponents. From there on

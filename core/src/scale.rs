@@ -98,7 +98,7 @@ pub const fn exponent_of(scale: f64) -> Result<i32, NotPowerOfTwo> {
 /// Error: a scale that must be a power of two and is not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NotPowerOfTwo(
-    /// The given number.
+    /// Error value: the given scale, which is not a power of two.
     pub f64,
 );
 

@@ -14,14 +14,14 @@ use crate::scale::Factor;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scaled<T, A = i32> {
-    /// Scaled values: 2^alpha times the true values.
+    /// Scaled data: 2^alpha times the true values.
     pub data: T,
-    /// Accumulated exponent, or its slot.
+    /// Accumulated exponent α of the data, or the slot that has it.
     pub alpha: A,
 }
 
 impl<T, A> Scaled<T, A> {
-    /// Creates the tuple ⟨`alpha`, `data`⟩.
+    /// Creates the scaled tensor ⟨`alpha`, `data`⟩ from data and exponent.
     #[must_use]
     pub const fn new(data: T, alpha: A) -> Self {
         Self { data, alpha }

@@ -13,7 +13,7 @@ pub fn found_inf<'a>(parameters: impl IntoIterator<Item = &'a Counts>) -> bool {
     parameters.into_iter().any(|row| row.non_finite() != 0)
 }
 
-/// Kind of non-finite value at a site.
+/// Kind of non-finite values at a site: overflow, ±∞ or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Finite values were too large for the store: a smaller exponent cures it.
@@ -26,21 +26,21 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns true if another exponent cures it for certain.
+    /// Returns true if another exponent avoids the non-finite values for certain.
     #[must_use]
     pub const fn is_scaling(self) -> bool {
         matches!(self, Self::Overflow)
     }
 }
 
-/// First site with values that are not finite.
+/// Result of the search for the first site with values that are not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blame {
-    /// Index of the site among the given rows.
+    /// Index of the first non-finite site among the given rows.
     pub site: usize,
     /// Kind of the values that are not finite.
     pub kind: Kind,
-    /// Exponent in force at the site.
+    /// Exponent in force at the first non-finite site.
     pub exponent: i32,
 }
 
@@ -92,10 +92,10 @@ pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> 
     }
 }
 
-/// Outcome of a step, or of one attempt at it.
+/// Outcome of a training step, or of one attempt at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The optimizer updated the parameters.
+    /// The step was applied: the optimizer updated the parameters.
     Stepped,
     /// Nothing has changed, and the same batch is run again, at exponents that fit it.
     Repeated(Blame),
@@ -171,12 +171,12 @@ impl SkipLimit {
     }
 }
 
-/// Error: too many consecutive steps were skipped.
+/// Error that ends a training: too many consecutive steps were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManySkips {
-    /// Number of consecutive skips.
+    /// Number of consecutive steps that were skipped.
     pub in_a_row: u32,
-    /// Site of the last skip.
+    /// First non-finite site of the last skipped step.
     pub blame: Option<Blame>,
 }
 

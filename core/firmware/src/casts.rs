@@ -21,7 +21,7 @@ const ROUNDS: [(&str, Rounding); 3] = [
     ("stochastic", |i| Round::Stochastic(inputs::random(i))),
 ];
 
-/// Checksums of the patterns and statuses of one line.
+/// Checksums of one line of the section about casts: of all bit patterns and of all statuses.
 struct Sum {
     hash: Hash,
     counts: [u32; 5],
@@ -66,7 +66,7 @@ fn widen(bits: u32, low: u32) -> f64 {
     f64::from_bits((bits >> 31) << 63 | field << 52 | (bits & 0x007f_ffff) << 29 | u64::from(low & 0x1fff_ffff))
 }
 
-/// Prints one line for each format and rounding mode.
+/// Prints the section about casts: one line for each format and rounding mode.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     let saturating = FORMATS.map(Format::saturating);
     for format in FORMATS.into_iter().chain(saturating) {

@@ -11,7 +11,7 @@ use gradscale_core::{
     stats::{Convention, Detail, FlushRule, Stats},
 };
 
-/// Prints one line for each decision; numbers with all their bits.
+/// Prints the section about decisions of scaling rules: one line each, numbers with all their bits.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     for p in [1e-300, 1e-6, 1e-3, 0.1, 0.4999, 0.9, 0.999_999] {
         writeln!(

@@ -1,6 +1,6 @@
 //! Checksum of words in their order.
 
-/// Running checksum; equal sequences have equal checksums on every machine.
+/// Running 64-bit checksum of a sequence of numbers; equal sequences have equal checksums on every machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Hash(u64);
 
@@ -18,7 +18,7 @@ impl Hash {
         self.0 = product ^ (product >> 29);
     }
 
-    /// Returns the checksum so far.
+    /// Returns the checksum of all numbers that were added so far.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

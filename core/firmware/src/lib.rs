@@ -16,7 +16,7 @@ pub mod walk;
 
 use core::fmt::{self, Write};
 
-/// Prints all lines.
+/// Prints the whole report of the firmware, one section after the other, to `out`.
 ///
 /// # Errors
 /// Errors of `out`.

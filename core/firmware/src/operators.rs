@@ -4,7 +4,7 @@ use crate::{hash::Hash, inputs};
 use core::fmt::{self, Write};
 use gradscale_core::ops::{At, Unary};
 
-/// Prints one line for each operator.
+/// Prints the section about element-wise operators: one line of checksums for each.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     for &op in Unary::ALL {
         let (mut value, mut derivative) = (Hash::new(), Hash::new());

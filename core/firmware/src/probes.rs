@@ -17,7 +17,7 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Rounds a gradient to halves, nearest even.
+/// Probe of FP16 stores: rounds an f32 gradient `v` to halves `y`, to nearest even.
 #[inline(never)]
 pub fn store(v: &[f32], y: &mut [f16]) -> Result<Tally, SliceError> {
     cast::f16_slice_from_f32(v, y, Round::NearestEven)
@@ -29,7 +29,7 @@ pub fn encode(format: Format, v: &[f32], y: &mut [u16], round: Round) -> Result<
     cast::encode_slice(format, v, y, round)
 }
 
-/// Rounds like [`encode`], with a random number for each element.
+/// Probe of stochastic rounding: rounds like [`encode`], with a random number for each element.
 #[inline(never)]
 pub fn dither(format: Format, v: &[f32], y: &mut [u16], seed: u32) -> Result<Tally, SliceError> {
     let mut k = seed;
@@ -39,13 +39,13 @@ pub fn dither(format: Format, v: &[f32], y: &mut [u16], seed: u32) -> Result<Tal
     })
 }
 
-/// Converts halves to f32.
+/// Probe of FP16 loads: converts halves `y` to f32 `v`.
 #[inline(never)]
 pub fn load(y: &[f16], v: &mut [f32]) -> Result<(), SliceError> {
     cast::f16_slice_to_f32(y, v)
 }
 
-/// Multiplies by the factor between two exponents.
+/// Probe of rescaling: multiplies the values `v` by the factor between two exponents.
 #[inline(never)]
 pub fn rescale(v: &mut [f32], from: i32, to: i32) {
     let factor = Factor::between(from, to);
@@ -57,32 +57,32 @@ pub fn rescale(v: &mut [f32], from: i32, to: i32) {
     }
 }
 
-/// Adds values to a row.
+/// Probe of statistics: adds the values `u` to a statistics row.
 #[inline(never)]
 pub fn observe(row: &mut Stats, u: &[f32]) {
     row.observe(u);
 }
 
-/// Merges two rows.
+/// Probe of statistics: merges a statistics row with another.
 #[inline(never)]
 pub fn merge(row: &mut Stats, other: &Stats) -> Result<(), MergeError> {
     *row = row.merge(other)?;
     Ok(())
 }
 
-/// Converts a row to words, to be sent.
+/// Probe of statistics: converts a statistics row to the words that are sent between ranks.
 #[inline(never)]
 pub fn send(row: &Stats) -> [u32; WORDS] {
     row.to_words()
 }
 
-/// Converts received words to a row.
+/// Probe of statistics: converts received words to a statistics row.
 #[inline(never)]
 pub fn receive(words: &[u32], convention: Convention, exponent: i32) -> Result<Stats, RowError> {
     Stats::from_words(words, convention, exponent)
 }
 
-/// Decides by the default rule.
+/// Probe of the default rule of gradient scaling: returns its decision from a statistics row.
 #[inline(never)]
 pub fn decide(exact: &Exact, row: &Stats) -> Result<Choice, NoDecision> {
     exact.decide(row)
@@ -121,19 +121,19 @@ pub fn decide_by_models(gamma: f64, row: &Stats, w: &Stats, terms: Terms) -> Res
     ])
 }
 
-/// Computes an element-wise operator, forward and backward.
+/// Probe of element-wise operators: computes the forward result and the gradient of one element.
 #[inline(never)]
 pub fn operator(op: Unary, x: f32, dy: f32, at: At) -> [f32; 2] {
     [op.eval(x, at), op.vjp(x, dy, at)]
 }
 
-/// Computes the numbers of terms of a convolution.
+/// Probe of Theorem 1: computes the numbers of products summed in a convolution's result and gradients.
 #[inline(never)]
 pub fn terms(shape: ConvShape) -> Result<Terms, TermsError> {
     Terms::conv(shape)
 }
 
-/// Computes the exponents of a branch.
+/// Probe of the rules for a branch: computes the exponent of its gradients' sum by three rules.
 #[inline(never)]
 pub fn branch(parts: &[Scaled<f32>]) -> [Option<i32>; 3] {
     [rules::sum(parts).map(|sum| sum.alpha), rules::branch_paper(parts), rules::split_paper(parts)]

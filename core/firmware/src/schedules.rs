@@ -12,7 +12,7 @@ use gradscale_core::{
 
 const STEPS: u32 = 2000;
 
-/// Prints one line for each schedule.
+/// Prints the section about loss-scale schedules: one line for each.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     let dynamic = |config| Dynamic::new(config).map(LossScale::Dynamic);
     let fast = || DynamicConfig { interval: 50, ..DynamicConfig::default() };

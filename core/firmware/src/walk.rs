@@ -17,7 +17,7 @@ use half::f16;
 
 const N: usize = 24;
 
-/// Prints the result of each entry point.
+/// Prints the section that calls each entry point of the library once and prints its result.
 pub fn print(out: &mut impl Write) -> fmt::Result {
     let mut v = [0f32; N];
     for (v, i) in v.iter_mut().zip(0..) {

@@ -63,7 +63,7 @@ pub fn worst_error(mantissa: u32, length: u32, chunk: u32) -> f64 {
     libm::expm1(in_chunks.unwrap_or(f64::from(length)) * libm::log1p(unit))
 }
 
-/// Returns 2^k, or ∞ beyond the range of f64.
+/// Returns 2^k as f64, or ∞ beyond its range.
 fn power(k: u32) -> f64 {
     libm::scalbn(1.0, i32::try_from(k).unwrap_or(i32::MAX))
 }

@@ -68,7 +68,7 @@ impl Sum {
         Self { chunk, ..self }
     }
 
-    /// Adds one term of up to 53 bits.
+    /// Adds one term of up to 53 bits to the sum.
     #[must_use]
     pub fn plus(mut self, term: f64) -> Self {
         self.inner = add(self.format, self.inner, term, self.round);
@@ -79,7 +79,7 @@ impl Sum {
         self
     }
 
-    /// Returns the sum of all terms so far.
+    /// Returns the value of the sum after all terms so far.
     #[must_use]
     pub fn total(&self) -> f64 {
         add(self.format, self.outer, self.inner, self.round)

@@ -8,7 +8,7 @@ use heapless::Vec;
 /// Maximum number of inputs of one operator in a plan.
 pub const MAX_INPUTS: usize = 8;
 
-/// Source of an operator's input.
+/// Source of one input of an operator in a precision plan: the batch, a parameter or an earlier node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The batch that is fed to the network.
@@ -22,11 +22,11 @@ pub enum Input {
 /// One operator of the network to be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node<'a> {
-    /// Display name of the node.
+    /// Display name of the node in a precision plan.
     pub name: &'a str,
-    /// Operator of the node.
+    /// Operator that the node applies.
     pub op: Op,
-    /// Inputs of the node, at most [`MAX_INPUTS`].
+    /// Sources of the inputs of the node, at most [`MAX_INPUTS`].
     pub inputs: &'a [Input],
 }
 
@@ -40,7 +40,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Returns true if input `i` is cast.
+    /// Returns true if the plan casts input `i` of the node to another precision.
     #[must_use]
     pub const fn is_cast(&self, i: usize) -> bool {
         i < MAX_INPUTS && self.casts >> i & 1 == 1
@@ -135,9 +135,9 @@ pub fn plan_with(
 pub enum PlanError {
     /// The output has fewer rows than the network has nodes.
     Space {
-        /// Number of nodes of the network.
+        /// Number of nodes of the network that was to be planned.
         nodes: usize,
-        /// Number of rows in the output.
+        /// Number of rows in the output slice, which is too small.
         rows: usize,
     },
     /// A node has more than [`MAX_INPUTS`] inputs.

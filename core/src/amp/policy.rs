@@ -9,7 +9,7 @@ use heapless::LinearMap;
 pub enum Precision {
     /// 16-bit floats. Products accumulate in f32 and are rounded once.
     Half,
-    /// 32-bit floats.
+    /// 32-bit floats (f32).
     Single,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Precision {
 /// Preset of mixed precision, as in NVIDIA's Apex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Everything in f32: the baseline.
+    /// Level O0: everything in f32, the baseline.
     O0,
     /// Operators follow the lists, with casts where types differ. Parameters are f32 with cached half copies.
     O1,
@@ -38,18 +38,18 @@ pub enum Level {
 /// Settings of a level besides the operator lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// Storage type of the model's parameters.
+    /// Storage type of the model's parameters at a mixed-precision level.
     pub parameters: Precision,
-    /// Type of the input batches.
+    /// Type to which input batches are cast at a mixed-precision level.
     pub data: Precision,
-    /// True if the optimizer updates f32 master copies.
+    /// True if the optimizer updates f32 master copies of half parameters.
     pub masters: bool,
-    /// True if gradients are scaled.
+    /// True if the mixed-precision level scales gradients.
     pub scaling: bool,
 }
 
 impl Level {
-    /// All four levels, O0 to O3.
+    /// All four levels of mixed precision, O0 to O3.
     pub const ALL: [Self; 4] = [Self::O0, Self::O1, Self::O2, Self::O3];
 
     /// Returns the settings of the level besides its operator lists.
@@ -90,7 +90,7 @@ impl AmpPolicy {
         Self { level, overrides: LinearMap::new() }
     }
 
-    /// Returns the level of the policy.
+    /// Returns the mixed-precision level on which the policy is based.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level

@@ -2,16 +2,16 @@
 
 use half::f16;
 
-/// Element type of a buffer.
+/// Element type of a buffer in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
-    /// f32: master weights, parameter gradients, saved statistics.
+    /// 32-bit floats: master weights, parameter gradients, saved statistics.
     F32,
-    /// binary16: activations and their gradients.
+    /// 16-bit floats (binary16): activations and their gradients.
     F16,
-    /// Bytes: images, labels, pooling offsets.
+    /// 8-bit integers: images, labels, pooling offsets.
     U8,
-    /// 32-bit words: tokens and indices.
+    /// 32-bit unsigned integers: tokens and indices.
     U32,
 }
 
@@ -38,35 +38,35 @@ crate::codes!(DType {
 /// the layout.
 #[expect(clippy::len_without_is_empty, reason = "an empty buffer is nothing special")]
 pub trait Buffer {
-    /// Returns the element type.
+    /// Returns the element type of the buffer.
     fn dtype(&self) -> DType;
-    /// Returns the number of elements. Every method accepts buffers of length 0.
+    /// Returns the number of elements of the buffer. Every method accepts buffers of length 0.
     fn len(&self) -> usize;
 }
 
 /// Host data to be copied to a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// f32 elements.
+    /// Host slice of f32 values to be copied to a device.
     F32(&'a [f32]),
-    /// binary16 elements.
+    /// Host slice of binary16 values to be copied to a device.
     F16(&'a [f16]),
-    /// Byte elements.
+    /// Host slice of bytes to be copied to a device.
     U8(&'a [u8]),
-    /// 32-bit word elements.
+    /// Host slice of 32-bit words to be copied to a device.
     U32(&'a [u32]),
 }
 
 /// Host memory into which device data is copied.
 #[derive(Debug)]
 pub enum DataMut<'a> {
-    /// f32 elements.
+    /// Host slice that receives f32 values of a device.
     F32(&'a mut [f32]),
-    /// binary16 elements.
+    /// Host slice that receives binary16 values of a device.
     F16(&'a mut [f16]),
-    /// Byte elements.
+    /// Host slice that receives bytes of a device.
     U8(&'a mut [u8]),
-    /// 32-bit word elements.
+    /// Host slice that receives 32-bit words of a device.
     U32(&'a mut [u32]),
 }
 
@@ -95,7 +95,7 @@ macro_rules! shape_of_data {
                 }
             }
 
-            /// Returns true if there are no elements.
+            /// Returns true if the host data has no elements.
             #[must_use]
             pub const fn is_empty(&self) -> bool {
                 self.len() == 0

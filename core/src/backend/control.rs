@@ -40,7 +40,7 @@ pub(super) const HEADER: usize = 4;
 pub struct Control<'a> {
     /// Accumulated exponent of every slot; the first is always 0.
     pub exponents: &'a [i32],
-    /// Value of every hyperparameter.
+    /// Value of every optimizer hyperparameter in this step, by index.
     pub hyperparameters: &'a [f32],
     /// Random seed of the step, for dropout.
     pub seed: u64,
@@ -49,7 +49,7 @@ pub struct Control<'a> {
 }
 
 impl Control<'_> {
-    /// Number of words before the exponents.
+    /// Number of 32-bit words before the exponents in the control data that is uploaded.
     pub const HEADER: usize = HEADER;
 
     /// Returns the words that devices read: detail, seed (low word first), number of slots, exponents, hyperparameters.

@@ -30,12 +30,12 @@ const CTC_OPERATIONS: u64 = 9;
 /// Operations per sample point of a box and channel: four products with the interpolation weights, and their sum.
 const POINT_OPERATIONS: u64 = 8;
 
-/// Returns the number of elements of a tensor.
+/// Returns the number of elements of a tensor with the given shape.
 fn len<const N: usize>(shape: [u32; N]) -> u64 {
     shape.into_iter().map(u64::from).product()
 }
 
-/// Returns the bytes of `elements` elements of a buffer.
+/// Returns the size in bytes of the first `elements` elements of a buffer.
 fn bytes<T: Buffer>(buffer: &T, elements: u64) -> u64 {
     elements * buffer.dtype().size() as u64
 }
@@ -51,7 +51,7 @@ fn products(p: &Conv2d) -> u64 {
     2 * len(p.y()) * len([kernel_h, kernel_w, inputs])
 }
 
-/// Returns the operations per weight of an optimizer update.
+/// Returns the arithmetic operations per weight of an optimizer's update rule.
 const fn of_rule(rule: Rule) -> u64 {
     match rule {
         // Momentum and its product, learning rate and its product.
@@ -229,7 +229,7 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
     }
 }
 
-/// Sizes separated by ×, for display.
+/// Sizes of a tensor, displayed with × between them, for example 12x360x480x64.
 struct Sizes<const N: usize>([u32; N]);
 
 impl<const N: usize> fmt::Display for Sizes<N> {

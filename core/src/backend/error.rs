@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Portable category of a device error.
+/// Portable category of a device error, the same for all backends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -14,15 +14,15 @@ pub enum ErrorKind {
     DeviceLost,
     /// A kernel did not compile; the native error has the compiler's log.
     KernelCompile,
-    /// Any other error.
+    /// Any other error of the device.
     Other,
 }
 
-/// Native error type of a device.
+/// Trait of the native error type of a device.
 pub trait Error: core::error::Error + Sized {
-    /// Returns the portable category.
+    /// Returns the portable category of the device error.
     fn kind(&self) -> ErrorKind;
-    /// Creates the error for an operator that the device does not implement.
+    /// Creates the device error for an operator that the device does not implement.
     fn unsupported(operator: &'static str) -> Self;
 }
 

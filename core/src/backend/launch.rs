@@ -7,7 +7,7 @@ use crate::ops::{
 };
 use core::ops::Range;
 
-/// One operator with its operands.
+/// One operator with all its operands, ready to be launched on a device.
 ///
 /// Buffers hold at least the elements that a descriptor states; elements beyond are neither read nor written. Where no
 /// type is named, a buffer is F32 or F16, independently of the others. Images are NHWC, weights OHWI, matrices
@@ -17,44 +17,44 @@ pub enum Launch<O: Operands> {
     // Element-wise operators.
     /// `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is the cast.
     Unary {
-        /// Element-wise function to compute.
+        /// Element-wise function of one value.
         op: Unary,
         /// Number of elements of the element-wise function.
         len: u32,
-        /// Argument of the function.
+        /// Input tensor of the element-wise function.
         x: O::Read,
-        /// Destination of `len` results.
+        /// Destination of the `len` results of the element-wise function.
         y: O::Store,
     },
     /// `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies. [`crate::ops::BinaryOp::Grad`] is the vjp of a
     /// unary function.
     Binary {
-        /// Function and shape.
+        /// Element-wise function of two values, with shape and broadcast.
         p: Binary,
         /// First argument, with the shape of the result.
         a: O::Read,
-        /// Second argument, which may be broadcast.
+        /// Second argument of the element-wise function, which may be broadcast.
         b: O::Read,
-        /// Destination with the shape of a.
+        /// Destination of the results, with the shape of a.
         y: O::Store,
     },
     /// `y[i] = Σ terms[·][i]` for i < len: branches and residuals. Each term has its own slot; they are added in the
     /// given order and rounded once. `y.from` is not used.
     Sum {
-        /// Number of elements of each term.
+        /// Number of elements of each term of the sum.
         len: u32,
         /// Tensors to add, each with its slot.
         terms: O::Terms,
-        /// Destination of the `len` sums.
+        /// Destination of the `len` element-wise sums.
         y: O::Store,
     },
     /// `y[o, i] = op over l of x[o, l, i]`.
     Reduce {
-        /// Reduction and shape.
+        /// Reduction function, for example the mean, with the shape of its input.
         p: Reduce,
-        /// Input `[outer, len, inner]`.
+        /// Input of the reduction, `[outer, len, inner]`.
         x: O::Read,
-        /// Result `[outer, inner]`.
+        /// Destination of the reduction's results, `[outer, inner]`.
         y: O::Store,
     },
     /// Strided copy, x of any type: permute, slice, concatenate, pad, flip, repeat. A y of the same type and slot gets
@@ -69,46 +69,46 @@ pub enum Launch<O: Operands> {
     },
 
     // Matrix products and convolutions.
-    /// `y = op(a)·op(b) + bias`, batched.
+    /// Batched matrix product `y = op(a)·op(b) + bias`.
     Gemm {
-        /// Sizes, strides and transposition.
+        /// Sizes m, n, k, strides and transposition of the matrix product.
         p: Gemm,
         /// Left matrix `[m, k]`, or `[k, m]` transposed.
         a: O::Read,
         /// Right matrix `[k, n]`, or `[n, k]` transposed.
         b: O::Read,
-        /// Bias `[n]`, added to every row.
+        /// Bias `[n]` of the matrix product, added to every row.
         bias: Option<O::Read>,
-        /// Result `[m, n]`.
+        /// Destination of the product `[m, n]`.
         y: O::Store,
     },
     /// One pass of a convolution. Forward: (x, w) → y. Data: (dy, w) → dx, also the transposed convolution. Weight: (x,
     /// dy) → dw.
     Conv {
-        /// Shapes, strides, padding, dilation, groups.
+        /// Shapes of the convolution, with strides, padding, dilation and groups.
         p: Conv2d,
-        /// Pass: forward, data gradient or weight gradient.
+        /// Pass of the convolution: forward, data gradient or weight gradient.
         pass: Pass,
-        /// First operand of the pass: x or dy.
+        /// First operand of the convolution pass: x or dy.
         a: O::Read,
-        /// Second operand of the pass: w or dy.
+        /// Second operand of the convolution pass: w or dy.
         b: O::Read,
         /// Bias, one value for each channel of the result; none in the weight pass.
         bias: Option<O::Read>,
-        /// Result of the convolution pass.
+        /// Destination of the convolution pass: y, dx or dw.
         y: O::Store,
     },
 
     // Pooling, and moves of rows.
-    /// Maximum or mean of each pooling window.
+    /// Pooling: the maximum or mean of each window of an image.
     Pool {
-        /// Pooling function, shapes and windows.
+        /// Pooling function, image shape and windows.
         p: Pool,
-        /// Images to pool.
+        /// Images to pool, NHWC.
         x: O::Read,
         /// U8 output: offset of the maximum inside its window, in row-major order (the lowest if several are equal).
         indices: Option<O::Write>,
-        /// Destination of one value for each window.
+        /// Destination of the pooled images, one value for each window.
         y: O::Store,
     },
     /// Unpooling and gradients of pooling. Scatter: x has the shape of the pooled tensor and y that of the unpooled
@@ -116,11 +116,11 @@ pub enum Launch<O: Operands> {
     /// unpooling itself. Gather is the opposite direction: `y = x[position]` (average: the mean). It is the vjp of
     /// unpooling.
     Unpool {
-        /// Operation and shapes of the pooling.
+        /// Pooling function, shapes and windows of the pooling to invert.
         p: Pool,
-        /// Direction: scatter or gather.
+        /// Direction: scatter each value to the positions of its window, or gather it from them.
         way: GatherScatter,
-        /// Values to scatter or gather.
+        /// Pooled values to scatter, or unpooled values to gather.
         x: O::Read,
         /// Offsets that [`Launch::Pool`] wrote; required for max. With padding or an incomplete window all of them
         /// still point into x.
@@ -130,37 +130,37 @@ pub enum Launch<O: Operands> {
     },
     /// Gather: embedding lookup. Scatter: its vjp, added in the order of the indices.
     Rows {
-        /// Shapes of rows and table.
+        /// Number of indices, and shape of the embedding table.
         p: Rows,
-        /// Direction: gather or scatter.
+        /// Direction: gather rows of the embedding table, or scatter gradients into it.
         way: GatherScatter,
-        /// Table, or gradients of rows.
+        /// Embedding table to look up, or gradients of the rows to scatter.
         x: O::Read,
         /// U32: table row of each index. An index beyond the table reads zeros and adds nothing.
         indices: O::Read,
-        /// Rows that were looked up, or the table's gradient.
+        /// Rows that were looked up, or the gradient of the embedding table.
         y: O::Store,
     },
     /// RoIAlign. Gather: boxes of images, resampled. Scatter: its vjp.
     RoiAlign {
         /// Shapes, scale and number of sample points.
         p: RoiAlign,
-        /// Direction: gather or scatter.
+        /// Direction: gather (resample boxes) or scatter (their gradients).
         way: GatherScatter,
         /// Images `[n, h, w, c]`, or gradients of bins `[boxes, rows, columns, c]`.
         x: O::Read,
-        /// F32 `[boxes, 5]`: image, left, top, right, bottom.
+        /// Boxes, F32 `[boxes, 5]`: image, left, top, right, bottom.
         boxes: O::Read,
-        /// Bins, or the gradient of the images.
+        /// Destination: bins of the boxes, or the gradient of the images.
         y: O::Store,
     },
     /// RoI max pooling: boxes of images, divided into bins, with the maximum of each bin.
     RoiPool {
-        /// Shapes and scale.
+        /// Shapes of images and bins, and scale of the box coordinates.
         p: RoiPool,
-        /// Images `[n, h, w, c]`.
+        /// Images `[n, h, w, c]` to pool.
         x: O::Read,
-        /// F32 `[boxes, 5]`: image, left, top, right, bottom.
+        /// Boxes, F32 `[boxes, 5]`: image, left, top, right, bottom.
         boxes: O::Read,
         /// U32 output with the shape of y: position of the maximum inside its image, in row-major order (the first if
         /// several are equal), or [`RoiPool::NO_POSITION`].
@@ -171,61 +171,61 @@ pub enum Launch<O: Operands> {
     /// vjp of RoI max pooling, x with the shape of the bins and y with that of the images: `y[position] = Σ x`, bins in
     /// their order, 0 elsewhere.
     RoiUnpool {
-        /// Shapes and scale of the forward pass.
+        /// Shapes and scale of the forward RoI max pooling.
         p: RoiPool,
-        /// Gradients of bins.
+        /// Gradients of the bins, `[boxes, rows, columns, c]`.
         x: O::Read,
-        /// F32 `[boxes, 5]`, as in the forward pass.
+        /// Boxes of the forward pass, F32 `[boxes, 5]`.
         boxes: O::Read,
-        /// Positions that [`Launch::RoiPool`] wrote.
+        /// Positions of the maxima, which [`Launch::RoiPool`] wrote.
         indices: O::Read,
-        /// Gradient of the images.
+        /// Destination of the gradient of the images.
         y: O::Store,
     },
 
     // Normalisations and losses.
-    /// Batch, layer, group or RMS normalisation.
+    /// Forward pass of a batch, layer, group or RMS normalisation.
     Norm {
-        /// Shape, groups, ε, and the source of the statistics.
+        /// Shape, groups and ε of the normalisation, and the source of its statistics.
         p: Norm,
-        /// Tensor to normalise: x.
+        /// Tensor x to normalise.
         x: O::Read,
-        /// F32: scale and shift of each channel.
+        /// Optional scale and shift of each channel after the normalisation, F32.
         affine: Option<[O::Read; 2]>,
         /// F32: receives mean and biased variance of each group, or provides them.
         saved: O::Write,
-        /// Destination with the shape of x.
+        /// Destination of the normalised tensor, with the shape of x.
         y: O::Store,
     },
     /// vjp of a normalisation, for x and for scale and shift. Provided statistics are constants.
     NormVjp {
-        /// Descriptor of the forward pass.
+        /// Descriptor of the normalisation's forward pass.
         p: Norm,
         /// Input and statistics that the forward pass saved.
         x: NormSaved<O::Read>,
-        /// Gradient of the forward pass's result.
+        /// Gradient of the normalisation's result.
         dy: O::Read,
-        /// Destination of the gradient of x.
+        /// Destination of the gradient of the normalisation's input x.
         dx: O::Store,
-        /// Gradients of scale and shift.
+        /// Optional destinations of the gradients of scale and shift.
         affine: Option<[O::Store; 2]>,
     },
-    /// Softmax and weighted cross-entropy.
+    /// Softmax and weighted cross-entropy of logits and labels.
     CrossEntropy {
-        /// Shape, divisor and ignored label.
+        /// Shape of the logits, divisor of the loss, and ignored label.
         p: CrossEntropy,
-        /// Logits, labels and class weights.
+        /// Logits, labels and optional class weights of the loss.
         x: CrossEntropyArgs<O::Read>,
         /// F32 output: loss, divisor, then the log-sum-exp of each row.
         out: O::Write,
     },
     /// vjp of the cross-entropy, where the scaled gradient ⟨α, ∇⟩ starts.
     CrossEntropyVjp {
-        /// Descriptor of the forward pass.
+        /// Descriptor of the cross-entropy's forward pass.
         p: CrossEntropy,
         /// Logits, labels and class weights of the forward pass.
         x: CrossEntropyArgs<O::Read>,
-        /// Values that [`Launch::CrossEntropy`] wrote.
+        /// Loss, divisor and log-sum-exps that [`Launch::CrossEntropy`] wrote.
         out: O::Read,
         /// F32: upstream gradient of the loss, one value.
         g: O::Read,
@@ -236,9 +236,9 @@ pub enum Launch<O: Operands> {
     /// Connectionist temporal classification (CTC): losses of sequences, and their gradients, which are computed from
     /// the same alignments.
     Ctc {
-        /// Shapes and blank class.
+        /// Shapes of logits and targets, and the blank class.
         p: Ctc,
-        /// Logits, targets and their lengths.
+        /// Logits, target letters, and the lengths of both.
         x: CtcArgs<O::Read>,
         /// F32 `[batch]` output: loss of each sequence.
         losses: O::Write,
@@ -250,23 +250,23 @@ pub enum Launch<O: Operands> {
     /// `norm[0] = √Σ‖g‖²` over all gradients (F32). Correct also if a square would overflow or underflow in f32; NaN or
     /// ∞ if a gradient is not finite.
     GlobalNorm {
-        /// All gradients of which the norm is taken.
+        /// All gradients of which the global norm is taken.
         gradients: O::Gradients,
-        /// F32 output of one value.
+        /// F32 output of one value, the global norm.
         norm: O::Write,
     },
     /// Updates all parameters and refreshes their half copies. Each parameter has as many elements as its gradient.
     /// Nothing changes, bit for bit, if a row in `guard` counted a value that is not finite.
     Optimize {
-        /// Update rule and its hyperparameters.
+        /// Update rule of the optimizer, with weight decay and clipping.
         p: Optimizer,
-        /// Table of hyperparameters and rows.
+        /// Table from which the update reads hyperparameters and statistics rows.
         table: O::Table,
-        /// Slots of the rows that must be finite.
+        /// Slots of the statistics rows that must be finite for the update to happen.
         guard: Range<u16>,
         /// F32: norm that [`Launch::GlobalNorm`] wrote; required if `p` clips by it.
         norm: Option<O::Read>,
-        /// Parameters that the optimizer updates.
+        /// Parameters that the optimizer updates, with gradients and states.
         parameters: O::Parameters,
     },
 }

@@ -49,7 +49,7 @@ pub type Done<B> = Result<(), <B as Backend>::Error>;
 /// Capabilities of a device: name, flush rule, limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps<'a> {
-    /// Display name of the device.
+    /// Display name of the device, for example of its processor.
     pub name: &'a str,
     /// Treatment of small numbers by its stores of half. It is probed at start-up.
     pub flush: FlushRule,
@@ -62,11 +62,11 @@ pub struct Caps<'a> {
 /// Availability of a GEMM engine, returned by [`Backend::product_engine_availability`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineAvailability {
-    /// The device has the engine and can select it.
+    /// The device has the GEMM engine and can select it.
     Available,
-    /// The user has pinned another engine, which stays selected.
+    /// The user has pinned another GEMM engine, which stays selected.
     Pinned,
-    /// The device lacks the engine.
+    /// The device lacks the GEMM engine.
     Missing,
 }
 
@@ -83,7 +83,7 @@ pub trait Backend: Sized {
 
     // Memory.
 
-    /// Returns the capabilities of the device.
+    /// Returns the capabilities of the device: name, flush rule, limits.
     fn caps(&self) -> Caps<'_>;
 
     /// Returns the peak amount of temporary memory, in bytes, that operators have used besides their operands since the
@@ -98,7 +98,7 @@ pub trait Backend: Sized {
         0
     }
 
-    /// Allocates memory with undefined content.
+    /// Allocates a buffer of `len` elements in device memory, with undefined content.
     ///
     /// # Errors
     /// Out of memory, or larger than [`Caps::max_buffer`].

@@ -11,19 +11,19 @@ pub trait Operands {
     type Read;
     /// Buffer that is written without an epilogue: offsets, statistics, losses.
     type Write;
-    /// Destination of results that pass through the epilogue.
+    /// Type of the destination of results that pass through the store's epilogue.
     type Store;
-    /// Terms of a sum, each with the slot of its exponent.
+    /// Type of the terms of a sum, each with the slot of its exponent.
     type Terms;
-    /// Gradients of which a norm is computed.
+    /// Type of the list of gradients of which a norm is computed.
     type Gradients;
-    /// Parameters that an optimizer updates.
+    /// Type of the list of parameters that an optimizer updates.
     type Parameters;
-    /// Table that an optimizer reads.
+    /// Type of the table of hyperparameters and statistics rows that an optimizer reads.
     type Table;
 }
 
-/// Operands in device memory.
+/// Family of operand types for a launch whose operands are buffers in the memory of device `B`.
 pub struct OnDevice<'a, B>(PhantomData<&'a B>);
 
 impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
@@ -39,19 +39,19 @@ impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
 /// Conversion of operands from one type to another, for example of buffer ids to buffers, or of a decorator's operands
 /// to those of the decorated device.
 pub trait MapOperands<From: Operands, To: Operands> {
-    /// Converts an [`Operands::Read`].
+    /// Converts a buffer that the operator reads to the type of the other family.
     fn read(&mut self, read: From::Read) -> To::Read;
-    /// Converts an [`Operands::Write`].
+    /// Converts a buffer that is written without an epilogue to the type of the other family.
     fn write(&mut self, write: From::Write) -> To::Write;
-    /// Converts an [`Operands::Store`].
+    /// Converts the destination of a store to the type of the other family.
     fn store(&mut self, store: From::Store) -> To::Store;
-    /// Converts [`Operands::Terms`].
+    /// Converts the terms of a sum to the type of the other family.
     fn terms(&mut self, terms: From::Terms) -> To::Terms;
-    /// Converts [`Operands::Gradients`].
+    /// Converts the list of gradients for a norm to the type of the other family.
     fn gradients(&mut self, gradients: From::Gradients) -> To::Gradients;
-    /// Converts [`Operands::Parameters`].
+    /// Converts the list of parameters for an optimizer to the type of the other family.
     fn parameters(&mut self, parameters: From::Parameters) -> To::Parameters;
-    /// Converts an [`Operands::Table`].
+    /// Converts the table that an optimizer reads to the type of the other family.
     fn table(&mut self, table: From::Table) -> To::Table;
 }
 

@@ -18,9 +18,9 @@ use crate::stats::Detail;
 /// they are neither scaled nor observed.
 #[derive(Debug)]
 pub struct Store<'a, B: Backend> {
-    /// Destination buffer of the store.
+    /// Destination buffer of the store, in device memory.
     pub y: &'a mut B::Buffer,
-    /// Table of exponents and rows.
+    /// Device table with the exponents of all slots and their statistics rows.
     pub table: &'a B::Table,
     /// Slot of the exponent of the incoming values.
     pub from: Slot,
@@ -54,46 +54,46 @@ impl<'a, B: Backend> Store<'a, B> {
 /// ([`crate::ops::Rule::Ema`]).
 #[derive(Debug)]
 pub struct Param<'a, T> {
-    /// Number of elements; buffers may be longer.
+    /// Number of elements of the parameter; buffers may be longer.
     pub len: u32,
-    /// Master weights, f32.
+    /// Master weights of the parameter, f32.
     pub master: &'a mut T,
-    /// Gradient, f32 at exponent 0.
+    /// Gradient of the parameter, f32 at exponent 0.
     pub grad: &'a T,
-    /// Optimizer states, f32; as many as the rule has.
+    /// Optimizer states of the parameter, f32; as many as the rule has.
     pub state: [Option<&'a mut T>; 2],
-    /// Half-precision copy of the master weights.
+    /// Half-precision copy of the parameter's master weights, refreshed by the update.
     pub half: Option<&'a mut T>,
 }
 
 /// Values that a normalisation saves for its vjp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormSaved<R> {
-    /// Input of the normalisation.
+    /// Input tensor of the normalisation.
     pub x: R,
-    /// F32: means and biased variances of the groups.
+    /// Means and biased variances of the groups, F32.
     pub saved: R,
-    /// F32: scale of each channel.
+    /// Scale of each channel of the normalisation, F32.
     pub weight: Option<R>,
 }
 
-/// Operands of a cross-entropy loss.
+/// Operands of a cross-entropy loss: logits, labels, class weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossEntropyArgs<R> {
-    /// Logits `[rows, classes]`.
+    /// Logits of the cross-entropy, `[rows, classes]`.
     pub logits: R,
-    /// Labels `[rows]`, U8 or U32.
+    /// Labels of the cross-entropy, `[rows]`, U8 or U32.
     pub labels: R,
-    /// Class weights `[classes]`, F32.
+    /// Optional class weights of the cross-entropy, `[classes]`, F32.
     pub weights: Option<R>,
 }
 
-/// Operands of connectionist temporal classification (CTC).
+/// Operands of the CTC loss (connectionist temporal classification): logits, targets, lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CtcArgs<R> {
-    /// Logits `[batch, frames, classes]`.
+    /// Logits of the CTC loss, `[batch, frames, classes]`.
     pub logits: R,
-    /// Target letters, U32 `[batch, letters]`.
+    /// Target letters of the CTC loss, U32 `[batch, letters]`.
     pub targets: R,
     /// U32 `[batch]`: number of frames of each sequence.
     pub input_lengths: R,
@@ -102,21 +102,21 @@ pub struct CtcArgs<R> {
 }
 
 impl<R> NormSaved<R> {
-    /// Converts each operand with `f`.
+    /// Converts each saved operand of the normalisation with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> NormSaved<T> {
         NormSaved { x: f(self.x), saved: f(self.saved), weight: self.weight.map(f) }
     }
 }
 
 impl<R> CrossEntropyArgs<R> {
-    /// Converts each operand with `f`.
+    /// Converts each operand of the cross-entropy with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CrossEntropyArgs<T> {
         CrossEntropyArgs { logits: f(self.logits), labels: f(self.labels), weights: self.weights.map(f) }
     }
 }
 
 impl<R> CtcArgs<R> {
-    /// Converts each operand with `f`.
+    /// Converts each operand of the CTC loss with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CtcArgs<T> {
         CtcArgs {
             logits: f(self.logits),

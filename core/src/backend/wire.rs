@@ -12,9 +12,9 @@ pub enum Wire<'a, Buffer> {
     /// Allocates sums of `len` values, all zero, for `parts` micro-batches of all ranks. `exact`: gradients are added
     /// as halves, exactly, and rounded once; otherwise they are added in f32.
     Begin {
-        /// Number of values of all parameters.
+        /// Number of gradient values of all parameters together.
         len: usize,
-        /// Number of micro-batches of all ranks.
+        /// Number of micro-batches of all ranks together.
         parts: u32,
         /// True if the result must have the same bits for any number of ranks.
         exact: bool,
@@ -23,24 +23,24 @@ pub enum Wire<'a, Buffer> {
     /// 2^`exponent` (all zeros if there is no exponent), or divided by the number of micro-batches. If an exact sum has
     /// as many micro-batches as ranks, each index receives one addition.
     Add {
-        /// Index of the first value.
+        /// Index in the sums of the first value to add.
         at: usize,
-        /// Number of values to add.
+        /// Number of gradient values to add.
         len: usize,
-        /// Gradient to add.
+        /// Gradient of one parameter to add to the sums.
         values: &'a Buffer,
-        /// Exponent at which the gradient is rounded.
+        /// Exponent at which the gradient is rounded to halves.
         exponent: Option<i32>,
     },
     /// Computes the mean over the micro-batches of all ranks. Waits for the device.
     Mean,
     /// Writes `len` means as F32, times 2^-`exponent` if they are exact.
     Take {
-        /// Index of the first value.
+        /// Index in the sums of the first mean to write.
         at: usize,
-        /// Number of means to write.
+        /// Number of mean gradient values to write.
         len: usize,
-        /// Destination of the means.
+        /// Destination of one parameter's mean gradient.
         values: &'a mut Buffer,
         /// Exponent at which the gradients were rounded.
         exponent: i32,

@@ -31,11 +31,11 @@ pub enum Round {
 /// Outcome of a cast: exact, rounded, or an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// The result equals the input (or is its quiet NaN).
+    /// The result of the cast equals the input (or is its quiet NaN).
     Exact,
-    /// The result is a rounded, non-zero finite number.
+    /// The result of the cast is a rounded, non-zero finite number.
     Inexact,
-    /// A non-zero number became ±0 ("flush").
+    /// The cast turned a non-zero number into ±0 ("flush").
     Underflow,
     /// A finite number became ±∞ or NaN, or was clipped to the largest finite number (IEEE 754-2019 §7.4).
     Overflow,
@@ -46,7 +46,7 @@ pub enum Status {
 /// Result of a cast: bit pattern and status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cast {
-    /// Bit pattern in the lower bits.
+    /// Bit pattern of the result, in the lower bits.
     pub bits: u32,
     /// Exception that the cast raised, if any.
     pub status: Status,

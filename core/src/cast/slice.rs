@@ -5,18 +5,18 @@ use crate::format::Format;
 use core::fmt;
 use num_traits::{PrimInt, Unsigned};
 
-/// Number of elements of a slice by the [`Status`] of their cast.
+/// Counts of the elements of a slice, by the [`Status`] of their cast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Elements whose value did not change.
+    /// Number of elements that the cast did not change.
     pub exact: u64,
-    /// Elements that were rounded.
+    /// Number of elements that the cast rounded.
     pub inexact: u64,
-    /// Non-zero elements that became ±0.
+    /// Number of non-zero elements that the cast turned into ±0.
     pub underflow: u64,
-    /// Elements that overflowed.
+    /// Number of elements that overflowed in the cast.
     pub overflow: u64,
-    /// Signalling NaNs, and ±∞ in formats without ∞.
+    /// Number of signalling NaNs, and of ±∞ in formats without ∞.
     pub invalid: u64,
 }
 
@@ -24,18 +24,18 @@ pub struct Tally {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SliceError {
-    /// Source and destination differ in length.
+    /// Source and destination slice differ in length.
     Length {
-        /// Number of elements of the source.
+        /// Number of elements of the source slice.
         src: usize,
-        /// Number of elements of the destination.
+        /// Number of elements of the destination slice.
         dst: usize,
     },
     /// A bit pattern of the format does not fit the destination's type.
     Width {
-        /// Width of the format in bits.
+        /// Width in bits of the number format.
         format: u32,
-        /// Width of the destination's type in bits.
+        /// Width in bits of the destination's integer type.
         word: u32,
     },
 }

@@ -10,12 +10,12 @@ use crate::fraction::Fraction;
 pub struct Chainer {
     pub(super) bounds: Bounds,
     pub(super) scale: Fraction,
-    /// True until the first overflow.
+    /// True until the first overflow: the scale doubles in every step.
     pub(super) doubling: bool,
 }
 
 impl Chainer {
-    /// Creates the schedule in its initial state.
+    /// Creates Chainer's loss-scale schedule in its initial state, 2^0.
     ///
     /// # Errors
     /// [`ScheduleError::Interval`] for 0, [`ScheduleError::Start`] if the bounds exclude 2^0.
@@ -35,19 +35,19 @@ impl Chainer {
         self.scale.per_exponent()
     }
 
-    /// Returns the minimum and maximum exponent.
+    /// Returns the minimum and maximum exponent of Chainer's loss scale.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Returns the exponent in force: the floor of the state.
+    /// Returns the loss-scale exponent in force: the floor of the fractional exponent in the state.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.scale.exponent()
     }
 
-    /// Updates the scale after a step.
+    /// Updates Chainer's loss scale after a step: it grows, or halves if `found_inf`.
     pub fn update(&mut self, found_inf: bool) {
         let whole = i64::from(self.scale.per_exponent());
         let by = match (found_inf, self.doubling) {

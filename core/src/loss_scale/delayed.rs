@@ -3,18 +3,18 @@
 use super::{Bounds, Feedback, ScheduleError, propose_fixed};
 use heapless::Vec;
 
-/// Maximum length of the history in steps.
+/// Maximum length in steps of the amax history of a delayed loss scale.
 pub const DELAYED_STEPS: usize = 16;
 
 /// Maximum magnitude of the exponents in the state, in binades. It is far beyond the range of f32.
 const RANGE: i32 = 4096;
 
-/// Settings of delayed scaling.
+/// Settings of a delayed loss scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DelayedConfig {
-    /// Length of the history in steps, 1 to [`DELAYED_STEPS`].
+    /// Length in steps of the amax history, 1 to [`DELAYED_STEPS`].
     pub history: u32,
-    /// Headroom above the largest gradient of these steps, in binades.
+    /// Headroom above the largest gradient in the history, in binades.
     pub margin: u32,
     /// Minimum and maximum exponent of the loss scale.
     pub bounds: Bounds,
@@ -45,7 +45,7 @@ impl Default for DelayedConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delayed {
     pub(super) config: DelayedConfig,
-    /// Exponent that each of the last steps allows, oldest first.
+    /// History: the exponent that each of the last steps allows, oldest first.
     allowed: Vec<i32, DELAYED_STEPS>,
     exponent: i32,
 }
@@ -62,13 +62,13 @@ impl Delayed {
         Ok(Self { config, allowed: Vec::new(), exponent: config.bounds.clamp(0) })
     }
 
-    /// Returns the settings of the schedule.
+    /// Returns the settings of the delayed loss scale.
     #[must_use]
     pub const fn config(&self) -> &DelayedConfig {
         &self.config
     }
 
-    /// Returns the exponent in force.
+    /// Returns the exponent of the delayed loss scale in force.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.exponent
@@ -84,12 +84,12 @@ impl Delayed {
         }
     }
 
-    /// Returns the exponents that the last steps allow, oldest first.
+    /// Returns the history: the exponent that each of the last steps allows, oldest first.
     pub(super) fn allowed(&self) -> &[i32] {
         &self.allowed
     }
 
-    /// Appends the exponent that one step allows.
+    /// Appends the exponent that one step allows to the history, and computes the exponent in force.
     pub(super) fn see(&mut self, exponent: i32) {
         let mut moved = exponent.clamp(-RANGE, RANGE);
         if self.allowed.len() == self.config.history as usize {

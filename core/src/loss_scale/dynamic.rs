@@ -2,10 +2,10 @@
 
 use super::{Bounds, RisingFloor, ScheduleError};
 
-/// Number of overflows after which the scale is lowered.
+/// Setting of a dynamic loss scale: number of overflows after which it is lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hysteresis {
-    /// Every overflow lowers the scale.
+    /// No hysteresis: every overflow lowers the scale.
     None,
     /// The h-th overflow since the scale last grew, and each one after that. Finite steps in between do not reset the
     /// count (Megatron).
@@ -17,13 +17,13 @@ pub enum Hysteresis {
 /// Settings of a dynamic loss scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicConfig {
-    /// Exponent of the first step.
+    /// Exponent of the loss scale in the first step.
     pub start: i32,
-    /// Exponent added after `interval` clean steps, positive.
+    /// Exponent added to the loss scale after `interval` consecutive finite steps, positive.
     pub growth: i32,
-    /// Exponent added after an overflow, negative.
+    /// Exponent added to the loss scale after an overflow, negative.
     pub backoff: i32,
-    /// Consecutive finite steps after which the scale grows.
+    /// Number of consecutive finite steps after which the loss scale grows.
     pub interval: u32,
     /// Minimum and maximum exponent of the loss scale.
     pub bounds: Bounds,
@@ -67,13 +67,13 @@ pub struct Dynamic {
     pub(super) state: State,
 }
 
-/// Changing part of a dynamic schedule.
+/// State of a dynamic loss scale: exponent in force and counts of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub exponent: i32,
-    /// Consecutive finite steps so far.
+    /// Number of consecutive finite steps so far.
     pub clean: u32,
-    /// Overflows that remain until the scale is lowered.
+    /// Number of overflows that remain until the loss scale is lowered.
     pub patience: u32,
     /// Number of overflows and of steps since the scale last changed.
     pub overflows: u64,
@@ -83,7 +83,7 @@ pub(super) struct State {
 }
 
 impl Dynamic {
-    /// Creates a schedule in its initial state.
+    /// Creates a dynamic loss scale in its initial state.
     ///
     /// # Errors
     /// [`ScheduleError`] for invalid settings.
@@ -110,13 +110,13 @@ impl Dynamic {
         Ok(Self { config, state })
     }
 
-    /// Returns the settings of the schedule.
+    /// Returns the settings of the dynamic loss scale.
     #[must_use]
     pub const fn config(&self) -> &DynamicConfig {
         &self.config
     }
 
-    /// Returns the exponent in force.
+    /// Returns the exponent of the dynamic loss scale in force.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.state.exponent
@@ -128,7 +128,7 @@ impl Dynamic {
         (self.state.exponent < self.config.bounds.most()).then_some(u64::from(left))
     }
 
-    /// Updates the scale after a step.
+    /// Updates the dynamic loss scale after a step, which overflowed if `found_inf`.
     pub fn update(&mut self, found_inf: bool) {
         let (config, state) = (&self.config, &mut self.state);
         state.steps = state.steps.saturating_add(1);

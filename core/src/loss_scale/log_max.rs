@@ -6,16 +6,16 @@ use crate::{fraction::Fraction, scaled::Scaled};
 /// Units per exponent in the state: 2^-24, about the relative resolution of an f32.
 pub(super) const UNITS: u32 = 1 << 24;
 
-/// Settings of a LogMax schedule.
+/// Settings of a LogMax loss scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogMaxConfig {
-    /// Decay of the moving mean.
+    /// Decay of the moving mean of log2 amax, in [0, 1).
     pub mean_decay: f64,
-    /// Decay of the moving standard deviation.
+    /// Decay of the moving standard deviation of log2 amax, in [0, 1).
     pub spread_decay: f64,
     /// Number of standard deviations above the mean that must still fit. 3.09 is the quantile of 99.9 %.
     pub quantile: f64,
-    /// log2 of the overflow threshold.
+    /// log2 of the overflow threshold, 16 for FP16.
     pub ceiling: i32,
     /// Minimum and maximum exponent of the loss scale.
     pub bounds: Bounds,
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub seen: u32,
     pub mean: i64,
     pub slow_mean: i64,
-    /// Variance, in the same units of 2^-24.
+    /// Moving variance of log2 amax, in units of 2^-24.
     pub variance: i64,
     pub exponent: i32,
 }
@@ -66,13 +66,13 @@ impl LogMax {
         Ok(Self { config, state })
     }
 
-    /// Returns the settings of the schedule.
+    /// Returns the settings of the LogMax loss scale.
     #[must_use]
     pub const fn config(&self) -> &LogMaxConfig {
         &self.config
     }
 
-    /// Returns the exponent in force.
+    /// Returns the exponent of the LogMax loss scale in force.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.state.exponent

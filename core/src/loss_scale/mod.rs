@@ -28,6 +28,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Creates the bounds of a loss scale from its minimum and maximum exponent.
+    ///
     /// # Errors
     /// [`ScheduleError::Bounds`] unless −126 ≤ `least` ≤ `most` ≤ 126.
     pub const fn new(least: i32, most: i32) -> Result<Self, ScheduleError> {
@@ -91,17 +93,17 @@ impl Feedback {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum LossScale {
-    /// No scaling: 2^0.
+    /// No loss scaling: 2^0 in every step.
     None,
-    /// A constant scale.
+    /// Fixed loss scale, the same in every step.
     Fixed(Fixed),
-    /// Grows after finite steps, shrinks after overflows.
+    /// Dynamic loss scale, which grows after finite steps and shrinks after overflows.
     Dynamic(Dynamic),
-    /// Follows the distribution of log2 amax.
+    /// LogMax loss scale, which follows the distribution of log2 amax.
     LogMax(LogMax),
-    /// The paper's baseline: grows in every step.
+    /// Chainer's loss scale, the paper's baseline, which grows in every step.
     Chainer(Chainer),
-    /// The largest scale that the largest gradient of the last steps allows.
+    /// Delayed loss scale: the largest one that the largest gradient of the last steps allows.
     Delayed(Delayed),
     /// Gradient scaling: every site has its own exponent, and the loss has none. An additional loss scale would change
     /// nothing, bit for bit, and the sites handle found_inf themselves.
@@ -201,14 +203,14 @@ pub fn propose_fixed(amax: Scaled<f32>) -> Option<i32> {
 pub enum ScheduleError {
     /// A scale that is not a power of two, or out of range.
     Scale(f64),
-    /// Invalid limits of a loss scale.
+    /// Error: the limits of a loss scale are invalid.
     Bounds {
-        /// Minimum exponent that was given.
+        /// Rejected minimum exponent of the loss scale.
         least: i32,
-        /// Maximum exponent that was given.
+        /// Rejected maximum exponent of the loss scale.
         most: i32,
     },
-    /// Initial exponent outside the limits.
+    /// Error: the initial exponent of the loss scale is outside the limits.
     Start(i32),
     /// A growth exponent that is not positive, or a backoff exponent that is not negative.
     Factor(i32),

@@ -8,14 +8,14 @@ use crate::fraction::Fraction;
 use core::fmt;
 use heapless::Vec;
 
-/// Maximum number of words of a schedule.
+/// Maximum number of words of a saved loss-scale schedule.
 pub const WORDS: usize = 18 + 2 * FLOOR_STEPS;
 
-/// Saved schedule as integers.
+/// Loss-scale schedule saved as 64-bit integers.
 pub type Words = Vec<i64, WORDS>;
 
 impl LossScale {
-    /// Returns configuration and state as integers: kind, settings, limits, state.
+    /// Returns configuration and state of the loss scale as integers: kind, settings, limits, state.
     #[must_use]
     pub fn to_words(&self) -> Words {
         let mut words = Words::new();
@@ -59,7 +59,7 @@ impl LossScale {
         words
     }
 
-    /// Restores the schedule that [`LossScale::to_words`] saved.
+    /// Restores the loss-scale schedule that [`LossScale::to_words`] saved.
     ///
     /// # Errors
     /// [`StateError`] for words that no schedule saves.
@@ -193,15 +193,15 @@ fn inside(bounds: Bounds, exponent: i64) -> Result<i32, StateError> {
     if bounds.clamp(exponent) == exponent { Ok(exponent) } else { Err(StateError::Value) }
 }
 
-/// Reason why words are not a saved schedule.
+/// Reason why words are not a saved loss-scale schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StateError {
     /// An unknown kind, or too few or too many words for it.
     Length,
-    /// A word with an invalid value.
+    /// A word of the saved loss scale has an invalid value.
     Value,
-    /// Invalid settings of a schedule.
+    /// The saved settings of the loss scale are invalid.
     Schedule(ScheduleError),
 }
 

@@ -14,15 +14,15 @@ pub struct Terms {
 /// Shape of a convolution as far as the number of products depends on it: weights `[out, kh, kw, in/groups]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
-    /// Output channels.
+    /// Number of output channels of the convolution.
     pub out_channels: u32,
-    /// Kernel height and width.
+    /// Height and width of the convolution's kernel.
     pub kernel: [u32; 2],
-    /// Stride along height and width.
+    /// Strides of the convolution along height and width.
     pub stride: [u32; 2],
-    /// Dilation along height and width.
+    /// Dilations of the convolution along height and width.
     pub dilation: [u32; 2],
-    /// Number of groups, a divisor of the output channels.
+    /// Number of channel groups of the convolution, a divisor of the output channels.
     pub groups: u32,
 }
 
@@ -80,7 +80,7 @@ impl Terms {
 }
 
 impl ConvShape {
-    /// Returns the output channels of one group after checking the shape.
+    /// Checks the convolution's shape, and returns the number of output channels of one group.
     fn channels(self) -> Result<u32, TermsError> {
         if self.kernel.contains(&0) || self.stride.contains(&0) || self.dilation.contains(&0) {
             return Err(TermsError::Zero);

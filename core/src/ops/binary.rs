@@ -2,7 +2,7 @@
 
 use super::{At, ShapeError, Unary, elements};
 
-/// Element-wise function of two values.
+/// Element-wise function of two tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BinaryOp {
     /// Addition: a + b.
@@ -13,7 +13,7 @@ pub enum BinaryOp {
     Mul,
     /// Division: a / b.
     Div,
-    /// The larger value; NaN if one is NaN.
+    /// Maximum: the larger value; NaN if one is NaN.
     Max,
     /// vjp of a unary function: a is the value saved for backward, b the gradient.
     Grad(Unary),
@@ -23,7 +23,7 @@ impl BinaryOp {
     /// Arithmetic functions. The other functions are [`Unary::ALL`] inside [`BinaryOp::Grad`].
     pub const ARITHMETIC: &'static [Self] = &[Self::Add, Self::Sub, Self::Mul, Self::Div, Self::Max];
 
-    /// Computes the function for one pair of elements.
+    /// Computes the binary function for one pair of elements.
     #[must_use]
     pub fn eval(self, a: f32, b: f32, at: At) -> f32 {
         match self {
@@ -56,13 +56,13 @@ crate::codes!(BinaryOp {
 /// Broadcast of b over the rows and columns of a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Broadcast {
-    /// No broadcast: b has the shape of a.
+    /// No broadcast: b has one value for each element of a.
     All,
-    /// One value for each column: `[cols]`.
+    /// Broadcast over rows: b has one value for each column, `[cols]`.
     PerColumn,
-    /// One value for each row: `[rows]`.
+    /// Broadcast over columns: b has one value for each row, `[rows]`.
     PerRow,
-    /// A single value for all elements: `[1]`.
+    /// Broadcast of a single value to all elements: `[1]`.
     One,
 }
 
@@ -83,6 +83,9 @@ pub struct Binary {
 }
 
 impl Binary {
+    /// Creates the descriptor of a binary function of a matrix `[rows, cols]` and a second operand, broadcast as in
+    /// `over`.
+    ///
     /// # Errors
     /// [`ShapeError::TooLarge`].
     pub fn new(op: BinaryOp, rows: u32, cols: u32, over: Broadcast) -> Result<Self, ShapeError> {
@@ -90,25 +93,25 @@ impl Binary {
         Ok(Self { op, rows, cols, over })
     }
 
-    /// Returns the element-wise function.
+    /// Returns the element-wise function of the descriptor.
     #[must_use]
     pub const fn op(&self) -> BinaryOp {
         self.op
     }
 
-    /// Returns the number of rows and columns.
+    /// Returns the number of rows and columns of a and of the result.
     #[must_use]
     pub const fn shape(&self) -> [u32; 2] {
         [self.rows, self.cols]
     }
 
-    /// Returns the kind of broadcast.
+    /// Returns the broadcast of b over the rows and columns of a.
     #[must_use]
     pub const fn over(&self) -> Broadcast {
         self.over
     }
 
-    /// Returns the number of elements of b.
+    /// Returns the number of elements of b, the operand that may be broadcast.
     #[must_use]
     pub const fn b_len(&self) -> u32 {
         match self.over {

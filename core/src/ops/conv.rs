@@ -6,11 +6,11 @@ use crate::model::terms::ConvShape;
 /// One of the three products of a convolution: forward, data gradient, weight gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// Forward pass: (x, w) → y.
+    /// Forward pass of a convolution: (x, w) → y.
     Forward,
     /// (dy, w) → dx: the data gradient, and the forward pass of a transposed convolution.
     Data,
-    /// Weight gradient: (x, dy) → dw.
+    /// Weight gradient of a convolution: (x, dy) → dw.
     Weight,
 }
 
@@ -67,7 +67,7 @@ impl Conv2d {
         Self { pad, ..self }.check()
     }
 
-    /// Sets the strides along height and width.
+    /// Sets the strides of the convolution along height and width.
     ///
     /// # Errors
     /// [`ShapeError::Stride`] for 0, otherwise see [`Conv2d::new`].
@@ -100,31 +100,31 @@ impl Conv2d {
         self.pad([0, 1].map(|i| (self.kernel[i] - 1) / 2 * self.dilation[i]))
     }
 
-    /// Returns the shape of x.
+    /// Returns the shape of the convolution's input x.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Returns the shape of w.
+    /// Returns the shape of the convolution's weights w.
     #[must_use]
     pub const fn w(&self) -> [u32; 4] {
         [self.out_channels, self.kernel[0], self.kernel[1], self.x[3] / self.groups]
     }
 
-    /// Returns the shape of y.
+    /// Returns the shape of the convolution's result y.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.x[0], self.out[0], self.out[1], self.out_channels]
     }
 
-    /// Returns the strides along height and width.
+    /// Returns the strides of the convolution along height and width.
     #[must_use]
     pub const fn strides(&self) -> [u32; 2] {
         self.stride
     }
 
-    /// Returns the number of zeros on each side.
+    /// Returns the padding of the convolution: the number of zeros on each side of height and width.
     #[must_use]
     pub const fn padding(&self) -> [u32; 2] {
         self.pad
@@ -136,7 +136,7 @@ impl Conv2d {
         self.dilation
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of channel groups of the convolution.
     #[must_use]
     pub const fn group_count(&self) -> u32 {
         self.groups

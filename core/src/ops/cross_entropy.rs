@@ -2,14 +2,14 @@
 
 use super::{ShapeError, elements};
 
-/// Divisor of the sum of losses.
+/// Divisor of a cross-entropy's sum of losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Divisor {
-    /// A fixed number, independent of the batch.
+    /// Division by a fixed number, independent of the batch.
     Fixed(f32),
-    /// The number of rows that are not ignored.
+    /// Division by the number of rows that are not ignored.
     Rows,
-    /// The sum of the class weights of these rows: PyTorch's mean.
+    /// Division by the sum of the class weights of the rows that are not ignored: PyTorch's mean.
     Weights,
 }
 
@@ -59,7 +59,7 @@ impl CrossEntropy {
         Ok(Self { rows, classes, ignore: None, divisor: Divisor::Rows })
     }
 
-    /// Ignores the rows with this label.
+    /// Makes the loss ignore the rows whose label is `label`.
     #[must_use]
     pub const fn ignoring(self, label: u32) -> Self {
         Self { ignore: Some(label), ..self }
@@ -76,13 +76,13 @@ impl CrossEntropy {
         }
     }
 
-    /// Returns the number of rows and classes.
+    /// Returns the number of rows and classes of the logits.
     #[must_use]
     pub const fn shape(&self) -> [u32; 2] {
         [self.rows, self.classes]
     }
 
-    /// Returns the ignored label.
+    /// Returns the label whose rows the loss ignores, if there is one.
     #[must_use]
     pub const fn ignored(&self) -> Option<u32> {
         self.ignore
@@ -94,7 +94,7 @@ impl CrossEntropy {
         self.divisor
     }
 
-    /// Returns the meaning of a row's label.
+    /// Returns the meaning of a row's label: ignored, a class, or invalid.
     #[must_use]
     pub fn row(&self, label: u32) -> CrossEntropyRow {
         if self.ignore == Some(label) {
@@ -107,7 +107,7 @@ impl CrossEntropy {
     }
 }
 
-/// Meaning of a row's label.
+/// Meaning of a row's label in a cross-entropy: ignored, a class, or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrossEntropyRow {
     /// The row is ignored because of its label.

@@ -31,7 +31,7 @@ pub struct Ctc {
 impl Ctc {
     /// Logarithm of probability zero. It is finite because some devices have no ∞.
     pub const LOG_ZERO: f32 = -1e30;
-    /// Logarithms below this limit count as probability zero.
+    /// Limit of log-probabilities in a CTC loss; lower ones count as probability zero.
     pub const LOG_ZERO_LIMIT: f32 = -1e29;
 
     /// Creates the loss for these shapes, with loss 0 and gradient 0 for an impossible target.

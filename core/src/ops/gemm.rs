@@ -33,7 +33,7 @@ impl Gemm {
         Self { mnk: [m, n, k], trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3] }.check()
     }
 
-    /// Declares that a is stored `[k, m]`.
+    /// Declares that the left matrix a is stored transposed, as `[k, m]`.
     ///
     /// # Errors
     /// See [`Gemm::leading`].
@@ -41,7 +41,7 @@ impl Gemm {
         Self { trans: [true, self.trans[1]], ..self }.check()
     }
 
-    /// Declares that b is stored `[n, k]`.
+    /// Declares that the right matrix b is stored transposed, as `[n, k]`.
     ///
     /// # Errors
     /// See [`Gemm::leading`].
@@ -66,7 +66,7 @@ impl Gemm {
         Self { batch, strides, ..self }.check()
     }
 
-    /// Returns the sizes m, n, k of the product.
+    /// Returns the sizes m, n, k of the matrix product.
     #[must_use]
     pub const fn mnk(&self) -> [u32; 3] {
         self.mnk
@@ -78,7 +78,7 @@ impl Gemm {
         self.trans
     }
 
-    /// Returns the number of products.
+    /// Returns the number of matrix products in the batch.
     #[must_use]
     pub const fn batch(&self) -> u32 {
         self.batch
@@ -90,14 +90,14 @@ impl Gemm {
         self.strides
     }
 
-    /// Returns stored rows and columns of a, b, y.
+    /// Returns the numbers of rows and columns of a, b and y as they are stored.
     #[must_use]
     pub const fn stored(&self) -> [[u32; 2]; 3] {
         let [m, n, k] = self.mnk;
         [if self.trans[0] { [k, m] } else { [m, k] }, if self.trans[1] { [n, k] } else { [k, n] }, [m, n]]
     }
 
-    /// Returns the leading dimensions of a, b, y.
+    /// Returns the leading dimensions (elements from row to row) of a, b and y.
     #[must_use]
     pub const fn lead(&self) -> [u32; 3] {
         let stored = self.stored();

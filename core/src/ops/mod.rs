@@ -46,14 +46,14 @@ use core::fmt;
 pub enum ShapeError {
     /// A stride or dilation of 0, or a leading dimension below the row's length.
     Stride,
-    /// Groups that are 0 or do not divide the channels.
+    /// The number of groups is 0 or does not divide the channels.
     Groups,
     /// A window or kernel that is empty, larger than the padded input, padded by more than half of its size, or too
     /// large for its offsets.
     Window,
     /// More than 2^32 − 1 elements, because row counters on devices are u32.
     TooLarge,
-    /// More dimensions than [`MAX_DIMS`].
+    /// A strided copy has more than [`MAX_DIMS`] dimensions.
     Rank,
     /// A copy that reads or writes before the start of a buffer, or writes an element twice.
     Overlap,
@@ -83,7 +83,7 @@ crate::sentence!(ShapeError);
 
 impl core::error::Error for ShapeError {}
 
-/// Computes the product of sizes, which must be below 2^32.
+/// Computes the number of elements of a tensor, the product of its sizes, which must be below 2^32.
 fn elements(sizes: &[u32]) -> Result<u32, ShapeError> {
     sizes.iter().try_fold(1u32, |product, &size| product.checked_mul(size)).ok_or(ShapeError::TooLarge)
 }

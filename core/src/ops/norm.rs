@@ -26,6 +26,8 @@ pub struct Norm {
 }
 
 impl Norm {
+    /// Creates the descriptor of a normalisation of x over the elements that `over` names, with statistics of x itself.
+    ///
     /// # Errors
     /// [`ShapeError::Groups`], [`ShapeError::TooLarge`], [`ShapeError::Empty`] for groups of no elements, or
     /// [`ShapeError::Value`] for an `eps` that is not positive.
@@ -60,13 +62,13 @@ impl Norm {
         Ok(Self { center: false, ..Self::layer(rows, width, eps)? })
     }
 
-    /// Uses the statistics in `saved` instead of those of x, for evaluation.
+    /// Makes the normalisation use the statistics in `saved` instead of those of x, for evaluation.
     #[must_use]
     pub const fn given(self) -> Self {
         Self { given: true, ..self }
     }
 
-    /// Returns the shape of x and y.
+    /// Returns the shape of the normalisation's input x and result y.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
@@ -78,25 +80,25 @@ impl Norm {
         self.over
     }
 
-    /// Returns true if the mean is subtracted.
+    /// Returns true if the normalisation subtracts the mean.
     #[must_use]
     pub const fn is_centered(&self) -> bool {
         self.center
     }
 
-    /// Returns true if `saved` provides the statistics.
+    /// Returns true if `saved` provides the statistics of the normalisation, so that none are computed.
     #[must_use]
     pub const fn is_given(&self) -> bool {
         self.given
     }
 
-    /// Returns ε, which is added to the variance.
+    /// Returns ε of the normalisation, which is added to the variance.
     #[must_use]
     pub const fn eps(&self) -> f32 {
         self.eps
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups, each with its own mean and variance.
     #[must_use]
     pub const fn groups(&self) -> u32 {
         match self.over {
@@ -105,7 +107,7 @@ impl Norm {
         }
     }
 
-    /// Returns the number of elements of one group.
+    /// Returns the number of elements of one normalisation group.
     #[must_use]
     pub const fn size(&self) -> u32 {
         match self.over {
@@ -114,7 +116,7 @@ impl Norm {
         }
     }
 
-    /// Returns the group of element `i` of x.
+    /// Returns the normalisation group of element `i` of x.
     #[must_use]
     pub const fn group_of(&self, i: u32) -> u32 {
         let channel = i % self.x[3];

@@ -6,13 +6,14 @@ use core::fmt;
 /// Autocast list of an operator, which determines its precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
-    /// Runs in half, because it is fast there and loses no accuracy.
+    /// Autocast list "allow": runs in half, because it is fast there and loses no accuracy.
     Allow,
-    /// Runs in f32: exponentials, logarithms, powers, large reductions, softmax, losses.
+    /// Autocast list "deny": runs in f32. Exponentials, logarithms, powers, large reductions, softmax, losses.
     Deny,
-    /// Computes in f32 and stores in the type of its input: normalisations. A variant of deny that needs no casts.
+    /// Autocast list "inside": computes in f32 and stores in the type of its input. For normalisations; a variant of
+    /// deny that needs no casts.
     Inside,
-    /// Runs in the type of its inputs; of several, the widest type wins.
+    /// Autocast list "infer": runs in the type of its inputs; of several, the widest type wins.
     Infer,
 }
 
@@ -33,31 +34,31 @@ pub enum Flow {
     /// A cast site with its own exponent and statistics: f32 results are stored as half. The factor is applied to the
     /// f32 accumulators, before the only rounding.
     Site,
-    /// Copies and zeros: the exponent passes through, and nothing is rounded.
+    /// Copies and zeros: the exponent of the gradient passes through, and nothing is rounded.
     Pass,
-    /// A loss, where the tuple starts as ⟨α₀, ∂L⟩.
+    /// A loss, where the scaled gradient starts as ⟨α₀, ∂L⟩.
     Start,
-    /// The operator has no data gradient.
+    /// The operator has no gradient for its input data.
     Nothing,
 }
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $variant:ident $name:literal $list:ident $flow:ident,)*) => {
-        /// Operator of a network, by name.
+        /// Operator of a network, as a name with an autocast list and a flow of the gradient.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Op { $($(#[$doc])* $variant,)* }
 
         impl Op {
-            /// All operators, in the order of the table.
+            /// All operators of networks, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Returns the operator's name in files and messages.
+            /// Returns the operator's name in files and messages, for example `conv`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Returns the autocast list of the operator by default.
+            /// Returns the default autocast list of the operator.
             #[must_use]
             pub const fn list(self) -> List {
                 match self { $(Self::$variant => List::$list,)* }
@@ -75,133 +76,133 @@ macro_rules! ops {
 
 // One row defines everything about an operator name: the name, its list, and the flow of its data gradient.
 ops! {
-    /// Product of two matrices.
+    /// Operator `matmul`: product of two matrices.
     Matmul "matmul" Allow Site,
-    /// Batched product of matrices.
+    /// Operator `batched_matmul`: products of many pairs of matrices.
     BatchedMatmul "batched_matmul" Allow Site,
-    /// Linear layer.
+    /// Operator `linear`: fully connected layer.
     Linear "linear" Allow Site,
-    /// Convolution.
+    /// Operator `conv`: convolution.
     Conv "conv" Allow Site,
-    /// Transposed convolution.
+    /// Operator `conv_transpose`: transposed convolution.
     ConvTranspose "conv_transpose" Allow Site,
-    /// Recurrent cell.
+    /// Operator `recurrent`: cell of a recurrent network.
     Recurrent "recurrent" Allow Site,
-    /// e^x.
+    /// Operator `exp`: e^x.
     Exp "exp" Deny Site,
-    /// ln x.
+    /// Operator `log`: ln x.
     Log "log" Deny Site,
-    /// x^p.
+    /// Operator `pow`: x^p.
     Pow "pow" Deny Site,
-    /// √x.
+    /// Operator `sqrt`: √x.
     Sqrt "sqrt" Deny Site,
-    /// Sum over many values.
+    /// Operator `sum`: sum over many values.
     Sum "sum" Deny Pass,
-    /// Mean over many values.
+    /// Operator `mean`: mean over many values.
     Mean "mean" Deny Site,
-    /// Vector norm.
+    /// Operator `norm`: vector norm.
     Norm "norm" Deny Site,
-    /// Softmax.
+    /// Operator `softmax`: exponentials of a row, divided by their sum.
     Softmax "softmax" Deny Site,
-    /// Logarithm of softmax.
+    /// Operator `log_softmax`: logarithm of softmax.
     LogSoftmax "log_softmax" Deny Site,
-    /// Batch normalisation.
+    /// Operator `batch_norm`: batch normalisation.
     BatchNorm "batch_norm" Inside Site,
-    /// Layer normalisation.
+    /// Operator `layer_norm`: layer normalisation.
     LayerNorm "layer_norm" Inside Site,
-    /// Group normalisation.
+    /// Operator `group_norm`: group normalisation.
     GroupNorm "group_norm" Inside Site,
-    /// Root-mean-square normalisation.
+    /// Operator `rms_norm`: root-mean-square normalisation.
     RmsNorm "rms_norm" Inside Site,
-    /// Local response normalisation.
+    /// Operator `local_response_norm`: local response normalisation, as in AlexNet.
     LocalResponseNorm "local_response_norm" Inside Site,
-    /// Cross-entropy.
+    /// Operator `cross_entropy`: softmax cross-entropy loss.
     CrossEntropy "cross_entropy" Deny Start,
-    /// Connectionist temporal classification.
+    /// Operator `ctc_loss`: connectionist temporal classification loss.
     CtcLoss "ctc_loss" Deny Start,
-    /// Binary cross-entropy on logits.
+    /// Operator `binary_cross_entropy`: binary cross-entropy loss on logits.
     BinaryCrossEntropy "binary_cross_entropy" Deny Start,
-    /// Mean squared error.
+    /// Operator `mse_loss`: mean squared error.
     MseLoss "mse_loss" Deny Start,
-    /// Mean absolute error.
+    /// Operator `l1_loss`: mean absolute error.
     L1Loss "l1_loss" Deny Start,
-    /// Smooth L1 (Huber).
+    /// Operator `smooth_l1_loss`: smooth L1 loss (Huber).
     SmoothL1Loss "smooth_l1_loss" Deny Start,
-    /// Focal loss.
+    /// Operator `focal_loss`: cross-entropy with less weight on easy examples.
     FocalLoss "focal_loss" Deny Start,
-    /// Addition of two tensors.
+    /// Operator `add`: sum of two tensors.
     Add "add" Infer Pass,
-    /// Subtraction of two tensors.
+    /// Operator `sub`: difference of two tensors.
     Sub "sub" Infer Pass,
-    /// Product, element by element.
+    /// Operator `mul`: product of two tensors, element by element.
     Mul "mul" Infer Site,
-    /// Quotient, element by element.
+    /// Operator `div`: quotient of two tensors, element by element.
     Div "div" Infer Site,
-    /// Negation: −x.
+    /// Operator `neg`: −x.
     Neg "neg" Infer Pass,
-    /// |x|.
+    /// Operator `abs`: |x|.
     Abs "abs" Infer Pass,
-    /// Sign of x: 1 or −1.
+    /// Operator `sign`: sign of x, 1 or −1.
     Sign "sign" Infer Nothing,
-    /// 1 / x.
+    /// Operator `reciprocal`: 1 / x.
     Reciprocal "reciprocal" Infer Site,
-    /// A constant times x.
+    /// Operator `scale`: a constant times x.
     Scale "scale" Infer Site,
-    /// ReLU: max(x, 0).
+    /// Operator `relu`: max(x, 0).
     Relu "relu" Infer Pass,
-    /// Leaky ReLU: x above 0, a slope times x elsewhere.
+    /// Operator `leaky_relu`: x above 0, a slope times x elsewhere.
     LeakyRelu "leaky_relu" Infer Site,
-    /// Gaussian error linear unit.
+    /// Operator `gelu`: Gaussian error linear unit, x·Φ(x).
     Gelu "gelu" Infer Site,
-    /// Error function.
+    /// Operator `erf`: error function.
     Erf "erf" Infer Site,
-    /// SiLU: x·sigmoid(x).
+    /// Operator `silu`: x·sigmoid(x).
     Silu "silu" Infer Site,
-    /// Hard swish: x·min(max(x + 3, 0), 6) / 6.
+    /// Operator `hardswish`: x·min(max(x + 3, 0), 6) / 6.
     Hardswish "hardswish" Infer Site,
-    /// Logistic function.
+    /// Operator `sigmoid`: logistic function.
     Sigmoid "sigmoid" Infer Site,
-    /// Hyperbolic tangent.
+    /// Operator `tanh`: hyperbolic tangent.
     Tanh "tanh" Infer Site,
-    /// Dropout.
+    /// Operator `dropout`: sets random elements to zero in training.
     Dropout "dropout" Infer Site,
-    /// Max-pooling with windows that do not overlap.
+    /// Operator `max_pool`: max-pooling with windows that do not overlap.
     MaxPool "max_pool" Infer Pass,
-    /// Max-pooling with overlapping windows.
+    /// Operator `max_pool_overlapping`: max-pooling with overlapping windows.
     MaxPoolOverlapping "max_pool_overlapping" Infer Site,
-    /// Average or global pooling.
+    /// Operator `average_pool`: average or global pooling.
     AveragePool "average_pool" Infer Site,
-    /// Unpooling to the positions that a max-pooling selected.
+    /// Operator `unpool`: values at the positions that a max-pooling selected, 0 elsewhere.
     Unpool "unpool" Infer Pass,
-    /// RoIAlign: boxes of images, resampled to one size.
+    /// Operator `roi_align`: boxes of images, resampled to one size.
     RoiAlign "roi_align" Infer Site,
-    /// RoI max pooling: boxes of images, with the maximum of each bin.
+    /// Operator `roi_pool`: boxes of images, with the maximum of each bin.
     RoiPool "roi_pool" Infer Site,
-    /// Upsampling by interpolation.
+    /// Operator `interpolate`: upsampling by interpolation.
     Interpolate "interpolate" Infer Site,
-    /// Change of shape without a change of values.
+    /// Operator `reshape`: change of shape without a change of values.
     Reshape "reshape" Infer Pass,
-    /// Permutation of the axes of a tensor.
+    /// Operator `transpose`: permutation of the axes of a tensor.
     Transpose "transpose" Infer Pass,
-    /// Slice of a tensor along an axis.
+    /// Operator `slice`: part of a tensor along an axis.
     Slice "slice" Infer Pass,
-    /// Concatenation. Its gradient is split, and the parts keep the exponent.
+    /// Operator `concat`: concatenation of tensors. Its gradient is split, and the parts keep the exponent.
     Concat "concat" Infer Pass,
-    /// Selection: values where a condition holds, 0 elsewhere.
+    /// Operator `select`: values where a condition holds, 0 elsewhere.
     Select "select" Infer Pass,
-    /// Split into parts. Its gradient is a concatenation of parts that may have different exponents.
+    /// Operator `split`: parts of a tensor. Its gradient is a concatenation of parts that may have different exponents.
     Split "split" Infer Site,
-    /// Repetition of values along axes of size 1.
+    /// Operator `expand`: repetition of values along axes of size 1.
     Expand "expand" Infer Site,
-    /// Embedding: lookup of table rows by index.
+    /// Operator `embedding`: lookup of table rows by index.
     Embedding "embedding" Infer Nothing,
-    /// Gather: rows selected by index.
+    /// Operator `gather`: rows of a tensor, selected by index.
     Gather "gather" Infer Site,
-    /// One-hot encoding: 1 at the index of a label, 0 elsewhere.
+    /// Operator `one_hot`: 1 at the index of a label, 0 elsewhere.
     OneHot "one_hot" Infer Nothing,
-    /// Argmax: index of the maximum.
+    /// Operator `argmax`: index of the maximum.
     ArgMax "argmax" Infer Nothing,
-    /// Change of precision.
+    /// Operator `cast`: change of precision.
     Cast "cast" Infer Site,
 }
 
@@ -214,7 +215,7 @@ impl fmt::Display for Op {
 impl core::str::FromStr for Op {
     type Err = UnknownOp;
 
-    /// Parses the operator's name.
+    /// Parses an operator from its name, for example `conv`.
     fn from_str(name: &str) -> Result<Self, UnknownOp> {
         Self::ALL.iter().copied().find(|op| op.name() == name).ok_or(UnknownOp)
     }

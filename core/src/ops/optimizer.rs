@@ -3,20 +3,20 @@
 use super::ShapeError;
 use crate::backend::Hyperparameter;
 
-/// Update rule. A value that a schedule changes is a [`Hyperparameter`].
+/// Update rule of an optimizer. A value that a schedule changes is a [`Hyperparameter`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// SGD: v ← momentum·v + g; w ← w − lr·v, or with Nesterov w ← w − lr·(g + momentum·v). One state, v, starting at
     /// 0; no state without momentum.
     Sgd {
-        /// Momentum, in [0, 1).
+        /// Momentum of SGD, in [0, 1).
         momentum: f32,
-        /// True for Nesterov momentum instead of plain momentum.
+        /// True if SGD uses Nesterov momentum instead of plain momentum.
         nesterov: bool,
     },
     /// Adam: m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·(m/c₁)/(√(v/c₂) + eps). Two states, starting at 0.
     Adam {
-        /// β₁ and β₂, in [0, 1).
+        /// Decay rates β₁ and β₂ of Adam's two moments, in [0, 1).
         beta: [f32; 2],
         /// ε, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a smaller ε the update would
         /// explode.
@@ -29,7 +29,7 @@ pub enum Rule {
     /// Exponential moving average w ← keep·w + (1 − keep)·g, for running statistics, whose "gradient" is the batch's
     /// statistic. No state, learning rate, decay or clipping.
     Ema {
-        /// Fraction of the old value that is kept.
+        /// Fraction of the old moving average that is kept.
         keep: Hyperparameter,
     },
 }
@@ -51,7 +51,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// Creates an update without decay and clipping.
+    /// Creates an optimizer's update without weight decay and clipping.
     ///
     /// # Errors
     /// [`ShapeError::Value`] for a momentum or β outside [0, 1), or an eps below 10^-17.
@@ -71,13 +71,13 @@ impl Optimizer {
         Ok(Self { rule, lr, decay: 0.0, max_value: None, max_norm: None })
     }
 
-    /// Creates the update of running statistics, of which the fraction `keep` remains.
+    /// Creates the update of batch-norm running statistics, of which the fraction `keep` remains.
     #[must_use]
     pub const fn running_statistics(keep: Hyperparameter) -> Self {
         Self { rule: Rule::Ema { keep }, lr: keep, decay: 0.0, max_value: None, max_norm: None }
     }
 
-    /// Sets the weight decay.
+    /// Sets the weight decay of the optimizer's update.
     ///
     /// # Errors
     /// [`ShapeError::Value`] if it is negative or not finite.
@@ -101,19 +101,19 @@ impl Optimizer {
         if most > 0.0 { Ok(Self { max_norm: Some(most), ..self }) } else { Err(ShapeError::Value(most)) }
     }
 
-    /// Returns the update rule.
+    /// Returns the optimizer's update rule.
     #[must_use]
     pub const fn rule(&self) -> Rule {
         self.rule
     }
 
-    /// Returns the hyperparameter of the learning rate.
+    /// Returns the index of the learning rate among the hyperparameters.
     #[must_use]
     pub const fn lr(&self) -> Hyperparameter {
         self.lr
     }
 
-    /// Returns the weight decay.
+    /// Returns the optimizer's weight decay.
     #[must_use]
     pub const fn weight_decay(&self) -> f32 {
         self.decay
@@ -152,13 +152,13 @@ impl Optimizer {
     }
 }
 
-/// Scalar definition of one update, with the values of one step.
+/// Scalar definition of one optimizer update, with the hyperparameter values of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     optimizer: Optimizer,
     lr: f32,
     coefficient: f32,
-    /// Adam: bias corrections. Ema: fraction that is kept.
+    /// Rule's numbers in this step. Adam: bias corrections. Ema: fraction that is kept.
     numbers: [f32; 2],
 }
 

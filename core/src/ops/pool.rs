@@ -2,21 +2,21 @@
 
 use super::{ShapeError, elements};
 
-/// Function of a pooling window.
+/// Function of a pooling window: maximum or average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolOp {
-    /// The maximum, or the first NaN. Padding does not count.
+    /// Maximum of the window, or the first NaN. Padding does not count.
     Max,
-    /// The sum divided by the window's area, with padding as zeros.
+    /// Average: the sum divided by the window's area, with padding as zeros.
     Average,
 }
 
-/// Direction of an indexed move: gather or scatter.
+/// Direction of an operator that moves values by index: gather or scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GatherScatter {
-    /// Reads from the indexed positions.
+    /// Gather: reads the values at the indexed positions.
     Gather,
-    /// Adds to the indexed positions.
+    /// Scatter: adds values to the indexed positions.
     Scatter,
 }
 
@@ -33,7 +33,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Creates adjacent windows without padding; incomplete windows at the end are dropped.
+    /// Creates a pooling with adjacent windows and no padding; incomplete windows at the end are dropped.
     ///
     /// # Errors
     /// [`ShapeError::Window`] for a window that is empty or larger than x, or (max) has more than 256 positions,
@@ -42,7 +42,8 @@ impl Pool {
         Self::padded(op, x, window, [0; 2])
     }
 
-    /// Creates windows with padding on each side. [`Pool::new`] rejects windows that fit x only with padding.
+    /// Creates a pooling with adjacent windows and padding on each side. [`Pool::new`] rejects windows that fit x only
+    /// with padding.
     ///
     /// # Errors
     /// See [`Pool::new`] and [`Pool::pad`].
@@ -50,7 +51,7 @@ impl Pool {
         Self { op, x, window, stride: window, pad, ceil: false, out: [0; 2] }.check()
     }
 
-    /// Sets the strides of the windows.
+    /// Sets the strides of the pooling windows.
     ///
     /// # Errors
     /// [`ShapeError::Stride`] for 0.
@@ -58,7 +59,7 @@ impl Pool {
         Self { stride, ..self }.check()
     }
 
-    /// Sets the padding on each side, at most half a window.
+    /// Sets the padding of the pooling on each side, at most half a window.
     ///
     /// # Errors
     /// [`ShapeError::Window`] for more than half a window.
@@ -81,37 +82,37 @@ impl Pool {
         self.op
     }
 
-    /// Returns the shape of x.
+    /// Returns the shape of the pooling's input x.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Returns the shape of the result.
+    /// Returns the shape of the pooling's result.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.x[0], self.out[0], self.out[1], self.x[3]]
     }
 
-    /// Returns height and width of a window.
+    /// Returns height and width of a pooling window.
     #[must_use]
     pub const fn window(&self) -> [u32; 2] {
         self.window
     }
 
-    /// Returns the strides of the windows.
+    /// Returns the strides of the pooling windows.
     #[must_use]
     pub const fn strides(&self) -> [u32; 2] {
         self.stride
     }
 
-    /// Returns the padding on each side.
+    /// Returns the padding of the pooling on each side.
     #[must_use]
     pub const fn padding(&self) -> [u32; 2] {
         self.pad
     }
 
-    /// Returns true if a position of x can be in two windows.
+    /// Returns true if the pooling windows overlap, so that a position of x can be in two.
     #[must_use]
     pub const fn overlaps(&self) -> bool {
         self.stride[0] < self.window[0] || self.stride[1] < self.window[1]

@@ -3,7 +3,7 @@
 /// Position of an element, for operators that draw a random number for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct At {
-    /// Seed of the step, from [`crate::backend::Control`].
+    /// Random seed of the step, from [`crate::backend::Control`].
     pub seed: u64,
     /// Index of the element in the operator's output.
     pub index: u32,

@@ -5,13 +5,13 @@ use super::{ShapeError, elements};
 /// Function that reduces many values to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// Sum: Σx.
+    /// Sum of the values: Σx.
     Sum,
-    /// Mean: Σx / len.
+    /// Mean of the values: Σx / len.
     Mean,
-    /// The maximum; NaN if one value is NaN.
+    /// Maximum of the values; NaN if one value is NaN.
     Max,
-    /// Sum of squares: Σx².
+    /// Sum of squares of the values: Σx².
     SumSquares,
     /// Index of the first maximum (or of the first NaN), stored as an integer in U8 or U32.
     ArgMax,
@@ -41,6 +41,8 @@ pub struct Reduce {
 }
 
 impl Reduce {
+    /// Creates the descriptor of a reduction from shape `[outer, len, inner]` to `[outer, inner]`.
+    ///
     /// # Errors
     /// [`ShapeError::TooLarge`], or [`ShapeError::Empty`] for a mean, a maximum or its index over no elements.
     pub fn new(op: ReduceOp, outer: u32, len: u32, inner: u32) -> Result<Self, ShapeError> {
@@ -52,19 +54,19 @@ impl Reduce {
         Ok(Self { op, outer, len, inner })
     }
 
-    /// Returns the reduction function.
+    /// Returns the reduction function of the descriptor.
     #[must_use]
     pub const fn op(&self) -> ReduceOp {
         self.op
     }
 
-    /// Returns the shape of the input: outer, len, inner.
+    /// Returns the shape of the reduction's input: outer, len, inner.
     #[must_use]
     pub const fn shape(&self) -> [u32; 3] {
         [self.outer, self.len, self.inner]
     }
 
-    /// Returns the number of elements of the result.
+    /// Returns the number of elements of the reduction's result.
     #[must_use]
     pub const fn y_len(&self) -> u32 {
         self.outer * self.inner

@@ -22,6 +22,8 @@ pub struct RoiAlign {
 }
 
 impl RoiAlign {
+    /// Creates the descriptor of RoIAlign: `boxes` boxes of images x, each resampled to `bins` rows and columns.
+    ///
     /// # Errors
     /// [`ShapeError::TooLarge`]; [`ShapeError::Value`] for a scale that is not positive and finite;
     /// [`ShapeError::Window`] for no samples or more than 2^12.
@@ -38,13 +40,13 @@ impl RoiAlign {
         Ok(Self { x, boxes, bins, scale, samples })
     }
 
-    /// Returns the shape of x: n, h, w, c.
+    /// Returns the shape of RoIAlign's images x: n, h, w, c.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Returns the shape of the result: boxes, rows, columns, c.
+    /// Returns the shape of RoIAlign's result: boxes, rows, columns, c.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.boxes, self.bins[0], self.bins[1], self.x[3]]

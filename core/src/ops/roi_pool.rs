@@ -29,9 +29,11 @@ pub struct RoiPool {
 }
 
 impl RoiPool {
-    /// Position that is stored for a bin without values.
+    /// Position that RoI max pooling stores for a bin without values.
     pub const NO_POSITION: u32 = u32::MAX;
 
+    /// Creates the descriptor of RoI max pooling: `boxes` boxes of images x, each divided into `bins` rows and columns.
+    ///
     /// # Errors
     /// [`ShapeError::TooLarge`]; [`ShapeError::Value`] for a scale that is not positive and finite;
     /// [`ShapeError::Window`] for more than 2^10 bins along an axis.
@@ -48,13 +50,13 @@ impl RoiPool {
         Ok(Self { x, boxes, bins, scale })
     }
 
-    /// Returns the shape of x: n, h, w, c.
+    /// Returns the shape of RoI max pooling's images x: n, h, w, c.
     #[must_use]
     pub const fn x(&self) -> [u32; 4] {
         self.x
     }
 
-    /// Returns the shape of the result: boxes, rows, columns, c.
+    /// Returns the shape of RoI max pooling's result: boxes, rows, columns, c.
     #[must_use]
     pub const fn y(&self) -> [u32; 4] {
         [self.boxes, self.bins[0], self.bins[1], self.x[3]]

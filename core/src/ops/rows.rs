@@ -14,6 +14,8 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// Creates the descriptor of a lookup of `count` indices in a table of `table` rows with `width` elements each.
+    ///
     /// # Errors
     /// [`ShapeError::TooLarge`].
     pub fn new(count: u32, table: u32, width: u32) -> Result<Self, ShapeError> {
@@ -22,19 +24,19 @@ impl Rows {
         Ok(Self { count, table, width })
     }
 
-    /// Returns the number of indices.
+    /// Returns the number of indices to look up.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns the number of rows of the table.
+    /// Returns the number of rows of the embedding table.
     #[must_use]
     pub const fn table(&self) -> u32 {
         self.table
     }
 
-    /// Returns the number of elements of a row.
+    /// Returns the number of elements of a row of the embedding table.
     #[must_use]
     pub const fn width(&self) -> u32 {
         self.width

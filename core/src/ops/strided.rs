@@ -6,14 +6,14 @@ use heapless::Vec;
 /// Maximum number of dimensions of a strided copy.
 pub const MAX_DIMS: usize = 6;
 
-/// One dimension of a strided copy.
+/// One dimension of a strided copy: its length, and the strides of source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
-    /// Number of steps along this dimension.
+    /// Number of elements along this dimension of the copy.
     pub len: u32,
-    /// Stride in x, in elements. A negative stride flips, 0 repeats.
+    /// Stride in the source x, in elements. A negative stride flips, 0 repeats.
     pub x: i64,
-    /// Stride in y, in elements.
+    /// Stride in the destination y, in elements.
     pub y: i64,
 }
 
@@ -57,25 +57,25 @@ impl Strided {
         Ok(Self { dims, start: [x0, y0], reach })
     }
 
-    /// Returns the dimensions, outermost first.
+    /// Returns the dimensions of the strided copy, outermost first.
     #[must_use]
     pub fn dims(&self) -> &[Dim] {
         &self.dims
     }
 
-    /// Returns the first element in x and in y.
+    /// Returns the indices of the first element that the strided copy reads in x and writes in y.
     #[must_use]
     pub const fn start(&self) -> [u32; 2] {
         self.start
     }
 
-    /// Returns the minimum number of elements of x and y.
+    /// Returns the minimum number of elements that x and y must have for the strided copy.
     #[must_use]
     pub const fn reach(&self) -> [u32; 2] {
         self.reach
     }
 
-    /// Returns the number of elements copied.
+    /// Returns the number of elements that the strided copy moves from x to y.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.dims.iter().map(|dim| dim.len).product()
@@ -96,7 +96,8 @@ impl Strided {
     }
 }
 
-/// Returns one more than the largest index, if none is negative or too large.
+/// Returns one more than the largest index that a strided copy reads or writes in a buffer, if none is negative or too
+/// large.
 fn span(start: u32, dims: impl Iterator<Item = (u32, i64)>) -> Result<u32, ShapeError> {
     let (mut least, mut most) = (i128::from(start), i128::from(start));
     for (len, stride) in dims {

@@ -6,11 +6,11 @@ use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 /// Element-wise function of one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
-    /// Identity x: the cast.
+    /// Identity: x, the cast of a tensor.
     Id,
     /// Negation: −x.
     Neg,
-    /// |x|.
+    /// Absolute value: |x|.
     Abs,
     /// Sign: 1, −1, or x itself if that is 0 or NaN. The derivative is 0.
     Sign,
@@ -18,41 +18,41 @@ pub enum Unary {
     Relu,
     /// Leaky ReLU: x above 0, slope·x elsewhere. The derivative at 0 is the slope (Maas et al. 2013).
     LeakyRelu(f32),
-    /// Hyperbolic tangent.
+    /// Hyperbolic tangent: tanh x.
     Tanh,
-    /// 1 / (1 + e^-x).
+    /// Logistic function: 1 / (1 + e^-x).
     Sigmoid,
     /// GELU: x · Φ(x), computed with the error function.
     Gelu,
-    /// x / (1 + e^-x).
+    /// SiLU: x / (1 + e^-x).
     Silu,
     /// Hard swish: x·min(max(x + 3, 0), 6) / 6, which is 0 up to −3 and x from 3 on (Howard et al. 2019, section 5.2).
     Hardswish,
-    /// Error function erf(x).
+    /// Error function: erf(x).
     Erf,
     /// Exponential: e^x.
     Exp,
-    /// Natural logarithm.
+    /// Natural logarithm: ln x.
     Ln,
-    /// Square root.
+    /// Square root: √x.
     Sqrt,
     /// Reciprocal: 1 / x.
     Recip,
-    /// x^p, as IEEE 754-2019 §9.2 `pow`.
+    /// Power: x^p, as IEEE 754-2019 §9.2 `pow`.
     Pow(f32),
-    /// a·x + b; the product is rounded before the sum.
+    /// Affine function: a·x + b; the product is rounded before the sum.
     Affine {
-        /// Factor of x.
+        /// Factor a of the affine function.
         a: f32,
-        /// Summand after the product.
+        /// Summand b of the affine function, added after the product.
         b: f32,
     },
     /// Dropout: x / keep with probability `keep`, else 0. The random number is [`super::hash`] of step seed, stream and
     /// index. Create it with [`Unary::dropout`].
     Dropout {
-        /// Probability of an element to be kept, in (0, 1].
+        /// Probability that dropout keeps an element, in (0, 1].
         keep: f32,
-        /// Number of the random stream, different for each dropout of a network.
+        /// Number of dropout's random stream, different for each dropout of a network.
         stream: u32,
     },
 }
@@ -84,14 +84,14 @@ crate::codes!(Unary {
 pub enum Saved {
     /// Nothing is saved; pass the gradient itself to the vjp.
     Nothing,
-    /// The input is saved for backward.
+    /// The input of the function is saved for the backward pass.
     Input,
-    /// The output is saved for backward.
+    /// The output of the function is saved for the backward pass.
     Output,
 }
 
 impl Unary {
-    /// One example of each function, with parameters for tests.
+    /// One example of each unary function, with parameters for tests.
     pub const ALL: &'static [Self] = &[
         Self::Id,
         Self::Neg,
@@ -151,7 +151,7 @@ impl Unary {
         }
     }
 
-    /// Computes the function for one element.
+    /// Computes the unary function for one element.
     #[must_use]
     pub fn eval(self, x: f32, at: At) -> f32 {
         match self {
@@ -209,7 +209,7 @@ impl Unary {
         }
     }
 
-    /// Returns the value that [`Unary::vjp`] needs.
+    /// Returns which value the tape saves for [`Unary::vjp`]: input, output or nothing.
     #[must_use]
     pub const fn keeps(self) -> Saved {
         match self {
@@ -287,7 +287,7 @@ impl Unary {
     }
 }
 
-/// Factor of [`Unary::Hardswish`].
+/// Factor 1/6 of [`Unary::Hardswish`].
 const SIXTH: f32 = 1.0 / 6.0;
 
 /// Computes the logistic function. It uses the exponential that does not overflow, so that the lower tail keeps its

@@ -56,7 +56,7 @@ impl Site {
     }
 }
 
-/// Returns the lowest ceiling of the last rows that count.
+/// Returns the lowest ceiling among the last rows that the amax rule's history includes.
 fn least_of_last(ring: &CeilingHistory, amax: Amax) -> Option<i64> {
     let rows = usize::try_from(amax.history().max(1)).unwrap_or(RING);
     let skipped = ring.iter().count().saturating_sub(rows);

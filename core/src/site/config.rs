@@ -5,7 +5,7 @@ use crate::{
     stats::Detail,
 };
 
-/// Time at which the exponent of an update takes effect.
+/// Setting of a site: time at which the exponent of an update takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum When {
     /// Between steps: the row of one step decides for the next, without a wait inside a backward pass.
@@ -14,7 +14,7 @@ pub enum When {
     AtOnce,
 }
 
-/// Number of times that the operator runs in one step.
+/// Setting of a site: number of times that its operator runs in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calls {
     /// The operator runs once in a step.
@@ -25,7 +25,7 @@ pub enum Calls {
     Several,
 }
 
-/// Influence of earlier rows on a decision.
+/// Setting of a site: influence of earlier rows on a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// No influence: each row decides alone. This was the rule before batches could be repeated.
@@ -38,12 +38,12 @@ pub enum Memory {
     Ring,
 }
 
-/// Configuration of a site.
+/// Configuration of a cast site: update interval, timing, memory and rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteConfig {
-    /// Optimizer steps from one update to the next, at least 1.
+    /// Number of optimizer steps from one update of the exponent to the next, at least 1.
     pub interval: u32,
-    /// Time at which an update takes effect.
+    /// Time at which an update of the exponent takes effect.
     pub when: When,
     /// Number of times that the operator runs in one step.
     pub calls: Calls,
@@ -95,7 +95,7 @@ impl SiteConfig {
         Self { interval: 100, when: When::AtOnce, ..Self::exact_alone() }
     }
 
-    /// Checks that the settings are valid together.
+    /// Checks that the settings of a site are valid together.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         match self.outliers {
             _ if self.interval == 0 => Err(ConfigError::Interval),

@@ -17,11 +17,11 @@ const RENEW_MARGIN_BITS: i64 = 4;
 /// and 16 small batches in turn would skip once in every block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// Limit as an absolute exponent; invalid if no step is left.
+    /// Highest exponent that the guard allows, absolute; invalid if no step is left.
     pub limit: i64,
-    /// Number of steps until the guard ends.
+    /// Number of steps until the guard ends; 0 if there is none.
     pub left: u32,
-    /// Duration in steps after a renewal; 0 before the first guard.
+    /// Duration of the guard in steps after a renewal; 0 before the first guard.
     pub lasts: u32,
 }
 
@@ -46,7 +46,7 @@ impl Guard {
         }
     }
 
-    /// Returns the limit of the site's exponent while the guard is active.
+    /// Returns the highest exponent that the guard allows the site, while it is active.
     pub(super) fn limit(&self) -> Option<i64> {
         (self.left > 0).then_some(self.limit)
     }

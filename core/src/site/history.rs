@@ -3,34 +3,35 @@
 use crate::solve::Choice;
 use core::fmt;
 
-/// Number of decisions that a site records.
+/// Number of decisions that a site records for display.
 pub const HISTORY: usize = 8;
 
-/// Reason why a site decided.
+/// Reason why a site decided on an exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// The site had no exponent.
+    /// First decision: the site had no exponent.
     First,
-    /// The update interval was over.
+    /// Regular decision: the update interval of the site was over.
     Interval,
-    /// The site overflowed, or precedes the site that did.
+    /// Decision after an overflow at the site, or at one after it in the backward pass.
     Overflow,
-    /// The last step was skipped, or its row contained ∞, or its values were far below those of the history.
+    /// Decision after a skip: the last step was skipped, or its row contained ∞, or its values were far below those of
+    /// the history.
     AfterSkip,
-    /// The batch overflowed and is repeated.
+    /// Decision in a repeat: the batch overflowed and is run again.
     Repeat,
 }
 
-/// Recorded decision of a site.
+/// Recorded decision of a site on its exponent, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// Exponent before the decision.
+    /// Exponent of the site before the decision.
     pub before: Option<i32>,
-    /// Exponent that was decided.
+    /// Exponent of the site after the decision.
     pub alpha: i32,
     /// Choice of the rule: k relative to the exponent of the row, its limit, the predicted γ.
     pub choice: Choice,
-    /// Reason for the decision.
+    /// Reason why the site decided.
     pub trigger: Trigger,
 }
 

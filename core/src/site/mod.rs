@@ -119,7 +119,7 @@ use ring::CeilingHistory;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepEnd {
-    /// The optimizer updated the parameters.
+    /// The step was applied: the optimizer updated the parameters.
     Stepped,
     /// The step was skipped, and this site is the first that overflowed, or precedes it: its row is finite. If no site
     /// overflowed, all are of this kind.
@@ -130,7 +130,7 @@ pub enum StepEnd {
     Void,
 }
 
-/// Instructions of a site for the next step.
+/// Instructions of a site for the next step: when to decide, and what to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// True if the exponent is decided inside the step, before the store ([`Site::decide`]).
@@ -139,7 +139,7 @@ pub struct Request {
     pub detail: Detail,
 }
 
-/// State before the attempts of a step, for a rollback.
+/// State of a site before the attempts of a step, for a rollback.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     alpha: Option<i32>,
@@ -177,7 +177,7 @@ pub struct Site {
     ring: CeilingHistory,
     guard: Guard,
     history: Deque<Decision, HISTORY>,
-    /// State before the first decision of this step, if there was one.
+    /// State of the site before the first decision of this step, if there was one.
     before: Option<Before>,
     /// Number of attempts of this step that overflowed.
     failed: u8,
@@ -186,7 +186,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates a site without state.
+    /// Creates a cast site that has not decided yet.
     ///
     /// # Errors
     /// [`crate::solve::ConfigError`] for invalid settings, for example an interval of 0.
@@ -206,29 +206,29 @@ impl Site {
         })
     }
 
-    /// Returns the configuration of the site.
+    /// Returns the configuration of the cast site.
     #[must_use]
     pub const fn config(&self) -> &SiteConfig {
         &self.config
     }
 
-    /// Returns the exponent in force; `None` before the first decision.
+    /// Returns the exponent of the site in force; `None` before the first decision.
     #[must_use]
     pub const fn alpha(&self) -> Option<i32> {
         self.alpha
     }
 
-    /// Returns the last decisions, oldest first.
+    /// Returns the last decisions of the site, oldest first.
     pub fn history(&self) -> impl Iterator<Item = &Decision> {
         self.history.iter()
     }
 
-    /// Returns true if the row of the next step decides.
+    /// Returns true if the row of the next step must decide the site's exponent.
     fn is_update_due(&self) -> bool {
         self.steps_since_update >= self.config.interval
     }
 
-    /// Returns the instructions for the next step.
+    /// Returns the instructions of the site for the next step.
     #[must_use]
     pub fn request(&self) -> Request {
         let at_once = self.at_once || self.config.when == When::AtOnce && self.is_update_due();

@@ -2,12 +2,12 @@
 
 use heapless::Deque;
 
-/// Number of rows in the history.
+/// Number of rows whose ceilings a site remembers.
 pub const RING: usize = 16;
 /// Maximum spread of ceilings that one exponent serves, in binades. FP16 has 40 exponents, and the values of one tensor
 /// need the other 16.
 pub const MAX_CEILING_SPREAD: i64 = 24;
-/// Minimum number of rows from which their spread counts as known.
+/// Minimum number of rows in the history from which their spread counts as known.
 const MIN_SAMPLES: usize = 3;
 
 /// Ceilings of the last rows, oldest first: absolute exponents above which each row would have overflowed (row exponent
@@ -15,17 +15,17 @@ const MIN_SAMPLES: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub(super) struct CeilingHistory(Deque<i64, RING>);
 
-/// Range of ceilings that one exponent serves.
+/// Window of ceilings that one exponent serves: at most [`MAX_CEILING_SPREAD`] binades.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CeilingWindow {
     pub min: i64,
     pub max: i64,
-    /// Whether the history is long enough to know their spread.
+    /// True if the history has enough rows to know the spread of their ceilings.
     pub has_enough_samples: bool,
 }
 
 impl CeilingWindow {
-    /// Returns true if a row with this ceiling is in the range.
+    /// Returns true if a row with the given ceiling is in the window.
     pub const fn contains(self, ceiling: i64) -> bool {
         self.min <= ceiling && ceiling <= self.max
     }

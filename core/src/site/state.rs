@@ -2,20 +2,20 @@
 
 use super::{Guard, RING, Site, ring::CeilingHistory};
 
-/// State of a site for checkpoints.
+/// State of a cast site that a checkpoint saves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteState {
-    /// Exponent in force; `None` before the first decision.
+    /// Exponent of the site in force; `None` before the first decision.
     pub alpha: Option<i32>,
     /// Number of optimizer steps since the step that decided, that one included.
     pub since: u32,
-    /// True if the next step decides inside the step.
+    /// True if the site decides inside the next step, before the store.
     pub at_once: bool,
     /// Ceilings of the last steps, oldest first: absolute exponents above which each would have overflowed.
     pub ceilings: heapless::Vec<i64, RING>,
-    /// Guard against batches that were lost.
+    /// Guard of the site against batches that were lost.
     pub guard: Guard,
-    /// Lowest ceiling seen in the failed attempts at the coming step.
+    /// Lowest ceiling that the site has seen in the failed attempts at the coming step.
     pub tried: Option<i64>,
 }
 

@@ -4,11 +4,11 @@ use super::{Before, Calls, Decision, Guard, Memory, RING, Site, SiteConfig, Site
 use crate::solve::{AMAX_ROWS, Amax, Choice, ConfigError, Exact, LimitedBy};
 use core::fmt;
 
-/// Number of words of a saved site.
+/// Number of 64-bit words of a saved site.
 pub const WORDS: usize = FIXED + RING;
-/// Number of words before the ceilings.
+/// Number of words of a saved site before its ceilings.
 const FIXED: usize = 28;
-/// Word that represents a missing number.
+/// Word of a saved site that represents a missing number.
 const NONE: i64 = i64::MIN;
 
 const TIMINGS: [When; 2] = [When::Between, When::AtOnce];
@@ -94,7 +94,7 @@ impl Site {
         words
     }
 
-    /// Restores the site that [`Site::to_words`] saved.
+    /// Restores the cast site that [`Site::to_words`] saved.
     ///
     /// # Errors
     /// [`WordsError`] for words that no site saves.
@@ -192,13 +192,13 @@ fn truth(word: i64) -> Result<bool, WordsError> {
     at(&[false, true], word)
 }
 
-/// Reason why words are not a saved site.
+/// Reason why words are not a saved cast site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WordsError {
-    /// A word with an invalid value.
+    /// A word of the saved site has an invalid value.
     Value,
-    /// Invalid settings of a site.
+    /// The saved settings of the site are invalid.
     Config(ConfigError),
 }
 

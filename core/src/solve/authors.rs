@@ -21,7 +21,7 @@ pub struct Authors {
 }
 
 impl Authors {
-    /// Creates the rule with the threshold γ′ in (0, 1).
+    /// Creates the rule of the authors' code with the threshold γ′ in (0, 1).
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1).
@@ -29,7 +29,7 @@ impl Authors {
         Ok(Self { gamma: open_unit(gamma)? })
     }
 
-    /// Returns the threshold γ′.
+    /// Returns the flush threshold γ′ of the authors' rule.
     #[must_use]
     pub const fn gamma(&self) -> f64 {
         self.gamma

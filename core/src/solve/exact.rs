@@ -29,7 +29,7 @@ pub struct Exact {
 /// the exponent at which this row was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Above {
-    /// Largest k at which none of the rows overflows.
+    /// Largest k at which none of the rows overflows, relative to this row's exponent.
     pub k_of: i32,
     /// Headroom in bits, kept free above where the threshold allows; at least 2.
     pub room: i32,
@@ -52,7 +52,7 @@ impl Exact {
     /// The exact rule with the settings for FP16.
     pub const FP16: Self = Self::for_format(crate::format::Format::FP16);
 
-    /// Sets the threshold γ′, rounded to whole parts per million below 10⁶.
+    /// Sets the flush threshold γ′ of the rule, rounded to whole parts per million below 10⁶.
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1), or if less than one part per million.
@@ -74,7 +74,7 @@ impl Exact {
         if window < 0 || window > 30 { Err(ConfigError::Window(window)) } else { Ok(Self { window, ..self }) }
     }
 
-    /// Sets the headroom: bits kept free above where the threshold allows.
+    /// Sets the headroom of the rule: bits kept free above where the threshold allows.
     ///
     /// # Errors
     /// [`ConfigError::Room`] outside 2..=30.
@@ -82,13 +82,13 @@ impl Exact {
         if room < 2 || room > 30 { Err(ConfigError::Room(room)) } else { Ok(Self { room, ..self }) }
     }
 
-    /// Returns γ′ in parts per million.
+    /// Returns the flush threshold γ′ of the rule in parts per million.
     #[must_use]
     pub const fn ppm(&self) -> u32 {
         self.ppm
     }
 
-    /// Returns the headroom: bits kept free above where the threshold allows.
+    /// Returns the headroom of the rule: bits kept free above where the threshold allows.
     #[must_use]
     pub const fn room(&self) -> i32 {
         self.room
@@ -105,7 +105,7 @@ impl Exact {
         Rate { part: rate.part.saturating_sub(unavoidable), whole: rate.whole }.within(self.ppm)
     }
 
-    /// Decides from `row`, which needs its histogram.
+    /// Decides the exponent from the statistics row `row`, which needs its histogram.
     ///
     /// # Errors
     /// [`NoDecision`]; the site's state is unchanged then.
@@ -196,7 +196,7 @@ impl Exact {
     }
 }
 
-/// The function γ(k), computed from the bins of a row.
+/// Fraction of flushed values as a function γ(k) of the exponent, computed from a row's histogram.
 struct Curve<'a> {
     bins: &'a [u32; BINS],
     convention: Convention,

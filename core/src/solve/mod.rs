@@ -21,28 +21,28 @@ pub const RANGE: core::ops::RangeInclusive<i32> = -152..=101;
 /// Decision of a rule: an exponent and its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// Exponent relative to the one at which the row was measured.
+    /// Chosen exponent, relative to the one at which the row was measured.
     pub k: i32,
-    /// Constraint that determined the exponent.
+    /// Constraint that determined the chosen exponent.
     pub held: LimitedBy,
     /// Predicted fraction of the non-zero values that will flush.
     pub gamma: f64,
 }
 
-/// Constraint that determined a decision.
+/// Constraint that determined the exponent of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitedBy {
-    /// γ′ is kept, and the overflow side allowed no higher exponent.
+    /// Flush threshold γ′: it is kept, and the limit against overflow allowed no higher exponent.
     Threshold,
-    /// γ′ is kept even with subnormals counted as flushed, because there was enough range.
+    /// Normal range: γ′ is kept even with subnormals counted as flushed, because there was enough range.
     NormalRange,
-    /// γ′ is missed, because the overflow side was the limit.
+    /// Limit against overflow: because of it γ′ is missed.
     Overflow,
     /// The end of the range of one row ([`RANGE`]): values are too far outside the range of halves.
     Range,
     /// The required scale was below 1, and the rule does not go below 1 ([`Paper`], [`Authors`]).
     One,
-    /// The largest magnitude alone decides, without regard to small values ([`Amax`]).
+    /// Largest magnitude alone, without regard to small values ([`Amax`]).
     Amax,
 }
 
@@ -68,9 +68,9 @@ impl fmt::Display for LimitedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoDecision {
-    /// There is no value, or all are zero.
+    /// The row has no value, or all are zero.
     Empty,
-    /// There is a NaN or ±∞ among the values, or a sum exceeds f32.
+    /// The row has a NaN or ±∞ among its values, or a sum exceeds f32.
     NotFinite,
     /// The row has no histogram or no sums, and the rule needs them.
     Detail,
@@ -93,23 +93,23 @@ impl fmt::Display for NoDecision {
 
 impl core::error::Error for NoDecision {}
 
-/// Reason why a rule or site cannot be configured.
+/// Reason why a rule or cast site cannot be configured.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// γ′ outside (0, 1), or below one part per million where it is stored in these units.
     Gamma(f64),
-    /// A window outside 0..=30 exponents.
+    /// The window of the rule is outside 0..=30 exponents.
     Window(i32),
-    /// Headroom outside 2..=30 exponents.
+    /// The headroom of the rule is outside 2..=30 exponents.
     Room(i32),
-    /// An interval of 0 steps.
+    /// The update interval is 0 steps.
     Interval,
-    /// An outlier limit below 8 or above 100 exponents.
+    /// The outlier limit is below 8 or above 100 exponents.
     Outliers(i32),
-    /// An amax history of more than [`AMAX_ROWS`] rows.
+    /// The amax history has more than [`AMAX_ROWS`] rows.
     History(u32),
-    /// An amax margin of more than [`MAX_AMAX_MARGIN`] binades.
+    /// The amax margin is more than [`MAX_AMAX_MARGIN`] binades.
     Margin(u32),
     /// A site that decides by [`Amax`] together with a history, outliers, or decisions of its caller.
     Amax,
@@ -138,7 +138,7 @@ crate::sentence!(ConfigError);
 
 impl core::error::Error for ConfigError {}
 
-/// Checks that γ′ is in (0, 1).
+/// Checks that the flush threshold γ′ is in (0, 1).
 fn open_unit(gamma: f64) -> Result<f64, ConfigError> {
     if gamma > 0.0 && gamma < 1.0 { Ok(gamma) } else { Err(ConfigError::Gamma(gamma)) }
 }

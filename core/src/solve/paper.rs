@@ -12,16 +12,16 @@ use core::f64::consts::LN_2;
 /// Statistics of an operand of a product, as Theorem 1 needs them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operand {
-    /// Root mean square over all values, zeros included.
+    /// Root mean square of all the operand's values, zeros included.
     pub rms: f64,
-    /// Largest magnitude of the values.
+    /// Largest magnitude of the operand's values.
     pub max: f64,
     /// Format and flush rule of the cast after the product.
     pub convention: Convention,
 }
 
 impl Operand {
-    /// Computes the statistics from a row with sums.
+    /// Computes the statistics of an operand from a row with sums.
     ///
     /// # Errors
     /// [`NoDecision`] for zeros only, values that are not finite, or a row without sums.
@@ -105,13 +105,13 @@ impl Paper {
         Self { literal: true, ..self }
     }
 
-    /// Returns the threshold γ′.
+    /// Returns the flush threshold γ′ of the paper's rule.
     #[must_use]
     pub const fn gamma(&self) -> f64 {
         self.gamma
     }
 
-    /// Returns true for Algorithm 1 as printed.
+    /// Returns true if the rule is Algorithm 1 as printed in the paper.
     #[must_use]
     pub const fn is_literal(&self) -> bool {
         self.literal

@@ -11,9 +11,9 @@ use core::fmt;
 pub enum FlushRule {
     /// Nearest even, subnormals kept: |u| ≤ 2^-25 flushes. All casts implemented with integers follow it.
     Nearest,
-    /// Toward zero, subnormals kept: |u| < 2^-24 flushes.
+    /// Rounding toward zero with subnormals kept: |u| < 2^-24 flushes.
     TowardZero,
-    /// Flushed before rounding: |u| < 2^-14.
+    /// Flush before rounding: |u| < 2^-14 flushes.
     FlushThenRound,
     /// Rounded to the half grid, then flushed, or flushed on load: |u| < 2^-14 − 2^-25.
     RoundThenFlush,
@@ -55,7 +55,7 @@ impl Convention {
         if format.exponent_bits() < 8 { Ok(Self { format: format.plain(), rule }) } else { Err(FormatTooWide(format)) }
     }
 
-    /// Returns the format of the stored values.
+    /// Returns the format of the stored values that the row describes.
     #[must_use]
     pub const fn format(self) -> Format {
         self.format
@@ -169,7 +169,7 @@ const fn bits_of_power(k: i32) -> u32 {
 /// Error: a format as wide as f32, for whose small numbers a histogram of f32 exponents shows nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatTooWide(
-    /// Format that was rejected.
+    /// Error: a number format that is too wide for statistics.
     pub Format,
 );
 

@@ -16,46 +16,46 @@ use super::Convention;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub struct Counts {
-    /// Number of all values.
+    /// Number of all values in the row.
     pub count: u64,
-    /// Number of ±0 before the store.
+    /// Number of values that were ±0 before the store.
     pub zeros: u64,
-    /// Number of ±∞ before the store.
+    /// Number of values that were ±∞ before the store.
     pub infinite: u64,
-    /// Number of NaN before the store.
+    /// Number of values that were NaN before the store.
     pub nan: u64,
-    /// Non-zero values that the store rounded to ±0.
+    /// Number of non-zero values that the store rounded to ±0.
     pub flushed: u64,
-    /// Finite values too large for the store.
+    /// Number of finite values that were too large for the store.
     pub overflowed: u64,
-    /// Number of values stored as subnormals.
+    /// Number of values that were stored as subnormals.
     pub subnormal: u64,
-    /// Largest finite magnitude; 0 if there is none.
+    /// Largest finite magnitude (amax); 0 if there is none.
     pub amax: f32,
     /// Accumulated exponent α at which the values were observed: true magnitude = |u| · 2^-α.
     pub exponent: i32,
 }
 
 impl Counts {
-    /// Creates an empty row at `exponent`.
+    /// Creates the counters of an empty row at `exponent`.
     #[must_use]
     pub const fn new(exponent: i32) -> Self {
         Self { count: 0, zeros: 0, infinite: 0, nan: 0, flushed: 0, overflowed: 0, subnormal: 0, amax: 0.0, exponent }
     }
 
-    /// Returns the number of finite non-zero values.
+    /// Returns the number of finite non-zero values in the row.
     #[must_use]
     pub const fn nonzero(&self) -> u64 {
         self.count.saturating_sub(self.zeros).saturating_sub(self.non_finite())
     }
 
-    /// Returns the number of ±∞ and NaN.
+    /// Returns the number of ±∞ and NaN in the row.
     #[must_use]
     pub const fn non_finite(&self) -> u64 {
         self.infinite.saturating_add(self.nan)
     }
 
-    /// Counts the values of `u`, with the thresholds of `convention`.
+    /// Adds the values of `u` to the counters, with the thresholds of `convention`.
     #[inline]
     pub fn observe(&mut self, convention: Convention, u: &[f32]) {
         let (flush, subnormal, overflow) =
@@ -87,7 +87,7 @@ impl Counts {
         }
     }
 
-    /// Returns the sum of two rows at the same exponent.
+    /// Returns the sum of the counters of two rows at the same exponent.
     #[must_use]
     pub(super) const fn merged(&self, other: &Self) -> Self {
         let larger = if self.amax.to_bits() > other.amax.to_bits() { self.amax } else { other.amax };

@@ -9,13 +9,13 @@ use num_traits::Float;
 /// below. Sums of squares leave the range of f32 outside 2^-63 … 2^60; stored halves stay well inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
-    /// Sum of the values, Σu.
+    /// Sum of the finite values, Σu.
     pub sum: f64,
-    /// Sum of their squares, Σu².
+    /// Sum of the squares of the finite values, Σu².
     pub sum_sq: f64,
-    /// Σ ln|u|, u ≠ 0.
+    /// Sum of logarithms of the non-zero magnitudes, Σ ln|u|.
     pub sum_ln: f64,
-    /// Σ ln²|u|, u ≠ 0.
+    /// Sum of squared logarithms of the non-zero magnitudes, Σ ln²|u|.
     pub sum_ln_sq: f64,
 }
 

@@ -6,16 +6,16 @@ use core::fmt;
 /// Number of bins of a histogram: one for each value of an f32's exponent field.
 pub const BINS: usize = 256;
 
-/// Level of detail of a row; each level includes those before it.
+/// Level of detail of a statistics row; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Detail {
-    /// The row observes nothing.
+    /// No detail: the row observes nothing.
     None,
-    /// Counters and amax: 64 bytes, in every step.
+    /// Counters and amax, 64 bytes; observed in every step.
     Counts,
-    /// Also the histogram: 1 KiB, in steps that decide.
+    /// Histogram as well, 1 KiB; observed in steps that decide.
     Full,
-    /// Also the sums, if a model of the paper needs them.
+    /// Sums as well, for the paper's models that need them.
     Moments,
 }
 
@@ -26,17 +26,17 @@ crate::codes!(Detail {
     Self::Moments => 3 "DETAIL_MOMENTS",
 });
 
-/// Fraction as two integers, part and whole.
+/// Fraction of values as two integers, part and whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Numerator: number of values with the property.
+    /// Numerator of the fraction: number of values with the property.
     pub part: u64,
-    /// Denominator: number of all values.
+    /// Denominator of the fraction: number of all values.
     pub whole: u64,
 }
 
 impl Rate {
-    /// Returns `part / whole`; 0 if there are no values.
+    /// Returns the fraction `part / whole`; 0 if there are no values.
     #[must_use]
     pub fn value(self) -> f64 {
         if self.whole == 0 { 0.0 } else { self.part as f64 / self.whole as f64 }
@@ -87,7 +87,7 @@ impl Stats {
         }
     }
 
-    /// Adds values, in any order; empty slices are allowed.
+    /// Adds values to the statistics row, in any order; empty slices are allowed.
     pub fn observe(&mut self, u: &[f32]) {
         if self.detail >= Detail::Counts {
             self.counts.observe(self.convention, u);
@@ -109,7 +109,7 @@ impl Stats {
         }
     }
 
-    /// Returns the row of both sets of values together.
+    /// Merges two statistics rows: returns the row of both sets of values together.
     ///
     /// # Errors
     /// [`MergeError`] if the rows differ in convention, exponent or detail, because they then count different things.
@@ -132,7 +132,7 @@ impl Stats {
         Ok(merged)
     }
 
-    /// Returns counters, amax and exponent.
+    /// Returns the counters of the statistics row, with amax and exponent.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -144,7 +144,7 @@ impl Stats {
         self.counts.exponent
     }
 
-    /// Returns the convention of keys and thresholds.
+    /// Returns the convention (format and flush rule) of the row's keys and thresholds.
     #[must_use]
     pub const fn convention(&self) -> Convention {
         self.convention
@@ -162,7 +162,7 @@ impl Stats {
         (self.detail >= Detail::Full).then_some(&self.bins)
     }
 
-    /// Returns the sums, if observed.
+    /// Returns the sums of the statistics row, if it observed them.
     #[must_use]
     pub fn moments(&self) -> Option<&Moments> {
         (self.detail >= Detail::Moments).then_some(&self.moments)
@@ -209,17 +209,17 @@ impl Stats {
     }
 }
 
-/// Reason why two rows cannot merge.
+/// Reason why two statistics rows cannot merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// The keys and thresholds of the rows differ.
+    /// The rows differ in convention, so their keys and thresholds differ.
     Convention,
     /// The rows were observed at different exponents.
     Exponent {
-        /// Exponent of the left row.
+        /// Exponent of the left row of the merge.
         left: i32,
-        /// Exponent of the right row.
+        /// Exponent of the right row of the merge.
         right: i32,
     },
     /// One row observed more detail than the other.

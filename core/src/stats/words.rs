@@ -12,17 +12,17 @@
 use super::{Convention, Counts, Detail, Moments, Stats, row::BINS};
 use core::fmt;
 
-/// Number of words of a full row.
+/// Number of 32-bit words of a statistics row with histogram and sums.
 pub const WORDS: usize = HISTOGRAM + BINS;
 /// Number of words of a row without histogram, which is the start of a full one.
 pub const LIGHT_WORDS: usize = 16;
-/// Word offset of the counts of ∞ and NaN.
+/// Word offset in a statistics row of the counts of ∞ and NaN.
 pub(crate) const INFINITE: usize = 4;
-/// Word offset of amax.
+/// Word offset of amax in a statistics row.
 pub(crate) const AMAX: usize = 14;
-/// Word offset of the detail; the sums follow it.
+/// Word offset of the detail in a statistics row; the sums follow it.
 pub(crate) const DETAIL: usize = 15;
-/// Word offset of the histogram.
+/// Word offset of the histogram in a statistics row.
 pub(crate) const HISTOGRAM: usize = LIGHT_WORDS + 8;
 
 impl Stats {
@@ -96,7 +96,7 @@ impl Stats {
         row.checked()
     }
 
-    /// Returns the row if a device can have written it.
+    /// Checks that the parts of a row agree, and returns the row if a device can have written it.
     fn checked(self) -> Result<Self, RowError> {
         let (counts, amax) = (&self.counts, self.counts.amax.to_bits());
         let parts = [counts.zeros, counts.infinite, counts.nan, counts.flushed, counts.overflowed, counts.subnormal];
@@ -142,7 +142,7 @@ impl Stats {
     }
 }
 
-/// Splits a sum into two f32, the large part first.
+/// Splits an f64 sum into two f32, the large part first.
 fn pair(sum: f64) -> [f32; 2] {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the large part")]
     let large = sum as f32;
@@ -151,19 +151,19 @@ fn pair(sum: f64) -> [f32; 2] {
     [large, small]
 }
 
-/// Reason why words or parts are not a row.
+/// Reason why words or parts are not a statistics row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowError {
-    /// There are fewer words than the detail needs.
+    /// The row has fewer words than its detail needs.
     TooShort,
-    /// The parts exceed the count.
+    /// The counts of zeros, flushed values and so on exceed the count of all values.
     Counts,
-    /// amax is negative or not finite, or contradicts the counts.
+    /// The row's amax is negative or not finite, or contradicts the counts.
     Amax,
     /// The histogram's sum is not the number of non-zero values, or its highest bin is not that of amax.
     Histogram,
-    /// The word of the detail has no valid value.
+    /// The word of the row's detail has no valid value.
     Detail,
 }
 
