@@ -14,24 +14,24 @@ use std::{
     time::Instant,
 };
 
-/// State of the connection to the other ranks.
+/// State of the connection to the other ranks of a training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Health {
     #[default]
     Ok,
-    /// A rank cannot continue, and all ranks have received its reason.
+    /// One rank cannot continue, and all ranks have received its reason.
     PeerFailed,
     /// Some ranks cannot be reached, or run another program.
     Disconnected,
 }
 
-/// Communicator with its traffic counters and its state.
+/// Communicator of the communication thread, with its traffic counters and its state.
 #[derive(Default)]
 pub(super) struct CommChannel {
-    /// `None` for a single rank.
+    /// Connection to the other ranks; `None` for a single rank.
     pub communicator: Option<Box<dyn Communicator>>,
     pub rank: usize,
-    /// Number of ranks besides this one.
+    /// Number of ranks of the training besides this one.
     pub other_ranks: usize,
     pub traffic: Traffic,
     pub health: Health,
@@ -51,7 +51,7 @@ impl WaitTimer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `wait` as a blocking wait.
+    /// Runs `wait` as a blocking wait, whose time counts as exposed communication, and returns its result.
     fn time<T>(&self, wait: impl FnOnce() -> T) -> T {
         *self.lock() = Some(Instant::now());
         let result = wait();
@@ -61,7 +61,7 @@ impl WaitTimer {
 }
 
 impl CommChannel {
-    /// Records a collective that failed in transport.
+    /// Records that a collective failed in transport, and the ranks that have not answered.
     fn record_disconnect(&mut self, error: &DistributedError) {
         self.health = Health::Disconnected;
         if let DistributedError::Timeout { ranks, .. } = error {
@@ -168,9 +168,9 @@ impl CommChannel {
 
 type Job = Box<dyn FnOnce(&mut CommChannel) + Send>;
 
-/// Handle of the thread that owns the channel.
+/// Handle of the communication thread, which owns the channel to the other ranks.
 pub(super) struct CommThread {
-    /// Closed when the handle is dropped, which ends the thread.
+    /// Queue of collectives; closed when the handle is dropped, which ends the thread.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     wait_timer: WaitTimer,
@@ -191,7 +191,7 @@ impl CommThread {
         self.submit(inspect).recv().ok()
     }
 
-    /// Runs a collective and waits for its result.
+    /// Runs a collective on the communication thread and waits for its result.
     pub fn run_blocking<T: Send + 'static>(
         &self, collective: impl FnOnce(&mut CommChannel) -> Result<T, DistributedError> + Send + 'static,
     ) -> Result<T, DistributedError> {
@@ -210,7 +210,7 @@ impl CommThread {
         replies
     }
 
-    /// Returns the traffic so far.
+    /// Returns bytes and time of this rank's communication so far.
     pub fn traffic(&self) -> Traffic {
         self.inspect(|channel| channel.traffic).unwrap_or_default()
     }
@@ -225,7 +225,7 @@ impl Drop for CommThread {
 
 /// Handle of a collective that was submitted and has not been awaited (`Work` in `torch.distributed`).
 pub(crate) struct PendingCollective<T> {
-    /// `None` for a single rank, where collectives complete at once.
+    /// Communication thread that runs the collective; `None` for a single rank, where collectives complete at once.
     thread: Option<Arc<CommThread>>,
     replies: Receiver<Result<T, DistributedError>>,
 }
@@ -237,7 +237,7 @@ impl<T> fmt::Debug for PendingCollective<T> {
 }
 
 impl<T: Send + 'static> PendingCollective<T> {
-    /// Submits a collective, which runs after all that were submitted before.
+    /// Submits a collective to the communication thread, where it runs after all that were submitted before.
     pub(super) fn start(
         thread: Option<Arc<CommThread>>,
         collective: impl FnOnce(&mut CommChannel) -> Result<T, DistributedError> + Send + 'static,
@@ -254,7 +254,7 @@ impl<T: Send + 'static> PendingCollective<T> {
         Self { thread, replies }
     }
 
-    /// Waits for the result.
+    /// Waits for the collective and returns its result.
     ///
     /// # Errors
     /// A rank that is lost, has failed, or runs another collective.

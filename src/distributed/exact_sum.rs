@@ -64,7 +64,7 @@ pub(crate) enum GradSums {
 }
 
 impl GradSums {
-    /// Creates sums of no values, a placeholder.
+    /// Creates gradient sums of no values, a placeholder.
     pub const fn empty() -> Self {
         Self::NativeF32 { sums: Vec::new(), micro_batches: 1.0 }
     }
@@ -80,7 +80,7 @@ impl GradSums {
         }
     }
 
-    /// Adds the gradient of one parameter, whose first value has index `start`.
+    /// Adds the gradient of one parameter to the sums, from index `start` on.
     pub fn accumulate(&mut self, start: usize, values: &[f32], exponent: Option<i32>) {
         match self {
             Self::ExactF16(accumulator) => accumulator.accumulate(start, values, exponent),
@@ -91,16 +91,16 @@ impl GradSums {
     }
 }
 
-/// Means over all micro-batches, one parameter after the other.
+/// Mean gradients over all micro-batches of all ranks, one parameter after the other.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReducedGrads {
-    /// FP16 values, those of each parameter at its exponent.
+    /// Mean gradients as FP16 values, those of each parameter at its exponent.
     F16(Vec<u16>),
     F32(Vec<f32>),
 }
 
 impl ReducedGrads {
-    /// Returns the means of one parameter as f32.
+    /// Returns the mean gradient of one parameter as f32.
     pub fn decode_range(&self, range: Range<usize>, exponent: i32) -> Vec<f32> {
         match self {
             Self::F16(halves) => halves[range].iter().map(|&half| half_codec::decode_f16(half, exponent)).collect(),
@@ -112,9 +112,9 @@ impl ReducedGrads {
 /// Accumulator of FP16 gradients: the values of a single micro-batch, exact fixed-point sums of several.
 #[derive(Debug)]
 pub(crate) struct ExactAccumulator {
-    /// Micro-batches of this rank.
+    /// Number of micro-batches of this rank whose gradients are added.
     micro_batches: u32,
-    /// FP16 values of the last micro-batch.
+    /// FP16 gradients of the last micro-batch.
     halves: Vec<u16>,
     sums: Vec<i64>,
 }
@@ -159,7 +159,7 @@ const fn significand_bits(micro_batches: u32) -> u32 {
     if micro_batches <= 3 { 17 } else { 25 }
 }
 
-/// Returns the bytes of a compact code: significand, sign and exponent.
+/// Returns the size in bytes of a compact code for an exact sum: significand, sign and exponent.
 const fn code_bytes(micro_batches: u32) -> usize {
     if significand_bits(micro_batches) == 17 { 3 } else { 4 }
 }
@@ -196,7 +196,7 @@ pub(crate) fn local_micro_batches(micro_batches: u32, rank: usize, size: usize) 
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Returns the mean over all micro-batches of all ranks.
+/// All-reduces gradients: returns their means over all micro-batches of all ranks.
 pub(super) fn all_reduce_mean(
     channel: &mut CommChannel, sums: GradSums, micro_batches: u32,
 ) -> Result<ReducedGrads, DistributedError> {
@@ -211,7 +211,7 @@ pub(super) fn all_reduce_mean(
     }
 }
 
-/// Reduce-scatter of exact sums, then all-gather of their rounded means.
+/// Computes the exact mean over all ranks: reduce-scatter of exact sums, then all-gather of their rounded means.
 fn all_reduce_exact(
     channel: &mut CommChannel, sums: &ExactAccumulator, micro_batches: u32,
 ) -> Result<Vec<u16>, DistributedError> {

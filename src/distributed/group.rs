@@ -19,23 +19,23 @@ const BROADCAST_CHUNK_BYTES: usize = 1 << 28;
 /// Type of a message: its first byte. A rank that runs another part of the program is detected by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageTag {
-    /// Reason why the sender cannot continue.
+    /// Message with the reason why the sending rank cannot continue.
     Failed = 0,
-    /// Settings, and other values that are compared.
+    /// Message with settings and other values that ranks compare.
     Config = 1,
-    /// First values of parameters.
+    /// Message with the initial values of parameters.
     ParamInit = 2,
-    /// Exponents that were decided inside the step.
+    /// Message with exponents that were decided inside the step.
     ScaleDecisions = 3,
-    /// Statistics of an attempt at a step.
+    /// Message with the statistics of an attempt at a step.
     StepReport = 4,
-    /// Mean gradients.
+    /// Message with mean gradients.
     GradMean = 5,
-    /// End of a training.
+    /// Message at the end of a training.
     Finish = 6,
-    /// Batch statistics of a batch norm.
+    /// Message with the batch statistics of a batch norm.
     BatchStats = 7,
-    /// Identity of the next bucket of gradients.
+    /// Message with the identity of the next bucket of gradients.
     BucketHeader = 8,
 }
 
@@ -43,9 +43,9 @@ pub(crate) enum MessageTag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Bytes to other ranks.
+    /// Number of bytes that this rank has sent to other ranks.
     pub sent_bytes: u64,
-    /// Bytes from other ranks.
+    /// Number of bytes that this rank has received from other ranks.
     pub received_bytes: u64,
     /// Time in collectives, including the wait for slower ranks.
     pub comm_time: Duration,
@@ -65,7 +65,7 @@ impl Traffic {
 #[doc(alias = "ProcessGroup")]
 #[derive(Clone)]
 pub struct Group {
-    /// `None` for a single rank.
+    /// Communication thread of this rank; `None` for a single rank.
     thread: Option<Arc<CommThread>>,
     rank: usize,
     size: usize,
@@ -78,7 +78,7 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    /// Creates a group of one rank.
+    /// Creates a group of one rank, which communicates with no other.
     #[must_use]
     pub const fn single_rank() -> Self {
         Self { thread: None, rank: 0, size: 1 }
@@ -107,14 +107,14 @@ impl Group {
         self.rank
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks of the group.
     #[must_use]
     #[doc(alias = "world_size")]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns the traffic so far.
+    /// Returns bytes and time of this rank's communication so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.thread.as_ref().map_or_else(Traffic::default, |thread| thread.traffic())
@@ -245,7 +245,7 @@ impl Group {
         })
     }
 
-    /// Adds traffic between devices since `start`, `bytes` in each direction.
+    /// Adds communication between devices since `start`, `bytes` in each direction, to the traffic.
     pub(crate) fn add_device_traffic(&self, bytes: u64, start: Instant) {
         if let Some(thread) = &self.thread {
             thread.inspect(move |channel| channel.add_device_traffic(bytes, start));

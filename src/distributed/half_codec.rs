@@ -71,7 +71,7 @@ pub(super) const fn encode_compact(sum: i64, bits: u32) -> Option<u32> {
     Some(sign | exponent << bits | (size >> exponent) as u32)
 }
 
-/// Decodes a compact sum; `None` for the escape code.
+/// Decodes a compact code of an exact sum; `None` for the escape code.
 pub(super) const fn decode_compact(code: u32, bits: u32) -> Option<i64> {
     let exponent = (code >> bits) & 63;
     if exponent >= ESCAPE_CODE - bits {
@@ -88,7 +88,7 @@ pub(super) fn round_mean(sum: i64, count: u32) -> u16 {
     f16_from_f64(mean * (1.0 / 16_777_216.0), Round::NearestEven).to_bits()
 }
 
-/// Returns the value of an f16 that was encoded at an exponent.
+/// Returns the true value of an f16 that was encoded at an exponent.
 pub(crate) fn decode_f16(half: u16, exponent: i32) -> f32 {
     Factor::between(exponent, 0).apply(f16::from_bits(half).to_f32())
 }

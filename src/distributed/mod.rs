@@ -64,7 +64,7 @@ pub trait Communicator: Send {
     /// Returns the index of this rank, from 0.
     fn rank(&self) -> usize;
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks that the communicator connects.
     fn size(&self) -> usize;
 
     /// Returns the messages of all ranks, in the order of the ranks; lengths may differ.
@@ -100,7 +100,7 @@ pub trait Communicator: Send {
     }
 }
 
-/// Transport of gradients between ranks.
+/// Transport of gradients between ranks: through the host, or between devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GradTransport {
@@ -110,7 +110,7 @@ pub enum GradTransport {
     Device(&'static str),
 }
 
-/// Failure of a training of several ranks.
+/// Error of a training of several ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DistributedError {
@@ -119,48 +119,48 @@ pub enum DistributedError {
     /// Ranks did not respond within the time-out: they are dead, hang, or are busy. Empty if all ranks respond and wait for
     /// one another.
     Timeout {
-        /// Unresponsive ranks.
+        /// Indices of the ranks that have not answered.
         ranks: Vec<usize>,
-        /// Time-out in seconds.
+        /// Time in seconds after which the collective was given up.
         seconds: u64,
     },
-    /// A rank cannot continue.
+    /// A rank has reported that it cannot continue.
     RankFailed {
-        /// Index of the rank.
+        /// Index of the rank that cannot continue.
         rank: usize,
-        /// Its error message.
+        /// Error message of the rank that cannot continue.
         reason: String,
     },
     /// A setting of a rank differs from that of rank 0.
     ConfigMismatch {
-        /// Index of the rank.
+        /// Index of the rank with another setting.
         rank: usize,
-        /// Name of the setting.
+        /// Name of the setting that differs.
         name: String,
-        /// Value on that rank.
+        /// Value of the setting on that rank.
         value: String,
-        /// Value on rank 0.
+        /// Value of the setting on rank 0.
         expected: String,
     },
     /// A rank runs another collective: its networks or steps differ from those of this rank.
     CollectiveMismatch(usize),
     /// Fewer micro-batches than ranks, or more than [`MAX_MICRO_BATCHES`].
     MicroBatchCount {
-        /// Micro-batches of a step.
+        /// Number of micro-batches of a step that was set.
         micro_batches: u32,
-        /// Number of ranks.
+        /// Number of ranks of the group.
         ranks: usize,
     },
     /// Batch norm over all ranks with another number of micro-batches than one per rank.
     SyncBatchNormMicroBatches {
-        /// Micro-batches of a step.
+        /// Number of micro-batches of a step that was set.
         micro_batches: u32,
-        /// Number of ranks.
+        /// Number of ranks of the group.
         ranks: usize,
     },
     /// A micro-batch that the step cannot use, with the reason.
     InvalidMicroBatch(&'static str),
-    /// Error message of the transport.
+    /// Error message of the transport, for example of MPI.
     Transport(String),
 }
 

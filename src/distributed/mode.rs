@@ -24,7 +24,7 @@ pub enum ReduceMode {
 }
 
 impl ReduceMode {
-    /// All modes.
+    /// All modes of reducing gradients over ranks.
     pub const ALL: [Self; 2] = [Self::ExactF16, Self::NativeF32];
 }
 
@@ -61,7 +61,7 @@ pub enum Overlap {
     Auto,
     /// The same with buckets of at least this many weights; the gradient of one parameter is never split.
     BucketSize(usize),
-    /// Sends gradients after the backward pass.
+    /// No overlap: sends gradients after the backward pass.
     Off,
 }
 
@@ -103,14 +103,14 @@ impl FromStr for Overlap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReduceTimings {
-    /// Time of [`ReduceMode::ExactF16`].
+    /// Time per step with [`ReduceMode::ExactF16`].
     pub exact_f16: Duration,
-    /// Time of [`ReduceMode::NativeF32`].
+    /// Time per step with [`ReduceMode::NativeF32`].
     pub native_f32: Duration,
 }
 
 impl ReduceTimings {
-    /// Returns the faster mode.
+    /// Returns the reduce mode with the shorter time.
     #[must_use]
     pub fn fastest_mode(&self) -> ReduceMode {
         if self.native_f32 < self.exact_f16 { ReduceMode::NativeF32 } else { ReduceMode::ExactF16 }
@@ -136,7 +136,7 @@ impl Group {
         Ok(ReduceTimings { exact_f16: scale_up(exact_f16), native_f32: scale_up(native_f32) })
     }
 
-    /// Returns the minimum time of each mode, on the slowest rank.
+    /// Returns the minimum measured time per step of each reduce mode, on the slowest rank.
     pub(crate) fn benchmark<E: From<DistributedError>>(
         &self, mut reduce: impl FnMut(ReduceMode) -> Result<(), E>,
     ) -> Result<ReduceTimings, E> {

@@ -16,7 +16,7 @@ pub enum BatchNormScope {
 }
 
 impl BatchNormScope {
-    /// All scopes.
+    /// All scopes of batch-norm statistics.
     pub const ALL: [Self; 2] = [Self::Rank, Self::World];
 }
 
@@ -38,10 +38,10 @@ impl FromStr for BatchNormScope {
     }
 }
 
-/// Statistics of one layer on one rank.
+/// Batch-norm statistics of one layer on one rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LocalStats {
-    /// Values of each channel.
+    /// Number of values of each channel on this rank.
     pub count: f64,
     /// Two values per channel: the first of all channels, then the second of all channels.
     pub values: Vec<f32>,

@@ -22,15 +22,15 @@ use timeout::TimeoutMonitor;
 
 /// Collective that the MPI thread is to run.
 enum Request {
-    /// All-gather: one message for all ranks.
+    /// All-gather: one message of this rank for all ranks.
     Gather(Vec<u8>),
-    /// All-to-all: one message for each rank.
+    /// All-to-all: one message of this rank for each rank.
     Exchange(Vec<Vec<u8>>),
     /// All-reduce: values to be summed over all ranks.
     Sum(Vec<f32>),
 }
 
-/// Result of a collective.
+/// Result of a collective that the MPI thread has run.
 enum Reply {
     Bytes(Vec<Vec<u8>>),
     Sum(Vec<f32>),
@@ -41,9 +41,9 @@ enum Reply {
 pub struct Mpi {
     rank: usize,
     size: usize,
-    /// Maximum time to wait for other ranks.
+    /// Maximum time to wait for other ranks in a collective.
     timeout: Duration,
-    /// Closed when this is dropped, which ends the thread.
+    /// Queue of the MPI thread; closed when the communicator is dropped, which ends the thread.
     requests: Option<Sender<(Request, Duration)>>,
     replies: Receiver<Result<Reply, DistributedError>>,
     thread: Option<JoinHandle<()>>,
@@ -160,7 +160,7 @@ fn message_too_long() -> DistributedError {
     DistributedError::Transport("a message of more than 2^31 − 1 bytes".to_owned())
 }
 
-/// Runs a collective: lengths are exchanged first, then bytes.
+/// Runs a collective of MPI: lengths of messages are exchanged first, then bytes.
 fn run_collective(
     world: &impl CommunicatorCollectives, request: Request, monitor: &TimeoutMonitor<'_>,
 ) -> Result<Reply, DistributedError> {

@@ -10,7 +10,7 @@ type Messages = Arc<Vec<Vec<Vec<u8>>>>;
 struct State {
     round: u64,
     waiting: Vec<Option<Vec<Vec<u8>>>>,
-    /// Messages of the last complete round.
+    /// Messages of the last complete round of exchanges.
     done: Messages,
     lost: Option<usize>,
 }
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Threads {
 }
 
 impl Threads {
-    /// Returns `size` connected ranks in order, one for each thread.
+    /// Returns `size` communicators in order, one for the thread of each rank.
     #[must_use]
     pub fn world(size: usize) -> Vec<Self> {
         let state = State { waiting: vec![None; size], ..State::default() };
@@ -48,7 +48,7 @@ impl Threads {
         (0..size).map(|rank| Self { shared: shared.clone(), rank, size }).collect()
     }
 
-    /// Waits for the messages of all ranks and returns them.
+    /// Sends messages to all ranks, waits for those of all ranks and returns them.
     fn exchange_messages(&self, local: Vec<Vec<u8>>) -> Result<Messages, DistributedError> {
         let mut state = self.shared.lock();
         let round = state.round;

@@ -19,7 +19,7 @@ use std::{
 /// Tag of pings, which no other message has ("gs" in ASCII).
 const PING_TAG: Tag = 0x6773;
 static EMPTY_MESSAGE: [u8; 0] = [];
-/// Time of busy waiting at first, because most messages arrive within it.
+/// Time of busy waiting for a collective at first, because most messages arrive within it.
 const SPIN_TIME: Duration = Duration::from_micros(500);
 /// Interval between tests whether a collective is complete, after busy waiting.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
@@ -69,7 +69,7 @@ impl<'a> TimeoutMonitor<'a> {
         }
     }
 
-    /// Receives a ping, if there is one, and returns its sender.
+    /// Receives a ping of another rank, if there is one, and returns the rank that sent it.
     fn probe_ping(&self) -> Option<usize> {
         let (call, status) = self.world.any_process().immediate_matched_probe_with_tag(PING_TAG)?;
         call.matched_receive_into(&mut [0u8; 0][..]);
