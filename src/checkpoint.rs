@@ -14,20 +14,20 @@ use std::{
     fmt,
 };
 
-/// Name of the program's entry in the metadata.
+/// Key of the program's entry in the metadata of a checkpoint.
 const KEY: &str = "gradscale";
-/// Name of the last tensor, which holds the checksum.
+/// Name of the last tensor of a checkpoint, which holds the checksum.
 const CHECKSUM: &str = "checksum";
-/// Size of a CRC-32C in bytes.
+/// Size of a tensor's CRC-32C checksum in bytes.
 const CHECKSUM_BYTES: usize = 4;
-/// Name prefix of weights and running statistics.
+/// Name prefix of weights and running statistics in a checkpoint.
 pub(crate) const MASTER: &str = "master";
 /// Current format version. It is raised whenever an older program could misread a newer file. 4: step counts per group;
 /// 3: all settings; 2: checksums.
 const FORMAT: u32 = 4;
 /// Format version of a training whose parameter groups share one step count. Older programs read it.
 const FORMAT_SHARED_STEP_COUNT: u32 = 3;
-/// First format version with checksums.
+/// First version of the checkpoint format that has checksums.
 const CHECKSUMS: u32 = 2;
 
 /// Reason why a checkpoint cannot be used.
@@ -40,18 +40,18 @@ pub enum CheckpointError {
     Foreign,
     /// The checksum of this tensor, or of the header, does not match.
     Damaged(String),
-    /// The format version is newer than this program.
+    /// The format version of the checkpoint is newer than this program.
     Format(u32),
-    /// The checkpoint belongs to another network.
+    /// The checkpoint belongs to a training of another network.
     Other(String),
     /// The checkpoint belongs to a training with other settings.
     Settings {
         /// Group of the settings: `method`, `optimizer`, `trainer`, or [`CheckpointError::DEVICE`].
         of: String,
-        /// Settings that differ, at least one.
+        /// Settings that differ between checkpoint and training, at least one.
         differences: Vec<Difference>,
     },
-    /// The state cannot be written to a file.
+    /// The state cannot be written to a checkpoint file.
     Unwritable(String),
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for CheckpointError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Name of the setting: `momentum`, `lr of head`, `interval`.
+    /// Name of the setting that differs: `momentum`, `lr of head`, `interval`.
     pub name: String,
     /// Its value in the checkpoint; `none` if the checkpoint does not have it.
     pub there: String,
@@ -95,7 +95,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Writes the sentence of [`fmt::Display`].
+/// Debug impl of the error, which writes the same sentence as [`fmt::Display`].
 impl fmt::Debug for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -108,19 +108,19 @@ impl std::error::Error for CheckpointError {}
 #[derive(Serialize, Deserialize)]
 struct Entry<T> {
     format: u32,
-    /// Metadata of the caller.
+    /// Metadata that the caller adds to a checkpoint.
     metadata: BTreeMap<String, String>,
     checksums: BTreeMap<String, u32>,
     training: T,
 }
 
-/// The part of an entry that all formats have.
+/// Part of a checkpoint's metadata entry that all format versions have.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
 }
 
-/// A checkpoint whose checksums match.
+/// Content of a checkpoint whose checksums match: tensors and metadata.
 pub(crate) struct Contents<'a, T> {
     pub tensors: BTreeMap<String, TensorView<'a>>,
     pub metadata: BTreeMap<String, String>,
@@ -163,7 +163,7 @@ pub(crate) fn write(
     Ok(bytes)
 }
 
-/// Reads a file and verifies its checksums.
+/// Reads the bytes of a checkpoint and verifies its checksums.
 pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>, CheckpointError> {
     let unreadable = |error: &dyn fmt::Display| CheckpointError::Unreadable(error.to_string());
     let header = || CheckpointError::Damaged("its header".to_owned());
@@ -208,7 +208,7 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
     }
 }
 
-/// Returns the values of an f32 tensor.
+/// Returns the values of an f32 tensor in a checkpoint.
 pub(crate) fn floats(tensor: &TensorView<'_>) -> Vec<f32> {
     tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }

@@ -41,7 +41,7 @@ fn none() -> String {
     "none".to_owned()
 }
 
-/// Formats a value for a message.
+/// Formats the value of a setting for a message.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => none(),

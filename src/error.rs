@@ -18,73 +18,73 @@ use std::fmt;
 /// [`fmt::Display`].
 #[derive(Clone, PartialEq)]
 pub struct TraceError {
-    /// Name of the operator or layer.
+    /// Name of the operator or layer at which tracing failed.
     pub name: String,
-    /// Kind of the error.
+    /// Kind of the trace error.
     pub kind: TraceErrorKind,
 }
 
-/// Kind of a trace error.
+/// Kind of a trace error: reason why an operator cannot be recorded.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TraceErrorKind {
-    /// A shape or setting that no device operator supports.
+    /// The operator has a shape or setting that no device operator supports.
     Shape(ShapeError),
-    /// An input shape that no device operator supports.
+    /// The operator has an input shape that no device operator supports.
     Input {
-        /// Reason why the shape is rejected.
+        /// Reason why the input shape is rejected.
         error: ShapeError,
-        /// Shape of the input.
+        /// Shape of the rejected input.
         shape: Shape,
     },
-    /// Two shapes that must agree and do not.
+    /// Two shapes differ that must agree.
     Mismatch {
-        /// Actual shape.
+        /// Actual shape of the value.
         got: Shape,
-        /// Expected shape.
+        /// Shape with which the value must agree.
         with: Shape,
     },
-    /// Data of another length than its shape.
+    /// The data have another number of elements than their shape.
     Length {
-        /// Number of elements in the data.
+        /// Number of elements in the data, which differs from that of the shape.
         got: usize,
         /// Shape that was given for the data.
         shape: Shape,
     },
-    /// A type that the operator does not accept.
+    /// An operand has a type that the operator does not accept.
     Type {
-        /// Operand with this type: indices, labels, a batch.
+        /// Operand with the wrong type: indices, labels, a batch.
         what: &'static str,
-        /// Accepted types.
+        /// Element types that the operator accepts.
         takes: Vec<DType>,
-        /// Actual type.
+        /// Actual element type of the operand.
         got: DType,
     },
-    /// A label that is neither a class nor the ignored label.
+    /// A label is neither a class nor the ignored label.
     Label {
-        /// Value of the invalid label.
+        /// Value of the label that is not a class.
         label: u32,
-        /// Index of the label, from 0.
+        /// Index of the invalid label among the labels, from 0.
         row: usize,
-        /// Number of classes.
+        /// Number of classes of the loss.
         classes: u32,
     },
-    /// An index beyond the end of its axis.
+    /// An index is beyond the end of its axis.
     Index {
-        /// Value of the invalid index.
+        /// Value of the index that is beyond the end.
         index: u32,
         /// Position of the index among the indices, from 0.
         place: usize,
-        /// Length of the axis.
+        /// Length of the axis that is indexed.
         count: u32,
     },
-    /// A parameter of other [`crate::Parameters`] than the trainer's, with its shape.
+    /// A parameter belongs to other [`crate::Parameters`] than the trainer's; it has this shape.
     Foreign(Shape),
     /// The loss is not a single value, or does not depend on any parameter.
     Loss(Shape),
-    /// Theorem 1 does not apply to this shape.
+    /// Theorem 1 does not apply to the shape of the product.
     Terms(TermsError),
-    /// The precision plan cannot be made.
+    /// The precision plan of the network cannot be computed.
     Plan(PlanError),
     /// A later micro-batch has operators that the first did not have.
     NewSites,
@@ -92,16 +92,16 @@ pub enum TraceErrorKind {
     Sites,
     /// The number of inputs differs from that of the step to repeat.
     Inputs {
-        /// Actual number of inputs.
+        /// Number of inputs that were passed.
         got: usize,
         /// Number of inputs of the traced step.
         with: usize,
     },
     /// The number of attention heads does not divide the width.
     Heads {
-        /// Number of heads.
+        /// Number of attention heads.
         heads: usize,
-        /// Number of channels of a token.
+        /// Number of channels of a token, which the heads must divide.
         width: usize,
     },
     /// A value that does not fit a tensor (an axis, a slice beyond its end), as a sentence.
@@ -159,7 +159,7 @@ impl fmt::Debug for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Returns the name of a type in Rust and in [`crate::Input`].
+/// Returns the name of an element type in Rust and in [`crate::Input`].
 fn word(dtype: DType) -> String {
     format!("{dtype:?}").to_lowercase()
 }
@@ -206,48 +206,48 @@ impl From<PlanError> for TraceErrorKind {
 /// ```
 #[non_exhaustive]
 pub enum Error<E = crate::device::Usual> {
-    /// The network does not fit its inputs.
+    /// Tracing failed: the network does not fit its inputs.
     Trace(TraceError),
-    /// The device failed.
+    /// The device failed outside of the operators of a network.
     Device(E),
     /// The device has no clock to measure launches.
     NoClock {
-        /// Name of the device.
+        /// Name of the device without a clock.
         device: String,
     },
     /// The device failed at an operator of the network. An asynchronous device may report it at a later operator.
     Operator {
-        /// Name of the layer or operator.
+        /// Name of the layer or operator at which the device failed.
         name: String,
         /// Operator at which the device failed.
         op: Op,
-        /// True if it failed at the operator's gradient.
+        /// True if the device failed at the operator's gradient.
         backward: bool,
-        /// Error of the device.
+        /// Native error of the device.
         error: E,
     },
-    /// An invalid setting of the optimizer.
+    /// A setting of the optimizer is invalid.
     Optimizer(ShapeError),
-    /// An invalid setting of the scaling rule.
+    /// A setting of the scaling rule is invalid.
     Rule(ConfigError),
-    /// An invalid setting of the loss scale.
+    /// A setting of the loss scale is invalid.
     LossScale(ScheduleError),
     /// Too many consecutive steps were skipped.
     Skips {
-        /// Number of consecutive skips.
+        /// Number of consecutive steps that were skipped.
         in_a_row: u32,
-        /// Reason of the last skip.
+        /// Reason why the last step was skipped.
         last: String,
     },
     /// Two parameters have the same name.
     Duplicate(String),
     /// There is no parameter of that name, or its length differs from that of the values; as a sentence.
     Parameter(String),
-    /// A parameter group of the optimizer to which no parameter belongs.
+    /// No parameter belongs to a parameter group of the optimizer.
     Group {
-        /// Name prefix of the group.
+        /// Name prefix of the group without parameters.
         prefix: String,
-        /// Name prefixes that the network has.
+        /// Name prefixes of the parts that the network has.
         parts: String,
     },
     /// Weight gradients in half, which gradient scaling does not support.
@@ -258,7 +258,7 @@ pub enum Error<E = crate::device::Usual> {
     Gradients,
     /// A prefetched batch of another trainer, or one whose buffer a later batch has replaced.
     Prefetched,
-    /// A [`crate::Program`] that cannot run here, with its description.
+    /// A [`crate::Program`] cannot run here; it has this description.
     Program(&'static str),
     /// Ranks cannot train together, or cannot continue.
     Distributed(DistributedError),

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, fmt};
 pub struct TorchModule {
     name: String,
     flattened: Option<[usize; 3]>,
-    /// Prefix of its tensors' names within the module.
+    /// Prefix of the names of the layer's tensors within the module.
     prefix: &'static str,
 }
 
@@ -62,7 +62,7 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Returns true if every parameter was filled and every tensor used.
+    /// Returns true if the import filled every parameter and used every tensor.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.unused.is_empty()
@@ -82,11 +82,11 @@ impl fmt::Display for Imported {
     }
 }
 
-/// Reason why nothing was imported.
+/// Reason why nothing was imported from a file of PyTorch weights.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The bytes are not a safetensors file.
+    /// The bytes of the file are not in the safetensors format.
     File(String),
     /// The file is a checkpoint of this crate, which [`Parameters::load`] reads.
     Checkpoint,
@@ -94,14 +94,14 @@ pub enum ImportError {
     Type {
         /// Name of the tensor in the file.
         tensor: String,
-        /// Element type of the tensor.
+        /// Element type of the tensor, which is not supported.
         dtype: String,
     },
     /// The shapes of a tensor and its parameter do not match.
     Shape {
-        /// Name of the parameter.
+        /// Name of the parameter in the network.
         parameter: String,
-        /// Shape of the parameter, channels last.
+        /// Shape of the parameter in the network, channels last.
         expected: Shape,
         /// Name of the tensor in the file.
         tensor: String,
@@ -110,11 +110,11 @@ pub enum ImportError {
     },
     /// The declared flattened image does not match the shape of the weight.
     Flattened {
-        /// Name of the parameter.
+        /// Name of the parameter that reads the flattened image.
         parameter: String,
-        /// Shape of the parameter.
+        /// Shape of the parameter that reads the flattened image.
         expected: Shape,
-        /// Declared image: h, w, c.
+        /// Height, width and channels of the image as it was declared.
         image: [usize; 3],
     },
 }
@@ -137,7 +137,7 @@ impl fmt::Display for ImportError {
     }
 }
 
-/// Writes the sentence of [`fmt::Display`].
+/// Debug impl of the error, which writes the same sentence as [`fmt::Display`].
 impl fmt::Debug for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -277,7 +277,7 @@ fn shape(torch: &[usize]) -> Option<Shape> {
     }
 }
 
-/// Transposes `[…, channels, pixels]` to `[…, pixels, channels]`.
+/// Transposes weights from `[…, channels, pixels]` to `[…, pixels, channels]`.
 fn channels_last(values: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
     let images = values.chunks_exact((channels * pixels).max(1));
     let places = || (0..pixels).flat_map(|pixel| (0..channels).map(move |channel| channel * pixels + pixel));

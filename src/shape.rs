@@ -14,23 +14,23 @@ use std::fmt;
 pub struct Shape([usize; 4]);
 
 impl Shape {
-    /// Shape of a scalar.
+    /// Shape of a scalar: all sizes are 1.
     pub const SCALAR: Self = Self([1; 4]);
 
-    /// Returns n, h, w, c.
+    /// Returns the sizes n, h, w, c of the shape.
     #[must_use]
     pub const fn sizes(self) -> [usize; 4] {
         self.0
     }
 
-    /// Returns the number of elements; saturates.
+    /// Returns the number of elements of the shape; saturates.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty shape is nothing special")]
     pub fn len(self) -> usize {
         self.0.iter().fold(1, |product, &size| product.saturating_mul(size))
     }
 
-    /// Returns the number of channels: the last size.
+    /// Returns the number of channels, the last size of the shape.
     #[must_use]
     pub const fn channels(self) -> usize {
         self.0[3]

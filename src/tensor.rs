@@ -13,18 +13,18 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Returns the shape of the input.
+    /// Returns the shape of the input n, h, w, c.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Creates an input of f32 values; c varies fastest.
+    /// Creates an input of a step from f32 values; c varies fastest.
     pub fn f32(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
         Self { shape: shape.into(), data: Data::F32(data) }
     }
 
-    /// Creates an input of binary16 values.
+    /// Creates an input of a step from binary16 values.
     pub fn f16(shape: impl Into<Shape>, data: &'a [f16]) -> Self {
         Self { shape: shape.into(), data: Data::F16(data) }
     }
@@ -34,7 +34,7 @@ impl<'a> Input<'a> {
         Self { shape: shape.into(), data: Data::U8(data) }
     }
 
-    /// Creates an input of 32-bit words, for example labels beyond 255.
+    /// Creates an input of a step from 32-bit words, for example labels beyond 255.
     pub fn u32(shape: impl Into<Shape>, data: &'a [u32]) -> Self {
         Self { shape: shape.into(), data: Data::U32(data) }
     }
@@ -50,28 +50,28 @@ pub struct InputType {
 }
 
 impl InputType {
-    /// Describes f32 values.
+    /// Creates the type of an input with f32 values.
     pub fn f32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::F32 }
     }
 
-    /// Describes binary16 values.
+    /// Creates the type of an input with binary16 values.
     pub fn f16(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::F16 }
     }
 
-    /// Describes bytes.
+    /// Creates the type of an input with bytes.
     pub fn u8(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::U8 }
     }
 
-    /// Describes 32-bit words.
+    /// Creates the type of an input with 32-bit words.
     pub fn u32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::U32 }
     }
 }
 
-/// Shape and type of a batch like those to come.
+/// Impl that takes shape and type from a batch like those to come.
 impl From<Input<'_>> for InputType {
     fn from(batch: Input<'_>) -> Self {
         Self { shape: batch.shape, dtype: batch.data.dtype() }
@@ -82,8 +82,8 @@ impl From<Input<'_>> for InputType {
 /// the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor<T = f32> {
-    /// Shape of the tensor.
+    /// Shape of the tensor, n, h, w, c.
     pub shape: Shape,
-    /// Elements; c varies fastest.
+    /// Elements of the tensor; c varies fastest.
     pub data: Vec<T>,
 }

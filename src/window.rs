@@ -35,18 +35,18 @@ const ROUNDING_ERROR: f64 = 0.5;
 /// Exponents of the smallest and the largest loss scale that is tried, which is the range of f32.
 const EXPONENTS: [i32; 2] = [-126, 126];
 
-/// Initial or fixed loss scale of a library.
+/// Loss scale of a library by default: initial or fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryScale {
-    /// Name of the library.
+    /// Name of the library with that loss scale.
     pub library: &'static str,
-    /// Exponent of the library's scale.
+    /// Exponent of the library's loss scale.
     pub exponent: i32,
     /// True if the library keeps the scale fixed, false if it adapts it.
     pub is_fixed: bool,
 }
 
-/// Loss scales of common libraries.
+/// Default loss scales of common libraries, for comparison with a window.
 pub const LIBRARY_SCALES: [LibraryScale; 3] = [
     LibraryScale { library: "tiny-cuda-nn", exponent: 7, is_fixed: true },
     LibraryScale { library: "torch.amp", exponent: 16, is_fixed: false },
@@ -56,33 +56,33 @@ pub const LIBRARY_SCALES: [LibraryScale; 3] = [
 /// Windows of a single loss scale for a state and a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaleWindows {
-    /// Number of parameters that were compared.
+    /// Number of parameters whose gradients were compared.
     pub compared: usize,
     /// Number of parameters whose gradient is zero except for rounding.
     pub left_out: usize,
-    /// Errors with a scale for each tensor.
+    /// Gradient errors with a separate scale for each tensor, for comparison.
     pub per_tensor: GradientErrors,
-    /// Window with weight gradients stored in f32.
+    /// Window of loss scales with weight gradients stored in f32.
     pub single: ScaleWindow,
-    /// Window with weight gradients stored in half.
+    /// Window of loss scales with weight gradients stored in half.
     pub half: ScaleWindow,
 }
 
-/// Relative errors of parameter gradients.
+/// Relative errors of the parameters' gradients: median and largest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientErrors {
-    /// Median over the parameters.
+    /// Median of the gradient errors over the parameters.
     pub median: f64,
-    /// Largest error.
+    /// Largest gradient error of a parameter.
     pub worst: f64,
-    /// Name of the parameter with the largest error.
+    /// Name of the parameter with the largest gradient error.
     pub parameter: String,
 }
 
 /// Range of powers of two that can be used as a loss scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleWindow {
-    /// Storage type of weight gradients.
+    /// Storage type of weight gradients for which the window holds.
     pub weight_gradients: Precision,
     /// Exponent of the smallest scale in the window; `None` if the window is empty.
     pub least: Option<i32>,
@@ -90,26 +90,26 @@ pub struct ScaleWindow {
     pub overflow: Option<i32>,
     /// Parameter whose error is too large one binade below the smallest scale, or at all scales.
     pub lost: Option<String>,
-    /// Cast site that overflows first.
+    /// Name of the cast site that overflows first above the window.
     pub overflowed: Option<String>,
 }
 
-/// Position of a loss scale in a window.
+/// Position of a loss scale relative to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// Inside the window.
+    /// The loss scale is inside the window.
     Inside {
-        /// Number of binades down to the smallest scale.
+        /// Number of binades down to the smallest scale of the window.
         below: u32,
-        /// Number of binades up to the largest scale.
+        /// Number of binades up to the largest scale of the window.
         above: u32,
     },
-    /// Too small by this number of binades.
+    /// The loss scale is too small by this number of binades.
     Below(u32),
-    /// Too large by this number of binades.
+    /// The loss scale is too large by this number of binades.
     Above(u32),
-    /// The window is empty.
+    /// The window is empty, so no loss scale is inside.
     NoWindow,
 }
 
@@ -126,13 +126,13 @@ impl fmt::Display for Place {
 }
 
 impl ScaleWindow {
-    /// Returns the number of scales in the window.
+    /// Returns the size of the window in binades: the number of powers of two in it.
     #[must_use]
     pub fn binades(&self) -> u32 {
         self.least.map_or(0, |least| least.abs_diff(self.end()))
     }
 
-    /// Returns the position of the scale 2^`exponent`.
+    /// Returns the position of the loss scale 2^`exponent` relative to the window.
     #[must_use]
     pub fn place(&self, exponent: i32) -> Place {
         let Some(least) = self.least else { return Place::NoWindow };
@@ -145,29 +145,29 @@ impl ScaleWindow {
         }
     }
 
-    /// Returns the exponent after the last one in the window.
+    /// Returns the exponent after the largest one in the window.
     fn end(&self) -> i32 {
         self.overflow.unwrap_or(EXPONENTS[1] + 1)
     }
 }
 
-/// Name and gradient of a parameter.
+/// Name of a parameter, and its gradient.
 pub(crate) type NamedGradient = (String, Vec<f32>);
 
-/// Result of a backward pass at one scale.
+/// Result of a backward pass at one loss scale, with which a window is searched.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
-    /// Site at which a finite value overflowed.
+    /// Name of the cast site at which a finite value overflowed.
     pub overflowed: Option<String>,
     /// Gradients of the parameters, in the order of the reference.
     pub gradients: Vec<NamedGradient>,
 }
 
-/// Reference gradients, and the accepted errors of a probe.
+/// Reference gradients of the search for a window, and the accepted errors of a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
     gradients: Vec<NamedGradient>,
-    /// Maximum accepted error of each parameter; `None` for excluded ones.
+    /// Maximum accepted gradient error of each parameter; `None` for excluded ones.
     accepted: Vec<Option<f64>>,
     pub left_out: usize,
     pub per_tensor: GradientErrors,
@@ -191,7 +191,7 @@ impl Reference {
         Some(Self { gradients: exact, accepted, left_out, per_tensor })
     }
 
-    /// Returns the number of parameters that are compared.
+    /// Returns the number of parameters whose gradients are compared.
     pub fn compared(&self) -> usize {
         self.accepted.len() - self.left_out
     }

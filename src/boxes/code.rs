@@ -11,7 +11,7 @@ pub(super) const VARIANCES: Variances = [0.1, 0.2];
 /// Maximum logarithm of a size, so that no exponential overflows: ln(1000 / 16), as in torchvision.
 const MAX_LOG_SIZE: f32 = 4.135_166_6;
 
-/// Converts corners to centre and size.
+/// Converts a box from its corners to centre, width and height.
 fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
     let (width, height) = (right - left, bottom - top);
     [left + 0.5 * width, top + 0.5 * height, width, height]
@@ -44,7 +44,7 @@ pub fn decode(code: [f32; 4], default: Corners) -> Corners {
     decode_with(code, default, VARIANCES)
 }
 
-/// Decodes a code of [`encode_with`] to corners.
+/// Decodes the offsets of [`encode_with`] relative to a default box, and returns the corners of the box.
 #[must_use]
 pub fn decode_with([x, y, width, height]: [f32; 4], default: Corners, [of_centre, of_size]: Variances) -> Corners {
     let [at_x, at_y, wide, high] = centred(default);

@@ -5,13 +5,13 @@ use super::Corners;
 /// Default boxes of one feature map: every position has the same ones around its centre.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// Number of rows and columns of the map.
+    /// Number of rows and columns of the feature map.
     pub size: [usize; 2],
     /// Number of positions that would fill an image's side (side / stride), for rows and columns.
     pub places: [f64; 2],
     /// Size of a square box as a fraction of the image's side, for this map and the next.
     pub scales: [f64; 2],
-    /// Aspect ratios besides squares. Each has a wide and a tall box.
+    /// Aspect ratios of boxes besides squares. Each ratio has a wide and a tall box.
     pub ratios: Vec<f64>,
 }
 
@@ -22,7 +22,7 @@ impl Grid {
         2 + 2 * self.ratios.len()
     }
 
-    /// Returns widths and heights of the boxes of a position.
+    /// Returns widths and heights of the default boxes at one position of the map.
     fn sizes(&self) -> Vec<[f64; 2]> {
         let [scale, next] = self.scales;
         let between = (scale * next).sqrt();

@@ -9,7 +9,7 @@ pub struct Detection {
     pub class: usize,
     /// Probability that the network assigns to the class.
     pub score: f32,
-    /// Corners of the detected box.
+    /// Corners of the detected object's box.
     pub corners: Corners,
 }
 
@@ -17,15 +17,15 @@ pub struct Detection {
 /// R-CNN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep {
-    /// Minimum probability of a detection, exclusive.
+    /// Minimum probability of a detection that is kept, exclusive.
     pub score: f32,
     /// Maximum number of the most likely boxes of each class before non-maximum suppression.
     pub candidates: usize,
     /// Maximum overlap with a more likely box of the same class; boxes with more are dropped.
     pub overlap: f32,
-    /// Maximum number of the most likely detections in an image.
+    /// Maximum number of detections that are kept in an image, the most likely ones.
     pub most: usize,
-    /// Minimum width and height of a box.
+    /// Minimum width and height of the box of a detection that is kept.
     pub smallest: f32,
 }
 

@@ -31,12 +31,12 @@ pub fn matches(truths: &[Corners], defaults: &[Corners], threshold: f32) -> Vec<
     matched
 }
 
-/// Training target of a box: see [`assigned`].
+/// Training target of a default box or anchor: see [`assigned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigned {
-    /// The box predicts the truth of this index.
+    /// The box is to predict the truth with this index.
     Truth(usize),
-    /// The box predicts background.
+    /// The box is to predict background.
     Background,
     /// The box overlaps a truth too much for background and too little for a target, so it is ignored.
     Neither,

@@ -49,7 +49,7 @@ fn larger([left, top, right, bottom]: Corners, smallest: f32) -> bool {
     right - left >= smallest && bottom - top >= smallest
 }
 
-/// Computes the area of the intersection of two boxes.
+/// Returns the area of the intersection of two boxes.
 fn common(a: Corners, b: Corners) -> f32 {
     let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
     let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);

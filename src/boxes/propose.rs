@@ -11,7 +11,7 @@ pub struct Propose {
     pub overlap: f32,
     /// Maximum number of the most likely proposals in an image.
     pub most: usize,
-    /// Minimum width and height of a proposal.
+    /// Minimum width and height of a proposed box.
     pub smallest: f32,
 }
 

@@ -8,9 +8,9 @@ pub enum Last {
     /// The batch is completed from the next epoch: all batches have one size, and every example is used.
     #[default]
     Filled,
-    /// The batch is shorter, which needs a compiled program for its shape.
+    /// The last batch of an epoch is shorter, which needs a compiled program for its shape.
     Short,
-    /// The examples are dropped; each epoch drops others.
+    /// The examples of an incomplete last batch are dropped; each epoch drops others.
     Dropped,
 }
 
@@ -49,7 +49,7 @@ impl Batches {
         Self { last, ..self }
     }
 
-    /// Continues the same batches from a position.
+    /// Moves the batches to a position, so that they continue as after that number of examples.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { order: self.order.at(position), ..self }
@@ -68,12 +68,12 @@ impl Batches {
         self.begin() / self.count
     }
 
-    /// Returns the number of examples that are left in the epoch.
+    /// Returns the number of examples that the epoch of the next batch has left.
     const fn left(&self) -> u64 {
         self.count - self.order.position() % self.count
     }
 
-    /// Returns the position at which the next batch starts.
+    /// Returns the position in the sequence of examples at which the next batch starts.
     const fn begin(&self) -> u64 {
         let position = self.order.position();
         match self.last {

@@ -23,24 +23,24 @@ pub struct LogUniform {
 /// Sampled classes with their expected counts, as input of [`SampledSoftmax`](crate::nn::SampledSoftmax).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidates {
-    /// Sampled classes, each once.
+    /// Sampled classes of the softmax, each once.
     pub classes: Vec<u32>,
-    /// Logarithm of the expected count of each sampled class.
+    /// Logarithm of the expected count of each sampled class among the draws.
     pub of_classes: Vec<f32>,
-    /// Logarithm of the expected count of each label.
+    /// Logarithm of the expected count of each label among the draws.
     pub of_labels: Vec<f32>,
     /// Position of each label among the sampled classes, from 1; one more than their number if it was not sampled.
     pub hits: Vec<u32>,
 }
 
 impl LogUniform {
-    /// Creates a sampler for `classes` classes.
+    /// Creates a log-uniform sampler of classes for `classes` classes.
     #[must_use]
     pub const fn new(classes: usize) -> Self {
         Self { classes }
     }
 
-    /// Returns the probability of one class in one draw.
+    /// Returns the probability that one draw of the sampler is `class`.
     #[must_use]
     pub fn probability(self, class: u32) -> f64 {
         let rank = f64::from(class);

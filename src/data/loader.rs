@@ -70,7 +70,7 @@ impl<'a, const N: usize> Loader<'a, N> {
         Self { batches: self.batches.last(last), ..self }
     }
 
-    /// Continues the same batches from a position.
+    /// Moves the loader to a position, so that it continues as after that number of examples.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { batches: self.batches.at(position), ..self }
@@ -88,13 +88,13 @@ impl<'a, const N: usize> Loader<'a, N> {
         self.batches.epoch()
     }
 
-    /// Returns the examples of the last batch.
+    /// Returns index and random word of each example of the last batch.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Returns the next batch.
+    /// Returns the next batch: one input for each tensor.
     pub fn batch(&mut self) -> [Input<'_>; N] {
         self.samples = self.batches.next().unwrap_or_default();
         let samples = &self.samples;
@@ -153,7 +153,7 @@ pub fn in_order<const N: usize>(whole: [Input<'_>; N], batch: usize) -> Result<I
     Ok(InOrder { whole, batch, next: 0, count })
 }
 
-/// Iterator of [`in_order`].
+/// Iterator over batches of examples in their order, created by [`in_order`].
 #[derive(Clone, Debug)]
 pub struct InOrder<'a, const N: usize> {
     whole: [Input<'a>; N],
@@ -185,7 +185,7 @@ impl<'a, const N: usize> Iterator for InOrder<'a, N> {
     }
 }
 
-/// Returns the number of examples, which must be equal for all tensors.
+/// Returns the number of examples of the data, which must be equal for all tensors.
 fn count(whole: &[Input<'_>]) -> Result<usize, DataError> {
     let count = |tensor: &Input<'_>| tensor.shape.sizes()[0];
     let with = whole.first().map_or(0, count);
@@ -200,7 +200,7 @@ fn count(whole: &[Input<'_>]) -> Result<usize, DataError> {
     Ok(with)
 }
 
-/// Returns the number of elements of an example.
+/// Returns the number of elements of one example of a tensor.
 fn width(shape: Shape) -> usize {
     shape.sizes()[1..].iter().product()
 }

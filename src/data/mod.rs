@@ -24,23 +24,23 @@ use std::fmt;
 pub enum DataError {
     /// The batch size is 0 or exceeds the number of examples.
     Batch {
-        /// Batch size.
+        /// Batch size that was rejected.
         batch: usize,
-        /// Number of examples.
+        /// Number of examples in the data.
         count: usize,
     },
-    /// The data have another length than their shape.
+    /// The data have another number of elements than their shape.
     Length {
-        /// Number of elements in the data.
+        /// Number of elements in the data, which differs from that of the shape.
         got: usize,
         /// Shape that was given for the data.
         shape: Shape,
     },
-    /// Tensors have different numbers of examples.
+    /// Tensors of the data have different numbers of examples.
     Count {
-        /// Index of the tensor, from 0.
+        /// Index from 0 of the tensor with another number of examples than the first.
         tensor: usize,
-        /// Number of its examples.
+        /// Number of examples of the tensor with that index.
         got: usize,
         /// Number of examples of the first tensor.
         with: usize,

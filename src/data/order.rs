@@ -2,10 +2,10 @@
 
 use super::random::Random;
 
-/// One example of the sequence.
+/// One example of a shuffled sequence: its index and a random word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Index of the example.
+    /// Index of the example in the data.
     pub index: usize,
     /// Random word of this example in this epoch, for its augmentation.
     pub word: u64,
@@ -43,19 +43,19 @@ pub struct Order {
 }
 
 impl Order {
-    /// Creates the sequence of `count` examples. With 0 it is empty.
+    /// Creates the shuffled sequence of `count` examples. With 0 it is empty.
     #[must_use]
     pub fn new(count: usize, seed: u64) -> Self {
         Self { seed, position: 0, epoch: 0, permutation: permutation(count, seed, 0) }
     }
 
-    /// Continues the same sequence after `position` examples.
+    /// Moves the sequence to `position`, so that it continues as after that number of examples.
     #[must_use]
     pub fn at(self, position: u64) -> Self {
         Self { position, ..self }
     }
 
-    /// Returns the number of examples taken so far.
+    /// Returns the number of examples that were taken from the sequence so far.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
@@ -79,7 +79,7 @@ impl Iterator for Order {
     }
 }
 
-/// Returns 0…count−1 in random order (Fisher and Yates).
+/// Returns the numbers 0…count−1 in random order (Fisher and Yates).
 fn permutation(count: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut random = Random::from_key(&[seed, epoch]);
     let mut order: Vec<_> = (0..count).collect();

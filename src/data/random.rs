@@ -15,11 +15,11 @@ use std::f64::consts::TAU;
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// Increment of the state: 2⁶⁴ divided by the golden ratio, odd.
+/// Increment of the generator's state: 2⁶⁴ divided by the golden ratio, odd.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// Creates the stream with a given state.
+    /// Creates a stream of random numbers with a given state.
     pub(crate) const fn seeded(state: u64) -> Self {
         Self(state)
     }
@@ -42,19 +42,19 @@ impl Random {
         ((self.word() as u128 * n as u128) >> 64) as usize
     }
 
-    /// Returns a number from `least` to `most`, both included.
+    /// Returns a random integer from `least` to `most`, both included.
     #[expect(clippy::cast_possible_truncation, reason = "between two i32")]
     pub const fn between(&mut self, least: i32, most: i32) -> i32 {
         let numbers = most as i128 - least as i128 + 1;
         (least as i128 + ((self.word() as i128 * numbers) >> 64)) as i32
     }
 
-    /// Returns a number in [0, 1): 53 bits of a word.
+    /// Returns a random number in [0, 1): 53 bits of a word.
     pub fn uniform(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a number in [−1, 1).
+    /// Returns a random number in [−1, 1).
     pub(crate) fn symmetric(&mut self) -> f64 {
         2.0 * self.uniform() - 1.0
     }

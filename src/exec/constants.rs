@@ -1,16 +1,16 @@
 //! Constants of compiled programs: attention masks, interpolation matrices. Programs share constants with equal values.
 //! A constant is freed when no program uses it any more.
 
-/// Constants by number, which is also the number of their buffer.
+/// Constants of cached programs by number, which is also the number of their buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Constants(Vec<Constant>);
 
 #[derive(Debug, Default)]
 struct Constant {
-    /// Values; empty if the number is free.
+    /// Values of the constant; empty if the number is free.
     values: Vec<f32>,
     uploaded: bool,
-    /// Number of programs that use it.
+    /// Number of cached programs that use the constant.
     users: usize,
 }
 
@@ -80,7 +80,7 @@ impl Constants {
         numbers.iter().filter(|&&number| self.0[number].users == 1).map(|&number| self.0[number].bytes()).sum()
     }
 
-    /// Returns the bytes of all constants.
+    /// Returns the size of all constants in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(Constant::bytes).sum()
     }

@@ -8,7 +8,7 @@ use gradscale_core::{
 };
 use std::slice::IterMut;
 
-/// Enqueues one operation, and records it if launches are timed.
+/// Enqueues one operation on the device, and records its name and cost if launches are timed.
 pub(super) fn run<B: Backend>(
     device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation, noted: Option<&mut Vec<Enqueued>>,
 ) -> Done<B> {
@@ -43,7 +43,7 @@ pub(super) fn run<B: Backend>(
     done
 }
 
-/// Returns the buffers that an update writes of a parameter.
+/// Returns the buffers of a parameter that an optimizer's update writes.
 fn written(one: &Updated) -> impl Iterator<Item = Buf> + use<> {
     let Updated { master, state: [first, second], half, .. } = *one;
     [Some(master), first, second, half].into_iter().flatten()
@@ -64,10 +64,10 @@ fn param<'a, B: Backend>(
 
 const TAKEN: &str = "all that is written was taken";
 
-/// Buffers that an operation writes, and its lists of operands.
+/// Collector of the buffers that an operation writes and of its lists of operands.
 #[derive(Default)]
 struct Listed {
-    /// Written buffers, in the order of the operation's fields.
+    /// Buffers that the operation writes, in the order of its fields.
     writes: Vec<Buf>,
     terms: Vec<Scaled<Buf, Slot>>,
     gradients: Vec<Buf>,

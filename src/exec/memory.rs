@@ -4,17 +4,17 @@ use crate::graph::{Buf, Program};
 use gradscale_core::backend::{Backend, Buffer, DType};
 use std::cmp::Reverse;
 
-/// Device memory by purpose, in bytes.
+/// Device memory of a training by purpose, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
     /// Activations and their gradients: everything that programs use in a step, except for the next two.
     pub activations: u64,
-    /// Prefetched inputs of a coming step ([`crate::Trainer::prefetch`]).
+    /// Prefetched inputs of a coming step ([`crate::Trainer::prefetch`]), in bytes.
     pub ahead: u64,
-    /// Parameters: master weights, gradients, optimizer state, half copies.
+    /// Parameters in bytes: master weights, gradients, optimizer state, half copies.
     pub parameters: u64,
-    /// Constants of all cached programs: attention masks, interpolation matrices.
+    /// Constants of all cached programs in bytes: attention masks, interpolation matrices.
     pub constants: u64,
     /// Workspace that operators keep on the device between launches: partial sums (CUDA: up to 64 MiB in one
     /// allocation), lists.
@@ -28,15 +28,15 @@ const FREED: (DType, usize) = (DType::F32, usize::MAX);
 pub(crate) struct Memory<B: Backend> {
     fixed: Vec<Option<B::Buffer>>,
     arena: Vec<Option<B::Buffer>>,
-    /// Type and length of each buffer of the arena.
+    /// Type and length of each buffer of the arena, by index.
     kinds: Vec<(DType, usize)>,
-    /// f32 scratch for decisions inside a step; indices into the arena.
+    /// Arena indices of f32 scratch for decisions inside a step.
     scratch: Vec<usize>,
     /// Indices of the arena that no other program of a step may use ([`Program::holds`]).
     held: Vec<usize>,
-    /// Prefetched inputs of a coming step.
+    /// Buffers with prefetched inputs of a coming step.
     ahead: Vec<Option<B::Buffer>>,
-    /// Scalars that the host writes before an update.
+    /// Buffers with scalars that the host writes before an update.
     numbers: Vec<Option<B::Buffer>>,
 }
 
@@ -70,7 +70,7 @@ impl<B: Backend> Memory<B> {
         *self.place(buf) = Some(buffer);
     }
 
-    /// Moves a buffer out, for a launch.
+    /// Moves a buffer out of the memory, so that a launch can write it.
     pub fn take(&mut self, buf: Buf) -> B::Buffer {
         self.place(buf).take().expect("a launch names each destination once, and all are allocated before it")
     }
@@ -146,7 +146,7 @@ impl<B: Backend> Memory<B> {
         Ok(self.arena.len() - 1)
     }
 
-    /// Allocates f32 scratch of that length, which no program uses.
+    /// Allocates f32 scratch of the given length, which no program uses.
     pub fn scratch(&mut self, device: &B, len: usize) -> Result<Buf, B::Error> {
         let kind = (DType::F32, len);
         if let Some(&place) = self.scratch.iter().find(|&&place| self.kinds[place] == kind) {
@@ -185,7 +185,7 @@ impl<B: Backend> Memory<B> {
     }
 }
 
-/// Returns the entry of an index, and extends the vector if needed.
+/// Returns the entry of a vector at an index, and extends the vector if needed.
 fn nth<T>(places: &mut Vec<Option<T>>, i: usize) -> &mut Option<T> {
     if places.len() <= i {
         places.resize_with(i + 1, || None);

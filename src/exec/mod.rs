@@ -29,7 +29,7 @@ pub(crate) struct Executor<B: Backend> {
     programs: Programs<B::Recording>,
     memory: Memory<B>,
     table: B::Table,
-    /// Number of slots in the table.
+    /// Number of slots in the table of exponents and rows.
     slots: usize,
     device: B,
     fixed: Fixed,
@@ -66,7 +66,7 @@ impl<B: Backend> Executor<B> {
         Ok(())
     }
 
-    /// Returns the device, for joining those of other ranks.
+    /// Returns the device mutably, so that it can be joined with those of other ranks.
     pub const fn device_mut(&mut self) -> &mut B {
         &mut self.device
     }
@@ -80,7 +80,7 @@ impl<B: Backend> Executor<B> {
         self.recording = recording;
     }
 
-    /// Returns the slots of all rows of the table.
+    /// Returns the slots of all statistics rows of the table.
     pub fn rows(&self) -> Range<u16> {
         0..count(self.slots)
     }
@@ -105,12 +105,12 @@ impl<B: Backend> Executor<B> {
         Ok(())
     }
 
-    /// Uploads exponents, hyperparameters and seed, and empties rows.
+    /// Uploads exponents, hyperparameters and seed to the device's table, and empties statistics rows.
     pub fn upload(&mut self, control: &Control<'_>, clear: Range<u16>) -> Result<(), B::Error> {
         self.device.upload(control, clear, &mut self.table)
     }
 
-    /// Enqueues one operation.
+    /// Enqueues one operation on the device.
     pub fn run(&mut self, operation: &Operation) -> Result<(), B::Error> {
         let Self { device, table, memory, times, .. } = self;
         if times.are_taken() {
@@ -127,12 +127,12 @@ impl<B: Backend> Executor<B> {
         Ok(has_clock)
     }
 
-    /// Returns the times so far and resets them.
+    /// Returns the measured times of launches so far and resets them.
     pub fn drain_times(&mut self) -> Vec<LaunchTime> {
         self.times.drain()
     }
 
-    /// Allocates f32 scratch of that length, which no program uses, until [`Executor::free_scratch`].
+    /// Allocates f32 scratch of the given length, which no program uses, until [`Executor::free_scratch`].
     pub fn scratch(&mut self, len: usize) -> Result<Buf, B::Error> {
         self.memory.scratch(&self.device, len)
     }

@@ -9,33 +9,33 @@ use crate::graph::{DistributedPlan, Launch, Operation, Program, Purpose, Trace};
 use gradscale_core::backend::{Backend, DType, Data};
 use std::{collections::HashMap, sync::Arc};
 
-/// Default capacity of the cache, in programs.
+/// Default capacity of the program cache, in programs.
 const MOST: usize = 256;
-/// Default limit of the constants of cached programs, in bytes.
+/// Default limit of the constants of all cached programs, in bytes.
 const MOST_BYTES: u64 = 1 << 28;
 
 /// Cache entry: a program with the recordings of its segments.
 struct Stored<R> {
     program: Program,
-    /// Recording of each segment between synchronisation points.
+    /// Recordings of the program's segments between synchronisation points.
     recorded: Vec<Recorded<R>>,
-    /// Clock value of its last use.
+    /// Clock value of the program's last use.
     used: u64,
 }
 
-/// LRU cache of compiled programs.
+/// Cache of compiled programs that evicts the least recently used one.
 pub(super) struct Programs<R> {
     /// Entries by number; `None` after an eviction, until the number is reused.
     all: Vec<Option<Stored<R>>>,
-    /// Numbers of entries by the hash of their trace.
+    /// Numbers of cached programs by the hash of their trace.
     by_hash: HashMap<u64, Vec<usize>>,
-    /// Lists of operations that are not programs: updates.
+    /// Lists of operations that are not programs, for example updates of parameters.
     lists: Vec<(Vec<Operation>, Recorded<R>)>,
-    /// Capacity in programs.
+    /// Capacity of the cache in programs.
     most: usize,
-    /// Limit of the constants, in bytes.
+    /// Limit of the cached programs' constants, in bytes.
     most_bytes: u64,
-    /// Number of lookups so far, the clock of the cache.
+    /// Clock of the cache: number of lookups so far.
     clock: u64,
     /// Clock value at which the step in progress began.
     since: u64,
@@ -100,17 +100,17 @@ impl<R> Programs<R> {
 }
 
 impl<B: Backend> Executor<B> {
-    /// Sets the capacity in programs, at least 2.
+    /// Sets the capacity of the program cache in programs, at least 2.
     pub fn keep(&mut self, most: usize) {
         self.programs.most = most.max(2);
     }
 
-    /// Sets the limit of the constants in bytes.
+    /// Sets the limit of the cached programs' constants in bytes.
     pub const fn keep_bytes(&mut self, most: u64) {
         self.programs.most_bytes = most;
     }
 
-    /// Looks up the program of a trace.
+    /// Looks up the compiled program of a trace in the cache.
     pub fn find(
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, distributed: DistributedPlan,
     ) -> Option<usize> {
@@ -127,7 +127,7 @@ impl<B: Backend> Executor<B> {
         Some(index)
     }
 
-    /// Assigns memory to the buffers of a program, shared with all others.
+    /// Assigns buffers of the arena, which all programs share, to the buffers of a program.
     pub fn link(&mut self, program: &mut Program) -> Result<(), B::Error> {
         for number in self.constants.abandoned(&program.constants) {
             self.memory.free(self.fixed.constant(number));
@@ -223,12 +223,12 @@ impl<B: Backend> Executor<B> {
         self.programs.lists.len() - 1
     }
 
-    /// Removes all lists.
+    /// Removes all lists of operations from the cache.
     pub fn clear_lists(&mut self) {
         self.programs.lists.clear();
     }
 
-    /// Runs a list, by its recording if there is one.
+    /// Runs a cached list of operations, by its recording if there is one.
     pub fn run_kept_list(&mut self, index: usize) -> Result<(), B::Error> {
         let (operations, mut recorded) = std::mem::take(&mut self.programs.lists[index]);
         let ran = self.run_list(operations.iter(), &mut recorded);

@@ -4,13 +4,13 @@ use super::{Executor, launch::run};
 use crate::graph::Operation;
 use gradscale_core::backend::Backend;
 
-/// State of the recording of a list.
+/// State of the recording of a list of operations.
 #[derive(Debug, Default)]
 pub(super) enum Recorded<R> {
     /// Not run yet. The first run is not recorded, because it compiles kernels and allocates memory.
     #[default]
     Cold,
-    /// Run once; the next run is recorded.
+    /// The list has run once; the next run is recorded.
     Warm,
     /// The device does not record: the launches are always enqueued one by one.
     Plain,
@@ -21,7 +21,7 @@ pub(super) enum Recorded<R> {
 pub(crate) type Failed<E> = (Option<usize>, E);
 
 impl<B: Backend> Executor<B> {
-    /// Runs a list, and records or replays it.
+    /// Runs a list of operations: records it, replays its recording, or enqueues one operation after the other.
     pub(super) fn run_list<'o>(
         &mut self, operations: impl Iterator<Item = &'o Operation> + Clone, recorded: &mut Recorded<B::Recording>,
     ) -> Result<(), Failed<B::Error>> {

@@ -15,28 +15,29 @@ const TIMED_TOGETHER: usize = 1024;
 /// Time of all launches of one name and shape, by the device's own clock ([`crate::Trainer::time_launches`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchTime {
-    /// Name of the operator.
+    /// Name of the operator whose launches were timed.
     pub name: &'static str,
-    /// Operation and size, for example `forward 12x360x480x64 7x7x64`.
+    /// Operation and size of the launches, for example `forward 12x360x480x64 7x7x64`.
     pub shape: String,
     /// Number of launches that were timed.
     pub launches: u64,
-    /// Total time of the launches in seconds.
+    /// Total time of the row's launches in seconds.
     pub seconds: f64,
-    /// Total memory traffic and arithmetic, computed from the shapes.
+    /// Total memory traffic and arithmetic of the row's launches, computed from the shapes.
     pub cost: Cost,
-    /// Fraction of the time of all launches.
+    /// Fraction of the time of all launches that the row's launches took.
     pub share: f64,
 }
 
 impl LaunchTime {
-    /// Returns the bandwidth in 10^9 bytes per second, by [`Cost::bytes`].
+    /// Returns the bandwidth of the launches in 10^9 bytes per second, by [`Cost::bytes`].
     #[must_use]
     pub fn gigabytes_per_second(&self) -> f64 {
         rate(self.cost.bytes, self.seconds)
     }
 
-    /// Returns the arithmetic in 10^9 floating-point operations per second, by [`Cost::operations`].
+    /// Returns the arithmetic rate of the launches in 10^9 floating-point operations per second, by
+    /// [`Cost::operations`].
     #[must_use]
     pub fn gigaflops(&self) -> f64 {
         rate(self.cost.operations, self.seconds)
@@ -48,7 +49,7 @@ fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds / 1e9 } else { 0.0 }
 }
 
-/// One launch that was enqueued and is timed.
+/// Name, size and cost of a launch that was enqueued and is timed.
 pub(super) struct Enqueued {
     name: &'static str,
     shape: String,
@@ -61,12 +62,12 @@ impl Enqueued {
     }
 }
 
-/// Accumulated times by name and shape.
+/// Accumulated times of launches by operator name and shape.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     taken: bool,
     rows: Vec<LaunchTime>,
-    /// Row numbers by name and shape.
+    /// Row numbers of the accumulated times, by operator name and shape.
     known: HashMap<(&'static str, String), usize>,
 }
 
@@ -80,7 +81,7 @@ impl Times {
         self.taken = taken;
     }
 
-    /// Runs operations one by one and times each.
+    /// Runs operations one by one and accumulates the time of each.
     pub fn run<'o, B: Backend>(
         &mut self, device: &B, table: &B::Table, memory: &mut Memory<B>,
         operations: impl Iterator<Item = &'o Operation>,
@@ -115,7 +116,7 @@ impl Times {
         row.cost.operations += cost.operations;
     }
 
-    /// Returns the rows, longest total time first, and resets them.
+    /// Returns the accumulated times, longest total first, and resets them.
     pub fn drain(&mut self) -> Vec<LaunchTime> {
         self.known.clear();
         let mut rows = std::mem::take(&mut self.rows);

@@ -67,7 +67,7 @@ impl<B: Backend> Executor<B> {
         self.device.wire(Wire::Begin { len, parts: micro_batches, exact })
     }
 
-    /// Adds the gradient of a parameter, whose first value has index `at`.
+    /// Adds the gradient of a parameter to the device-side reduction, from index `at` on.
     pub fn accumulate_grad_reduce(
         &mut self, (at, len): (usize, usize), buf: Buf, exponent: Option<i32>,
     ) -> Result<(), B::Error> {
@@ -79,7 +79,7 @@ impl<B: Backend> Executor<B> {
         self.device.wire(Wire::Mean)
     }
 
-    /// Writes the mean gradient of a parameter to its buffer.
+    /// Writes the mean gradient of a parameter from the device-side reduction to its buffer.
     pub fn read_grad_reduce(&mut self, (at, len): (usize, usize), buf: Buf, exponent: i32) -> Result<(), B::Error> {
         let mut values = self.memory.take(buf);
         let taken = self.device.wire(Wire::Take { at, len, values: &mut values, exponent });

@@ -41,7 +41,7 @@ impl Compiler<'_, '_> {
         Ok(())
     }
 
-    /// Computes the gradient of a node: the sum over its consumers.
+    /// Emits the gradient of a node: the sum over the gradients of its consumers.
     fn combined(&mut self, id: usize) -> Result<Option<Gradient>, TraceError> {
         let terms = std::mem::take(&mut self.gradients[id]);
         let (Some(&first), more) = (terms.first(), terms.len() > 1) else { return Ok(None) };

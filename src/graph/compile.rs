@@ -18,16 +18,16 @@ use gradscale_core::{
 };
 use std::{collections::HashMap, sync::Arc};
 
-/// Purpose of a program.
+/// Purpose for which a trace is compiled to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// Forward and backward pass. Gradients overwrite (first micro-batch) or accumulate (`later`).
+    /// Training step: forward and backward pass. Gradients overwrite (first micro-batch) or accumulate (`later`).
     Train { later: bool },
-    /// Forward pass in training mode, only for running statistics.
+    /// Statistics alone: forward pass in training mode, only for running statistics.
     Statistics,
-    /// Forward pass for evaluation.
+    /// Evaluation: forward pass only.
     Evaluate,
-    /// Update rule of a custom optimizer.
+    /// Update of weights by a custom optimizer's rule.
     Update,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Shared<'a> {
     pub parameters: &'a [ParameterInfo],
     pub sites: &'a mut Sites,
     pub constants: &'a mut Constants,
-    /// Prefix of the names of sites.
+    /// Prefix of the names of cast sites.
     pub prefix: &'a str,
-    /// True if every buffer is kept until the end of the step.
+    /// True if every buffer of a program is kept until the end of the step.
     pub keep: bool,
     /// Momentum of running statistics, if each call of a layer updates them separately.
     pub each_call: Option<f32>,
@@ -77,7 +77,7 @@ pub(crate) struct Shared<'a> {
     pub given: &'a [Option<Buf>],
 }
 
-/// Gradient of an intermediate value, for inspection of a step.
+/// Named gradient of an intermediate value, for inspection of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced {
     pub name: String,
@@ -93,39 +93,39 @@ pub(crate) struct Beside {
     pub shape: Shape,
 }
 
-/// Compiled trace: launches, buffers and points of synchronisation.
+/// Compiled trace: launches, buffers and synchronisation points.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub trace: Arc<Trace>,
     pub purpose: Purpose,
     pub prefix: String,
     pub distributed: DistributedPlan,
-    /// Numbers of the constants that it reads.
+    /// Numbers of the constants that the program reads.
     pub constants: Vec<usize>,
-    /// True if it may run again on the same inputs.
+    /// True if the program may run again on the same inputs, as a repeat.
     pub repeats: bool,
     pub inputs: Vec<Buf>,
     pub launches: Vec<Launch>,
     /// Layers at which ranks combine batch statistics, in the order of launches.
     pub stats_syncs: Vec<StatsSync>,
-    /// Buckets of gradients that are reduced together.
+    /// Buckets of gradients that are reduced over ranks together.
     pub buckets: Vec<BucketPlan>,
     /// Points at which ranks synchronise, in the order of launches.
     pub sync_points: Vec<SyncPoint>,
-    /// Node of each launch, with true for launches of the backward pass.
+    /// Node from which each launch was emitted, with true for launches of the backward pass.
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
-    /// Named values that can be read besides the output.
+    /// Named values of the program that can be read besides its output.
     pub beside: Vec<Beside>,
-    /// Weights that get a gradient.
+    /// Indices of the weights for which the program computes a gradient.
     pub contributes: Vec<usize>,
     /// Running statistics that are updated, and the number of calls that update them.
     pub statistics: Vec<(usize, u32)>,
-    /// Parameters whose half copy is read.
+    /// Indices of the parameters whose half copy the program reads.
     pub halves: Vec<usize>,
-    /// Slots of the rows, in the order of their stores.
+    /// Slots of the statistics rows, in the order of their stores.
     pub order: Vec<Slot>,
-    /// Type and length of each buffer of the arena.
+    /// Type and length of each buffer of the arena that the program uses.
     pub arena: Vec<(DType, usize)>,
     pub gradients: Vec<Traced>,
     pub plan: Vec<PlanRow>,
@@ -140,7 +140,7 @@ impl Program {
             || matches!(self.purpose, Purpose::Train { .. }) && beside()
     }
 
-    /// Replaces the index of each buffer of the arena.
+    /// Replaces the index of each arena buffer in the program by another.
     pub fn rename(&mut self, place: impl Fn(usize) -> usize) {
         let name = |buf: Buf| match buf {
             Buf::Arena(i) => Buf::Arena(place(i)),
@@ -155,13 +155,13 @@ impl Program {
     }
 }
 
-/// State of a compilation.
+/// State of the compilation of a trace: what has been emitted so far.
 pub(super) struct Compiler<'a, 's> {
     pub trace: &'a Trace,
     pub purpose: Purpose,
     pub shared: &'a mut Shared<'s>,
     pub fixed: Fixed,
-    /// Type and length of each virtual buffer.
+    /// Type and length of each virtual buffer of the program.
     pub buffers: Vec<(DType, usize)>,
     pub launches: Vec<Launch>,
     pub stats_syncs: Vec<StatsSync>,
@@ -169,7 +169,7 @@ pub(super) struct Compiler<'a, 's> {
     /// Precision in which each node runs; `None` for integers.
     pub precision: Vec<Option<Precision>>,
     pub values: Vec<Option<Value>>,
-    /// Values that each node has read.
+    /// Values that each node has read as inputs.
     pub operands: Vec<Vec<Value>>,
     pub casts: HashMap<(usize, DType), Value>,
     /// Value that each node has saved: offsets of a pooling, statistics of a norm, losses.
@@ -189,7 +189,7 @@ pub(super) struct Compiler<'a, 's> {
     pub casts_behind: Vec<Launch>,
 }
 
-/// Compiles a trace to a program.
+/// Compiles a trace to a program: launches, buffers and synchronisation points.
 pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
     let fixed = Fixed { parameters: shared.parameters.len() };
     let (plan, mut precision) = plan(shared.policy, shared.layers, trace)?;
@@ -317,7 +317,7 @@ impl Compiler<'_, '_> {
         Value { buf: Buf::Arena(self.buffers.len() - 1), dtype, len }
     }
 
-    /// Adds a constant of f32 values and returns its buffer.
+    /// Adds a constant of f32 values to the program and returns its buffer.
     pub fn constant(&mut self, values: Vec<f32>) -> Buf {
         let number = self.shared.constants.number(values);
         if !self.constants.contains(&number) {

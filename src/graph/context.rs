@@ -12,7 +12,7 @@ use gradscale_core::{
     stats::Detail,
 };
 
-/// A node of a trace, and the compilation in progress.
+/// Context in which an operator emits its launches: a node of a trace, and the compilation in progress.
 pub(crate) struct Context<'c, 'a, 's> {
     pub node: &'a Node,
     id: usize,
@@ -24,7 +24,7 @@ impl<'c, 'a, 's> Context<'c, 'a, 's> {
         Self { node, id, compiler }
     }
 
-    /// Returns the shape of input `i`.
+    /// Returns the shape of the node's input `i`.
     pub fn input(&self, i: usize) -> Shape {
         self.compiler.trace.nodes[self.node.inputs[i]].shape
     }
@@ -34,27 +34,27 @@ impl<'c, 'a, 's> Context<'c, 'a, 's> {
         self.compiler.precision[self.id]
     }
 
-    /// Returns the purpose of the program.
+    /// Returns the purpose for which the program is compiled.
     pub fn purpose(&self) -> Purpose {
         self.compiler.purpose
     }
 }
 
-/// Methods for the forward pass.
+/// Impl of the context's methods for the forward pass.
 impl Context<'_, '_, '_> {
-    /// Returns input `i` in the operator's precision.
+    /// Returns the value of input `i` in the operator's precision; emits a cast if needed.
     pub fn read(&mut self, i: usize) -> Result<Value, TraceError> {
         self.read_in(i, self.precision())
     }
 
-    /// Returns input `i` in the operator's precision; integers are not converted.
+    /// Returns the value of input `i` in the operator's precision; integers are not converted.
     pub fn read_any(&mut self, i: usize) -> Result<Value, TraceError> {
         let value = self.compiler.values[self.node.inputs[i]];
         let integers = matches!(value.map(|value| value.dtype), Some(DType::U8 | DType::U32));
         self.read_in(i, if integers { None } else { self.precision() })
     }
 
-    /// Returns input `i` in a precision, or unconverted.
+    /// Returns the value of input `i` in a precision, or unconverted.
     pub fn read_in(&mut self, i: usize, want: Option<Precision>) -> Result<Value, TraceError> {
         let value = self.compiler.operand(self.node.inputs[i], want)?;
         self.compiler.operands[self.id].push(value);
@@ -70,7 +70,7 @@ impl Context<'_, '_, '_> {
         Ok(single)
     }
 
-    /// Returns input `i`, which must have one of these types.
+    /// Returns the value of input `i`, which must have one of the types in `takes`.
     pub fn read_integers(&mut self, i: usize, what: &'static str, takes: &[DType]) -> Result<Value, TraceError> {
         let value = self.read_in(i, None)?;
         if takes.contains(&value.dtype) {
@@ -79,7 +79,7 @@ impl Context<'_, '_, '_> {
         Err(self.node.error(TraceErrorKind::Type { what, takes: takes.to_vec(), got: value.dtype }))
     }
 
-    /// Returns x, weights and an optional bias, in the operator's precision.
+    /// Returns the buffers of x, weights and an optional bias, in the operator's precision.
     pub fn read_product(&mut self) -> Result<(Buf, Buf, Option<Buf>), TraceError> {
         let (a, b) = (self.read(0)?.buf, self.read(1)?.buf);
         let bias = if self.node.inputs.len() > 2 { Some(self.read(2)?.buf) } else { None };
@@ -96,12 +96,12 @@ impl Context<'_, '_, '_> {
         Ok(())
     }
 
-    /// Sets the node's output value.
+    /// Sets the output value of the node.
     pub fn give(&mut self, result: Value) {
         self.compiler.values[self.id] = Some(result);
     }
 
-    /// Saves a value for the backward pass.
+    /// Saves a value of the node for its backward pass.
     pub fn save(&mut self, value: Value) {
         self.compiler.saved[self.id] = Some(value);
     }
@@ -137,19 +137,19 @@ impl Context<'_, '_, '_> {
     }
 }
 
-/// Methods for both passes.
+/// Impl of the context's methods for both passes.
 impl Context<'_, '_, '_> {
-    /// Allocates a virtual buffer of the step.
+    /// Allocates a virtual buffer of the program.
     pub fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
         self.compiler.new_buffer(dtype, len)
     }
 
-    /// Adds a constant of f32 values and returns its buffer.
+    /// Adds a constant of f32 values to the program and returns its buffer.
     pub fn constant(&mut self, values: Vec<f32>) -> Buf {
         self.compiler.constant(values)
     }
 
-    /// Returns the buffer of the constant 0, f32.
+    /// Returns the buffer of the f32 constant 0.
     pub fn zero(&self) -> Buf {
         self.compiler.fixed.zero()
     }
@@ -169,7 +169,7 @@ impl Context<'_, '_, '_> {
         self.compiler.shared.distributed.sync_batch_norm && matches!(self.compiler.purpose, Purpose::Train { .. })
     }
 
-    /// Inserts a synchronisation of batch statistics before the next launch.
+    /// Inserts a synchronisation of batch statistics over all ranks before the next launch.
     pub fn sync_batch_stats(&mut self, channels: usize, count: ValueCount, payload: SyncPayload) {
         let before = self.compiler.launches.len();
         self.compiler.stats_syncs.push(StatsSync { before, node: self.id, channels, count, payload });
@@ -182,30 +182,30 @@ impl Context<'_, '_, '_> {
         value.buf
     }
 
-    /// Returns the value that this node has saved.
+    /// Returns the value that the node has saved in its forward pass.
     pub fn saved(&self) -> Option<Value> {
         self.saved_of(self.id)
     }
 
-    /// Returns the value that another node has saved.
+    /// Returns the value that another node has saved in its forward pass.
     pub fn saved_of(&self, node: usize) -> Option<Value> {
         self.compiler.saved[node]
     }
 }
 
-/// Methods for the backward pass.
+/// Impl of the context's methods for the backward pass.
 impl Context<'_, '_, '_> {
-    /// Returns true if input `i` needs a gradient.
+    /// Returns true if the node's input `i` needs a gradient.
     pub fn wants(&self, i: usize) -> bool {
         self.node.inputs.get(i).is_some_and(|&input| self.compiler.needs_gradient[input])
     }
 
-    /// Returns the value that the forward pass read as input `i`.
+    /// Returns the value that the node's forward pass read as input `i`.
     pub fn operand(&self, i: usize) -> Value {
         self.compiler.operands[self.id][i]
     }
 
-    /// Returns the result of the forward pass.
+    /// Returns the output value of the node's forward pass.
     pub fn result(&self) -> Option<Value> {
         self.compiler.values[self.id]
     }
@@ -215,7 +215,7 @@ impl Context<'_, '_, '_> {
         self.node.op.flow()
     }
 
-    /// Emits a launch whose result is the gradient of input `i`.
+    /// Emits a launch whose result is the gradient of the node's input `i`.
     pub fn emit_gradient(
         &mut self, i: usize, dy: Gradient, flow: Flow, rule: Rule, operation: impl FnOnce(Target) -> Operation,
     ) -> Result<(), TraceError> {

@@ -9,7 +9,7 @@ use gradscale_core::{
 };
 
 impl Compiler<'_, '_> {
-    /// Emits all live nodes; returns the buffers of the inputs.
+    /// Emits the forward launches of all live nodes; returns the buffers of the inputs.
     pub(super) fn forward(&mut self) -> Result<Vec<Buf>, TraceError> {
         let trace = self.trace;
         let mut inputs = Vec::new();

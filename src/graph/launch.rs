@@ -13,13 +13,13 @@ use std::cell::RefCell;
 /// Id of a buffer of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Buf {
-    /// Persistent buffer: parameters, their gradients, constants.
+    /// Persistent buffer: tensors of a parameter, or a constant.
     Fixed(usize),
     /// Buffer of this step in the arena, reused as soon as it is not read any more.
     Arena(usize),
     /// Prefetched input of a coming step.
     Ahead(usize),
-    /// Scalar that the host writes before an update.
+    /// Scalar buffer that the host writes before an update.
     Number(usize),
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// Creates a reference to f32 values.
+    /// Creates a reference to `len` f32 values in a buffer.
     pub const fn single(buf: Buf, len: usize) -> Self {
         Self { buf, dtype: DType::F32, len }
     }
@@ -50,7 +50,7 @@ pub(crate) struct Gradient {
     pub slot: Slot,
 }
 
-/// Operand types of a planned launch: buffer ids.
+/// Family of operand types of a planned launch: buffer ids instead of buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Planned;
 
@@ -61,14 +61,14 @@ impl Operands for Planned {
     type Terms = Vec<Scaled<Buf, Slot>>;
     type Gradients = Vec<Buf>;
     type Parameters = Vec<Updated>;
-    /// There is only one table.
+    /// Unit type, because there is only one table.
     type Table = ();
 }
 
-/// Operation of a device with buffer ids as operands.
+/// Planned operation of a device, with buffer ids as operands.
 pub(crate) type Operation = backend::Launch<Planned>;
 
-/// Parameter of an update, with the ids of its buffers.
+/// Parameter that an optimizer's launch updates, with the ids of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Updated {
     pub len: u32,
@@ -89,12 +89,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Returns the same store into another buffer.
+    /// Returns the same store with another buffer as its destination.
     fn renamed(self, name: impl Fn(Buf) -> Buf) -> Self {
         Self { y: Value { buf: name(self.y.buf), ..self.y }, ..self }
     }
 
-    /// Creates a store at the exponent of the values, without observation.
+    /// Creates a store at the exponent that the values have, without observation.
     pub const fn keep(y: Value, at: Slot) -> Self {
         Self { y, from: at, to: at, detail: Detail::None, add: false }
     }
@@ -103,21 +103,21 @@ impl Target {
 /// Rule that decides the exponent of an operation's first store inside the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
-    /// The store is not a site.
+    /// No rule: the store is not a cast site.
     None,
-    /// Decided from the values.
+    /// Rule for other casts: decided from the values.
     Cast,
-    /// Decided from the values, which are a softmax gradient (paper, Theorem 2).
+    /// Rule for a softmax gradient: decided from the values (paper, Theorem 2).
     Softmax,
-    /// Decided from the operands of a product (paper, Theorem 1).
+    /// Rule for a product: decided from its operands (paper, Theorem 1).
     Product { dy: Gradient, w: Value, terms: Terms },
-    /// Decided for a sum of gradients.
+    /// Rule for a branch: decided for a sum of gradients.
     Branch,
-    /// Decided for a sum of disjoint parts: the gradient of a split.
+    /// Rule for a split: decided for a sum of disjoint parts.
     Split,
 }
 
-/// An operation, and the rule for the exponent of its first store.
+/// Planned operation, and the rule for the exponent of its first store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
     pub operation: Operation,
@@ -130,18 +130,18 @@ impl From<Operation> for Launch {
     }
 }
 
-/// Returns the cast of one value to another.
+/// Returns the operation that casts a value to another.
 pub(crate) fn cast(x: Buf, y: Target) -> Operation {
     unary(Unary::Id, x, y)
 }
 
-/// Returns an element-wise function of as many elements as are stored.
+/// Returns the operation that applies a unary function to as many elements as are stored.
 pub(crate) fn unary(op: Unary, x: Buf, y: Target) -> Operation {
     Operation::Unary { op, len: y.y.elements(), x, y }
 }
 
 impl Launch {
-    /// Returns all buffers that are read or written.
+    /// Returns all buffers that the operation reads or writes.
     pub fn buffers(&self) -> Vec<Buf> {
         let all = RefCell::new(Vec::new());
         let seen = |buf| {
@@ -152,7 +152,7 @@ impl Launch {
         all.into_inner()
     }
 
-    /// Replaces the id of each buffer.
+    /// Replaces the id of each buffer of the operation.
     pub fn rename(&mut self, name: impl Fn(Buf) -> Buf) {
         self.operation = self.operation.clone().map(&mut Each { buffer: &name, store: |y: Target| y.renamed(&name) });
         if let Rule::Product { dy, w, .. } = &mut self.rule {
@@ -172,7 +172,7 @@ impl Launch {
         first
     }
 
-    /// Returns the launch with another first store.
+    /// Returns the launch with another destination as its first store.
     pub fn stored_at(&self, first: Target) -> Self {
         let mut place = Some(first);
         let store = |y| place.take().unwrap_or(y);
@@ -216,7 +216,7 @@ impl<F: FnMut(Buf) -> Buf, G: FnMut(Target) -> Target> MapOperands<Planned, Plan
     fn table(&mut self, (): ()) {}
 }
 
-/// Tensors of a parameter, each in a fixed buffer.
+/// Tensor of a parameter in a fixed buffer: master weights, gradient, half copy or optimizer state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Master,
@@ -229,7 +229,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Returns the type of its elements.
+    /// Returns the element type of the parameter's tensor.
     pub const fn dtype(self) -> DType {
         match self {
             Self::Half => DType::F16,
@@ -238,9 +238,9 @@ impl Part {
     }
 }
 
-/// Optimizer states of a parameter.
+/// Tensors that hold the optimizer states of a parameter.
 pub(crate) const STATES: [Part; MOST_STATES] = [Part::State0, Part::State1, Part::State2, Part::State3];
-/// Number of tensors of each parameter.
+/// Number of tensors of each parameter: master weights, gradient, half copy, states.
 const PARTS: usize = 3 + MOST_STATES;
 /// Number of common scalars: a zero, a one, the norm of all gradients, the loss.
 const COMMON: usize = 4;

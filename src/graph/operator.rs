@@ -5,30 +5,30 @@ use crate::{TraceError, error::TraceErrorKind, onnx::Writer};
 use gradscale_core::backend::Data;
 use std::{any::Any, fmt, ops::Range};
 
-/// Operator of a network: its launches, forward and backward.
+/// Trait of an operator of a network: emits its launches, forward and backward.
 pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
-    /// Emits the launches of the forward pass.
+    /// Emits the launches of the operator's forward pass.
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError>;
 
-    /// Emits the gradients of its inputs from the gradient of its result.
+    /// Emits the gradients of the operator's inputs from the gradient of its result.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError>;
 
-    /// Writes its counterpart in an ONNX model.
+    /// Writes the operator's counterpart in an ONNX model.
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         Err(at.refused("an operator of training"))
     }
 
-    /// Returns true if a gradient flows back through it.
+    /// Returns true if a gradient flows back through the operator.
     fn is_differentiable(&self) -> bool {
         true
     }
 
-    /// Returns true if its result is integers, which have no precision.
+    /// Returns true if the operator's result is integers, which have no precision.
     fn gives_integers(&self) -> bool {
         false
     }
 
-    /// Returns the index of its integer input, if it has one.
+    /// Returns the index of the operator's integer input, if it has one.
     fn integers(&self) -> Option<usize> {
         None
     }
@@ -59,18 +59,18 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
         Rule::Branch
     }
 
-    /// Returns another node whose saved values it reads.
+    /// Returns another node whose saved values the operator reads.
     fn reads_saved(&self) -> Option<usize> {
         None
     }
 
-    /// Checks host data for input `i`, and returns the error.
+    /// Checks host data for input `i` of the operator, and returns the error.
     fn check(&self, _i: usize, _data: Data<'_>) -> Result<(), TraceErrorKind> {
         Ok(())
     }
 }
 
-/// Equality of operators behind a trait object.
+/// Trait for equality of operators behind a trait object.
 pub(crate) trait Same: Any {
     /// Returns true if `other` is the same operator with the same settings.
     fn same(&self, other: &dyn Operator) -> bool;

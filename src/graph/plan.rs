@@ -13,13 +13,13 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PlanRow {
-    /// Name of the layer or operator.
+    /// Name of the planned layer or operator.
     pub name: String,
-    /// Operator of the row.
+    /// Kind of the planned operator.
     pub op: Op,
-    /// Precision in which it reads and stores.
+    /// Precision in which the operator reads its inputs and stores its result.
     pub precision: Precision,
-    /// Number of inputs that are cast for it.
+    /// Number of inputs that are cast for the operator.
     pub casts: u32,
     /// Type of the buffer of its result; `None` if it was never run.
     pub stored: Option<DType>,
@@ -45,7 +45,7 @@ impl fmt::Display for PlanRow {
     }
 }
 
-/// Returns true if some operator reads a node as coordinates.
+/// Returns true if some operator reads the node `id` as coordinates.
 fn are_coordinates(trace: &Trace, id: usize) -> bool {
     let reads = |node: &crate::graph::Node| {
         let which = node.operator().and_then(|operator| operator.coordinates());

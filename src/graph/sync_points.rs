@@ -3,28 +3,28 @@
 use super::{Buf, Fixed, Part, Program, Purpose};
 use std::{collections::HashMap, ops::Range};
 
-/// Settings of a training of several ranks that change a program.
+/// Settings of a training of several ranks that change a compiled program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DistributedPlan {
-    /// Batch norm computes its statistics over the batches of all ranks (`SyncBatchNorm`).
+    /// True if batch norm computes its statistics over the batches of all ranks (`SyncBatchNorm`).
     pub sync_batch_norm: bool,
     /// Minimum number of weights of a gradient bucket; `None` if gradients are sent after the backward pass.
     pub bucket_size: Option<usize>,
 }
 
-/// Reason for a synchronisation point.
+/// Reason why ranks synchronise at a point of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncReason {
-    /// The gradients of this bucket are complete.
+    /// Gradients of a bucket: all of the bucket with this index are complete.
     Bucket(usize),
-    /// Ranks combine batch statistics; index of the program's [`StatsSync`].
+    /// Batch statistics: ranks combine those of the program's [`StatsSync`] with this index.
     BatchStats(usize),
 }
 
-/// Position between two launches.
+/// Synchronisation point of a program: position between two launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SyncPoint {
-    /// Index of the launch after it.
+    /// Index of the first launch after the synchronisation point.
     pub before: usize,
     pub reason: SyncReason,
 }
@@ -37,38 +37,38 @@ pub(crate) struct BucketPlan {
     pub weights: Vec<usize>,
 }
 
-/// Synchronisation of batch statistics at a layer.
+/// Synchronisation of batch statistics over all ranks at one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StatsSync {
-    /// Index of the launch after it.
+    /// Index of the first launch after the synchronisation.
     pub before: usize,
-    /// Index of the layer's node.
+    /// Index of the batch-norm layer's node.
     pub node: usize,
     pub channels: usize,
-    /// Values per channel in the batch of this rank.
+    /// Number of values of each channel in the batch of this rank.
     pub count: ValueCount,
     pub payload: SyncPayload,
 }
 
-/// Number of values of a channel.
+/// Number of values of a channel in a rank's batch: known, or computed on the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ValueCount {
     Static(u32),
-    /// Stored as f32 on the device, because it depends on the batch.
+    /// Count stored as f32 on the device, because it depends on the batch.
     OnDevice(Buf),
 }
 
 /// Buffers with the statistics of a rank, which those of all ranks replace. f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SyncPayload {
-    /// Means and biased variances, `[2, channels]`; `unbiased` receives means and unbiased variances.
+    /// Forward pass: means and biased variances, `[2, channels]`; `unbiased` receives means and unbiased variances.
     Moments { biased: Buf, unbiased: Option<Buf> },
     /// Two sums per channel, which the negated means over the values of all ranks replace.
     Sums([Buf; 2]),
 }
 
 impl StatsSync {
-    /// Returns all buffers that are read or written.
+    /// Returns all buffers that the synchronisation reads or writes.
     pub fn buffers(&mut self) -> impl Iterator<Item = &mut Buf> {
         let count = match &mut self.count {
             ValueCount::Static(_) => None,
@@ -83,12 +83,12 @@ impl StatsSync {
 }
 
 impl Program {
-    /// Returns the number of segments: launches between synchronisation points.
+    /// Returns the number of the program's segments: launches between synchronisation points.
     pub const fn segment_count(&self) -> usize {
         self.sync_points.len() + 1
     }
 
-    /// Returns the launches of a segment.
+    /// Returns the range of launches of the program's segment.
     pub fn segment(&self, segment: usize) -> Range<usize> {
         let before = |point: &SyncPoint| point.before;
         let start = segment.checked_sub(1).and_then(|last| self.sync_points.get(last)).map_or(0, before);

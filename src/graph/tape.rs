@@ -15,12 +15,12 @@ use std::{
     sync::Arc,
 };
 
-/// Source of a node's values.
+/// Source of a node's values: an input, a parameter or an operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Input(DType),
     Parameter(usize),
-    /// A parameter that is a constant in this part of the network.
+    /// Parameter that is a constant in this part of the network, by its index.
     Frozen(usize),
     Operator(Arc<dyn Operator>),
 }
@@ -46,7 +46,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Returns its operator; `None` for inputs and parameters.
+    /// Returns the operator of the node; `None` for inputs and parameters.
     pub fn operator(&self) -> Option<&dyn Operator> {
         match &self.work {
             Work::Operator(operator) => Some(&**operator),
@@ -54,23 +54,23 @@ impl Node {
         }
     }
 
-    /// Creates an error of this node.
+    /// Creates a trace error with the name of the node.
     pub fn error(&self, kind: impl Into<TraceErrorKind>) -> TraceError {
         TraceError::new(&self.name, kind)
     }
 
-    /// Converts a size to the type of descriptors.
+    /// Converts a size to u32, as descriptors have it.
     pub fn size(&self, len: usize) -> Result<u32, TraceError> {
         size(&self.name, len)
     }
 
-    /// Returns n, h, w, c in the type of descriptors.
+    /// Returns the node's sizes n, h, w, c as u32, as descriptors have them.
     pub fn sizes(&self) -> Result<[u32; 4], TraceError> {
         sizes(&self.name, self.shape)
     }
 }
 
-/// Recorded operators of a network.
+/// Trace of a network: its recorded operators and their connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Trace {
     /// Hash of the trace. It is the first field, so that a comparison of different traces usually ends at it.
@@ -108,17 +108,17 @@ pub struct Tape {
     /// Node of each parameter that was used, by parameter and by whether it was frozen.
     parameter_nodes: RefCell<HashMap<(usize, bool), usize>>,
     training: bool,
-    /// True while parameters are constants.
+    /// True while parameters are recorded as constants.
     frozen: Cell<bool>,
-    /// True while running statistics are not updated.
+    /// True while calls of batch norm do not update running statistics.
     still: Cell<bool>,
     /// Owner of the parameters that a network may use.
     owner: Owner,
-    /// Number of these parameters.
+    /// Number of parameters that the owner has.
     parameters: usize,
-    /// Shape of the first parameter that belongs to another owner.
+    /// Shape of the first recorded parameter that belongs to another owner.
     foreign: Cell<Option<Shape>>,
-    /// Error of the first operator that could not be recorded.
+    /// Error of the first operator that the tape could not record.
     failed: RefCell<Option<TraceError>>,
 }
 
@@ -252,12 +252,12 @@ impl Tape {
         Var { tape: self, id: self.push(node) }
     }
 
-    /// Returns the error of the first operator that did not fit.
+    /// Returns the error of the first operator that the tape could not record.
     pub(crate) fn error(&self) -> Option<TraceError> {
         self.failed.borrow().clone()
     }
 
-    /// Ends the tracing with the closure's result.
+    /// Ends the recording with the closure's result and returns the trace.
     pub(crate) fn finish(self, output: usize) -> Result<Trace, TraceError> {
         // This error precedes the errors that follow from it.
         if let Some(shape) = self.foreign.get() {
@@ -272,7 +272,7 @@ impl Tape {
         }
     }
 
-    /// Returns the number of nodes so far.
+    /// Returns the number of nodes that the tape has recorded.
     pub(crate) fn len(&self) -> usize {
         self.trace.borrow().nodes.len()
     }
@@ -293,13 +293,13 @@ impl Tape {
 }
 
 impl<'t> Var<'t> {
-    /// Returns the tape on which this value is recorded.
+    /// Returns the tape on which the value is recorded.
     #[must_use]
     pub const fn tape(self) -> &'t Tape {
         self.tape
     }
 
-    /// Returns the shape of the value.
+    /// Returns the shape of the value, n, h, w, c.
     #[must_use]
     pub fn shape(self) -> Shape {
         self.tape.trace.borrow().nodes[self.id].shape
@@ -336,12 +336,12 @@ impl<'t> Var<'t> {
         self.tape.fail(TraceError::new(name, TraceErrorKind::Range(words.into())))
     }
 
-    /// Records with `write`, or records its error on the tape.
+    /// Records a value with `write`, or records its error on the tape.
     pub(crate) fn traced(self, write: impl FnOnce() -> Result<Self, TraceError>) -> Self {
         write().unwrap_or_else(|error| self.tape.fail(error))
     }
 
-    /// Returns its operator, if it was computed by one.
+    /// Returns the operator that computed the value, if there is one.
     pub(crate) fn operator(self) -> Option<Arc<dyn Operator>> {
         match &self.tape.trace.borrow().nodes[self.id].work {
             Work::Operator(operator) => Some(operator.clone()),
@@ -349,7 +349,7 @@ impl<'t> Var<'t> {
         }
     }
 
-    /// Records an operator with an automatic name.
+    /// Records an operator with an automatic name and returns its result.
     pub(crate) fn then(
         self, kind: &'static str, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
     ) -> Self {
@@ -366,7 +366,7 @@ impl<'t> Var<'t> {
         Self { tape: self.tape, id: self.tape.push(Node { name, op, work, inputs, shape }) }
     }
 
-    /// Returns n, h, w, c in the type of descriptors.
+    /// Returns the value's sizes n, h, w, c as u32, as descriptors have them.
     pub(crate) fn sizes(self, name: &str) -> Result<[u32; 4], TraceError> {
         sizes(name, self.shape())
     }

@@ -6,15 +6,15 @@ use super::text::current_name;
 /// never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Baseline {
-    /// Name in a method's text: `torch`, or with options `torch:min=1`.
+    /// Name of the baseline in a method's text: `torch`, or with options `torch:min=1`.
     pub name: &'static str,
-    /// Text of the method that the name represents.
+    /// Text of the method that the baseline's name represents.
     pub method: &'static str,
-    /// Origin of the loss scale, and its difference from others.
+    /// Origin of the baseline's loss scale, and its difference from others.
     pub about: &'static str,
 }
 
-/// All named baselines.
+/// All baselines: named loss scales of libraries and papers.
 ///
 /// Weight gradients are half where the library stores them in half, and f32 where it accumulates in f32. An option
 /// after a name replaces that of the baseline. For example, `torch:wgrad=f32` is torch.amp's schedule with gradients in

@@ -9,7 +9,7 @@ use gradscale_core::{
     solve::{Amax, ConfigError, Paper},
 };
 
-/// Default threshold γ′, that of the paper.
+/// Default flush threshold γ′ of the rules, that of the paper.
 const GAMMA: f64 = 1e-3;
 
 pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String> {
@@ -78,7 +78,7 @@ fn common(scaling: &mut GradientScaling, options: &mut Options<'_>) -> Result<()
     Ok(())
 }
 
-/// Parses per-tensor scales from largest magnitudes: `amax`, `amax:history=16,margin=1`.
+/// Parses the method `amax`, per-tensor scales from largest magnitudes: `amax:history=16,margin=1`.
 pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, String> {
     if let Some(word) = options.first {
         return Err(format!("{word} is no option=value"));

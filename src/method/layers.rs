@@ -21,13 +21,13 @@ use gradscale_core::amp::Precision;
 pub struct Layers(Vec<(String, Precision)>);
 
 impl Layers {
-    /// Creates an empty set of exceptions.
+    /// Creates an empty set of layers with their own precision.
     #[must_use]
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Sets the precision of a layer.
+    /// Sets the precision of a layer, which differs from the policy's.
     pub fn set(&mut self, layer: &str, precision: Precision) {
         // Sorted by name, so that the order of calls makes no difference.
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(layer)) {
@@ -49,7 +49,7 @@ impl Layers {
     }
 }
 
-/// Returns true if an operator is the layer, or inside it.
+/// Returns true if an operator's name is that of the layer, or of a part of it.
 pub(crate) fn is_of(name: &str, layer: &str) -> bool {
     name.strip_prefix(layer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
 }

@@ -24,12 +24,12 @@ use gradscale_core::{
     solve::{Amax, Authors, ConfigError, Paper},
 };
 
-/// Rule of gradient scaling.
+/// Rule of gradient scaling: how a site's exponent is decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Preset {
-    /// Decides from the histogram, with integers, between steps.
+    /// Exact rule: decides from the histogram, with integers, between steps.
     Exact,
-    /// Decides from largest magnitudes alone, like FP8 libraries: [`SiteConfig::amax`] has the settings.
+    /// Amax rule: decides from largest magnitudes alone, like FP8 libraries: [`SiteConfig::amax`] has the settings.
     Amax,
     /// Decides by the paper's Algorithm 1 with its errors corrected, inside the step.
     Paper(Paper),
@@ -52,7 +52,7 @@ impl Preset {
 /// Treatment of a layer that is called several times in a step, for example a recurrent cell or a shared head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedLayers {
-    /// One site: its calls share an exponent, and their statistics are merged.
+    /// One site for all calls of the layer: they share an exponent, and their statistics are merged.
     #[default]
     Merged,
     /// A site for each call, so that gradients which shrink or grow along a long sequence each have a suitable
@@ -65,16 +65,16 @@ pub enum SharedLayers {
 /// Gradient scaling: a rule and its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientScaling {
-    /// Rule that decides.
+    /// Rule that decides the exponents of the sites.
     pub preset: Preset,
-    /// Interval, history and outliers; threshold, window and headroom of the exact rule.
+    /// Settings of the sites: interval, history and outliers; threshold, window and headroom of the exact rule.
     pub site: SiteConfig,
-    /// Treatment of a layer that is called several times.
+    /// Treatment of a layer that is called several times in a step.
     pub shared: SharedLayers,
 }
 
 impl GradientScaling {
-    /// Returns the default: the exact rule, every 10 steps.
+    /// Creates the default gradient scaling: the exact rule, every 10 steps.
     #[must_use]
     pub const fn exact() -> Self {
         Self { preset: Preset::Exact, site: SiteConfig::exact(), shared: SharedLayers::Merged }
@@ -94,7 +94,7 @@ impl GradientScaling {
         Self { preset: Preset::Amax, site: SiteConfig::amax(amax), shared: SharedLayers::Merged }
     }
 
-    /// Creates the paper's rule with its threshold, every 100 steps.
+    /// Creates gradient scaling by the paper's rule with a flush threshold, every 100 steps.
     ///
     /// # Errors
     /// A threshold outside (0, 1).
@@ -102,7 +102,7 @@ impl GradientScaling {
         Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper(), shared: SharedLayers::Merged })
     }
 
-    /// Creates the authors' rule, every 100 steps.
+    /// Creates gradient scaling by the rule of the authors' code, every 100 steps.
     ///
     /// # Errors
     /// A threshold outside (0, 1).
@@ -115,12 +115,12 @@ impl GradientScaling {
     }
 }
 
-/// Scaling of gradients: one loss scale, or one exponent for each site.
+/// Scaling of gradients: one loss scale, or one exponent for each cast site.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// One exponent for all gradients, from a schedule ([`LossScale::None`]: 2^0).
+    /// Loss scaling: one exponent for all gradients, from a schedule ([`LossScale::None`]: 2^0).
     Loss(LossScale),
-    /// One exponent for each site.
+    /// Gradient scaling: one exponent for each cast site.
     Gradient(GradientScaling),
 }
 
@@ -164,7 +164,7 @@ impl Method {
         Self { amp: AmpPolicy::new(level), layers: Layers::none(), scaling, weight_gradients: Precision::Single }
     }
 
-    /// Creates f32 training: the baseline.
+    /// Creates the baseline method: training in f32 without scaling.
     #[must_use]
     pub const fn fp32() -> Self {
         Self::at_level(Level::O0, Scaling::Loss(LossScale::None))
@@ -182,7 +182,7 @@ impl Method {
         Self::at_level(Level::O1, Scaling::Loss(schedule))
     }
 
-    /// Creates mixed precision (O1) with a scale for each gradient.
+    /// Creates mixed precision (O1) with gradient scaling: one exponent for each cast site.
     #[must_use]
     pub const fn gradient_scaling(scaling: GradientScaling) -> Self {
         Self::at_level(Level::O1, Scaling::Gradient(scaling))

@@ -10,10 +10,10 @@ use gradscale_core::{
     ops::Op,
 };
 
-/// Separator between names.
+/// Separator between the names of layers or operators in a method's text.
 const AND: char = '+';
 const LISTS: [List; 4] = [List::Allow, List::Deny, List::Inside, List::Infer];
-/// Option names of layer precisions.
+/// Options of a method's text for the precision of layers, with their precisions.
 const PRECISIONS: [(&str, Precision); 2] = [("f32", Precision::Single), ("half", Precision::Half)];
 
 /// Removes the precision options and returns the policy and the layers; the default is O1.
@@ -46,7 +46,7 @@ pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), St
     Ok((amp, layers))
 }
 
-/// Writes the options that differ from the default.
+/// Writes the precision options of a method's text that differ from the default.
 pub(super) fn text(text: &mut Text, amp: &AmpPolicy, layers: &Layers) {
     text.unless(Level::O1, "amp", amp.level(), format_args!("{:?}", amp.level()));
     for list in LISTS {
@@ -79,7 +79,7 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// Decodes a layer's name; `None` for an invalid `%`.
+/// Decodes a layer's name in a method's text; `None` for an invalid `%`.
 fn decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();

@@ -11,7 +11,7 @@ use gradscale_core::{
 };
 use std::{fmt, str::FromStr};
 
-/// Parses a schedule; `None` if there is none of that name.
+/// Parses a loss-scale schedule from a method's text; `None` if there is none of that name.
 pub(super) fn parse(name: &str, mut options: Options<'_>) -> Result<Option<LossScale>, String> {
     let schedule = match (name, options.first) {
         ("fp16", None) => {
@@ -60,7 +60,7 @@ pub(super) fn text(schedule: &LossScale) -> Text {
     text
 }
 
-/// Saves a schedule: its kind and all of its numbers.
+/// Saves a loss-scale schedule in a checkpoint's settings: its kind and all of its numbers.
 pub(super) fn save(all: &mut Configuration, schedule: &LossScale) {
     let kind = match schedule {
         LossScale::None | LossScale::Gradient => "none",

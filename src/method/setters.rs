@@ -9,13 +9,13 @@ use gradscale_core::{
 };
 
 impl Method {
-    /// Sets the autocast policy.
+    /// Sets the method's autocast policy.
     #[must_use]
     pub fn with_amp(self, amp: AmpPolicy) -> Self {
         Self { amp, ..self }
     }
 
-    /// Sets the level (`amp=O2`) and keeps the changes to the lists.
+    /// Sets the method's mixed-precision level (`amp=O2`) and keeps the changes to the lists.
     #[must_use]
     pub fn with_level(self, level: Level) -> Self {
         let mut amp = AmpPolicy::new(level);
@@ -26,7 +26,7 @@ impl Method {
         Self { amp, ..self }
     }
 
-    /// Moves an operator to another list (`deny=gelu`).
+    /// Moves an operator to another autocast list of the method (`deny=gelu`).
     ///
     /// # Errors
     /// More operators than a policy can override.
@@ -40,7 +40,7 @@ impl Method {
         Self { layers, ..self }
     }
 
-    /// Adds a layer with its own precision (`f32=net.encoder`, `half=net.head`).
+    /// Gives a layer of the network its own precision (`f32=net.encoder`, `half=net.head`).
     #[must_use]
     pub fn with_layer(mut self, layer: &str, precision: Precision) -> Self {
         self.layers.set(layer, precision);
@@ -76,7 +76,7 @@ impl GradientScaling {
         Ok(self)
     }
 
-    /// Sets the number of steps between decisions (`interval=`).
+    /// Sets the number of steps between decisions of a site (`interval=`).
     ///
     /// # Errors
     /// An interval of 0.

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 /// Overview of the methods and their syntax, for messages.
 pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, amax[:history=N], gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]; by name torch, torch-f32, torch-20th, torch-floor, apex, deepspeed, megatron, zhao";
 
-/// Reason why a text is not a method.
+/// Reason why a text is not a method: the text and the cause.
 #[derive(Clone, PartialEq)]
 pub struct MethodError {
     text: String,
@@ -20,7 +20,7 @@ impl fmt::Display for MethodError {
     }
 }
 
-/// Writes the sentence of [`fmt::Display`].
+/// Debug impl of the error, which writes the same sentence as [`fmt::Display`].
 impl fmt::Debug for MethodError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -140,7 +140,7 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
     Ok(method.with_amp(amp).with_layers(layers))
 }
 
-/// Options of precision, for messages.
+/// Names of the precision options of all methods, for messages.
 const EVERYWHERE: &str = "and amp, f32, half, allow, deny, inside, infer for every method";
 
 /// Returns the present name of an option. `least` and `most` are the former names of `min` and `max`, which texts of before
@@ -156,7 +156,7 @@ pub(super) fn current_name(key: &str) -> &str {
 /// Part of a method's text after its name: an optional word, then options.
 #[derive(Debug, Default)]
 pub(super) struct Options<'a> {
-    /// First word without a key.
+    /// First word of a method's options, which has no key.
     pub first: Option<&'a str>,
     /// Number of steps of the training, if it is known.
     pub steps: Option<u64>,
@@ -186,7 +186,7 @@ impl<'a> Options<'a> {
         self.first.is_none() && self.rest.is_empty()
     }
 
-    /// Returns the value of an option and removes it.
+    /// Returns the value of the option `key` and removes it from the options.
     pub fn take(&mut self, key: &str) -> Option<&'a str> {
         let at = self.rest.iter().position(|(known, _)| *known == key)?;
         Some(self.rest.remove(at).1)
@@ -208,7 +208,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Method's text under construction.
+/// Text of a method while it is written.
 pub(super) struct Text(pub String);
 
 impl Text {
@@ -217,7 +217,7 @@ impl Text {
         self.0.push_str(&format!("{separator}{key}={value}"));
     }
 
-    /// Appends an option unless it has its default value.
+    /// Appends an option to the method's text unless it has its default value.
     pub fn unless<T: PartialEq>(&mut self, usual: T, key: &str, value: T, shown: impl fmt::Display) {
         if value != usual {
             self.push(key, shown);

@@ -2,12 +2,12 @@
 
 use crate::boxes::{Corners, Detection, overlap};
 
-/// Ground-truth box.
+/// Ground-truth box of an object in an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
-    /// Class of the object, from 1.
+    /// Class of the ground-truth object, from 1.
     pub class: usize,
-    /// Corners of the box.
+    /// Corners of the ground-truth box.
     pub corners: Corners,
     /// True if the box is ignored: detecting it or missing it does not count.
     pub difficult: bool,
@@ -51,7 +51,7 @@ impl AveragePrecision {
         Self { threshold, classes: vec![Class::default(); classes] }
     }
 
-    /// Adds one image. Boxes of an invalid class are ignored.
+    /// Adds the detections and ground-truth boxes of one image. Boxes of an invalid class are ignored.
     pub fn add(&mut self, detections: &[Detection], truths: &[Truth]) {
         for (class, number) in self.classes.iter_mut().zip(1..) {
             let there: Vec<&Truth> = truths.iter().filter(|truth| truth.class == number).collect();
@@ -71,7 +71,7 @@ impl AveragePrecision {
         }
     }
 
-    /// Returns the number of detections that were counted.
+    /// Returns the number of detections that were counted, over all classes.
     #[must_use]
     pub fn detections(&self) -> usize {
         self.classes.iter().map(|class| class.found.len()).sum()

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Maximum length of the n-grams.
+/// Maximum length of the n-grams that BLEU counts.
 const ORDERS: usize = 4;
 
 /// BLEU over a corpus with one reference for each sentence (Papineni et al. 2002), from 0 to 100, with the defaults of
@@ -21,13 +21,13 @@ pub struct Bleu {
     /// Number of n-grams of the translations, from unigrams on, and the number of them that occur in the references.
     total: [u64; ORDERS],
     right: [u64; ORDERS],
-    /// Number of words of the references, and of the translations.
+    /// Number of words of all references, and of all translations.
     meant: u64,
     said: u64,
 }
 
 impl Bleu {
-    /// Adds a sentence: its reference and its translation.
+    /// Adds a sentence to the score: its reference and its translation.
     pub fn add(&mut self, reference: &str, translation: &str) {
         let [meant, said] = [reference, translation].map(words);
         self.meant += meant.len() as u64;
@@ -91,7 +91,7 @@ fn words(text: &str) -> Vec<String> {
     apart.split(is_space).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// White space as in Python, which has four separators more than Unicode.
+/// Returns true for white space as in Python, which has four separators more than Unicode.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

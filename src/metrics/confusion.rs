@@ -19,7 +19,7 @@ use super::{MetricError, same_length};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
-    /// Counts by [label, prediction].
+    /// Number of predictions of each class for each label, by [label, prediction].
     counts: Vec<u64>,
 }
 
@@ -133,7 +133,7 @@ impl Confusion {
     }
 }
 
-/// Computes the mean; NaN without values.
+/// Returns the mean of the values; NaN if there are none.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / count

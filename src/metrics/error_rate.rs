@@ -17,7 +17,7 @@ pub struct ErrorRate {
 }
 
 impl ErrorRate {
-    /// Adds one text: the reference `meant` and the output `said`.
+    /// Adds one text to the error rate: the reference `meant` and the output `said`.
     pub fn add(&mut self, meant: &str, said: &str) {
         let [meant, said] = [meant, said].map(|text| text.trim().chars().collect::<Vec<char>>());
         self.edits += edits(&meant, &said) as u64;

@@ -34,22 +34,22 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricError {
-    /// Different numbers of labels and predictions.
+    /// The numbers of labels and predictions differ.
     Length {
-        /// Number of labels.
+        /// Number of labels that were passed.
         labels: usize,
-        /// Number of predictions, or of rows of logits.
+        /// Number of predictions, or of rows of logits, that were passed.
         predictions: usize,
     },
-    /// A label or a prediction that is not a class.
+    /// A label or a prediction is not a class.
     Class {
-        /// Value of the label.
+        /// Value of the label that is not a class, or whose prediction is not.
         label: u32,
-        /// Prediction for it, if the metric needs one.
+        /// Prediction for the label, if the metric needs one.
         prediction: Option<u32>,
-        /// Index of the label, from 0.
+        /// Index of the label among the labels, from 0.
         place: usize,
-        /// Number of classes.
+        /// Number of classes of the metric.
         classes: usize,
     },
 }

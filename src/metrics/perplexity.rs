@@ -38,7 +38,7 @@ impl Perplexity {
         self.mean().exp()
     }
 
-    /// Returns [`Perplexity::mean`] in bits.
+    /// Returns the mean cross-entropy in bits instead of nats: see [`Perplexity::mean`].
     #[must_use]
     pub fn bits(&self) -> f64 {
         self.mean() / std::f64::consts::LN_2

@@ -42,7 +42,7 @@ impl Accuracy {
         self.count += 1;
     }
 
-    /// Returns the number of counted labels.
+    /// Returns the number of labels that the accuracy counts.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -72,7 +72,7 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Creates the metric for the first `k` classes.
+    /// Creates the top-k accuracy, which counts a label among the `k` likeliest classes as correct.
     #[must_use]
     pub fn new(k: usize) -> Self {
         Self { k, seen: Accuracy::default() }
@@ -106,7 +106,7 @@ impl TopK {
         Ok(())
     }
 
-    /// Returns the number of counted labels.
+    /// Returns the number of labels that the top-k accuracy counts.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.seen.count()

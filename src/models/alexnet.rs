@@ -21,7 +21,7 @@ pub struct AlexNet {
 }
 
 impl AlexNet {
-    /// Creates the network with PyTorch's weight initialisation.
+    /// Creates AlexNet with PyTorch's weight initialisation.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let mut layer = |index: usize, from: usize, to: usize, kernel: usize| {
             let mut at = scope.at(&format!("features.{index}"));

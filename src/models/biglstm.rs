@@ -5,16 +5,16 @@ use crate::{
     nn::{Candidate, Embedding, Lstm, Module, SampledSoftmax},
 };
 
-/// Sizes of a [`BigLstm`].
+/// Sizes of a [`BigLstm`] language model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BigLstmSize {
     /// Width of a token's embedding.
     pub width: usize,
-    /// Number of units of a layer.
+    /// Number of LSTM units of each layer.
     pub hidden: usize,
-    /// Number of units after the projection of a layer.
+    /// Number of output values of each layer, after its projection.
     pub projection: usize,
-    /// Number of layers.
+    /// Number of LSTM layers.
     pub layers: usize,
     /// Dropout probability of each layer's input and of the last layer's output.
     pub dropout: f32,
@@ -60,7 +60,7 @@ impl BigLstm {
         }
     }
 
-    /// Returns the shapes of a state of n sequences: h and c.
+    /// Returns the shapes of the recurrent state of n sequences: h and c.
     #[must_use]
     pub fn state(&self, n: usize) -> [Shape; 2] {
         let BigLstmSize { hidden, projection, layers, .. } = self.size;
@@ -81,7 +81,7 @@ impl BigLstm {
         if self.size.dropout > 0.0 { x.dropout(self.size.dropout) } else { x }
     }
 
-    /// Computes the logits of all tokens from features.
+    /// Computes the logits of all tokens from the network's features.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -89,7 +89,7 @@ impl BigLstm {
         self.softmax.forward(features)
     }
 
-    /// Computes the mean cross-entropy over sampled tokens from features ([`SampledSoftmax::loss`]).
+    /// Computes the mean cross-entropy over sampled tokens from the network's features ([`SampledSoftmax::loss`]).
     ///
     /// # Errors
     /// Shapes that do not fit.

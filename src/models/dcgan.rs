@@ -7,7 +7,7 @@ use crate::{
 
 /// Height and width of the smallest feature maps, in pixels.
 const MIN_SIDE: usize = 4;
-/// Kernel size of all layers.
+/// Kernel height and width of all convolutions of both networks.
 const KERNEL: usize = 4;
 /// Slope of the discriminator's leaky ReLU for negative values.
 const SLOPE: f32 = 0.2;
@@ -23,11 +23,11 @@ const SCALES: Init = Init::Normal { mean: 1.0, std: 0.02 };
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GanSize {
-    /// Number of noise values per image.
+    /// Number of random values from which the generator computes an image.
     pub noise: usize,
     /// Number of channels of the layer next to the images, in both networks. It doubles with every further layer.
     pub width: usize,
-    /// Number of doublings of the side, starting from 4 pixels.
+    /// Number of doublings of the images' side, starting from 4 pixels.
     pub levels: u32,
 }
 
@@ -41,7 +41,7 @@ impl GanSize {
         Self { width, levels: 3, ..Self::PAPER }
     }
 
-    /// Returns the height and width of the images.
+    /// Returns the height and width of the generated images in pixels.
     #[must_use]
     pub const fn side(self) -> usize {
         MIN_SIDE << self.levels
@@ -58,7 +58,7 @@ impl GanSize {
 #[derive(Clone, Debug)]
 pub struct Generator {
     name: String,
-    /// Layers with their indices; the last has no normalisation.
+    /// Transposed convolutions of the generator with their indices; the last has no normalisation.
     layers: Vec<(usize, ConvTranspose2d, Option<BatchNorm>)>,
 }
 
@@ -100,13 +100,13 @@ impl Module for Generator {
 #[derive(Clone, Debug)]
 pub struct Discriminator {
     name: String,
-    /// Layers with their indices; the first has no normalisation.
+    /// Convolutions of the discriminator with their indices; the first has no normalisation.
     layers: Vec<(usize, Conv2d, Option<BatchNorm>)>,
     last: Conv2d,
 }
 
 impl Discriminator {
-    /// Creates the network, initialised like [`Generator::new`].
+    /// Creates the discriminator, with weights initialised as in [`Generator::new`].
     pub fn new(scope: &mut Scope<'_>, channels: usize, size: GanSize) -> Self {
         let mut layers = Vec::new();
         let mut from = channels;
@@ -159,7 +159,7 @@ impl Module for Discriminator {
 pub struct Dcgan {
     /// Network that generates images.
     pub generator: Generator,
-    /// Network that distinguishes them from real images.
+    /// Network that distinguishes generated from real images.
     pub discriminator: Discriminator,
 }
 
@@ -200,7 +200,7 @@ impl Dcgan {
     }
 }
 
-/// Computes the binary cross-entropy of logits with one common label.
+/// Computes the loss of a GAN: the binary cross-entropy of logits with one common label.
 fn taken_for(logits: Var<'_>, real: f32) -> Var<'_> {
     let zeros = logits.tape().zeros(logits.shape());
     logits.bce_with_logits(if real == 0.0 { zeros } else { zeros.affine(0.0, real) })

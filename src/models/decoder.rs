@@ -12,16 +12,16 @@ const WIDTH: usize = 768;
 /// Mask value for positions that do not exist yet. Its e^x is 0 compared with any other, and it fits in a half.
 const HIDDEN: f32 = -3e4;
 
-/// Sizes of a [`Decoder`].
+/// Sizes of a [`Decoder`] language model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderSize {
-    /// Maximum number of positions.
+    /// Maximum number of positions of a sequence.
     pub context: usize,
     /// Width of a token's embedding.
     pub width: usize,
-    /// Number of heads of each layer, which divide the width.
+    /// Number of attention heads of each layer, which divide the width.
     pub heads: usize,
-    /// Number of layers.
+    /// Number of transformer layers.
     pub layers: usize,
     /// Dropout probability of token embeddings and of each layer's residual.
     pub dropout: f32,
@@ -60,10 +60,10 @@ pub struct Decoder {
     size: DecoderSize,
 }
 
-/// Encoding of token positions.
+/// Encoding of token positions in a decoder: learned or rotary.
 #[derive(Clone, Debug)]
 enum Places {
-    /// A learned vector for each position is added to the token's embedding.
+    /// Learned positions: a vector for each is added to the token's embedding.
     Learned(Parameter),
     /// Rotary positions: queries and keys are rotated.
     Rotary(Rotary),
@@ -102,7 +102,7 @@ fn normal(width: usize, parts: usize) -> Init {
     Init::Normal { mean: 0.0, std }
 }
 
-/// Creates a table of embeddings of tokens or positions.
+/// Creates the parameter with the embeddings of tokens or positions.
 fn table(scope: &mut Scope<'_>, name: &str, rows: usize, width: usize) -> Parameter {
     scope.at(name).weight("weight", [rows, width], normal(width, 1))
 }
@@ -114,7 +114,7 @@ impl Decoder {
         Self::build(scope, tokens, size, |scope| Places::Learned(table(scope, "places", size.context, size.width)))
     }
 
-    /// Creates the network with rotary instead of learned positions: see [`Rotary`].
+    /// Creates the language model with rotary instead of learned positions: see [`Rotary`].
     pub fn rotary(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
         Self::build(scope, tokens, size, |scope| {
             Places::Rotary(Rotary::new(&mut scope.at("rotary"), size.context, size.width / size.heads.max(1)))
@@ -197,7 +197,7 @@ impl Decoder {
         }
     }
 
-    /// Creates an empty cache for n sequences.
+    /// Creates an empty key-value cache for n sequences.
     #[must_use]
     pub fn cache(&self, n: usize) -> Cache {
         let DecoderSize { context, width, heads, layers, .. } = self.size;
@@ -218,14 +218,14 @@ impl Decoder {
     }
 }
 
-/// [`Cache`] as values of a pass.
+/// Key-value cache as values of a forward pass: see [`Cache`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cached<'t> {
-    /// Keys and values of earlier positions.
+    /// Cached keys and values of earlier positions.
     pub past: Var<'t>,
-    /// Mask that hides positions after the current one.
+    /// Attention mask that hides positions after the current one.
     pub mask: Var<'t>,
-    /// Current position, an integer.
+    /// Index of the current position, an integer.
     pub place: Var<'t>,
 }
 
@@ -272,14 +272,14 @@ impl Cache {
         Self { shape, past: vec![0.0; shape.iter().product()], mask, place: [0] }
     }
 
-    /// Returns the three values of [`Cached`], in their order.
+    /// Returns the cache's three inputs of a forward pass, in the order of the fields of [`Cached`].
     #[must_use]
     pub fn inputs(&self) -> [Input<'_>; 3] {
         let mask = Input::f32([1, 1, 1, self.mask.len()], &self.mask);
         [Input::f32(self.shape, &self.past), mask, Input::u32([1], &self.place)]
     }
 
-    /// Returns the number of free positions.
+    /// Returns the number of positions that the cache has left.
     #[must_use]
     pub fn places_left(&self) -> usize {
         self.mask.iter().filter(|hidden| **hidden != 0.0).count() + usize::from(self.has_room())

@@ -55,7 +55,7 @@ struct Convolution {
     stride: [u32; 2],
 }
 
-/// Recurrent layer with the normalisation of its input.
+/// Recurrent layer of the network with the normalisation of its input.
 #[derive(Clone, Debug)]
 struct Recurrent {
     name: String,

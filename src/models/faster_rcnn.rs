@@ -11,7 +11,7 @@ use crate::{
     nn::{Conv2d, Dropout, Linear, Module},
 };
 
-/// Number of rows and columns of bins of each region.
+/// Number of rows and columns of bins into which each region is divided.
 const BINS: u32 = 7;
 /// Number of sample points of a bin along each axis, if bins are means.
 const SAMPLES: u32 = 2;
@@ -25,18 +25,18 @@ const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 #[derive(Debug, PartialEq)]
 struct Layout {
     side: usize,
-    /// Number of halvings by pooling.
+    /// Number of poolings of the backbone, each of which halves height and width.
     poolings: usize,
     /// Sizes of the anchors: roots of their areas, in pixels.
     sizes: &'static [f32],
     /// Number of sampled anchors and of sampled regions of each image in training.
     chosen: [usize; 2],
-    /// Selection of proposals in training and in evaluation.
+    /// Limits for the selection of proposals, in training and in evaluation.
     proposals: [Propose; 2],
     bins: Bins,
 }
 
-/// Function of a region's bin.
+/// Pooling of a region's bins: RoI max pooling or RoIAlign.
 #[derive(Debug, PartialEq)]
 enum Bins {
     /// RoI max pooling: maximum over whole positions.
@@ -60,7 +60,7 @@ const PAPER: Layout = Layout {
     bins: Bins::Largest,
 };
 
-/// VGG without its fourth pooling.
+/// Settings of the small network, VGG without its fourth pooling.
 const WITHOUT_FOURTH_POOLING: Layout = Layout {
     side: 128,
     poolings: 3,
@@ -115,9 +115,9 @@ pub struct FasterRcnn {
     anchors: [Conv2d; 2],
     dense: [Linear; 2],
     dropout: Dropout,
-    /// Output layers for regions: classes, codes.
+    /// Output layers for regions: logits of classes, and codes of boxes.
     told: [Linear; 2],
-    /// Number of channels of the features.
+    /// Number of channels of the backbone's features.
     channels: usize,
     classes: usize,
     small: bool,
@@ -156,13 +156,13 @@ impl FasterRcnn {
         Self { features, region, anchors, dense, dropout, told, channels, classes, small }
     }
 
-    /// Returns the shorter side of the images with which it is trained.
+    /// Returns the shorter side in pixels of the images with which the network is trained.
     #[must_use]
     pub const fn side(small: bool) -> usize {
         layout(small).side
     }
 
-    /// Returns the selection of regions for images of this height and width.
+    /// Creates the selection of regions for images of this height and width.
     #[must_use]
     pub fn regions(&self, image: [usize; 2]) -> Regions {
         Regions::new(layout(self.small), image, self.classes)
@@ -175,7 +175,7 @@ impl FasterRcnn {
         ("roi_heads.box_head.fc6", [BINS as usize, BINS as usize, self.channels])
     }
 
-    /// Computes the features of images `[n, h, w, 3]`.
+    /// Computes the backbone's features of images `[n, h, w, 3]`.
     fn features<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.features.unpooled(x, layout(self.small).poolings)
     }

@@ -31,7 +31,7 @@ const WEIGHT: f32 = 0.3;
 /// Number of average-pooling windows of an auxiliary head on each side.
 const WINDOWS: u8 = 4;
 
-/// Auxiliary head, used only in training.
+/// Auxiliary classification head of GoogLeNet, used only in training.
 #[derive(Clone, Debug)]
 struct Head {
     conv: Unit,
@@ -95,7 +95,7 @@ impl GoogLeNet {
         Self { stem, blocks, heads, dropout: scale.drops(0.2), last, scale }
     }
 
-    /// Returns the logits, and the inputs of the auxiliary heads.
+    /// Computes the logits of images, and the inputs of the auxiliary heads.
     fn through<'t>(&self, x: Var<'t>) -> (Var<'t>, Vec<Var<'t>>) {
         let [first, second, third] = &self.stem;
         let mut x = first.forward(x);

@@ -10,7 +10,7 @@ use gradscale_core::ops::{Pool, PoolOp};
 /// ε of all batch norms, as in torchvision and TensorFlow.
 const EPS: f32 = 1e-3;
 
-/// Convolution without bias, batch norm, and ReLU, named `conv` and `bn`.
+/// Unit of an Inception network: convolution without bias, batch norm, and ReLU, named `conv` and `bn`.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     conv: Conv2d,
@@ -34,7 +34,7 @@ impl Module for Unit {
     }
 }
 
-/// Plan of a unit: name, channels, kernel, stride and padding.
+/// Plan of an Inception unit: name, channels, kernel, stride and padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conv {
     name: &'static str,
@@ -44,12 +44,12 @@ pub(super) struct Conv {
     pad: [u32; 2],
 }
 
-/// Plans a unit that keeps sizes; `kernel` is odd.
+/// Plans an Inception unit that keeps height and width; `kernel` is odd.
 pub(super) const fn conv(name: &'static str, to: usize, kernel: usize) -> Conv {
     wide(name, to, [kernel; 2])
 }
 
-/// Plans a unit with a rectangular kernel.
+/// Plans an Inception unit with a rectangular kernel, which keeps height and width.
 #[expect(clippy::cast_possible_truncation, reason = "sizes of kernels")]
 pub(super) const fn wide(name: &'static str, to: usize, kernel: [usize; 2]) -> Conv {
     Conv { name, to, kernel, stride: 1, pad: [(kernel[0] / 2) as u32, (kernel[1] / 2) as u32] }
@@ -68,15 +68,15 @@ impl Conv {
 /// Windows of a 3 × 3 max-pooling at stride 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// Windows inside the image.
+    /// Only windows that are completely inside the image.
     Inside,
-    /// Also the incomplete window at the end.
+    /// Windows inside the image, and the incomplete one at the end.
     Ceil,
     /// Windows inside the image with one pixel of padding on each side.
     Padded,
 }
 
-/// Applies 3 × 3 max-pooling at stride 2.
+/// Applies 3 × 3 max-pooling at stride 2, which halves height and width.
 pub(super) fn halve(x: Var<'_>, windows: Windows) -> Var<'_> {
     x.pool("max_pool", |x| {
         let pad = if windows == Windows::Padded { 1 } else { 0 };
@@ -85,13 +85,13 @@ pub(super) fn halve(x: Var<'_>, windows: Windows) -> Var<'_> {
     })
 }
 
-/// First operation of a branch.
+/// Operation of an Inception branch before its first unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Before {
     Nothing,
-    /// 3 × 3 average pooling that counts the padding.
+    /// Average pooling over 3 × 3 pixels, which counts the padding.
     Average,
-    /// 3 × 3 max-pooling at stride 1.
+    /// Max-pooling over 3 × 3 pixels at stride 1.
     Max,
     /// Max-pooling at stride 2: [`halve`].
     Halve(Windows),
@@ -101,11 +101,11 @@ pub(super) enum Before {
 struct Branch {
     before: Before,
     units: Vec<Unit>,
-    /// Parallel units at its end, whose channels are concatenated.
+    /// Parallel units at the end of the branch, whose channels are concatenated.
     fork: Vec<Unit>,
 }
 
-/// Block of parallel branches.
+/// Inception block: parallel branches whose channels are concatenated.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     branches: Vec<Branch>,
@@ -115,22 +115,22 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Creates a block without branches for `from` input channels of this network.
+    /// Creates an Inception block without branches, for `from` input channels.
     pub const fn new(scale: Scale, from: usize) -> Self {
         Self { branches: Vec::new(), from, to: 0, scale }
     }
 
-    /// Returns the number of output channels in this network.
+    /// Returns the number of output channels of the Inception block.
     pub const fn channels(&self) -> usize {
         self.to
     }
 
-    /// Adds a branch.
+    /// Adds a branch to the Inception block: an operation, then units one after the other.
     pub fn branch(self, scope: &mut Scope<'_>, before: Before, units: &[Conv]) -> Self {
         self.forked(scope, before, units, &[])
     }
 
-    /// Adds a branch that ends in several parallel units.
+    /// Adds a branch to the Inception block that ends in several parallel units.
     pub fn forked(mut self, scope: &mut Scope<'_>, before: Before, units: &[Conv], fork: &[Conv]) -> Self {
         let (scale, mut from) = (self.scale, self.from);
         let mut all = Vec::new();

@@ -15,7 +15,7 @@ const WEIGHT: f32 = 0.4;
 /// Number of blocks before the auxiliary head, in which images are larger.
 const BEFORE_HEAD: usize = 8;
 
-/// Auxiliary head, used only in training.
+/// Auxiliary classification head of Inception v3, used only in training.
 #[derive(Clone, Debug)]
 struct Head {
     convs: [Unit; 2],
@@ -91,7 +91,7 @@ impl InceptionV3 {
         Self { stem, blocks, head, dropout: scale.drops(0.5), last }
     }
 
-    /// Returns the logits, and the input of the auxiliary head.
+    /// Computes the logits of images, and the input of the auxiliary head.
     fn through<'t>(&self, x: Var<'t>) -> (Var<'t>, Var<'t>) {
         let [first, second, third, fourth, fifth] = &self.stem;
         let x = third.forward(second.forward(first.forward(x)));

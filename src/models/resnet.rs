@@ -10,7 +10,7 @@ use crate::{
 #[derive(Clone, Debug)]
 struct Block {
     convs: [(Conv2d, BatchNorm); 2],
-    /// 1×1 convolution with the block's stride, if the shapes differ.
+    /// Shortcut of the block: a 1×1 convolution with the block's stride, if the shapes differ.
     shortcut: Option<(Conv2d, BatchNorm)>,
 }
 

@@ -18,12 +18,12 @@ pub struct Scale {
     pub width: usize,
     /// True for images of about 32 × 32: the first layers reduce the size less.
     pub small: bool,
-    /// True if training uses dropout where the paper does.
+    /// True if training uses dropout in the layers where the paper does.
     pub dropout: bool,
 }
 
 impl Scale {
-    /// Size of the paper's networks.
+    /// Full size of image networks, as in the papers.
     pub const PAPER: Self = Self { width: FULL_WIDTH, small: false, dropout: true };
 
     /// Returns the size for small images, with about `width` channels in the first layer.
@@ -32,7 +32,7 @@ impl Scale {
         Self { width, small: true, dropout: true }
     }
 
-    /// Scales the paper's number of channels of a layer.
+    /// Returns the number of channels of a layer at this size, from the number in the paper.
     pub(super) const fn scale_channels(self, channels: usize) -> usize {
         (channels * self.width).div_ceil(FULL_WIDTH)
     }

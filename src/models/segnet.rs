@@ -5,7 +5,7 @@ use crate::{
     nn::{BatchNorm, Conv2d, LocalResponseNorm, Module},
 };
 
-/// Number of levels of the encoder, and of the decoder.
+/// Number of levels of SegNet's encoder, and of its decoder.
 const LEVELS: usize = 4;
 
 /// SegNetBasic from `[n, h, w, inputs]` to `[n, h, w, classes]`. It has a local response norm; four levels of 7×7

@@ -30,9 +30,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Seq2Seq {
     name: String,
-    /// Embeddings of the source, and of the target.
+    /// Word embeddings of the source language, and of the target language.
     words: [Embedding; 2],
-    /// Encoder and decoder.
+    /// Recurrent layers of the encoder, and of the decoder.
     networks: [Lstm; 2],
     /// Name and weights of the first product of attention, which has no bias, like the second.
     inside: (String, Parameter),
@@ -41,12 +41,12 @@ pub struct Seq2Seq {
     dropout: f32,
 }
 
-/// Encoded source, the input of the decoder.
+/// Encoded source sentences, from which the decoder translates.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded<'t> {
     /// Outputs of the encoder, `[n, 1, s, units]`.
     pub memory: Var<'t>,
-    /// Lengths of the sources, integers `[n]`.
+    /// Lengths of the source sentences, integers `[n]`.
     pub lengths: Var<'t>,
     /// State h and c, `[layers, n, units]`, with which the decoder starts or continues.
     pub state: [Var<'t>; 2],
@@ -87,7 +87,7 @@ impl Seq2Seq {
         self.decode(target, self.encode(source, lengths)).0
     }
 
-    /// Encodes a source `[n, s]` with lengths.
+    /// Encodes source sentences `[n, s]` with lengths for the decoder.
     ///
     /// # Errors
     /// Shapes that do not fit.

@@ -27,7 +27,7 @@ pub enum SsdSize {
     Ssd512,
 }
 
-/// Convolution of VGG, in the small network with batch norm.
+/// Convolution of the VGG backbone; the small network adds batch norm.
 type Layer = (Conv2d, Option<BatchNorm>);
 
 /// Two convolutions after VGG: channels of the first, 1 × 1; channels, kernel, stride and padding of the second.
@@ -51,7 +51,7 @@ const HALVES: Extra = (128, 256, 3, 2, 1);
 const INNER: Extra = (128, 256, 3, 1, 0);
 const REDUCE_AND_HALVE: Extra = (256, 512, 3, 2, 1);
 
-/// Settings of torchvision's `ssd300_vgg16`.
+/// Layout of SSD for 300 × 300 pixels: settings of torchvision's `ssd300_vgg16`.
 const SSD_300: Layout = Layout {
     side: 300,
     dilation: 6,
@@ -62,7 +62,7 @@ const SSD_300: Layout = Layout {
     extras: &[REDUCE_AND_HALVE, HALVES, INNER, INNER],
 };
 
-/// Settings of the paper's implementation for PASCAL VOC.
+/// Layout of SSD for 512 × 512 pixels: settings of the paper's implementation for PASCAL VOC.
 const SSD_512: Layout = Layout {
     side: 512,
     dilation: 6,
@@ -103,7 +103,7 @@ impl SsdSize {
         }
     }
 
-    /// Returns the height and width of its input images.
+    /// Returns the height and width in pixels of the input images.
     #[must_use]
     pub const fn side(self, small: bool) -> usize {
         self.layout(small).side
@@ -161,7 +161,7 @@ pub struct Ssd {
     length: Parameter,
     dense: [Conv2d; 2],
     extras: Vec<[Conv2d; 2]>,
-    /// Convolutions of each map: classes, offsets.
+    /// Output convolutions of each feature map: logits of classes, and offsets of boxes.
     heads: Vec<[Conv2d; 2]>,
     classes: usize,
 }

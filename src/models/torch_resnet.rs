@@ -10,10 +10,10 @@ use crate::{
 };
 use std::f32::consts::SQRT_2;
 
-/// Variant of ResNet by its depth.
+/// Variant of torchvision's ResNet by its depth: 18 or 50 layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResNetDepth {
-    /// 18 layers: blocks of two 3 × 3 convolutions.
+    /// ResNet-18: 18 layers, blocks of two 3 × 3 convolutions.
     Eighteen,
     /// 50 layers: blocks of 1 × 1, 3 × 3 and 1 × 1, the last with four times the channels.
     Fifty,
@@ -37,7 +37,7 @@ impl ResNetDepth {
     }
 }
 
-/// Convolution without bias, and batch norm.
+/// Convolution without bias, and the batch norm after it.
 type Layer = (Conv2d, BatchNorm);
 
 fn layer(scope: &mut Scope<'_>, [conv, norm]: [&str; 2], [from, to]: [usize; 2], kernel: usize, stride: u32) -> Layer {
@@ -55,7 +55,7 @@ fn through<'t>((conv, norm): &Layer, x: Var<'t>) -> Var<'t> {
 #[derive(Clone, Debug)]
 struct Block {
     layers: Vec<Layer>,
-    /// 1 × 1 convolution with the block's stride, if the shapes differ.
+    /// Shortcut of the block: a 1 × 1 convolution with the block's stride, if the shapes differ.
     shortcut: Option<Layer>,
 }
 
@@ -80,7 +80,7 @@ pub struct TorchResNet {
 }
 
 impl TorchResNet {
-    /// Creates the network with torchvision's weight initialisation.
+    /// Creates the ResNet with torchvision's weight initialisation.
     pub fn new(scope: &mut Scope<'_>, depth: ResNetDepth, inputs: usize, scale: Scale, classes: usize) -> Self {
         let mut from = scale.scale_channels(64);
         let (kernel, stride) = if scale.small { (3, 1) } else { (7, 2) };

@@ -11,7 +11,7 @@ use std::f32::consts::SQRT_2;
 /// Channels and number of convolutions of each level. Max-pooling follows each level.
 pub(super) const LEVELS: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
 
-/// A 3 × 3 convolution, optionally with batch norm, and a ReLU.
+/// Layer of VGG: a 3 × 3 convolution, optionally with batch norm, and a ReLU.
 #[derive(Clone, Debug)]
 struct Layer {
     conv: Conv2d,
@@ -58,7 +58,7 @@ impl Features {
         all
     }
 
-    /// Applies one level without its pooling.
+    /// Applies one level of VGG's convolutions, without the pooling after it.
     fn level<'t>(&self, level: usize, x: Var<'t>) -> Var<'t> {
         let layer =
             |x: Var<'t>, layer: &Layer| layer.norm.iter().fold(layer.conv.forward(x), |x, norm| norm.forward(x)).relu();
@@ -86,12 +86,12 @@ pub struct Vgg16 {
 }
 
 impl Vgg16 {
-    /// Creates configuration D with torchvision's weight initialisation.
+    /// Creates VGG-16 (configuration D) with torchvision's weight initialisation.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         Self::build(scope, inputs, scale, classes, false)
     }
 
-    /// Creates the network with batch norm after each convolution, like SegNet's encoder.
+    /// Creates VGG-16 with batch norm after each convolution, like SegNet's encoder.
     pub fn with_norm(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         Self::build(scope, inputs, scale, classes, true)
     }

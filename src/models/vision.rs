@@ -23,24 +23,24 @@ pub trait Vision: Module + Debug {
 /// Image classification networks in the papers on mixed precision and on gradient scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Architecture {
-    /// [`AlexNet`].
+    /// Architecture [`AlexNet`].
     AlexNet,
-    /// [`Vgg16`].
+    /// Architecture [`Vgg16`].
     Vgg16,
-    /// [`GoogLeNet`].
+    /// Architecture [`GoogLeNet`].
     GoogLeNet,
-    /// [`InceptionV2`].
+    /// Architecture [`InceptionV2`].
     InceptionV2,
-    /// [`InceptionV3`].
+    /// Architecture [`InceptionV3`].
     InceptionV3,
-    /// [`TorchResNet`] of 18 layers.
+    /// Architecture [`TorchResNet`] of 18 layers.
     ResNet18,
-    /// [`TorchResNet`] of 50 layers.
+    /// Architecture [`TorchResNet`] of 50 layers.
     ResNet50,
 }
 
 impl Architecture {
-    /// All architectures.
+    /// All architectures of image classifiers.
     pub const ALL: [Self; 7] = [
         Self::AlexNet,
         Self::Vgg16,
@@ -51,7 +51,7 @@ impl Architecture {
         Self::ResNet50,
     ];
 
-    /// Returns its name in files and messages.
+    /// Returns the architecture's name in files and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Architecture {
         }
     }
 
-    /// Creates the network for images of `inputs` channels.
+    /// Creates a network of this architecture for images of `inputs` channels.
     #[must_use]
     pub fn build(self, scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Box<dyn Vision> {
         match self {

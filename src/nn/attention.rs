@@ -118,14 +118,14 @@ impl SelfAttention {
     }
 }
 
-/// Position of [`SelfAttention::next`].
+/// Current position of a sequence in [`SelfAttention::next`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'t> {
-    /// One-hot vector of the position.
+    /// One-hot vector of the current position.
     pub place: Var<'t>,
     /// Mask added to the scores of all positions, `[1, 1, 1, positions]`; it hides those that do not exist yet.
     pub mask: Var<'t>,
-    /// Rotation of the position, if positions are rotary.
+    /// Rotation of queries and keys at the current position, if positions are rotary.
     pub turn: Option<Turn<'t>>,
 }
 

@@ -27,7 +27,7 @@ pub struct Conv2d {
     kernel: [usize; 2],
     stride: [u32; 2],
     dilation: [u32; 2],
-    /// Padding; `None` keeps the size.
+    /// Padding of the convolution; `None` keeps height and width at stride 1.
     pad: Option<[u32; 2]>,
 }
 
@@ -52,20 +52,20 @@ impl Conv2d {
         Self { name, weight, bias: None, bias_init, outputs, kernel, stride: [1; 2], dilation: [1; 2], pad: None }
     }
 
-    /// Adds a bias.
+    /// Adds a bias, one parameter for each output channel, to the convolution.
     #[must_use]
     pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
         self.bias = Some(scope.weight("bias", [self.outputs], self.bias_init));
         self
     }
 
-    /// Sets the stride of both axes.
+    /// Sets the stride of the convolution along both axes.
     #[must_use]
     pub const fn stride(self, stride: u32) -> Self {
         self.strides([stride; 2])
     }
 
-    /// Sets the strides along height and width.
+    /// Sets the strides of the convolution along height and width.
     #[must_use]
     pub const fn strides(mut self, strides: [u32; 2]) -> Self {
         self.stride = strides;

@@ -46,14 +46,14 @@ impl ConvTranspose2d {
         Self { name, weight, bias: None, bias_init, outputs, kernel, stride: 1, pad: 0, extra: 0 }
     }
 
-    /// Adds a bias.
+    /// Adds a bias, one parameter for each output channel, to the transposed convolution.
     #[must_use]
     pub fn bias(mut self, scope: &mut Scope<'_>) -> Self {
         self.bias = Some(scope.weight("bias", [self.outputs], self.bias_init));
         self
     }
 
-    /// Sets the stride: the distance of the inputs in the result.
+    /// Sets the stride of the transposed convolution: the distance of the inputs in the result.
     #[must_use]
     pub const fn stride(mut self, stride: u32) -> Self {
         self.stride = stride;

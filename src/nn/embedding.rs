@@ -23,12 +23,12 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Creates a table with standard normal rows.
+    /// Creates an embedding table with standard normal rows.
     pub fn new(scope: &mut Scope<'_>, rows: usize, width: usize) -> Self {
         Self::with_init(scope, rows, width, Init::Normal { mean: 0.0, std: 1.0 })
     }
 
-    /// Creates a table with another initialisation.
+    /// Creates an embedding table of `rows` rows and `width` columns with another initialisation.
     pub fn with_init(scope: &mut Scope<'_>, rows: usize, width: usize, init: Init) -> Self {
         Self { name: scope.path().to_owned(), table: scope.weight("weight", [rows, width], init) }
     }

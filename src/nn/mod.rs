@@ -37,14 +37,14 @@ pub trait Module {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t>;
 }
 
-/// A sequence of modules, applied one after the other.
+/// Impl for a sequence of modules, which are applied one after the other.
 impl<M: Module> Module for Vec<M> {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.iter().fold(x, |x, module| module.forward(x))
     }
 }
 
-/// Converts sizes to the type of descriptors.
+/// Converts sizes to u32, as descriptors have them.
 fn sizes<const N: usize>(sizes: [usize; N]) -> Result<[u32; N], ShapeError> {
     let mut all = [0; N];
     for (to, from) in all.iter_mut().zip(sizes) {

@@ -30,12 +30,12 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// Creates the layer with eps 1e-5 and scales of 1.
+    /// Creates the batch normalisation with ε 1e-5 and scales of 1.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
         Self::with_init(scope, channels, Init::Constant(1.0))
     }
 
-    /// Creates the layer with eps 1e-5 and another initialisation of the scales.
+    /// Creates the batch normalisation with ε 1e-5 and another initialisation of the scales.
     pub fn with_init(scope: &mut Scope<'_>, channels: usize, scale: Init) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -46,7 +46,7 @@ impl BatchNorm {
         }
     }
 
-    /// Sets ε, which is added to the variance.
+    /// Sets ε of the batch normalisation, which is added to the variance.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -96,7 +96,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Creates the layer with eps 1e-5; `groups` must divide the channels.
+    /// Creates the group normalisation with ε 1e-5; `groups` must divide the channels.
     pub fn new(scope: &mut Scope<'_>, channels: usize, groups: u32) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -136,7 +136,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Creates the layer with eps 1e-5.
+    /// Creates the layer normalisation with ε 1e-5 for `channels` channels.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
         Self {
             name: scope.path().to_owned(),
@@ -146,7 +146,7 @@ impl LayerNorm {
         }
     }
 
-    /// Sets ε, which is added to the variance.
+    /// Sets ε of the layer normalisation, which is added to the variance.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -182,13 +182,13 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Creates the layer with eps 1e-5.
+    /// Creates the RMS normalisation with ε 1e-5 for `channels` channels.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
         let scale = scope.weight("scale", [channels], Init::Constant(1.0));
         Self { name: scope.path().to_owned(), scale, eps: 1e-5 }
     }
 
-    /// Sets ε, which is added to the mean square.
+    /// Sets ε of the RMS normalisation, which is added to the mean square.
     #[must_use]
     pub const fn eps(mut self, eps: f32) -> Self {
         self.eps = eps;
@@ -215,13 +215,13 @@ impl Module for RmsNorm {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalResponseNorm {
-    /// Number of neighbouring channels, odd.
+    /// Number of neighbouring channels over which the mean square is computed, odd.
     pub n: u32,
-    /// Factor α of the mean square.
+    /// Factor α of the mean square in the denominator.
     pub alpha: f32,
-    /// Exponent β of the denominator.
+    /// Exponent β of the normalisation's denominator.
     pub beta: f32,
-    /// Constant k in the denominator.
+    /// Constant k in the normalisation's denominator.
     pub k: f32,
 }
 

@@ -43,12 +43,12 @@ impl Gates {
     }
 }
 
-/// Sizes of a layer's cell.
+/// Numbers of inputs, hidden units and outputs of a recurrent layer's cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Units {
-    /// Number of values of each gate.
+    /// Number of hidden units of the cell: the values of each gate.
     pub hidden: usize,
-    /// Number of values of its result, fewer than `hidden` with a projection.
+    /// Number of values of the cell's result, fewer than `hidden` with a projection.
     pub out: usize,
 }
 
@@ -57,7 +57,7 @@ pub(super) trait Cell<const STATES: usize>: Sized {
     /// Creates the cell of a layer: `l0`, `l0_reverse`, `l1`, …, after the name of the scope.
     fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, units: Units) -> Self;
 
-    /// Returns the number of values of each tensor of its state.
+    /// Returns the number of values of each tensor of the cell's state.
     fn widths(units: Units) -> [usize; STATES];
 
     fn name(&self) -> &str;
@@ -65,7 +65,7 @@ pub(super) trait Cell<const STATES: usize>: Sized {
     /// Computes the product with x, for one step or for a whole sequence.
     fn of_input<'t>(&self, x: Var<'t>) -> Var<'t>;
 
-    /// Computes the next state from one step of that product.
+    /// Computes the cell's next state from one step of the inputs' product and the state.
     fn step<'t>(&self, of_input: Var<'t>, state: [Var<'t>; STATES]) -> [Var<'t>; STATES];
 }
 
@@ -112,7 +112,7 @@ impl LstmCell {
         Self { name: scope.path().to_owned(), of_input, of_hidden, projection: None, hidden }
     }
 
-    /// Computes the next [h, c] from x and [h, c].
+    /// Computes the next state [h, c] of the LSTM cell from x and [h, c].
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -197,7 +197,7 @@ impl GruCell {
         Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
     }
 
-    /// Computes the next h from x and h.
+    /// Computes the next state h of the GRU cell from x and h.
     ///
     /// # Errors
     /// Shapes that do not fit.

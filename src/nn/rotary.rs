@@ -23,7 +23,7 @@ const BASE: f64 = 10_000.0;
 #[doc(alias = "RoPE")]
 pub struct Rotary {
     name: String,
-    /// Cosines and sines, `[positions, width]` each.
+    /// Tables of cosines and sines by position, `[positions, width]` each.
     tables: [Parameter; 2],
     places: usize,
     width: usize,
@@ -32,7 +32,7 @@ pub struct Rotary {
 /// Rotation of the positions of a sequence: see [`Rotary::first`].
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'t> {
-    /// Cosines and sines, `[1, 1, t, width]` each.
+    /// Cosines and sines of the rotation angles, `[1, 1, t, width]` each.
     tables: [Var<'t>; 2],
 }
 
@@ -55,7 +55,7 @@ impl Rotary {
         Turn { tables: self.tables.each_ref().map(|table| whole(table).slice(2, 0, t)) }
     }
 
-    /// Returns the rotation of one position, an integer `[1]`.
+    /// Returns the rotation at one position, an integer `[1]`.
     pub fn at<'t>(&self, place: Var<'t>) -> Turn<'t> {
         let row = |table: &Parameter| {
             let row = place.tape().parameter(table).embedding(&format!("{}.place", self.name), place);
@@ -72,7 +72,7 @@ fn angle(channel: usize, width: usize) -> f64 {
 }
 
 impl<'t> Turn<'t> {
-    /// Rotates queries or keys, `[n, heads, t, width]`.
+    /// Applies the rotation to queries or keys, `[n, heads, t, width]`.
     pub(super) fn rotate(&self, x: Var<'t>, name: &str) -> Var<'t> {
         let half = x.shape().channels() / 2;
         if !x.shape().channels().is_multiple_of(2) {

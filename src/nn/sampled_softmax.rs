@@ -43,13 +43,13 @@ pub struct SampledSoftmax {
 /// [`Candidates`](crate::data::Candidates) of a batch of n labels, as values of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'t> {
-    /// Labels, integers `[n]`.
+    /// Labels of the batch, integers `[n]`.
     pub labels: Var<'t>,
-    /// Logarithms of the labels' expected counts, `[n]`.
+    /// Logarithms of the expected counts of the labels among the draws, `[n]`.
     pub of_labels: Var<'t>,
-    /// Sampled classes, integers `[s]`.
+    /// Sampled classes of the softmax, integers `[s]`.
     pub classes: Var<'t>,
-    /// Logarithms of their expected counts, `[s]`.
+    /// Logarithms of the expected counts of the sampled classes among the draws, `[s]`.
     pub of_classes: Var<'t>,
     /// Position of each label among the sampled classes, from 1; s + 1 if it was not sampled. Integers `[n]`.
     pub hits: Var<'t>,
@@ -95,7 +95,7 @@ impl SampledSoftmax {
     }
 }
 
-/// Evaluation: logits of all classes.
+/// Impl of the layer for evaluation: computes the logits of all classes.
 impl Module for SampledSoftmax {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let [weight, bias] = [&self.weight, &self.bias].map(|one| x.tape().parameter(one));

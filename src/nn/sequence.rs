@@ -86,7 +86,7 @@ impl Lstm {
     }
 }
 
-/// Applies all steps, starting from zeros.
+/// Impl of the layer as a module: applies all steps, starting from a state of zeros.
 impl Module for Lstm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.sequence(x, None, None).0
@@ -144,14 +144,14 @@ impl Gru {
     }
 }
 
-/// Applies all steps, starting from zeros.
+/// Impl of the layer as a module: applies all steps, starting from a state of zeros.
 impl Module for Gru {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         self.sequence(x, None, None).0
     }
 }
 
-/// Cells of all layers, each in one or both directions.
+/// Stack of recurrent layers: the cells of each, in one or both directions.
 #[derive(Clone, Debug)]
 struct Stack<C> {
     name: String,
@@ -224,7 +224,7 @@ impl<C> Stack<C> {
         (x, last)
     }
 
-    /// Returns the shapes of a state of n sequences.
+    /// Returns the shapes of the recurrent state of n sequences.
     fn states<const S: usize>(&self, n: usize) -> [Shape; S]
     where
         C: Cell<S>,

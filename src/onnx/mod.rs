@@ -9,9 +9,9 @@ mod writer;
 
 pub(crate) use writer::{Is, Weight, Writer};
 
-/// `TensorProto.FLOAT`, for casts.
+/// ONNX element type `TensorProto.FLOAT` (f32), as attribute of casts.
 pub(crate) const FLOAT: i64 = DataType::Float as i64;
-/// `TensorProto.INT64`, for casts.
+/// ONNX element type `TensorProto.INT64`, as attribute of casts.
 pub(crate) const INT64: i64 = DataType::Int64 as i64;
 
 use crate::{
@@ -25,12 +25,12 @@ use proto::DataType;
 
 /// Version of ONNX's operator set: the last whose RoiAlign is implemented in ONNX Runtime 1.32.
 const OPSET: i64 = 21;
-/// Version of the file format that belongs to the operator set.
+/// Version of ONNX's file format that belongs to the operator set.
 const IR: i64 = 10;
 /// Size limit of a protocol buffers file in bytes.
 const LIMIT: usize = (1 << 31) - 1;
 
-/// Exports the model of an evaluation.
+/// Exports the trace of an evaluation as an ONNX model and returns the bytes of its file.
 pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec<u8>, TraceError> {
     let used = used(trace);
     let mut writer = Writer::new(trace, weights, half);
@@ -80,7 +80,7 @@ pub fn onnx_metadata(model: &mut Vec<u8>, key: &str, value: &str) {
     model.extend(more.encode_to_vec());
 }
 
-/// Marks the nodes on which some result depends.
+/// Returns true for each node of a trace on which some result depends.
 fn used(trace: &Trace) -> Vec<bool> {
     let mut used = vec![false; trace.nodes.len()];
     used[trace.output] = true;

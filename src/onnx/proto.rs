@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-/// Element type (`TensorProto.DataType`).
+/// Element type of a tensor in an ONNX file (`TensorProto.DataType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
     Float = 1,
@@ -84,7 +84,7 @@ pub struct Attribute {
     pub s: Option<Vec<u8>>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
-    /// Type of the attribute: FLOAT 1, INT 2, STRING 3, INTS 7.
+    /// Type of the ONNX attribute: FLOAT 1, INT 2, STRING 3, INTS 7.
     #[prost(int32, tag = "20")]
     pub r#type: i32,
 }

@@ -18,7 +18,7 @@ pub(crate) enum Is<'a> {
     Text(&'a str),
 }
 
-/// Named ONNX attribute.
+/// Attribute of an ONNX operator: name and value.
 pub(crate) type Named<'a> = (&'a str, Is<'a>);
 
 /// Permutation of axes from n, h, w, c to n, c, h, w, and the inverse.
@@ -35,17 +35,17 @@ struct Forms {
     bytes: Option<String>,
 }
 
-/// Parameter with its values.
+/// Parameter of the network with its values, to be written to the model.
 #[derive(Debug)]
 pub(crate) struct Weight {
     pub name: String,
     pub shape: Shape,
     pub values: Vec<f32>,
-    /// True if it may be stored in half, because it was learned.
+    /// True if the model may store the parameter in half, because it was learned.
     pub learned: bool,
 }
 
-/// Writer that converts one node of a trace after the other.
+/// Writer of an ONNX model, which converts one node of a trace after the other.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     trace: &'a Trace,
@@ -53,7 +53,7 @@ pub(crate) struct Writer<'a> {
     half: bool,
     node: usize,
     forms: Vec<Forms>,
-    /// Names of second results: the positions of a pooling's maxima.
+    /// Names of the second results of nodes: the positions of a pooling's maxima.
     saved: Vec<Option<String>>,
     names: HashSet<String>,
     pub(super) graph: proto::Graph,
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
         Self { trace, weights, half, node: 0, forms, saved, names: HashSet::new(), graph }
     }
 
-    /// Writes the node of that number.
+    /// Writes the ONNX counterpart of the trace's node with this number.
     pub(super) fn write(&mut self, number: usize) -> Result<(), TraceError> {
         self.node = number;
         match &self.trace.nodes[number].work {
@@ -77,7 +77,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Sets the name of an input that the host provides.
+    /// Declares an input of the model that the host provides, with its name.
     pub(super) fn given(&mut self, number: usize, name: &str, kind: DataType) {
         self.names.insert(name.to_owned());
         self.graph.input.push(value_info(name, kind, self.trace.nodes[number].shape));
@@ -90,7 +90,7 @@ impl<'a> Writer<'a> {
         *form = Some(name.to_owned());
     }
 
-    /// Makes a node's value a result of the model.
+    /// Declares the value of a node as a result of the model.
     pub(super) fn result(&mut self, number: usize, name: &str) -> Result<(), TraceError> {
         let integers = self.trace.nodes[number].operator().is_some_and(|operator| operator.gives_integers());
         let (from, kind) = match integers {
@@ -109,27 +109,27 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Returns the node that is being written.
+    /// Returns the trace's node that is being written.
     pub fn node(&self) -> &'a Node {
         &self.trace.nodes[self.node]
     }
 
-    /// Creates the error that the node has no ONNX counterpart.
+    /// Creates the error that the current node has no ONNX counterpart.
     pub fn refused(&self, why: &str) -> TraceError {
         self.node().error(TraceErrorKind::Range(format!("this cannot be said in ONNX: {why}")))
     }
 
-    /// Returns the shape of its input `i`.
+    /// Returns the shape of the current node's input `i`.
     pub fn shape(&self, i: usize) -> Shape {
         self.trace.nodes[self.node().inputs[i]].shape
     }
 
-    /// Returns the name of input `i` as [n, h, w, c].
+    /// Returns the ONNX name of the current node's input `i` as [n, h, w, c].
     pub fn x(&mut self, i: usize) -> Result<String, TraceError> {
         self.last_of(self.node().inputs[i])
     }
 
-    /// Returns the name of input `i` as [n, c, h, w].
+    /// Returns the ONNX name of the current node's input `i` as [n, c, h, w].
     pub fn first(&mut self, i: usize) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
         if let Some(name) = &self.forms[of].first {
@@ -141,12 +141,12 @@ impl<'a> Writer<'a> {
         Ok(name)
     }
 
-    /// Returns the name of input `i` as integers.
+    /// Returns the ONNX name of the current node's input `i` as integers.
     pub fn integers(&mut self, i: usize) -> Result<String, TraceError> {
         self.integers_of(self.node().inputs[i])
     }
 
-    /// Returns true if input `i` exists with channels first.
+    /// Returns true if the current node's input `i` exists with channels first.
     pub fn is_first(&self, i: usize) -> bool {
         let forms = &self.forms[self.node().inputs[i]];
         forms.first.is_some() && forms.last.is_none()
@@ -158,7 +158,7 @@ impl<'a> Writer<'a> {
         if self.is_first(i) { Ok((self.first(i)?, true)) } else { Ok((self.x(i)?, false)) }
     }
 
-    /// Returns the name of input `i`, reshaped.
+    /// Returns the ONNX name of the current node's input `i`, reshaped to `sizes`.
     pub fn shaped(&mut self, i: usize, sizes: &[usize]) -> Result<String, TraceError> {
         let of = self.node().inputs[i];
         if let Some(weight) = self.weight_of(of) {
@@ -185,13 +185,13 @@ impl<'a> Writer<'a> {
         self.weights.get(id).map(|weight| weight.values.as_slice())
     }
 
-    /// Writes an operator with one result and returns the result's name.
+    /// Writes an ONNX operator with one result and returns the result's name.
     pub fn emit(&mut self, kind: &str, inputs: &[&str], attributes: &[Named<'_>]) -> String {
         let [result] = self.emit_many(kind, inputs, attributes);
         result
     }
 
-    /// Writes an operator and returns the names of its results.
+    /// Writes an ONNX operator and returns the names of its results.
     pub fn emit_many<const N: usize>(&mut self, kind: &str, inputs: &[&str], attributes: &[Named<'_>]) -> [String; N] {
         let name = self.node().name.clone();
         let output: [String; N] = std::array::from_fn(|_| self.unique(&name));
@@ -205,27 +205,27 @@ impl<'a> Writer<'a> {
         output
     }
 
-    /// Sets the result, [n, h, w, c].
+    /// Sets the ONNX name of the current node's result, [n, h, w, c].
     pub fn give(&mut self, name: String) {
         self.forms[self.node].last = Some(name);
     }
 
-    /// Sets the result, [n, c, h, w].
+    /// Sets the ONNX name of the current node's result, [n, c, h, w].
     pub fn give_first(&mut self, name: String) {
         self.forms[self.node].first = Some(name);
     }
 
-    /// Sets the result, in either layout.
+    /// Sets the ONNX name of the current node's result, in either layout.
     pub fn give_any(&mut self, name: String, first: bool) {
         if first { self.give_first(name) } else { self.give(name) }
     }
 
-    /// Sets the result, integers.
+    /// Sets the ONNX name of the current node's result, which is integers.
     pub fn give_integers(&mut self, name: String) {
         self.forms[self.node].integers = Some(name);
     }
 
-    /// Sets input 0 as the result.
+    /// Sets input 0 of the current node as its result, so that no operator is written.
     pub fn give_input(&mut self) -> Result<(), TraceError> {
         let of = self.node().inputs[0];
         if self.trace.nodes[of].operator().is_none() {
@@ -235,7 +235,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Saves the name of a second result of this node.
+    /// Saves the ONNX name of a second result of the current node.
     pub fn save(&mut self, name: String) {
         self.saved[self.node] = Some(name);
     }
@@ -245,42 +245,42 @@ impl<'a> Writer<'a> {
         self.saved[number].clone()
     }
 
-    /// Converts an axis of this engine to an axis of a layout.
+    /// Converts an axis of this engine to an axis of an ONNX layout.
     pub const fn axis(axis: usize, first: bool) -> i64 {
         // The inverse permutation contains the positions of n, h, w and c with channels first.
         (if first { TO_LAST[axis] } else { axis }) as i64
     }
 
-    /// Writes a reshape of a value and returns its name.
+    /// Writes an ONNX reshape of a value and returns its name.
     pub fn reshape(&mut self, x: &str, sizes: &[usize]) -> String {
         let sizes = self.sizes(sizes);
         self.emit("Reshape", &[x, &sizes], &[])
     }
 
-    /// Writes a transposition of a value and returns its name.
+    /// Writes an ONNX transposition of a value and returns its name.
     pub fn permuted(&mut self, x: &str, order: [usize; 4]) -> String {
         let order = order.map(|axis| axis as i64);
         self.emit("Transpose", &[x], &[("perm", Is::Ints(&order))])
     }
 
-    /// Writes sizes as an input.
+    /// Writes constant sizes to the model and returns the name of the tensor.
     pub fn sizes(&mut self, sizes: &[usize]) -> String {
         let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
         self.ints(&sizes)
     }
 
-    /// Writes integers as an input.
+    /// Writes constant integers to the model and returns the name of the tensor.
     pub fn ints(&mut self, values: &[i64]) -> String {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.initializer("numbers", &[values.len()], DataType::Int64, bytes)
     }
 
-    /// Writes a number as an input.
+    /// Writes a constant number to the model and returns the name of the tensor.
     pub fn number(&mut self, value: f32) -> String {
         self.initializer("number", &[], DataType::Float, value.to_le_bytes().to_vec())
     }
 
-    /// Writes constant numbers as an input.
+    /// Writes a constant f32 tensor to the model and returns its name.
     pub fn constant(&mut self, sizes: &[usize], values: &[f32]) -> String {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.initializer("constant", sizes, DataType::Float, bytes)
@@ -379,7 +379,7 @@ fn value_info(name: &str, kind: DataType, shape: Shape) -> proto::ValueInfo {
     proto::ValueInfo { name: name.to_owned(), r#type: Some(proto::Type { tensor_type }) }
 }
 
-/// Transposes the values of a parameter.
+/// Returns the values of a parameter with its axes permuted.
 fn transposed(values: &[f32], sizes: [usize; 4], order: [usize; 4]) -> Vec<f32> {
     let mut strides = [1; 4];
     for axis in (0..3).rev() {

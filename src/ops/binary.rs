@@ -10,7 +10,7 @@ use gradscale_core::ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceO
 use std::ops;
 
 impl<'t> Var<'t> {
-    /// Computes x², in f32.
+    /// Computes the square x² of each element, in f32.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
@@ -132,7 +132,7 @@ impl Operator for Binary {
         Ok(())
     }
 
-    /// Only the functions that a network can use.
+    /// Returns true, except for functions that a network cannot use.
     fn is_differentiable(&self) -> bool {
         matches!(self.op(), BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div)
     }
@@ -215,7 +215,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     at.emit_gradient(1, full, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
 }
 
-/// Returns a function of two values over a node's shape.
+/// Creates the descriptor of a function of two values over a node's shape.
 pub(super) fn like(node: &Node, op: BinaryOp, over: Broadcast) -> Result<Binary, TraceError> {
     let (rows, cols) = (node.size(node.shape.rows())?, node.size(node.shape.channels())?);
     Binary::new(op, rows, cols, over).map_err(|error| node.error(error))

@@ -31,7 +31,7 @@ impl Var<'_> {
 struct Clip(f32);
 
 impl Operator for Clip {
-    /// Computes −max(−max(x, 0), −most).
+    /// Emits the clipped ReLU: −max(−max(x, 0), −most).
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read(0)?.buf;
         let (negative, end) = (chain(at, x, &[Unary::Relu, Unary::Neg]), at.constant(vec![-self.0]));

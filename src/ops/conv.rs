@@ -61,7 +61,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: x, weights, optional bias.
+/// Impl of the convolution operator, with inputs x, weights and an optional bias.
 impl Operator for Conv2d {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         run(*self, Pass::Forward, at)
@@ -120,7 +120,7 @@ impl Operator for ConvTranspose {
     }
 }
 
-/// Writes the ONNX node; weights OHWI become OIHW.
+/// Writes the ONNX node of a convolution; weights OHWI become OIHW.
 fn export(p: &Conv2d, at: &mut Writer<'_>, kind: &str, more: &[(&str, Is<'_>)]) -> Result<(), TraceError> {
     let ([o, h, w, i], pads) = (p.w().map(|size| size as usize), p.padding().map(i64::from));
     let x = at.first(0)?;
@@ -151,7 +151,7 @@ fn run(p: Conv2d, pass: Pass, at: &mut Context<'_, '_, '_>) -> Result<(), TraceE
     at.store(|y| Operation::Conv { p, pass, a, b, bias, y })
 }
 
-/// Emits the weight pass of two operands.
+/// Emits the weight-gradient pass of a convolution with operands a and b.
 fn weights(p: Conv2d, [a, b]: [Buf; 2], at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     if !at.wants(1) {
         return Ok(());
@@ -160,7 +160,7 @@ fn weights(p: Conv2d, [a, b]: [Buf; 2], at: &mut Context<'_, '_, '_>, dy: Gradie
     at.emit_gradient(1, dy, Flow::Site, Rule::Cast, |y| Operation::Conv { p, pass, a, b, bias: None, y })
 }
 
-/// Emits the pass back to x.
+/// Emits the pass of a convolution that computes the gradient of x.
 fn data(p: Conv2d, pass: Pass, terms: Terms, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
     if !at.wants(0) {
         return Ok(());

@@ -14,16 +14,16 @@ use gradscale_core::{
 /// Options of a cross-entropy: weights, ignored label, divisor.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<'t> {
-    /// Weight of each class, `[classes]`.
+    /// Optional weight of each class in the loss, `[classes]`.
     pub weights: Option<Var<'t>>,
-    /// Label whose rows are ignored.
+    /// Label whose rows the loss ignores, if there is one.
     pub ignore: Option<u32>,
-    /// Divisor of the sum.
+    /// Divisor of the sum of the rows' losses.
     pub divisor: Divisor,
 }
 
 impl Default for CrossEntropy<'_> {
-    /// Returns the options of a mean over all rows.
+    /// Returns the default options: the mean loss over all rows.
     fn default() -> Self {
         Self { weights: None, ignore: None, divisor: Divisor::Rows }
     }
@@ -68,7 +68,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: logits, labels, optional class weights.
+/// Impl of the cross-entropy operator, with inputs logits, labels and optional class weights.
 impl Operator for ops::CrossEntropy {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, node) = (*self, at.node);

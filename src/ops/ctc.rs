@@ -72,7 +72,7 @@ impl Var<'_> {
     }
 }
 
-/// Inputs: logits, targets, lengths of inputs, lengths of targets.
+/// Impl of the CTC loss operator, with inputs logits, targets, lengths of inputs and lengths of targets.
 impl Operator for Ctc {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, [batch, ..]) = (*self, self.logits());

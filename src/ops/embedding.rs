@@ -40,7 +40,7 @@ pub(super) fn with_channels(integers: Shape, width: usize) -> Option<Shape> {
     }))
 }
 
-/// Inputs: table, indices.
+/// Impl of the embedding operator, with inputs table and indices.
 impl Operator for Rows {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);

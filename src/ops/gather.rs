@@ -57,7 +57,7 @@ impl Var<'_> {
     }
 }
 
-/// Gather of rows, all from one table. Inputs: x, indices.
+/// Operator that gathers rows from one table, with inputs x and indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Gather(Rows);
 

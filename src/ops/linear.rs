@@ -11,7 +11,7 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// Computes `x·weightᵀ + bias` over the channels of x, weights `[out, in]`.
+    /// Applies a linear layer over the channels of x: `x·weightᵀ + bias`, weights `[out, in]`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -19,7 +19,7 @@ impl<'t> Var<'t> {
         self.product(name, Op::Linear, weight, bias)
     }
 
-    /// Computes [`Var::linear`] in the precision of another operator.
+    /// Applies the linear layer [`Var::linear`] in the precision of another operator.
     pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Self {
         self.traced(|| {
             let [n, h, w, c] = self.shape().sizes();
@@ -38,11 +38,11 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: x, weights `[out, in]`, optional bias.
+/// Operator of a linear layer, with inputs x, weights `[out, in]` and an optional bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Linear;
 
-/// Returns m, n, k: rows of x, outputs, inputs.
+/// Returns the sizes m, n, k of the layer's product: rows of x, outputs, inputs.
 fn mnk(at: &Context<'_, '_, '_>) -> Result<[u32; 3], TraceError> {
     let node = at.node;
     Ok([node.size(node.shape.rows())?, node.size(node.shape.channels())?, node.size(at.input(0).channels())?])
@@ -74,7 +74,7 @@ impl Operator for Linear {
         Some(2)
     }
 
-    /// Emits dw = dyᵀ·x, db = Σ dy, dx = dy·w.
+    /// Emits the gradients of a linear layer: dw = dyᵀ·x, db = Σ dy, dx = dy·w.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let node = at.node;
         let [m, n, k] = mnk(at)?;

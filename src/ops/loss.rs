@@ -5,7 +5,7 @@ use crate::{TraceError, Var};
 use gradscale_core::ops::{BinaryOp, Op, ReduceOp, ShapeError, Unary};
 
 impl<'t> Var<'t> {
-    /// Computes the mean of (x − target)².
+    /// Computes the mean squared error, the mean of (x − target)².
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -15,7 +15,7 @@ impl<'t> Var<'t> {
         square.reduce("mse_loss", Op::MseLoss, ReduceOp::Mean)
     }
 
-    /// Computes the mean of |x − target|.
+    /// Computes the mean absolute error, the mean of |x − target|.
     ///
     /// # Errors
     /// Shapes that do not fit.

@@ -85,7 +85,7 @@ impl Operator for Matmul {
         Ok(())
     }
 
-    /// Both operands may be computed values; then both gradients are sites.
+    /// Emits the gradients of both operands. Both may be computed values; then both gradients are sites.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, transposed) = (at.node, self.transposed);
         let (a, b, g) = (at.operand(0), at.operand(1), dy.value.buf);
@@ -122,14 +122,14 @@ impl Matrices {
         Ok(Self { batch: n * h, m, p, k })
     }
 
-    /// Returns the product y = a·b.
+    /// Returns the forward product y = a·b of the matrices.
     fn forward(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = Gemm::new(m, p, k)?.batched(batch, [m * k, k * p, m * p])?;
         if transposed { gemm.transpose_b() } else { Ok(gemm) }
     }
 
-    /// Returns the product da = dy·bᵀ.
+    /// Returns the product da = dy·bᵀ, the gradient of a.
     fn of_a(self, transposed: bool) -> Result<Gemm, ShapeError> {
         let Self { batch, m, p, k } = self;
         let gemm = Gemm::new(m, k, p)?.batched(batch, [m * p, k * p, m * k])?;

@@ -36,7 +36,7 @@ pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};
 pub(crate) use sequence::{Places, Zeros};
 
-/// Returns the strides of the axes of a dense tensor.
+/// Returns the strides of the axes of a dense tensor with these sizes.
 fn strides(sizes: [u32; 4]) -> [i64; 4] {
     let [_, h, w, c] = sizes.map(i64::from);
     [h * w * c, w * c, c, 1]

@@ -73,11 +73,11 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: losses, background, counts.
+/// Operator that selects the hardest negatives of SSD's loss, with inputs losses, background and counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct HardNegatives;
 
-/// Launches over all boxes, over one value per image, and over both.
+/// Sizes of the launches over all boxes of all images, or over one value per image.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
     images: u32,
@@ -98,7 +98,7 @@ impl Rows {
         Ok(at.emit_temporary(self.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
     }
 
-    /// Emits a function of two values per image.
+    /// Emits a function of two values for each image.
     fn of_images(self, at: &mut Context<'_, '_, '_>, op: BinaryOp, ab: [Buf; 2]) -> Result<Buf, TraceError> {
         Self { boxes: 1, ..self }.binary(at, op, ab, false)
     }
@@ -108,7 +108,7 @@ impl Rows {
         Ok(at.emit_temporary(self.images as usize, Slot::ONE, |y| Operation::Reduce { p, x, y }))
     }
 
-    /// Emits 1 where a is above b, else 0.
+    /// Emits a comparison: 1 where a is above b, else 0.
     fn above(self, at: &mut Context<'_, '_, '_>, ab: [Buf; 2], of_image: bool) -> Result<Buf, TraceError> {
         let difference = self.binary(at, BinaryOp::Sub, ab, of_image)?;
         let sign = at.emit_temporary(self.len(), Slot::ONE, |y| unary(Unary::Sign, difference, y));

@@ -57,7 +57,7 @@ impl<'t> Var<'t> {
         norm(n * h * w, c).map_err(|error| TraceError::new(name, error))
     }
 
-    /// Records a normalisation; `affine` is the scale and an optional shift.
+    /// Records a normalisation and returns its result; `affine` is the scale and an optional shift.
     fn normalised(self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>) -> Self {
         self.traced(|| {
             for affine in affine {
@@ -79,7 +79,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: x, scale, optional shift; with running statistics.
+/// Operator of a normalisation, with inputs x, scale, an optional shift, and optional running statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Normalise {
     pub(super) p: Norm,

@@ -48,11 +48,11 @@ struct NormFrames {
     running: Option<usize>,
 }
 
-/// Values that both passes need.
+/// Values that both passes of the batch norm of sequences compute: frames before the ends.
 struct Frames {
-    /// Frames left until the end: positive before it.
+    /// Number of frames left until the end of the sequence: positive before it.
     left: Buf,
-    /// Scalar: number of values of a channel before the ends.
+    /// Number of values of a channel before the ends, a scalar.
     count: Buf,
 }
 
@@ -69,21 +69,21 @@ impl NormFrames {
         Ok(Frames { left, count })
     }
 
-    /// Emits x before the ends, 0 after them.
+    /// Emits x before the ends of the sequences, and 0 after them.
     fn before(&self, at: &mut Context<'_, '_, '_>, frames: &Frames, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
         let p = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
         let (a, len) = (frames.left, at.node.shape.len());
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b: x, y }))
     }
 
-    /// Emits a sum for each channel.
+    /// Emits a sum over the values of each channel.
     fn sum(&self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
         let (rows, channels) = (at.node.size(at.node.shape.rows())?, self.p.x()[3]);
         let p = Reduce::new(op, 1, rows, channels).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Reduce { p, x, y }))
     }
 
-    /// Emits a sum for each channel, divided by a scalar.
+    /// Emits the sum over the values of each channel, divided by a scalar.
     fn mean(
         &self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, count: Buf, slot: Slot,
     ) -> Result<Buf, TraceError> {
@@ -92,7 +92,7 @@ impl NormFrames {
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Binary { p, a: sum, b: count, y }))
     }
 
-    /// Emits a function of each value and one value of its channel.
+    /// Emits a function of each value of x and one value of its channel.
     fn by_channel(
         &self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], slot: Slot,
     ) -> Result<Buf, TraceError> {
@@ -100,7 +100,7 @@ impl NormFrames {
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b, y }))
     }
 
-    /// Concatenates means and variances.
+    /// Concatenates means and variances to one tensor of the program.
     fn both(&self, at: &mut Context<'_, '_, '_>, parts: [Buf; 2]) -> Result<crate::graph::Value, TraceError> {
         let channels = self.p.x()[3];
         let both = at.new_buffer(DType::F32, 2 * channels as usize);

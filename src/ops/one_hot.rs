@@ -49,12 +49,12 @@ impl Var<'_> {
     }
 }
 
-/// One-hot encoding with this number of classes.
+/// Operator of the one-hot encoding, with this number of classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OneHot(u32);
 
 impl Operator for OneHot {
-    /// Emits max(1 − |label − class|, 0), which is exact for integers.
+    /// Emits the one-hot encoding max(1 − |label − class|, 0), which is exact for integers.
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let labels = at.read_integers(0, "labels", &[DType::U8, DType::U32])?.buf;
         let (node, classes) = (at.node, self.0);

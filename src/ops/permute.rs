@@ -29,7 +29,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Permutation: the axis of x of each axis of the result.
+/// Operator that permutes axes: for each axis of the result, the axis of x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Permute([usize; 4]);
 

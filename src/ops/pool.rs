@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
         self.pool("max_pool", |x| Pool::new(PoolOp::Max, x, window)?.ceil())
     }
 
-    /// Applies average pooling with adjacent windows.
+    /// Applies average pooling to x, with adjacent windows.
     ///
     /// # Errors
     /// A window that does not fit.
@@ -108,7 +108,7 @@ impl Operator for Pool {
     }
 }
 
-/// Unpooling. Input: x; the offsets are those of the pooling node.
+/// Operator of unpooling, with input x; the offsets are those of the pooling node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Unpool {
     p: Pool,

@@ -12,7 +12,7 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// Computes the sum of all elements, in f32: a scalar.
+    /// Computes the sum of all elements of x, in f32: a scalar.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements.
@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
         self.reduce("sum", Op::Sum, ReduceOp::Sum)
     }
 
-    /// Computes the mean of all elements, in f32: a scalar.
+    /// Computes the mean of all elements of x, in f32: a scalar.
     ///
     /// # Errors
     /// More than 2^32 − 1 elements, or none.
@@ -121,7 +121,7 @@ impl Operator for Reduce {
         self.op() == ReduceOp::ArgMax
     }
 
-    /// Only the functions that a network can use.
+    /// Returns true, except for functions that a network cannot use.
     fn is_differentiable(&self) -> bool {
         matches!(self.op(), ReduceOp::Sum | ReduceOp::Mean)
     }

@@ -8,7 +8,7 @@ use gradscale_core::ops::{BinaryOp, Op, ReduceOp, Unary};
 /// Limit between the quadratic and the linear part of smooth L1, as in torchvision.
 const BETA: f32 = 1.0 / 9.0;
 
-/// Targets of anchors, and the anchors that count: see [`Var::anchor_loss`].
+/// Targets of Faster R-CNN's anchors, and the anchors that count: see [`Var::anchor_loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct AnchorTruth<'t> {
     /// Sign of each anchor, `[n, 1, anchors, 1]`: 1 if it is sampled and assigned to a truth, −1 if it is sampled
@@ -20,7 +20,7 @@ pub struct AnchorTruth<'t> {
     pub share: Var<'t>,
 }
 
-/// Targets of regions, and the regions that count: see [`Var::region_loss`].
+/// Targets of Faster R-CNN's regions, and the regions that count: see [`Var::region_loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct RegionTruth<'t> {
     /// Class of each region, integers `[regions]`; 0 is background.
@@ -29,13 +29,13 @@ pub struct RegionTruth<'t> {
     pub places: Var<'t>,
     /// 1 for each region that counts, 0 for padding, which is background, `[regions]`.
     pub counted: Var<'t>,
-    /// Target codes, `[regions, 4]`; arbitrary for background.
+    /// Target codes of the regions, `[regions, 4]`; arbitrary for background.
     pub codes: Var<'t>,
     /// Factor of the sum of all losses, a scalar: 1 / counted regions for a mean over these.
     pub share: Var<'t>,
 }
 
-/// Checks that these values have these shapes.
+/// Checks that each value has the shape that is expected of it.
 fn check<const N: usize>(name: &str, shapes: [(Var<'_>, Shape); N]) -> Result<(), TraceError> {
     let wrong = shapes.into_iter().find(|(found, expected)| found.shape() != *expected);
     wrong.map_or(Ok(()), |(found, expected)| Err(mismatch(name, found.shape(), expected)))

@@ -11,22 +11,22 @@ use gradscale_core::{
     ops::{Dim, Flow, Gemm, Op, Reduce, ReduceOp, ShapeError, Strided},
 };
 
-/// Product with a constant matrix along each of two axes.
+/// Operator that resamples images: a product with a constant matrix along each of two axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Resample {
     weights: Weights,
-    /// Height and width of the input.
+    /// Height and width of the images before resampling.
     from: [u32; 2],
-    /// Height and width of the result.
+    /// Height and width of the images after resampling.
     to: [u32; 2],
 }
 
-/// Weights of the input positions for a position of the result.
+/// Weights of the input positions for a position of the resampled image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weights {
     /// Linear interpolation of two neighbours along an axis.
     Linear { align_corners: bool },
-    /// Mean of a window of positions.
+    /// Mean over a window of input positions.
     Mean,
 }
 
@@ -139,7 +139,7 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Computes the maxima of `to` windows along one axis.
+    /// Computes the maxima of `to` windows of x along one axis.
     fn largest(self, axis: usize, from: u32, to: u32) -> Self {
         self.traced(|| {
             let pool = |var: Self, len: usize| {
@@ -241,7 +241,7 @@ impl Resample {
     }
 }
 
-/// Repetition of each pixel along h and w.
+/// Operator that repeats each pixel along height and width, by these factors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Repeat([u32; 2]);
 
@@ -276,7 +276,7 @@ impl Operator for Repeat {
         Ok(())
     }
 
-    /// Sums the gradient over the copies of each pixel.
+    /// Emits the gradient of each pixel: the sum over its copies.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let [n, h, w, c] = self.from(at)?;
         let [down, right] = self.0;

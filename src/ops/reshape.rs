@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{amp::Precision, backend::DType, ops::Op};
 
 impl<'t> Var<'t> {
-    /// Changes the shape and keeps the values.
+    /// Changes the shape of x and keeps its values.
     ///
     /// # Errors
     /// A shape of another length.
@@ -22,7 +22,7 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Reshapes `[n, h, w, c]` to `[n, h·w·c]`.
+    /// Reshapes x from `[n, h, w, c]` to `[n, h·w·c]`.
     ///
     /// # Errors
     /// None; the section is kept for consistency with other operators.
@@ -31,7 +31,7 @@ impl<'t> Var<'t> {
         self.reshape([n, h * w * c])
     }
 
-    /// Returns the same values, without a gradient.
+    /// Returns the values of x without a gradient, so that none flows back to it.
     pub fn detach(self) -> Self {
         self.then("detach", Op::Reshape, Detach, &[], self.shape())
     }
@@ -78,7 +78,7 @@ impl Operator for Detach {
     }
 }
 
-/// Uses the memory of the input, unless a list requires another type.
+/// Sets the node's result to the memory of its input, unless a list requires another type.
 pub(super) fn same_memory(at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
     let x = at.read_in(0, None)?;
     match (x.dtype, at.precision()) {

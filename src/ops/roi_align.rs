@@ -34,7 +34,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: x, boxes.
+/// Impl of the RoIAlign operator, with inputs x and boxes.
 impl Operator for RoiAlign {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
@@ -73,11 +73,11 @@ impl Operator for RoiAlign {
     }
 }
 
-/// Boxes, input 1 of a node, in the form of ONNX's operators.
+/// Boxes of regions, input 1 of a node, in the form of ONNX's operators.
 pub(super) struct Boxes {
-    /// Name of the corners: left, top, right, bottom.
+    /// ONNX name of the boxes' corners: left, top, right, bottom.
     pub corners: String,
-    /// Name of the image indices, which are clamped to existing images.
+    /// ONNX name of the boxes' image indices, which are clamped to existing images.
     pub image: String,
     /// Name of the condition that the index was valid: `[boxes, 1, 1, 1]`.
     pub own: String,
@@ -101,7 +101,7 @@ impl Boxes {
     }
 }
 
-/// Writes zeros for boxes with an invalid image number.
+/// Writes a selection to the ONNX model: zeros for boxes with an invalid image number.
 pub(super) fn zero_elsewhere(at: &mut Writer<'_>, own: &str, y: &str) -> String {
     let nothing = at.number(0.0);
     at.emit("Where", &[own, y, &nothing], &[])

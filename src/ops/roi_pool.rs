@@ -38,7 +38,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: x, boxes.
+/// Impl of the RoI max pooling operator, with inputs x and boxes.
 impl Operator for RoiPool {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, x) = (*self, at.read(0)?.buf);

@@ -61,7 +61,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Marker node whose positions [`Place`]s extract.
+/// Operator that marks a value whose positions along an axis [`Place`]s extract.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Unbound;
 
@@ -80,7 +80,7 @@ impl Operator for Unbound {
     }
 }
 
-/// One position along an axis of an [`Unbound`] node.
+/// Operator that extracts one position along an axis of an [`Unbound`] node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Place {
     axis: usize,
@@ -120,7 +120,7 @@ impl Operator for Place {
     }
 }
 
-/// Zeros, without inputs.
+/// Operator that returns zeros, without inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Zeros;
 
@@ -147,7 +147,7 @@ impl Operator for Zeros {
     }
 }
 
-/// Returns the copy that repeats a scalar to a given length.
+/// Returns the strided copy that repeats a scalar to a given length.
 fn everywhere(at: &Context<'_, '_, '_>, len: usize) -> Result<Strided, TraceError> {
     Strided::new(&[Dim { len: at.node.size(len)?, x: 0, y: 1 }], 0, 0).map_err(|error| at.node.error(error))
 }
@@ -158,18 +158,18 @@ fn fill(at: &mut Context<'_, '_, '_>, y: Target) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Values of a sequence that are selected.
+/// Selection of the positions of a sequence: before its end, or one position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Places {
-    /// All before its end.
+    /// All positions before the end of the sequence.
     All,
-    /// The position of this number, if it is before the end.
+    /// The position with this number, if it is before the end of the sequence.
     Before(u32),
-    /// The position of this number, if it is not before the end.
+    /// The position with this number, if it is not before the end of the sequence.
     Behind(u32),
 }
 
-/// Inputs: x, lengths.
+/// Operator that selects positions of sequences, 0 elsewhere, with inputs x and lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Select {
     steps: usize,
@@ -201,7 +201,7 @@ impl Select {
     }
 }
 
-/// Repeats one value per sequence for all of its values.
+/// Repeats one value of each sequence for all of the sequence's values.
 fn for_each_value(at: &mut Context<'_, '_, '_>, x: Buf, n: u32, each: u32) -> Result<Buf, TraceError> {
     let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
     let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
@@ -237,7 +237,7 @@ pub(super) fn before_end(at: &mut Writer<'_>, i: usize, [_, h, w, c]: [usize; 4]
     Ok(at.emit("Greater", &[&lengths, &places], &[]))
 }
 
-/// Checks that no length from the host exceeds the number of steps.
+/// Checks that no sequence length from the host exceeds the number of steps.
 pub(super) fn within_steps(steps: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
     let longer = |len: u32| usize::try_from(len).map_or(true, |len| len > steps);
     let found = match data {

@@ -13,7 +13,7 @@ use gradscale_core::{
     ops::{Dim, Op, Strided},
 };
 
-/// Checks that the axis exists.
+/// Checks that a tensor has the axis `axis`, and returns an error of the layer `name` otherwise.
 pub(super) fn within(name: &str, axis: usize) -> Result<(), TraceError> {
     let words = || TraceErrorKind::Range(format!("there is no axis {axis}: 0 is n, 1 h, 2 w, 3 c"));
     if axis < 4 { Ok(()) } else { Err(TraceError::new(name, words())) }
@@ -50,7 +50,7 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// Returns `len` positions from `start` on, along an axis.
+    /// Returns `len` positions of x from `start` on, along an axis.
     ///
     /// # Errors
     /// A slice that extends beyond the axis.
@@ -102,7 +102,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Concatenation along an axis.
+/// Operator that concatenates tensors along this axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Concat(usize);
 
@@ -146,7 +146,7 @@ impl Operator for Concat {
     }
 }
 
-/// Slice along an axis: its start.
+/// Operator that slices a tensor along an axis, from a start on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Slice {
     axis: usize,

@@ -41,7 +41,7 @@ impl Operator for Softplus {
     }
 }
 
-/// Huber function: y = m·(|x| − m/2)/β with m = min(|x|, β).
+/// Operator of the Huber function: y = m·(|x| − m/2)/β with m = min(|x|, β).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Huber(pub f32);
 
@@ -57,7 +57,7 @@ impl Operator for Huber {
         store_binary(at, BinaryOp::Mul, [rest, share])
     }
 
-    /// Computes dx = dy·x/β, clamped to ±dy.
+    /// Emits the gradient dx = dy·x/β, clamped to ±dy.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let x = at.operand(0).buf;
         let share = chain(at, x, &[Unary::Affine { a: 1.0 / self.0, b: 0.0 }]);
@@ -66,13 +66,13 @@ impl Operator for Huber {
     }
 }
 
-/// Applies functions one after the other.
+/// Emits unary functions of x, applied one after the other, and returns the last result.
 pub(super) fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
     let len = at.node.shape.len();
     functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| unary(op, x, y)))
 }
 
-/// Clamps x to ±`most`.
+/// Emits the values of x clamped to ±`most`.
 fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceError> {
     let least = at.constant(vec![-most]);
     let p = binary::like(at.node, BinaryOp::Max, Broadcast::One)?;
@@ -89,7 +89,7 @@ fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2]) ->
     at.store(|y| Operation::Binary { p, a, b, y })
 }
 
-/// Emits dx = dy·slope.
+/// Emits the gradient dx = dy·slope of an element-wise function.
 fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: Buf) -> Result<(), TraceError> {
     let p = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
     let (a, b) = (dy.value.buf, slope);

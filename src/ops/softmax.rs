@@ -20,7 +20,7 @@ use gradscale_core::{
 const HIDDEN: f32 = -1e30;
 
 impl<'t> Var<'t> {
-    /// Computes e^x / Σ e^x over channels, in f32.
+    /// Computes the softmax e^x / Σ e^x over channels, in f32.
     ///
     /// # Errors
     /// No channels, or too many elements.
@@ -90,12 +90,12 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Columns that a row of a matrix reads.
+/// Columns of a matrix over which the softmax of a row is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
-    /// The row reads all columns.
+    /// All columns of the row.
     All,
-    /// Row i reads the first i + 1.
+    /// First i + 1 columns, for row i.
     Causal,
     /// Columns before the end of its sequence: the second input has the lengths.
     Within,
@@ -155,7 +155,7 @@ impl Operator for Softmax {
         if Some(i) == self.integers() { within_steps(self.columns, data) } else { Ok(()) }
     }
 
-    /// Computes dx = y·(dy − Σ dy·y).
+    /// Emits the gradient of the softmax, dx = y·(dy − Σ dy·y).
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(y) = at.result() else { return Ok(()) };
         let len = at.node.shape.len();
@@ -169,7 +169,7 @@ impl Operator for Softmax {
     }
 }
 
-/// y = x − max − ln Σ e^(x − max).
+/// Operator of the logarithm of softmax, y = x − max − ln Σ e^(x − max).
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LogSoftmax;
 
@@ -193,7 +193,7 @@ impl Operator for LogSoftmax {
         Ok(())
     }
 
-    /// Computes dx = dy − e^y·Σ dy.
+    /// Emits the gradient of the logarithm of softmax, dx = dy − e^y·Σ dy.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(y) = at.result() else { return Ok(()) };
         let len = at.node.shape.len();
@@ -207,7 +207,7 @@ impl Operator for LogSoftmax {
     }
 }
 
-/// Emits a reduction of each row to one value.
+/// Emits a reduction of each row of x to one value.
 fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
     let (rows, node) = (at.node.shape.rows(), at.node);
     let p = Reduce::new(op, node.size(rows)?, node.size(node.shape.channels())?, 1);

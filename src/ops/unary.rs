@@ -9,17 +9,17 @@ use crate::{
 use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
 
 impl<'t> Var<'t> {
-    /// Computes max(x, 0).
+    /// Applies ReLU, max(x, 0), to each element.
     pub fn relu(self) -> Self {
         self.unary(Unary::Relu)
     }
 
-    /// Computes the hyperbolic tangent.
+    /// Applies the hyperbolic tangent to each element.
     pub fn tanh(self) -> Self {
         self.unary(Unary::Tanh)
     }
 
-    /// Computes 1 / (1 + e^-x).
+    /// Applies the logistic function 1 / (1 + e^-x) to each element.
     pub fn sigmoid(self) -> Self {
         self.unary(Unary::Sigmoid)
     }
@@ -29,12 +29,12 @@ impl<'t> Var<'t> {
         self.unary(Unary::Gelu)
     }
 
-    /// Computes SiLU, x·sigmoid(x), also called swish.
+    /// Applies SiLU, x·sigmoid(x), to each element; it is also called swish.
     pub fn silu(self) -> Self {
         self.unary(Unary::Silu)
     }
 
-    /// Computes hard swish, x·min(max(x + 3, 0), 6) / 6.
+    /// Applies hard swish, x·min(max(x + 3, 0), 6) / 6, to each element.
     pub fn hardswish(self) -> Self {
         self.unary(Unary::Hardswish)
     }
@@ -44,37 +44,37 @@ impl<'t> Var<'t> {
         self.unary(Unary::LeakyRelu(slope))
     }
 
-    /// Computes the sign, 1, −1, or 0; without a gradient.
+    /// Returns the sign of each element, 1, −1, or 0; without a gradient.
     pub fn sign(self) -> Self {
         self.unary(Unary::Sign)
     }
 
-    /// Computes ln(1 + e^x), in f32.
+    /// Applies softplus, ln(1 + e^x), to each element, in f32.
     pub fn softplus(self) -> Self {
         self.then("softplus", Op::Log, Softplus, &[], self.shape())
     }
 
-    /// Computes e^x, in f32.
+    /// Computes the exponential e^x of each element, in f32.
     pub fn exp(self) -> Self {
         self.unary(Unary::Exp)
     }
 
-    /// Computes the natural logarithm, in f32.
+    /// Computes the natural logarithm of each element, in f32.
     pub fn ln(self) -> Self {
         self.unary(Unary::Ln)
     }
 
-    /// Computes x^p, in f32.
+    /// Computes the power x^p of each element, in f32.
     pub fn pow(self, p: f32) -> Self {
         self.unary(Unary::Pow(p))
     }
 
-    /// Computes `factor`·x.
+    /// Multiplies each element by `factor`.
     pub fn scale(self, factor: f32) -> Self {
         self.affine(factor, 0.0)
     }
 
-    /// Computes a·x + b.
+    /// Computes a·x + b for each element.
     pub fn affine(self, a: f32, b: f32) -> Self {
         self.unary(Unary::Affine { a, b })
     }

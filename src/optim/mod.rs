@@ -31,9 +31,9 @@ const RATES: usize = 3;
 struct Group {
     /// Name of a part of the network or of a parameter: the first components of its parameters' names.
     prefix: String,
-    /// Learning rate before the schedule.
+    /// Learning rate of the group before the schedule's factor.
     lr: f64,
-    /// Weight decay of the group.
+    /// Weight decay of the parameter group.
     decay: f32,
 }
 
@@ -51,7 +51,7 @@ fn claims(prefix: &str, name: &str) -> bool {
     rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Update rule of an optimizer.
+/// Update rule of an optimizer: SGD, Adam, AdamW or a custom one.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     Sgd(Sgd),
@@ -122,7 +122,7 @@ impl Optimizer {
         }
     }
 
-    /// Creates an optimizer with a custom rule.
+    /// Creates an optimizer with a custom update rule.
     #[must_use]
     pub fn own(rule: impl Own) -> Self {
         Self::new(Rule::Own(Arc::new(rule)))
@@ -186,7 +186,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Returns the number of groups, the remaining parameters included.
+    /// Returns the number of parameter groups, the remaining parameters included.
     pub(crate) const fn group_count(&self) -> usize {
         self.groups.len() + 1
     }
@@ -196,7 +196,7 @@ impl Optimizer {
         self.groups.iter().position(|group| claims(&group.prefix, name)).unwrap_or(self.groups.len())
     }
 
-    /// Returns true if a parameter is frozen.
+    /// Returns true if the optimizer freezes the parameter with this name.
     pub(crate) fn freezes(&self, name: &str) -> bool {
         self.frozen.iter().any(|prefix| claims(prefix, name))
     }
@@ -208,7 +208,7 @@ impl Optimizer {
         idle.map(String::as_str)
     }
 
-    /// Returns Adam's eps; 0 for other rules.
+    /// Returns ε of Adam as it is in force; 0 for other rules.
     pub(crate) const fn eps_in_force(&self) -> f32 {
         match &self.rule {
             Rule::Adam(Adam { eps, .. }) | Rule::AdamW(AdamW { eps, .. }) => *eps,
@@ -229,7 +229,7 @@ impl Optimizer {
         }
     }
 
-    /// Returns the custom rule, if it is one.
+    /// Returns the custom update rule; `None` for the built-in ones.
     pub(crate) fn own_rule(&self) -> Option<&Arc<dyn Own>> {
         match &self.rule {
             Rule::Own(rule) => Some(rule),
@@ -288,7 +288,7 @@ impl Optimizer {
         &hyperparameters[RATES..RATES + self.group_count()]
     }
 
-    /// Checks that all settings are valid.
+    /// Checks that all settings of the optimizer are valid.
     pub(crate) fn check(&self) -> Result<(), ShapeError> {
         for group in 0..self.group_count() {
             let (lr, decay) = self.rates(group);
@@ -302,7 +302,7 @@ impl Optimizer {
         if self.states() > MOST_STATES { Err(ShapeError::TooLarge) } else { Ok(()) }
     }
 
-    /// Returns the descriptor of a group's launch; `None` for a custom rule.
+    /// Returns the descriptor of a parameter group's launch; `None` for a custom rule.
     pub(crate) fn descriptor(&self, group: usize) -> Result<Option<Descriptor>, ShapeError> {
         let number = |at: usize| u16::try_from(RATES + at).map(Hyperparameter).map_err(|_| ShapeError::TooLarge);
         let (lr, corrections) = (number(group)?, self.group_count() + 2 * group);
@@ -324,7 +324,7 @@ impl Optimizer {
         self.clipped(Descriptor::new(sgd, MINUS_ONE)?)
     }
 
-    /// Returns true if gradients are clipped element by element.
+    /// Returns true if the optimizer clips gradients element by element.
     pub(crate) const fn clips_values(&self) -> bool {
         self.max_value.is_some()
     }
@@ -339,12 +339,12 @@ impl Optimizer {
         Ok(p)
     }
 
-    /// Returns the update of running statistics.
+    /// Returns the descriptor of the launch that updates running statistics.
     pub(crate) const fn statistics() -> Descriptor {
         Descriptor::running_statistics(KEEP)
     }
 
-    /// Returns the update that replaces a value completely.
+    /// Returns the descriptor of the launch that replaces a value completely.
     pub(crate) const fn replacing() -> Descriptor {
         Descriptor::running_statistics(ZERO)
     }

@@ -34,7 +34,7 @@ use std::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Own: fmt::Debug + Send + Sync + 'static {
-    /// Returns the learning rate before the schedule.
+    /// Returns the learning rate of the rule, before the schedule's factor.
     fn lr(&self) -> f64;
 
     /// Returns the weight decay of weights outside of all groups. [`Own::update`] must apply it.
@@ -58,28 +58,28 @@ pub trait Own: fmt::Debug + Send + Sync + 'static {
     fn update<'t>(&self, of: Given<'t>) -> Next<'t>;
 }
 
-/// Inputs of a custom update.
+/// Inputs of a custom optimizer's update of one weight.
 #[derive(Clone, Debug)]
 pub struct Given<'t> {
-    /// The weight, in its shape.
+    /// Weight before the update, in its shape.
     pub weight: Var<'t>,
-    /// Its gradient: f32, unscaled, clipped by the optimizer's settings.
+    /// Gradient of the weight: f32, unscaled, clipped by the optimizer's settings.
     pub gradient: Var<'t>,
-    /// Optimizer states of the weight.
+    /// Optimizer states of the weight before the update.
     pub states: Vec<Var<'t>>,
-    /// Learning rate of its group in this step, a scalar.
+    /// Learning rate of the weight's group in this step, a scalar.
     pub lr: Var<'t>,
     /// Values of [`Own::numbers`], a scalar each.
     pub numbers: Vec<Var<'t>>,
-    /// Weight decay of its group.
+    /// Weight decay of the weight's group.
     pub decay: f32,
 }
 
-/// Results of a custom update.
+/// Results of a custom optimizer's update of one weight.
 #[derive(Clone, Debug)]
 pub struct Next<'t> {
-    /// The new weight, in its shape.
+    /// Weight after the update, in its shape.
     pub weight: Var<'t>,
-    /// The new states, as many as before.
+    /// Optimizer states after the update, as many as before.
     pub states: Vec<Var<'t>>,
 }

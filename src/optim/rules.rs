@@ -10,13 +10,13 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// Learning rate, before the schedule.
+    /// Learning rate of SGD, before the schedule's factor.
     pub lr: f64,
-    /// Momentum, in [0, 1).
+    /// Momentum of SGD, in [0, 1).
     pub momentum: f32,
     /// True for Nesterov momentum: w ← w − lr·(g + momentum·v).
     pub nesterov: bool,
-    /// Weight decay, added to the gradient.
+    /// Weight decay of SGD, added to the gradient.
     pub weight_decay: f32,
 }
 
@@ -29,7 +29,7 @@ impl Sgd {
 }
 
 impl Default for Sgd {
-    /// Returns a learning rate of 0.001, as in PyTorch.
+    /// Returns SGD with a learning rate of 0.001, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-3)
     }
@@ -38,14 +38,14 @@ impl Default for Sgd {
 /// Adam (Kingma and Ba 2015): m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·m̂/(√v̂ + eps).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// Learning rate, before the schedule.
+    /// Learning rate of Adam, before the schedule's factor.
     pub lr: f64,
-    /// β₁ and β₂, in [0, 1).
+    /// Decay rates β₁ and β₂ of Adam's two moments, in [0, 1).
     pub betas: [f32; 2],
     /// ε, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a smaller ε the update would
     /// explode.
     pub eps: f32,
-    /// Weight decay, added to the gradient.
+    /// Weight decay of Adam, added to the gradient.
     pub weight_decay: f32,
 }
 
@@ -58,7 +58,7 @@ impl Adam {
 }
 
 impl Default for Adam {
-    /// Returns a learning rate of 0.001, as in PyTorch.
+    /// Returns Adam with a learning rate of 0.001, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-3)
     }
@@ -67,13 +67,13 @@ impl Default for Adam {
 /// [`Adam`] with decoupled weight decay: w ← w − lr·decay·w before the update (Loshchilov and Hutter 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// Learning rate, before the schedule.
+    /// Learning rate of AdamW, before the schedule's factor.
     pub lr: f64,
-    /// β₁ and β₂, in [0, 1).
+    /// Decay rates β₁ and β₂ of AdamW's two moments, in [0, 1).
     pub betas: [f32; 2],
-    /// ε, at least 10^-17, see [`Adam`].
+    /// Constant ε in AdamW's denominator, at least 10^-17, see [`Adam`].
     pub eps: f32,
-    /// Weight decay of the weights.
+    /// Weight decay of AdamW, which acts on the weights.
     pub weight_decay: f32,
 }
 
@@ -86,7 +86,7 @@ impl AdamW {
 }
 
 impl Default for AdamW {
-    /// Returns a learning rate of 0.001, as in PyTorch.
+    /// Returns AdamW with a learning rate of 0.001, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-3)
     }

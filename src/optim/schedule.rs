@@ -5,39 +5,39 @@ use std::{f64::consts::PI, fmt, sync::Arc};
 /// Factor of all learning rates as a function of the number of steps so far.
 #[derive(Clone)]
 pub enum Schedule {
-    /// Constant factor 1.
+    /// Learning-rate schedule without change: factor 1 at every step.
     Constant,
-    /// Multiplied by `factor` after every `every` steps.
+    /// Step schedule: the factor is multiplied by `factor` after every `every` steps.
     Step {
-        /// Number of steps between two changes.
+        /// Number of steps between two changes of the learning rate.
         every: u64,
-        /// Factor of one change.
+        /// Factor of the learning rate at each change.
         factor: f64,
     },
-    /// Half a cosine from 1 to 0 over `steps` steps, then 0.
+    /// Cosine schedule: half a cosine from 1 to 0 over `steps` steps, then 0.
     Cosine {
-        /// Number of steps to 0.
+        /// Number of steps until the learning rate is 0.
         steps: u64,
     },
-    /// (1 − t / steps)^power, then 0.
+    /// Polynomial schedule: (1 − t / steps)^power, then 0.
     Polynomial {
-        /// Number of steps to 0.
+        /// Number of steps until the learning rate is 0.
         steps: u64,
-        /// Power of the polynomial.
+        /// Power of the polynomial, 1 for a linear decrease.
         power: f64,
     },
-    /// Linear from 1/`warmup` to 1, then half a cosine to 0 at `steps`.
+    /// Cosine schedule with warm-up: linear from 1/`warmup` to 1, then half a cosine to 0 at `steps`.
     WarmupCosine {
-        /// Number of steps of the linear growth.
+        /// Number of steps in which the learning rate grows linearly.
         warmup: u64,
-        /// Total number of steps.
+        /// Total number of steps, with those of the warm-up.
         steps: u64,
     },
-    /// Custom factor ([`Schedule::own`]).
+    /// Custom learning-rate schedule ([`Schedule::own`]).
     Own(Factor),
 }
 
-/// Function from the number of steps so far to a factor.
+/// Function of a custom learning-rate schedule: from the number of steps so far to a factor.
 pub type Factor = Arc<dyn Fn(u64) -> f64 + Send + Sync>;
 
 impl fmt::Debug for Schedule {
@@ -73,7 +73,7 @@ impl Schedule {
         Self::Own(Arc::new(factor))
     }
 
-    /// Returns the factor of the step after `step` others.
+    /// Returns the factor of the learning rates in the step after `step` others.
     ///
     /// ```
     /// use gradscale::optim::Schedule;
@@ -101,7 +101,7 @@ impl Schedule {
     }
 }
 
-/// Half a cosine: 1 at 0, 0 at 1.
+/// Returns half a cosine of the progress: 1 at 0, 0 at 1.
 fn cosine(progress: f64) -> f64 {
     if progress >= 1.0 { 0.0 } else { 0.5 * (1.0 + (PI * progress).cos()) }
 }

@@ -7,7 +7,7 @@ use gradscale_core::{
 };
 use std::{f32::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2};
 
-/// Initial values of a parameter.
+/// Initialisation of a parameter: the distribution of its initial values.
 ///
 /// Weights have their outputs first: `[out, in]`, `[out, kh, kw, in]`. fan_in is the product of the other sizes,
 /// fan_out the product of all except the last. Transposed convolutions have their inputs first, so the two are
@@ -25,71 +25,71 @@ use std::{f32::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// The same value everywhere.
+    /// Constant initial value, the same everywhere.
     Constant(f32),
     /// Normal with variance 2 / fan_in, for layers before a ReLU (He et al. 2015).
     HeNormal,
-    /// Uniform in ±1/√fan_in: PyTorch's default for linear layers and convolutions.
+    /// Uniform distribution in ±1/√fan_in: PyTorch's default for linear layers and convolutions.
     FanIn,
-    /// Uniform from `low` to `high`.
+    /// Uniform distribution from `low` to `high`.
     Uniform {
-        /// Lower end of the interval.
+        /// Lower end of the uniform distribution.
         low: f32,
-        /// Upper end of the interval.
+        /// Upper end of the uniform distribution.
         high: f32,
     },
-    /// Normal distribution.
+    /// Normal distribution with a mean and a standard deviation.
     Normal {
-        /// Mean of the distribution.
+        /// Mean of the normal distribution.
         mean: f32,
-        /// Standard deviation of the distribution.
+        /// Standard deviation of the normal distribution.
         std: f32,
     },
-    /// Normal with mean 0, truncated at ±`cut` standard deviations.
+    /// Normal distribution with mean 0, truncated at ±`cut` standard deviations.
     TruncatedNormal {
-        /// Standard deviation before the truncation.
+        /// Standard deviation of the normal distribution before the truncation.
         std: f32,
-        /// Maximum magnitude, in standard deviations.
+        /// Largest magnitude of initial values, in standard deviations.
         cut: f32,
     },
     /// Uniform with variance gain² / fan: in ±gain·√(3 / fan) (He et al. 2015).
     KaimingUniform {
-        /// Fan whose variance is kept.
+        /// Fan for which the variance is kept: inputs or outputs of the layer.
         fan: Fan,
-        /// Gain of the next function.
+        /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
     /// Normal with variance gain² / fan (He et al. 2015).
     KaimingNormal {
-        /// Fan whose variance is kept.
+        /// Fan for which the variance is kept: inputs or outputs of the layer.
         fan: Fan,
-        /// Gain of the next function.
+        /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
     /// Uniform with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
     XavierUniform {
-        /// Gain of the next function.
+        /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
     /// Normal with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
     XavierNormal {
-        /// Gain of the next function.
+        /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
     /// Orthogonal rows of length `gain`, as a matrix of the first size by the others; orthogonal columns if there are
     /// more rows than columns (Saxe et al. 2014).
     Orthogonal {
-        /// Length of the rows.
+        /// Length of the orthogonal rows.
         gain: f32,
     },
 }
 
-/// Values whose variance is kept.
+/// Choice of the values whose variance an initialisation keeps: activations or gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fan {
-    /// Activations in the forward pass: fan_in.
+    /// Variance of activations in the forward pass: fan_in.
     In,
-    /// Gradients in the backward pass: fan_out.
+    /// Variance of gradients in the backward pass: fan_out.
     Out,
 }
 

@@ -9,7 +9,7 @@ use safetensors::Dtype;
 use serde::de::IgnoredAny;
 use std::{collections::BTreeSet, fmt};
 
-/// Reason why nothing was loaded.
+/// Reason why no parameter was loaded from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -19,16 +19,16 @@ pub enum LoadError {
     Missing {
         /// Name of the parameter in the network.
         parameter: String,
-        /// Its name in the checkpoint.
+        /// Name of the missing parameter in the checkpoint.
         name: String,
     },
     /// The shapes of a parameter in the network and in the checkpoint differ.
     Shape {
         /// Name of the parameter in the network.
         parameter: String,
-        /// Its shape, `[n, h, w, c]`.
+        /// Shape of the parameter in the network, `[n, h, w, c]`.
         expected: Shape,
-        /// Its shape in the checkpoint.
+        /// Shape of the parameter in the checkpoint.
         found: Vec<usize>,
     },
 }

@@ -23,14 +23,14 @@ pub struct Parameter {
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// Returns a new identity.
+    /// Creates an identity that no other owner of parameters has.
     fn new() -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self(NEXT_ID.fetch_add(1, Relaxed))
     }
 }
 
-/// Role of a parameter in training.
+/// Role of a parameter in training: weight, running statistics or constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Weight that the optimizer updates.
@@ -100,19 +100,19 @@ impl Parameters {
         }
     }
 
-    /// Returns the names, in order.
+    /// Returns the names of all parameters, in order of their creation.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|definition| definition.name.as_str())
     }
 
-    /// Returns the number of trainable values.
+    /// Returns the number of trainable values of all parameters.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.values.len()).sum()
     }
 }
 
-/// Position in the tree of parameter names.
+/// Scope in the tree of parameter names, in which a layer creates its parameters.
 #[derive(Debug)]
 pub struct Scope<'a> {
     parameters: &'a mut Parameters,
@@ -131,14 +131,14 @@ impl Scope<'_> {
         &self.path
     }
 
-    /// Creates a trainable parameter.
+    /// Creates a trainable parameter in this scope.
     pub fn weight(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Parameter {
         let shape = shape.into();
         let values = init.values(shape, &mut self.parameters.random);
         self.add(name, shape, Role::Weight, values)
     }
 
-    /// Creates a constant, for example class weights.
+    /// Creates a constant in this scope, for example class weights.
     pub fn constant(&mut self, name: &str, shape: impl Into<Shape>, values: &[f32]) -> Parameter {
         self.add(name, shape.into(), Role::Constant, values.to_vec())
     }

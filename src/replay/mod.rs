@@ -24,12 +24,12 @@ use gradscale_core::{
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 
-/// One step of a recorded training.
+/// Recorded step of a training, one line of a trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// Number of the step, from 1.
+    /// Number of the recorded step, from 1.
     pub iteration: u64,
-    /// True if the training skipped it.
+    /// True if the training skipped the step.
     pub skipped: bool,
     /// True for an attempt that overflowed; the same batch follows again, with the same number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -38,20 +38,20 @@ pub struct Step {
     /// repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Sites in the order of the backward pass.
+    /// Records of the step's sites, in the order of the backward pass.
     pub sites: Vec<Seen>,
 }
 
-/// Record of one site in one step.
+/// Record of one cast site in one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// Name of the site: layer and operator.
+    /// Name of the cast site: layer and operator.
     pub name: String,
-    /// Exponent at which the values were observed.
+    /// Exponent at which the site's values were observed.
     pub exponent: i32,
-    /// Exponent for the next step.
+    /// Exponent that the site had decided for the next step.
     pub next: i32,
-    /// Row in the format of devices, without zeros at the end.
+    /// Statistics row as the words that devices write, without zeros at the end.
     pub words: Vec<u32>,
     /// Operands of the paper's rules. Older traces do not have them.
     #[serde(default)]
@@ -63,25 +63,25 @@ pub struct Seen {
 pub struct Source {
     /// Name of the cast site; `None` for values that are not scaled.
     pub site: Option<String>,
-    /// Exponent of that site in this step.
+    /// Exponent of the site of origin in this step.
     pub exponent: i32,
 }
 
 /// Statistics of one operand of a product.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// Root mean square, zeros included.
+    /// Root mean square of the operand's values, zeros included.
     pub rms: f64,
     /// Largest magnitude of the operand.
     pub max: f64,
 }
 
-/// Term of a sum of gradients.
+/// Term of a sum of gradients, or part of a split's gradient.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
-    /// Site at which it was stored.
+    /// Site at which the term was stored.
     pub from: Source,
-    /// Largest magnitude of the stored values.
+    /// Largest magnitude of the term's stored values.
     pub amax: f32,
 }
 
@@ -91,35 +91,35 @@ pub struct Part {
 pub enum Decides {
     /// Product, for Theorem 1. An operand that is all zero or not finite is missing.
     Product {
-        /// Origin of the incoming gradient.
+        /// Origin of the gradient of the product's result.
         from: Source,
-        /// Statistics of the incoming gradient, as stored.
+        /// Statistics of the gradient of the product's result, as stored.
         dy: Option<Measured>,
-        /// Statistics of the weights.
+        /// Statistics of the product's weights.
         w: Option<Measured>,
-        /// Number of products per element: typical, worst.
+        /// Number of products that are summed in an element of the result: typical, worst.
         terms: [f64; 2],
     },
     /// Softmax, for Theorem 2: the f32 values at their incoming exponent.
     Softmax {
-        /// Origin of the values.
+        /// Origin of the gradient that comes into the softmax.
         from: Source,
-        /// Row of the values, without zeros at the end.
+        /// Statistics row of the f32 values to be cast, as words, without zeros at the end.
         words: Vec<u32>,
     },
-    /// Sum of gradients.
+    /// Sum of gradients at a branch, for the paper's rule of branches.
     Sum {
-        /// Terms of the sum.
+        /// Terms of the sum of gradients.
         parts: Vec<Part>,
     },
     /// Gradient of a split. Older traces record it as a sum.
     Split {
-        /// Parts that were concatenated.
+        /// Parts that were concatenated to the split's gradient.
         parts: Vec<Part>,
     },
     /// Any other cast, which needs only the site's row.
     Cast {
-        /// Origin of the values.
+        /// Origin of the gradient that comes into the cast.
         from: Source,
     },
 }
@@ -166,7 +166,7 @@ fn words(row: &Stats) -> Vec<u32> {
     words[..end].to_vec()
 }
 
-/// Converts such words to a row.
+/// Converts words of a trace, without zeros at the end, to a statistics row.
 ///
 /// # Errors
 /// Words that are not a row.
@@ -192,7 +192,7 @@ impl Seen {
         self.name.contains('/') && matches!(kind, "wgrad" | "bgrad")
     }
 
-    /// Returns the row of the record.
+    /// Returns the statistics row of the record.
     ///
     /// # Errors
     /// Words that are not a row.
@@ -201,7 +201,7 @@ impl Seen {
     }
 }
 
-/// Parses all steps of a trace. A truncated last line is ignored.
+/// Parses all steps of a trace file. A truncated last line is ignored.
 ///
 /// # Errors
 /// A text that is not a trace, or rows without histograms; the message names the line.

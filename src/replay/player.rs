@@ -16,60 +16,60 @@ use gradscale_core::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Replayed step, or an attempt at it that is repeated.
+/// Replayed step of a trace, or an attempt at it that is repeated.
 #[derive(Debug, Serialize)]
 pub struct Played {
-    /// Number of the step, from 1.
+    /// Number of the replayed step, from 1.
     pub iteration: u64,
-    /// True if it would have been skipped.
+    /// True if the replayed method would have skipped the step.
     pub skipped: bool,
     /// True for an attempt that overflowed; the same batch follows again, with the same number.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
-    /// Sites in the order of the backward pass.
+    /// Replayed records of the sites, in the order of the backward pass.
     pub sites: Vec<PlayedSite>,
 }
 
-/// Replayed record of one site.
+/// Replayed record of one cast site in one step.
 #[derive(Debug, Serialize)]
 pub struct PlayedSite {
-    /// Name of the site: layer and operator.
+    /// Name of the cast site: layer and operator.
     pub name: String,
-    /// Exponent in this step.
+    /// Exponent that the replayed method has for the site in this step.
     pub alpha: i32,
-    /// Exponent for the next step.
+    /// Exponent that the replayed method decides for the next step.
     pub next: i32,
-    /// Fraction of the non-zero values that would have flushed.
+    /// Fraction of the site's non-zero values that would have flushed.
     pub gamma: f64,
-    /// Fraction that would have been subnormal.
+    /// Fraction of the site's non-zero values that would have been subnormal.
     pub subnormal_share: f64,
 }
 
-/// Summary over all steps.
+/// Summary of a replay over all steps.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// Number of skipped steps.
+    /// Number of steps that the replayed method skipped.
     pub skipped: usize,
-    /// Number of attempts that were repeated.
+    /// Number of attempts that the replayed method repeated.
     pub repeats: usize,
-    /// Totals of the sites by name.
+    /// Totals of the cast sites, by name.
     pub sites: BTreeMap<String, Total>,
 }
 
-/// Totals of one site.
+/// Totals of one cast site over all replayed steps.
 #[derive(Debug, Default)]
 pub struct Total {
-    /// Exponent in its first step.
+    /// Exponent of the site in its first step.
     pub first: i32,
-    /// Exponent in its last step.
+    /// Exponent of the site in its last step.
     pub last: i32,
-    /// Number of its steps.
+    /// Number of steps in which the site stored values.
     pub steps: usize,
-    /// Sum over steps of the fraction that flushed.
+    /// Sum over steps of the fraction of values that flushed.
     pub flushed: f64,
-    /// Maximum of that fraction in one step.
+    /// Largest fraction of values that flushed in one step.
     pub worst: f64,
-    /// Sum over steps of the fraction of subnormals.
+    /// Sum over steps of the fraction of values stored as subnormals.
     pub subnormal: f64,
 }
 
@@ -82,13 +82,13 @@ pub struct Player {
 }
 
 impl Player {
-    /// Creates a player in its initial state.
+    /// Creates a player of traces in its initial state, for the scaling to replay.
     #[must_use]
     pub fn new(scaling: Scaling) -> Self {
         Self { scaling, sites: BTreeMap::new(), summary: Summary::default() }
     }
 
-    /// Returns the summary of all steps so far.
+    /// Returns the summary of all steps that were replayed so far.
     #[must_use]
     pub fn summary(self) -> Summary {
         self.summary
@@ -136,7 +136,7 @@ impl Player {
         }
     }
 
-    /// Computes the rows at the replayed exponents.
+    /// Computes the statistics rows of a step at the replayed exponents.
     fn rows(&mut self, step: &Step) -> Result<Vec<Stats>, String> {
         let (mut rows, mut exponents) = (Vec::new(), Exponents::new());
         for seen in &step.sites {
@@ -158,7 +158,7 @@ impl Player {
         gradient.repeats() && tried && !outlier && may_repeat(Calls::One, failed)
     }
 
-    /// Returns the exponent at which a site stores in this step.
+    /// Returns the exponent at which a cast site stores in the replayed step.
     fn exponent(&mut self, seen: &Seen, row: &Stats, played: &Exponents) -> Result<i32, String> {
         let gradient = match &self.scaling {
             Scaling::Loss(schedule) => return Ok(schedule.exponent()),

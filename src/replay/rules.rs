@@ -72,7 +72,7 @@ pub fn verdict(
     })
 }
 
-/// Returns the exponent of the incoming values.
+/// Returns the replayed exponent of the values that come from a source.
 fn exponent(from: &Source, played: &Exponents) -> Result<i32, String> {
     match &from.site {
         None => Ok(0),

@@ -47,20 +47,20 @@ use gradscale_core::{
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Purpose of a slot.
+/// Purpose of a slot: reserved, parameter gradient, forward store or cast site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotKind {
-    /// Slots 0 and 1: unscaled data, and the scratch of decisions.
+    /// Purpose of slots 0 and 1: unscaled data, and the scratch of decisions.
     Reserved,
-    /// Gradient of a parameter: f32, at exponent 0.
+    /// Purpose of a slot for a parameter's gradient: f32, at exponent 0.
     Parameter,
-    /// Store of the forward pass: half, at exponent 0.
+    /// Purpose of a slot for a store of the forward pass: half, at exponent 0.
     Forward,
-    /// Cast site of the backward pass.
+    /// Purpose of a slot for a cast site of the backward pass.
     Site,
 }
 
-/// Reason why a step was skipped.
+/// Reason why a training step was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -75,7 +75,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns its name in snake case, for bindings.
+    /// Returns the name of the cause in snake case, for bindings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Cause {
 /// Result of an attempt at a step. The index of a [`Blame`] is that in the order of the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// The parameters are updated.
+    /// The step was applied: the parameters are updated.
     Stepped,
     /// Nothing has changed, and the same batch is to be run again.
     Repeat(Blame),
@@ -101,17 +101,17 @@ pub enum Finished {
 /// Properties of an attempt at a step, besides the rows of its stores.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
-    /// True if some parameter gradient is not finite.
+    /// True if some parameter gradient of the attempt is not finite.
     pub found_inf: bool,
     /// Number of attempts at this step that failed before.
     pub failed: u32,
-    /// True if the batch can be run again.
+    /// True if the caller can run the batch again.
     pub repeatable: bool,
-    /// Number of micro-batches whose rows were merged.
+    /// Number of micro-batches whose statistics rows were merged.
     pub micro: u32,
 }
 
-/// Decision made inside the attempt in progress.
+/// Decision of a cast site made inside the attempt in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
     pub slot: Slot,
@@ -125,9 +125,9 @@ struct Entry {
     name: String,
     kind: SlotKind,
     site: Option<Site>,
-    /// Last row with a store.
+    /// Statistics row of the slot's last step with a store.
     row: Option<Stats>,
-    /// Number of finite values that have overflowed so far.
+    /// Number of finite values at the slot that have overflowed so far.
     overflows: u64,
 }
 
@@ -139,7 +139,7 @@ pub struct Sites {
     index: HashMap<String, Slot>,
     exponents: Vec<i32>,
     scaling: Scaling,
-    /// Decisions since the last attempt ended.
+    /// Decisions of cast sites since the last attempt ended.
     decided: Vec<Decided>,
     /// Exponents of the sites, by slot, after the last step. `moved` is true if that step changed one.
     settled: Vec<Option<i32>>,
@@ -149,7 +149,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Creates an empty set of sites.
+    /// Creates the sites of a training without slots, except for the reserved ones.
     ///
     /// # Errors
     /// [`ConfigError`] for invalid settings of a rule.
@@ -172,7 +172,7 @@ impl Sites {
         self.entries.len()
     }
 
-    /// Returns the scaling, with the state of a loss scale.
+    /// Returns the scaling of the method, with the state of a loss scale.
     #[must_use]
     pub const fn scaling(&self) -> &Scaling {
         &self.scaling
@@ -188,13 +188,13 @@ impl Sites {
         Ok(sites)
     }
 
-    /// Replaces the loss scale by a fixed one.
+    /// Replaces the loss scale of the method by a fixed one.
     pub(crate) fn fix_loss_scale(&mut self, fixed: Fixed) {
         self.scaling = Scaling::Loss(LossScale::Fixed(fixed));
         self.spread();
     }
 
-    /// Returns the purpose of a slot.
+    /// Returns the purpose of the slot.
     pub(crate) fn kind(&self, slot: Slot) -> SlotKind {
         self.entries[usize::from(slot.0)].kind
     }
@@ -224,7 +224,7 @@ impl Sites {
         Some(slot)
     }
 
-    /// Declares that several launches of a step store into this slot.
+    /// Declares that several launches of a step store into the same slot.
     pub fn share(&mut self, slot: Slot) {
         let entry = &mut self.entries[usize::from(slot.0)];
         if let Some(site) = &entry.site
@@ -236,13 +236,13 @@ impl Sites {
         }
     }
 
-    /// Returns the exponents in force, by slot.
+    /// Returns the exponents of all slots in force, by slot.
     #[must_use]
     pub fn exponents(&self) -> &[i32] {
         &self.exponents
     }
 
-    /// Returns the exponent in force at a slot.
+    /// Returns the exponent of a slot in force.
     ///
     /// # Panics
     /// If there is no such slot; likewise for the methods below.
@@ -263,13 +263,13 @@ impl Sites {
         requests.fold(Detail::Counts, Ord::max)
     }
 
-    /// Returns the state machine of a slot, if it has one.
+    /// Returns the state machine of a slot's cast site, if it has one.
     #[must_use]
     pub fn site(&self, slot: Slot) -> Option<&Site> {
         self.entries[usize::from(slot.0)].site.as_ref()
     }
 
-    /// Returns true if this site decides inside the step.
+    /// Returns true if the slot's cast site decides inside the step.
     #[must_use]
     pub fn at_once(&self, slot: Slot) -> bool {
         self.site(slot).is_some_and(|site| site.request().at_once)
@@ -285,12 +285,12 @@ impl Sites {
         }
     }
 
-    /// Returns the decisions made inside the attempt in progress.
+    /// Returns the decisions of cast sites made inside the attempt in progress.
     pub(crate) fn decided(&self) -> &[Decided] {
         &self.decided
     }
 
-    /// Returns a hash of the slots and their names.
+    /// Returns a hash of all slots and their names, to compare ranks.
     pub(crate) fn fingerprint(&self) -> u32 {
         self.entries.iter().fold(0, |sum, entry| {
             let sum = crc32c::crc32c_append(sum, entry.name.as_bytes());
@@ -437,19 +437,19 @@ impl Sites {
         }
     }
 
-    /// Returns the last row of a slot.
+    /// Returns the last statistics row of a slot, if it has stored.
     #[must_use]
     pub fn row(&self, slot: Slot) -> Option<&Stats> {
         self.entries[usize::from(slot.0)].row.as_ref()
     }
 
-    /// Returns the name of a slot.
+    /// Returns the name of the slot: layer and operator.
     #[must_use]
     pub fn name(&self, slot: Slot) -> &str {
         &self.entries[usize::from(slot.0)].name
     }
 
-    /// Returns the exponent of a loss scale; 0 under gradient scaling.
+    /// Returns the exponent of the loss scale; 0 under gradient scaling.
     #[must_use]
     pub fn loss_scale(&self) -> i32 {
         match &self.scaling {

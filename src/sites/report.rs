@@ -3,20 +3,20 @@
 use super::{Sites, SlotKind};
 use gradscale_core::{solve::LimitedBy, stats::Stats};
 
-/// Statistics and decision of one cast site.
+/// Report of one cast site: statistics and last decision.
 #[derive(Clone, Debug)]
 pub struct SiteReport<'a> {
-    /// Name of the site: layer and operator.
+    /// Name of the cast site: layer and operator.
     pub name: &'a str,
-    /// Exponent in force for the next step: the scale is 2^alpha.
+    /// Exponent of the site in force for the next step: the scale is 2^alpha.
     pub alpha: i32,
-    /// Last row: counts, and a histogram after an update.
+    /// Last statistics row of the site: counts, and a histogram after an update.
     pub row: &'a Stats,
     /// Fraction of the non-zero values that flushed in the last step.
     pub gamma_measured: f64,
     /// Fraction that the last decision predicted; `None` under a loss scale, NaN if the rule has no model.
     pub gamma_predicted: Option<f64>,
-    /// Constraint that determined the last decision.
+    /// Constraint that determined the site's last decision.
     pub bound: Option<LimitedBy>,
     /// Number of finite values that overflowed, over all steps. ±∞ and NaN on input are not included.
     pub overflows: u64,
@@ -27,7 +27,7 @@ pub struct SiteReport<'a> {
 }
 
 impl Sites {
-    /// Returns the reports of all sites with a store.
+    /// Returns the reports of all cast sites that have stored.
     pub fn reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
         self.entries.iter().zip(&self.exponents).filter(|(entry, _)| entry.kind == SlotKind::Site).filter_map(
             |(entry, &alpha)| {

@@ -14,7 +14,7 @@ pub struct SavedSite {
     name: String,
     kind: SlotKind,
     overflows: u64,
-    /// State of a site with its own exponent.
+    /// State of the slot's cast site, if it has its own exponent.
     state: Option<SavedState>,
 }
 
@@ -28,7 +28,7 @@ struct SavedState {
     /// Limit, steps left and duration of the guard; `None` before the first lost batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     guard: Option<(i64, u32, u32)>,
-    /// Lowest ceiling seen in attempts at the coming step.
+    /// Lowest ceiling that the site has seen in attempts at the coming step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tried: Option<i64>,
 }

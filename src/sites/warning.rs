@@ -11,28 +11,28 @@ const LEAST_EXPONENT: i32 = -10;
 /// Fraction of the non-zero gradients that may flush because of the scale before a warning.
 const MAX_FLUSHED: f64 = 0.01;
 
-/// Warning about a dynamic loss scale.
+/// Warning that a dynamic loss scale is too small.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LossScaleWarning {
-    /// The scale has fallen below 2^-10.
+    /// The loss scale has fallen below 2^-10.
     Collapsed {
-        /// Exponent of the scale in force.
+        /// Exponent of the loss scale in force.
         exponent: i32,
     },
     /// More than 1 % of the non-zero gradients flushed, although a larger scale would have kept them.
     Flushes {
         /// Fraction of the non-zero gradients that the larger scale would have kept.
         share: f64,
-        /// Exponent of the scale in the step.
+        /// Exponent of the loss scale in the step.
         exponent: i32,
-        /// Largest exponent without an overflow.
+        /// Largest exponent at which the step would not have overflowed.
         fits: i32,
     },
 }
 
 impl LossScaleWarning {
-    /// Returns its name in snake case, for bindings.
+    /// Returns the name of the warning in snake case, for bindings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -34,11 +34,11 @@ impl<C> Draft<C> {
     }
 }
 
-/// One field of a schedule with the numbers `C`.
+/// Field of a loss-scale schedule with the settings `C`: its names, and how it is read and written.
 struct Field<C: 'static> {
-    /// Name in a method's text.
+    /// Name of the field in a method's text.
     name: &'static str,
-    /// Name in checkpoints, which never changes.
+    /// Name of the field in checkpoints, which never changes.
     saved_name: &'static str,
     read: fn(&mut Draft<C>, FieldText<'_>) -> Result<(), String>,
     /// Text of the value. A field whose text is that of the default is left out.
@@ -50,12 +50,12 @@ struct Field<C: 'static> {
 struct FieldText<'a> {
     name: &'static str,
     text: &'a str,
-    /// Steps of the training, if they are known.
+    /// Number of steps of the training, if it is known.
     steps: Option<u64>,
 }
 
 impl FieldText<'_> {
-    /// Returns the value; `what` says which values there are.
+    /// Parses the field's value; `what` describes valid values in the error.
     fn parse<T: std::str::FromStr>(&self, what: &str) -> Result<T, String> {
         self.text.parse().map_err(|_| format!("{} is {what}, not {}", self.name, self.text))
     }
@@ -65,7 +65,7 @@ impl FieldText<'_> {
     }
 }
 
-/// Fields of `dynamic`, in the order of its text.
+/// Fields of the dynamic loss scale (`dynamic`), in the order of its text.
 const DYNAMIC: [Field<DynamicConfig>; 9] = [
     Field {
         name: "init",
@@ -126,7 +126,7 @@ const DYNAMIC: [Field<DynamicConfig>; 9] = [
     },
 ];
 
-/// Fields of `logmax`.
+/// Fields of the LogMax loss scale (`logmax`), in the order of its text.
 const LOG_MAX: [Field<LogMaxConfig>; 6] = [
     Field {
         name: "mean",
@@ -160,7 +160,7 @@ const LOG_MAX: [Field<LogMaxConfig>; 6] = [
     max_field(),
 ];
 
-/// Fields of `delayed`.
+/// Fields of the delayed loss scale (`delayed`), in the order of its text.
 const DELAYED: [Field<DelayedConfig>; 4] = [
     Field {
         name: "history",
@@ -203,7 +203,7 @@ const fn max_field<C>() -> Field<C> {
     }
 }
 
-/// Reads `dynamic`.
+/// Parses a dynamic loss scale from the options of the method `dynamic`.
 pub(super) fn parse_dynamic(options: &mut Options<'_>) -> Result<LossScale, String> {
     let usual = DynamicConfig::default();
     let mut draft = Draft::new(usual.clone(), usual.bounds);
@@ -212,7 +212,7 @@ pub(super) fn parse_dynamic(options: &mut Options<'_>) -> Result<LossScale, Stri
     Dynamic::new(DynamicConfig { bounds, ..draft.numbers }).map(LossScale::Dynamic).map_err(words)
 }
 
-/// Reads `dynamic:N`.
+/// Parses Chainer's loss scale from the options of the method `dynamic:N`.
 pub(super) fn parse_chainer(interval: u32, options: &mut Options<'_>) -> Result<LossScale, String> {
     let mut draft = Draft::new(interval, Bounds::default());
     read_fields(&CHAINER, &mut draft, options, "dynamic:N", "; dynamic:interval=N has more")?;
@@ -220,7 +220,7 @@ pub(super) fn parse_chainer(interval: u32, options: &mut Options<'_>) -> Result<
     Chainer::new(interval, bounds).map(LossScale::Chainer).map_err(words)
 }
 
-/// Reads `logmax`.
+/// Parses a LogMax loss scale from the options of the method `logmax`.
 pub(super) fn parse_log_max(options: &mut Options<'_>) -> Result<LossScale, String> {
     let usual = LogMaxConfig::default();
     let mut draft = Draft::new(usual, usual.bounds);
@@ -229,7 +229,7 @@ pub(super) fn parse_log_max(options: &mut Options<'_>) -> Result<LossScale, Stri
     LogMax::new(LogMaxConfig { bounds, ..draft.numbers }).map(LossScale::LogMax).map_err(words)
 }
 
-/// Reads `delayed`.
+/// Parses a delayed loss scale from the options of the method `delayed`.
 pub(super) fn parse_delayed(options: &mut Options<'_>) -> Result<LossScale, String> {
     let usual = DelayedConfig::default();
     let mut draft = Draft::new(usual, usual.bounds);
@@ -251,7 +251,7 @@ fn read_fields<C>(
     options.end(schedule, &format!("{names}{more}"))
 }
 
-/// Writes the fields of a schedule that differ from their defaults.
+/// Writes the fields of a loss-scale schedule that differ from their defaults to a method's text.
 pub(super) fn write(text: &mut Text, schedule: &LossScale) {
     match schedule {
         LossScale::None | LossScale::Gradient | LossScale::Fixed(_) => {}
@@ -281,7 +281,7 @@ fn write_fields<C>(text: &mut Text, fields: &[Field<C>], draft: &Draft<C>, usual
     }
 }
 
-/// Saves all fields of a schedule. Checkpoints are compared by them.
+/// Saves all fields of a loss-scale schedule in a checkpoint's settings, by which checkpoints are compared.
 pub(super) fn save(all: &mut Configuration, schedule: &LossScale) {
     match schedule {
         LossScale::None | LossScale::Gradient | LossScale::Fixed(_) => {}

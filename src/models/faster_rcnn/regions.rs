@@ -22,9 +22,9 @@ const REGIONS_THERE: f64 = 0.25;
 pub struct Regions {
     layout: &'static Layout,
     anchors: Vec<Corners>,
-    /// Right and bottom of the images.
+    /// Right and bottom end of the images, in pixels.
     limits: [f32; 2],
-    /// Number of classes, background included.
+    /// Number of classes of the detector, background included.
     classes: usize,
 }
 
@@ -33,9 +33,9 @@ pub struct Regions {
 pub struct AnchorTargets {
     /// Sign of each anchor: 1 for an object, −1 for background, 0 if it is ignored.
     pub signs: Vec<f32>,
-    /// Target code of each anchor.
+    /// Target code of each anchor: the offsets of its truth.
     pub codes: Vec<f32>,
-    /// One divided by the number of sampled anchors.
+    /// Factor of the anchor loss: one divided by the number of sampled anchors.
     pub share: f32,
 }
 
@@ -43,17 +43,17 @@ pub struct AnchorTargets {
 /// [`RegionTruth`](crate::RegionTruth).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RegionTargets {
-    /// Boxes `[regions, 5]`, as of [`Regions::listed`].
+    /// Boxes of the sampled regions, `[regions, 5]`, as of [`Regions::listed`].
     pub boxes: Vec<f32>,
-    /// Class of each region.
+    /// Class of each sampled region; 0 is background.
     pub labels: Vec<u32>,
-    /// Index of the code of each region's class.
+    /// Index of the code of each region's class among the predicted codes.
     pub places: Vec<u32>,
-    /// 1 for a sampled region, 0 for padding.
+    /// Weight of each region in the loss: 1 if it was sampled, 0 for padding.
     pub counted: Vec<f32>,
-    /// Target code of each region.
+    /// Target code of each sampled region: the offsets of its truth.
     pub codes: Vec<f32>,
-    /// One divided by the number of sampled regions.
+    /// Factor of the region loss: one divided by the number of sampled regions.
     pub share: f32,
 }
 
@@ -67,7 +67,7 @@ impl Regions {
         Self { layout, anchors, limits: [width, height], classes }
     }
 
-    /// Returns the anchors of an image.
+    /// Returns the anchors of an image: their boxes in pixels.
     #[must_use]
     pub fn anchors(&self) -> &[Corners] {
         &self.anchors
