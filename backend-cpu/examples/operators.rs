@@ -26,9 +26,9 @@ enum Operator {
 
 use Operator::{Cast, Convolution, Gelu, LayerNorm, Product};
 
-/// Elements: fewer than a lookup table has entries.
+/// Number of elements of each operand: fewer than a lookup table has entries.
 const ELEMENTS: u32 = 16_384;
-/// Operators, their names, and how much of what they do.
+/// Operators that the example can run: name, amount of work, and its unit.
 const OPERATORS: [(Operator, &str, u32, &str); 5] = [
     (Product, "product 96×96×96", 96 * 96 * 96, "multiply-add"),
     (Convolution, "convolution 3×3, 16 to 16 channels, 24×24", 24 * 24 * 16 * 16 * 9, "multiply-add"),
@@ -52,7 +52,7 @@ fn main() {
     launch_repeatedly(&Cpu::with_isa(1, isa).expect("no thread is started"), *operator, times);
 }
 
-/// Halves around 0, from a fixed sequence.
+/// Returns a buffer of halves around 0, from a fixed sequence.
 fn upload_halves(cpu: &Cpu) -> Memory {
     let values: Vec<f16> = (0..ELEMENTS).map(|i| f16::from_f32((i * 37 % 1009) as f32 / 504.0 - 1.0)).collect();
     let mut memory = cpu.alloc(DType::F16, values.len()).expect("memory");
@@ -60,7 +60,7 @@ fn upload_halves(cpu: &Cpu) -> Memory {
     memory
 }
 
-/// A buffer of equal f32 numbers.
+/// Returns a buffer of equal f32 numbers.
 fn upload_f32(cpu: &Cpu, value: f32) -> Memory {
     let mut memory = cpu.alloc(DType::F32, ELEMENTS as usize).expect("memory");
     cpu.write(Data::F32(&vec![value; ELEMENTS as usize]), &mut memory).expect("as many");

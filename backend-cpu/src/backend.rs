@@ -10,7 +10,7 @@ use gradscale_core::{
 };
 use std::time::{Duration, Instant};
 
-/// The CPU as a device.
+/// Device that computes on the CPU, with its threads and lookup tables.
 #[derive(Debug)]
 pub struct Cpu {
     threads: ThreadPool,
@@ -50,7 +50,7 @@ impl Cpu {
         self.isa
     }
 
-    /// Returns the thread pool.
+    /// Returns the thread pool of the device.
     pub(crate) const fn thread_pool(&self) -> &ThreadPool {
         &self.threads
     }
@@ -59,7 +59,7 @@ impl Cpu {
         &self.workspaces
     }
 
-    /// Returns the lookup tables of functions of halves.
+    /// Returns the lookup tables of functions of halves that the device caches.
     pub(crate) const fn lookup_tables(&self) -> &LookupTables {
         &self.lookup_tables
     }

@@ -16,7 +16,7 @@ pub struct BroadcastBuffer {
 }
 
 impl BroadcastBuffer {
-    /// Repeats the values of all channels.
+    /// Creates a buffer that repeats one value for each channel.
     pub fn new(values: &[f32]) -> Self {
         let mut buffer = Self::default();
         buffer.fill(values, 1, MIN_BUFFER_ELEMENTS);
@@ -46,13 +46,13 @@ impl BroadcastBuffer {
         self.len - self.channels
     }
 
-    /// Returns the values for elements from `start` on.
+    /// Returns the buffer's values for the elements from `start` on.
     pub fn starting_at(&self, start: usize) -> &[f32] {
         let channel = start % self.channels;
         &self.values[self.offset + channel..][..self.len()]
     }
 
-    /// Writes the values for elements from `start` on.
+    /// Writes the buffer's values for the elements from `start` on to `out`.
     pub fn copy_to(&self, start: usize, out: &mut [f32]) {
         let buffer = self.starting_at(start);
         for out in out.chunks_mut(buffer.len()) {

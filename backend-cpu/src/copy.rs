@@ -15,10 +15,10 @@ use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Strided};
 use half::f16;
 
-/// Minimum elements of a chunk.
+/// Minimum number of elements of a chunk that one task copies.
 const MIN_CHUNK_ELEMENTS: usize = 1 << 15;
 
-/// Length of a dimension, and its strides in x and y.
+/// Dimension of a strided copy: its length, and its strides in x and y.
 #[derive(Clone, Copy, Debug)]
 struct Dim {
     len: usize,
@@ -26,7 +26,7 @@ struct Dim {
     y: usize,
 }
 
-/// A copy with dimensions in the order of y, outermost first.
+/// Strided copy with its dimensions in the order of y, outermost first.
 #[derive(Debug)]
 struct Walk {
     dims: Vec<Dim>,
@@ -72,12 +72,12 @@ impl Walk {
         Self { dims, x, y: usize::try_from(y).unwrap_or(usize::MAX) }
     }
 
-    /// Returns the innermost dimension.
+    /// Returns the innermost dimension of the copy.
     fn innermost(&self) -> Dim {
         self.dims[self.dims.len() - 1]
     }
 
-    /// Returns the elements that one step of the outermost dimension copies.
+    /// Returns the number of elements that one step of the outermost dimension copies.
     fn step(&self) -> usize {
         self.dims[1..].iter().map(|dim| dim.len).product()
     }
@@ -138,7 +138,7 @@ impl Cpu {
         report_stats(&epilogue, &rows, |row| table.merge(to, row));
     }
 
-    /// Copies integers, which have no epilogue.
+    /// Copies integers by a strided copy, without an epilogue.
     fn copy_integers<T: Copy + Send + Sync>(&self, walk: &Walk, x: &[T], y: &mut [T]) {
         let run = walk.innermost();
         let work = |steps: Range<usize>, y: &mut [T]| {
@@ -199,7 +199,7 @@ impl Cpu {
     }
 }
 
-/// Returns the index of element `i` of a run.
+/// Returns the index of element `i` of an innermost run that starts at index `from`.
 fn run_element(from: usize, i: usize, step: i64) -> usize {
     // The descriptor keeps it inside the buffer.
     usize::try_from(from as i64 + i as i64 * step).unwrap_or(usize::MAX)

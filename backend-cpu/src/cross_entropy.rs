@@ -8,7 +8,7 @@ use gradscale_core::{
     ops::{CrossEntropy, CrossEntropyRow},
 };
 
-/// Rows of a part.
+/// Number of rows of logits in a chunk.
 const CHUNK_ROWS: usize = 4096;
 
 fn class_weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {

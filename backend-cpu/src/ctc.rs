@@ -9,23 +9,23 @@ use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
 const NEVER: f32 = Ctc::LOG_ZERO;
 
-/// A sequence with its target.
+/// Input sequence of a CTC loss with its target.
 struct Sequence<'a> {
-    /// `[frames, classes]`: logarithms of probabilities.
+    /// Logarithms of the class probabilities, `[frames, classes]`.
     log: Workspace<'a>,
     frames: usize,
     classes: usize,
-    /// The class of each state of an alignment.
+    /// Class of each state of an alignment: letters with blanks around them.
     states: Vec<usize>,
     blank: usize,
 }
 
-/// Sums over the beginnings of alignments.
+/// Sums of the probabilities of all beginnings of alignments, by frame and state.
 struct AlignmentSums<'a> {
-    /// For each frame so many states and two in front; each frame has a divisor of its own.
+    /// Sums by frame, each with all states and two entries in front; each frame has its own divisor.
     table: Workspace<'a>,
     width: usize,
-    /// The sum over whole alignments.
+    /// Sum over all whole alignments, as a logarithm.
     total: f32,
 }
 
@@ -53,7 +53,7 @@ impl Cpu {
         });
     }
 
-    /// The loss of sequence `n`.
+    /// Computes the CTC loss of sequence `n` and, if requested, its gradient.
     fn sequence_loss(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize, gradient: Option<&mut [f32]>) -> f32 {
         let mut sums =
             self.read_sequence(p, x, n).map(|sequence| (self.sums_over_alignments(&sequence, false), sequence));
@@ -81,7 +81,7 @@ impl Cpu {
         loss
     }
 
-    /// Sequence `n`, unless it is invalid.
+    /// Reads sequence `n` with its target; `None` if it is invalid.
     fn read_sequence(&self, p: &Ctc, x: CtcArgs<&Memory>, n: usize) -> Option<Sequence<'_>> {
         let [_, max_frames, classes] = p.logits().map(|size| size as usize);
         let [frames, letters] = [x.input_lengths, x.target_lengths].map(|lengths| lengths.integer(n));
@@ -102,7 +102,7 @@ impl Cpu {
         Some(Sequence { log, frames, classes, states, blank })
     }
 
-    /// By frames and states from the front, or from the back.
+    /// Computes the sums over alignments by frames and states, from the front or from the back.
     fn sums_over_alignments(&self, sequence: &Sequence<'_>, back: bool) -> AlignmentSums<'_> {
         let &Sequence { ref log, frames, classes, ref states, blank } = sequence;
         let count = states.len();
@@ -169,7 +169,7 @@ impl Cpu {
     }
 }
 
-/// At least [`NEVER`]; NaN stays.
+/// Returns a logarithm that is at least [`NEVER`]; NaN stays.
 fn clamp_to_never(log: f32) -> f32 {
     if log < NEVER { NEVER } else { log }
 }

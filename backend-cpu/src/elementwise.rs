@@ -124,7 +124,7 @@ fn apply_unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
     }
 }
 
-/// Applies a binary operator.
+/// Applies a binary operator to each pair of elements: `a[i] = op(a[i], b[i])`.
 fn apply_binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], b: &[f32]) {
     match op {
         BinaryOp::Add => isa.zip(a, b, |a, b| a + b),
@@ -169,7 +169,7 @@ fn apply_binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], 
     }
 }
 
-/// Returns the index of an element; descriptors have fewer than 2^32.
+/// Converts an element's index to u32; descriptors have fewer than 2^32 elements.
 #[expect(clippy::cast_possible_truncation, reason = "fewer than 2^32 elements")]
 fn element_index(i: usize) -> u32 {
     i as u32

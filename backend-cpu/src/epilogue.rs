@@ -28,27 +28,27 @@ pub struct Block([f32; BLOCK_ELEMENTS]);
 impl Block {
     pub const ZERO: Self = Self([0.0; BLOCK_ELEMENTS]);
 
-    /// Returns the first `len` values.
+    /// Returns the first `len` values of the block.
     pub fn first(&mut self, len: usize) -> &mut [f32] {
         &mut self.0[..len]
     }
 }
 
-/// Maximum chunks of one operator.
+/// Maximum number of chunks into which an operator's results are divided.
 const MAX_CHUNKS: usize = 64;
 
-/// Parameters of a store.
+/// Epilogue of a store: scale factor, exponent and detail of its statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue {
     factor: Factor,
     add: bool,
-    /// Exponent and detail of the statistics.
+    /// Exponent at which values are stored and observed, and detail of the statistics.
     to: i32,
     detail: Detail,
     isa: Isa,
 }
 
-/// Part of the memory that a store writes.
+/// Part of the f32 or half memory that a store writes.
 #[derive(Debug)]
 pub enum OutputSlice<'a> {
     F32(&'a mut [f32]),
@@ -63,7 +63,7 @@ impl<'a> OutputSlice<'a> {
         }
     }
 
-    /// Returns the elements of a range.
+    /// Returns the part of the destination with these indices.
     pub fn range(&mut self, range: core::ops::Range<usize>) -> OutputSlice<'_> {
         match self {
             Self::F32(y) => OutputSlice::F32(&mut y[range]),
@@ -79,7 +79,7 @@ impl<'a> OutputSlice<'a> {
         self.par_chunks_with_first(cpu, cost, [size; 2], work)
     }
 
-    /// Like [`OutputSlice::par_chunks`], but the first chunk has a size of its own.
+    /// Splits the destination like [`OutputSlice::par_chunks`], but the first chunk has its own size.
     pub fn par_chunks_with_first<T: Send>(
         self, cpu: &Cpu, cost: Cost, sizes: [usize; 2], work: impl Fn(usize, OutputSlice<'_>) -> T + Sync,
     ) -> Vec<T> {
@@ -91,7 +91,7 @@ impl<'a> OutputSlice<'a> {
 }
 
 impl Epilogue {
-    /// Creates the epilogue of a store.
+    /// Creates the epilogue of a store from its exponents in the table.
     pub fn from_store(store: &Store<'_, Cpu>, isa: Isa) -> Self {
         let (from, to) = (store.table.exponent(store.from), store.table.exponent(store.to));
         Self {
@@ -108,17 +108,17 @@ impl Epilogue {
         Self { factor: Factor::between(from, to), add: false, to, detail, isa }
     }
 
-    /// Returns whether the store accumulates to the destination.
+    /// Returns true if the store accumulates to the destination.
     pub const fn accumulates(&self) -> bool {
         self.add
     }
 
-    /// Returns whether the statistics include rounded sums of values.
+    /// Returns true if the statistics include rounded sums of values.
     pub fn has_moments(&self) -> bool {
         self.detail == Detail::Moments
     }
 
-    /// Returns an empty accumulator of the statistics.
+    /// Returns an empty accumulator of the store's statistics.
     pub const fn new_accumulator(&self) -> StatsAccumulator {
         StatsAccumulator::new(self.to, self.detail)
     }
@@ -139,7 +139,7 @@ impl Epilogue {
         }
     }
 
-    /// Like [`Epilogue::store_map`], for values in memory.
+    /// Returns the function that stores a chunk of values in memory, like [`Epilogue::store_map`].
     pub fn store_from(self, x: StoreInput<'_>) -> impl Fn(usize, OutputSlice<'_>) -> StatsAccumulator + Sync {
         move |i, mut y| {
             let mut row = self.new_accumulator();
@@ -158,7 +158,7 @@ impl Epilogue {
         }
     }
 
-    /// Scales values to the exponent of the store.
+    /// Multiplies values by the factor to the exponent of the store.
     fn scale_values(&self, values: &mut [f32]) {
         let [first, second, third] = self.factor.parts();
         if second != 1.0 {
@@ -214,7 +214,7 @@ impl Epilogue {
 }
 
 impl Cpu {
-    /// Stores values in memory.
+    /// Stores values that are already in memory, through the epilogue.
     pub(crate) fn store_from(&self, store: Store<'_, Self>, x: StoreInput<'_>) {
         let epilogue = Epilogue::from_store(&store, self.isa());
         let Store { y, table, to, .. } = store;
@@ -235,12 +235,12 @@ impl Cpu {
     }
 }
 
-/// Returns the elements of each chunk of `len` results.
+/// Returns the number of elements in each chunk of `len` results.
 pub const fn chunk_len(len: usize) -> usize {
     len.div_ceil(MAX_CHUNKS).next_multiple_of(BLOCK_ELEMENTS)
 }
 
-/// Maximum chunks of an operator that stores row by row.
+/// Maximum number of chunks of an operator that stores row by row.
 const MAX_ROW_CHUNKS: usize = 128;
 
 impl Cpu {
@@ -298,7 +298,7 @@ pub fn report_stats<'a>(
     }
 }
 
-/// Merges the statistics of all chunks in order.
+/// Merges the statistics of all chunks, in order, to one row.
 pub fn merge_stats<'a>(epilogue: &Epilogue, rows: impl IntoIterator<Item = &'a StatsAccumulator>) -> Stats {
     let mut all = epilogue.new_accumulator();
     rows.into_iter().for_each(|row| all.merge(row));

@@ -3,19 +3,19 @@
 use core::fmt;
 use gradscale_core::backend::ErrorKind;
 
-/// An error of the CPU backend.
+/// Error of the CPU backend.
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused so many bytes.
+    /// The system did not provide the memory of a buffer.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Size of the requested memory in bytes.
         bytes: u64,
     },
-    /// The operator is not there yet.
+    /// The CPU backend does not implement the operator with this name.
     Unsupported(&'static str),
-    /// Threads could not be started.
+    /// The threads of the pool could not be started.
     Threads(std::io::Error),
-    /// This machine does not have the instruction set asked for.
+    /// The machine does not have the requested instruction set.
     Isa(crate::Isa),
 }
 

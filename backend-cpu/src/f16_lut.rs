@@ -9,7 +9,7 @@ use gradscale_core::ops::Unary;
 use half::f16;
 use std::sync::OnceLock;
 
-/// A function that replaces numbers by its results.
+/// Kernel with which a lookup table is filled: replaces numbers by the results of a function.
 type Kernel = fn(Isa, &mut [f32]);
 
 /// Functions with a table, and their derivatives where these do not follow from the result in a few operations.
@@ -49,7 +49,7 @@ const fn table_index(op: Unary) -> Option<usize> {
     }
 }
 
-/// Lookup tables, each filled when it is first used.
+/// Lookup tables of functions of halves and of their slopes, each filled when it is first used.
 #[derive(Debug, Default)]
 pub struct LookupTables {
     functions: [OnceLock<Box<F16Lut>>; TABULATED_FUNCTIONS.len()],

@@ -45,7 +45,7 @@ pub use memory::Memory;
 pub use slices::{Slice, SliceMut};
 pub use table::Table;
 
-/// Its example runs as well.
+/// Placeholder type by which the README's example runs as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -4,16 +4,16 @@ use crate::Error;
 use gradscale_core::backend::{Buffer, DType, Data, DataMut};
 use half::f16;
 
-/// Host memory of one type.
+/// Buffer of the CPU backend: host memory of one element type.
 #[derive(Debug)]
 pub enum Memory {
-    /// f32.
+    /// Buffer of f32 elements.
     F32(Vec<f32>),
-    /// binary16.
+    /// Buffer of binary16 elements.
     F16(Vec<f16>),
-    /// Bytes.
+    /// Buffer of bytes.
     U8(Vec<u8>),
-    /// Words.
+    /// Buffer of 32-bit words.
     U32(Vec<u32>),
 }
 
@@ -68,7 +68,7 @@ impl Memory {
         }
     }
 
-    /// Element `i` as f32.
+    /// Returns element `i` of the buffer as f32.
     #[inline]
     pub(crate) fn get(&self, i: usize) -> f32 {
         match self {
@@ -80,7 +80,7 @@ impl Memory {
         }
     }
 
-    /// Element `i` of an index or a label.
+    /// Returns element `i` of a buffer of indices or labels.
     pub(crate) fn integer(&self, i: usize) -> u32 {
         match self {
             Self::U8(data) => u32::from(data[i]),
@@ -89,7 +89,7 @@ impl Memory {
         }
     }
 
-    /// Returns the values of f32 memory.
+    /// Returns the values of an f32 buffer.
     pub(crate) fn f32(&self) -> &[f32] {
         match self {
             Self::F32(data) => data,
@@ -97,7 +97,7 @@ impl Memory {
         }
     }
 
-    /// Returns the values of f32 memory, mutably.
+    /// Returns the values of an f32 buffer, mutably.
     pub(crate) fn f32_mut(&mut self) -> &mut [f32] {
         match self {
             Self::F32(data) => data,
@@ -105,7 +105,7 @@ impl Memory {
         }
     }
 
-    /// Writes an index.
+    /// Writes an integer as element `i` of a buffer of indices.
     #[expect(clippy::cast_possible_truncation, reason = "what the destination's type can hold is the caller's promise")]
     pub(crate) fn set_integer(&mut self, i: usize, value: usize) {
         match self {

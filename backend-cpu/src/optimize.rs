@@ -15,12 +15,12 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Elements of a chunk.
+/// Number of elements of a chunk of a parameter.
 const CHUNK_ELEMENTS: usize = 1 << 14;
 /// Elements that are updated at a time: 4 KiB of each state, still in L1 when they are rounded.
 const BLOCK_ELEMENTS: usize = 1 << 10;
 
-/// Chunk of a parameter.
+/// Chunk of a parameter: weights, gradients, states and half copy.
 struct ParamChunk<'a> {
     master: &'a mut [f32],
     grad: &'a [f32],
@@ -57,7 +57,7 @@ impl Cpu {
         });
     }
 
-    /// Updates a chunk of a parameter.
+    /// Updates a chunk of a parameter by the optimizer's rule.
     fn update(&self, p: &Optimizer, step: &Step, slice: &mut ParamChunk<'_>) {
         let ParamChunk { master, grad, state, half } = slice;
         let ([lr, grad_factor, third, fourth], [max_grad, _]) = (step.numbers(), p.limits());
@@ -89,7 +89,7 @@ impl Cpu {
     }
 }
 
-/// Splits a parameter into chunks.
+/// Splits a parameter into chunks for the optimizer's tasks.
 fn split_param<'a>(param: &'a mut Param<'_, Memory>) -> impl Iterator<Item = ParamChunk<'a>> {
     let len = param.len as usize;
     let [first, second] = &mut param.state;

@@ -7,7 +7,7 @@ use gradscale_core::{
 };
 use std::sync::Mutex;
 
-/// Extents of a pooling operator, as usize.
+/// Sizes of a pooling operator as usize: shapes, window, stride, padding.
 #[derive(Clone, Copy)]
 struct PoolShape {
     x: [usize; 4],
@@ -43,18 +43,18 @@ impl PoolShape {
         (first..last).map(move |p| (p, end - p * self.stride[axis]))
     }
 
-    /// Returns the windows of one row, for row `i` of the window.
+    /// Returns the geometry of the windows along a row of x, for row `i` of each window.
     const fn row_windows(&self, i: usize) -> RowWindows {
         let [channels, window, stride, pad] = [self.x[3], self.window[1], self.stride[1], self.pad[1]];
         RowWindows { channels, window, stride, pad, offset: i * window }
     }
 
-    /// Returns the cost: each window reads all its positions.
+    /// Returns the cost of the pooling: each window reads all its positions.
     fn cost(&self) -> Cost {
         Cost::elements(self.y.iter().chain(&self.window).product())
     }
 
-    /// Returns the positions of a window.
+    /// Returns the number of positions of a window, as f32.
     fn area(&self) -> f32 {
         (self.window[0] * self.window[1]) as f32
     }
@@ -96,7 +96,7 @@ impl Cpu {
         });
     }
 
-    /// Computes row `row` of the means.
+    /// Computes row `row` of the means of an average pooling.
     fn average_row(&self, shape: &PoolShape, x: &Memory, row: usize, input_row: &mut [f32], sums: &mut [f32]) {
         let (image, p, channels) = (row / shape.y[1], row % shape.y[1], shape.x[3]);
         sums.fill(0.0);
@@ -163,7 +163,7 @@ impl Cpu {
         }
     }
 
-    /// Computes row `row` of the pooled tensor from the chosen positions.
+    /// Computes row `row` of the pooled tensor from the chosen positions of each window.
     fn gather_pooled_row(
         &self, shape: &PoolShape, x: &Memory, at: &[u8], row: usize, input_row: &mut [f32], values: &mut [f32],
     ) {

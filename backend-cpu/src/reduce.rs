@@ -11,7 +11,7 @@ use gradscale_core::{
     ops::{Reduce, ReduceOp},
 };
 
-/// Partial sums of one contiguous reduction: the lanes of a vector.
+/// Number of partial sums of one contiguous reduction: the lanes of a vector.
 const PARTIAL_SUMS: usize = 16;
 /// Elements of a chunk of one reduction over rows; longer ones are divided for all threads.
 const CHUNK_ELEMENTS: usize = 1 << 16;
@@ -45,7 +45,7 @@ impl Cpu {
         });
     }
 
-    /// Computes indices of maxima: integers, which have no epilogue.
+    /// Computes indices of maxima, which are integers and have no epilogue.
     fn argmax(&self, x: &Memory, [outer, len, inner]: [usize; 3], y: &mut Memory) {
         let rows_per_block = if inner == 1 && len != 0 { BLOCK_ELEMENTS / len } else { 0 };
         let reduce_chunk = |first: usize| -> Vec<usize> {
@@ -67,7 +67,7 @@ impl Cpu {
         chunks.into_iter().flatten().enumerate().for_each(|(i, best)| y.set_integer(i, best));
     }
 
-    /// Reduces `len` contiguous values.
+    /// Reduces `len` contiguous values of a buffer to one.
     fn reduce_contiguous(&self, op: ReduceOp, x: &Memory, start: usize, len: usize) -> f32 {
         let mut lanes = [identity(op); PARTIAL_SUMS];
         let mut block = [0f32; SMALL_AXIS_ELEMENTS];
@@ -78,7 +78,7 @@ impl Cpu {
         finish_reduction(op, lanes.into_iter().fold(identity(op), |total, v| combine(op, total, v)), len)
     }
 
-    /// Reduces `len` contiguous rows, each as long as `out`.
+    /// Reduces `len` contiguous rows of a buffer element by element, each as long as `out`.
     fn reduce_inner_vectorized(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, out: &mut [f32]) {
         let inner = out.len();
         let (total_len, rows) = (SMALL_AXIS_ELEMENTS.div_ceil(inner) * inner, (CHUNK_ELEMENTS / inner).max(1));
@@ -109,7 +109,7 @@ impl Cpu {
         }
     }
 
-    /// Reduces `len` rows that are `inner` elements apart.
+    /// Reduces `len` rows that are `inner` elements apart, element by element.
     fn reduce_strided(&self, op: ReduceOp, x: &Memory, from: usize, len: usize, inner: usize, out: &mut [f32]) {
         out.fill(identity(op));
         let mut block = [0f32; BLOCK_ELEMENTS];
@@ -131,12 +131,12 @@ pub fn split_at_rows(start: usize, out: &mut [f32], inner: usize) -> impl Iterat
     head.into_iter().chain(whole)
 }
 
-/// Returns the neutral element.
+/// Returns the neutral element of a reduction: 0, or −∞ for the maximum.
 fn identity(op: ReduceOp) -> f32 {
     if op == ReduceOp::Max { f32::NEG_INFINITY } else { 0.0 }
 }
 
-/// Accumulates one more value.
+/// Returns a reduction's partial result with one more value.
 #[inline(always)]
 fn accumulate(op: ReduceOp, best: f32, v: f32) -> f32 {
     match op {
@@ -153,12 +153,12 @@ fn accumulate(op: ReduceOp, best: f32, v: f32) -> f32 {
     }
 }
 
-/// Combines two partial results.
+/// Combines two partial results of a reduction.
 fn combine(op: ReduceOp, a: f32, b: f32) -> f32 {
     if op == ReduceOp::Max { accumulate(op, a, b) } else { a + b }
 }
 
-/// Finishes a reduction of `len` values.
+/// Returns a reduction's result from the total of `len` values: divides it for the mean.
 fn finish_reduction(op: ReduceOp, total: f32, len: usize) -> f32 {
     if op == ReduceOp::Mean { total / len as f32 } else { total }
 }

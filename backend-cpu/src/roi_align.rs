@@ -6,17 +6,17 @@ use gradscale_core::{
     ops::{GatherScatter, RoiAlign},
 };
 
-/// Sampling points of a box along an axis: bin, coordinate, weight.
+/// Positions of x that a box samples along an axis, each with its bin and its weight.
 type Points = Vec<(usize, usize, f32)>;
 
-/// A region of interest in an image.
+/// Region of interest of RoIAlign: an image, and the sampled positions.
 struct RoiBox {
     image: usize,
-    /// By rows and by columns.
+    /// Sampled positions along the rows, and along the columns.
     points: [Points; 2],
 }
 
-/// Reads the boxes; `None` for a box without an image.
+/// Reads the boxes of RoIAlign from their buffer; `None` for a box without an image.
 fn parse_boxes(p: &RoiAlign, boxes: &Memory) -> Vec<Option<RoiBox>> {
     let Memory::F32(numbers) = boxes else { panic!("boxes are F32") };
     let [count, rows, columns, _] = p.y();

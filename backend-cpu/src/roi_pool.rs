@@ -7,14 +7,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// A region of interest in an image.
+/// Region of interest of RoI max pooling: an image, and the positions of its bins.
 struct RoiBox {
     image: usize,
-    /// Rows of x of each row of bins, and columns.
+    /// Range of rows of x of each row of bins, and range of columns of each column of bins.
     places: [Vec<Range<u32>>; 2],
 }
 
-/// Reads the boxes; `None` for a box without an image.
+/// Reads the boxes of RoI max pooling from their buffer; `None` for a box without an image.
 fn parse_boxes(p: &RoiPool, boxes: &Memory) -> Vec<Option<RoiBox>> {
     let Memory::F32(numbers) = boxes else { panic!("boxes are F32") };
     let [count, rows, columns, _] = p.y();
@@ -27,7 +27,7 @@ fn parse_boxes(p: &RoiPool, boxes: &Memory) -> Vec<Option<RoiBox>> {
     numbers.as_chunks().0.iter().take(count as usize).map(parse).collect()
 }
 
-/// Returns the cost: each position of each bin is read.
+/// Returns the cost of RoI max pooling: each position of each bin is read.
 fn pool_cost(boxes: &[Option<RoiBox>], channels: usize) -> Cost {
     let along = |places: &[Range<u32>]| places.iter().map(ExactSizeIterator::len).sum::<usize>();
     Cost::elements(boxes.iter().flatten().map(|roi| along(&roi.places[0]) * along(&roi.places[1]) * channels).sum())

@@ -12,26 +12,26 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Values to be stored.
+/// Caller's slice of values to be stored: f32 or half.
 #[derive(Clone, Copy, Debug)]
 pub enum Slice<'a> {
-    /// As they are.
+    /// f32 values, read as they are.
     F32(&'a [f32]),
-    /// Widened, which is exact.
+    /// Halves, converted to f32, which is exact.
     F16(&'a [f16]),
 }
 
-/// Where they are stored.
+/// Caller's slice to which values are stored: f32 or half.
 #[derive(Debug)]
 pub enum SliceMut<'a> {
-    /// As they are.
+    /// f32 destination, which is not rounded.
     F32(&'a mut [f32]),
-    /// Rounded once, to nearest even.
+    /// Half destination, rounded once, to nearest even.
     F16(&'a mut [f16]),
 }
 
 impl Slice<'_> {
-    /// Elements.
+    /// Returns the number of elements of the slice.
     #[must_use]
     pub const fn len(&self) -> usize {
         match self {
@@ -40,7 +40,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if the slice has no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -121,7 +121,7 @@ impl Cpu {
         })
     }
 
-    /// Loads elements `start..` as f32.
+    /// Converts elements `start..` of a caller's slice to f32.
     fn load_slice(&self, x: Slice<'_>, start: usize, out: &mut [f32]) {
         match x {
             Slice::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),

@@ -10,24 +10,24 @@ use crate::{
 use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
 use half::f16;
 
-/// Values that are observed at a time, as in core's sums.
+/// Number of values that are observed at a time, as in core's sums.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// Thresholds of the counters.
+/// Thresholds of the counters of an FP16 statistics row.
 const THRESHOLDS: Thresholds = Thresholds {
     flush: Convention::FP16.flush_end(),
     subnormal: Convention::FP16.subnormal_end(),
     overflow: Convention::FP16.overflow_start(),
 };
 
-/// Accumulates a statistics row of the FP16 convention.
+/// Accumulator of a statistics row of the FP16 convention.
 #[derive(Clone, Debug)]
 pub struct StatsAccumulator {
     exponent: i32,
     detail: Detail,
-    /// Count, zeros, infinite, NaN, flushed, overflowed, subnormal.
+    /// Counters of values: count, zeros, infinite, NaN, flushed, overflowed, subnormal.
     counts: [u64; 7],
-    /// Bits of the largest magnitude.
+    /// f32 bits of the largest magnitude (amax).
     amax: u32,
     sums: [f64; 4],
     bins: [u32; BINS],
@@ -38,7 +38,7 @@ impl StatsAccumulator {
         Self { exponent, detail, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
     }
 
-    /// Accumulates the statistics of values.
+    /// Adds values to the accumulated statistics.
     pub fn observe(&mut self, isa: Isa, values: &[f32]) {
         if self.detail == Detail::None {
             return;
@@ -99,7 +99,7 @@ impl StatsAccumulator {
         }
     }
 
-    /// Merges the accumulator of another chunk.
+    /// Merges the accumulated statistics of another chunk.
     pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
         self.amax = self.amax.max(other.amax);
@@ -109,7 +109,7 @@ impl StatsAccumulator {
         }
     }
 
-    /// Returns the statistics row.
+    /// Returns the accumulated statistics as a row.
     pub fn stats(&self) -> Stats {
         let [count, zeros, infinite, nan, flushed, overflowed, subnormal] = self.counts;
         let (amax, exponent) = (f32::from_bits(self.amax), self.exponent);

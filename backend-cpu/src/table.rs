@@ -9,10 +9,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Statistics row before a store.
+/// Statistics row of a slot before a store.
 const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 
-/// Everything that changes between steps.
+/// Table of the CPU backend: exponents, hyperparameters, seed and statistics rows of a step.
 #[derive(Debug)]
 pub struct Table {
     pub(crate) exponents: Vec<i32>,
@@ -46,7 +46,7 @@ impl Table {
         self.exponents[usize::from(slot.0)]
     }
 
-    /// Merges the statistics of a store.
+    /// Merges the statistics of a store into the row of its slot.
     pub(crate) fn merge(&self, slot: Slot, seen: &Stats) {
         let row = &mut self.rows()[usize::from(slot.0)];
         *row = if row.detail() == Detail::None {

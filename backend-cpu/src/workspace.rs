@@ -16,7 +16,7 @@ const MIN_CACHE_PER_THREAD_ELEMENTS: usize = 1 << 18;
 /// Elements to which lengths are rounded up, so that buffers of similar length can replace each other.
 const LENGTH_GRANULARITY: usize = 1024;
 
-/// Bytes in use, their peak, and cached buffers.
+/// Pool of workspaces: bytes in use, their peak, and cached buffers.
 #[derive(Debug)]
 pub struct WorkspacePool {
     in_use: AtomicU64,
@@ -25,14 +25,14 @@ pub struct WorkspacePool {
     free: Vec<Mutex<FreeList>>,
 }
 
-/// Cached buffers and the sum of their lengths in elements.
+/// Free list of cached buffers, with the sum of their lengths in elements.
 #[derive(Debug, Default)]
 struct FreeList {
     buffers: Vec<Vec<f32>>,
     len: usize,
 }
 
-/// An f32 workspace; its buffer returns to the pool when dropped.
+/// f32 memory for the duration of an operator; its buffer returns to the pool when dropped.
 pub struct Workspace<'a> {
     data: Vec<f32>,
     from: usize,
@@ -43,7 +43,7 @@ pub struct Workspace<'a> {
 }
 
 impl WorkspacePool {
-    /// Creates free lists for `workers` workers and one for all other threads.
+    /// Creates a pool with free lists for `workers` workers and one for all other threads.
     pub fn new(workers: usize) -> Self {
         Self {
             in_use: AtomicU64::new(0),
@@ -57,7 +57,7 @@ impl WorkspacePool {
         self.peak.swap(0, Relaxed)
     }
 
-    /// Returns memory of unspecified content for a worker, or for another thread.
+    /// Returns a workspace of unspecified content for a worker, or for another thread.
     fn acquire(&self, len: usize, worker: Option<usize>) -> Workspace<'_> {
         let bytes = 4 * len as u64;
         let in_use = self.in_use.fetch_add(bytes, Relaxed) + bytes;
@@ -76,7 +76,7 @@ impl WorkspacePool {
 }
 
 impl FreeList {
-    /// Removes the smallest buffer that is large enough.
+    /// Removes the smallest buffer of the free list that is large enough.
     fn take(&mut self, padded_len: usize) -> Option<Vec<f32>> {
         let fits = self.buffers.iter().enumerate().filter(|(_, data)| data.len() >= padded_len);
         let buffer = self.buffers.swap_remove(fits.min_by_key(|(_, data)| data.len())?.0);
@@ -84,7 +84,7 @@ impl FreeList {
         Some(buffer)
     }
 
-    /// Caches a buffer unless that exceeds the capacity.
+    /// Adds a buffer to the free list unless that exceeds the capacity.
     fn put(&mut self, buffer: Vec<f32>, capacity: usize) {
         if self.len + buffer.len() <= capacity {
             self.len += buffer.len();
@@ -121,7 +121,7 @@ impl Cpu {
         self.workspace_pool().acquire(len, ThreadPool::worker_index())
     }
 
-    /// Returns a workspace of `len` zeros.
+    /// Returns a workspace of `len` elements that are 0.
     pub(crate) fn zeroed_workspace(&self, len: usize) -> Workspace<'_> {
         let mut workspace = self.workspace(len);
         workspace.fill(0.0);

@@ -4,7 +4,7 @@
 use half::{f16, slice::HalfFloatSliceExt};
 use std::{hint::black_box, thread};
 
-/// Numbers around 0.
+/// Returns `len` numbers around 0, as input of the baselines.
 fn values(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 37 + i / 11) % 64) as f32 / 64.0 - 0.5).collect()
 }
@@ -13,7 +13,7 @@ fn halves(len: usize) -> Vec<f16> {
     values(len).into_iter().map(f16::from_f32).collect()
 }
 
-/// f32 to half.
+/// Baseline of the cast from f32 to half, by the `half` crate.
 pub fn cast(len: usize) -> impl FnMut() {
     let (x, mut y) = (values(len), vec![f16::ZERO; len]);
     move || y.convert_from_f32_slice(black_box(&x))
@@ -41,7 +41,7 @@ pub fn bare_cast(len: usize, threads: usize) -> impl FnMut() {
     }
 }
 
-/// Whole vectors; lengths here are multiples of them.
+/// Rounds f32 to halves with AVX-512, in whole vectors; lengths here are multiples of them.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn narrow(x: &[f32], y: &mut [f16]) {
@@ -55,7 +55,7 @@ fn narrow(x: &[f32], y: &mut [f16]) {
     }
 }
 
-/// A function of each half.
+/// Baseline of an element-wise operator: applies `f` to each half.
 pub fn function(len: usize, f: impl Fn(f32) -> f32) -> impl FnMut() {
     let (x, mut y, mut wide) = (halves(len), vec![f16::ZERO; len], vec![0f32; BLOCK]);
     move || {
@@ -68,10 +68,10 @@ pub fn function(len: usize, f: impl Fn(f32) -> f32) -> impl FnMut() {
     }
 }
 
-/// Elements that are converted at a time.
+/// Number of elements that the baselines convert at a time.
 const BLOCK: usize = 4096;
 
-/// Batch normalisation of pixels: mean, variance, then scale and shift.
+/// Baseline of batch normalisation over pixels: mean, variance, then scale and shift.
 pub fn norm(pixels: usize, channels: usize) -> impl FnMut() {
     let (x, mut y) = (halves(pixels * channels), vec![f16::ZERO; pixels * channels]);
     let (scale, shift) = (values(channels), values(channels));
@@ -111,7 +111,7 @@ pub fn cross_entropy(rows: usize, classes: usize) -> impl FnMut() {
     }
 }
 
-/// Its gradient: softmax, less one at the truth.
+/// Baseline of the gradient of cross-entropy: softmax, minus 1 at the correct class.
 pub fn cross_entropy_vjp(rows: usize, classes: usize) -> impl FnMut() {
     let (x, mut wide, mut y) = (halves(rows * classes), vec![0f32; rows * classes], vec![f16::ZERO; rows * classes]);
     let logs = vec![2.0; rows];
@@ -126,7 +126,7 @@ pub fn cross_entropy_vjp(rows: usize, classes: usize) -> impl FnMut() {
     }
 }
 
-/// Stochastic gradient descent with momentum and decay, and the weights as halves.
+/// Baseline of SGD with momentum and weight decay, which also stores the weights as halves.
 pub fn sgd(len: usize) -> impl FnMut() {
     let [mut weights, gradients, mut momenta] = [0; 3].map(|_| values(len));
     let mut half = halves(len);
@@ -139,7 +139,7 @@ pub fn sgd(len: usize) -> impl FnMut() {
     }
 }
 
-/// Adam, and the weights as halves.
+/// Baseline of Adam, which also stores the weights as halves.
 pub fn adam(len: usize) -> impl FnMut() {
     let [mut weights, gradients, mut first] = [0; 3].map(|_| values(len));
     let (mut second, mut half) = (vec![0.5f32; len], halves(len));

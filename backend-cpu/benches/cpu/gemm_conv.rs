@@ -33,7 +33,7 @@ pub fn bench_gemm_conv(bench: &Bench<'_>) {
     bench_conv(bench, [2, 180, 240, 16], 11, 1);
 }
 
-/// Strides of a matrix, stored by rows or by columns.
+/// Returns the strides of a matrix that is stored by rows or, `transposed`, by columns.
 fn strides(rows: usize, columns: usize, transposed: bool) -> [isize; 2] {
     if transposed { [1, rows as isize] } else { [columns as isize, 1] }
 }
@@ -54,7 +54,7 @@ fn baseline([m, n, k]: [usize; 3], [ta, tb]: [bool; 2], times: usize) -> impl Fn
     }
 }
 
-/// A product of this crate, with statistics or without.
+/// Returns a function that runs a matrix product of this crate, with the given detail of statistics.
 fn launch_gemm<'a>(
     bench: &Bench<'a>, [m, n, k]: [u32; 3], [ta, tb]: [bool; 2], detail: Detail,
 ) -> impl FnMut() + use<'a> {
@@ -95,7 +95,7 @@ fn bench_gemm(bench: &Bench<'_>, mnk: [u32; 3], transposed: [bool; 2]) {
     );
 }
 
-/// Measures the cost of statistics in a product.
+/// Measures the cost of statistics in a matrix product.
 fn bench_statistics(bench: &Bench<'_>, size: u32) {
     let (name, cubic) = (format!("statistics of gemm {size}³"), [size; 3]);
     if bench.wants(&name) {

@@ -13,19 +13,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What runs beside ours, and how it is called.
+/// Baseline that is measured beside our code: its name and the function to run.
 type Other<'a> = Option<(&'a str, Box<dyn FnMut() + 'a>)>;
 
-/// A device, and the limits of the machine on as many threads.
+/// Benchmark context: a CPU device, and the limits of the machine on as many threads.
 pub struct Bench<'a> {
     pub cpu: &'a Cpu,
     pub threads: usize,
     /// 10⁹ fused multiply-adds of f32 in a second: those of one thread, times the threads.
     pub peak: f64,
-    /// 10⁹ bytes read and written by a copy in a second.
+    /// Bandwidth of a copy in 10⁹ bytes per second, read and written.
     pub copy: f64,
     words: &'a [String],
-    /// Whether somebody else asks for each burst of runs.
+    /// True if another process requests each burst of runs.
     turns: bool,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Bench<'a> {
         Self { cpu, threads, peak: peak(isa) * threads as f64, copy, words, turns }
     }
 
-    /// Whether a line is wanted.
+    /// Returns true if the line with this name is among those to measure.
     pub fn wants(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
     }
@@ -61,7 +61,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// As [`Bench::beside`], of a baseline that has as many threads.
+    /// Measures a line on any number of threads, beside a baseline that has as many threads.
     pub fn against<'o, F: FnMut() + 'o>(
         &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&'o str, impl FnOnce() -> F),
         run: impl FnMut(),
@@ -108,7 +108,7 @@ impl<'a> Bench<'a> {
         exit(0);
     }
 
-    /// A table that observes so much.
+    /// Returns a table of exponents in which stores observe the given detail.
     pub fn table(&self, detail: Detail) -> Table {
         let mut table = self.cpu.table(4, 1).expect("small");
         let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[0.1], seed: 1, detail };
@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
         table
     }
 
-    /// Random numbers around 0.
+    /// Returns a buffer with random numbers around 0.
     pub fn filled(&self, dtype: DType, len: usize) -> Memory {
         let mut state = 9u64;
         let mut unit = || {
@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
         y
     }
 
-    /// Bytes below a limit.
+    /// Returns a buffer with bytes below a limit.
     pub fn bytes(&self, len: usize, limit: usize) -> Memory {
         let values: Vec<u8> = (0..len).map(|i| ((i * 7 + i / 13) % limit).to_le_bytes()[0]).collect();
         let mut y = self.cpu.alloc(DType::U8, len).expect("memory");
@@ -148,7 +148,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The shortest of many runs, in half a second.
+/// Returns the shortest time of many runs, in half a second.
 pub fn best_time(run: impl FnMut()) -> Duration {
     let [best, _] = best_times_interleaved(run, || {});
     best
@@ -160,7 +160,7 @@ fn time(mut run: impl FnMut()) -> Duration {
     before.elapsed()
 }
 
-/// The shortest of many runs of each of two things, in turns.
+/// Returns the shortest times of many runs of two functions, which take turns.
 fn best_times_interleaved(mut first: impl FnMut(), mut second: impl FnMut()) -> [Duration; 2] {
     first();
     second();

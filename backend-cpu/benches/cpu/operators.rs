@@ -13,7 +13,7 @@ use gradscale_core::{
 };
 use gradscale_cpu::{Cpu, Memory};
 
-/// Activations of two images.
+/// Shape of the measured activations: two images, NHWC.
 const SHAPE: [u32; 4] = [2, 180, 240, 32];
 const LEN: usize = 2 * 180 * 240 * 32;
 
@@ -32,7 +32,7 @@ fn bench_elements(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: 
     bench.line(name, len as f64, "Gelem/s", bench.copy / bytes as f64, run);
 }
 
-/// Like [`bench_elements`], against a baseline.
+/// Measures an operator like [`bench_elements`], beside a baseline.
 fn bench_elements_against<F: FnMut()>(
     bench: &Bench<'_>, name: &str, [len, bytes]: [usize; 2], other: (&str, impl FnOnce() -> F), run: impl FnMut(),
 ) {
@@ -43,7 +43,7 @@ fn memory(bench: &Bench<'_>, dtype: DType, len: usize) -> Memory {
     bench.cpu.alloc(dtype, len).expect("memory")
 }
 
-/// Elements of 64 MiB of f32.
+/// Number of elements of large operands: 64 MiB of f32.
 const LARGE_LEN: usize = 16 << 20;
 
 fn casts(bench: &Bench<'_>) {
@@ -170,7 +170,7 @@ fn norms(bench: &Bench<'_>) {
     });
 }
 
-/// Groups of channels of images, and layers of rows.
+/// Measures group normalisation of images and layer normalisation of rows.
 fn group_norms(bench: &Bench<'_>) {
     let (cpu, table) = (bench.cpu, bench.table(Detail::Counts));
     let rows = u32::try_from(LEN / 256).expect("small");

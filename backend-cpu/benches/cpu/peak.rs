@@ -31,7 +31,7 @@ fn chains(isa: Isa, steps: usize) -> usize {
     run.unwrap_or_else(|| Simd::vectorize(pulp::Scalar::new(), chains))
 }
 
-/// Independent sums: enough to hide the latency of a multiply-add.
+/// Number of independent sums in the loop: enough to hide the latency of a multiply-add.
 const CHAIN_COUNT: usize = 12;
 
 /// Sums of products; a product and a sum where an instruction set has no fused multiply-add.
@@ -62,11 +62,11 @@ impl WithSimd for Chains {
     }
 }
 
-/// Bytes that [`copier`] reads and writes.
+/// Number of bytes that one run of [`copier`] reads and writes.
 pub const COPIED_BYTES: f64 = 2.0 * COPY_LEN as f64;
 const COPY_LEN: usize = 64 << 20;
 
-/// A copy far larger than the caches.
+/// Returns a function that copies memory far larger than the caches on all threads.
 pub fn copier(threads: usize) -> impl FnMut() {
     let (from, mut to) = (vec![1u8; COPY_LEN], vec![0u8; COPY_LEN]);
     move || {

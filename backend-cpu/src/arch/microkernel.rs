@@ -6,24 +6,24 @@ use half::f16;
 /// set.
 pub const LANES: usize = 16;
 
-/// Tile shapes that fit the registers of an instruction set.
+/// Sizes of the GEMM tiles that fit the registers of an instruction set.
 #[derive(Clone, Copy, Debug)]
 pub struct TileShape {
-    /// Lanes of a vector.
+    /// Number of f32 lanes of a vector.
     pub lanes: usize,
-    /// Maximum vectors of a row.
+    /// Maximum number of vectors in a row of the tile.
     pub vectors: usize,
-    /// Maximum accumulators.
+    /// Maximum number of accumulators (vector registers with sums) of the tile.
     pub accumulators: usize,
 }
 
 impl TileShape {
-    /// Returns the columns of the widest tile.
+    /// Returns the number of columns of the widest tile.
     pub const fn columns(&self) -> usize {
         self.lanes * self.vectors
     }
 
-    /// Returns the rows of the highest tile with this many columns.
+    /// Returns the number of rows of the highest tile with this many columns.
     pub const fn rows(&self, columns: usize) -> usize {
         let vectors = columns.div_ceil(self.lanes);
         self.accumulators / if vectors == 0 { 1 } else { vectors }
@@ -34,23 +34,23 @@ impl TileShape {
 /// k)·b_k_stride + c]` over all segments, in order, and all k below their depths.
 #[derive(Clone, Copy, Debug)]
 pub struct MicroKernelArgs<'a> {
-    /// Scalars of A.
+    /// Elements of A, which the kernel broadcasts one by one.
     pub a: &'a [f32],
-    /// Elements between rows of the tile.
+    /// Number of elements from one row of A to the next.
     pub a_row_stride: usize,
-    /// Elements between steps.
+    /// Number of elements from one step of k to the next in A.
     pub a_k_stride: usize,
-    /// Vectors of B.
+    /// Elements of B, which the kernel loads as vectors.
     pub b: &'a [f32],
-    /// Elements between steps.
+    /// Number of elements from one step of k to the next in B.
     pub b_k_stride: usize,
-    /// Segments of k.
+    /// Segments of k over which the product is summed, in order.
     pub k_segments: &'a [KSegment],
     /// Row count. Rows beyond [`TileShape::rows`] of the columns are processed as further tiles.
     pub rows: usize,
-    /// Columns, at most [`TileShape::columns`]. B has so many at each step.
+    /// Number of columns, at most [`TileShape::columns`]. B has so many at each step.
     pub columns: usize,
-    /// Overwrites the sums instead of accumulating (BLAS: beta = 0).
+    /// True if the sums are overwritten instead of accumulated (BLAS: beta = 0).
     pub overwrite: bool,
     /// Halves that will be read next. Where caches can be prefetched, each step prefetches one element for each row,
     /// because a burst of requests would delay the operands of the tile.
@@ -64,13 +64,13 @@ pub struct MicroKernelArgs<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct F16Rows<'a> {
     pub a: &'a [f16],
-    /// Vectors of B; whole ones can be read at every step.
+    /// Elements of B, loaded as vectors; whole ones can be read at every step.
     pub b: &'a [f32],
-    /// Elements between steps.
+    /// Number of elements from one step of k to the next in B.
     pub b_k_stride: usize,
     /// One segment from the first step on, with as many steps as a row has elements.
     pub run: [KSegment; 1],
-    /// Columns, at most [`TileShape::columns`].
+    /// Number of columns, at most [`TileShape::columns`].
     pub columns: usize,
 }
 
@@ -107,31 +107,31 @@ impl F16Rows<'_> {
     }
 }
 
-/// Load mode of a microkernel, a constant parameter.
+/// Load modes of a microkernel, passed as a constant parameter.
 #[cfg(target_arch = "x86_64")]
 pub struct LoadMode;
 
 #[cfg(target_arch = "x86_64")]
 impl LoadMode {
-    /// All vectors of B whole.
+    /// Load mode in which all vectors of B are whole.
     pub const FULL: usize = 0;
-    /// The last vector of each step is masked, because nothing may follow it.
+    /// Load mode in which the last vector of each step is masked, because nothing may follow it.
     pub const MASKED_TAIL: usize = 1;
-    /// Whole vectors, and prefetching.
+    /// Load mode with whole vectors of B and prefetching.
     pub const PREFETCHING: usize = 2;
-    /// Whole vectors, with rows of halves as [`F16Rows::tile_args`] provides them; those of the next tile are
-    /// prefetched.
+    /// Load mode with whole vectors, and rows of halves as [`F16Rows::tile_args`] provides them; those of the next tile
+    /// are prefetched.
     pub const F16_ROWS: usize = 3;
 }
 
-/// Segment of k: steps that are evenly spaced in both operands.
+/// Segment of k in a product: steps that are evenly spaced in both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KSegment {
-    /// First element of A.
+    /// Index of the segment's first element of A.
     pub a: usize,
-    /// First step of B.
+    /// Index of the segment's first step of B.
     pub b: usize,
-    /// Steps.
+    /// Number of steps of k in the segment.
     pub depth: usize,
 }
 
@@ -174,7 +174,7 @@ impl MicroKernelArgs<'_> {
         row_tiles.into_iter().take(if rest == 0 { 1 } else { 2 }).map(tile)
     }
 
-    /// Returns the load mode for vectors of `lanes` lanes.
+    /// Returns the load mode of the microkernel for vectors of `lanes` lanes.
     #[cfg(target_arch = "x86_64")]
     pub fn load_mode(&self, lanes: usize) -> usize {
         match (self.has_full_vectors(lanes), self.prefetch) {

@@ -33,31 +33,31 @@ use core::fmt;
 use gradscale_core::stats::BINS;
 use half::f16;
 
-/// An instruction set that this machine has.
+/// Instruction set of the CPU kernels that this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isa {
-    /// The instructions of the compiler's target.
+    /// Portable code, with the instructions of the compiler's target.
     Portable,
-    /// AVX2 with FMA and F16C.
+    /// AVX2 with FMA and F16C, on x86-64.
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
-    /// AVX-512 F, BW, DQ, VL with FMA and F16C.
+    /// AVX-512 (F, BW, DQ, VL) with FMA and F16C, on x86-64.
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
-    /// The same with AMX for products of halves.
+    /// AVX-512 as above, with AMX for products of halves.
     #[cfg(target_arch = "x86_64")]
     Amx(amx::Amx),
-    /// NEON.
+    /// NEON, on 64-bit ARM.
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
-    /// SIMD128 of WebAssembly.
+    /// SIMD128, on WebAssembly.
     #[cfg(target_feature = "simd128")]
     Simd128(simd128::Simd128),
 }
 
 impl Isa {
-    /// Returns the instruction sets of this machine, the best last.
+    /// Returns the instruction sets that this machine has, the best last.
     #[must_use]
     pub fn available() -> Vec<Self> {
         #[cfg_attr(
@@ -118,7 +118,7 @@ impl Isa {
         }
     }
 
-    /// Returns the token of AMX, if it is used.
+    /// Returns the token of AMX, if the instruction set includes it.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const fn amx(self) -> Option<amx::Amx> {
         match self {
@@ -127,17 +127,17 @@ impl Isa {
         }
     }
 
-    /// Returns the columns of the widest tile: a multiple of [`LANES`].
+    /// Returns the number of columns of the widest GEMM tile: a multiple of [`LANES`].
     pub(crate) const fn tile_columns(self) -> usize {
         self.tile_shape().columns()
     }
 
-    /// Returns the lanes of a vector.
+    /// Returns the number of f32 lanes of a vector.
     pub(crate) const fn lanes(self) -> usize {
         self.tile_shape().lanes
     }
 
-    /// Returns the rows of the highest tile with this many columns.
+    /// Returns the number of rows of the highest GEMM tile with this many columns.
     pub(crate) const fn tile_rows(self, columns: usize) -> usize {
         self.tile_shape().rows(columns)
     }
@@ -187,7 +187,7 @@ impl Isa {
         }
     }
 
-    /// Converts halves to f32, exactly.
+    /// Converts halves to f32, which is exact.
     #[inline]
     pub(crate) fn f16_to_f32(self, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());
@@ -204,7 +204,7 @@ impl Isa {
         }
     }
 
-    /// Returns whether vectors are loaded from halves as fast as from f32.
+    /// Returns true if vectors are loaded from halves as fast as from f32.
     pub(crate) const fn loads_f16_directly(self) -> bool {
         match self {
             Self::Portable => false,
@@ -234,7 +234,7 @@ impl Isa {
         }
     }
 
-    /// Looks up the results of halves.
+    /// Replaces halves by their results in a lookup table.
     #[inline]
     pub(crate) fn apply_lut(self, lut: &F16Lut, x: &[f16], y: &mut [f32]) {
         assert_eq!(x.len(), y.len());

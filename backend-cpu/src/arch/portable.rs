@@ -3,7 +3,7 @@
 use super::{MicroKernelArgs, TileShape};
 use half::f16;
 
-/// Tile shape of the portable microkernel. Any shape would be correct.
+/// Tile shape of the portable GEMM microkernel. Any shape would be correct.
 pub const SHAPE: TileShape = TileShape { lanes: 16, vectors: 4, accumulators: 24 };
 
 pub fn accumulate_tile(tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {

@@ -13,16 +13,16 @@ pub trait Arithmetic: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Outpu
 
 impl<N: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>> Arithmetic for N {}
 
-/// A vector of sixteen f32.
+/// Trait of a vector of sixteen f32 in an instruction set.
 pub trait F32x16: Arithmetic {
     fn splat(x: f32) -> Self;
     fn load(x: &[f32; LANES]) -> Self;
-    /// Converts halves, exactly.
+    /// Converts sixteen halves to f32, exactly.
     fn from_f16(x: &[f16; LANES]) -> Self;
     fn store(self, y: &mut [f32; LANES]);
 }
 
-/// Element types that vectors are loaded from.
+/// Trait of the element types from which vectors are loaded: f32 and half.
 pub trait Element: Copy {
     fn load16<V: F32x16>(x: &[Self; LANES]) -> V;
     fn to_scalar(self) -> f32;
@@ -52,7 +52,7 @@ impl Element for f16 {
     }
 }
 
-/// Sixteen numbers that the compiler vectorises.
+/// Sixteen f32 in an array, whose loops the compiler vectorises.
 #[derive(Clone, Copy)]
 pub struct PortableF32x16([f32; LANES]);
 
@@ -78,7 +78,7 @@ impl F32x16 for PortableF32x16 {
     }
 }
 
-/// Implements an operation lane by lane.
+/// Macro: implements an arithmetic operation lane by lane.
 macro_rules! portable_ops {
     ($($trait:ident $name:ident)*) => {
         $(impl $trait for PortableF32x16 {

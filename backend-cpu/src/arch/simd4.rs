@@ -4,18 +4,22 @@
 use super::{MicroKernelArgs, TileShape, balanced_tile_height};
 use half::f16;
 
-/// Lanes of a vector.
+/// Number of f32 lanes of a 128-bit vector.
 pub const LANES: usize = 4;
 
 /// A vector of four f32 of an instruction set that the target has.
 pub trait F32x4: Copy {
-    /// Zeros.
+    /// Returns the vector of zeros.
     fn zero() -> Self;
 
+    /// Loads the vector from four f32 in memory.
+    ///
     /// # Safety
     /// Four elements can be read.
     unsafe fn load(from: *const f32) -> Self;
 
+    /// Writes the vector to four f32 in memory.
+    ///
     /// # Safety
     /// Four elements can be written.
     unsafe fn store(self, to: *mut f32);
@@ -26,7 +30,7 @@ pub trait F32x4: Copy {
 
 pub type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize);
 
-/// Microkernels by vectors, masked tail, and rows.
+/// GEMM microkernels by number of vectors, masked tail, and number of rows.
 pub type Kernels<const VECTORS: usize> = [[&'static [Kernel]; 2]; VECTORS];
 
 /// Lists the microkernels of each number of vectors and rows, with whole vectors and with a last one that is not whole.
@@ -40,7 +44,7 @@ macro_rules! kernels {
 }
 pub(super) use kernels;
 
-/// Runs the microkernel for these arguments; the target has its instruction set.
+/// Runs the GEMM microkernel that fits these arguments; the target has its instruction set.
 pub fn run_kernel<const VECTORS: usize>(
     kernels: &Kernels<VECTORS>, shape: &TileShape, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize,
 ) {
@@ -61,6 +65,8 @@ pub fn run_kernel<const VECTORS: usize>(
     }
 }
 
+/// GEMM microkernel of 128-bit vectors for a number of vectors and rows.
+///
 /// # Safety
 /// Every index of [`MicroKernelArgs`]'s formula inside its slice, and `MASKED_TAIL` unless all vectors are whole.
 pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MASKED_TAIL: bool>(
@@ -111,7 +117,7 @@ pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MA
     }
 }
 
-/// Loads the first `lanes` elements of a vector, and zeros.
+/// Loads the first `lanes` elements of a 128-bit vector; the other lanes are 0.
 ///
 /// # Safety
 /// So many elements can be read, at most four.
@@ -129,7 +135,7 @@ unsafe fn load_lanes<V: F32x4>(from: *const f32, lanes: usize) -> V {
     }
 }
 
-/// Converts halves to f32 with a function for four.
+/// Converts halves to f32 with a function that converts four at a time.
 #[inline(always)]
 pub fn f16_to_f32(x: &[f16], y: &mut [f32], convert_x4: impl Fn(&[f16; LANES], &mut [f32; LANES])) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());
@@ -144,7 +150,7 @@ pub fn f16_to_f32(x: &[f16], y: &mut [f32], convert_x4: impl Fn(&[f16; LANES], &
     }
 }
 
-/// Converts f32 to halves with a function for four.
+/// Rounds f32 to halves with a function that rounds four at a time.
 #[inline(always)]
 pub fn f32_to_f16(x: &[f32], y: &mut [f16], convert_x4: impl Fn(&[f32; LANES], &mut [f16; LANES])) {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks(), y.as_chunks_mut());

@@ -10,7 +10,7 @@ pub const F16_VALUES: usize = 1 << 16;
 /// Lookup table: one f32 result for each bit pattern of a half.
 pub type F16Lut = [f32; F16_VALUES];
 
-/// Values to be stored.
+/// Input of the fused store kernel: f32 values, or halves with a lookup table.
 #[derive(Clone, Copy, Debug)]
 pub enum StoreInput<'a> {
     F32(&'a [f32]),
@@ -26,7 +26,7 @@ impl StoreInput<'_> {
         }
     }
 
-    /// Returns the values of a range.
+    /// Returns the part of the input with these indices.
     pub fn range(&self, range: Range<usize>) -> Self {
         match *self {
             Self::F32(x) => Self::F32(&x[range]),
@@ -34,7 +34,7 @@ impl StoreInput<'_> {
         }
     }
 
-    /// Writes the values to `out`.
+    /// Writes the input's f32 values to `out`.
     pub fn read(&self, isa: Isa, out: &mut [f32]) {
         match *self {
             Self::F32(x) => out.copy_from_slice(x),

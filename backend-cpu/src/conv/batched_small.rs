@@ -67,7 +67,7 @@ const MAX_TILE_ELEMENTS: usize = 262_144;
 /// Cost of loading all weights, which each work item does, in pixels of results.
 const WEIGHT_LOAD_COST_PIXELS: usize = 16;
 
-/// A pass over a batch of small images.
+/// Plan of a convolution pass over a batch of small images.
 pub struct BatchedConv<'a> {
     cpu: &'a Cpu,
     operand: FeatureMapLayout,
@@ -84,9 +84,9 @@ struct FeatureMapLayout {
     rows: usize,
     pixels: usize,
     channels: usize,
-    /// Elements from one pixel to the next.
+    /// Number of elements from one pixel to the next.
     pixel_stride: usize,
-    /// Position of each pixel of a row.
+    /// Position in the layout of each pixel of a row.
     positions: Vec<usize>,
 }
 
@@ -97,7 +97,7 @@ struct KernelTap {
     count: usize,
 }
 
-/// Images and rows of their results that one task computes.
+/// Work item of a batched convolution: images, and the rows of their results that one task computes.
 struct WorkItem {
     images: Range<usize>,
     rows: Range<usize>,
@@ -117,7 +117,7 @@ impl FeatureMapLayout {
         (row * self.pixels + position) * images * self.pixel_stride
     }
 
-    /// Returns the offsets of the pixels of a row of one image.
+    /// Returns the offsets in the layout of the pixels of a row of one image.
     fn pixel_offsets(&self, row: usize, images: usize, image: usize) -> impl Iterator<Item = usize> {
         self.positions.iter().map(move |&position| self.offset_of(row, position, images) + image * self.pixel_stride)
     }
@@ -171,7 +171,7 @@ impl<'a> BatchedConv<'a> {
         Some(Self { cpu, operand, result, rows, columns, rows_per_item })
     }
 
-    /// Computes and stores the pass.
+    /// Computes and stores the batched convolution pass.
     pub fn compute(
         &self, params: &ConvParams, a: &Memory, weights: &Packed<'_>, bias: Option<&[f32]>, y: Store<'_, Cpu>,
     ) {
@@ -210,12 +210,12 @@ impl<'a> BatchedConv<'a> {
         out
     }
 
-    /// Returns whether a work item uses this row of the operand.
+    /// Returns true if a work item uses this row of the operand.
     fn is_used(&self, row: usize, item: &WorkItem) -> bool {
         self.rows.iter().flatten().any(|tap| tap.operand == row && item.rows.contains(&tap.result))
     }
 
-    /// Computes the sums of a work item.
+    /// Computes the f32 sums of the results of a work item.
     fn multiply(&self, data: &[f32], weights: &Packed<'_>, item: &WorkItem) -> Workspace<'a> {
         let (count, channels, results) = (item.images.len(), self.operand.channels, self.result.channels);
         let mut sums = self.cpu.zeroed_workspace(self.result.offset_of(item.rows.len(), 0, count));

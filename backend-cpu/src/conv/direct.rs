@@ -63,7 +63,7 @@ const MAX_SEGMENT_LEN: usize = 128;
 /// How a row of the result depends on rows of the operand. For the data pass the operand is dy, and input and output
 /// channels are exchanged.
 pub struct ConvPlan {
-    /// Rows of an image, pixels and channels of the operand.
+    /// Numbers of rows of an image, and of pixels and channels of the operand.
     pub rows: usize,
     pixels: usize,
     channels: usize,
@@ -81,7 +81,7 @@ pub struct ConvPlan {
     pub phases: Vec<Phase>,
 }
 
-/// State of one worker: its converted rows and the segments of the current row.
+/// State of one worker of a convolution: its converted rows and the segments of the current row.
 pub struct RowWorker<'a> {
     cpu: &'a Cpu,
     plan: &'a ConvPlan,
@@ -99,14 +99,14 @@ pub struct Phase {
     pub first: usize,
     pub output_stride: usize,
     pub count: usize,
-    /// Pixels of the padded row from one result to the next.
+    /// Number of pixels of the padded row from one result to the next.
     pub input_stride: usize,
-    /// Segments of one kernel row.
+    /// Segments of k of one kernel row.
     pub k_segments: Vec<KSegment>,
 }
 
 impl ConvPlan {
-    /// Plans the forward pass.
+    /// Plans the forward pass of a convolution.
     pub fn forward(params: &ConvParams) -> Self {
         let (kernel, depth) = (params.kernel[1], params.in_channels);
         let mut k_segments = Vec::new();
@@ -129,7 +129,7 @@ impl ConvPlan {
         }
     }
 
-    /// Plans the data pass.
+    /// Plans the data pass of a convolution, the gradient of x.
     pub fn backward_data(params: &ConvParams) -> Self {
         let (stride, width, kernel, depth) = (params.stride[1], params.x[2], params.kernel[1], params.out_channels);
         // Zeros before and after a row of dy, for taps that point outside.
@@ -181,7 +181,7 @@ impl ConvPlan {
         }
     }
 
-    /// Creates the state of one worker.
+    /// Creates the state of one worker of the convolution.
     pub fn new_worker<'a>(&'a self, cpu: &'a Cpu, operand: &'a Memory, weights: &'a [Packed<'a>]) -> RowWorker<'a> {
         let input_rows = self.input_rows(operand);
         RowWorker {
@@ -291,7 +291,7 @@ fn push_segment(k_segments: &mut Vec<KSegment>, mut a: usize, mut b: usize, mut 
     }
 }
 
-/// Splits segments into blocks of at most `steps` steps.
+/// Splits segments of k into blocks of at most `steps` steps.
 fn split_into_blocks(mut k_segments: &[KSegment], steps: usize) -> impl Iterator<Item = &[KSegment]> {
     core::iter::from_fn(move || {
         let mut total = 0;

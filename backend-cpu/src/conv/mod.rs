@@ -32,7 +32,7 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass},
 };
 
-/// Extents of a convolution, as usize.
+/// Sizes of a convolution as usize: shapes, kernel, stride, padding, dilation, groups.
 #[derive(Clone, Copy)]
 struct ConvParams {
     x: [usize; 4],
@@ -42,13 +42,13 @@ struct ConvParams {
     pad: [usize; 2],
     dilation: [usize; 2],
     groups: usize,
-    /// Input and output channels of one group.
+    /// Number of input channels, and of output channels, of one group.
     in_channels: usize,
     out_channels: usize,
 }
 
 impl ConvParams {
-    /// Reads the extents of a descriptor.
+    /// Reads the sizes of a convolution from its descriptor.
     fn new(p: &Conv2d) -> Self {
         let (w, groups) = (p.w().map(|size| size as usize), p.group_count() as usize);
         Self {
@@ -64,12 +64,12 @@ impl ConvParams {
         }
     }
 
-    /// Returns the taps of a kernel.
+    /// Returns the number of taps of the kernel.
     const fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// Returns the weights of one output channel.
+    /// Returns the number of weights of one output channel.
     const fn weights_per_output(&self) -> usize {
         self.taps() * self.in_channels
     }
@@ -97,7 +97,7 @@ impl ConvParams {
         (at.is_multiple_of(self.stride[0]) && at / self.stride[0] < self.y[1]).then_some(at / self.stride[0])
     }
 
-    /// Returns the pixels of a row of x with its padding.
+    /// Returns the number of pixels of a row of x with its padding.
     const fn padded_width(&self) -> usize {
         (self.y[2] - 1) * self.stride[1] + (self.kernel[1] - 1) * self.dilation[1] + 1
     }
@@ -119,7 +119,7 @@ fn as_gemm(p: &Conv2d, pass: Pass) -> Option<Gemm> {
 }
 
 impl Cpu {
-    /// Runs one pass of a convolution.
+    /// Runs one pass of a convolution: forward, data or weight.
     pub(crate) fn run_conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) {
@@ -164,7 +164,7 @@ impl Cpu {
         });
     }
 
-    /// Packs the weights of every group with `pack`.
+    /// Packs the convolution's weights of every group with `pack`.
     fn pack_weights<'a>(
         &'a self, params: &ConvParams, pass: Pass, b: &Memory,
         pack: impl Fn(&'a Self, &[Matrix<'_>], usize, usize) -> Packed<'a>,

@@ -2,16 +2,16 @@
 
 use crate::{Cpu, Memory, arch::LANES, elementwise::load_f32, workspace::Workspace};
 
-/// A tensor `[rows, pixels, channels]`, of which some channels become padded rows.
+/// Tensor `[rows, pixels, channels]` of which some channels become padded f32 rows.
 #[derive(Clone, Copy)]
 pub struct PaddedRows<'a> {
     pub data: &'a Memory,
     pub pixels: usize,
     pub channels: usize,
-    /// First channel and number of channels.
+    /// First channel that becomes padded rows, and the number of channels.
     pub first_channel: usize,
     pub channel_count: usize,
-    /// Elements from one pixel of a padded row to the next.
+    /// Number of elements from one pixel of a padded row to the next.
     pub pixel_stride: usize,
     /// Zero pixels before a row, and pixels of a row with all padding.
     pub pad_left: usize,
@@ -37,7 +37,7 @@ impl PaddedRows<'_> {
         }
     }
 
-    /// Returns the layout for the channels of another group.
+    /// Returns the same layout for the channels of another group.
     pub const fn for_group(self, group: usize) -> Self {
         Self { first_channel: self.first_channel + group * self.channel_count, ..self }
     }
@@ -70,7 +70,7 @@ impl PaddedRows<'_> {
 /// The next row of the result needs all but a few of them again, so that most rows are converted once.
 pub struct RowCache<'a> {
     data: Workspace<'a>,
-    /// Elements from one padded row to the next.
+    /// Number of elements from one padded row to the next.
     row_stride: usize,
     groups: usize,
     dilation: usize,
@@ -79,7 +79,7 @@ pub struct RowCache<'a> {
 }
 
 impl<'a> RowCache<'a> {
-    /// Allocates `kernel` slots for rows that are `dilation` apart.
+    /// Creates a cache with `kernel` slots for rows that are `dilation` apart.
     pub fn new(cpu: &'a Cpu, row_stride: usize, groups: usize, kernel: usize, dilation: usize) -> Self {
         Self {
             data: cpu.workspace(kernel * groups * row_stride),
@@ -111,7 +111,7 @@ impl<'a> RowCache<'a> {
         (start, converted)
     }
 
-    /// Returns the padded rows of a group.
+    /// Returns the cached padded rows of a group.
     pub fn group_rows(&self, group: usize) -> &[f32] {
         &self.data[group * self.row_stride..]
     }

@@ -29,25 +29,25 @@ const MAX_SUMS_L2: usize = 65_536;
 const PIXEL_BLOCK_L1: usize = 128;
 /// Maximum elements of the rows of dy that are processed together: 128 KiB of L2.
 const MAX_GRADIENTS_L2: usize = 32_768;
-/// Output channels of an AMX register tile.
+/// Number of output channels of an AMX register tile.
 const AMX_TILE_ROWS: usize = 32;
-/// Maximum slices: each costs a copy of all sums.
+/// Maximum number of slices of the rows of dy: each costs a copy of all sums.
 const MAX_SLICES: usize = 16;
 
-/// Division of a weight pass into work items.
+/// Division of a convolution's weight pass into work items.
 struct WeightGradPlan {
-    /// Slices of the rows of dy.
+    /// Number of slices into which the rows of dy are divided.
     slices: usize,
-    /// Blocks of output channels of one group, and channels of a block.
+    /// Number of blocks of output channels of one group, and of channels of a block.
     blocks: usize,
     block: usize,
-    /// Kernel rows of an item, and items for all of them.
+    /// Number of kernel rows of an item, and of items for all of them.
     kernel: usize,
     kernel_row_blocks: usize,
-    /// Elements of one kernel row, and sums of an item.
+    /// Number of elements of one kernel row, and of sums of an item.
     run: usize,
     item_len: usize,
-    /// Whether lanes are output channels instead of elements of a kernel row.
+    /// True if lanes are output channels instead of elements of a kernel row.
     transposed: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
-    /// Returns the padded rows of x that the item reads.
+    /// Returns the padded rows of x that the work item reads.
     pub const fn input_rows<'a>(&self, params: &ConvParams, x: &'a Memory) -> PaddedRows<'a> {
         PaddedRows {
             data: x,
@@ -137,7 +137,7 @@ impl WeightGradPlan {
 }
 
 impl Cpu {
-    /// Computes and stores the weight gradient.
+    /// Computes and stores the weight gradient of a convolution.
     pub(super) fn conv_weight_grad(&self, params: &ConvParams, x: &Memory, dy: &Memory, y: Store<'_, Self>) {
         let epilogue = Epilogue::from_store(&y, self.isa());
         let Store { y, table, to, .. } = y;
@@ -188,7 +188,7 @@ impl Cpu {
         report_stats(&epilogue, &seen, |row| table.merge(to, row));
     }
 
-    /// Accumulates the gradient of a work item.
+    /// Accumulates the weight gradient of a work item to its sums.
     fn accumulate_kernel_rows(&self, params: &ConvParams, x: &Memory, dy: &Memory, item: &WorkItem, sums: &mut [f32]) {
         let WorkItem { rows, out_channels, kernel, block, transposed } = item.clone();
         // Converting all channels of a row is fastest.

@@ -14,14 +14,14 @@ use half::f16;
 
 /// Steps of k between two visits to the sums: a panel of B, with upper and lower parts, takes 64 KiB.
 const KC: usize = 512;
-/// Rows of the largest register tile, and maximum rows of a block.
+/// Number of rows of the largest register tile, and maximum number of rows of a block.
 pub const MR: usize = 2 * TILE_DIM;
 pub const MC: usize = 4 * MR;
-/// Columns of a panel.
+/// Maximum number of columns of a panel of B.
 const NR: usize = 2 * TILE_DIM;
 /// Elements between packed rows: upper and lower parts, and one cache line more, so that rows do not share sets of L1.
 const LDA: usize = 2 * KC + K_BLOCK;
-/// Blocks of a panel that one task packs.
+/// Number of blocks of a panel of B that one task packs.
 const PACK_BLOCKS_PER_TASK: usize = 4;
 
 /// Multiply-accumulates of a row (k · n) below which packing A costs more than AMX saves. Measured on a Xeon with AMX:
@@ -38,14 +38,14 @@ pub fn is_worthwhile(GemmShape { m, n, k }: GemmShape) -> bool {
 #[derive(Clone, Copy)]
 pub struct F16Matrix<'a> {
     data: &'a [f16],
-    /// Elements between rows and between columns, one of which is 1.
+    /// Numbers of elements from row to row and from column to column, one of which is 1.
     strides: [usize; 2],
 }
 
 /// B in panels: for every 32 steps of k the upper and the lower parts of all columns.
 pub struct Bf16Panels<'a> {
     data: Workspace<'a>,
-    /// Steps of k, and columns of the matrix and of a panel.
+    /// Number of steps of k, of columns of the matrix, and of columns of a panel.
     depth: usize,
     columns: usize,
     nr: usize,
@@ -94,7 +94,7 @@ impl F16Matrix<'_> {
 }
 
 impl<'a> Bf16Panels<'a> {
-    /// Packs B; `None` if a value is not finite.
+    /// Packs B as panels of bf16 parts; `None` if a value is not finite.
     pub fn new(cpu: &'a Cpu, amx: Amx, b: F16Matrix<'_>, depth: usize, columns: usize) -> Option<Self> {
         let nr = if columns <= TILE_DIM { TILE_DIM } else { NR };
         let (blocks, block) = (depth.div_ceil(K_BLOCK), nr * K_BLOCK);
@@ -117,7 +117,7 @@ impl<'a> Bf16Panels<'a> {
 }
 
 impl Bf16Panels<'_> {
-    /// Returns the rows and columns of B.
+    /// Returns the numbers of rows and columns of B.
     pub const fn size(&self) -> [usize; 2] {
         [self.depth, self.columns]
     }

@@ -94,7 +94,7 @@ struct CacheBlocking {
 }
 
 impl Packed<'_> {
-    /// Returns the block sizes for these columns of B.
+    /// Returns the cache block sizes for the columns of this packed B.
     const fn blocking(&self) -> CacheBlocking {
         if self.nr >= WIDE_NR && self.columns >= LARGE_N { LARGE_N_BLOCKING } else { BLOCKING }
     }
@@ -111,7 +111,7 @@ impl Packed<'_> {
         m.div_ceil(TARGET_BLOCKS).next_multiple_of(isa.tile_rows(isa.tile_columns())).min(most)
     }
 
-    /// Returns the maximum rows of a task.
+    /// Returns the maximum number of rows of a task.
     pub const fn rows_per_task(&self) -> usize {
         if self.fits_l1_path() { MC_TASK_L1 } else { self.blocking().mc }
     }
@@ -131,7 +131,7 @@ impl Packed<'_> {
         a.strides == [self.depth, 1] && self.depth <= SMALL_K
     }
 
-    /// Returns whether the microkernel converts rows of A itself.
+    /// Returns true if the microkernel converts rows of A itself.
     fn converts_in_kernel(&self, isa: Isa, a: Matrix<'_>) -> bool {
         matches!(a.data, Memory::F16(_)) && self.rows_contiguous(a) && isa.has_f16_row_kernels(self.columns)
     }
@@ -153,7 +153,7 @@ impl Packed<'_> {
         if self.rows_contiguous(a) { self.depth } else { self.blocking().kc.min(self.depth) + LANES }
     }
 
-    /// Returns the length of the workspace for `rows` packed rows of A.
+    /// Returns the number of elements of the workspace for `rows` packed rows of A.
     pub fn packed_a_len(&self, isa: Isa, a: Matrix<'_>, rows: usize) -> usize {
         if self.converts_in_kernel(isa, a) {
             isa.tile_rows(self.columns) * self.depth

@@ -18,7 +18,7 @@ use crate::{
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
-/// B, packed for the kernel that reads it.
+/// Matrix B of a product, packed for the kernel that reads it.
 pub enum PackedB<'a> {
     F32(Packed<'a>),
     /// Pairs of bf16 for AMX. The f32 panels are packed on first use, for blocks of A that are not finite.
@@ -42,18 +42,18 @@ impl<'a> PackedB<'a> {
     }
 }
 
-/// One product and its epilogue.
+/// Driver of one matrix product: operands, bias and epilogue.
 pub struct GemmDriver<'a, 'cpu> {
     pub cpu: &'cpu Cpu,
     pub a: Matrix<'a>,
     pub b: &'a PackedB<'cpu>,
-    /// B as it is stored.
+    /// Matrix B as it is stored, not packed.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the matrix unit comes back to it"))]
     pub stored_b: Matrix<'a>,
     pub m: usize,
     pub n: usize,
     pub bias: Option<&'a [f32]>,
-    /// Elements from one row of the result to the next.
+    /// Number of elements from one row of the result to the next.
     pub ldy: usize,
     pub epilogue: &'a Epilogue,
 }
@@ -74,7 +74,7 @@ impl GemmDriver<'_, '_> {
             .collect()
     }
 
-    /// Returns the rows of a block.
+    /// Returns the number of rows of a block.
     fn mc(&self) -> usize {
         match self.b {
             PackedB::F32(b) => b.mc(self.cpu.isa(), self.m),
@@ -96,7 +96,7 @@ impl GemmDriver<'_, '_> {
         [(blocks - 1) % blocks_per_task + 1, blocks_per_task]
     }
 
-    /// Multiplies and stores `rows` rows from `start` on, block by block.
+    /// Multiplies and stores `rows` rows of the result from `start` on, block by block.
     fn run_task(&self, start: usize, rows: usize, block: usize, mut y: OutputSlice<'_>) -> Vec<StatsAccumulator> {
         let isa = self.cpu.isa();
         let subblock = match self.b {
@@ -150,7 +150,7 @@ impl GemmDriver<'_, '_> {
         }
     }
 
-    /// Adds the bias and stores rows of sums.
+    /// Adds the bias to rows of sums and stores them through the epilogue.
     fn finish_rows(&self, sums: &mut [f32], mut y: OutputSlice<'_>, row: &mut StatsAccumulator) {
         if let Some(bias) = self.bias {
             for sums in sums.chunks_exact_mut(self.n) {

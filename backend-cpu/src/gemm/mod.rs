@@ -34,8 +34,7 @@ pub struct GemmShape {
 }
 
 impl GemmShape {
-    /// Multiply-accumulates of the product.
-    /// Returns the multiply-accumulates of the product.
+    /// Returns the number of multiply-accumulates of the product.
     const fn macs(self) -> usize {
         self.m * self.n * self.k
     }

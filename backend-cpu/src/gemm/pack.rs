@@ -8,7 +8,7 @@ use crate::{
 };
 use core::ops::Range;
 
-/// A matrix inside a buffer, with any strides.
+/// Matrix in a buffer, with any strides between rows and columns.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     pub data: &'a Memory,
@@ -18,17 +18,17 @@ pub struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// Returns the transposed matrix.
+    /// Returns the transposed view of the matrix.
     pub const fn transposed(self) -> Self {
         Self { strides: [self.strides[1], self.strides[0]], ..self }
     }
 
-    /// Returns whether the matrix is stored by columns.
+    /// Returns true if the matrix is stored by columns.
     pub const fn is_column_major(self) -> bool {
         self.strides[0] == 1 && self.strides[1] != 1
     }
 
-    /// Converts columns `from..from + out.len()` of a row to f32.
+    /// Converts part of a row to f32: the columns `from..from + out.len()`.
     pub fn copy_row(&self, isa: Isa, row: usize, from: usize, out: &mut [f32]) {
         let first = self.start + row * self.strides[0] + from * self.strides[1];
         if self.strides[1] == 1 {
@@ -44,10 +44,10 @@ impl Matrix<'_> {
 /// B as panels of `nr` columns (of all columns, if they are fewer than a tile has), k rows each.
 pub struct Packed<'a> {
     data: Workspace<'a>,
-    /// Rows (k) and columns (n) of B.
+    /// Number of rows (k) and of columns (n) of B.
     pub depth: usize,
     pub columns: usize,
-    /// Columns of a panel: the width of the microkernel.
+    /// Number of columns of a panel: the width of the microkernel.
     pub nr: usize,
 }
 
@@ -57,7 +57,7 @@ pub const PACK_ROWS_PER_TASK: usize = 64;
 const TRANSPOSE_BLOCK: usize = 8;
 
 impl<'a> Packed<'a> {
-    /// Packs matrices of `rows` rows each, one below the other.
+    /// Packs matrices of `rows` rows each, one below the other, into panels.
     pub fn new(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
         Self::with_cost(cpu, matrices, rows, columns, Cost::elements(matrices.len() * rows * columns))
     }
@@ -128,7 +128,7 @@ impl Packed<'_> {
         &self.data[(from / self.nr * self.depth + k) * self.nr..]
     }
 
-    /// Returns the elements from one row of a panel to the next.
+    /// Returns the number of elements from one row of a panel to the next.
     pub const fn row_stride(&self) -> usize {
         self.nr
     }

@@ -28,7 +28,7 @@ const NC_MIN: usize = 64;
 /// by page; the converted panel takes 256 KiB of L2.
 const NC_MAX: usize = 1024;
 const KC: usize = 64;
-/// Rows that one task of the epilogue stores.
+/// Number of rows that one task of the epilogue stores.
 const ROWS_PER_EPILOGUE: usize = 8;
 
 /// Returns whether a product with `rows` rows and `columns` columns takes this path: at least two strips of columns,
@@ -40,7 +40,7 @@ pub const fn is_skinny(rows: usize, columns: usize) -> bool {
 /// A converted to f32 as a whole: row-major, or column-major where it is stored so.
 struct ConvertedA<'a> {
     data: Workspace<'a>,
-    /// Elements between rows, and between steps of k.
+    /// Numbers of elements from row to row, and from step to step of k.
     strides: [usize; 2],
 }
 
@@ -90,7 +90,7 @@ impl Cpu {
         n.div_ceil(strips).next_multiple_of(LANES)
     }
 
-    /// Converts A to f32.
+    /// Converts the matrix A, `[m, k]`, to f32.
     fn convert_a(&self, a: Matrix<'_>, [m, k]: [usize; 2]) -> ConvertedA<'_> {
         let (mut data, cost, isa) = (self.workspace(m * k), Cost::elements(m * k), self.isa());
         if a.is_column_major() {

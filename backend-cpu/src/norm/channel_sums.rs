@@ -4,14 +4,14 @@
 use super::shape::NormShape;
 use crate::{Cpu, broadcast::BroadcastBuffer, epilogue::BLOCK_ELEMENTS, threading::Cost};
 
-/// Pixels of a chunk.
+/// Approximate number of pixels of a chunk that one task sums.
 const CHUNK_PIXELS: usize = 1 << 14;
 
-/// Sums of N quantities.
+/// Sums of N quantities of a normalisation, by channel and by group.
 pub struct ChannelSums<const N: usize> {
-    /// Sums of each channel, over all pixels.
+    /// Sums of each quantity over all pixels, by channel.
     pub channels: [Vec<f64>; N],
-    /// Sums of each group, with a factor for each channel.
+    /// Sums of each quantity by group, with its channels multiplied by their factors.
     groups: [Vec<f64>; N],
 }
 
@@ -25,7 +25,7 @@ impl<const N: usize> ChannelSums<N> {
         Self { channels: [(); N].map(|()| vec![0.0; channels]), groups: [const { Vec::new() }; N] }
     }
 
-    /// Computes the means of a quantity over groups of n elements.
+    /// Computes the means of quantity `which` over groups of n elements.
     #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
     pub fn means(&self, which: usize, n: f64, out: &mut [f32]) {
         out.iter_mut().zip(&self.groups[which]).for_each(|(out, &sum)| *out = (sum / n) as f32);
@@ -62,7 +62,7 @@ impl Cpu {
         totals
     }
 
-    /// Sums some segments of pixels, one after the other.
+    /// Sums N quantities over segments of pixels, one segment after the other.
     fn sum_segments<const N: usize>(
         &self, shape: NormShape, factors: &[f32], segments: impl Iterator<Item = core::ops::Range<usize>>,
         add: &impl AddTerms<N>,

@@ -3,11 +3,11 @@
 use crate::{Cpu, Memory, elementwise::load_f32, workspace::Workspace};
 use half::f16;
 
-/// Elements of some operands, all of one type.
+/// Elements of N operands of a normalisation, all of one type.
 pub enum Operands<'a, const N: usize> {
-    /// Halves in memory.
+    /// Halves, read in place.
     Halves([&'a [f16]; N]),
-    /// Values converted to f32.
+    /// f32 values, converted to a workspace.
     Floats([Workspace<'a>; N]),
 }
 
@@ -32,7 +32,7 @@ impl<'a, const N: usize> Operands<'a, N> {
     }
 }
 
-/// Evaluates an expression for either type of operands.
+/// Macro: evaluates an expression for operands of either type.
 macro_rules! with_operands {
     ($operands:expr, $x:ident => $work:expr) => {
         match $operands {

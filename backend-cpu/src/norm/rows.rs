@@ -16,24 +16,24 @@ use gradscale_core::{
     ops::{Norm, NormOver},
 };
 
-/// Maximum chunks of rows.
+/// Maximum number of chunks into which the rows are divided.
 const MAX_CHUNKS: usize = 64;
 /// Minimum elements of a group. Shorter groups are vectorised across groups instead, by the general code.
 const MIN_GROUP_ELEMENTS: usize = 32;
 
-/// Extents of a normalisation of rows.
+/// Sizes of a normalisation of rows or of groups of their channels.
 #[derive(Clone, Copy, Debug)]
 pub struct RowNorm {
     p: Norm,
     rows: usize,
     channels: usize,
-    /// Groups of a row, and elements of a group.
+    /// Number of groups of a row, and of elements of a group.
     groups: usize,
     size: usize,
 }
 
 impl RowNorm {
-    /// Returns the extents; `None` for other normalisations.
+    /// Returns the sizes of a normalisation of rows; `None` for other normalisations.
     pub fn from_norm(p: &Norm) -> Option<Self> {
         let [n, h, w, channels] = p.x().map(|size| size as usize);
         let NormOver::Group(groups) = p.over() else { return None };
@@ -41,12 +41,12 @@ impl RowNorm {
         (h * w == 1 && rows.size >= MIN_GROUP_ELEMENTS).then_some(rows)
     }
 
-    /// Returns the rows of a block.
+    /// Returns the number of rows of a block.
     fn rows_per_block(&self) -> usize {
         (BLOCK_ELEMENTS / self.channels).max(1)
     }
 
-    /// Returns the elements of a chunk.
+    /// Returns the number of elements of a chunk of rows.
     fn chunk_len(&self) -> usize {
         self.rows.div_ceil(MAX_CHUNKS).next_multiple_of(self.rows_per_block()) * self.channels
     }

@@ -4,14 +4,14 @@ use crate::broadcast::BroadcastBuffer;
 use core::ops::Range;
 use gradscale_core::ops::{Norm, NormOver};
 
-/// Extents of a normalisation, as usize.
+/// Sizes of a normalisation as usize: pixels, channels, groups.
 #[derive(Clone, Copy)]
 pub struct NormShape {
     pub pixels: usize,
-    /// Pixels of an image.
+    /// Number of pixels of an image.
     pub image: usize,
     pub channels: usize,
-    /// Groups of one image. `None`: over the batch.
+    /// Number of groups of one image; `None` for a normalisation over the batch.
     pub groups: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl NormShape {
         self.pixels * self.channels
     }
 
-    /// Returns the extents with one group for each channel of an image.
+    /// Returns the same sizes with one group for each channel of an image.
     pub const fn per_channel(self) -> Self {
         let groups = if self.groups.is_some() { Some(self.channels) } else { None };
         Self { groups, ..self }
@@ -57,14 +57,14 @@ impl NormShape {
 
 /// Parameters per channel or per group (mean, 1/σ, scale, …), broadcast over a block.
 pub enum ChannelParams<'a, const N: usize> {
-    /// One value for each channel, for all images.
+    /// Parameters with one value for each channel, the same for all images.
     Channels([BroadcastBuffer; N]),
-    /// One value for each group of each image.
+    /// Parameters with one value for each group of each image.
     Groups(NormShape, usize, [&'a [f32]; N]),
 }
 
 impl<'a, const N: usize> ChannelParams<'a, N> {
-    /// Creates parameters from one value for each channel (batch) or group.
+    /// Creates the parameters from one value for each channel (batch) or group.
     pub fn new(shape: NormShape, channel_params: [&'a [f32]; N]) -> Self {
         match shape.groups {
             None => Self::Channels(channel_params.map(BroadcastBuffer::new)),

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 /// Largest cost, in stored elements, of work that stays on the calling thread. Storing this many takes about as long as
 /// the pool's threads need to start on a job.
 const MIN_PARALLEL_COST: usize = 1 << 14;
-/// Multiply-accumulates that take about as long as storing one element.
+/// Number of multiply-accumulates that take about as long as storing one element.
 const MACS_PER_ELEMENT: usize = 32;
 
 /// Cost of an operator, in elements stored: decides whether the pool is used.
@@ -18,19 +18,19 @@ const MACS_PER_ELEMENT: usize = 32;
 pub(crate) struct Cost(usize);
 
 impl Cost {
-    /// Cost of storing `count` elements.
+    /// Creates the cost of storing `count` elements.
     pub const fn elements(count: usize) -> Self {
         Self(count)
     }
 
-    /// Cost of `count` multiply-accumulates.
+    /// Creates the cost of `count` multiply-accumulates.
     pub const fn macs(count: usize) -> Self {
         Self(count / MACS_PER_ELEMENT)
     }
 }
 
 impl Cpu {
-    /// Returns whether work of this cost runs on the calling thread alone.
+    /// Returns true if work of this cost runs on the calling thread alone.
     pub(crate) fn is_serial(&self, cost: Cost) -> bool {
         self.thread_pool().count() == 1 || cost.0 <= MIN_PARALLEL_COST
     }
@@ -56,7 +56,7 @@ impl Cpu {
         self.par_chunks_mut_with_first(cost, y, [size; 2], work)
     }
 
-    /// Like [`Cpu::par_chunks_mut`], but the first chunk has a size of its own.
+    /// Splits `y` like [`Cpu::par_chunks_mut`], but the first chunk has its own size.
     pub(crate) fn par_chunks_mut_with_first<T: Send, R: Send>(
         &self, cost: Cost, y: &mut [T], [first, size]: [usize; 2], work: impl Fn(usize, &mut [T]) -> R + Sync,
     ) -> Vec<R> {

@@ -37,7 +37,7 @@ thread_local! {
 /// A job: a function that every participating thread calls once with its own number.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// Worker threads and the slot through which they receive jobs.
+/// Thread pool: worker threads, and the slot through which they receive jobs.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -48,7 +48,7 @@ pub struct ThreadPool {
 struct Shared {
     /// Number of the current job. Grows with every submission and at shutdown.
     epoch: AtomicUsize,
-    /// Workers that are executing the current job.
+    /// Number of workers that are executing the current job.
     active: AtomicUsize,
     slot: Mutex<JobSlot>,
     /// Wakes sleeping workers for a job (`job_posted`) and the submitter when the last worker has left it (`job_done`).
@@ -96,7 +96,7 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// Returns the number of threads, the submitting one included.
+    /// Returns the number of threads of the pool, the submitting one included.
     pub const fn count(&self) -> usize {
         self.workers.len() + 1
     }
@@ -152,7 +152,7 @@ impl Drop for ThreadPool {
 /// Ranges of indices, one for each thread. Neighbouring indices stay on one thread, because they share cached data. A
 /// thread that has finished its range steals from the others.
 struct IndexRanges {
-    /// For each range the next index and the end.
+    /// Next index and end of each worker's range.
     ranges: Vec<(AtomicUsize, usize)>,
 }
 
@@ -202,7 +202,7 @@ impl Shared {
         }
     }
 
-    /// Executes jobs until shutdown.
+    /// Runs a worker thread: waits for jobs and executes them until shutdown.
     fn worker_loop(&self, worker: usize) {
         WORKER_INDEX.set(Some(worker));
         let mut last_epoch = 0;

@@ -10,10 +10,10 @@ use core::{arch::asm, mem::offset_of};
 /// Arguments of the microkernel: `acc[r][c] += Σ a[r][k] · b[k][c]` over all segments and their blocks of 32 steps.
 #[derive(Clone, Copy, Debug)]
 pub struct TileGemm<'a> {
-    /// Upper parts of A; lower parts are `a_low` elements after them.
+    /// Upper bf16 parts of A; lower parts are `a_low` elements after them.
     pub a: &'a [u16],
     pub a_low: usize,
-    /// Elements between rows, and between blocks.
+    /// Distances in A in elements: from row to row, and from block to block.
     pub a_row: usize,
     pub a_step: usize,
     /// Pairs of steps of B: upper parts; lower parts are `b_low` elements after them.
@@ -27,23 +27,23 @@ pub struct TileGemm<'a> {
     pub columns: usize,
 }
 
-/// Segment of k: blocks that are evenly spaced in both operands.
+/// Segment of k in an AMX product: blocks that are evenly spaced in both operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct KSegment {
-    /// First elements.
+    /// Indices of the segment's first elements in A and B.
     pub a: usize,
     pub b: usize,
     pub blocks: usize,
 }
 
-/// Arguments that the instructions read from memory.
+/// Arguments of the AMX kernels, which their instructions read from memory.
 #[repr(C, align(64))]
 struct TileCall {
     /// Tile sizes in the layout of the processor: see [`tile_config`].
     sizes: [u8; 64],
     acc: *mut f32,
-    /// Whether the sums accumulate.
+    /// 1 if the sums accumulate, 0 if they are overwritten.
     add: usize,
     /// Distances in bytes: to the next row and to the next tile below.
     acc_row: usize,
@@ -171,28 +171,28 @@ fn tile_config(rows: usize, columns: usize) -> [u8; 64] {
     sizes
 }
 
-/// Loads rows of a from where `t` points.
+/// Macro: instruction that loads rows of A, from the address in `t`, to a tile.
 macro_rules! a {
     ($tile:literal) => {
         concat!("tileloadd tmm", $tile, ", [{t} + {a_row}]")
     };
 }
 
-/// Loads upper parts of columns of b, so many bytes behind the first.
+/// Macro: instruction that loads upper parts of columns of B to a tile, this number of bytes after the first.
 macro_rules! b_high {
     ($tile:literal, $bytes:literal) => {
         concat!("tileloadd tmm", $tile, ", [{b} + {b_row} + ", $bytes, "]")
     };
 }
 
-/// Loads lower parts of columns of b.
+/// Macro: instruction that loads lower parts of columns of B to a tile, this number of bytes after the first.
 macro_rules! b_low {
     ($tile:literal, $bytes:literal) => {
         concat!("tileloadd tmm", $tile, ", [{u} + {b_row} + ", $bytes, "]")
     };
 }
 
-/// Adds a product of tiles to a tile.
+/// Macro: instruction that adds the product of two tiles to a third.
 macro_rules! add {
     ($c:literal, $a:literal, $b:literal) => {
         concat!("tdpbf16ps tmm", $c, ", tmm", $a, ", tmm", $b)

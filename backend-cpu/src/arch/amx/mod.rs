@@ -21,7 +21,7 @@ use core::arch::{
 
 /// Steps of k of a tile. Both operands have a whole number of such blocks.
 pub const K_BLOCK: usize = 32;
-/// Columns and rows of a tile of results.
+/// Number of columns, and of rows, of an AMX tile of results.
 pub const TILE_DIM: usize = 16;
 
 /// Proof that this machine has AMX with bf16 besides AVX-512, and that the system lets this process use it.
@@ -29,7 +29,7 @@ pub const TILE_DIM: usize = 16;
 pub struct Amx(pub Avx512);
 
 impl Amx {
-    /// Returns the proof, if the machine and the system allow it.
+    /// Returns the proof that AMX can be used, if the machine and the system allow it.
     pub fn new() -> Option<Self> {
         let avx512 = Avx512::new()?;
         (has_tiles() && permitted()).then_some(Self(avx512))
@@ -81,7 +81,7 @@ fn permitted() -> bool {
     answer == 0
 }
 
-/// Other systems: unknown how to request tiles, so they are not used.
+/// Returns false: on other systems it is unknown how to request tiles, so they are not used.
 #[cfg(not(target_os = "linux"))]
 const fn permitted() -> bool {
     false

@@ -28,11 +28,11 @@ pub fn as_bf16_mut(data: &mut [f32]) -> &mut [u16] {
 /// Source lines of a tile: at most 16, or 32 if each has one step of k.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceLines<'a> {
-    /// Data from the first element of the first line on.
+    /// Halves from the first element of the first line on.
     pub data: &'a [f16],
-    /// Elements between lines.
+    /// Number of elements from one source line to the next.
     pub step: usize,
-    /// Lines, and elements of each. The rest of the tile becomes zeros.
+    /// Numbers of lines, and of elements of each. The rest of the tile becomes zeros.
     pub count: usize,
     pub len: usize,
     /// Whether a line is a step of k (at most 16 elements), and not a row or column of the matrix (32).
@@ -49,7 +49,7 @@ impl Amx {
         unsafe { split(x, step, low, out) }
     }
 
-    /// Returns whether all halves are finite.
+    /// Returns true if all halves of a slice are finite.
     pub fn all_finite(self, x: &[f16]) -> bool {
         // SAFETY: the token proves the features.
         unsafe { all_finite(x) }
@@ -83,7 +83,7 @@ impl Amx {
     }
 }
 
-/// Returns a mask of `len` low bits.
+/// Returns a lane mask of which the lowest `len` bits are set.
 const fn low_bits(len: usize) -> __mmask32 {
     if len >= 32 { __mmask32::MAX } else { (1 << len) - 1 }
 }
@@ -101,7 +101,7 @@ fn split_halves(x: __m512i) -> [__m512i; 2] {
     [high_words(wide.map(|wide| _mm512_castps_si512(wide))), high_words(rest)]
 }
 
-/// Returns the upper 16 bits of 32 numbers.
+/// Returns the upper 16 bits of each of 32 numbers of 32 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn high_words([x, y]: [__m512i; 2]) -> __m512i {
@@ -117,20 +117,22 @@ fn high_words([x, y]: [__m512i; 2]) -> __m512i {
     _mm512_permutex2var_epi16(x, unsafe { core::mem::transmute::<[u16; 32], __m512i>(ODD) }, y)
 }
 
-/// Returns whether all values that contributed to a maximum magnitude are finite.
+/// Returns true if all values that contributed to a maximum magnitude are finite.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn is_finite(max_bits: __m512i) -> bool {
     _mm512_cmpge_epu16_mask(max_bits, _mm512_set1_epi16(0x7C00)) == 0
 }
 
-/// Returns the larger magnitudes.
+/// Returns the lane-wise maximum of magnitudes and of the magnitudes of halves.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn max_magnitude(max_bits: __m512i, x: __m512i) -> __m512i {
     _mm512_max_epu16(max_bits, _mm512_and_si512(x, _mm512_set1_epi16(0x7FFF)))
 }
 
+/// Returns true if all halves of a slice are finite.
+///
 /// # Safety
 /// The features.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -138,6 +140,8 @@ unsafe fn all_finite(x: &[f16]) -> bool {
     x.iter().fold(0, |max_bits, x| max_bits.max(x.to_bits() & 0x7FFF)) < 0x7C00
 }
 
+/// Splits halves into upper and lower bf16 parts, in blocks of 32. Returns true if all were finite.
+///
 /// # Safety
 /// The features, and room for the last block of lower parts.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -160,6 +164,8 @@ unsafe fn split(x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
     is_finite(max_bits)
 }
 
+/// Splits each half together with the one `pair_distance` elements after it into upper and lower bf16 parts.
+///
 /// # Safety
 /// The features, and room for two elements in both parts for each of x.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -177,7 +183,7 @@ unsafe fn pairs(x: &[u16], pair_distance: usize, high: &mut [u16], low: &mut [u1
     }
 }
 
-/// Interleaves the elements of two lines.
+/// Loads two lines and interleaves their elements in one vector.
 ///
 /// # Safety
 /// The features; so many elements at both places, 16 at most.
@@ -195,6 +201,8 @@ unsafe fn interleave_lines(x: *const u16, x_len: usize, y: *const u16, y_len: us
     _mm512_or_si512(_mm512_cvtepu16_epi32(x), _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(y)))
 }
 
+/// Packs source lines as a tile of upper and lower bf16 parts. Returns true if all values were finite.
+///
 /// # Safety
 /// The features; lines inside their data, 16 rows of 32 elements of both parts inside the slice.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -233,7 +241,7 @@ unsafe fn pack_tile(lines: &SourceLines<'_>, transposed: bool, row: usize, low: 
     is_finite(max_bits)
 }
 
-/// Transposes 16 rows of 16 words.
+/// Transposes a tile of 16 rows of 16 words of 32 bits.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose(x: [__m512i; TILE_DIM]) -> [__m512i; TILE_DIM] {

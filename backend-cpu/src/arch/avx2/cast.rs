@@ -8,6 +8,8 @@ use core::arch::x86_64::{
 };
 use half::f16;
 
+/// Converts halves to f32 with AVX2 and F16C.
+///
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -25,6 +27,8 @@ pub unsafe fn f16_to_f32(x: &[f16], y: &mut [f32]) {
     }
 }
 
+/// Rounds f32 to halves, to nearest even, with AVX2 and F16C.
+///
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx2,fma,f16c")]

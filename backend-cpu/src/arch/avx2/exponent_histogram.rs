@@ -42,7 +42,7 @@ pub fn add_keys(keys: &[u8], max_key: u8, nonzero: u32, bins: &mut [u32; BINS]) 
     }
 }
 
-/// Returns how often `first` and the keys after it occur.
+/// Counts how often the key `first` and each of the N − 1 keys after it occur.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn count_keys<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
@@ -65,7 +65,7 @@ fn count_keys<const N: usize>(keys: &[[u8; 32]], first: u8) -> [u32; N] {
     sums
 }
 
-/// Returns the sum of the bytes of a vector.
+/// Returns the sum of the 32 bytes of a vector.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sum_bytes(bytes: __m256i) -> u32 {

@@ -25,7 +25,7 @@ macro_rules! kernels {
     };
 }
 
-/// Microkernels by vectors, load mode, and rows from 1.
+/// AVX2 microkernels by number of vectors, load mode, and number of rows from 1.
 const KERNELS: [[&[Kernel]; 4]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
@@ -42,7 +42,7 @@ pub fn accumulate_tile(_proof: Avx2, tile: &MicroKernelArgs<'_>, acc: &mut [f32]
     }
 }
 
-/// Multiplies short rows of halves, which are converted through `converted`.
+/// Multiplies short rows of halves by B with AVX2; the halves are converted through `converted`.
 pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
     if acc.is_empty() {
         return;
@@ -149,7 +149,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
     }
 }
 
-/// Returns the mask of the first `lanes` lanes.
+/// Returns the AVX2 mask in which the first `lanes` lanes are set.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn lane_mask(lanes: usize) -> __m256i {

@@ -14,14 +14,14 @@ pub use simd16::Avx2F32x16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx2(());
 
-/// Lanes of a vector.
+/// Number of f32 lanes of an AVX2 vector.
 const LANES: usize = 8;
 
 impl Avx2 {
     /// 16 registers: 12 accumulators, two vectors of b, a broadcast scalar of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 2, accumulators: 12 };
 
-    /// Returns the proof, if the machine has these features.
+    /// Returns the proof that AVX2 can be used, if the machine has it with FMA and F16C.
     pub fn new() -> Option<Self> {
         let has =
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");

@@ -10,11 +10,11 @@ use core::{
 };
 use half::f16;
 
-/// Created only in kernels that are entered with a token of AVX2.
+/// Sixteen f32 in two AVX2 vectors. Created only in kernels that are entered with a token of AVX2.
 #[derive(Clone, Copy)]
 pub struct Avx2F32x16([__m256; 2]);
 
-/// Lanes of one AVX2 vector.
+/// Number of f32 lanes of one AVX2 vector.
 const HALF: usize = LANES / 2;
 
 impl F32x16 for Avx2F32x16 {
@@ -47,7 +47,7 @@ impl F32x16 for Avx2F32x16 {
     }
 }
 
-/// Implements an operation on both vectors.
+/// Macro: implements an arithmetic operation on both AVX2 vectors of the sixteen lanes.
 macro_rules! vector_ops {
     ($($trait:ident $name:ident $intrinsic:ident)*) => {
         $(impl $trait for Avx2F32x16 {

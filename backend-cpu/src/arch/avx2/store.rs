@@ -20,7 +20,7 @@ use core::{
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
-/// Values of one step: eight vectors.
+/// Number of values that one iteration of the store kernel handles: eight vectors.
 const STEP_VALUES: usize = 64;
 
 impl Avx2 {
@@ -152,7 +152,7 @@ fn step<const DETAIL: u8>(
     }
 }
 
-/// Returns whether a lane of a mask is set.
+/// Returns true if some lane of a mask is set.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn any(mask: __m256i) -> bool {
@@ -181,7 +181,7 @@ fn add_moments<const N: usize, const NORMAL: bool>(
     }
 }
 
-/// `math::fast_ln` of finite positive numbers, to the same bits.
+/// Computes `math::fast_ln` of finite positive numbers with AVX2, to the same bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn ln<const N: usize, const NORMAL: bool>(x: [__m256; N]) -> [__m256; N] {

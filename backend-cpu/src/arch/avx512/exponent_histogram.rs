@@ -59,7 +59,7 @@ use core::arch::x86_64::{
 };
 use gradscale_core::stats::BINS;
 
-/// Sixty-four keys, one in each byte, in any order.
+/// Vector of sixty-four histogram keys, one in each byte, in any order.
 pub type KeyVector = [u32; 16];
 
 /// Largest distance from the maximum key that the six bit planes represent.

@@ -31,7 +31,7 @@ macro_rules! kernels {
     };
 }
 
-/// Microkernels by vectors, load mode, and rows from 1.
+/// AVX-512 microkernels by number of vectors, load mode, and number of rows from 1.
 const KERNELS: [[&[Kernel]; 4]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
@@ -52,7 +52,7 @@ pub fn accumulate_tile(_proof: Avx512, tile: &MicroKernelArgs<'_>, acc: &mut [f3
     }
 }
 
-/// Multiplies short rows of halves, which are converted through `converted`.
+/// Multiplies short rows of halves by B with AVX-512; the halves are converted through `converted`.
 pub fn multiply_f16_rows(_proof: Avx512, rows: &F16Rows<'_>, acc: &mut [f32], converted: &mut [f32]) {
     if acc.is_empty() {
         return;

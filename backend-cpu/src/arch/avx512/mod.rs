@@ -22,7 +22,7 @@ impl Avx512 {
     /// 32 registers: 24 accumulators, up to four vectors of b, a broadcast scalar of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
-    /// Returns the proof, if the machine has these features.
+    /// Returns the proof that AVX-512 can be used, if the machine has the features.
     pub fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -46,7 +46,7 @@ impl Avx512 {
         unsafe { f16_to_f32(x, y) }
     }
 
-    /// Looks up the results of halves; the slices have one length.
+    /// Looks up the results of halves in a table with AVX-512; the slices have one length.
     pub fn apply_lut(self, lut: &F16Lut, x: &[f16], y: &mut [f32]) {
         // SAFETY: the token proves the features; the slices are of one length.
         unsafe { apply_lut(lut, x, y) }
@@ -95,6 +95,8 @@ fn for_each_vector(len: usize, mut work: impl FnMut(usize, __mmask16)) {
     }
 }
 
+/// Converts halves to f32 with AVX-512.
+///
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
@@ -110,6 +112,8 @@ unsafe fn f16_to_f32(x: &[f16], y: &mut [f32]) {
     });
 }
 
+/// Rounds f32 to halves, to nearest even, with AVX-512.
+///
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
@@ -124,6 +128,8 @@ unsafe fn f32_to_f16(x: &[f32], y: &mut [f16]) {
     });
 }
 
+/// Looks up the results of halves in a table with AVX-512 gathers.
+///
 /// # Safety
 /// The features, and slices of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]

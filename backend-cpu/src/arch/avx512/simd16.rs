@@ -10,7 +10,7 @@ use core::{
 };
 use half::f16;
 
-/// Created only in kernels that are entered with a token of AVX-512.
+/// Sixteen f32 in one AVX-512 vector. Created only in kernels that are entered with a token of AVX-512.
 #[derive(Clone, Copy)]
 pub struct Avx512F32x16(__m512);
 
@@ -40,7 +40,7 @@ impl F32x16 for Avx512F32x16 {
     }
 }
 
-/// Implements an operation on the vector.
+/// Macro: implements an arithmetic operation on the AVX-512 vector.
 macro_rules! vector_ops {
     ($($trait:ident $name:ident $intrinsic:ident)*) => {
         $(impl $trait for Avx512F32x16 {

@@ -43,9 +43,9 @@ impl Avx512 {
     }
 }
 
-/// Source of values.
+/// Trait of the sources of f32 values for the store kernel: a slice, or a lookup table with its halves.
 trait ValueSource: Copy {
-    /// Returns sixteen values from index `i` on; 0 in masked lanes.
+    /// Loads sixteen f32 values from index `i` on; 0 in masked lanes.
     ///
     /// # Safety
     /// The features of [`Avx512`], and values at the places of lanes that are not masked.
@@ -71,7 +71,7 @@ impl ValueSource for (&F16Lut, &[f16]) {
     }
 }
 
-/// Runs the pass for the required detail.
+/// Runs the fused store kernel that is compiled for the required detail of statistics.
 ///
 /// # Safety
 /// The features, as many values as halves, and not more than [`FusedStoreParams::MAX_VALUES`].
@@ -90,7 +90,7 @@ unsafe fn dispatch_on_detail(
     }
 }
 
-/// Values of one step: four vectors.
+/// Number of values that one iteration of the store kernel handles: four vectors.
 const STEP_VALUES: usize = 64;
 
 /// Counters in each lane: zeros, values below the thresholds, and the largest magnitude.
@@ -102,7 +102,7 @@ struct LaneCounters {
 }
 
 impl LaneCounters {
-    /// Counts the magnitudes in the lanes of a mask.
+    /// Adds the magnitudes in the lanes of a mask to the counters.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     #[inline]
     fn add_lanes(&mut self, magnitude: __m512i, mask: __mmask16, thresholds: Thresholds) {
@@ -116,6 +116,8 @@ impl LaneCounters {
     }
 }
 
+/// Fused store kernel of AVX-512 for one detail: scales, rounds, writes and observes values.
+///
 /// # Safety
 /// The features, as many values as halves, and not more than [`FusedStoreParams::MAX_VALUES`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]

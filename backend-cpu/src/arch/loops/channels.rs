@@ -5,32 +5,32 @@
 use super::{kernels, lane_kernels};
 use crate::arch::{LANES, simd16::Arithmetic};
 
-/// x̂.
+/// Computes x̂ = (x − mean) · inverse, with inverse = 1/σ.
 #[inline(always)]
 pub fn normal<N: Arithmetic>(x: N, mean: N, inverse: N) -> N {
     (x - mean) * inverse
 }
 
-/// (x − mean)².
+/// Computes the squared distance (x − mean)².
 #[inline(always)]
 pub fn squared_distance<N: Arithmetic>(x: N, mean: N) -> N {
     (x - mean) * (x - mean)
 }
 
-/// (x − mean) · factor + shift.
+/// Computes the normalised value (x − mean) · factor + shift.
 #[inline(always)]
 fn normalised<N: Arithmetic>(x: N, [mean, factor, shift]: [N; 3]) -> N {
     (x - mean) * factor + shift
 }
 
-/// dy · factor − plain − (x − mean) · weighted.
+/// Computes the gradient dx = dy · factor − plain − (x − mean) · weighted of a normalisation.
 #[inline(always)]
 fn gradient<N: Arithmetic>([x, dy]: [N; 2], [mean, factor, plain, weighted]: [N; 4]) -> N {
     dy * factor - plain - (x - mean) * weighted
 }
 
 lane_kernels! {
-    /// `sums[i mod len] += x[i]`, in f32.
+    /// Adds each element to the f32 sum of its channel: `sums[i mod len] += x[i]`.
     fn add_by_channel[V, T](x: &[T], sums: &mut [f32]) {
         for x in x.chunks(sums.len()) {
             let ((x, x_rest), (sums, sums_rest)) = (x.as_chunks(), sums[..x.len()].as_chunks_mut());
@@ -43,7 +43,7 @@ lane_kernels! {
         }
     }
 
-    /// `sums[i mod len] += (x[i] − mean)²`, in f32.
+    /// Adds each squared distance to the f32 sum of its channel: `sums[i mod len] += (x[i] − mean)²`.
     fn add_squared_distances[V, T](x: &[T], means: &[f32], sums: &mut [f32]) {
         for x in x.chunks(means.len()) {
             let ((sums, sums_rest), (means, means_rest)) = (sums[..x.len()].as_chunks_mut(), means[..x.len()].as_chunks());
@@ -80,7 +80,7 @@ lane_kernels! {
         }
     }
 
-    /// (x − mean) · factor + shift.
+    /// Normalises with parameters per channel: y = (x − mean) · factor + shift.
     fn normalise[V, T](x: &[T], patterns: [&[f32]; 3], y: &mut [f32]) {
         let len = patterns[0].len();
         for (x, y) in x.chunks(len).zip(y.chunks_mut(len)) {
@@ -97,7 +97,8 @@ lane_kernels! {
         }
     }
 
-    /// dy · factor − plain − (x − mean) · weighted.
+    /// Computes the gradient of a normalisation with parameters per channel: dy · factor − plain − (x − mean) ·
+    /// weighted.
     fn normalise_vjp[V, T](x: [&[T]; 2], patterns: [&[f32]; 4], y: &mut [f32]) {
         let ([x, dy], len) = (x, patterns[0].len());
         for ((x, dy), y) in x.chunks(len).zip(dy.chunks(len)).zip(y.chunks_mut(len)) {
@@ -118,7 +119,7 @@ lane_kernels! {
 }
 
 kernels! {
-    /// Returns Σ `sums[i]` · `factors[i]`, added in lanes.
+    /// Returns the weighted sum Σ `sums[i]` · `factors[i]`, added in lanes.
     fn weighted_sum[](sums: &[f64], factors: &[f32]) -> f64 {
         let mut lanes = [0f64; LANES];
         for (sums, factors) in sums.chunks(LANES).zip(factors.chunks(LANES)) {

@@ -48,7 +48,7 @@ kernels! {
         }
     }
 
-    /// Replaces x by e^(x − y).
+    /// Replaces each x by e^(x − y).
     fn exp_of_difference[](x: &mut [f32], y: &[f32]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x = math::exp(*x - y);

@@ -22,75 +22,75 @@ macro_rules! in_fours {
 }
 
 kernels! {
-    /// `x[i] = f(x[i])`, f of few operations.
+    /// Applies f, of few operations, to each element: `x[i] = f(x[i])`.
     fn map[F: Fn(f32) -> f32](x: &mut [f32], f: F) {
         for x in x {
             *x = f(*x);
         }
     }
 
-    /// `x[i] = f(x[i], y[i])`, f of few operations.
+    /// Applies f, of few operations, to each pair of elements: `x[i] = f(x[i], y[i])`.
     fn zip[F: Fn(f32, f32) -> f32](x: &mut [f32], y: &[f32], f: F) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x = f(*x, y);
         }
     }
 
-    /// e^x.
+    /// Replaces each x by its exponential e^x.
     fn exp[](x: &mut [f32]) {
         in_fours!(x, |x| math::exps(x));
     }
 
-    /// 1 / (1 + e^-x).
+    /// Replaces each x by its logistic function 1 / (1 + e^-x).
     fn sigmoid[](x: &mut [f32]) {
         in_fours!(x, |x| math::sigmoids(x));
     }
 
-    /// x / (1 + e^-x).
+    /// Replaces each x by SiLU, x / (1 + e^-x).
     fn silu[](x: &mut [f32]) {
         in_fours!(x, |x| math::silus(x));
     }
 
-    /// Hyperbolic tangent.
+    /// Replaces each x by its hyperbolic tangent.
     fn tanh[](x: &mut [f32]) {
         in_fours!(x, |x| math::tanhs(x));
     }
 
-    /// Error function.
+    /// Replaces each x by its error function.
     fn erf[](x: &mut [f32]) {
         in_fours!(x, |x| math::erfs(x));
     }
 
-    /// x · Φ(x).
+    /// Replaces each x by GELU, x · Φ(x).
     fn gelu[](x: &mut [f32]) {
         in_fours!(x, |x| math::gelus(x));
     }
 
-    /// ln x.
+    /// Replaces each x by its natural logarithm.
     fn ln[](x: &mut [f32]) {
         for x in x {
             *x = math::ln_of_any(*x);
         }
     }
 
-    /// The slope of x / (1 + e^-x): σ(x) · (1 + x · (1 − σ(x))).
+    /// Replaces each x by the slope of SiLU: σ(x) · (1 + x · (1 − σ(x))).
     fn silu_slope[](x: &mut [f32]) {
         in_fours!(x, |x| math::silu_slopes(x));
     }
 
-    /// The slope of x · Φ(x): Φ(x) + x · Φ′(x).
+    /// Replaces each x by the slope of GELU: Φ(x) + x · Φ′(x).
     fn gelu_slope[](x: &mut [f32]) {
         in_fours!(x, |x| math::gelu_slopes(x));
     }
 
-    /// The slope of the error function: 2/√π · e^(−x²).
+    /// Replaces each x by the slope of the error function: 2/√π · e^(−x²).
     fn erf_slope[](x: &mut [f32]) {
         for x in x {
             *x = core::f32::consts::FRAC_2_SQRT_PI * math::exp(-*x * *x);
         }
     }
 
-    /// Applies core's dropout to the elements from index `start` on.
+    /// Applies dropout, as core defines it, to the elements from index `start` on.
     fn dropout[](x: &mut [f32], keep: f32, stream: u32, seed: u64, start: u32) {
         for (index, x) in (start..).zip(x) {
             *x = if dropout_keeps(At { seed, index }, stream, keep) { *x / keep } else { 0.0 };

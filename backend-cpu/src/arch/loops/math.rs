@@ -15,7 +15,7 @@ const ROUND_WIDE: f64 = 6_755_399_441_055_744.0 + 254.0;
 /// ln 2 in two parts, the first with so few digits that an exponent times it is exact.
 const LN_2_SPLIT: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
 
-/// The polynomial of ln, from its highest power.
+/// Coefficients of the polynomial of ln, from its highest power.
 const LN_COEFFICIENTS: [f32; 9] = [
     7.037_683_6e-2,
     -1.151_461e-1,
@@ -35,20 +35,20 @@ pub const FAST_LN_COEFFICIENTS: [f32; 7] =
 /// The bits of √½, from which on digits stand at the next exponent.
 pub const SQRT_HALF: u32 = 0x3F35_04F3;
 
-/// What `f` makes of each of some numbers, by their places.
+/// Returns the array of f(0), f(1), … f(N − 1).
 #[inline(always)]
 fn array_of<const N: usize>(f: impl Fn(usize) -> f32) -> [f32; N] {
     core::array::from_fn(f)
 }
 
-/// e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
+/// Computes e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let [y] = exps([x]);
     y
 }
 
-/// [`exp`] of several numbers.
+/// Computes [`exp`] of N numbers at once.
 #[inline(always)]
 pub fn exps<const N: usize>(x: [f32; N]) -> [f32; N] {
     // Far enough for ∞ and 0; NaN is kept.
@@ -61,7 +61,7 @@ pub fn exps<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| times_power(y[i], shifted[i].to_bits()))
 }
 
-/// e^r for |r| ≤ ln 2 / 2.
+/// Computes e^r of N numbers for |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exps_near_0<const N: usize>(r: [f32; N]) -> [f32; N] {
     let square: [f32; N] = array_of(|i| r[i] * r[i]);
@@ -80,7 +80,7 @@ fn times_power(x: f32, biased: u32) -> f32 {
     x * f32::from_bits(half << 23) * f32::from_bits(biased.wrapping_sub(half) << 23)
 }
 
-/// ln x for finite positive x, subnormal ones too.
+/// Computes ln x for finite positive x, subnormal ones too.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     let (m, e) = decompose(x);
@@ -98,7 +98,7 @@ pub fn fast_ln(x: f32) -> f32 {
     polynomial(FAST_LN_COEFFICIENTS, f) * f + e * core::f32::consts::LN_2
 }
 
-/// A polynomial from its highest power, by Horner's rule.
+/// Evaluates a polynomial, whose coefficients start at its highest power, by Horner's rule.
 #[inline(always)]
 fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
     let mut p = coefficients[0];
@@ -108,7 +108,7 @@ fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
     p
 }
 
-/// x = m · 2^e with √½ ≤ m < √2.
+/// Decomposes x to (m, e) with x = m · 2^e and √½ ≤ m < √2.
 #[inline(always)]
 fn decompose(x: f32) -> (f32, f32) {
     let small = x < f32::MIN_POSITIVE;
@@ -145,14 +145,14 @@ pub fn pow(x: f32, p: f32) -> f32 {
     times_power(y, n)
 }
 
-/// 1 / (1 + e^-x), by the exponential that does not overflow.
+/// Computes the logistic function 1 / (1 + e^-x) of N numbers, by the exponential that does not overflow.
 #[inline(always)]
 pub fn sigmoids<const N: usize>(x: [f32; N]) -> [f32; N] {
     let e = exps::<N>(array_of(|i| -x[i].abs()));
     array_of(|i| (if x[i] < 0.0 { e[i] } else { 1.0 }) / (1.0 + e[i]))
 }
 
-/// x / (1 + e^-x).
+/// Computes SiLU, x / (1 + e^-x), of N numbers at once.
 #[inline(always)]
 pub fn silus<const N: usize>(x: [f32; N]) -> [f32; N] {
     let s = sigmoids(x);
@@ -167,7 +167,7 @@ pub fn ln_of_any(x: f32) -> f32 {
     if x == 0.0 { f32::NEG_INFINITY } else { log }
 }
 
-/// tanh x: by a polynomial near 0, else by the exponential.
+/// Computes tanh x of N numbers: by a polynomial near 0, else by the exponential.
 #[inline(always)]
 pub fn tanhs<const N: usize>(x: [f32; N]) -> [f32; N] {
     let e = exps::<N>(array_of(|i| 2.0 * x[i].abs()));
@@ -183,7 +183,7 @@ pub fn tanhs<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| (if x[i].abs() < 0.625 { near[i] } else { 1.0 - 2.0 / (e[i] + 1.0) }).copysign(x[i]))
 }
 
-/// erf x: by a polynomial near 0, else by its complement.
+/// Computes the error function of N numbers: by a polynomial near 0, else by its complement.
 #[inline(always)]
 pub fn erfs<const N: usize>(x: [f32; N]) -> [f32; N] {
     let e = exps::<N>(array_of(|i| -x[i] * x[i]));
@@ -220,13 +220,13 @@ fn erfcxs<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| 1.0 - x[i] * t[i] * p[i])
 }
 
-/// Φ(x) = erfc(−x/√2) / 2; the lower tail keeps its digits.
+/// Computes Φ(x) = erfc(−x/√2) / 2 of N numbers; the lower tail keeps its digits.
 #[inline(always)]
 fn normal_cdfs<const N: usize>(x: [f32; N]) -> [f32; N] {
     cdfs(x, exps(array_of(|i| -0.5 * x[i] * x[i])))
 }
 
-/// The same where e^(−x²/2) is known.
+/// Computes Φ(x) of N numbers whose e^(−x²/2) is passed as `e`.
 #[inline(always)]
 fn cdfs<const N: usize>(x: [f32; N], e: [f32; N]) -> [f32; N] {
     let scaled = erfcxs::<N>(array_of(|i| x[i].abs() * core::f32::consts::FRAC_1_SQRT_2));
@@ -236,14 +236,14 @@ fn cdfs<const N: usize>(x: [f32; N], e: [f32; N]) -> [f32; N] {
     })
 }
 
-/// x · Φ(x).
+/// Computes GELU, x · Φ(x), of N numbers at once.
 #[inline(always)]
 pub fn gelus<const N: usize>(x: [f32; N]) -> [f32; N] {
     let cdf = normal_cdfs(x);
     array_of(|i| x[i] * cdf[i])
 }
 
-/// Φ(x) + x · Φ′(x), with Φ′(x) = e^(−x²/2) / √(2π).
+/// Computes the slope of GELU, Φ(x) + x · Φ′(x), with Φ′(x) = e^(−x²/2) / √(2π).
 #[inline(always)]
 pub fn gelu_slopes<const N: usize>(x: [f32; N]) -> [f32; N] {
     const FACTOR: f32 = 0.5 * core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
@@ -252,7 +252,7 @@ pub fn gelu_slopes<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| cdf[i] + x[i] * (FACTOR * e[i]))
 }
 
-/// σ(x) · (1 + x · (1 − σ(x))).
+/// Computes the slope of SiLU, σ(x) · (1 + x · (1 − σ(x))), of N numbers.
 #[inline(always)]
 pub fn silu_slopes<const N: usize>(x: [f32; N]) -> [f32; N] {
     let s = sigmoids(x);

@@ -4,14 +4,14 @@ use super::{kernels, math};
 use crate::arch::LANES;
 use gradscale_core::stats::Detail;
 
-/// Thresholds of the counters, as bits of magnitudes.
+/// Thresholds of the statistics counters, as f32 bits of magnitudes.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds {
     /// Smallest magnitude that is not flushed to zero.
     pub flush: u32,
     /// Smallest magnitude that is stored as a normal number.
     pub subnormal: u32,
-    /// Smallest magnitude that overflows.
+    /// Smallest magnitude that overflows in the store.
     pub overflow: u32,
 }
 
@@ -19,7 +19,7 @@ pub struct Thresholds {
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 has such a pass"))]
 #[derive(Clone, Copy, Debug)]
 pub struct FusedStoreParams {
-    /// Scale factor.
+    /// Scale factor by which values are multiplied before they are rounded.
     pub factor: f32,
     /// Detail of the statistics, and thresholds of the counters.
     pub detail: Detail,
@@ -29,7 +29,7 @@ pub struct FusedStoreParams {
 }
 
 impl FusedStoreParams {
-    /// Maximum values of one call: a block of statistics.
+    /// Maximum number of values of one call of the kernel: a block of statistics.
     #[cfg(target_arch = "x86_64")]
     pub const MAX_VALUES: usize = 4096;
 }

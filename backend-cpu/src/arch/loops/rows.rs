@@ -11,7 +11,7 @@ use crate::arch::{
 };
 use core::array::from_fn;
 
-/// Elements that are added in f32 before the sum continues in f64.
+/// Number of elements that are added in f32 before the sum continues in f64.
 const F32_SUM_ELEMENTS: usize = 256;
 
 /// Returns the sum of all lanes, by pairwise addition.
@@ -24,7 +24,7 @@ fn horizontal_sum<V: F32x16>(sums: V) -> f64 {
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
-/// Returns Σ x, or Σ (x − middle)².
+/// Returns the sum Σ x of a row, or if `SQUARED` Σ (x − middle)².
 #[inline(always)]
 fn sum_row<V: F32x16, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> f64 {
     let (mut sum, middles) = (0f64, V::splat(middle));
@@ -50,41 +50,41 @@ fn sum_row<V: F32x16, T: Element, const SQUARED: bool>(x: &[T], middle: f32) -> 
     sum
 }
 
-/// Divides and rounds once.
+/// Divides an f64 sum by the number of elements and rounds the mean once to f32.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
 fn round_mean(sum: f64, size: usize) -> f32 {
     (sum / size as f64) as f32
 }
 
-/// (x − mean) · inverse · scale + shift.
+/// Computes the normalised value (x − mean) · inverse · scale + shift.
 #[inline(always)]
 fn normalised<N: Arithmetic>(x: N, [mean, inverse]: [N; 2], [scale, shift]: [N; 2]) -> N {
     normal(x, mean, inverse) * scale + shift
 }
 
-/// (dy · scale − plain − x̂ · weighted) · inverse.
+/// Computes the gradient dx = (dy · scale − plain − x̂ · weighted) · inverse of a normalisation.
 #[inline(always)]
 fn gradient<N: Arithmetic>([x, dy]: [N; 2], [mean, inverse, plain, weighted]: [N; 4], scale: N) -> N {
     (dy * scale - plain - normal(x, mean, inverse) * weighted) * inverse
 }
 
 lane_kernels! {
-    /// Computes the means of groups.
+    /// Computes the mean of each group of `size` elements.
     fn row_means[V, T](x: &[T], size: usize, means: &mut [f32]) {
         for (x, out) in x.chunks_exact(size).zip(means) {
             *out = round_mean(sum_row::<V, T, false>(x, 0.0), size);
         }
     }
 
-    /// Computes the means of (x − mean)².
+    /// Computes the variance of each group of `size` elements, the mean of (x − mean)².
     fn row_variances[V, T](x: &[T], size: usize, means: &[f32], variances: &mut [f32]) {
         for ((x, &middle), out) in x.chunks_exact(size).zip(means).zip(variances) {
             *out = round_mean(sum_row::<V, T, true>(x, middle), size);
         }
     }
 
-    /// (x − mean) · inverse · scale + shift.
+    /// Normalises groups with their mean and 1/σ: y = (x − mean) · inverse · scale + shift.
     fn normalise_rows[V, T](x: &[T], size: usize, numbers: [&[f32]; 2], affine: [&[f32]; 2], y: &mut [f32]) {
         let [means, inverses] = numbers;
         let groups = (affine[0].len() / size).max(1);
@@ -144,7 +144,7 @@ lane_kernels! {
         }
     }
 
-    /// (dy · scale − plain − x̂ · weighted) · inverse.
+    /// Computes the gradient of a normalisation of groups: (dy · scale − plain − x̂ · weighted) · inverse.
     fn normalise_rows_vjp[V, T](x: [&[T]; 2], size: usize, numbers: [&[f32]; 4], scales: &[f32], y: &mut [f32]) {
         let ([x, dy], [means, inverses, plain, weighted]) = (x, numbers);
         let groups = (scales.len() / size).max(1);

@@ -2,7 +2,7 @@
 
 use super::kernels;
 
-/// Parameters of one SGD step.
+/// Hyperparameters of one SGD step.
 #[derive(Clone, Copy, Debug)]
 pub struct Sgd {
     pub lr: f32,
@@ -14,24 +14,24 @@ pub struct Sgd {
     pub grad_factor: f32,
 }
 
-/// Parameters of one Adam step.
+/// Hyperparameters of one Adam step.
 #[derive(Clone, Copy, Debug)]
 pub struct Adam {
     pub lr: f32,
     pub beta: [f32; 2],
     pub eps: f32,
-    /// 1 − β₁ᵗ and 1 − β₂ᵗ.
+    /// Bias corrections 1 − β₁ᵗ and 1 − β₂ᵗ.
     pub correction: [f32; 2],
-    /// Weight decay: of the gradient, or of the weight itself.
+    /// Weight decay: of the gradient, or if `decoupled` of the weight itself.
     pub decay: f32,
     pub decoupled: bool,
-    /// As in [`Sgd`].
+    /// Gradient clipping, as in [`Sgd`]: largest magnitude of an element, and the factor that is applied afterwards.
     pub max_grad: f32,
     pub grad_factor: f32,
 }
 
 kernels! {
-    /// core's `Rule::Sgd`.
+    /// Updates weights and momenta by SGD, as core's `Rule::Sgd` defines it.
     fn sgd[](weights: &mut [f32], gradients: &[f32], states: &mut [f32], step: Sgd) {
         for ((w, &g), v) in weights.iter_mut().zip(gradients).zip(states) {
             let g = g.clamp(-step.max_grad, step.max_grad) * step.grad_factor + step.decay * *w;
@@ -40,7 +40,7 @@ kernels! {
             *w -= step.lr * d;
         }
     }
-    /// core's `Rule::Adam`.
+    /// Updates weights and both moments by Adam, as core's `Rule::Adam` defines it.
     fn adam[](weights: &mut [f32], gradients: &[f32], states: [&mut [f32]; 2], step: Adam) {
         let [first, second] = states;
         let [beta_1, beta_2] = step.beta;
@@ -60,7 +60,7 @@ kernels! {
         }
     }
 
-    /// core's `Rule::Ema`.
+    /// Updates exponential moving averages of values, as core's `Rule::Ema` defines it.
     fn ema[](weights: &mut [f32], values: &[f32], keep: f32) {
         for (w, &v) in weights.iter_mut().zip(values) {
             *w = keep * *w + (1.0 - keep) * v;

@@ -2,14 +2,14 @@
 
 use super::kernels;
 
-/// Windows along a row.
+/// Geometry of pooling windows along a row of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct RowWindows {
     pub channels: usize,
     pub window: usize,
     pub stride: usize,
     pub pad: usize,
-    /// Offset in the window of its first element in this row.
+    /// Offset of the row's first element in a pooling window.
     pub offset: usize,
 }
 
@@ -58,7 +58,7 @@ kernels! {
         });
     }
 
-    /// Reads values from the chosen positions.
+    /// Gathers the values of a row from the chosen position of each pooling window.
     fn gather_row[](row: &[f32], at: &[u8], values: &mut [f32], windows_of_row: RowWindows) {
         let c = windows_of_row.channels;
         windows_of_row.for_each_tap(values.len() / c, row.len() / c, |q, place, offset| {

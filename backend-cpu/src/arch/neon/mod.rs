@@ -6,7 +6,7 @@ mod microkernel;
 use super::{MicroKernelArgs, TileShape, simd4::LANES};
 use half::f16;
 
-/// Proof that this machine has NEON.
+/// Token that proves that this machine has NEON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neon(());
 
@@ -14,7 +14,7 @@ impl Neon {
     /// 32 registers: 24 accumulators, up to four vectors of b, scalars of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
-    /// Returns the proof, if the machine has NEON.
+    /// Returns the token of NEON, if the machine has it.
     pub fn new() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
     }

@@ -17,9 +17,9 @@ pub fn f32_to_f16(x: &[f32], y: &mut [f16]) {
     simd4::f32_to_f16(x, y, f32_to_f16_x4);
 }
 
-/// What an exponent's bias differs by, where f32 has its exponent.
+/// Difference between the exponent biases of f32 and half, at the position of f32's exponent.
 const REBIAS: i32 = (127 - 15) << 23;
-/// 2^-14, the least normal half, as f32.
+/// Smallest normal half, 2^-14, as the bits of an f32.
 const LEAST_NORMAL: i32 = (127 - 14) << 23;
 
 #[inline(always)]

@@ -7,7 +7,7 @@ mod microkernel;
 use super::{MicroKernelArgs, TileShape, simd4::LANES};
 use half::f16;
 
-/// Proof that the target has SIMD128.
+/// Token that proves that the target has SIMD128 of WebAssembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd128(());
 
@@ -15,7 +15,7 @@ impl Simd128 {
     /// An engine on x86-64 has 16 registers: 8 accumulators, four vectors of b, a scalar of a, a product.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 8 };
 
-    /// Returns the proof.
+    /// Returns the token of SIMD128, which the target has.
     pub const fn new() -> Self {
         Self(())
     }

@@ -18,13 +18,13 @@ use gradscale_core::ops::Pass;
 use half::f16;
 use std::sync::OnceLock;
 
-/// Columns of a panel of weights.
+/// Maximum number of columns of a panel of weights.
 const NR: usize = 2 * TILE_DIM;
 /// Blocks of weights that all pixels of a row use before the next: 64 KiB of L2.
 const WEIGHT_BLOCKS_L2: usize = 16;
 /// Minimum multiply-accumulates of an element of the operand that are worth its conversion.
 const MIN_MACS_PER_ELEMENT: usize = 32;
-/// Blocks that one task packs.
+/// Number of blocks of weights that one task packs.
 const PACK_BLOCKS_PER_TASK: usize = 4;
 
 /// Weights of a group: upper and lower parts for every panel of columns, phase, kernel row, and 32 steps of k.
@@ -32,7 +32,7 @@ struct WeightPanels<'a> {
     data: Workspace<'a>,
     columns: usize,
     nr: usize,
-    /// Blocks of a panel.
+    /// Number of blocks of 32 steps in a panel of weights.
     blocks: usize,
 }
 
@@ -43,7 +43,7 @@ pub struct PackedWeights<'a> {
     f32_weights: OnceLock<Vec<Packed<'a>>>,
 }
 
-/// State of one worker.
+/// State of a worker of the AMX convolution: its converted rows and the segments of the current row.
 pub struct RowWorker<'a, 'c, P> {
     cpu: &'c Cpu,
     plan: &'a ConvPlan,
@@ -53,7 +53,7 @@ pub struct RowWorker<'a, 'c, P> {
     /// Kernel rows of the current row of the result, each with the offset of its converted row.
     tap_rows: Vec<(usize, usize)>,
     k_segments: Vec<KSegment>,
-    /// Fallback for rows that are not finite.
+    /// Function that packs the weights as f32, for rows that are not finite.
     pack: P,
     f32_worker: Option<direct::RowWorker<'a>>,
 }
@@ -121,7 +121,7 @@ impl<'a> WeightPanels<'a> {
 }
 
 impl<'c> PackedWeights<'c> {
-    /// Packs the weights; `None` if AMX is not worthwhile for this convolution.
+    /// Packs the weights of all groups for AMX; `None` if AMX is not worthwhile for this convolution.
     pub fn new(cpu: &'c Cpu, params: &ConvParams, pass: Pass, plan: &ConvPlan, [x, w]: [&Memory; 2]) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(_), Memory::F16(w)) = (x, w) else { return None };

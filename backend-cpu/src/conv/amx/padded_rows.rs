@@ -37,7 +37,7 @@ impl SplitRows<'_> {
         (self.lines.padded_width * self.lines.channel_count + K_BLOCK).next_multiple_of(K_BLOCK) + K_BLOCK
     }
 
-    /// Converts a row. Returns false if a value is not finite.
+    /// Converts a row of halves to a padded row of bf16 parts. Returns false if a value is not finite.
     pub fn convert_row(&self, row: usize, line: &mut [f32]) -> bool {
         let (mut gathered, part, line) = (vec![], self.part_len(), as_bf16_mut(line));
         let (x, pad_left) = (
@@ -59,19 +59,19 @@ impl SplitRows<'_> {
 pub struct PairedRows<'a> {
     pub lines: PaddedRows<'a>,
     pub unit: Amx,
-    /// Elements from the operand of a result to that of the next.
+    /// Number of elements from the operand of a result to that of the next.
     pub pair_distance: usize,
-    /// Pixels, with those of the last block.
+    /// Number of pixels of a row, with those that fill the last block.
     pub pixels: usize,
 }
 
 impl PairedRows<'_> {
-    /// Returns the elements of each part of a row.
+    /// Returns the number of elements of each part, upper and lower, of a row.
     pub const fn part_len(&self) -> usize {
         2 * self.pixels * self.lines.channel_count
     }
 
-    /// Converts a row whose values are finite.
+    /// Converts a row of halves, all finite, to a padded row of paired bf16 parts.
     pub fn convert_row(&self, cpu: &Cpu, row: usize, line: &mut [f32]) {
         let (mut gathered, len) = (vec![], self.pixels * self.lines.channel_count);
         let x = self.lines.source_halves(row, &mut gathered);

@@ -15,7 +15,7 @@ use half::f16;
 
 /// Minimum multiply-accumulates of an element of x and dy that are worth its conversion.
 const MIN_MACS_PER_ELEMENT: usize = 96;
-/// Pixels of the rows of dy that are processed together, approximately.
+/// Approximate number of pixels of the rows of dy that are processed together.
 const BATCH_PIXELS: usize = 160;
 
 /// Operands of a weight pass for which AMX is worthwhile.
@@ -23,15 +23,15 @@ pub struct Operands<'a> {
     unit: Amx,
     x: &'a Memory,
     dy: &'a [f16],
-    /// Whether each row of x and of dy is finite.
+    /// For each row of x, and of dy, true if it is finite.
     finite_rows: [Vec<bool>; 2],
-    /// Rows of dy that are processed together.
+    /// Number of rows of dy that are processed together.
     rows_per_batch: usize,
-    /// Pixels of a row of dy, rounded up to whole blocks.
+    /// Number of pixels of a row of dy, rounded up to whole blocks.
     part_len: usize,
 }
 
-/// Converted rows of one worker.
+/// State of a worker of the AMX weight pass: its converted rows of x and dy.
 struct ConvertedRows<'a> {
     inputs: PairedRows<'a>,
     lines: RowCache<'a>,
@@ -41,7 +41,7 @@ struct ConvertedRows<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// Returns the operands; `None` if AMX is not worthwhile for them.
+    /// Returns the operands of the weight pass; `None` if AMX is not worthwhile for them.
     pub fn new(cpu: &Cpu, params: &ConvParams, x: &'a Memory, dy: &'a Memory) -> Option<Self> {
         let unit = cpu.isa().amx()?;
         let (Memory::F16(halves), Memory::F16(dy)) = (x, dy) else { return None };
@@ -119,7 +119,7 @@ impl<'a> Operands<'a> {
         })
     }
 
-    /// Transposes some channels of rows of dy.
+    /// Transposes rows of dy for the weight pass, for a range of output channels.
     fn transpose_rows(&self, params: &ConvParams, rows: &Range<usize>, out_channels: &Range<usize>, out: &mut [u16]) {
         let (pixels, channels) = (params.y[2], params.y[3]);
         for (row, out) in rows.clone().zip(out.chunks_exact_mut(self.row_stride(out_channels))) {
