@@ -16,7 +16,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates a guard for a model whose sites belong to this scaler.
+    /// Creates a guard for a model whose cast sites belong to this scaler.
     #[must_use]
     pub fn new(scaler: &Scaler) -> Self {
         Self { scaler: scaler.clone() }

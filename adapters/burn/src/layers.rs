@@ -11,13 +11,13 @@ use burn::{
 /// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Module, Debug)]
 pub struct ScaledLinear {
-    /// Layer of burn, with its f32 parameters.
+    /// Linear layer of burn, with its f32 parameters.
     pub linear: Linear,
     site: Site,
 }
 
 impl ScaledLinear {
-    /// Wraps a layer and adds a site of that name.
+    /// Wraps a linear layer of burn and adds a cast site with the given name to the scaler.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].
@@ -25,7 +25,7 @@ impl ScaledLinear {
         Ok(Self { linear, site: Site::new(scaler, name)? })
     }
 
-    /// Computes `[..., outputs]` from `[..., inputs]`.
+    /// Applies the linear layer in FP16: computes `[..., outputs]` from `[..., inputs]`.
     ///
     /// # Panics
     /// See [`Linear::forward`]: if the last axis is not that of the weight; also for tensors that are not f32.
@@ -38,7 +38,7 @@ impl ScaledLinear {
         self.site.forward(module::linear(self.site.round(x), self.site.round(weight), bias))
     }
 
-    /// Returns the site of its output's gradient.
+    /// Returns the cast site of the linear layer's output gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site
@@ -49,13 +49,13 @@ impl ScaledLinear {
 /// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Module, Debug)]
 pub struct ScaledConv2d {
-    /// Layer of burn, with its f32 parameters.
+    /// Convolution layer of burn, with its f32 parameters.
     pub conv: Conv2d,
     site: Site,
 }
 
 impl ScaledConv2d {
-    /// Wraps a layer and adds a site of that name.
+    /// Wraps a convolution layer of burn and adds a cast site with the given name to the scaler.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].
@@ -63,7 +63,8 @@ impl ScaledConv2d {
         Ok(Self { conv, site: Site::new(scaler, name)? })
     }
 
-    /// Computes `[batch, channels out, height, width]` from `[batch, channels in, height, width]`.
+    /// Applies the convolution in FP16: `[batch, channels out, height, width]` from `[batch, channels in, height,
+    /// width]`.
     ///
     /// # Panics
     /// See [`Conv2d::forward`]: for other channels than the weight's; also for tensors that are not f32.
@@ -88,7 +89,7 @@ impl ScaledConv2d {
         self.site.forward(module::conv2d(self.site.round(x), weight, bias, options))
     }
 
-    /// Returns the site of its output's gradient.
+    /// Returns the cast site of the convolution's output gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site

@@ -34,7 +34,7 @@ impl StoreOps for burn::backend::Flex {}
 #[cfg(feature = "wgpu")]
 impl StoreOps for burn::backend::Cube {}
 
-/// Changes f32 values in host memory.
+/// Applies `change` to the f32 values of a tensor in host memory, and returns the changed tensor.
 fn on_host<B: Backend>(x: FloatTensor<B>, change: impl FnOnce(&mut [f32])) -> FloatTensor<B> {
     let (device, shape, dtype) = (x.device(), x.shape(), x.dtype());
     assert!(dtype == DType::F32, "gradscale rounds f32 tensors to FP16, and this one is of {dtype:?}");

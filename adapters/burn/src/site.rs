@@ -31,7 +31,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates a site in a scaler, with its name.
+    /// Creates a cast site with the given name in a scaler.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].
@@ -49,19 +49,19 @@ impl Site {
         Tensor::from_dispatch(Dispatch::store_gradient(x.into_dispatch(), self.inner.clone()))
     }
 
-    /// Returns its name in the model.
+    /// Returns the name of the cast site in the model.
     #[must_use]
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
-    /// Returns the exponent in force: gradients are stored times 2^exponent.
+    /// Returns the exponent of the site in force: gradients are stored times 2^exponent.
     #[must_use]
     pub fn exponent(&self) -> i32 {
         self.inner.exponent()
     }
 
-    /// Returns the values rounded to FP16, as a product reads them.
+    /// Returns the tensor with its values rounded to FP16, as a product reads them.
     pub(crate) fn round<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         Tensor::from_dispatch(Dispatch::round_to_half(x.into_dispatch(), self.inner.scaler().clone()))
     }

@@ -8,13 +8,13 @@ use candle_nn::{Conv2d, Linear};
 /// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Clone, Debug)]
 pub struct ScaledLinear {
-    /// Layer of candle, with its f32 parameters.
+    /// Linear layer of candle, with its f32 parameters.
     pub linear: Linear,
     site: Site,
 }
 
 impl ScaledLinear {
-    /// Wraps a layer and adds a site of that name.
+    /// Wraps a linear layer of candle and adds a cast site with the given name to the scaler.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].
@@ -22,14 +22,14 @@ impl ScaledLinear {
         Ok(Self { linear, site: Site::new(scaler, name)? })
     }
 
-    /// Returns the site of its output's gradient.
+    /// Returns the cast site of the linear layer's output gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site
     }
 }
 
-/// Computes `(…, outputs)` from `(…, inputs)`, with candle's errors for other shapes.
+/// Impl of candle's `Module`: computes `(…, outputs)` from `(…, inputs)`, with candle's errors for other shapes.
 impl Module for ScaledLinear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let halves = Linear::new(self.site.round(self.linear.weight())?, self.linear.bias().cloned());
@@ -41,13 +41,13 @@ impl Module for ScaledLinear {
 /// gradient of its output is stored as FP16 at its own scale. The gradients of weight and bias are f32 and unscaled.
 #[derive(Clone, Debug)]
 pub struct ScaledConv2d {
-    /// Layer of candle, with its f32 parameters.
+    /// Convolution layer of candle, with its f32 parameters.
     pub conv: Conv2d,
     site: Site,
 }
 
 impl ScaledConv2d {
-    /// Wraps a layer and adds a site of that name.
+    /// Wraps a convolution layer of candle and adds a cast site with the given name to the scaler.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].
@@ -55,7 +55,7 @@ impl ScaledConv2d {
         Ok(Self { conv, site: Site::new(scaler, name)? })
     }
 
-    /// Returns the site of its output's gradient.
+    /// Returns the cast site of the convolution's output gradient.
     #[must_use]
     pub const fn site(&self) -> &Site {
         &self.site

@@ -32,7 +32,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates a site in a scaler, with its name.
+    /// Creates a cast site with the given name in a scaler.
     ///
     /// # Errors
     /// [`Error::Name`] if the name exists already, [`Error::Sites`].
@@ -40,19 +40,19 @@ impl Site {
         Ok(Self { inner: scaler.site(name)? })
     }
 
-    /// Returns its name in the model.
+    /// Returns the name of the cast site in the model.
     #[must_use]
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
-    /// Returns the exponent in force: gradients are stored times 2^exponent.
+    /// Returns the exponent of the site in force: gradients are stored times 2^exponent.
     #[must_use]
     pub fn exponent(&self) -> i32 {
         self.inner.exponent()
     }
 
-    /// Returns the values rounded to FP16, as a product reads them.
+    /// Returns the tensor with its values rounded to FP16, as a product reads them.
     pub(crate) fn round(&self, x: &Tensor) -> Result<Tensor> {
         x.contiguous()?.apply_op1(RoundToHalf(self.inner.scaler().clone()))
     }

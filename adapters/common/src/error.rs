@@ -8,9 +8,9 @@ pub enum Error {
     /// A text that is not a method, or a method that needs features that an adapter does not have: the method and the
     /// reason.
     Method(String, String),
-    /// A site of that name exists already.
+    /// Error: the scaler already has a site with that name.
     Name(String),
-    /// More sites than a table can hold.
+    /// Error: the model has more sites than a table can hold.
     Sites(String),
     /// A text that is not a saved state, or the state of another model.
     State(String),
@@ -30,7 +30,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Writes the sentence of [`fmt::Display`].
+/// Debug impl of the error, which writes the same sentence as [`fmt::Display`].
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -3,10 +3,10 @@
 use gradscale::{Cause, gradscale_core::step::Kind};
 use std::fmt;
 
-/// Next action after one pass forward and backward.
+/// Next action of a training loop after one pass forward and backward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Update the parameters.
+    /// Update the parameters, because all gradients are finite.
     Step,
     /// Update nothing, and run the same batch again: it fits now.
     Repeat,
@@ -14,7 +14,7 @@ pub enum End {
     Skip(Skipped),
 }
 
-/// Reason why a batch was skipped. Nothing has changed.
+/// Reason why a batch was skipped, which changed nothing in the training.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Cause of the skip: no scale cures it, or the method does not repeat.
@@ -50,12 +50,12 @@ pub enum Outcome {
         /// Number of repeats; 0 if the first pass did not overflow.
         repeats: u32,
     },
-    /// Parameters and the optimizer's state are unchanged.
+    /// The step was skipped: parameters and the optimizer's state are unchanged.
     Skipped(Skipped),
 }
 
 impl Outcome {
-    /// Returns true if the parameters are updated.
+    /// Returns true if the step updated the parameters.
     #[must_use]
     pub const fn stepped(&self) -> bool {
         matches!(self, Self::Stepped { .. })

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 struct Saved {
     method: String,
-    /// State of a loss scale.
+    /// Saved state of the loss scale, if the method has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     loss_scale: Option<Vec<i64>>,
     sites: Vec<SavedSite>,

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Row of a site without a store.
+/// Statistics row of a site that has stored nothing.
 pub(crate) const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 
 /// Scaler: all sites of the parameters that one optimizer step updates, under one method. Clones share the same sites.
@@ -25,20 +25,20 @@ pub(crate) const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 pub struct Scaler(Arc<Shared>);
 
 struct Shared {
-    /// Text of the method as given.
+    /// Text of the method, as the user gave it.
     method: String,
-    /// False for f32, the baseline, which rounds nothing.
+    /// True if values are rounded to FP16; false for f32, the baseline.
     rounds: bool,
     cpu: Cpu,
     state: Mutex<State>,
 }
 
-/// State that changes from step to step.
+/// State of a scaler that changes from step to step.
 pub(crate) struct State {
     pub sites: Sites,
-    /// Rows of the attempt in progress, by slot.
+    /// Statistics rows of the attempt in progress, by slot.
     pub rows: Vec<Stats>,
-    /// Slots in the order of their first stores.
+    /// Slots of the sites in the order of their first stores.
     pub order: Vec<Slot>,
     /// Number of attempts at this step that failed.
     pub failed: u32,
@@ -118,7 +118,7 @@ impl Scaler {
         Ok(Site { scaler: self.clone(), slot })
     }
 
-    /// Returns the method as given.
+    /// Returns the text of the method, as the user gave it.
     #[must_use]
     pub fn method(&self) -> &str {
         &self.0.method
@@ -131,7 +131,7 @@ impl Scaler {
         state.slots().map(|slot| (state.sites.name(slot).to_owned(), state.sites.exponent(slot))).collect()
     }
 
-    /// Returns the statistics of each site with a store.
+    /// Returns the statistics of each site that has stored in the last step.
     #[must_use]
     pub fn report(&self) -> Vec<SiteReport> {
         let owned = |site: gradscale::SiteReport<'_>| SiteReport {
@@ -169,7 +169,7 @@ impl fmt::Debug for Scaler {
 }
 
 impl State {
-    /// Returns the slots of sites, without the two reserved ones.
+    /// Returns the slots of all sites, without the two reserved slots.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
         (2..u16::try_from(self.sites.len()).unwrap_or(u16::MAX)).map(Slot)
     }
@@ -183,19 +183,19 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the scaler to which it belongs.
+    /// Returns the scaler to which the site belongs.
     #[must_use]
     pub const fn scaler(&self) -> &Scaler {
         &self.scaler
     }
 
-    /// Returns its name in the model.
+    /// Returns the name of the site in the model.
     #[must_use]
     pub fn name(&self) -> String {
         self.scaler.state().sites.name(self.slot).to_owned()
     }
 
-    /// Returns the exponent in force.
+    /// Returns the exponent of the site in force.
     #[must_use]
     pub fn exponent(&self) -> i32 {
         self.scaler.state().sites.exponent(self.slot)
