@@ -5,17 +5,17 @@
 
 use core::fmt;
 
-/// Meaning of the largest value of the exponent field.
+/// Meaning that a format gives to the largest value of its exponent field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Top {
-    /// ±∞ and NaNs, as in IEEE 754-2019 §3.4.
+    /// Infinities and NaNs at the largest exponent, as in IEEE 754-2019 §3.4.
     Infinity,
     /// Ordinary numbers, except for one NaN with all bits set: the "FN" formats of the OCP 8-bit floating-point
     /// specification (OFP8), which have no ∞.
     OneNan,
 }
 
-/// A binary floating-point format of at most 32 bits: sign, exponent, trailing significand.
+/// Binary floating-point format of at most 32 bits: sign, exponent, trailing significand.
 ///
 /// | constant | bits | largest finite | least subnormal | flushes to zero (nearest even) | overflows (nearest even) |
 /// |---|---|---|---|---|---|
@@ -36,15 +36,15 @@ pub struct Format {
 }
 
 impl Format {
-    /// IEEE binary16, the half of mixed-precision training.
+    /// IEEE binary16 (FP16), the half of mixed-precision training.
     pub const FP16: Self = Self::new(5, 10, Top::Infinity);
-    /// bfloat16: binary32 without its lower 16 bits.
+    /// Format bfloat16: binary32 without its lower 16 bits.
     pub const BF16: Self = Self::new(8, 7, Top::Infinity);
     /// OCP 8-bit format E5M2, which has ∞.
     pub const E5M2: Self = Self::new(5, 2, Top::Infinity);
     /// OCP 8-bit E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
     pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
-    /// IEEE binary32, for decomposing bit patterns and for casts from f64.
+    /// IEEE binary32 (f32), for decomposing bit patterns and for casts from f64.
     pub const FP32: Self = Self::new(8, 23, Top::Infinity);
     /// TF32, the operand format of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
     pub const TF32: Self = Self::new(8, 10, Top::Infinity);
@@ -92,25 +92,25 @@ impl Format {
         self.saturating
     }
 
-    /// Returns the number of bits of the exponent field.
+    /// Returns the number of bits of the format's exponent field.
     #[must_use]
     pub const fn exponent_bits(self) -> u32 {
         self.exponent_bits as u32
     }
 
-    /// Returns the number of bits of the trailing significand.
+    /// Returns the number of bits of the format's trailing significand.
     #[must_use]
     pub const fn mantissa_bits(self) -> u32 {
         self.mantissa_bits as u32
     }
 
-    /// Returns the number of bits of a whole pattern.
+    /// Returns the total number of bits of the format.
     #[must_use]
     pub const fn width(self) -> u32 {
         1 + self.exponent_bits() + self.mantissa_bits()
     }
 
-    /// Returns the meaning of the largest value of the exponent field.
+    /// Returns the meaning that the format gives to the largest value of its exponent field.
     #[must_use]
     pub const fn top(self) -> Top {
         self.top
@@ -141,7 +141,7 @@ impl Format {
         1 << (self.width() - 1)
     }
 
-    /// Returns the bit pattern of the largest finite number.
+    /// Returns the bit pattern of the format's largest finite number.
     #[must_use]
     pub const fn max_bits(self) -> u32 {
         match self.top {
@@ -159,7 +159,7 @@ impl Format {
         }
     }
 
-    /// Returns the bit pattern of the positive quiet NaN without payload.
+    /// Returns the bit pattern of the format's positive quiet NaN without payload.
     #[must_use]
     pub const fn nan_bits(self) -> u32 {
         match self.top {
@@ -230,7 +230,7 @@ impl Format {
 }
 
 impl fmt::Display for Format {
-    /// Writes the name, or for a custom format its widths.
+    /// Writes the name of the format, or for a custom format its widths.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.name().starts_with("custom") {
             return f.write_str(self.name());

@@ -9,7 +9,7 @@ pub struct Fraction {
 }
 
 impl Fraction {
-    /// Creates the state for `exponent` in units of 1/`per_exponent`; a `per_exponent` of 0 counts as 1.
+    /// Creates the fractional exponent `exponent` in units of 1/`per_exponent`; a `per_exponent` of 0 counts as 1.
     #[must_use]
     pub const fn new(exponent: i32, per_exponent: u32) -> Self {
         let per_exponent = if per_exponent == 0 { 1 } else { per_exponent };

@@ -35,7 +35,7 @@ pub struct Parts {
     pub bits: u32,
     /// Class of the datum: zero, subnormal, normal, infinite or NaN.
     pub class: Class,
-    /// True if the sign bit is set.
+    /// True if the sign bit of the pattern is set.
     pub negative: bool,
     /// Bits of the pattern's exponent field, as an integer.
     pub exponent_field: u32,

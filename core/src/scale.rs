@@ -69,7 +69,7 @@ impl Factor {
     }
 }
 
-/// Returns 2^k for −126 ≤ k ≤ 127.
+/// Returns the f32 2^k for −126 ≤ k ≤ 127.
 #[expect(clippy::cast_sign_loss, reason = "the field of a normal number is positive")]
 const fn normal(k: i32) -> f32 {
     f32::from_bits(((k + 127) as u32) << 23)

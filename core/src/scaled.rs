@@ -2,7 +2,7 @@
 
 use crate::scale::Factor;
 
-/// Data with its accumulated exponent: `true value = data · 2^-alpha`.
+/// Tensor or value with its accumulated exponent: `true value = data · 2^-alpha`.
 ///
 /// `A` is the exponent itself, or a slot of a table that contains it.
 ///

@@ -21,7 +21,7 @@ pub enum Kind {
     /// Infinite values arrived although nothing upstream had overflowed: from the forward pass, from an f32 product, or
     /// from a finite value times too large a factor.
     Infinite,
-    /// NaN arrived although nothing upstream had overflowed: not a scaling problem.
+    /// NaN arrived at the site although nothing upstream had overflowed: not a scaling problem.
     Nan,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
 pub struct Blame {
     /// Index of the first non-finite site among the given rows.
     pub site: usize,
-    /// Kind of the values that are not finite.
+    /// Kind of the non-finite values at the site.
     pub kind: Kind,
     /// Exponent in force at the first non-finite site.
     pub exponent: i32,
@@ -62,7 +62,7 @@ pub fn blame<'a>(sites: impl IntoIterator<Item = &'a Counts>) -> Option<Blame> {
     })
 }
 
-/// Maximum number of repeats of one batch.
+/// Maximum number of repeats of one batch that overflows.
 pub const REPEATS: u32 = 3;
 
 /// Returns true if a batch is to be repeated after an attempt whose first non-finite values were at a cast site. (At a
@@ -138,13 +138,13 @@ impl SkipLimit {
         Self { limit, in_a_row: 0 }
     }
 
-    /// Returns the number of consecutive skips so far, which is the state to save.
+    /// Returns the number of consecutive skipped steps so far, which is the state to save.
     #[must_use]
     pub const fn in_a_row(&self) -> u32 {
         self.in_a_row
     }
 
-    /// Restores a saved number of consecutive skips.
+    /// Restores the number of consecutive skipped steps that was saved.
     pub const fn restore(&mut self, in_a_row: u32) {
         self.in_a_row = in_a_row;
     }

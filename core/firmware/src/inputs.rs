@@ -4,8 +4,8 @@
 /// middle above the largest bfloat16 and binary16.
 const TAILS: [u32; 6] = [0, 1 << 19, 1 << 15, 1 << 12, 0x000f_8000, 0x000f_f000];
 
-/// The largest f32, ∞, and NaNs: signalling, quiet, with all payload bits, and with payload bits below those that a
-/// half keeps.
+/// Bits of special f32: the largest one, ∞, and NaNs: signalling, quiet, with all payload bits, and with payload bits
+/// below those that a half keeps.
 const SPECIAL: [u32; 6] = [0x7f7f_ffff, 0x7f80_0000, 0x7f80_0001, 0x7fc0_0000, 0x7fff_ffff, 0x7fbf_e001];
 
 /// Returns the `k`-th random number: SplitMix32, multiplications and shifts of a counter, so it needs no history.

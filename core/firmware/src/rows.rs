@@ -14,7 +14,7 @@ const CHUNK: usize = 128;
 /// Size limits in bytes of the data of every step, and of an update step (1 KiB of it is the histogram).
 const _: () = assert!(size_of::<Counts>() <= 64 && size_of::<Stats>() <= 1228);
 
-/// Computes the row of `values`, observed chunk by chunk.
+/// Computes the statistics row of `values`, observed chunk by chunk.
 pub fn row(convention: Convention, exponent: i32, detail: Detail, values: impl IntoIterator<Item = f32>) -> Stats {
     let mut row = Stats::new(convention, exponent, detail);
     let (mut chunk, mut len) = ([0f32; CHUNK], 0);

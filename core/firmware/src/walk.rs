@@ -61,7 +61,7 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
     schedules(out)
 }
 
-/// Runs more steps than a site's histories hold.
+/// Prints the exponents of a site over more steps than its histories hold, and its final state.
 fn sites(out: &mut impl Write, row: &Stats) -> fmt::Result {
     let Ok(mut site) = Site::new(SiteConfig { interval: 1, memory: Memory::Least, ..SiteConfig::exact() }) else {
         return Err(fmt::Error);

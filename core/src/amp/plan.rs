@@ -5,21 +5,21 @@ use crate::ops::Op;
 use core::fmt;
 use heapless::Vec;
 
-/// Maximum number of inputs of one operator in a plan.
+/// Maximum number of inputs of one operator in a precision plan.
 pub const MAX_INPUTS: usize = 8;
 
 /// Source of one input of an operator in a precision plan: the batch, a parameter or an earlier node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// The batch that is fed to the network.
+    /// Batch that is fed to the network.
     Data,
-    /// A parameter. A half-precision copy of an f32 parameter is made once a step and cached.
+    /// A parameter of the network. A half-precision copy of an f32 parameter is made once a step and cached.
     Parameter,
-    /// The output of an earlier node, by its index.
+    /// Output of an earlier node of the network, by its index.
     Node(usize),
 }
 
-/// One operator of the network to be planned.
+/// Operator of a network for which a precision is to be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node<'a> {
     /// Display name of the node in a precision plan.
@@ -129,11 +129,11 @@ pub fn plan_with(
     Ok(())
 }
 
-/// Reason why a network cannot be planned.
+/// Reason why the precision of a network cannot be planned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The output has fewer rows than the network has nodes.
+    /// The output slice has fewer rows than the network has nodes.
     Space {
         /// Number of nodes of the network that was to be planned.
         nodes: usize,
@@ -147,7 +147,7 @@ pub enum PlanError {
     },
     /// A node refers to itself or to a later node.
     Order {
-        /// Index of the node that refers to it.
+        /// Index of the node that refers to itself or to a later one.
         node: usize,
     },
 }

@@ -7,7 +7,7 @@ use heapless::LinearMap;
 /// Storage type of a tensor under mixed precision: half or f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Precision {
-    /// 16-bit floats. Products accumulate in f32 and are rounded once.
+    /// 16-bit floats (half). Products accumulate in f32 and are rounded once.
     Half,
     /// 32-bit floats (f32).
     Single,
@@ -22,20 +22,20 @@ impl fmt::Display for Precision {
     }
 }
 
-/// Preset of mixed precision, as in NVIDIA's Apex.
+/// Level of mixed precision, O0 to O3, as in NVIDIA's Apex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Level O0: everything in f32, the baseline.
     O0,
     /// Operators follow the lists, with casts where types differ. Parameters are f32 with cached half copies.
     O1,
-    /// Half model and half data, normalisation in f32, f32 master weights.
+    /// Level O2: half model and half data, normalisation in f32, f32 master weights.
     O2,
     /// Everything in half, no master weights, no scaling: a baseline that may lose accuracy.
     O3,
 }
 
-/// Settings of a level besides the operator lists.
+/// Settings of a mixed-precision level besides the operator lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// Storage type of the model's parameters at a mixed-precision level.
@@ -84,7 +84,7 @@ pub struct AmpPolicy {
 }
 
 impl AmpPolicy {
-    /// Creates the policy of a level with its default lists.
+    /// Creates the autocast policy of a level with its default lists.
     #[must_use]
     pub const fn new(level: Level) -> Self {
         Self { level, overrides: LinearMap::new() }
@@ -104,7 +104,7 @@ impl AmpPolicy {
         self.overrides.insert(op, list).map(|_| ()).map_err(|_| Full)
     }
 
-    /// Returns the list of `op`: the override, or the default.
+    /// Returns the autocast list of `op` in this policy: the override, or the default.
     #[must_use]
     pub fn list(&self, op: Op) -> List {
         self.overrides.get(&op).copied().unwrap_or(op.list())
@@ -130,7 +130,7 @@ impl AmpPolicy {
     }
 }
 
-/// Error: the policy already has [`OVERRIDES`] overrides.
+/// Error: the autocast policy already has [`OVERRIDES`] overrides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

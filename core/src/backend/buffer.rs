@@ -16,7 +16,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Returns the size of one element in bytes.
+    /// Returns the size of one element of this type in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -44,7 +44,7 @@ pub trait Buffer {
     fn len(&self) -> usize;
 }
 
-/// Host data to be copied to a device.
+/// Slice of host memory, of any element type, to be copied to a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
     /// Host slice of f32 values to be copied to a device.
@@ -57,7 +57,7 @@ pub enum Data<'a> {
     U32(&'a [u32]),
 }
 
-/// Host memory into which device data is copied.
+/// Slice of host memory, of any element type, that receives data of a device.
 #[derive(Debug)]
 pub enum DataMut<'a> {
     /// Host slice that receives f32 values of a device.

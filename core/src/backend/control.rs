@@ -10,7 +10,7 @@ pub struct Slot(pub u16);
 impl Slot {
     /// Slot whose exponent is always 0: data that is not scaled.
     pub const ONE: Self = Self(0);
-    /// Scratch slot for decisions made inside a step.
+    /// Scratch slot for decisions of exponents made inside a step.
     pub const PROBE: Self = Self(1);
     /// First slot that an engine may assign to a site.
     pub const FIRST_SITE: Self = Self(2);
@@ -35,7 +35,7 @@ pub(super) const SEED: usize = 1;
 pub(super) const SLOTS: usize = 3;
 pub(super) const HEADER: usize = 4;
 
-/// Control data that the host uploads before a step.
+/// Control data that the host uploads to the device's table before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Control<'a> {
     /// Accumulated exponent of every slot; the first is always 0.
@@ -44,7 +44,7 @@ pub struct Control<'a> {
     pub hyperparameters: &'a [f32],
     /// Random seed of the step, for dropout.
     pub seed: u64,
-    /// Maximum detail that any store observes in this step.
+    /// Maximum detail of statistics that any store observes in this step.
     pub detail: Detail,
 }
 

@@ -4,7 +4,7 @@ use super::{Backend, Buffer, Launch, OnDevice, Operands, Store};
 use crate::ops::{BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, NormOver, Pass, PoolOp, ReduceOp, Rule, Unary};
 use core::fmt;
 
-/// Memory traffic and arithmetic of one launch.
+/// Cost of one launch: memory traffic and arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes of all operands. Each element that a descriptor names counts once for a read and once for a write. A

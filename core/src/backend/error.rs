@@ -6,11 +6,11 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The device has no memory left. Free something and retry.
+    /// The device has no memory left for the request. Free something and retry.
     OutOfMemory,
     /// The device does not implement this operator.
     Unsupported,
-    /// The device was lost and all handles are invalid. Restore a checkpoint.
+    /// The device was lost, and all handles of it are invalid. Restore a checkpoint.
     DeviceLost,
     /// A kernel did not compile; the native error has the compiler's log.
     KernelCompile,
@@ -42,7 +42,7 @@ crate::sentence!(ErrorKind);
 
 impl core::error::Error for ErrorKind {}
 
-/// Error type for devices that have no further details.
+/// Impl of the trait for devices whose errors have no further details.
 impl Error for ErrorKind {
     fn kind(&self) -> ErrorKind {
         *self

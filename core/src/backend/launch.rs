@@ -19,7 +19,7 @@ pub enum Launch<O: Operands> {
     Unary {
         /// Element-wise function of one value.
         op: Unary,
-        /// Number of elements of the element-wise function.
+        /// Number of elements to which the function is applied.
         len: u32,
         /// Input tensor of the element-wise function.
         x: O::Read,
@@ -31,7 +31,7 @@ pub enum Launch<O: Operands> {
     Binary {
         /// Element-wise function of two values, with shape and broadcast.
         p: Binary,
-        /// First argument, with the shape of the result.
+        /// First argument of the element-wise function, with the shape of the result.
         a: O::Read,
         /// Second argument of the element-wise function, which may be broadcast.
         b: O::Read,
@@ -43,12 +43,12 @@ pub enum Launch<O: Operands> {
     Sum {
         /// Number of elements of each term of the sum.
         len: u32,
-        /// Tensors to add, each with its slot.
+        /// Tensors to add, each with the slot of its exponent.
         terms: O::Terms,
         /// Destination of the `len` element-wise sums.
         y: O::Store,
     },
-    /// `y[o, i] = op over l of x[o, l, i]`.
+    /// Reduction along the middle axis: `y[o, i] = op over l of x[o, l, i]`.
     Reduce {
         /// Reduction function, for example the mean, with the shape of its input.
         p: Reduce,
@@ -60,11 +60,11 @@ pub enum Launch<O: Operands> {
     /// Strided copy, x of any type: permute, slice, concatenate, pad, flip, repeat. A y of the same type and slot gets
     /// the same bits (a NaN may change its payload).
     Copy {
-        /// Dimensions and strides of x and y.
+        /// Dimensions of the strided copy, with the strides of x and y.
         p: Strided,
         /// Source of the strided copy.
         x: O::Read,
-        /// Destination. Elements that the copy does not address are unchanged.
+        /// Destination of the strided copy. Elements that it does not address are unchanged.
         y: O::Store,
     },
 
@@ -73,9 +73,9 @@ pub enum Launch<O: Operands> {
     Gemm {
         /// Sizes m, n, k, strides and transposition of the matrix product.
         p: Gemm,
-        /// Left matrix `[m, k]`, or `[k, m]` transposed.
+        /// Left matrix of the product, `[m, k]`, or `[k, m]` transposed.
         a: O::Read,
-        /// Right matrix `[k, n]`, or `[n, k]` transposed.
+        /// Right matrix of the product, `[k, n]`, or `[n, k]` transposed.
         b: O::Read,
         /// Bias `[n]` of the matrix product, added to every row.
         bias: Option<O::Read>,
@@ -141,9 +141,9 @@ pub enum Launch<O: Operands> {
         /// Rows that were looked up, or the gradient of the embedding table.
         y: O::Store,
     },
-    /// RoIAlign. Gather: boxes of images, resampled. Scatter: its vjp.
+    /// RoIAlign, in two directions. Gather: boxes of images, resampled. Scatter: the gradient (vjp).
     RoiAlign {
-        /// Shapes, scale and number of sample points.
+        /// Shapes of images and bins, scale and number of sample points of RoIAlign.
         p: RoiAlign,
         /// Direction: gather (resample boxes) or scatter (their gradients).
         way: GatherScatter,
@@ -168,8 +168,8 @@ pub enum Launch<O: Operands> {
         /// Destination of one value for each bin, `[boxes, rows, columns, c]`.
         y: O::Store,
     },
-    /// vjp of RoI max pooling, x with the shape of the bins and y with that of the images: `y[position] = Σ x`, bins in
-    /// their order, 0 elsewhere.
+    /// Gradient (vjp) of RoI max pooling, x with the shape of the bins and y with that of the images: `y[position] = Σ
+    /// x`, bins in their order, 0 elsewhere.
     RoiUnpool {
         /// Shapes and scale of the forward RoI max pooling.
         p: RoiPool,
@@ -197,11 +197,11 @@ pub enum Launch<O: Operands> {
         /// Destination of the normalised tensor, with the shape of x.
         y: O::Store,
     },
-    /// vjp of a normalisation, for x and for scale and shift. Provided statistics are constants.
+    /// Gradient (vjp) of a normalisation, for x and for scale and shift. Provided statistics are constants.
     NormVjp {
         /// Descriptor of the normalisation's forward pass.
         p: Norm,
-        /// Input and statistics that the forward pass saved.
+        /// Input and statistics that the normalisation's forward pass saved.
         x: NormSaved<O::Read>,
         /// Gradient of the normalisation's result.
         dy: O::Read,
@@ -216,20 +216,20 @@ pub enum Launch<O: Operands> {
         p: CrossEntropy,
         /// Logits, labels and optional class weights of the loss.
         x: CrossEntropyArgs<O::Read>,
-        /// F32 output: loss, divisor, then the log-sum-exp of each row.
+        /// F32 output of the loss: its value, the divisor, then the log-sum-exp of each row.
         out: O::Write,
     },
-    /// vjp of the cross-entropy, where the scaled gradient ⟨α, ∇⟩ starts.
+    /// Gradient (vjp) of the cross-entropy, where the scaled gradient ⟨α, ∇⟩ starts.
     CrossEntropyVjp {
         /// Descriptor of the cross-entropy's forward pass.
         p: CrossEntropy,
-        /// Logits, labels and class weights of the forward pass.
+        /// Logits, labels and class weights of the cross-entropy's forward pass.
         x: CrossEntropyArgs<O::Read>,
         /// Loss, divisor and log-sum-exps that [`Launch::CrossEntropy`] wrote.
         out: O::Read,
-        /// F32: upstream gradient of the loss, one value.
+        /// F32: upstream gradient of the cross-entropy, one value.
         g: O::Read,
-        /// Destination of the gradient of the logits.
+        /// Destination of the cross-entropy's gradient of the logits.
         dx: O::Store,
     },
 
@@ -240,7 +240,7 @@ pub enum Launch<O: Operands> {
         p: Ctc,
         /// Logits, target letters, and the lengths of both.
         x: CtcArgs<O::Read>,
-        /// F32 `[batch]` output: loss of each sequence.
+        /// F32 `[batch]` output: CTC loss of each sequence.
         losses: O::Write,
         /// F32 `[batch, frames, classes]` output: gradient of each loss by the logits of its sequence; 0 after its end.
         gradient: Option<O::Write>,

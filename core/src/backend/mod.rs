@@ -43,7 +43,7 @@ pub use wire::{Invitation, Wire};
 use crate::stats::{FlushRule, Stats};
 use core::{future::Future, ops::Range, time::Duration};
 
-/// Result of a call that only enqueues work.
+/// Result of a device call that only enqueues work.
 pub type Done<B> = Result<(), <B as Backend>::Error>;
 
 /// Capabilities of a device: name, flush rule, limits.
@@ -53,9 +53,9 @@ pub struct Caps<'a> {
     pub name: &'a str,
     /// Treatment of small numbers by its stores of half. It is probed at start-up.
     pub flush: FlushRule,
-    /// True if f32 subnormals are kept, in arithmetic and in statistics.
+    /// True if the device keeps f32 subnormals, in arithmetic and in statistics.
     pub f32_subnormals: bool,
-    /// Size of the largest possible buffer in bytes.
+    /// Size in bytes of the largest buffer that the device can allocate.
     pub max_buffer: u64,
 }
 
@@ -70,7 +70,8 @@ pub enum EngineAvailability {
     Missing,
 }
 
-/// A device. Operators read half or f32, accumulate in f32 and write their results through a [`Store`].
+/// Interface of a device: memory, launches of operators, and statistics. Operators read half or f32, accumulate in f32
+/// and write their results through a [`Store`].
 pub trait Backend: Sized {
     /// Type of a buffer in device memory.
     type Buffer: Buffer;
@@ -148,7 +149,7 @@ pub trait Backend: Sized {
     /// Out of memory.
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, Self::Error>;
 
-    /// Uploads `control`, and empties the rows in `clear`.
+    /// Uploads the control data of a step to the table, and empties the rows in `clear`.
     ///
     /// # Errors
     /// Errors of the device.

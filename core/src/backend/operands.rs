@@ -9,7 +9,7 @@ use core::{fmt, marker::PhantomData};
 pub trait Operands {
     /// Type of a buffer that an operator reads.
     type Read;
-    /// Buffer that is written without an epilogue: offsets, statistics, losses.
+    /// Type of a buffer that is written without an epilogue: offsets, statistics, losses.
     type Write;
     /// Type of the destination of results that pass through the store's epilogue.
     type Store;
@@ -62,7 +62,7 @@ impl<'a, D: Backend + 'a> Launch<OnDevice<'a, D>> {
     }
 }
 
-/// Operand conversion that leaves every operand unchanged.
+/// Operand conversion for a decorator, which leaves every operand unchanged.
 struct Inside;
 
 impl<'a, D: Backend + 'a, B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>

@@ -22,13 +22,13 @@ pub struct Store<'a, B: Backend> {
     pub y: &'a mut B::Buffer,
     /// Device table with the exponents of all slots and their statistics rows.
     pub table: &'a B::Table,
-    /// Slot of the exponent of the incoming values.
+    /// Slot of the exponent of the values to be stored.
     pub from: Slot,
     /// Slot of the exponent of the stored values, and of their row.
     pub to: Slot,
-    /// Maximum detail to observe; the step's [`super::Control::detail`] limits it.
+    /// Maximum detail of statistics to observe; the step's [`super::Control::detail`] limits it.
     pub detail: Detail,
-    /// True if the values are added to the destination.
+    /// True if the values are added to the destination instead of replacing it.
     pub add: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Param<'a, T> {
     pub half: Option<&'a mut T>,
 }
 
-/// Values that a normalisation saves for its vjp.
+/// Tensors that a normalisation saves for its gradient (vjp).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormSaved<R> {
     /// Input tensor of the normalisation.
@@ -95,7 +95,7 @@ pub struct CtcArgs<R> {
     pub logits: R,
     /// Target letters of the CTC loss, U32 `[batch, letters]`.
     pub targets: R,
-    /// U32 `[batch]`: number of frames of each sequence.
+    /// U32 `[batch]`: number of frames of each input sequence.
     pub input_lengths: R,
     /// U32 `[batch]`: number of letters of each target.
     pub target_lengths: R,

@@ -34,7 +34,7 @@ pub enum Wire<'a, Buffer> {
     },
     /// Computes the mean over the micro-batches of all ranks. Waits for the device.
     Mean,
-    /// Writes `len` means as F32, times 2^-`exponent` if they are exact.
+    /// Writes `len` mean gradients as F32, times 2^-`exponent` if they are exact.
     Take {
         /// Index in the sums of the first mean to write.
         at: usize,
@@ -42,7 +42,7 @@ pub enum Wire<'a, Buffer> {
         len: usize,
         /// Destination of one parameter's mean gradient.
         values: &'a mut Buffer,
-        /// Exponent at which the gradients were rounded.
+        /// Exponent at which the gradients were rounded to halves.
         exponent: i32,
     },
 }

@@ -37,9 +37,9 @@ pub enum Status {
     Inexact,
     /// The cast turned a non-zero number into ±0 ("flush").
     Underflow,
-    /// A finite number became ±∞ or NaN, or was clipped to the largest finite number (IEEE 754-2019 §7.4).
+    /// The cast turned a finite number into ±∞ or NaN, or clipped it to the largest finite number (IEEE 754-2019 §7.4).
     Overflow,
-    /// A signalling NaN, or ±∞ in a format or mode without ∞ (IEEE 754-2019 §7.2).
+    /// The input of the cast is a signalling NaN, or ±∞ in a format or mode without ∞ (IEEE 754-2019 §7.2).
     Invalid,
 }
 

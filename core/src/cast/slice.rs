@@ -20,7 +20,7 @@ pub struct Tally {
     pub invalid: u64,
 }
 
-/// Reason why a slice cannot be cast.
+/// Reason why the cast of a slice is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SliceError {

@@ -29,7 +29,7 @@ impl Chainer {
         Ok(Self { bounds, scale: Fraction::new(0, interval), doubling: true })
     }
 
-    /// Returns the number of steps in which the scale doubles after the first overflow.
+    /// Returns the number of steps in which Chainer's loss scale doubles after the first overflow.
     #[must_use]
     pub const fn interval(&self) -> u32 {
         self.scale.per_exponent()

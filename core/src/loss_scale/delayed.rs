@@ -21,7 +21,7 @@ pub struct DelayedConfig {
 }
 
 impl Default for DelayedConfig {
-    /// Returns a history of 16 steps without margin.
+    /// Returns the default settings: a history of 16 steps without margin.
     fn default() -> Self {
         Self { history: 16, margin: 0, bounds: Bounds::default() }
     }
@@ -51,7 +51,7 @@ pub struct Delayed {
 }
 
 impl Delayed {
-    /// Creates the schedule in its initial state, 2^0 (or the bound nearest to it).
+    /// Creates a delayed loss scale in its initial state, 2^0 (or the bound nearest to it).
     ///
     /// # Errors
     /// [`ScheduleError::History`] unless the history has 1 to [`DELAYED_STEPS`] steps.

@@ -7,10 +7,11 @@ use super::{Bounds, RisingFloor, ScheduleError};
 pub enum Hysteresis {
     /// No hysteresis: every overflow lowers the scale.
     None,
-    /// The h-th overflow since the scale last grew, and each one after that. Finite steps in between do not reset the
-    /// count (Megatron).
+    /// Cumulative hysteresis: lowers the scale at the h-th overflow since it last grew, and at each one after that.
+    /// Finite steps in between do not reset the count (Megatron).
     Cumulative(u32),
-    /// The h-th overflow without a finite step in between, and each one after that (DeepSpeed's switch).
+    /// Consecutive hysteresis: lowers the scale at the h-th overflow without a finite step in between, and at each one
+    /// after that (DeepSpeed's switch).
     Consecutive(u32),
 }
 
@@ -32,7 +33,7 @@ pub struct DynamicConfig {
     /// Minimum fraction of overflows among the steps since the last change that lowers the scale, in parts per million
     /// (fairseq). 0 lowers it at each overflow.
     pub tolerance_ppm: u32,
-    /// Minimum exponent that rises with the number of steps.
+    /// Minimum exponent of the loss scale, which rises with the number of steps.
     pub floor: RisingFloor,
 }
 
@@ -53,7 +54,7 @@ impl Default for DynamicConfig {
 }
 
 impl DynamicConfig {
-    /// Returns OpenSeq2Seq's "backoff": starts at the maximum scale, 2^24.
+    /// Returns the settings of OpenSeq2Seq's "backoff": starts at the maximum scale, 2^24.
     #[must_use]
     pub fn backoff() -> Self {
         Self { start: 24, bounds: Bounds { most: 24, ..Bounds::default() }, ..Self::default() }
@@ -75,7 +76,7 @@ pub(super) struct State {
     pub clean: u32,
     /// Number of overflows that remain until the loss scale is lowered.
     pub patience: u32,
-    /// Number of overflows and of steps since the scale last changed.
+    /// Number of overflows, and of steps, since the loss scale last changed.
     pub overflows: u64,
     pub steps: u64,
     /// Number of steps since the start, on which the rising minimum depends.
@@ -122,7 +123,7 @@ impl Dynamic {
         self.state.exponent
     }
 
-    /// Returns the number of finite steps until the scale grows; `None` at its maximum.
+    /// Returns the number of finite steps until the dynamic loss scale grows; `None` at its maximum.
     pub(super) fn first_growth(&self) -> Option<u64> {
         let left = self.config.interval.saturating_sub(self.state.clean);
         (self.state.exponent < self.config.bounds.most()).then_some(u64::from(left))
@@ -172,7 +173,7 @@ impl Default for Dynamic {
     }
 }
 
-/// Returns the number of overflows after which the scale is lowered.
+/// Returns the number of overflows after which a hysteresis lowers the loss scale.
 const fn patience(hysteresis: Hysteresis) -> u32 {
     match hysteresis {
         Hysteresis::None => 1,

@@ -3,10 +3,10 @@
 use super::{Bounds, ScheduleError};
 use heapless::Vec;
 
-/// Maximum number of steps of a rising minimum.
+/// Maximum number of entries of a rising minimum of the loss scale.
 pub const FLOOR_STEPS: usize = 8;
 
-/// Minimum exponents, each valid from a number of training steps on.
+/// Rising minimum of a loss scale: minimum exponents, each valid from a number of training steps on.
 ///
 /// ```
 /// use gradscale_core::loss_scale::RisingFloor;
@@ -28,7 +28,7 @@ impl RisingFloor {
         if rises { Ok(Self(steps)) } else { Err(ScheduleError::Floor) }
     }
 
-    /// Returns the pairs of (number of training steps, minimum exponent).
+    /// Returns the entries of the rising minimum: pairs of (number of training steps, minimum exponent).
     #[must_use]
     pub fn steps(&self) -> &[(u64, i32)] {
         &self.0
@@ -39,7 +39,7 @@ impl RisingFloor {
         if inside { Ok(()) } else { Err(ScheduleError::Floor) }
     }
 
-    /// Returns the minimum exponent after `taken` training steps.
+    /// Returns the loss scale's minimum exponent after `taken` training steps.
     pub(super) fn at(&self, taken: u64, bounds: Bounds) -> i32 {
         self.0.iter().rev().find(|step| step.0 <= taken).map_or(bounds.least(), |step| step.1)
     }

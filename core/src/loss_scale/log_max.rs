@@ -49,7 +49,7 @@ pub(super) struct State {
 }
 
 impl LogMax {
-    /// Creates the schedule in its initial state, 2^0 (or the bound nearest to it).
+    /// Creates a LogMax loss scale in its initial state, 2^0 (or the bound nearest to it).
     ///
     /// # Errors
     /// [`ScheduleError::Decay`] for decays outside [0, 1) or a quantile that is negative or not finite.

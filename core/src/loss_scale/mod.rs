@@ -59,13 +59,13 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// Returns the default bounds, 2^-24 to 2^30.
+    /// Returns the default bounds of a loss scale, 2^-24 to 2^30.
     fn default() -> Self {
         Self { least: -24, most: 30 }
     }
 }
 
-/// Result of a training step, as input of a schedule's update.
+/// Result of a training step, as input of a loss scale's update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Feedback {
     /// True if a parameter gradient was not finite and the step was skipped.
@@ -81,7 +81,7 @@ impl Feedback {
     pub const FOUND_INF: Self = Self { found_inf: true, amax: None };
 }
 
-/// Loss-scale schedule with its whole state.
+/// Loss-scale schedule of any kind, with its whole state.
 ///
 /// ```
 /// use gradscale_core::loss_scale::{Dynamic, Feedback, LossScale};
@@ -111,7 +111,7 @@ pub enum LossScale {
 }
 
 impl LossScale {
-    /// Returns the exponent in force for the next step.
+    /// Returns the exponent of the loss scale in force for the next step.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         match self {
@@ -135,8 +135,8 @@ impl LossScale {
         }
     }
 
-    /// Returns the number of finite steps until the scale can first grow. `None` for schedules that stay constant or
-    /// follow the gradients, and for a scale at its maximum.
+    /// Returns the number of finite steps until the loss scale can first grow. `None` for schedules that stay constant
+    /// or follow the gradients, and for a scale at its maximum.
     ///
     /// ```
     /// use gradscale_core::loss_scale::{Dynamic, LossScale};
@@ -151,7 +151,7 @@ impl LossScale {
         }
     }
 
-    /// Creates a fixed loss scale from its value.
+    /// Creates a fixed loss scale from its value, a power of two.
     ///
     /// # Errors
     /// [`ScheduleError::Scale`] unless `scale` is a power of two from 2^-126 to 2^126.
@@ -161,12 +161,12 @@ impl LossScale {
     }
 }
 
-/// Constant loss scale, 2^-126 to 2^126.
+/// Fixed loss scale, the same in every step: 2^-126 to 2^126.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fixed(i32);
 
 impl Fixed {
-    /// Creates the scale 2^`exponent`; `None` outside −126 to 126.
+    /// Creates the fixed loss scale 2^`exponent`; `None` outside −126 to 126.
     #[must_use]
     pub const fn new(exponent: i32) -> Option<Self> {
         if -126 <= exponent && exponent <= 126 { Some(Self(exponent)) } else { None }
@@ -197,11 +197,11 @@ pub fn propose_fixed(amax: Scaled<f32>) -> Option<i32> {
     Some(k.saturating_add(amax.alpha))
 }
 
-/// Reason why a schedule cannot be built.
+/// Reason why a loss-scale schedule cannot be created.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// A scale that is not a power of two, or out of range.
+    /// Error: the loss scale is not a power of two, or out of range.
     Scale(f64),
     /// Error: the limits of a loss scale are invalid.
     Bounds {
@@ -212,17 +212,17 @@ pub enum ScheduleError {
     },
     /// Error: the initial exponent of the loss scale is outside the limits.
     Start(i32),
-    /// A growth exponent that is not positive, or a backoff exponent that is not negative.
+    /// Error: a growth exponent is not positive, or a backoff exponent is not negative.
     Factor(i32),
-    /// An interval or a hysteresis of 0 steps.
+    /// Error: an interval or a hysteresis is 0 steps.
     Interval,
-    /// A tolerance of 10⁶ parts per million or more.
+    /// Error: a tolerance is 10⁶ parts per million or more.
     Tolerance(u32),
-    /// A rising minimum that falls, exceeds the limits or has too many steps.
+    /// Error: a rising minimum falls, exceeds the limits or has too many steps.
     Floor,
-    /// A decay outside [0, 1), or a quantile that is not finite.
+    /// Error: a decay is outside [0, 1), or a quantile is not finite.
     Decay(f64),
-    /// A history of no steps, or of more than [`DELAYED_STEPS`].
+    /// Error: a history has no steps, or more than [`DELAYED_STEPS`].
     History(u32),
 }
 

@@ -100,9 +100,9 @@ const fn gcd(a: u32, b: u32) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermsError {
-    /// A kernel size, stride or dilation of 0.
+    /// A kernel size, stride or dilation of the convolution is 0.
     Zero,
-    /// Groups that are 0 or do not divide the output channels.
+    /// The number of groups is 0 or does not divide the output channels.
     Groups {
         /// Number of output channels of the rejected shape.
         channels: u32,

@@ -5,22 +5,22 @@ use super::{At, ShapeError, Unary, elements};
 /// Element-wise function of two tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BinaryOp {
-    /// Addition: a + b.
+    /// Addition of two elements: a + b.
     Add,
-    /// Subtraction: a − b.
+    /// Subtraction of two elements: a − b.
     Sub,
-    /// Multiplication: a · b.
+    /// Multiplication of two elements: a · b.
     Mul,
-    /// Division: a / b.
+    /// Division of two elements: a / b.
     Div,
     /// Maximum: the larger value; NaN if one is NaN.
     Max,
-    /// vjp of a unary function: a is the value saved for backward, b the gradient.
+    /// Gradient (vjp) of a unary function: a is the value saved for backward, b the gradient.
     Grad(Unary),
 }
 
 impl BinaryOp {
-    /// Arithmetic functions. The other functions are [`Unary::ALL`] inside [`BinaryOp::Grad`].
+    /// All arithmetic functions of two values. The other functions are [`Unary::ALL`] inside [`BinaryOp::Grad`].
     pub const ARITHMETIC: &'static [Self] = &[Self::Add, Self::Sub, Self::Mul, Self::Div, Self::Max];
 
     /// Computes the binary function for one pair of elements.
@@ -53,7 +53,7 @@ crate::codes!(BinaryOp {
     Self::Grad(_) => 5 "BINARY_GRAD",
 });
 
-/// Broadcast of b over the rows and columns of a.
+/// Broadcast of the second operand b over the rows and columns of a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Broadcast {
     /// No broadcast: b has one value for each element of a.

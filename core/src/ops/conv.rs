@@ -8,7 +8,7 @@ use crate::model::terms::ConvShape;
 pub enum Pass {
     /// Forward pass of a convolution: (x, w) → y.
     Forward,
-    /// (dy, w) → dx: the data gradient, and the forward pass of a transposed convolution.
+    /// Data gradient of a convolution: (dy, w) → dx; it is also the forward pass of a transposed convolution.
     Data,
     /// Weight gradient of a convolution: (x, dy) → dw.
     Weight,
@@ -42,7 +42,7 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// Creates a convolution with stride 1, no padding, no dilation and one group.
+    /// Creates the descriptor of a convolution with stride 1, no padding, no dilation and one group.
     ///
     /// # Errors
     /// [`ShapeError`] if the kernel does not fit the image, or a tensor is too large.
@@ -50,8 +50,8 @@ impl Conv2d {
         Self::padded(x, out_channels, kernel, [0; 2])
     }
 
-    /// Creates a convolution with padding. [`Conv2d::new`] rejects a kernel that fits the image only with padding, for
-    /// example 3×3 on the last images of a network, which are 2×2.
+    /// Creates the descriptor of a convolution with padding. [`Conv2d::new`] rejects a kernel that fits the image only
+    /// with padding, for example 3×3 on the last images of a network, which are 2×2.
     ///
     /// # Errors
     /// See [`Conv2d::new`].
@@ -59,7 +59,7 @@ impl Conv2d {
         Self { x, out_channels, kernel, stride: [1; 2], pad, dilation: [1; 2], groups: 1, out: [0; 2] }.check()
     }
 
-    /// Sets the number of zeros on each side of the image's height and width.
+    /// Sets the padding of the convolution: the number of zeros on each side of height and width.
     ///
     /// # Errors
     /// See [`Conv2d::new`].
@@ -83,8 +83,8 @@ impl Conv2d {
         Self { dilation, ..self }.check()
     }
 
-    /// Sets the number of groups into which input and output channels are divided. Each output group reads one input
-    /// group only.
+    /// Sets the number of groups into which the convolution's input and output channels are divided. Each output group
+    /// reads one input group only.
     ///
     /// # Errors
     /// [`ShapeError::Groups`] unless it divides both numbers of channels.
@@ -92,7 +92,8 @@ impl Conv2d {
         Self { groups, ..self }.check()
     }
 
-    /// Sets the padding to (kernel − 1)/2 of an odd kernel, so that at stride 1 the output has the size of the input.
+    /// Sets the padding of the convolution to (kernel − 1)/2 of an odd kernel, so that at stride 1 the output has the
+    /// size of the input.
     ///
     /// # Errors
     /// See [`Conv2d::new`].
@@ -130,7 +131,7 @@ impl Conv2d {
         self.pad
     }
 
-    /// Returns the dilations: the distances of adjacent taps.
+    /// Returns the dilations of the convolution: the distances of adjacent taps.
     #[must_use]
     pub const fn dilations(&self) -> [u32; 2] {
         self.dilation

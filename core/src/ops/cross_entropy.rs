@@ -46,7 +46,7 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// Creates a loss that is divided by the number of rows and ignores no label.
+    /// Creates the descriptor of a cross-entropy that is divided by the number of rows and ignores no label.
     ///
     /// # Errors
     /// [`ShapeError::Empty`] without classes, [`ShapeError::TooLarge`].
@@ -65,7 +65,7 @@ impl CrossEntropy {
         Self { ignore: Some(label), ..self }
     }
 
-    /// Sets the divisor of the sum of losses.
+    /// Sets the divisor of the loss, the sum over the rows.
     ///
     /// # Errors
     /// [`ShapeError::Value`] for a fixed divisor that is not positive.
@@ -88,7 +88,7 @@ impl CrossEntropy {
         self.ignore
     }
 
-    /// Returns the divisor of the sum of losses.
+    /// Returns the divisor of the loss, the sum over the rows.
     #[must_use]
     pub const fn divisor(&self) -> Divisor {
         self.divisor

@@ -64,26 +64,26 @@ impl Ctc {
         self.zero_infinity
     }
 
-    /// Returns the shape of the logits: batch, frames, classes.
+    /// Returns the shape of the CTC loss's logits: batch, frames, classes.
     #[must_use]
     pub const fn logits(&self) -> [u32; 3] {
         self.logits
     }
 
-    /// Returns the maximum number of letters of a target.
+    /// Returns the maximum number of letters of a CTC target.
     #[must_use]
     pub const fn letters(&self) -> u32 {
         self.letters
     }
 
-    /// Returns the blank class, which produces no letter.
+    /// Returns the blank class of the CTC loss, which produces no letter.
     #[must_use]
     pub const fn blank(&self) -> u32 {
         self.blank
     }
 
-    /// Returns the number of alignment states for a target of `letters` letters: a blank, a letter, a blank, …, a
-    /// blank.
+    /// Returns the number of states of a CTC alignment for a target of `letters` letters: a blank, a letter, a blank,
+    /// …, a blank.
     #[must_use]
     pub const fn states(letters: u32) -> u32 {
         2 * letters + 1
@@ -95,7 +95,7 @@ impl Ctc {
         class < self.logits[2] && class != self.blank
     }
 
-    /// Returns true if the tensors have at least this number of frames and letters.
+    /// Returns true if the logits and targets have at least this number of frames and letters.
     #[must_use]
     pub const fn holds(&self, frames: u32, letters: u32) -> bool {
         frames <= self.logits[1] && letters <= self.letters

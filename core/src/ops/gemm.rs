@@ -108,7 +108,7 @@ impl Gemm {
         ]
     }
 
-    /// Returns the minimum number of elements of a, b and y.
+    /// Returns the minimum number of elements of the buffers of a, b and y.
     #[must_use]
     pub fn lens(&self) -> [u32; 3] {
         // Fits u32; checked when the descriptor was created.

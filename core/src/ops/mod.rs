@@ -40,26 +40,26 @@ pub use unary::{Saved, Unary};
 
 use core::fmt;
 
-/// Reason why a descriptor cannot be created.
+/// Reason why the descriptor of an operator cannot be created.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// A stride or dilation of 0, or a leading dimension below the row's length.
+    /// A stride or dilation is 0, or a leading dimension is below the row's length.
     Stride,
     /// The number of groups is 0 or does not divide the channels.
     Groups,
-    /// A window or kernel that is empty, larger than the padded input, padded by more than half of its size, or too
-    /// large for its offsets.
+    /// A window or kernel is empty, larger than the padded input, padded by more than half of its size, or too large
+    /// for its offsets.
     Window,
     /// More than 2^32 − 1 elements, because row counters on devices are u32.
     TooLarge,
     /// A strided copy has more than [`MAX_DIMS`] dimensions.
     Rank,
-    /// A copy that reads or writes before the start of a buffer, or writes an element twice.
+    /// A strided copy reads or writes before the start of a buffer, or writes an element twice.
     Overlap,
-    /// A reduction over no elements that has no value, for example a mean.
+    /// A reduction over no elements has no value, for example a mean.
     Empty,
-    /// An invalid number: a decay outside [0, 1), an epsilon that is not positive (for Adam: below 10^-17), a divisor
+    /// A number is invalid: a decay outside [0, 1), an epsilon that is not positive (for Adam: below 10^-17), a divisor
     /// or threshold that is not positive.
     Value(f32),
 }

@@ -2,7 +2,7 @@
 
 use super::{ShapeError, elements};
 
-/// Elements over which mean and variance are computed.
+/// Elements over which a normalisation computes mean and variance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NormOver {
     /// Batch normalisation: one group for each channel, over n, h, w.
@@ -46,7 +46,7 @@ impl Norm {
         if eps > 0.0 && eps.is_finite() { Ok(norm) } else { Err(ShapeError::Value(eps)) }
     }
 
-    /// Creates the layer normalisation of `[rows, width]`.
+    /// Creates the descriptor of a layer normalisation of `[rows, width]`.
     ///
     /// # Errors
     /// See [`Norm::new`].
@@ -54,7 +54,7 @@ impl Norm {
         Self::new([rows, 1, 1, width], NormOver::Group(1), eps)
     }
 
-    /// Creates the root-mean-square normalisation of `[rows, width]`, which subtracts no mean.
+    /// Creates the descriptor of a root-mean-square normalisation of `[rows, width]`, which subtracts no mean.
     ///
     /// # Errors
     /// See [`Norm::new`].
@@ -74,7 +74,7 @@ impl Norm {
         self.x
     }
 
-    /// Returns the elements over which statistics are computed.
+    /// Returns the elements over which the normalisation computes its statistics.
     #[must_use]
     pub const fn over(&self) -> NormOver {
         self.over

@@ -28,11 +28,11 @@ impl fmt::Display for List {
     }
 }
 
-/// Effect of an operator on the exponent of the incoming gradient.
+/// Effect of an operator's gradient on the exponent of the incoming gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// A cast site with its own exponent and statistics: f32 results are stored as half. The factor is applied to the
-    /// f32 accumulators, before the only rounding.
+    /// Cast site with its own exponent and statistics: f32 results are stored as half. The factor is applied to the f32
+    /// accumulators, before the only rounding.
     Site,
     /// Copies and zeros: the exponent of the gradient passes through, and nothing is rounded.
     Pass,
@@ -221,7 +221,7 @@ impl core::str::FromStr for Op {
     }
 }
 
-/// Error: no operator has this name.
+/// Error: no operator has the parsed name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnknownOp;
 

@@ -18,8 +18,8 @@ pub enum Rule {
     Adam {
         /// Decay rates β₁ and β₂ of Adam's two moments, in [0, 1).
         beta: [f32; 2],
-        /// ε, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a smaller ε the update would
-        /// explode.
+        /// Constant ε in Adam's denominator, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and
+        /// with a smaller ε the update would explode.
         eps: f32,
         /// Bias corrections c₁ = 1 − β₁ᵗ and c₂ = 1 − β₂ᵗ.
         correction: [Hyperparameter; 2],
@@ -85,7 +85,7 @@ impl Optimizer {
         if decay >= 0.0 && decay.is_finite() { Ok(Self { decay, ..self }) } else { Err(ShapeError::Value(decay)) }
     }
 
-    /// Clips every element of the gradients to ±`most`.
+    /// Makes the optimizer clip every element of the gradients to ±`most`.
     ///
     /// # Errors
     /// [`ShapeError::Value`] if it is not positive.
@@ -163,14 +163,14 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the numbers of this step for kernels: the learning rate, the clipping coefficient, and those of the
-    /// rule.
+    /// Returns the numbers of this optimizer step for kernels: the learning rate, the clipping coefficient, and those
+    /// of the rule.
     #[must_use]
     pub const fn numbers(&self) -> [f32; 4] {
         [self.lr, self.coefficient, self.numbers[0], self.numbers[1]]
     }
 
-    /// Computes the new weight and states from weight, gradient and states.
+    /// Computes the new weight and states of one parameter element from weight, gradient and states.
     #[must_use]
     pub fn update(&self, w: f32, g: f32, state: [f32; 2]) -> (f32, [f32; 2]) {
         let (optimizer, lr) = (&self.optimizer, self.lr);

@@ -5,7 +5,7 @@
 pub struct At {
     /// Random seed of the step, from [`crate::backend::Control`].
     pub seed: u64,
-    /// Index of the element in the operator's output.
+    /// Index of the element in the output of the operator.
     pub index: u32,
 }
 

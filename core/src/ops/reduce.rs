@@ -2,7 +2,7 @@
 
 use super::{ShapeError, elements};
 
-/// Function that reduces many values to one.
+/// Function of a reduction, from many values to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Sum of the values: Σx.

@@ -52,13 +52,13 @@ impl RoiAlign {
         [self.boxes, self.bins[0], self.bins[1], self.x[3]]
     }
 
-    /// Returns the scale from box coordinates to pixels of x.
+    /// Returns the scale of RoIAlign, from box coordinates to pixels of x.
     #[must_use]
     pub const fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// Returns the number of sample points of a bin along each axis.
+    /// Returns the number of RoIAlign's sample points of a bin along each axis.
     #[must_use]
     pub const fn samples(&self) -> u32 {
         self.samples

@@ -62,7 +62,7 @@ impl RoiPool {
         [self.boxes, self.bins[0], self.bins[1], self.x[3]]
     }
 
-    /// Returns the scale from box coordinates to pixels of x.
+    /// Returns the scale of RoI max pooling, from box coordinates to pixels of x.
     #[must_use]
     pub const fn scale(&self) -> f32 {
         self.scale
@@ -88,7 +88,7 @@ impl RoiPool {
     }
 }
 
-/// Rounds to the nearest integer, halves away from 0.
+/// Rounds a coordinate to the nearest integer, halves away from 0.
 #[expect(clippy::cast_possible_truncation, reason = "2^20 at most")]
 fn whole(at: f32) -> i32 {
     libm::roundf(at.clamp(-MAX_CORNER, MAX_CORNER)) as i32

@@ -27,8 +27,8 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// Creates a copy along `dims`, outermost first, from element `x0` to element `y0`. Without dimensions it copies
-    /// one element.
+    /// Creates the descriptor of a strided copy along `dims`, outermost first, from element `x0` to element `y0`.
+    /// Without dimensions it copies one element.
     ///
     /// # Errors
     /// [`ShapeError::Rank`], [`ShapeError::TooLarge`], or [`ShapeError::Overlap`] in two cases: the copy would read or

@@ -3,12 +3,12 @@
 use super::{At, ShapeError, dropout_keeps};
 use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-/// Element-wise function of one value.
+/// Element-wise function of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
     /// Identity: x, the cast of a tensor.
     Id,
-    /// Negation: −x.
+    /// Negation of x: −x.
     Neg,
     /// Absolute value: |x|.
     Abs,
@@ -30,13 +30,13 @@ pub enum Unary {
     Hardswish,
     /// Error function: erf(x).
     Erf,
-    /// Exponential: e^x.
+    /// Exponential function: e^x.
     Exp,
     /// Natural logarithm: ln x.
     Ln,
     /// Square root: √x.
     Sqrt,
-    /// Reciprocal: 1 / x.
+    /// Reciprocal of x: 1 / x.
     Recip,
     /// Power: x^p, as IEEE 754-2019 §9.2 `pow`.
     Pow(f32),
@@ -82,7 +82,7 @@ crate::codes!(Unary {
 /// Value that the tape saves for the derivative of a unary function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Saved {
-    /// Nothing is saved; pass the gradient itself to the vjp.
+    /// Nothing is saved for the backward pass; pass the gradient itself to the vjp.
     Nothing,
     /// The input of the function is saved for the backward pass.
     Input,

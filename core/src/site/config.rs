@@ -17,7 +17,7 @@ pub enum When {
 /// Setting of a site: number of times that its operator runs in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calls {
-    /// The operator runs once in a step.
+    /// The site's operator runs once in a step.
     One,
     /// The operator runs several times in a step (for example a recurrent cell or a shared head). The calls share the
     /// exponent, and their rows merge. Such a site decides inside a step, from its first call, only in the first step
@@ -30,7 +30,7 @@ pub enum Calls {
 pub enum Memory {
     /// No influence: each row decides alone. This was the rule before batches could be repeated.
     None,
-    /// The lowest ceiling of the last 16 rows is an additional limit, for heavy-tailed gradients.
+    /// Memory with a second limit: the lowest ceiling of the last 16 rows also applies, for heavy-tailed gradients.
     Least,
     /// History of ceilings of the last 16 rows. The exponent serves as many of them as FP16 can, and the headroom
     /// follows their spread. It requires that a batch is repeated if it overflows ([`super::Site::repeat`]). After a
@@ -45,9 +45,9 @@ pub struct SiteConfig {
     pub interval: u32,
     /// Time at which an update of the exponent takes effect.
     pub when: When,
-    /// Number of times that the operator runs in one step.
+    /// Number of times that the site's operator runs in one step.
     pub calls: Calls,
-    /// Influence of earlier rows on a decision.
+    /// Influence of earlier rows on a decision of the site.
     pub memory: Memory,
     /// Outlier limit: batches more than this number of exponents above the whole history are skipped, although they are
     /// finite; from 8 to 100. This departs from f32 training. Needs [`Memory::Ring`].
@@ -120,7 +120,7 @@ impl SiteConfig {
         self.amax.is_some_and(|amax| amax.history() != 0)
     }
 
-    /// Returns the detail that a row needs for an update.
+    /// Returns the detail of statistics that a row needs for an update.
     pub(super) const fn detail(&self) -> Detail {
         match (self.amax, self.when) {
             (Some(_), _) => Detail::Counts,

@@ -88,7 +88,7 @@ use decision::{ceiling, finite_part};
 use heapless::Deque;
 use ring::CeilingHistory;
 
-/// Result of a step, as seen by one site.
+/// Result of a step for one site: applied or skipped, and where it overflowed.
 ///
 /// A runtime that has only one gradient must skip the step if it overflowed. It then knows all rows of that step. The
 /// site that overflowed first, and those before it in the backward pass, are `SkippedHere`, the others `SkippedAfter`:
@@ -135,7 +135,7 @@ pub enum StepEnd {
 pub struct Request {
     /// True if the exponent is decided inside the step, before the store ([`Site::decide`]).
     pub at_once: bool,
-    /// Detail of the row that [`Site::finish`] needs.
+    /// Detail of statistics in the row that [`Site::finish`] needs.
     pub detail: Detail,
 }
 

@@ -29,7 +29,8 @@ pub struct Amax {
 }
 
 impl Amax {
-    /// Creates a rule over the last `history` rows (0: the row's own maximum) that leaves `margin` binades free.
+    /// Creates the amax rule over the last `history` rows (0: the row's own maximum), which leaves `margin` binades
+    /// free.
     ///
     /// # Errors
     /// [`ConfigError::History`] above [`AMAX_ROWS`], [`ConfigError::Margin`] above [`MAX_AMAX_MARGIN`].
@@ -49,7 +50,7 @@ impl Amax {
         self.history
     }
 
-    /// Returns the number of binades left free above the largest magnitude.
+    /// Returns the number of binades that the amax rule leaves free above the largest magnitude.
     #[must_use]
     pub const fn margin(&self) -> u32 {
         self.margin

@@ -9,9 +9,9 @@ use crate::{
     stats::Stats,
 };
 
-/// The authors' rule. It differs from [`Paper`](super::Paper) in these points: half of the terms always, because a ReLU
-/// is assumed everywhere; max(1, ·) before the overflow side; overflow at 65504; both the factor and the accumulated
-/// scale capped at 65504; rounding down to a power of two as the last operation.
+/// Rule of the authors' code for gradient scaling. It differs from [`Paper`](super::Paper) in these points: half of the
+/// terms always, because a ReLU is assumed everywhere; max(1, ·) before the overflow side; overflow at 65504; both the
+/// factor and the accumulated scale capped at 65504; rounding down to a power of two as the last operation.
 ///
 /// The cap is too low. For example, SegNet's softmax cast needs 2^23 by the authors' own measurement (the loss divided
 /// by the pixels of 12 images of 360 × 480).

@@ -3,8 +3,8 @@
 use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp};
 use crate::stats::{BINS, Convention, Rate, Stats};
 
-/// The default rule. γ(k) is the fraction of the non-zero values that flush at k. k_of is the largest k at which amax
-/// does not overflow, for this row or for several rows ([`Above`]):
+/// Exact rule for a site's exponent, the default. γ(k) is the fraction of the non-zero values that flush at k. k_of is
+/// the largest k at which amax does not overflow, for this row or for several rows ([`Above`]):
 ///
 /// ```text
 /// k_uf = least k with γ(k) ≤ γ′            c = k_of − 2
@@ -49,7 +49,7 @@ impl Exact {
         Self { ppm: 1000, window: format.min_exponent() - format.min_subnormal_exponent() + 1, room: 6 }
     }
 
-    /// The exact rule with the settings for FP16.
+    /// Exact rule with the settings for FP16.
     pub const FP16: Self = Self::for_format(crate::format::Format::FP16);
 
     /// Sets the flush threshold γ′ of the rule, rounded to whole parts per million below 10⁶.

@@ -18,14 +18,14 @@ use core::fmt;
 /// f32.
 pub const RANGE: core::ops::RangeInclusive<i32> = -152..=101;
 
-/// Decision of a rule: an exponent and its reason.
+/// Choice of a rule: an exponent and its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Chosen exponent, relative to the one at which the row was measured.
     pub k: i32,
     /// Constraint that determined the chosen exponent.
     pub held: LimitedBy,
-    /// Predicted fraction of the non-zero values that will flush.
+    /// Predicted fraction of the non-zero values that will flush at the exponent.
     pub gamma: f64,
 }
 
@@ -38,16 +38,17 @@ pub enum LimitedBy {
     NormalRange,
     /// Limit against overflow: because of it γ′ is missed.
     Overflow,
-    /// The end of the range of one row ([`RANGE`]): values are too far outside the range of halves.
+    /// Range of exponents that one row can give ([`RANGE`]): values are too far outside the range of halves.
     Range,
-    /// The required scale was below 1, and the rule does not go below 1 ([`Paper`], [`Authors`]).
+    /// Lower limit 1 of the scale: the required scale was below it, and the rule does not go below 1 ([`Paper`],
+    /// [`Authors`]).
     One,
     /// Largest magnitude alone, without regard to small values ([`Amax`]).
     Amax,
 }
 
 impl LimitedBy {
-    /// All constraints. The order defines their numbers in messages and memory, so new ones are appended.
+    /// All constraints of decisions. The order defines their numbers in messages and memory, so new ones are appended.
     pub const ALL: [Self; 6] = [Self::Threshold, Self::NormalRange, Self::Overflow, Self::Range, Self::One, Self::Amax];
 }
 
@@ -72,12 +73,12 @@ pub enum NoDecision {
     Empty,
     /// The row has a NaN or ±∞ among its values, or a sum exceeds f32.
     NotFinite,
-    /// The row has no histogram or no sums, and the rule needs them.
+    /// The row has no histogram or no sums, which the rule needs.
     Detail,
 }
 
 impl NoDecision {
-    /// All reasons. The order defines their numbers in messages, so new ones are appended.
+    /// All reasons why a row gives no decision. The order defines their numbers in messages, so new ones are appended.
     pub const ALL: [Self; 3] = [Self::Empty, Self::NotFinite, Self::Detail];
 }
 
@@ -97,7 +98,7 @@ impl core::error::Error for NoDecision {}
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// γ′ outside (0, 1), or below one part per million where it is stored in these units.
+    /// The flush threshold γ′ is outside (0, 1), or below one part per million where it is stored in these units.
     Gamma(f64),
     /// The window of the rule is outside 0..=30 exponents.
     Window(i32),
@@ -111,7 +112,7 @@ pub enum ConfigError {
     History(u32),
     /// The amax margin is more than [`MAX_AMAX_MARGIN`] binades.
     Margin(u32),
-    /// A site that decides by [`Amax`] together with a history, outliers, or decisions of its caller.
+    /// A site decides by [`Amax`] together with a history, outliers, or decisions of its caller.
     Amax,
 }
 

@@ -16,7 +16,7 @@ pub struct Operand {
     pub rms: f64,
     /// Largest magnitude of the operand's values.
     pub max: f64,
-    /// Format and flush rule of the cast after the product.
+    /// Format and flush rule of the cast that follows the product.
     pub convention: Convention,
 }
 
@@ -88,7 +88,7 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Creates the rule with the threshold γ′ in (0, 1); the paper uses 10^-3.
+    /// Creates the paper's rule with the flush threshold γ′ in (0, 1); the paper uses 10^-3.
     ///
     /// # Errors
     /// [`ConfigError::Gamma`] outside (0, 1).

@@ -22,11 +22,11 @@ pub enum FlushRule {
 }
 
 impl FlushRule {
-    /// All five flush rules.
+    /// All five flush rules of devices.
     pub const ALL: [Self; 5] =
         [Self::Nearest, Self::TowardZero, Self::FlushThenRound, Self::RoundThenFlush, Self::UnboundedThenFlush];
 
-    /// Returns true if results can be subnormal.
+    /// Returns true if results under this flush rule can be subnormal.
     #[must_use]
     pub const fn keeps_subnormals(self) -> bool {
         matches!(self, Self::Nearest | Self::TowardZero)
@@ -61,7 +61,7 @@ impl Convention {
         self.format
     }
 
-    /// Returns the flush rule of the device.
+    /// Returns the flush rule of the device that stores the values.
     #[must_use]
     pub const fn rule(self) -> FlushRule {
         self.rule
@@ -160,7 +160,7 @@ const fn normalised(bits: u32) -> (i32, u32) {
     }
 }
 
-/// Returns the f32 bits of 2^k, −126 ≤ k ≤ 127.
+/// Returns the bits of the f32 2^k, −126 ≤ k ≤ 127.
 #[expect(clippy::cast_sign_loss, reason = "the field of a normal number is positive")]
 const fn bits_of_power(k: i32) -> u32 {
     ((k + 127) as u32) << 23

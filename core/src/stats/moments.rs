@@ -2,7 +2,8 @@
 
 use num_traits::Float;
 
-/// Σu and Σu² over the finite values, Σ ln|u| and Σ ln²|u| over the non-zero ones.
+/// Sums of a row for the paper's models: Σu and Σu² over the finite values, Σ ln|u| and Σ ln²|u| over the non-zero
+/// ones.
 ///
 /// Sums are accumulated in 16 lanes and blocks of 4096 in f32, blocks in f64. So the relative error of the sums of
 /// positive terms is at most 2^-24 · (4096/16 + 16 + 2) plus that of one logarithm: about 2^-15.9, and typically far

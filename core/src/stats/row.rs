@@ -138,7 +138,7 @@ impl Stats {
         &self.counts
     }
 
-    /// Returns the exponent at which the values were observed.
+    /// Returns the exponent at which the row's values were observed.
     #[must_use]
     pub const fn exponent(&self) -> i32 {
         self.counts.exponent

@@ -28,10 +28,10 @@ use half::f16;
 const LONG: usize = 2048;
 const SHORT: usize = 1024;
 
-/// Maximum reload value of SysTick: 24 bits.
+/// Maximum reload value of the SysTick timer: 24 bits.
 const PERIOD: u32 = 0x00ff_ffff;
 
-/// Returns the number of ticks that `work` takes.
+/// Returns the number of timer ticks that `work` takes.
 fn ticks(work: impl FnOnce()) -> u32 {
     let start = SYST::get_current();
     work();
@@ -39,7 +39,7 @@ fn ticks(work: impl FnOnce()) -> u32 {
     start.wrapping_sub(SYST::get_current()) & PERIOD
 }
 
-/// Returns the number of instructions per 1000 ticks, from a loop of two instructions.
+/// Measures the number of instructions per 1000 ticks of the timer, by a loop of two instructions.
 fn calibrate() -> u32 {
     let rounds = 1_000_000u32;
     let ticks = ticks(|| {
@@ -49,7 +49,7 @@ fn calibrate() -> u32 {
     (u64::from(rounds) * 2 * 1000 / u64::from(ticks)) as u32
 }
 
-/// Prints the slope of `work` in instructions per element.
+/// Prints the name and the number of instructions per element of `work`, from two lengths.
 fn per_element(name: &str, rate: u32, mut work: impl FnMut(usize)) {
     let (long, short) = (ticks(|| work(LONG)), ticks(|| work(SHORT)));
     let hundredths = u64::from(long - short) * u64::from(rate) / 10 / (LONG - SHORT) as u64;
@@ -118,7 +118,7 @@ fn measure(rate: u32) {
     hprintln!("stack: {} B and {} B of buffers", stack() - LONG * 8, LONG * 8);
 }
 
-/// Returns the number of bytes of stack that were ever written. Start-up filled the stack with a pattern.
+/// Returns the number of bytes of the stack that were ever written. Start-up filled the stack with a pattern.
 fn stack() -> usize {
     unsafe extern "C" {
         static _stack_end: u32;
