@@ -35,7 +35,7 @@ pub(super) struct CommChannel {
     pub other_ranks: usize,
     pub traffic: Traffic,
     pub health: Health,
-    /// Ranks that were found to be unresponsive.
+    /// Indices of the ranks that were found to be unresponsive.
     pub unresponsive_ranks: Vec<usize>,
     /// Error of a collective that has not been awaited. While it is set, no further collective is issued.
     pub deferred_error: Option<DistributedError>,

@@ -47,7 +47,7 @@ pub struct Traffic {
     pub sent_bytes: u64,
     /// Number of bytes that this rank has received from other ranks.
     pub received_bytes: u64,
-    /// Time in collectives, including the wait for slower ranks.
+    /// Time that this rank has spent in collectives, including the wait for slower ranks.
     pub comm_time: Duration,
     /// Exposed communication: the part of it during which this rank was blocked. The rest overlapped with computation.
     pub exposed_time: Duration,
@@ -84,7 +84,7 @@ impl Group {
         Self { thread: None, rank: 0, size: 1 }
     }
 
-    /// Creates the group of the ranks that this communicator connects.
+    /// Creates the group of the ranks that a communicator connects.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         let (rank, size) = (communicator.rank(), communicator.size());
         let channel = CommChannel {
@@ -101,7 +101,7 @@ impl Group {
         self.thread.is_none()
     }
 
-    /// Returns the index of this rank, from 0.
+    /// Returns the index of this rank in the group, from 0.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank

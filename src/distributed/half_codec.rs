@@ -11,7 +11,7 @@ use half::{f16, slice::HalfFloatSliceExt};
 const TARGET_EXPONENT: i32 = 10;
 /// Minimum of the largest scaled gradient: below it, values 2^12 times smaller are already subnormal.
 const UNDERFLOW_LIMIT: f32 = 0.25;
-/// Smallest magnitude that rounds to ±∞ in FP16.
+/// Smallest magnitude that the cast to FP16 rounds to ±∞.
 const OVERFLOW_LIMIT: f32 = 65520.0;
 /// Values that are scaled at a time: their f32 and f16 buffers (6 KiB) stay in L1.
 const VALUES_PER_BLOCK: usize = 1024;

@@ -61,7 +61,7 @@ pub const MAX_MICRO_BATCHES: u32 = 4096;
 
 /// Collectives that a training needs. All ranks call the same ones in the same order; [`Group`] ensures that.
 pub trait Communicator: Send {
-    /// Returns the index of this rank, from 0.
+    /// Returns the index of this rank among those of the communicator, from 0.
     fn rank(&self) -> usize;
 
     /// Returns the number of ranks that the communicator connects.
@@ -144,7 +144,7 @@ pub enum DistributedError {
     },
     /// A rank runs another collective: its networks or steps differ from those of this rank.
     CollectiveMismatch(usize),
-    /// Fewer micro-batches than ranks, or more than [`MAX_MICRO_BATCHES`].
+    /// The number of micro-batches is below that of ranks, or above [`MAX_MICRO_BATCHES`].
     MicroBatchCount {
         /// Number of micro-batches of a step that was set.
         micro_batches: u32,
@@ -158,7 +158,7 @@ pub enum DistributedError {
         /// Number of ranks of the group.
         ranks: usize,
     },
-    /// A micro-batch that the step cannot use, with the reason.
+    /// A micro-batch cannot be used by the step, for this reason.
     InvalidMicroBatch(&'static str),
     /// Error message of the transport, for example of MPI.
     Transport(String),

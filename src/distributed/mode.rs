@@ -59,7 +59,7 @@ pub enum Overlap {
     /// bucket has 65,536 weights or a sixteenth of all weights, whichever is more.
     #[default]
     Auto,
-    /// The same with buckets of at least this many weights; the gradient of one parameter is never split.
+    /// Overlap with buckets of at least this many weights; the gradient of one parameter is never split.
     BucketSize(usize),
     /// No overlap: sends gradients after the backward pass.
     Off,

@@ -11,7 +11,8 @@ pub enum BatchNormScope {
     /// Each micro-batch by itself, as with PyTorch's DDP: weights do not depend on the number of ranks.
     #[default]
     Rank,
-    /// The batches of all ranks, as in PyTorch's `SyncBatchNorm`: each rank then has one micro-batch of a step.
+    /// Scope of all ranks: the batches of all together, as in PyTorch's `SyncBatchNorm`. Each rank then has one
+    /// micro-batch of a step.
     World,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct LocalStats {
     pub values: Vec<f32>,
 }
 
-/// Returns the statistics of all ranks at a layer, in the order of the ranks.
+/// Gathers the batch-norm statistics of all ranks at a layer, in the order of the ranks.
 pub(crate) fn gather_stats(
     group: &Group, layer: &str, local: &LocalStats,
 ) -> Result<Vec<LocalStats>, DistributedError> {

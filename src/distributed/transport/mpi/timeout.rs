@@ -76,7 +76,7 @@ impl<'a> TimeoutMonitor<'a> {
         Some(to_usize(status.source_rank()))
     }
 
-    /// Pings all other ranks and returns those that do not answer.
+    /// Pings all other ranks and returns the indices of those that do not answer.
     fn find_unresponsive_ranks(&self, caller: Option<usize>) -> Vec<usize> {
         let (here, size) = (to_usize(self.world.rank()), to_usize(self.world.size()));
         let mut responsive = vec![false; size];
