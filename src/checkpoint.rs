@@ -46,7 +46,7 @@ pub enum CheckpointError {
     Other(String),
     /// The checkpoint belongs to a training with other settings.
     Settings {
-        /// Group of the settings: `method`, `optimizer`, `trainer`, or [`CheckpointError::DEVICE`].
+        /// Group of the settings that differ: `method`, `optimizer`, `trainer`, or [`CheckpointError::DEVICE`].
         of: String,
         /// Settings that differ between checkpoint and training, at least one.
         differences: Vec<Difference>,
@@ -77,15 +77,15 @@ impl fmt::Display for CheckpointError {
     }
 }
 
-/// A setting that differs between a checkpoint and the trainer that loads it.
+/// Setting that differs between a checkpoint and the trainer that loads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
     /// Name of the setting that differs: `momentum`, `lr of head`, `interval`.
     pub name: String,
-    /// Its value in the checkpoint; `none` if the checkpoint does not have it.
+    /// Value of the setting in the checkpoint; `none` if the checkpoint does not have it.
     pub there: String,
-    /// Its value in the trainer; `none` if the trainer does not have it.
+    /// Value of the setting in the trainer; `none` if the trainer does not have it.
     pub here: String,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Debug for CheckpointError {
 
 impl std::error::Error for CheckpointError {}
 
-/// The program's entry of the metadata. `T` is the part that only the trainer reads.
+/// Entry of the program in a checkpoint's metadata. `T` is the part that only the trainer reads.
 #[derive(Serialize, Deserialize)]
 struct Entry<T> {
     format: u32,

@@ -48,7 +48,7 @@ pub enum TraceErrorKind {
     Length {
         /// Number of elements in the data, which differs from that of the shape.
         got: usize,
-        /// Shape that was given for the data.
+        /// Shape of the tensor, which its data do not fit.
         shape: Shape,
     },
     /// An operand has a type that the operator does not accept.
@@ -80,7 +80,7 @@ pub enum TraceErrorKind {
     },
     /// A parameter belongs to other [`crate::Parameters`] than the trainer's; it has this shape.
     Foreign(Shape),
-    /// The loss is not a single value, or does not depend on any parameter.
+    /// The loss of the network is not a single value, or does not depend on any parameter.
     Loss(Shape),
     /// Theorem 1 does not apply to the shape of the product.
     Terms(TermsError),
@@ -94,7 +94,7 @@ pub enum TraceErrorKind {
     Inputs {
         /// Number of inputs that were passed.
         got: usize,
-        /// Number of inputs of the traced step.
+        /// Number of inputs that the traced step has.
         with: usize,
     },
     /// The number of attention heads does not divide the width.
@@ -104,7 +104,7 @@ pub enum TraceErrorKind {
         /// Number of channels of a token, which the heads must divide.
         width: usize,
     },
-    /// A value that does not fit a tensor (an axis, a slice beyond its end), as a sentence.
+    /// A setting does not fit a tensor (an axis, a slice beyond its end); the reason as a sentence.
     Range(String),
 }
 
@@ -219,7 +219,7 @@ pub enum Error<E = crate::device::Usual> {
     Operator {
         /// Name of the layer or operator at which the device failed.
         name: String,
-        /// Operator at which the device failed.
+        /// Kind of the operator at which the device failed.
         op: Op,
         /// True if the device failed at the operator's gradient.
         backward: bool,
@@ -250,13 +250,13 @@ pub enum Error<E = crate::device::Usual> {
         /// Name prefixes of the parts that the network has.
         parts: String,
     },
-    /// Weight gradients in half, which gradient scaling does not support.
+    /// Weight gradients are to be stored in half, which gradient scaling does not support.
     WeightGradients,
     /// The checkpoint is invalid, or belongs to another training.
     Checkpoint(CheckpointError),
     /// Gradients of another trainer or of an earlier step, or a repeat without a step.
     Gradients,
-    /// A prefetched batch of another trainer, or one whose buffer a later batch has replaced.
+    /// A prefetched batch is of another trainer, or a later batch has replaced its buffer.
     Prefetched,
     /// A [`crate::Program`] cannot run here; it has this description.
     Program(&'static str),

@@ -48,7 +48,7 @@ impl TorchModule {
     }
 }
 
-/// Result of an import: filled, missing and unused names.
+/// Result of an import of PyTorch weights: filled, missing and unused names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "says which parameters were not in the file"]
 pub struct Imported {
@@ -90,9 +90,9 @@ pub enum ImportError {
     File(String),
     /// The file is a checkpoint of this crate, which [`Parameters::load`] reads.
     Checkpoint,
-    /// A tensor does not contain floating-point numbers of 16, 32 or 64 bits.
+    /// A tensor of the file does not contain floating-point numbers of 16, 32 or 64 bits.
     Type {
-        /// Name of the tensor in the file.
+        /// Name of the tensor with that element type in the file.
         tensor: String,
         /// Element type of the tensor, which is not supported.
         dtype: String,
@@ -222,7 +222,7 @@ impl Parameters {
     }
 }
 
-/// Returns the values of one parameter; `None` if the file does not have all of them.
+/// Returns the imported values of one parameter; `None` if the file does not have all of them.
 fn values(
     file: &SafeTensors<'_>, definition: &Definition, leaf: &str, module: &TorchModule, used: &mut BTreeSet<String>,
 ) -> Result<Option<Vec<f32>>, ImportError> {
@@ -266,7 +266,7 @@ fn values(
     Ok(Some(values))
 }
 
-/// Returns the shape of a tensor after its channels were moved to the end.
+/// Returns the shape of a PyTorch tensor with its channels moved to the end.
 fn shape(torch: &[usize]) -> Option<Shape> {
     match *torch {
         [] => Some(Shape::SCALAR),

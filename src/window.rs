@@ -58,7 +58,7 @@ pub const LIBRARY_SCALES: [LibraryScale; 3] = [
 pub struct ScaleWindows {
     /// Number of parameters whose gradients were compared.
     pub compared: usize,
-    /// Number of parameters whose gradient is zero except for rounding.
+    /// Number of parameters that were not compared, because their gradient is zero except for rounding.
     pub left_out: usize,
     /// Gradient errors with a separate scale for each tensor, for comparison.
     pub per_tensor: GradientErrors,

@@ -16,7 +16,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Returns the number of boxes of each position: two squares, and two for each ratio.
+    /// Returns the number of default boxes at each position: two squares, and two for each ratio.
     #[must_use]
     pub const fn boxes(&self) -> usize {
         2 + 2 * self.ratios.len()

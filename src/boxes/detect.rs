@@ -30,7 +30,7 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Settings of Faster R-CNN, for regions in pixels.
+    /// Limits of Faster R-CNN for its detections, for regions in pixels.
     pub const REGIONS: Self = Self { score: 0.05, candidates: usize::MAX, overlap: 0.5, most: 100, smallest: 0.01 };
 }
 

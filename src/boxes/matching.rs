@@ -38,7 +38,7 @@ pub enum Assigned {
     Truth(usize),
     /// The box is to predict background.
     Background,
-    /// The box overlaps a truth too much for background and too little for a target, so it is ignored.
+    /// The box is ignored in training, because it overlaps a truth too much for background and too little for a target.
     Neither,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Corners, clipped, decode_with, larger, nms};
 
-/// Selection of proposals: limits before and after non-maximum suppression.
+/// Limits for the selection of proposals, before and after non-maximum suppression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Propose {
     /// Maximum number of the most likely anchors of an image before non-maximum suppression.

@@ -5,7 +5,8 @@ use super::{DataError, Order, Sample};
 /// Treatment of the last examples of an epoch if they do not fill a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Last {
-    /// The batch is completed from the next epoch: all batches have one size, and every example is used.
+    /// The last batch of an epoch is completed from the next epoch: all batches have one size, and every example is
+    /// used.
     #[default]
     Filled,
     /// The last batch of an epoch is shorter, which needs a compiled program for its shape.
@@ -32,7 +33,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Creates batches of `batch` out of `count` examples.
+    /// Creates endless batches of `batch` out of `count` examples, in an order from `seed`.
     ///
     /// # Errors
     /// A batch of 0, or of more than `count` examples.

@@ -76,7 +76,7 @@ impl<'a, const N: usize> Loader<'a, N> {
         Self { batches: self.batches.at(position), ..self }
     }
 
-    /// Returns the position in the sequence ([`Batches::position`]).
+    /// Returns the position of the loader in its sequence of examples ([`Batches::position`]).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.batches.position()

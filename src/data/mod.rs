@@ -33,7 +33,7 @@ pub enum DataError {
     Length {
         /// Number of elements in the data, which differs from that of the shape.
         got: usize,
-        /// Shape that was given for the data.
+        /// Shape of the tensor, which its data do not fit.
         shape: Shape,
     },
     /// Tensors of the data have different numbers of examples.
@@ -42,7 +42,7 @@ pub enum DataError {
         tensor: usize,
         /// Number of examples of the tensor with that index.
         got: usize,
-        /// Number of examples of the first tensor.
+        /// Number of examples of the first tensor, which all must have.
         with: usize,
     },
 }

@@ -15,7 +15,7 @@ struct Constant {
 }
 
 impl Constants {
-    /// Returns the number of the constant with these values, and adds it if it is new.
+    /// Returns the number of the cached constant with these values, and adds it if it is new.
     pub fn number(&mut self, values: Vec<f32>) -> usize {
         if let Some(known) = self.0.iter().position(|constant| constant.values == values) {
             return known;

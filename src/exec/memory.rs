@@ -21,7 +21,7 @@ pub struct MemoryReport {
     pub workspace: u64,
 }
 
-/// Kind of a freed arena index, which fits no program.
+/// Type and length of a freed arena index, which fit no program.
 const FREED: (DType, usize) = (DType::F32, usize::MAX);
 
 /// Buffers by id. An entry is empty while a launch borrows its buffer, or before it is allocated.
@@ -75,7 +75,7 @@ impl<B: Backend> Memory<B> {
         self.place(buf).take().expect("a launch names each destination once, and all are allocated before it")
     }
 
-    /// Frees a buffer that is not referenced any more.
+    /// Frees the memory of a buffer that is not referenced any more.
     pub fn free(&mut self, buf: Buf) {
         *self.place(buf) = None;
     }

@@ -22,7 +22,7 @@ use programs::Programs;
 use std::ops::Range;
 use times::Times;
 
-/// A device with all state of a training on it.
+/// Executor of programs: a device with all state of a training on it.
 ///
 /// Fields are dropped in this order: recordings first, the device last.
 pub(crate) struct Executor<B: Backend> {

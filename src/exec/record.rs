@@ -12,7 +12,7 @@ pub(super) enum Recorded<R> {
     Cold,
     /// The list has run once; the next run is recorded.
     Warm,
-    /// The device does not record: the launches are always enqueued one by one.
+    /// The list is never recorded, because the device does not record: its launches are always enqueued one by one.
     Plain,
     Ready(R),
 }

@@ -19,7 +19,7 @@ pub struct LaunchTime {
     pub name: &'static str,
     /// Operation and size of the launches, for example `forward 12x360x480x64 7x7x64`.
     pub shape: String,
-    /// Number of launches that were timed.
+    /// Number of timed launches of the row's operator and size.
     pub launches: u64,
     /// Total time of the row's launches in seconds.
     pub seconds: f64,

@@ -85,7 +85,7 @@ pub(crate) struct Traced {
     pub shape: Shape,
 }
 
-/// Named value that can be read after a program has run.
+/// Named value of a network, besides its output, that can be read after a program has run.
 #[derive(Clone, Debug)]
 pub(crate) struct Beside {
     pub name: String,

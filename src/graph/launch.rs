@@ -10,7 +10,7 @@ use gradscale_core::{
 };
 use std::cell::RefCell;
 
-/// Id of a buffer of a program.
+/// Id of a buffer that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Buf {
     /// Persistent buffer: tensors of a parameter, or a constant.
@@ -78,7 +78,7 @@ pub(crate) struct Updated {
     pub half: Option<Buf>,
 }
 
-/// Destination of results: a store without its table.
+/// Destination of an operation's results: a store without its table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target {
     pub y: Value,

@@ -38,18 +38,18 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
         0..0
     }
 
-    /// Returns the index of its input with coordinates, if it has one. Coordinates are f32 at every level, and do not
-    /// make the operator compute in f32.
+    /// Returns the index of the operator's input with coordinates, if it has one. Coordinates are f32 at every level,
+    /// and do not make the operator compute in f32.
     fn coordinates(&self) -> Option<usize> {
         None
     }
 
-    /// Returns the index of its bias input, if it can have one; the gradient's site is named after it.
+    /// Returns the index of the operator's bias input, if it can have one; the gradient's site is named after it.
     fn bias(&self) -> Option<usize> {
         None
     }
 
-    /// Returns true if its precision depends on its inputs alone because its result is f32.
+    /// Returns true for a loss, whose result is f32, so that its precision depends on its inputs alone.
     fn is_loss(&self) -> bool {
         false
     }

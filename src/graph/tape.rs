@@ -112,7 +112,7 @@ pub struct Tape {
     frozen: Cell<bool>,
     /// True while calls of batch norm do not update running statistics.
     still: Cell<bool>,
-    /// Owner of the parameters that a network may use.
+    /// Owner of the parameters that the network may use.
     owner: Owner,
     /// Number of parameters that the owner has.
     parameters: usize,
@@ -207,7 +207,7 @@ impl Tape {
         result
     }
 
-    /// Returns true if running statistics are updated by an operator that is recorded now.
+    /// Returns true if an operator that is recorded now updates its running statistics.
     pub(crate) fn keeps_statistics(&self) -> bool {
         self.training && !self.still.get()
     }
@@ -283,7 +283,7 @@ impl Tape {
         nodes.len() - 1
     }
 
-    /// Returns the next name of an operator kind: `relu`, `relu2`, …
+    /// Returns the next automatic name of an operator kind: `relu`, `relu2`, …
     pub(crate) fn number(&self, kind: &'static str) -> String {
         let mut names = self.names.borrow_mut();
         let number = names.entry(kind).or_default();

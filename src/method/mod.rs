@@ -55,14 +55,14 @@ pub enum SharedLayers {
     /// One site for all calls of the layer: they share an exponent, and their statistics are merged.
     #[default]
     Merged,
-    /// A site for each call, so that gradients which shrink or grow along a long sequence each have a suitable
-    /// exponent. The call nearest to the loss has the layer's own name, `cell.hh/dgrad`, the next one
+    /// One site for each call of the layer, so that gradients which shrink or grow along a long sequence each have a
+    /// suitable exponent. The call nearest to the loss has the layer's own name, `cell.hh/dgrad`, the next one
     /// `cell.hh/dgrad@2`, and so on. Calls are numbered from the loss, because the magnitude of a gradient depends on
     /// its distance from the loss and not on the length of the sequence.
     Each,
 }
 
-/// Gradient scaling: a rule and its settings.
+/// Settings of gradient scaling: a rule and its options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientScaling {
     /// Rule that decides the exponents of the sites.
@@ -176,7 +176,7 @@ impl Method {
         Self::at_level(Level::O1, Scaling::Gradient(GradientScaling::exact()))
     }
 
-    /// Creates mixed precision (O1) with a loss scale.
+    /// Creates mixed precision (O1) with a loss-scale schedule.
     #[must_use]
     pub const fn loss_scale(schedule: LossScale) -> Self {
         Self::at_level(Level::O1, Scaling::Loss(schedule))

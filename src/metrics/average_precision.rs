@@ -39,7 +39,7 @@ pub struct AveragePrecision {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Class {
-    /// Score and correctness of each detection, in the order of images.
+    /// Score of each detection of the class, and whether it is correct, in the order of images.
     found: Vec<(f32, bool)>,
     there: usize,
 }

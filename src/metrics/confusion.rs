@@ -24,7 +24,7 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Creates an empty matrix for `classes` classes.
+    /// Creates an empty confusion matrix for `classes` classes.
     #[must_use]
     pub fn new(classes: usize) -> Self {
         Self { classes, counts: vec![0; classes * classes] }
@@ -127,7 +127,7 @@ impl Confusion {
         classes.next().is_none().then_some(first)
     }
 
-    /// Returns the number of labels of a class.
+    /// Returns the number of counted labels of a class.
     fn labelled(&self, class: usize) -> u64 {
         (0..self.classes).map(|prediction| self.count(class, prediction)).sum()
     }

@@ -24,7 +24,7 @@ impl ErrorRate {
         self.letters += meant.len() as u64;
     }
 
-    /// Returns the errors per reference character; NaN without any.
+    /// Returns the character error rate: errors per reference character; NaN without any.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.letters == 0 { f64::NAN } else { self.edits as f64 / self.letters as f64 }

@@ -19,7 +19,7 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Counts labels with their predictions, except for labels that are `ignore`.
+    /// Adds labels with their predictions to the accuracy, except for labels that are `ignore`.
     ///
     /// # Errors
     /// Slices of different lengths.
@@ -48,7 +48,7 @@ impl Accuracy {
         self.count
     }
 
-    /// Returns the fraction of counted labels that were correct; NaN without any.
+    /// Returns the accuracy: the fraction of counted labels that were correct; NaN without any.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.hits as f64 / self.count as f64
@@ -112,7 +112,7 @@ impl TopK {
         self.seen.count()
     }
 
-    /// Returns the fraction of counted labels that were correct; NaN without any.
+    /// Returns the top-k accuracy: the fraction of counted labels that were correct; NaN without any.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.seen.share()

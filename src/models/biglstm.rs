@@ -21,8 +21,8 @@ pub struct BigLstmSize {
 }
 
 impl BigLstmSize {
-    /// The paper's LSTM-8192-1024 of two layers. Words have an embedding table here, while the largest of the paper's
-    /// networks compute embeddings from letters by convolutions.
+    /// Sizes of the paper's LSTM-8192-1024 of two layers. Words have an embedding table here, while the largest of the
+    /// paper's networks compute embeddings from letters by convolutions.
     pub const PAPER: Self = Self { width: 1024, hidden: 8192, projection: 1024, layers: 2, dropout: 0.25 };
 }
 
@@ -49,7 +49,8 @@ pub struct BigLstm {
 }
 
 impl BigLstm {
-    /// Creates the network for `tokens` tokens. If training samples the softmax, they must be ordered by frequency.
+    /// Creates the language model for `tokens` tokens. If training samples the softmax, they must be ordered by
+    /// frequency.
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: BigLstmSize) -> Self {
         let BigLstmSize { width, hidden, projection, layers, dropout } = size;
         Self {

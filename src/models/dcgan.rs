@@ -15,7 +15,7 @@ const SLOPE: f32 = 0.2;
 const WEIGHTS: Init = Init::Normal { mean: 0.0, std: 0.02 };
 const SCALES: Init = Init::Normal { mean: 1.0, std: 0.02 };
 
-/// Sizes of a GAN's networks.
+/// Sizes of the two networks of a GAN.
 ///
 /// ```
 /// use gradscale::models::GanSize;
@@ -47,7 +47,7 @@ impl GanSize {
         MIN_SIDE << self.levels
     }
 
-    /// Returns the number of channels of the layer whose images are halved `halved` times.
+    /// Returns the number of channels of the layer in which images are halved `halved` times.
     const fn channels(self, halved: u32) -> usize {
         self.width << (halved - 1)
     }
@@ -63,8 +63,8 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Creates the network. Weights are initialised as in the paper: normal with standard deviation 0.02, around 1 for
-    /// the scales of normalisations.
+    /// Creates the generator for images of `channels` channels. Weights are initialised as in the paper: normal with
+    /// standard deviation 0.02, around 1 for the scales of normalisations.
     pub fn new(scope: &mut Scope<'_>, channels: usize, size: GanSize) -> Self {
         let mut layers = Vec::new();
         let mut from = size.noise;
@@ -157,7 +157,7 @@ impl Module for Discriminator {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Dcgan {
-    /// Network that generates images.
+    /// Network that generates images from noise.
     pub generator: Generator,
     /// Network that distinguishes generated from real images.
     pub discriminator: Discriminator,
@@ -167,7 +167,7 @@ impl Dcgan {
     /// Names of both networks, the prefixes of their parameters' names.
     pub const NAMES: [&str; 2] = ["generator", "discriminator"];
 
-    /// Creates both networks for images of `channels` channels.
+    /// Creates generator and discriminator for images of `channels` channels.
     pub fn new(parameters: &mut crate::Parameters, channels: usize, size: GanSize) -> Self {
         let [generator, discriminator] = Self::NAMES;
         Self {

@@ -28,7 +28,7 @@ pub struct DecoderSize {
 }
 
 impl DecoderSize {
-    /// Size of the smallest GPT-2.
+    /// Sizes of the smallest GPT-2.
     pub const PAPER: Self = Self { context: 1024, width: 768, heads: 12, layers: 12, dropout: 0.1 };
 }
 
@@ -65,7 +65,7 @@ pub struct Decoder {
 enum Places {
     /// Learned positions: a vector for each is added to the token's embedding.
     Learned(Parameter),
-    /// Rotary positions: queries and keys are rotated.
+    /// Rotary positions: queries and keys are rotated by angles of the position.
     Rotary(Rotary),
 }
 
@@ -108,8 +108,8 @@ fn table(scope: &mut Scope<'_>, name: &str, rows: usize, width: usize) -> Parame
 }
 
 impl Decoder {
-    /// Creates the network for `tokens` tokens. Weights are normal with standard deviation 0.02·√(768 / width), those
-    /// of residual terms divided by √(2·layers).
+    /// Creates the language model with learned positions for `tokens` tokens. Weights are normal with standard
+    /// deviation 0.02·√(768 / width), those of residual terms divided by √(2·layers).
     pub fn new(scope: &mut Scope<'_>, tokens: usize, size: DecoderSize) -> Self {
         Self::build(scope, tokens, size, |scope| Places::Learned(table(scope, "places", size.context, size.width)))
     }

@@ -82,7 +82,7 @@ impl Module for Convolution {
 }
 
 impl DeepSpeech {
-    /// Creates the network for spectra of `frequencies` frequencies. The other sizes are the channels of the
+    /// Creates the speech network for spectra of `frequencies` frequencies. The other sizes are the channels of the
     /// convolutions, the units of each direction of a recurrent layer, the number of recurrent layers, and the number
     /// of characters with the blank. Common implementations have 161 frequencies, 32 channels and five layers of 800
     /// units.
@@ -114,7 +114,7 @@ impl DeepSpeech {
         Self { convolutions, recurrent, norm, characters: Linear::new(&mut scope.at("characters"), width, characters) }
     }
 
-    /// Returns the number of steps after the convolutions for `frames` frames: half as many, rounded up.
+    /// Returns the number of time steps after the convolutions for `frames` frames: half as many, rounded up.
     #[must_use]
     pub const fn steps(frames: u32) -> u32 {
         let [[first, _], [second, _]] = STRIDES;

@@ -39,9 +39,9 @@ struct Layout {
 /// Pooling of a region's bins: RoI max pooling or RoIAlign.
 #[derive(Debug, PartialEq)]
 enum Bins {
-    /// RoI max pooling: maximum over whole positions.
+    /// RoI max pooling: maximum over the whole positions in a bin.
     Largest,
-    /// RoIAlign: mean of interpolated points.
+    /// RoIAlign: mean of the interpolated points in a bin.
     Mean,
 }
 
@@ -124,7 +124,7 @@ pub struct FasterRcnn {
 }
 
 impl FasterRcnn {
-    /// Creates the network for `classes` classes besides the background. Weights are initialised as in torchvision and
+    /// Creates the detector for `classes` classes besides the background. Weights are initialised as in torchvision and
     /// the paper; in the small network as by He et al. (2015), except for the output layers.
     pub fn new(scope: &mut Scope<'_>, scale: Scale, classes: usize) -> Self {
         let (layout, small) = (layout(scale.small), scale.small);

@@ -69,7 +69,8 @@ pub struct GoogLeNet {
 }
 
 impl GoogLeNet {
-    /// Creates the network. Convolutions are initialised as by He et al. (2015), linear layers as in PyTorch.
+    /// Creates GoogLeNet for images of `inputs` channels. Convolutions are initialised as by He et al. (2015), linear
+    /// layers as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
         let stem = [

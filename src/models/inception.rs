@@ -65,7 +65,7 @@ impl Conv {
     }
 }
 
-/// Windows of a 3 × 3 max-pooling at stride 2.
+/// Choice of the windows of a 3 × 3 max-pooling at stride 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
     /// Only windows that are completely inside the image.
@@ -93,7 +93,7 @@ pub(super) enum Before {
     Average,
     /// Max-pooling over 3 × 3 pixels at stride 1.
     Max,
-    /// Max-pooling at stride 2: [`halve`].
+    /// Max-pooling at stride 2, which halves the maps: [`halve`].
     Halve(Windows),
 }
 

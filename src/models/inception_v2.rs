@@ -40,7 +40,8 @@ pub struct InceptionV2 {
 }
 
 impl InceptionV2 {
-    /// Creates the network. Convolutions are initialised as by He et al. (2015), the linear layer as in PyTorch.
+    /// Creates Inception v2 for images of `inputs` channels. Convolutions are initialised as by He et al. (2015), the
+    /// linear layer as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let first = if scale.small { conv("conv1", 64, 3) } else { conv("conv1", 64, 7).stride(2) };
         let stem = [

@@ -43,7 +43,8 @@ pub struct InceptionV3 {
 }
 
 impl InceptionV3 {
-    /// Creates the network. Convolutions are initialised as by He et al. (2015), linear layers as in PyTorch.
+    /// Creates Inception v3 for images of `inputs` channels. Convolutions are initialised as by He et al. (2015),
+    /// linear layers as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let first = conv("Conv2d_1a_3x3", 32, 3);
         let [first, second, fifth] = if scale.small {
@@ -119,7 +120,7 @@ impl Vision for InceptionV3 {
     }
 }
 
-/// Creates a block at 35 × 35: figure 5 of the paper.
+/// Creates an Inception block for 35 × 35 maps: figure 5 of the paper.
 fn even(at: &mut Scope<'_>, block: Block, pool: usize) -> Block {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 64, 1)])
@@ -168,7 +169,7 @@ fn sevens(at: &mut Scope<'_>, block: Block, inner: usize) -> Block {
         .branch(at, Before::Average, &[conv("branch_pool", 192, 1)])
 }
 
-/// Creates the block from 17 × 17 to 8 × 8.
+/// Creates the Inception block that halves maps from 17 × 17 to 8 × 8.
 fn halving_again(at: &mut Scope<'_>, block: Block) -> Block {
     let down = |name, to| conv(name, to, 3).stride(2).pad(0);
     block

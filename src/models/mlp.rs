@@ -12,7 +12,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Creates the layers from `sizes[0]` features over the hidden sizes to the last size.
+    /// Creates the perceptron with linear layers from `sizes[0]` features over the hidden sizes to the last size.
     pub fn new(scope: &mut Scope<'_>, sizes: &[usize]) -> Self {
         let pairs = sizes.iter().zip(sizes.iter().skip(1)).enumerate();
         Self {

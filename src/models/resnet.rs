@@ -50,7 +50,7 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// Creates the network with `blocks` blocks in each stage: 1 is ResNet-8, 3 is ResNet-20. Convolutions are
+    /// Creates the ResNet with `blocks` blocks in each stage: 1 is ResNet-8, 3 is ResNet-20. Convolutions are
     /// initialised as by He et al. (2015), like the paper's; the linear layer as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, blocks: usize, classes: usize) -> Self {
         let conv = Conv2d::with_init(&mut scope.at("conv"), inputs, width, 3, Init::HeNormal);

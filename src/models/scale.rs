@@ -37,7 +37,7 @@ impl Scale {
         (channels * self.width).div_ceil(FULL_WIDTH)
     }
 
-    /// Returns a dropout with probability `share`, or without effect if dropout is off.
+    /// Returns a dropout layer with probability `share`, or without effect if dropout is off.
     pub(super) fn drops(self, share: f32) -> Dropout {
         Dropout { p: if self.dropout { share } else { 0.0 } }
     }

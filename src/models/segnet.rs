@@ -19,8 +19,8 @@ pub struct SegNet {
 }
 
 impl SegNet {
-    /// Creates the network with `width` channels in every layer; SegNetBasic has 64. Weights are initialised as by He
-    /// et al. (2015), like the paper's.
+    /// Creates SegNet with `width` channels in every layer; SegNetBasic has 64. Weights are initialised as by He et al.
+    /// (2015), like the paper's.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, width: usize, classes: usize) -> Self {
         let level = |scope: &mut Scope<'_>, i: usize, from: usize| {
             let conv = Conv2d::with_init(&mut scope.at(&format!("conv{}", i + 1)), from, width, 7, Init::HeNormal);

@@ -23,8 +23,9 @@ pub struct SegNetVgg {
 }
 
 impl SegNetVgg {
-    /// Creates the network. [`Scale::PAPER`] gives the paper's channels; no other setting of a scale is used. The
-    /// decoder is initialised as by He et al. (2015), the encoder as in torchvision.
+    /// Creates SegNet with VGG's encoder for images of `inputs` channels. [`Scale::PAPER`] gives the paper's channels;
+    /// no other setting of a scale is used. The decoder is initialised as by He et al. (2015), the encoder as in
+    /// torchvision.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, classes: usize) -> Self {
         let encoder = Features::new(&mut scope.at("features"), inputs, scale, true);
         let mut decoder = Vec::new();

@@ -44,7 +44,7 @@ pub struct Seq2Seq {
 /// Encoded source sentences, from which the decoder translates.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded<'t> {
-    /// Outputs of the encoder, `[n, 1, s, units]`.
+    /// Outputs of the encoder for all source positions, `[n, 1, s, units]`.
     pub memory: Var<'t>,
     /// Lengths of the source sentences, integers `[n]`.
     pub lengths: Var<'t>,
@@ -53,8 +53,8 @@ pub struct Encoded<'t> {
 }
 
 impl Seq2Seq {
-    /// Creates the network with these numbers of source and target words, units of a layer, and layers of each network.
-    /// Weights are initialised like those of PyTorch's layers.
+    /// Creates the translation network with these numbers of source and target words, units of a layer, and layers of
+    /// encoder and decoder. Weights are initialised like those of PyTorch's layers.
     pub fn new(scope: &mut Scope<'_>, [source, target]: [usize; 2], units: usize, layers: usize) -> Self {
         let name = scope.path().to_owned();
         let words = [("source", source), ("target", target)];

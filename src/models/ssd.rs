@@ -21,9 +21,9 @@ const DENSE: usize = 1024;
 /// Variant of SSD by the size of its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SsdSize {
-    /// 300 × 300 pixels with 8732 default boxes; the small network has 128 × 128.
+    /// SSD300: 300 × 300 pixels with 8732 default boxes; the small network has 128 × 128.
     Ssd300,
-    /// 512 × 512 pixels with 24564 default boxes; the small network has 192 × 192.
+    /// SSD512: 512 × 512 pixels with 24564 default boxes; the small network has 192 × 192.
     Ssd512,
 }
 
@@ -167,9 +167,9 @@ pub struct Ssd {
 }
 
 impl Ssd {
-    /// Creates the network for `classes` classes besides the background. Weights are initialised as in torchvision:
-    /// VGG's normal (He et al. 2015), all others Glorot's. In the small network all are He's, except for the output
-    /// layers.
+    /// Creates the SSD detector for `classes` classes besides the background. Weights are initialised as in
+    /// torchvision: VGG's normal (He et al. 2015), all others Glorot's. In the small network all are He's, except for
+    /// the output layers.
     pub fn new(scope: &mut Scope<'_>, size: SsdSize, scale: Scale, classes: usize) -> Self {
         let layout = size.layout(scale.small);
         let mut backbone = scope.at("backbone");

@@ -15,7 +15,7 @@ use std::f32::consts::SQRT_2;
 pub enum ResNetDepth {
     /// ResNet-18: 18 layers, blocks of two 3 × 3 convolutions.
     Eighteen,
-    /// 50 layers: blocks of 1 × 1, 3 × 3 and 1 × 1, the last with four times the channels.
+    /// ResNet-50: 50 layers, blocks of 1 × 1, 3 × 3 and 1 × 1, the last with four times the channels.
     Fifty,
 }
 

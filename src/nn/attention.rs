@@ -27,13 +27,13 @@ pub struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// Creates the layer; `heads` must divide `width`. Initialisation is that of PyTorch's `MultiheadAttention`: Xavier
-    /// uniform for the first product, ±1/√width for the second, biases 0.
+    /// Creates the self-attention layer; `heads` must divide `width`. Initialisation is that of PyTorch's
+    /// `MultiheadAttention`: Xavier uniform for the first product, ±1/√width for the second, biases 0.
     pub fn new(scope: &mut Scope<'_>, width: usize, heads: usize) -> Self {
         Self::with_init(scope, width, heads, [Init::XavierUniform { gain: 1.0 }, Init::FanIn])
     }
 
-    /// Creates the layer with other initialisations of both products.
+    /// Creates the self-attention layer with other initialisations of both products.
     pub fn with_init(scope: &mut Scope<'_>, width: usize, heads: usize, [inside, out]: [Init; 2]) -> Self {
         Self {
             name: scope.path().to_owned(),

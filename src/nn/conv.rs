@@ -32,20 +32,20 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// Creates a convolution without bias, for example before a normalisation. Weights are initialised uniformly in
-    /// ±1/√(kernel²·in), as in PyTorch ([`Init::FanIn`]), and so is a bias.
+    /// Creates a convolution layer without bias, for example before a normalisation. Weights are initialised uniformly
+    /// in ±1/√(kernel²·in), as in PyTorch ([`Init::FanIn`]), and so is a bias.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
         let bias_init = Init::within_root(kernel * kernel * inputs);
         Self { bias_init, ..Self::with_init(scope, inputs, outputs, kernel, Init::FanIn) }
     }
 
-    /// Creates a convolution without bias with another initialisation, for example [`Init::HeNormal`] before a ReLU. A
-    /// bias starts at 0.
+    /// Creates a convolution layer without bias with another initialisation, for example [`Init::HeNormal`] before a
+    /// ReLU. A bias starts at 0.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
         Self::rectangular(scope, inputs, outputs, [kernel; 2], init)
     }
 
-    /// Creates a convolution like [`Conv2d::with_init`], with a rectangular kernel: rows, columns.
+    /// Creates a convolution layer like [`Conv2d::with_init`], with a rectangular kernel: rows, columns.
     pub fn rectangular(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: [usize; 2], init: Init) -> Self {
         let weight = scope.weight("weight", [outputs, kernel[0], kernel[1], inputs], init);
         let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
@@ -79,7 +79,7 @@ impl Conv2d {
         self
     }
 
-    /// Sets the padding: zeros above and below, and on the left and right.
+    /// Sets the padding of the convolution: zeros above and below, and on the left and right.
     #[must_use]
     pub const fn pad(mut self, pad: [u32; 2]) -> Self {
         self.pad = Some(pad);

@@ -31,15 +31,15 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Creates the layer with stride 1, no padding and no bias. Weights are initialised uniformly in ±1/√(kernel²·out),
-    /// as in PyTorch, whose fan_in is that of the transposed convolution; so is a bias.
+    /// Creates the transposed convolution with stride 1, no padding and no bias. Weights are initialised uniformly in
+    /// ±1/√(kernel²·out), as in PyTorch, whose fan_in is that of the transposed convolution; so is a bias.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize) -> Self {
         let bias_init = Init::within_root(kernel * kernel * outputs);
         Self { bias_init, ..Self::with_init(scope, inputs, outputs, kernel, Init::FanIn) }
     }
 
-    /// Creates the layer with another initialisation. Inputs are the first size, so the fan over all inputs is
-    /// [`Fan::Out`](crate::Fan::Out). A bias starts at 0.
+    /// Creates the transposed convolution with another initialisation. Inputs are the first size, so the fan over all
+    /// inputs is [`Fan::Out`](crate::Fan::Out). A bias starts at 0.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, kernel: usize, init: Init) -> Self {
         let weight = scope.weight("weight", [inputs, kernel, kernel, outputs], init);
         let (name, bias_init) = (scope.path().to_owned(), Init::Constant(0.0));
@@ -60,14 +60,15 @@ impl ConvTranspose2d {
         self
     }
 
-    /// Sets the padding: rows and columns that are removed on each side of the result.
+    /// Sets the padding of the transposed convolution: rows and columns that are removed on each side of the result.
     #[must_use]
     pub const fn pad(mut self, pad: u32) -> Self {
         self.pad = pad;
         self
     }
 
-    /// Sets the number of additional rows and columns at the end, less than the stride: PyTorch's `output_padding`.
+    /// Sets the number of additional rows and columns at the end of the result, less than the stride: PyTorch's
+    /// `output_padding`.
     #[must_use]
     pub const fn extra(mut self, extra: u32) -> Self {
         self.extra = extra;

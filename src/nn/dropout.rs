@@ -3,8 +3,8 @@
 use super::Module;
 use crate::Var;
 
-/// Zeroes each element with probability `p` in training and divides the others by 1 − `p`. Returns x in evaluation, as
-/// `torch.nn.Dropout` does.
+/// Dropout layer: zeroes each element with probability `p` in training and divides the others by 1 − `p`. Returns x in
+/// evaluation, as `torch.nn.Dropout` does.
 ///
 /// ```
 /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Dropout, Module}, optim::Sgd};

@@ -22,12 +22,12 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Creates the layer with a bias. Weights and bias are initialised uniformly in ±1/√in, as in PyTorch.
+    /// Creates the linear layer with a bias. Weights and bias are initialised uniformly in ±1/√in, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, outputs: usize) -> Self {
         Self::with_bias(scope, inputs, outputs, Init::FanIn, Init::within_root(inputs))
     }
 
-    /// Creates the layer with a bias of 0, and weights with another initialisation.
+    /// Creates the linear layer with a bias of 0, and weights with another initialisation.
     pub fn with_init(scope: &mut Scope<'_>, inputs: usize, outputs: usize, init: Init) -> Self {
         Self::with_bias(scope, inputs, outputs, init, Init::Constant(0.0))
     }

@@ -6,7 +6,7 @@
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::Op;
 
-/// A product with a bias inside of a cell, in the precision of recurrent cells.
+/// Product with a bias in a recurrent cell, in the precision of recurrent cells.
 #[derive(Clone, Debug)]
 struct Gates {
     name: String,
@@ -21,7 +21,7 @@ impl Gates {
         Self::named(scope, scope.path().to_owned(), ["weight", "bias"], inputs, gates)
     }
 
-    /// Creates the product of a layer, whose parameters have PyTorch's names.
+    /// Creates the product of a recurrent layer, whose parameters have PyTorch's names.
     fn of_layer(scope: &mut Scope<'_>, part: &str, layer: &str, inputs: usize, gates: [usize; 2]) -> Self {
         let names = ["weight", "bias"].map(|what| format!("{what}_{part}_{layer}"));
         let name = format!("{}.{layer}.{part}", scope.path());

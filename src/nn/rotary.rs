@@ -37,7 +37,7 @@ pub struct Turn<'t> {
 }
 
 impl Rotary {
-    /// Creates the tables for `places` positions and heads of this width, an even number.
+    /// Creates the tables of rotation angles for `places` positions and heads of this width, an even number.
     pub fn new(scope: &mut Scope<'_>, places: usize, width: usize) -> Self {
         let table = |of: fn(f64) -> f64| -> Vec<f32> {
             let place = |place: usize| (0..width).map(move |channel| of(place as f64 * angle(channel, width)));

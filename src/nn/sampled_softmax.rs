@@ -58,7 +58,8 @@ pub struct Candidate<'t> {
 }
 
 impl SampledSoftmax {
-    /// Creates the layer. Weights and bias are initialised uniformly in ±1/√width, like those of [`super::Linear`].
+    /// Creates the output layer with a sampled softmax over `classes` classes. Weights and bias are initialised
+    /// uniformly in ±1/√width, like those of [`super::Linear`].
     pub fn new(scope: &mut Scope<'_>, width: usize, classes: usize) -> Self {
         let weight = scope.weight("weight", [classes, width], Init::FanIn);
         let bias = scope.weight("bias", [classes], Init::within_root(width));

@@ -132,7 +132,7 @@ impl Operator for Binary {
         Ok(())
     }
 
-    /// Returns true, except for functions that a network cannot use.
+    /// Returns true for the functions with a gradient: addition, subtraction, multiplication and division.
     fn is_differentiable(&self) -> bool {
         matches!(self.op(), BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div)
     }

@@ -108,8 +108,8 @@ impl Operator for ConvTranspose {
         Some(2)
     }
 
-    /// The data gradient is this convolution's forward pass; the weight gradient is its weight pass with exchanged
-    /// operands.
+    /// Emits the gradients: the data gradient is this convolution's forward pass, the weight gradient its weight pass
+    /// with exchanged operands.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, x, g) = (self.0, at.operand(0).buf, dy.value.buf);
         let shape = ConvShape { out_channels: p.x()[3], ..p.terms_shape() };

@@ -28,7 +28,7 @@ impl<'t> Var<'t> {
         self.pool("average_pool", |x| Pool::new(PoolOp::Average, x, window))
     }
 
-    /// Applies the pooling that `pool` describes for the shape of x.
+    /// Applies the pooling that `pool` describes, given the shape of x.
     ///
     /// # Errors
     /// A window that does not fit.

@@ -121,7 +121,7 @@ impl Operator for Reduce {
         self.op() == ReduceOp::ArgMax
     }
 
-    /// Returns true, except for functions that a network cannot use.
+    /// Returns true for the reductions with a gradient: sum and mean.
     fn is_differentiable(&self) -> bool {
         matches!(self.op(), ReduceOp::Sum | ReduceOp::Mean)
     }

@@ -27,7 +27,7 @@ pub struct RegionTruth<'t> {
     pub labels: Var<'t>,
     /// Index of the code of that class, integers `[regions]`: region · classes + class.
     pub places: Var<'t>,
-    /// 1 for each region that counts, 0 for padding, which is background, `[regions]`.
+    /// Weight of each region, `[regions]`: 1 if it counts, 0 for padding, which is background.
     pub counted: Var<'t>,
     /// Target codes of the regions, `[regions, 4]`; arbitrary for background.
     pub codes: Var<'t>,

@@ -24,7 +24,7 @@ struct Resample {
 /// Weights of the input positions for a position of the resampled image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weights {
-    /// Linear interpolation of two neighbours along an axis.
+    /// Linear interpolation of two neighbouring positions along an axis.
     Linear { align_corners: bool },
     /// Mean over a window of input positions.
     Mean,

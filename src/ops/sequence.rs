@@ -74,7 +74,8 @@ impl Operator for Unbound {
         at.give_input()
     }
 
-    /// dy exists in f32, assembled by the positions; if x is half, the cast after it is the site.
+    /// Emits the gradient of x. dy exists in f32, assembled by the positions; if x is half, the cast after it is the
+    /// site.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         at.pass_through(0, dy)
     }

@@ -101,7 +101,7 @@ enum Seen {
     Within,
 }
 
-/// y = e^(x − max) / Σ e^(x − max) over the columns that a row reads.
+/// Operator of the softmax y = e^(x − max) / Σ e^(x − max), over the columns that a row reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Softmax {
     seen: Seen,
@@ -215,7 +215,7 @@ fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Re
     Ok(at.emit_temporary(rows, slot, |y| Operation::Reduce { p, x, y }))
 }
 
-/// Adds [`HIDDEN`] above the diagonal of each matrix.
+/// Emits scores with [`HIDDEN`] added above the diagonal of each matrix.
 fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     let node = at.node;
     let [n, h, w, c] = node.shape.sizes();

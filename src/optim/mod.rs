@@ -16,7 +16,7 @@ use gradscale_core::{
 };
 use std::sync::Arc;
 
-/// Maximum number of state tensors of a rule for each weight.
+/// Maximum number of state tensors that an update rule has for each weight.
 pub(crate) const MOST_STATES: usize = 4;
 
 /// Layout of the hyperparameters on the device: the momentum of running statistics, two constants, then the learning
@@ -86,7 +86,7 @@ pub struct Optimizer {
     schedule: Schedule,
     groups: Vec<Group>,
     frozen: Vec<String>,
-    /// Learning rates of all groups, if one was set during training.
+    /// Learning rates of all groups, if the caller has set one during training.
     set_rates: Option<Vec<f64>>,
 }
 
@@ -128,7 +128,7 @@ impl Optimizer {
         Self::new(Rule::Own(Arc::new(rule)))
     }
 
-    /// Scales all gradients down together to this norm if they exceed it.
+    /// Makes the optimizer scale all gradients down together to the norm `most` if they exceed it.
     #[must_use]
     #[doc(alias = "clip_grad_norm")]
     pub const fn clip_norm(mut self, most: f32) -> Self {
@@ -136,7 +136,7 @@ impl Optimizer {
         self
     }
 
-    /// Clips every element of the gradients to ±`most`.
+    /// Makes the optimizer clip every element of the gradients to ±`most`.
     #[must_use]
     #[doc(alias = "clip_grad_value")]
     pub const fn clip_value(mut self, most: f32) -> Self {

@@ -69,7 +69,7 @@ pub struct Given<'t> {
     pub states: Vec<Var<'t>>,
     /// Learning rate of the weight's group in this step, a scalar.
     pub lr: Var<'t>,
-    /// Values of [`Own::numbers`], a scalar each.
+    /// Numbers of this step from [`Own::numbers`], a scalar each.
     pub numbers: Vec<Var<'t>>,
     /// Weight decay of the weight's group.
     pub decay: f32,

@@ -14,7 +14,7 @@ pub struct Sgd {
     pub lr: f64,
     /// Momentum of SGD, in [0, 1).
     pub momentum: f32,
-    /// True for Nesterov momentum: w ← w − lr·(g + momentum·v).
+    /// True if SGD uses Nesterov momentum: w ← w − lr·(g + momentum·v).
     pub nesterov: bool,
     /// Weight decay of SGD, added to the gradient.
     pub weight_decay: f32,
@@ -42,8 +42,8 @@ pub struct Adam {
     pub lr: f64,
     /// Decay rates β₁ and β₂ of Adam's two moments, in [0, 1).
     pub betas: [f32; 2],
-    /// ε, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a smaller ε the update would
-    /// explode.
+    /// Constant ε in Adam's denominator, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and with a
+    /// smaller ε the update would explode.
     pub eps: f32,
     /// Weight decay of Adam, added to the gradient.
     pub weight_decay: f32,

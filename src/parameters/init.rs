@@ -27,7 +27,7 @@ use std::{f32::consts::FRAC_1_SQRT_2, f64::consts::SQRT_2};
 pub enum Init {
     /// Constant initial value, the same everywhere.
     Constant(f32),
-    /// Normal with variance 2 / fan_in, for layers before a ReLU (He et al. 2015).
+    /// Normal distribution with variance 2 / fan_in, for layers before a ReLU (He et al. 2015).
     HeNormal,
     /// Uniform distribution in ±1/√fan_in: PyTorch's default for linear layers and convolutions.
     FanIn,
@@ -52,26 +52,26 @@ pub enum Init {
         /// Largest magnitude of initial values, in standard deviations.
         cut: f32,
     },
-    /// Uniform with variance gain² / fan: in ±gain·√(3 / fan) (He et al. 2015).
+    /// Uniform distribution with variance gain² / fan: in ±gain·√(3 / fan) (He et al. 2015).
     KaimingUniform {
         /// Fan for which the variance is kept: inputs or outputs of the layer.
         fan: Fan,
         /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
-    /// Normal with variance gain² / fan (He et al. 2015).
+    /// Normal distribution with variance gain² / fan (He et al. 2015).
     KaimingNormal {
         /// Fan for which the variance is kept: inputs or outputs of the layer.
         fan: Fan,
         /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
-    /// Uniform with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
+    /// Uniform distribution with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
     XavierUniform {
         /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,
     },
-    /// Normal with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
+    /// Normal distribution with variance gain²·2 / (fan_in + fan_out) (Glorot and Bengio 2010).
     XavierNormal {
         /// Factor of the standard deviation, for the function after the layer: √2 for ReLU.
         gain: f32,

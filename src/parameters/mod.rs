@@ -33,11 +33,11 @@ impl Owner {
 /// Role of a parameter in training: weight, running statistics or constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Weight that the optimizer updates.
+    /// Weight, which the optimizer updates.
     Weight,
-    /// Running mean and variance, updated from the batches.
+    /// Running mean and variance of a batch norm, updated from the batches.
     Statistics,
-    /// Constant that is never updated.
+    /// Constant, which is never updated.
     Constant,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Definition {
     pub values: Vec<f32>,
 }
 
-/// All parameters of the networks that are trained together, with their initial values, on the host.
+/// Parameters of all networks that are trained together, with their initial values, on the host.
 ///
 /// Layers create them in a [`Scope`], which defines their names.
 ///
@@ -68,7 +68,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Creates an empty set. The seed determines all initial values.
+    /// Creates an empty set of parameters. The seed determines all initial values.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { owner: Owner::new(), all: Vec::new(), random: Random::seeded(seed) }
@@ -125,7 +125,7 @@ impl Scope<'_> {
         Scope { path: format!("{}.{name}", self.path), parameters: self.parameters }
     }
 
-    /// Returns the names of the enclosing parts, joined by dots.
+    /// Returns the path of this scope: the names of the enclosing parts, joined by dots.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path

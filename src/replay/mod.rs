@@ -53,7 +53,7 @@ pub struct Seen {
     pub next: i32,
     /// Statistics row as the words that devices write, without zeros at the end.
     pub words: Vec<u32>,
-    /// Operands of the paper's rules. Older traces do not have them.
+    /// Operands from which the paper's rules decide. Older traces do not have them.
     #[serde(default)]
     pub operands: Option<Decides>,
 }
@@ -72,7 +72,7 @@ pub struct Source {
 pub struct Measured {
     /// Root mean square of the operand's values, zeros included.
     pub rms: f64,
-    /// Largest magnitude of the operand.
+    /// Largest magnitude of the operand's values.
     pub max: f64,
 }
 
@@ -100,7 +100,7 @@ pub enum Decides {
         /// Number of products that are summed in an element of the result: typical, worst.
         terms: [f64; 2],
     },
-    /// Softmax, for Theorem 2: the f32 values at their incoming exponent.
+    /// Cast after a softmax, for Theorem 2: the f32 values at their incoming exponent.
     Softmax {
         /// Origin of the gradient that comes into the softmax.
         from: Source,
@@ -112,12 +112,12 @@ pub enum Decides {
         /// Terms of the sum of gradients.
         parts: Vec<Part>,
     },
-    /// Gradient of a split. Older traces record it as a sum.
+    /// Gradient of a split, which concatenates parts. Older traces record it as a sum.
     Split {
         /// Parts that were concatenated to the split's gradient.
         parts: Vec<Part>,
     },
-    /// Any other cast, which needs only the site's row.
+    /// Any other cast, whose rule needs only the site's row.
     Cast {
         /// Origin of the gradient that comes into the cast.
         from: Source,
@@ -159,7 +159,7 @@ impl Decides {
     }
 }
 
-/// Returns the words of a row in the format of devices, without zeros at the end.
+/// Returns a statistics row as the words that devices write, without zeros at the end.
 fn words(row: &Stats) -> Vec<u32> {
     let words = row.to_words();
     let end = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);

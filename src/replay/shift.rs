@@ -6,8 +6,8 @@ use gradscale_core::{
 };
 use std::f64::consts::LN_2;
 
-/// Computes the row of the same values at the exponent `to`. Counts of flushed values are exact within the range of the
-/// histogram; overflows and subnormals are counted by whole bins.
+/// Computes the statistics row of the same values at the exponent `to`. Counts of flushed values are exact within the
+/// range of the histogram; overflows and subnormals are counted by whole bins.
 #[must_use]
 pub fn shift(row: &Stats, to: i32) -> Stats {
     let by = to.saturating_sub(row.exponent());

@@ -131,8 +131,8 @@ struct Entry {
     overflows: u64,
 }
 
-/// All sites of a training, under one method. The first two slots are reserved: [`Slot::ONE`] for values that are not
-/// scaled, [`Slot::PROBE`] for a decision's scratch.
+/// Sites of a training: all slots with their names, exponents and state machines, under one method. The first two slots
+/// are reserved: [`Slot::ONE`] for values that are not scaled, [`Slot::PROBE`] for a decision's scratch.
 #[derive(Clone, Debug)]
 pub struct Sites {
     entries: Vec<Entry>,
@@ -144,7 +144,7 @@ pub struct Sites {
     /// Exponents of the sites, by slot, after the last step. `moved` is true if that step changed one.
     settled: Vec<Option<i32>>,
     moved: bool,
-    /// Exponent of the loss scale in the last step.
+    /// Exponent that the loss scale had in the last step.
     loss_scale_before: i32,
 }
 
@@ -178,7 +178,7 @@ impl Sites {
         &self.scaling
     }
 
-    /// Creates the same slots under another scaling, without statistics.
+    /// Creates sites with the same slots under another scaling, without statistics.
     pub(crate) fn with_scaling(&self, scaling: Scaling) -> Result<Self, ConfigError> {
         let mut sites = Self::new(scaling)?;
         for entry in self.entries.iter().skip(2) {
@@ -256,7 +256,7 @@ impl Sites {
         self.exponents[usize::from(Slot::PROBE.0)] = exponent;
     }
 
-    /// Returns the maximum detail that a site among `slots` needs.
+    /// Returns the maximum detail of statistics that a site among `slots` needs.
     #[must_use]
     pub fn detail(&self, slots: &[Slot]) -> Detail {
         let requests = slots.iter().filter_map(|slot| self.site(*slot)).map(|site| site.request().detail);
@@ -318,7 +318,7 @@ impl Sites {
         }
     }
 
-    /// Returns true if batches that overflow are repeated.
+    /// Returns true if the method repeats batches that overflow.
     #[must_use]
     pub fn repeats(&self) -> bool {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.repeats())

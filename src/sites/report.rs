@@ -12,7 +12,7 @@ pub struct SiteReport<'a> {
     pub alpha: i32,
     /// Last statistics row of the site: counts, and a histogram after an update.
     pub row: &'a Stats,
-    /// Fraction of the non-zero values that flushed in the last step.
+    /// Fraction of the site's non-zero values that flushed in the last step.
     pub gamma_measured: f64,
     /// Fraction that the last decision predicted; `None` under a loss scale, NaN if the rule has no model.
     pub gamma_predicted: Option<f64>,
@@ -20,9 +20,10 @@ pub struct SiteReport<'a> {
     pub bound: Option<LimitedBy>,
     /// Number of finite values that overflowed, over all steps. ±∞ and NaN on input are not included.
     pub overflows: u64,
-    /// Fraction of the non-zero values stored as subnormals in the last step.
+    /// Fraction of the site's non-zero values stored as subnormals in the last step.
     pub subnormal_share: f64,
-    /// log2 of the largest true magnitude in the last step: log2 amax − alpha. `None` if all values were zero.
+    /// Binary logarithm of the site's largest true magnitude in the last step: log2 amax − alpha. `None` if all values
+    /// were zero.
     pub log2_amax: Option<f64>,
 }
 

@@ -17,7 +17,8 @@ use serde_json::Value;
 pub(super) const SCALE: &str = "a power of two, as 65536, 0.5 or 2^16";
 const DECAY: &str = "a share from 0 to below 1";
 
-/// Numbers of a schedule that were not checked yet. Limits are apart, because they are valid only as a pair.
+/// Draft of a loss-scale schedule: numbers that were not checked yet. Limits are apart, because they are valid only as
+/// a pair.
 pub(super) struct Draft<C> {
     numbers: C,
     min: i32,

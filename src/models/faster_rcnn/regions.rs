@@ -28,7 +28,7 @@ pub struct Regions {
     classes: usize,
 }
 
-/// Targets of the anchor loss: see [`AnchorTruth`](crate::AnchorTruth).
+/// Targets of all anchors for the anchor loss: see [`AnchorTruth`](crate::AnchorTruth).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnchorTargets {
     /// Sign of each anchor: 1 for an object, −1 for background, 0 if it is ignored.
