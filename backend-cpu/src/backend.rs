@@ -29,7 +29,7 @@ impl Cpu {
         Self::with_isa(threads, Isa::best())
     }
 
-    /// Opens the CPU with an instruction set from [`Isa::available`].
+    /// Creates the CPU device with an instruction set from [`Isa::available`].
     ///
     /// # Errors
     /// [`Error::Threads`].

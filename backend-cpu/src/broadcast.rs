@@ -41,7 +41,7 @@ impl BroadcastBuffer {
         }
     }
 
-    /// Returns the period of the buffer: whole pixels.
+    /// Returns the number of values after which the buffer repeats: those of some whole pixels.
     pub const fn len(&self) -> usize {
         self.len - self.channels
     }

@@ -13,7 +13,7 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Loads elements `start..` of a buffer as f32.
+/// Converts elements `start..` of a buffer to f32.
 pub fn load_f32(isa: Isa, x: &Memory, start: usize, out: &mut [f32]) {
     match x {
         Memory::F32(x) => out.copy_from_slice(&x[start..start + out.len()]),

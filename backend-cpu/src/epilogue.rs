@@ -20,7 +20,7 @@ use half::f16;
 /// Values that are stored at a time: 16 KiB of f32, half of L1.
 pub const BLOCK_ELEMENTS: usize = 4096;
 
-/// A block of values, aligned to a cache line. A vector that crosses two lines takes twice as long to load.
+/// Block of f32 values, aligned to a cache line. A vector that crosses two lines takes twice as long to load.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Block([f32; BLOCK_ELEMENTS]);

@@ -30,7 +30,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// The sentence of [`fmt::Display`]: a `main` that returns an error prints what people read.
+/// Debug impl of the error, which writes the same sentence as [`fmt::Display`], because a `main` that returns an error
+/// prints it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

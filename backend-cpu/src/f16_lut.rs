@@ -23,7 +23,7 @@ const TABULATED_FUNCTIONS: [(Kernel, Option<Kernel>); 7] = [
     (Isa::gelu, Some(Isa::gelu_slope)),
 ];
 
-/// Returns the index of a function in the tables; `None` if computing it is cheaper than a lookup.
+/// Returns the index of a function among the lookup tables; `None` if computing it is cheaper than a lookup.
 const fn table_index(op: Unary) -> Option<usize> {
     match op {
         Unary::Exp => Some(0),
@@ -57,13 +57,13 @@ pub struct LookupTables {
 }
 
 impl LookupTables {
-    /// Returns the table of a function if it is used for enough elements.
+    /// Returns the lookup table of a function if it is used for enough elements.
     pub fn function(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
         let index = table_index(op)?;
         get_or_fill(&self.functions[index], isa, TABULATED_FUNCTIONS[index].0, len)
     }
 
-    /// Returns the table of a derivative if it is used for enough elements.
+    /// Returns the lookup table of a function's slope if it is used for enough elements.
     pub fn slope(&self, isa: Isa, op: Unary, len: usize) -> Option<&F16Lut> {
         let index = table_index(op)?;
         get_or_fill(&self.slopes[index], isa, TABULATED_FUNCTIONS[index].1?, len)

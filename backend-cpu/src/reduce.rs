@@ -163,7 +163,7 @@ fn finish_reduction(op: ReduceOp, total: f32, len: usize) -> f32 {
     if op == ReduceOp::Mean { total / len as f32 } else { total }
 }
 
-/// Returns the index of the first largest value; NaN counts as the largest. 0 if there are none.
+/// Returns the index of the first maximum of the values; NaN counts as the largest. 0 if there are none.
 fn index_of_max(values: impl Iterator<Item = f32>) -> usize {
     let wins = |v: f32, best: f32| (v > best) | (v.is_nan() & !best.is_nan());
     let best = values.enumerate().reduce(|best, next| if wins(next.1, best.1) { next } else { best });

@@ -88,7 +88,7 @@ impl Cpu {
         Ok(merge_stats(&epilogue, &rows))
     }
 
-    /// Returns the statistics of [`Cpu::store`] without storing: for a decision before the store.
+    /// Computes the statistics that [`Cpu::store`] would return, without storing: for a decision before the store.
     #[must_use]
     pub fn observe(&self, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
         let (len, chunk) = (x.len(), chunk_len(x.len()));

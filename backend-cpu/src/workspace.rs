@@ -38,7 +38,7 @@ pub struct Workspace<'a> {
     from: usize,
     len: usize,
     pool: &'a WorkspacePool,
-    /// Index of the free list that the buffer returns to.
+    /// Index of the free list to which the workspace's buffer returns.
     owner: usize,
 }
 

@@ -19,7 +19,7 @@ pub fn cast(len: usize) -> impl FnMut() {
     move || y.convert_from_f32_slice(black_box(&x))
 }
 
-/// The same on so many threads, in vectors of AVX-512 where the machine has them.
+/// Baseline of the cast from f32 to half on several threads, in vectors of AVX-512 where the machine has them.
 pub fn bare_cast(len: usize, threads: usize) -> impl FnMut() {
     let (x, mut y) = (values(len), vec![f16::ZERO; len]);
     #[cfg(target_arch = "x86_64")]

@@ -20,7 +20,7 @@ type Other<'a> = Option<(&'a str, Box<dyn FnMut() + 'a>)>;
 pub struct Bench<'a> {
     pub cpu: &'a Cpu,
     pub threads: usize,
-    /// 10⁹ fused multiply-adds of f32 in a second: those of one thread, times the threads.
+    /// Peak of the machine in 10⁹ fused multiply-adds of f32 per second: that of one thread, times the threads.
     pub peak: f64,
     /// Bandwidth of a copy in 10⁹ bytes per second, read and written.
     pub copy: f64,
@@ -42,14 +42,14 @@ impl<'a> Bench<'a> {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
     }
 
-    /// A line: `amount` of 10⁹ `unit`s in a second, and the share of `limit`.
+    /// Measures and prints a line: `amount` of 10⁹ `unit`s per second, and its fraction of `limit`.
     pub fn line(&self, name: &str, amount: f64, unit: &str, limit: f64, run: impl FnMut()) {
         if self.wants(name) {
             self.measure(name, amount, unit, limit, None, run);
         }
     }
 
-    /// As [`Bench::line`]; on one thread also how many times as fast as a baseline, which `make` prepares.
+    /// Measures a line like [`Bench::line`]; on one thread also the ratio to a baseline, which `make` prepares.
     pub fn against_on_one_thread<'o, F: FnMut() + 'o>(
         &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&'o str, impl FnOnce() -> F),
         run: impl FnMut(),
@@ -174,8 +174,8 @@ fn best_times_interleaved(mut first: impl FnMut(), mut second: impl FnMut()) -> 
     best
 }
 
-/// The shortest of a few runs: two, or as many as 30 milliseconds hold. The first brings back what somebody else has driven
-/// out of the caches.
+/// Returns the shortest time of a few runs: two, or as many as fit in 30 milliseconds. The first brings back what
+/// somebody else has driven out of the caches.
 fn burst(mut run: impl FnMut()) -> Duration {
     let (start, mut best) = (Instant::now(), time(&mut run));
     loop {

@@ -7,7 +7,7 @@ use half::f16;
 /// Number of f32 lanes of a 128-bit vector.
 pub const LANES: usize = 4;
 
-/// A vector of four f32 of an instruction set that the target has.
+/// Trait of a vector of four f32, of an instruction set that the target has.
 pub trait F32x4: Copy {
     /// Returns the vector of zeros.
     fn zero() -> Self;

@@ -4,7 +4,7 @@ use super::Isa;
 use core::ops::Range;
 use half::f16;
 
-/// Number of bit patterns of a half.
+/// Number of bit patterns of a half, the length of a lookup table.
 pub const F16_VALUES: usize = 1 << 16;
 
 /// Lookup table: one f32 result for each bit pattern of a half.
@@ -14,7 +14,7 @@ pub type F16Lut = [f32; F16_VALUES];
 #[derive(Clone, Copy, Debug)]
 pub enum StoreInput<'a> {
     F32(&'a [f32]),
-    /// Results of a lookup table for these halves.
+    /// Results that a lookup table has for halves.
     Lut(&'a F16Lut, &'a [f16]),
 }
 

@@ -112,7 +112,7 @@ impl FeatureMapLayout {
         Self { rows, pixels, channels, pixel_stride: channels, positions }
     }
 
-    /// Returns the offset of a row and position of the first of `images` images.
+    /// Returns the offset in the layout of a row and position of the first of `images` images.
     const fn offset_of(&self, row: usize, position: usize, images: usize) -> usize {
         (row * self.pixels + position) * images * self.pixel_stride
     }

@@ -60,8 +60,8 @@ pub const WEIGHT_BLOCK_L1: usize = 8192;
 /// Maximum steps of a segment: with 64 columns such a segment is exactly one block of weights.
 const MAX_SEGMENT_LEN: usize = 128;
 
-/// How a row of the result depends on rows of the operand. For the data pass the operand is dy, and input and output
-/// channels are exchanged.
+/// Plan of a convolution pass: how a row of the result depends on rows of the operand. For the data pass the operand is
+/// dy, and input and output channels are exchanged.
 pub struct ConvPlan {
     /// Numbers of rows of an image, and of pixels and channels of the operand.
     pub rows: usize,
@@ -167,7 +167,7 @@ impl ConvPlan {
         }
     }
 
-    /// Returns the padded rows of the first group of an operand.
+    /// Returns the layout of the operand's rows as padded rows, for the first group.
     pub fn input_rows<'a>(&self, operand: &'a Memory) -> PaddedRows<'a> {
         PaddedRows {
             data: operand,
@@ -197,7 +197,8 @@ impl ConvPlan {
 }
 
 impl RowWorker<'_> {
-    /// Computes a row of results and overwrites `sums`. `from` has the row of the operand that each kernel row reads.
+    /// Computes a row of the convolution's result and overwrites `sums`. `from` has the row of the operand that each
+    /// kernel row reads.
     pub fn compute_row(&mut self, from: impl Iterator<Item = Option<usize>>, sums: &mut [f32]) {
         let (plan, cpu, input_rows) = (self.plan, self.cpu, self.input_rows);
         self.tap_rows.clear();

@@ -74,7 +74,7 @@ pub struct RowCache<'a> {
     row_stride: usize,
     groups: usize,
     dilation: usize,
-    /// The row that each slot holds, and whether all of it was converted.
+    /// Row that each slot of the cache holds, and true if all of it was converted.
     rows: Vec<Option<(usize, bool)>>,
 }
 
@@ -90,8 +90,8 @@ impl<'a> RowCache<'a> {
         }
     }
 
-    /// Returns the offset of the padded row that kernel row `i` reads, and whether it was converted. `convert` is
-    /// called for each group if the row is not cached.
+    /// Finds or converts the padded row that kernel row `i` reads. Returns its offset, and true if it was converted.
+    /// `convert` is called for each group if the row is not cached.
     pub fn find_or_convert(
         &mut self, row: usize, i: usize, convert: impl Fn(usize, &mut [f32]) -> bool,
     ) -> (usize, bool) {

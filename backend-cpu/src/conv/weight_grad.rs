@@ -124,7 +124,7 @@ impl WeightGradPlan {
         }
     }
 
-    /// Returns the offset of the sums of kernel row `i` of output channel `o` in a slice, and the distance of its
+    /// Returns the offset of kernel row `i` of output channel `o` in the sums of a slice, and the distance of its
     /// elements.
     fn sums_offset(&self, params: &ConvParams, slice: usize, o: usize, i: usize) -> [usize; 2] {
         let (group, o) = (o / params.out_channels, o % params.out_channels);

@@ -34,7 +34,7 @@ pub fn is_worthwhile(GemmShape { m, n, k }: GemmShape) -> bool {
     k * n >= MIN_MACS_PER_ROW && m.next_multiple_of(TILE_DIM) * k.next_multiple_of(K_BLOCK) <= 2 * m * k
 }
 
-/// A matrix of halves inside a buffer, stored by rows or by columns.
+/// Matrix of halves in a buffer, stored by rows or by columns.
 #[derive(Clone, Copy)]
 pub struct F16Matrix<'a> {
     data: &'a [f16],

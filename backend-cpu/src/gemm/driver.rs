@@ -27,7 +27,7 @@ pub enum PackedB<'a> {
 }
 
 impl<'a> PackedB<'a> {
-    /// Packs B for AMX where that is worthwhile, otherwise as f32.
+    /// Packs the matrix B for AMX where that is worthwhile, otherwise as f32.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     pub fn new(cpu: &'a Cpu, b: Matrix<'_>, shape: GemmShape) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -83,8 +83,8 @@ impl GemmDriver<'_, '_> {
         }
     }
 
-    /// Returns the number of blocks of the first task, and of every other task, distributed evenly over the threads.
-    /// The first task takes fewer where they do not divide evenly, because the last block is already short.
+    /// Returns the number of blocks of the product's first task, and of every other task, distributed evenly over the
+    /// threads. The first task takes fewer where they do not divide evenly, because the last block is already short.
     fn blocks_per_task(&self, block: usize, threads: usize) -> [usize; 2] {
         let max_blocks = match self.b {
             PackedB::F32(b) => (b.rows_per_task() / block).max(1),

@@ -37,7 +37,7 @@ pub const fn is_skinny(rows: usize, columns: usize) -> bool {
     rows <= SKINNY_MAX_M && columns >= 4 * rows && columns >= 2 * NC_MIN
 }
 
-/// A converted to f32 as a whole: row-major, or column-major where it is stored so.
+/// Matrix A, converted to f32 as a whole: row-major, or column-major where it is stored so.
 struct ConvertedA<'a> {
     data: Workspace<'a>,
     /// Numbers of elements from row to row, and from step to step of k.
@@ -141,8 +141,8 @@ impl Cpu {
         }
     }
 
-    /// Like `multiply_strip`, for B stored by columns: columns of B are the rows of tiles, and A provides their
-    /// columns.
+    /// Multiplies a strip like `multiply_strip`, for B stored by columns: columns of B are the rows of tiles, and A
+    /// provides their columns.
     fn multiply_strip_column_major(&self, a: &Packed<'_>, b: Matrix<'_>, [first, k, m]: [usize; 3], sums: &mut [f32]) {
         let columns = sums.len() / m;
         let mut transposed = if k == 0 { self.zeroed_workspace(sums.len()) } else { self.workspace(sums.len()) };

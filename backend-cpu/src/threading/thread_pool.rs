@@ -34,7 +34,7 @@ thread_local! {
     static WORKER_INDEX: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A job: a function that every participating thread calls once with its own number.
+/// Job of the thread pool: a function that every participating thread calls once with its own number.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// Thread pool: worker threads, and the slot through which they receive jobs.
@@ -59,12 +59,12 @@ struct Shared {
 
 #[derive(Default)]
 struct JobSlot {
-    /// The job and the number of workers that may still join; `None` between jobs.
+    /// Current job and the number of workers that may still join; `None` between jobs.
     current_job: Option<(Job<'static>, usize)>,
     sleeping: usize,
     submitter_waits: bool,
     shutdown: bool,
-    /// First panic of a worker in the current job.
+    /// First panic of a worker in the current job, to be resumed by the submitter.
     panic: Option<Box<dyn Any + Send>>,
 }
 

@@ -199,11 +199,13 @@ macro_rules! add {
     };
 }
 
-/// A kernel: its tiles of results, as the number and the distance from the first in rows of tiles and bytes, and what it
-/// does for a block. The products of parts are added in one order everywhere: both upper, upper with lower, both lower,
-/// lower with upper.
+/// Macro: defines an AMX kernel from its tiles of results (number and distance from the first in rows of tiles and
+/// bytes) and its instructions for a block. The products of parts are added in one order everywhere: both upper, upper
+/// with lower, both lower, lower with upper.
 macro_rules! kernel {
     ($name:ident: $([$($tile:literal $bytes:literal),*])*; $($line:expr),* $(,)?) => {
+        /// AMX kernel for one arrangement of tiles: accumulates the product over all segments.
+        ///
         /// # Safety
         /// The instructions, and a product inside its slices, with a run.
         unsafe fn $name(call: &TileCall, runs: &[KSegment]) {

@@ -19,7 +19,7 @@ pub fn as_bf16(data: &[f32]) -> &[u16] {
     unsafe { data.align_to().1 }
 }
 
-/// Views f32 memory as 16-bit words, mutably.
+/// Views f32 memory as 16-bit words, two for each f32, mutably.
 pub fn as_bf16_mut(data: &mut [f32]) -> &mut [u16] {
     // SAFETY: as above.
     unsafe { data.align_to_mut().1 }
@@ -35,7 +35,7 @@ pub struct SourceLines<'a> {
     /// Numbers of lines, and of elements of each. The rest of the tile becomes zeros.
     pub count: usize,
     pub len: usize,
-    /// Whether a line is a step of k (at most 16 elements), and not a row or column of the matrix (32).
+    /// True if a line is a step of k (at most 16 elements), and not a row or column of the matrix (32).
     pub is_k_major: bool,
 }
 

@@ -55,7 +55,7 @@ pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], conv
     }
 }
 
-/// Computes `count` tiles of `ROWS` rows, one below the other.
+/// AVX2 GEMM microkernel: computes `count` tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
 /// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and what the load mode requires.

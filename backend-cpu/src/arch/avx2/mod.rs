@@ -10,7 +10,7 @@ use super::{F16Rows, MicroKernelArgs, TileShape};
 use half::f16;
 pub use simd16::Avx2F32x16;
 
-/// Proof that this machine has AVX2, FMA and F16C.
+/// Token that proves that this machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx2(());
 
@@ -18,7 +18,7 @@ pub struct Avx2(());
 const LANES: usize = 8;
 
 impl Avx2 {
-    /// 16 registers: 12 accumulators, two vectors of b, a broadcast scalar of a.
+    /// Tile shape for 16 registers: 12 accumulators, two vectors of b, a broadcast scalar of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 2, accumulators: 12 };
 
     /// Returns the proof that AVX2 can be used, if the machine has it with FMA and F16C.

@@ -75,7 +75,7 @@ fn opaque_pointer(pointer: *const f32) -> *const f32 {
     kept
 }
 
-/// Computes `count` tiles of `ROWS` rows, one below the other.
+/// AVX-512 GEMM microkernel: computes `count` tiles of `ROWS` rows, one below the other.
 ///
 /// # Safety
 /// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and what the load mode requires.

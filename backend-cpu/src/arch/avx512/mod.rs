@@ -19,7 +19,7 @@ pub use simd16::Avx512F32x16;
 pub struct Avx512(());
 
 impl Avx512 {
-    /// 32 registers: 24 accumulators, up to four vectors of b, a broadcast scalar of a.
+    /// Tile shape for 32 registers: 24 accumulators, up to four vectors of b, a broadcast scalar of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
     /// Returns the proof that AVX-512 can be used, if the machine has the features.
@@ -140,7 +140,7 @@ unsafe fn apply_lut(lut: &F16Lut, x: &[f16], y: &mut [f32]) {
     });
 }
 
-/// Returns the results of sixteen halves from index `i` on; 0 in masked lanes.
+/// Looks up sixteen halves from index `i` on in a table and returns the results; 0 in masked lanes.
 ///
 /// # Safety
 /// The features, and halves at the places of lanes that are not masked.

@@ -119,7 +119,7 @@ kernels! {
         }
     }
 
-    /// Converts bytes to f32.
+    /// Converts each byte to f32.
     fn bytes[](x: &[u8], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
             *y = f32::from(x);

@@ -7,12 +7,12 @@
 //! A function is a chain of operations of which each waits for the one before. So long polynomials are summed in pairs
 //! (Estrin's scheme), and functions of several numbers work on them side by side, operation by operation.
 
-/// 1.5 · 2^23 and 1.5 · 2^52, and twice the bias of exponents: what is added to them is rounded to an integer, in the last
-/// bits.
+/// Constants 1.5 · 2^23 and 1.5 · 2^52, plus twice the bias of exponents: a number added to them is rounded to an
+/// integer, in the last bits.
 const ROUND: f32 = 12_582_912.0 + 254.0;
 const ROUND_WIDE: f64 = 6_755_399_441_055_744.0 + 254.0;
 
-/// ln 2 in two parts, the first with so few digits that an exponent times it is exact.
+/// Constant ln 2 in two parts, the first with so few bits that its product with an exponent is exact.
 const LN_2_SPLIT: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
 
 /// Coefficients of the polynomial of ln, from its highest power.
@@ -28,11 +28,11 @@ const LN_COEFFICIENTS: [f32; 9] = [
     0.333_333_3,
 ];
 
-/// The polynomial of [`fast_ln`], from its highest power: the least largest error between √½ and √2.
+/// Coefficients of the polynomial of [`fast_ln`], from its highest power: smallest maximum error between √½ and √2.
 pub const FAST_LN_COEFFICIENTS: [f32; 7] =
     [0.118_274_78, -0.189_019_78, 0.206_046_73, -0.248_813_39, 0.333_033, -0.500_019_67, 1.000_003_2];
 
-/// The bits of √½, from which on digits stand at the next exponent.
+/// Bits of √½, at and above which a significand belongs to the next exponent.
 pub const SQRT_HALF: u32 = 0x3F35_04F3;
 
 /// Returns the array of f(0), f(1), … f(N − 1).
@@ -73,7 +73,8 @@ fn exps_near_0<const N: usize>(r: [f32; N]) -> [f32; N] {
     array_of(|i| p[i] * square[i] + r[i] + 1.0)
 }
 
-/// x · 2^n for |n| ≤ 252, rounded once. The last nine bits of `biased` are those of n + 254: one bias for each half of n.
+/// Computes x · 2^n for |n| ≤ 252, rounded once. The last nine bits of `biased` are those of n + 254: one bias for each
+/// half of n.
 #[inline(always)]
 fn times_power(x: f32, biased: u32) -> f32 {
     let half = biased >> 1;
@@ -90,7 +91,8 @@ pub fn ln(x: f32) -> f32 {
     f + tail + e * LN_2_SPLIT[0]
 }
 
-/// ln x of finite positive x to within 2^-21 and half a last place: two thirds of what [`ln`] does, for sums of many.
+/// Computes ln x of finite positive x to within 2^-21 and half a last place: in two thirds of the time of [`ln`], for
+/// sums of many.
 #[inline(always)]
 pub fn fast_ln(x: f32) -> f32 {
     let (m, e) = decompose(x);
@@ -118,8 +120,8 @@ fn decompose(x: f32) -> (f32, f32) {
     (m, (offset.cast_signed() >> 23) as f32 + more)
 }
 
-/// x^p for finite positive normal x and finite p, by the logarithm in f64: an f32 one would lose as many digits as the
-/// exponent of the result has.
+/// Computes x^p for finite positive normal x and finite p, by the logarithm in f64. An f32 logarithm would lose as many
+/// bits as the exponent of the result has.
 #[inline(always)]
 pub fn pow(x: f32, p: f32) -> f32 {
     let (m, e) = decompose(x);
@@ -159,7 +161,7 @@ pub fn silus<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| x[i] * s[i])
 }
 
-/// ln x of every number; ±0, negative numbers, ∞ and NaN as IEEE 754-2019 §9.2 says.
+/// Computes ln x of every number; ±0, negative numbers, ∞ and NaN as IEEE 754-2019 §9.2 says.
 #[inline(always)]
 pub fn ln_of_any(x: f32) -> f32 {
     let log = if x <= f32::MAX { ln(x) } else { x };
@@ -202,8 +204,8 @@ pub fn erfs<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| (if x[i].abs() < 0.75 { near[i] } else { 1.0 - scaled[i] * e[i] }).copysign(x[i]))
 }
 
-/// e^(x²) · erfc x for x ≥ 0, as 1 − x · t · p(t) with t = 1 / (1 + 0.4·x): near 0 no digit is lost, and far from it
-/// fewer than e^(−x²) has lost.
+/// Computes e^(x²) · erfc x of N numbers x ≥ 0, as 1 − x · t · p(t) with t = 1 / (1 + 0.4·x): near 0 no digit is lost,
+/// and far from it fewer than e^(−x²) has lost.
 #[inline(always)]
 fn erfcxs<const N: usize>(x: [f32; N]) -> [f32; N] {
     // Where e^(−x²) is 0.

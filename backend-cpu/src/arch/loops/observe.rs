@@ -7,15 +7,15 @@ use gradscale_core::stats::Detail;
 /// Thresholds of the statistics counters, as f32 bits of magnitudes.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds {
-    /// Smallest magnitude that is not flushed to zero.
+    /// Smallest magnitude that the store does not flush to zero.
     pub flush: u32,
-    /// Smallest magnitude that is stored as a normal number.
+    /// Smallest magnitude that is stored as a normal number, not a subnormal.
     pub subnormal: u32,
     /// Smallest magnitude that overflows in the store.
     pub overflow: u32,
 }
 
-/// Parameters of the fused store kernel.
+/// Parameters of the fused store kernel: scale factor, detail, thresholds.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 has such a pass"))]
 #[derive(Clone, Copy, Debug)]
 pub struct FusedStoreParams {

@@ -14,7 +14,7 @@ use core::array::from_fn;
 /// Number of elements that are added in f32 before the sum continues in f64.
 const F32_SUM_ELEMENTS: usize = 256;
 
-/// Returns the sum of all lanes, by pairwise addition.
+/// Returns the sum of all lanes of a vector, by pairwise addition.
 #[inline(always)]
 fn horizontal_sum<V: F32x16>(sums: V) -> f64 {
     let mut lanes = [0f32; LANES];

@@ -11,7 +11,7 @@ use half::f16;
 pub struct Neon(());
 
 impl Neon {
-    /// 32 registers: 24 accumulators, up to four vectors of b, scalars of a.
+    /// Tile shape for 32 registers: 24 accumulators, up to four vectors of b, scalars of a.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 24 };
 
     /// Returns the token of NEON, if the machine has it.

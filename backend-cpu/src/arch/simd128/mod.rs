@@ -12,7 +12,8 @@ use half::f16;
 pub struct Simd128(());
 
 impl Simd128 {
-    /// An engine on x86-64 has 16 registers: 8 accumulators, four vectors of b, a scalar of a, a product.
+    /// Tile shape for the 16 registers of an engine on x86-64: 8 accumulators, four vectors of b, a scalar of a, a
+    /// product.
     pub const SHAPE: TileShape = TileShape { lanes: LANES, vectors: 4, accumulators: 8 };
 
     /// Returns the token of SIMD128, which the target has.

@@ -167,7 +167,8 @@ impl<'c> PackedWeights<'c> {
 }
 
 impl<'c, P: Fn() -> Vec<Packed<'c>>> RowWorker<'_, 'c, P> {
-    /// Computes a row of results and overwrites `sums`. `from` has the row of the operand that each kernel row reads.
+    /// Computes a row of the convolution's result with AMX and overwrites `sums`. `from` has the row of the operand
+    /// that each kernel row reads.
     pub fn compute_row(&mut self, from: impl Iterator<Item = Option<usize>> + Clone, sums: &mut [f32]) {
         let (plan, weights) = (self.plan, self.weights);
         let split = SplitRows { lines: plan.input_rows(self.operand), unit: weights.unit };

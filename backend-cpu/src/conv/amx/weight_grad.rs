@@ -18,7 +18,7 @@ const MIN_MACS_PER_ELEMENT: usize = 96;
 /// Approximate number of pixels of the rows of dy that are processed together.
 const BATCH_PIXELS: usize = 160;
 
-/// Operands of a weight pass for which AMX is worthwhile.
+/// Operands x and dy of a weight pass for which AMX is worthwhile.
 pub struct Operands<'a> {
     unit: Amx,
     x: &'a Memory,
