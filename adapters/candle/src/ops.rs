@@ -11,7 +11,7 @@ pub struct StoreGradient(pub Site);
 /// become zero.
 pub struct RoundToHalf(pub Scaler);
 
-/// Returns the values of a contiguous tensor.
+/// Returns the f32 values of a contiguous tensor in host memory.
 fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(all), Some((start, end))) => Ok(&all[start..end]),

@@ -5,16 +5,15 @@ use std::fmt;
 /// Error of the adapters. Its text is one line.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Error {
-    /// A text that is not a method, or a method that needs features that an adapter does not have: the method and the
-    /// reason.
+    /// Error: the text is not a method, or the method needs features that an adapter does not have. Method and reason.
     Method(String, String),
     /// Error: the scaler already has a site with that name.
     Name(String),
     /// Error: the model has more sites than a table can hold.
     Sites(String),
-    /// A text that is not a saved state, or the state of another model.
+    /// Error: the text is not a saved state, or is the state of another model.
     State(String),
-    /// The threads that store gradients cannot be started.
+    /// Error: the threads that store gradients cannot be started.
     Threads(String),
 }
 

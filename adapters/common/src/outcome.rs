@@ -8,7 +8,7 @@ use std::fmt;
 pub enum End {
     /// Update the parameters, because all gradients are finite.
     Step,
-    /// Update nothing, and run the same batch again: it fits now.
+    /// Update nothing, and run the same batch again: its values fit now.
     Repeat,
     /// Update nothing, and continue with the next batch.
     Skip(Skipped),
@@ -42,12 +42,12 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// Outcome of a step, its repeats included.
+/// Outcome of a training step, with the repeats of its batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The parameters are updated, possibly after repeats of the batch.
+    /// The step was applied: the parameters are updated, possibly after repeats of the batch.
     Stepped {
-        /// Number of repeats; 0 if the first pass did not overflow.
+        /// Number of repeats of the batch; 0 if the first pass did not overflow.
         repeats: u32,
     },
     /// The step was skipped: parameters and the optimizer's state are unchanged.

@@ -44,14 +44,14 @@ pub(crate) struct State {
     pub failed: u32,
 }
 
-/// Report of one site: name, exponent and statistics.
+/// Report of one cast site: name, exponent and statistics of its stores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteReport {
-    /// Name of the site in the model.
+    /// Name of the cast site in the model.
     pub name: String,
     /// Exponent in force in the next step: gradients are stored times 2^exponent.
     pub exponent: i32,
-    /// Fraction of the last step's non-zero values that became zero.
+    /// Fraction of the site's non-zero values that became zero in the last step.
     pub flushed: f64,
     /// Number of values that overflowed, or were ±∞ or NaN on input, over all steps.
     pub overflows: u64,
