@@ -10,8 +10,8 @@ use core::fmt;
 pub enum Top {
     /// Infinities and NaNs at the largest exponent, as in IEEE 754-2019 §3.4.
     Infinity,
-    /// Ordinary numbers, except for one NaN with all bits set: the "FN" formats of the OCP 8-bit floating-point
-    /// specification (OFP8), which have no ∞.
+    /// Ordinary numbers at the largest exponent, except for one NaN with all bits set: the "FN" formats of the OCP
+    /// 8-bit floating-point specification (OFP8), which have no ∞.
     OneNan,
 }
 
@@ -42,11 +42,11 @@ impl Format {
     pub const BF16: Self = Self::new(8, 7, Top::Infinity);
     /// OCP 8-bit format E5M2, which has ∞.
     pub const E5M2: Self = Self::new(5, 2, Top::Infinity);
-    /// OCP 8-bit E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
+    /// OCP 8-bit format E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
     pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
     /// IEEE binary32 (f32), for decomposing bit patterns and for casts from f64.
     pub const FP32: Self = Self::new(8, 23, Top::Infinity);
-    /// TF32, the operand format of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
+    /// Format TF32, the operand format of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
     pub const TF32: Self = Self::new(8, 10, Top::Infinity);
 
     /// Creates a custom format with ∞ and NaNs as in IEEE 754: 2 to 8 exponent bits and 1 to 23 mantissa bits, whose

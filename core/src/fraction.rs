@@ -1,7 +1,7 @@
 //! Fractional exponents, for schedules that grow by less than a factor of two.
 
-/// Exponent in units of 1/`per_exponent`. It is an integer, so that a schedule's state neither drifts nor differs
-/// between machines. The exponent in force is its floor.
+/// Exponent of a loss scale as a fraction, in units of 1/`per_exponent`. It is an integer, so that a schedule's state
+/// neither drifts nor differs between machines. The exponent in force is its floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fraction {
     units: i64,
@@ -28,7 +28,7 @@ impl Fraction {
         self.per_exponent
     }
 
-    /// Returns the state with another numerator, limited to the range between two exponents.
+    /// Returns the fractional exponent with another numerator, limited to the range between two exponents.
     #[must_use]
     pub const fn with_units(self, units: i64, least: i32, most: i32) -> Self {
         let least = least as i64 * self.per_exponent as i64;
@@ -43,7 +43,7 @@ impl Fraction {
         Self { units, ..self }
     }
 
-    /// Returns the exponent in force: the largest integer that is not greater than the state.
+    /// Returns the whole exponent in force: the largest integer that is not greater than the fractional one.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "made from i32 exponents and kept between two")]
     pub const fn exponent(self) -> i32 {

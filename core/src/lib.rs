@@ -5,7 +5,7 @@
 #[cfg(test)]
 extern crate std;
 
-/// Implements `Debug` of an error as its `Display` sentence, so that a `main` that returns one prints a readable
+/// Macro: implements `Debug` of an error as its `Display` sentence, so that a `main` that returns one prints a readable
 /// message.
 macro_rules! sentence {
     ($error:ty) => {
@@ -18,7 +18,8 @@ macro_rules! sentence {
 }
 pub(crate) use sentence;
 
-/// Defines enums that kernels know by numbers. A row has the variant, its number, and the kernels' name of that number.
+/// Macro: defines the numbers by which kernels know the variants of an enum. A row has the variant, its number, and the
+/// kernels' name of that number.
 macro_rules! codes {
     ($enum:ty { $($variant:pat => $code:literal $name:literal,)* }) => {
         impl $enum {

@@ -16,10 +16,10 @@ pub fn found_inf<'a>(parameters: impl IntoIterator<Item = &'a Counts>) -> bool {
 /// Kind of non-finite values at a site: overflow, ±∞ or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Finite values were too large for the store: a smaller exponent cures it.
+    /// Overflow: finite values were too large for the site's store; a smaller exponent cures it.
     Overflow,
-    /// Infinite values arrived although nothing upstream had overflowed: from the forward pass, from an f32 product, or
-    /// from a finite value times too large a factor.
+    /// Infinite values arrived at the site although nothing upstream had overflowed: from the forward pass, from an f32
+    /// product, or from a finite value times too large a factor.
     Infinite,
     /// NaN arrived at the site although nothing upstream had overflowed: not a scaling problem.
     Nan,
@@ -97,9 +97,10 @@ pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> 
 pub enum Outcome {
     /// The step was applied: the optimizer updated the parameters.
     Stepped,
-    /// Nothing has changed, and the same batch is run again, at exponents that fit it.
+    /// The step overflowed and has changed nothing; the same batch is run again, at exponents that fit it.
     Repeated(Blame),
-    /// Nothing has changed: parameters, optimizer state, step counts, schedules and running statistics are as before.
+    /// The step was skipped and has changed nothing: parameters, optimizer state, step counts, schedules and running
+    /// statistics are as before.
     Skipped(Option<Blame>),
 }
 

@@ -11,8 +11,8 @@ impl Hash {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Adds a word. The multiplication propagates changes to higher bits only, so a shift propagates them to lower
-    /// ones.
+    /// Adds a word to the checksum. The multiplication propagates changes to higher bits only, so a shift propagates
+    /// them to lower ones.
     pub const fn add(&mut self, word: u64) {
         let product = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 29);

@@ -1,7 +1,7 @@
 //! Inputs that are identical on every machine: edge cases of all formats, and seeded random numbers.
 
-/// Significand bits below the upper four: none; half a last place of E4M3, bfloat16 and binary16; all ones down to the
-/// middle above the largest bfloat16 and binary16.
+/// Significand bits below the upper four of the test inputs: none; half a last place of E4M3, bfloat16 and binary16;
+/// all ones down to the middle above the largest bfloat16 and binary16.
 const TAILS: [u32; 6] = [0, 1 << 19, 1 << 15, 1 << 12, 0x000f_8000, 0x000f_f000];
 
 /// Bits of special f32: the largest one, ∞, and NaNs: signalling, quiet, with all payload bits, and with payload bits

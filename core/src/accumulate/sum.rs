@@ -33,8 +33,8 @@ fn to_odd(a: f64, b: f64) -> f64 {
     f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }
 
-/// Running sum in `format`, one by one or in chunks. Each chunk is summed by itself, and its sum is added to a second
-/// accumulator of the same format (Wang et al. 2018).
+/// Running sum of terms in a number format, one by one or in chunks. Each chunk is summed by itself, and its sum is
+/// added to a second accumulator of the same format (Wang et al. 2018).
 ///
 /// ```
 /// use gradscale_core::{accumulate::Sum, cast::Round, format::Format};
@@ -55,14 +55,14 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Creates an empty sum. With [`Round::Stochastic`] every addition uses the same random number; [`add`] takes one
-    /// for each.
+    /// Creates an empty running sum in `format`. With [`Round::Stochastic`] every addition uses the same random number;
+    /// [`add`] takes one for each.
     #[must_use]
     pub const fn new(format: Format, round: Round) -> Self {
         Self { format, round, chunk: 0, filled: 0, inner: 0.0, outer: 0.0 }
     }
 
-    /// Sets the number of terms in a chunk; 0 means no chunks.
+    /// Sets the number of terms in a chunk of the sum; 0 means no chunks.
     #[must_use]
     pub const fn in_chunks(self, chunk: u32) -> Self {
         Self { chunk, ..self }

@@ -27,11 +27,11 @@ impl fmt::Display for Precision {
 pub enum Level {
     /// Level O0: everything in f32, the baseline.
     O0,
-    /// Operators follow the lists, with casts where types differ. Parameters are f32 with cached half copies.
+    /// Level O1: operators follow the lists, with casts where types differ. Parameters are f32 with cached half copies.
     O1,
     /// Level O2: half model and half data, normalisation in f32, f32 master weights.
     O2,
-    /// Everything in half, no master weights, no scaling: a baseline that may lose accuracy.
+    /// Level O3: everything in half, no master weights, no scaling: a baseline that may lose accuracy.
     O3,
 }
 

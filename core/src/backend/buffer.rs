@@ -34,8 +34,8 @@ crate::codes!(DType {
     Self::U32 => 3 "TYPE_U32",
 });
 
-/// Device memory of one element type. It is freed on drop, after the work already enqueued. Operator descriptors define
-/// the layout.
+/// Interface of a buffer: device memory of one element type. It is freed on drop, after the work already enqueued.
+/// Operator descriptors define the layout.
 #[expect(clippy::len_without_is_empty, reason = "an empty buffer is nothing special")]
 pub trait Buffer {
     /// Returns the element type of the buffer.

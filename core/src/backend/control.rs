@@ -29,7 +29,8 @@ impl<T> Scaled<T, Slot> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hyperparameter(pub u16);
 
-/// Word offsets in a control: detail, seed (low word first), number of slots; then exponents, then hyperparameters.
+/// Word offsets in the uploaded control data: detail, seed (low word first), number of slots; then exponents, then
+/// hyperparameters.
 pub(super) const DETAIL: usize = 0;
 pub(super) const SEED: usize = 1;
 pub(super) const SLOTS: usize = 3;

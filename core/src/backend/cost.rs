@@ -7,16 +7,16 @@ use core::fmt;
 /// Cost of one launch: memory traffic and arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of all operands. Each element that a descriptor names counts once for a read and once for a write. A
-    /// device moves at least this, because caches may have to fetch elements again.
+    /// Memory traffic of the launch: bytes of all operands. Each element that a descriptor names counts once for a read
+    /// and once for a write. A device moves at least this, because caches may have to fetch elements again.
     pub bytes: u64,
-    /// Floating-point operations. An addition, multiplication, division, comparison or function counts as one. Products
-    /// count all their terms, also those that padding sets to 0, as cuDNN and PyTorch count them. Casts, copies,
-    /// statistics of sites and work that depends on the values of boxes count as 0.
+    /// Arithmetic of the launch in floating-point operations. An addition, multiplication, division, comparison or
+    /// function counts as one. Products count all their terms, also those that padding sets to 0, as cuDNN and PyTorch
+    /// count them. Casts, copies, statistics of sites and work that depends on the values of boxes count as 0.
     pub operations: u64,
 }
 
-/// Operations per element of a normalisation: sum 1, sum of squares 2, difference 1, quotient 1.
+/// Arithmetic operations per element of a normalisation: sum 1, sum of squares 2, difference 1, quotient 1.
 const NORM_OPERATIONS: u64 = 5;
 /// Operations per element of a normalisation's gradient: normalised value 2, sum of dy 1, sum of dy times the
 /// normalised value 2, two products and two differences of the result.
@@ -40,12 +40,13 @@ fn bytes<T: Buffer>(buffer: &T, elements: u64) -> u64 {
     elements * buffer.dtype().size() as u64
 }
 
-/// Returns the bytes of traffic for storing `elements` elements: twice as many if the store adds to the destination.
+/// Returns the memory traffic in bytes for storing `elements` elements: twice as many if the store adds to the
+/// destination.
 fn stored<B: Backend>(store: &Store<'_, B>, elements: u64) -> u64 {
     bytes(&*store.y, elements) * if store.add { 2 } else { 1 }
 }
 
-/// Returns the multiplications and additions of a convolution, which are the same in its three passes.
+/// Returns the number of multiplications and additions of a convolution, which is the same in its three passes.
 fn products(p: &Conv2d) -> u64 {
     let [_, kernel_h, kernel_w, inputs] = p.w();
     2 * len(p.y()) * len([kernel_h, kernel_w, inputs])
@@ -272,7 +273,7 @@ const fn of_unary(op: Unary) -> &'static str {
     }
 }
 
-/// Returns the name of the function, and the suffix if it is a gradient.
+/// Returns the name of a binary function, and the suffix if it is a gradient.
 const fn of_binary(op: BinaryOp) -> (&'static str, &'static str) {
     match op {
         BinaryOp::Add => ("add", ""),

@@ -15,7 +15,8 @@ use core::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch<O: Operands> {
     // Element-wise operators.
-    /// `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is the cast.
+    /// Element-wise function of one tensor: `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is
+    /// the cast.
     Unary {
         /// Element-wise function of one value.
         op: Unary,
@@ -26,8 +27,8 @@ pub enum Launch<O: Operands> {
         /// Destination of the `len` results of the element-wise function.
         y: O::Store,
     },
-    /// `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies. [`crate::ops::BinaryOp::Grad`] is the vjp of a
-    /// unary function.
+    /// Element-wise function of two tensors: `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies.
+    /// [`crate::ops::BinaryOp::Grad`] is the vjp of a unary function.
     Binary {
         /// Element-wise function of two values, with shape and broadcast.
         p: Binary,
@@ -38,8 +39,8 @@ pub enum Launch<O: Operands> {
         /// Destination of the results, with the shape of a.
         y: O::Store,
     },
-    /// `y[i] = Σ terms[·][i]` for i < len: branches and residuals. Each term has its own slot; they are added in the
-    /// given order and rounded once. `y.from` is not used.
+    /// Sum of tensors, for branches and residuals: `y[i] = Σ terms[·][i]` for i < len. Each term has its own slot; they
+    /// are added in the given order and rounded once. `y.from` is not used.
     Sum {
         /// Number of elements of each term of the sum.
         len: u32,
@@ -82,8 +83,8 @@ pub enum Launch<O: Operands> {
         /// Destination of the product `[m, n]`.
         y: O::Store,
     },
-    /// One pass of a convolution. Forward: (x, w) → y. Data: (dy, w) → dx, also the transposed convolution. Weight: (x,
-    /// dy) → dw.
+    /// Convolution, one of its three passes. Forward: (x, w) → y. Data: (dy, w) → dx, also the transposed convolution.
+    /// Weight: (x, dy) → dw.
     Conv {
         /// Shapes of the convolution, with strides, padding, dilation and groups.
         p: Conv2d,
@@ -93,7 +94,7 @@ pub enum Launch<O: Operands> {
         a: O::Read,
         /// Second operand of the convolution pass: w or dy.
         b: O::Read,
-        /// Bias, one value for each channel of the result; none in the weight pass.
+        /// Bias of the convolution, one value for each channel of the result; none in the weight pass.
         bias: Option<O::Read>,
         /// Destination of the convolution pass: y, dx or dw.
         y: O::Store,
@@ -128,7 +129,7 @@ pub enum Launch<O: Operands> {
         /// Destination of the scattered or gathered values.
         y: O::Store,
     },
-    /// Gather: embedding lookup. Scatter: its vjp, added in the order of the indices.
+    /// Rows of an embedding table. Gather: lookup by index. Scatter: its vjp, added in the order of the indices.
     Rows {
         /// Number of indices, and shape of the embedding table.
         p: Rows,
@@ -192,7 +193,7 @@ pub enum Launch<O: Operands> {
         x: O::Read,
         /// Optional scale and shift of each channel after the normalisation, F32.
         affine: Option<[O::Read; 2]>,
-        /// F32: receives mean and biased variance of each group, or provides them.
+        /// Statistics, F32: receives mean and biased variance of each group, or provides them.
         saved: O::Write,
         /// Destination of the normalised tensor, with the shape of x.
         y: O::Store,
@@ -247,16 +248,16 @@ pub enum Launch<O: Operands> {
     },
 
     // Optimizer.
-    /// `norm[0] = √Σ‖g‖²` over all gradients (F32). Correct also if a square would overflow or underflow in f32; NaN or
-    /// ∞ if a gradient is not finite.
+    /// Global norm over all gradients (F32): `norm[0] = √Σ‖g‖²`. Correct also if a square would overflow or underflow
+    /// in f32; NaN or ∞ if a gradient is not finite.
     GlobalNorm {
         /// All gradients of which the global norm is taken.
         gradients: O::Gradients,
         /// F32 output of one value, the global norm.
         norm: O::Write,
     },
-    /// Updates all parameters and refreshes their half copies. Each parameter has as many elements as its gradient.
-    /// Nothing changes, bit for bit, if a row in `guard` counted a value that is not finite.
+    /// Optimizer step: updates all parameters and refreshes their half copies. Each parameter has as many elements as
+    /// its gradient. Nothing changes, bit for bit, if a row in `guard` counted a value that is not finite.
     Optimize {
         /// Update rule of the optimizer, with weight decay and clipping.
         p: Optimizer,

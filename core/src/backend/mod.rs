@@ -51,7 +51,7 @@ pub type Done<B> = Result<(), <B as Backend>::Error>;
 pub struct Caps<'a> {
     /// Display name of the device, for example of its processor.
     pub name: &'a str,
-    /// Treatment of small numbers by its stores of half. It is probed at start-up.
+    /// Flush rule of the device: treatment of small numbers by its stores of half, probed at start-up.
     pub flush: FlushRule,
     /// True if the device keeps f32 subnormals, in arithmetic and in statistics.
     pub f32_subnormals: bool,
@@ -75,9 +75,10 @@ pub enum EngineAvailability {
 pub trait Backend: Sized {
     /// Type of a buffer in device memory.
     type Buffer: Buffer;
-    /// Table of exponents, hyperparameters and statistics rows of the sites that are trained together.
+    /// Type of the device's table: exponents, hyperparameters and statistics rows of the sites that are trained
+    /// together.
     type Table;
-    /// Recorded step (for example a CUDA graph); `()` if the device records nothing.
+    /// Type of a recorded step (for example a CUDA graph); `()` if the device records nothing.
     type Recording;
     /// Native error type of the device.
     type Error: Error;

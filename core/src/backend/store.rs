@@ -24,7 +24,7 @@ pub struct Store<'a, B: Backend> {
     pub table: &'a B::Table,
     /// Slot of the exponent of the values to be stored.
     pub from: Slot,
-    /// Slot of the exponent of the stored values, and of their row.
+    /// Slot of the exponent of the stored values, and of their statistics row.
     pub to: Slot,
     /// Maximum detail of statistics to observe; the step's [`super::Control::detail`] limits it.
     pub detail: Detail,
@@ -50,7 +50,7 @@ impl<'a, B: Backend> Store<'a, B> {
     }
 }
 
-/// One parameter with all tensors that its update uses. Running statistics are parameters too
+/// One parameter of an optimizer's launch, with all tensors that its update uses. Running statistics are parameters too
 /// ([`crate::ops::Rule::Ema`]).
 #[derive(Debug)]
 pub struct Param<'a, T> {

@@ -18,13 +18,14 @@ use num_traits::{AsPrimitive, PrimInt, Unsigned};
 /// Rounding mode: the choice between the two neighbours of a number that is not representable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Round {
-    /// To the nearest; of two equally near, to the one with an even last bit. IEEE 754-2019 §4.3.1.
+    /// Rounding to the nearest number; of two equally near, to the one with an even last bit. IEEE 754-2019 §4.3.1.
     NearestEven,
-    /// To the smaller magnitude; too large becomes the largest finite number. IEEE 754-2019 §4.3.2, §7.4.
+    /// Rounding toward zero, to the smaller magnitude; too large becomes the largest finite number. IEEE 754-2019
+    /// §4.3.2, §7.4.
     TowardZero,
-    /// Up in magnitude with a probability equal to the discarded fraction. The discarded fraction, truncated to 32
-    /// bits, is compared with this uniform random number, and the value is rounded up if the fraction is greater. A
-    /// number that rounds above the largest finite one overflows as under nearest even.
+    /// Stochastic rounding: up in magnitude with a probability equal to the discarded fraction. The discarded fraction,
+    /// truncated to 32 bits, is compared with this uniform random number, and the value is rounded up if the fraction
+    /// is greater. A number that rounds above the largest finite one overflows as under nearest even.
     Stochastic(u32),
 }
 
@@ -106,7 +107,7 @@ impl Format {
         self.round(sign, significand, exponent, 52, round)
     }
 
-    /// Returns ±∞ (`payload` 0), or a NaN with the given 52-bit payload.
+    /// Returns the pattern of ±∞ (`payload` 0), or of a NaN with the given 52-bit payload.
     #[expect(clippy::cast_possible_truncation, reason = "the payload's top bits, at most 23")]
     const fn special(self, sign: u32, payload: u64) -> Cast {
         if payload != 0 {

@@ -6,7 +6,8 @@ use heapless::Vec;
 /// Maximum length in steps of the amax history of a delayed loss scale.
 pub const DELAYED_STEPS: usize = 16;
 
-/// Maximum magnitude of the exponents in the state, in binades. It is far beyond the range of f32.
+/// Maximum magnitude of the exponents in the state of a delayed loss scale, in binades. It is far beyond the range of
+/// f32.
 const RANGE: i32 = 4096;
 
 /// Settings of a delayed loss scale.
@@ -74,7 +75,7 @@ impl Delayed {
         self.exponent
     }
 
-    /// Updates the scale after a step. A finite step without amax, or with zeros only, changes nothing.
+    /// Updates the delayed loss scale after a step. A finite step without amax, or with zeros only, changes nothing.
     pub fn update(&mut self, feedback: &Feedback) {
         let margin = self.margin();
         if feedback.found_inf {

@@ -30,15 +30,16 @@ pub struct DynamicConfig {
     pub bounds: Bounds,
     /// Number of overflows after which the scale is lowered.
     pub hysteresis: Hysteresis,
-    /// Minimum fraction of overflows among the steps since the last change that lowers the scale, in parts per million
-    /// (fairseq). 0 lowers it at each overflow.
+    /// Minimum fraction of overflows among the steps since the last change of the loss scale that lowers it, in parts
+    /// per million (fairseq). 0 lowers it at each overflow.
     pub tolerance_ppm: u32,
     /// Minimum exponent of the loss scale, which rises with the number of steps.
     pub floor: RisingFloor,
 }
 
 impl Default for DynamicConfig {
-    /// Returns 2^16 as the first scale, ×2 after 2000 consecutive finite steps, ×½ at each overflow.
+    /// Returns the default settings: 2^16 as the first scale, ×2 after 2000 consecutive finite steps, ×½ at each
+    /// overflow.
     fn default() -> Self {
         Self {
             start: 16,
@@ -79,7 +80,7 @@ pub(super) struct State {
     /// Number of overflows, and of steps, since the loss scale last changed.
     pub overflows: u64,
     pub steps: u64,
-    /// Number of steps since the start, on which the rising minimum depends.
+    /// Number of applied steps since the start, on which the rising minimum depends.
     pub taken: u64,
 }
 

@@ -18,7 +18,8 @@ pub const FLOOR_STEPS: usize = 8;
 pub struct RisingFloor(Vec<(u64, i32), FLOOR_STEPS>);
 
 impl RisingFloor {
-    /// Creates the minimum from pairs of (number of training steps, minimum exponent), both rising.
+    /// Creates a rising minimum of a loss scale from pairs of (number of training steps, minimum exponent), both
+    /// rising.
     ///
     /// # Errors
     /// [`ScheduleError::Floor`] if they do not rise, or if there are more than [`FLOOR_STEPS`].

@@ -3,7 +3,8 @@
 use super::{Bounds, Feedback, ScheduleError};
 use crate::{fraction::Fraction, scaled::Scaled};
 
-/// Units per exponent in the state: 2^-24, about the relative resolution of an f32.
+/// Units of the state of a LogMax loss scale in one exponent: 2^24, so that a unit is about the relative resolution of
+/// an f32.
 pub(super) const UNITS: u32 = 1 << 24;
 
 /// Settings of a LogMax loss scale.
@@ -37,7 +38,7 @@ pub struct LogMax {
     pub(super) state: State,
 }
 
-/// Changing part of the schedule: log2 values in units of 2^-24, so that the state is integers.
+/// State of a LogMax loss scale: log2 values in units of 2^-24, so that it is integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub seen: u32,
@@ -78,7 +79,7 @@ impl LogMax {
         self.state.exponent
     }
 
-    /// Updates the scale after a step. A finite step without amax, or with zeros only, changes nothing.
+    /// Updates the LogMax loss scale after a step. A finite step without amax, or with zeros only, changes nothing.
     pub fn update(&mut self, feedback: &Feedback) {
         let before = self.state.exponent;
         if feedback.found_inf {
@@ -110,10 +111,11 @@ impl LogMax {
     }
 }
 
-/// Maximum magnitude of a log2 value in the state, in exponents. It is far beyond the range of f32.
+/// Maximum magnitude of a log2 value in the state of a LogMax loss scale, in exponents. It is far beyond the range of
+/// f32.
 const RANGE: i64 = 4096;
 
-/// Returns the weight of the newest of `seen` values, with all weights normalised to a sum of 1.
+/// Returns the weight of the newest of `seen` values in a moving mean, with all weights normalised to a sum of 1.
 fn rate(decay: f64, seen: u32) -> f64 {
     (1.0 - decay) / (1.0 - libm::pow(decay, f64::from(seen)))
 }

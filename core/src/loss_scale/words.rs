@@ -197,7 +197,7 @@ fn inside(bounds: Bounds, exponent: i64) -> Result<i32, StateError> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StateError {
-    /// An unknown kind, or too few or too many words for it.
+    /// The saved loss scale has an unknown kind, or too few or too many words for it.
     Length,
     /// A word of the saved loss scale has an invalid value.
     Value,

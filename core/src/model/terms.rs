@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-/// Number of products in the sum of one element of a data gradient.
+/// Numbers of products that are summed in an element of a data gradient: typical and worst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Mean over the elements that have any: N of Theorem 1, for the standard deviation.
+    /// Mean number of products over the elements that have any: N of Theorem 1, for the standard deviation.
     pub typical: f64,
-    /// Maximum for one element: N of the overflow bound N · max|∇Y| · max|W|.
+    /// Maximum number of products for one element: N of the overflow bound N · max|∇Y| · max|W|.
     pub worst: f64,
 }
 

@@ -34,7 +34,7 @@ impl Ctc {
     /// Limit of log-probabilities in a CTC loss; lower ones count as probability zero.
     pub const LOG_ZERO_LIMIT: f32 = -1e29;
 
-    /// Creates the loss for these shapes, with loss 0 and gradient 0 for an impossible target.
+    /// Creates the descriptor of a CTC loss for these shapes, with loss 0 and gradient 0 for an impossible target.
     ///
     /// # Errors
     /// [`ShapeError::Empty`] if the blank is not a class, [`ShapeError::TooLarge`].

@@ -17,15 +17,15 @@ use super::ShapeError;
 pub struct Gemm {
     mnk: [u32; 3],
     trans: [bool; 2],
-    /// Leading dimensions of a, b, y: elements between the starts of stored rows; 0 means dense.
+    /// Leading dimensions of a, b, y: numbers of elements between the starts of stored rows; 0 means dense.
     leading: [u32; 3],
     batch: u32,
-    /// Elements between the starts of matrices of a batch, for a, b, y.
+    /// Numbers of elements between the starts of matrices of a batch, for a, b, y.
     strides: [u32; 3],
 }
 
 impl Gemm {
-    /// Creates one product of dense row-major matrices, a `[m, k]`, b `[k, n]`, y `[m, n]`.
+    /// Creates the descriptor of one product of dense row-major matrices, a `[m, k]`, b `[k, n]`, y `[m, n]`.
     ///
     /// # Errors
     /// [`ShapeError::TooLarge`].
@@ -84,7 +84,7 @@ impl Gemm {
         self.batch
     }
 
-    /// Returns the elements between the starts of matrices of a batch, for a, b, y.
+    /// Returns the numbers of elements between the starts of matrices of a batch, for a, b, y.
     #[must_use]
     pub const fn strides(&self) -> [u32; 3] {
         self.strides

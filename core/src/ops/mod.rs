@@ -51,7 +51,7 @@ pub enum ShapeError {
     /// A window or kernel is empty, larger than the padded input, padded by more than half of its size, or too large
     /// for its offsets.
     Window,
-    /// More than 2^32 − 1 elements, because row counters on devices are u32.
+    /// A tensor has more than 2^32 − 1 elements, because row counters on devices are u32.
     TooLarge,
     /// A strided copy has more than [`MAX_DIMS`] dimensions.
     Rank,

@@ -21,7 +21,7 @@ pub enum Rule {
         /// Constant ε in Adam's denominator, at least 10^-17. On devices that flush f32 subnormals v becomes 0, and
         /// with a smaller ε the update would explode.
         eps: f32,
-        /// Bias corrections c₁ = 1 − β₁ᵗ and c₂ = 1 − β₂ᵗ.
+        /// Bias corrections of Adam, c₁ = 1 − β₁ᵗ and c₂ = 1 − β₂ᵗ.
         correction: [Hyperparameter; 2],
         /// True for AdamW: weight decay acts on the weight and not on the gradient.
         decoupled: bool,
@@ -40,7 +40,8 @@ crate::codes!(Rule {
     Self::Ema { .. } => 2 "RULE_EMA",
 });
 
-/// One launch over all parameters of a group: clip, decay, update, in this order (`docs/specification.md`, section 10).
+/// Descriptor of one optimizer launch over all parameters of a group: clip, decay, update, in this order
+/// (`docs/specification.md`, section 10).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimizer {
     rule: Rule,
@@ -93,7 +94,7 @@ impl Optimizer {
         if most > 0.0 { Ok(Self { max_value: Some(most), ..self }) } else { Err(ShapeError::Value(most)) }
     }
 
-    /// Scales all gradients down together to the norm `most` if they exceed it.
+    /// Makes the optimizer scale all gradients down together to the norm `most` if they exceed it.
     ///
     /// # Errors
     /// [`ShapeError::Value`] if it is not positive.

@@ -67,8 +67,8 @@ impl Pool {
         Self { pad, ..self }.check()
     }
 
-    /// Includes incomplete windows at the end: output sizes are rounded up. A window must begin inside x or its front
-    /// padding.
+    /// Makes the pooling include incomplete windows at the end: output sizes are rounded up. A window must begin inside
+    /// x or its front padding.
     ///
     /// # Errors
     /// See [`Pool::new`].

@@ -14,7 +14,8 @@ use crate::{
 const _: () = assert!(crate::solve::AMAX_ROWS as usize == RING);
 
 impl Site {
-    /// Decides from `row` and the rows in the history. `None` if all values are zero or one is not finite.
+    /// Decides a site's exponent by the amax rule, from `row` and the rows in the history. `None` if all values are
+    /// zero or one is not finite.
     pub(super) fn decide_by_amax(&self, amax: Amax, row: &Stats) -> Option<Choice> {
         let mut last = self.ring.clone();
         last.push(ceiling(row)?);

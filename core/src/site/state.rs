@@ -11,7 +11,7 @@ pub struct SiteState {
     pub since: u32,
     /// True if the site decides inside the next step, before the store.
     pub at_once: bool,
-    /// Ceilings of the last steps, oldest first: absolute exponents above which each would have overflowed.
+    /// Ceilings of the site's last steps, oldest first: absolute exponents above which each would have overflowed.
     pub ceilings: heapless::Vec<i64, RING>,
     /// Guard of the site against batches that were lost.
     pub guard: Guard,

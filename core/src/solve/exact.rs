@@ -100,7 +100,7 @@ impl Exact {
         self.window
     }
 
-    /// Returns true if the rate is within γ′, apart from `unavoidable` values, which flush anyway.
+    /// Returns true if a flush rate is within γ′, apart from `unavoidable` values, which flush anyway.
     fn allows(&self, rate: Rate, unavoidable: u64) -> bool {
         Rate { part: rate.part.saturating_sub(unavoidable), whole: rate.whole }.within(self.ppm)
     }

@@ -64,7 +64,7 @@ fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
     Ok(if libm::scalbn(bound, k) < limit { k } else { k - 1 })
 }
 
-/// Decides for the incoming exponent, or for a lower one if the values need it.
+/// Chooses the incoming exponent, or a lower one if the values need it.
 pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
     finite(row)?;
     let k_of = row.room_above().ok_or(NoDecision::Empty)?;
@@ -72,14 +72,15 @@ pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
     Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
 }
 
-/// Decides for the exponent `alpha` of a sum, if its parts agree on one.
+/// Chooses the exponent `alpha` of a sum, if its parts agree on one.
 pub(super) fn common_exponent(alpha: Option<i32>, sum: &Stats) -> Result<Choice, NoDecision> {
     finite(sum)?;
     let Some(alpha) = alpha else { return pass_or_less(sum) };
     Ok(Choice { k: alpha.saturating_sub(sum.exponent()), held: LimitedBy::One, gamma: f64::NAN })
 }
 
-/// Algorithm 1 of the paper: the underflow side comes from models, the overflow side from the worst case.
+/// Paper's rule for gradient scaling, its Algorithm 1: the underflow side comes from models, the overflow side from the
+/// worst case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paper {
     gamma: f64,
@@ -96,10 +97,10 @@ impl Paper {
         Ok(Self { gamma: open_unit(gamma)?, lambda: LAMBDA_MIN, literal: false })
     }
 
-    /// Returns Algorithm 1 as printed. It differs in three points. First, k = min(k_uf, k_of), so a scale may fall
-    /// below 1 without need; the authors' code has a max(1, ·) that the paper lacks. Second, after a softmax it uses
-    /// e^⌊·⌋ (line 14), up to e times too small. Third, any other cast passes the scale through (line 24), even if
-    /// values overflow.
+    /// Returns the rule of Algorithm 1 as printed. It differs in three points. First, k = min(k_uf, k_of), so a scale
+    /// may fall below 1 without need; the authors' code has a max(1, ·) that the paper lacks. Second, after a softmax
+    /// it uses e^⌊·⌋ (line 14), up to e times too small. Third, any other cast passes the scale through (line 24), even
+    /// if values overflow.
     #[must_use]
     pub const fn literal(self) -> Self {
         Self { literal: true, ..self }

@@ -9,15 +9,16 @@ use core::fmt;
 /// and for loads. The thresholds below are those of FP16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlushRule {
-    /// Nearest even, subnormals kept: |u| ≤ 2^-25 flushes. All casts implemented with integers follow it.
+    /// Rounding to nearest even with subnormals kept: |u| ≤ 2^-25 flushes. All casts implemented with integers follow
+    /// it.
     Nearest,
     /// Rounding toward zero with subnormals kept: |u| < 2^-24 flushes.
     TowardZero,
     /// Flush before rounding: |u| < 2^-14 flushes.
     FlushThenRound,
-    /// Rounded to the half grid, then flushed, or flushed on load: |u| < 2^-14 − 2^-25.
+    /// Flush after rounding to the half grid, or on load: |u| < 2^-14 − 2^-25 flushes.
     RoundThenFlush,
-    /// Rounded as if the exponent were unbounded, then flushed: |u| < 2^-14 − 2^-26.
+    /// Flush after rounding as if the exponent were unbounded: |u| < 2^-14 − 2^-26 flushes.
     UnboundedThenFlush,
 }
 
@@ -33,7 +34,8 @@ impl FlushRule {
     }
 }
 
-/// Format and flush rule, which determine the histogram key of an f32, and the keys that flush.
+/// Convention of a statistics row: format and flush rule, which determine the histogram key of an f32, and the keys
+/// that flush.
 ///
 /// Only formats that flush within f32's normal range have a convention. For others a histogram of f32 exponents shows
 /// nothing. BF16, which has f32's range, does not need one.
@@ -47,7 +49,8 @@ impl Convention {
     /// FP16, nearest even, subnormals kept: the convention of every backend of this project.
     pub const FP16: Self = Self { format: Format::FP16, rule: FlushRule::Nearest };
 
-    /// Creates the convention. Saturation makes no difference, because the same values overflow.
+    /// Creates the convention of a format and a flush rule. Saturation makes no difference, because the same values
+    /// overflow.
     ///
     /// # Errors
     /// [`FormatTooWide`] for BF16 and binary32.

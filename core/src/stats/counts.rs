@@ -2,7 +2,7 @@
 
 use super::Convention;
 
-/// Counters of one row. They are exact and independent of the order of values. They saturate.
+/// Counters of one statistics row. They are exact and independent of the order of values. They saturate.
 ///
 /// | value `u` | counted as |
 /// |---|---|
