@@ -47,9 +47,10 @@
 use super::{DistributedError, MessageTag, ReduceMode, comm_thread::CommChannel, half_codec};
 use std::ops::Range;
 
-/// Values of one message: with at most 11 bytes each, the message is shorter than 2^31 − 1 bytes, the limit of MPI.
+/// Maximum number of values of one message: with at most 11 bytes each, it is shorter than 2^31 − 1 bytes, the limit of
+/// MPI.
 const MAX_VALUES_PER_MESSAGE: usize = 1 << 22;
-/// Bytes of a sum outside the compact encoding: 2^12 micro-batches of values below 2^40 need 53 bits.
+/// Size in bytes of a sum outside the compact encoding: 2^12 micro-batches of values below 2^40 need 53 bits.
 const FULL_SUM_BYTES: usize = 7;
 
 /// Sums of gradients over the micro-batches of one rank, one parameter after the other.

@@ -49,7 +49,8 @@ pub struct Traffic {
     pub received_bytes: u64,
     /// Time that this rank has spent in collectives, including the wait for slower ranks.
     pub comm_time: Duration,
-    /// Exposed communication: the part of it during which this rank was blocked. The rest overlapped with computation.
+    /// Exposed part of the time in collectives, during which this rank was blocked. The rest overlapped with
+    /// computation.
     pub exposed_time: Duration,
 }
 

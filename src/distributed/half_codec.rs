@@ -9,11 +9,11 @@ use half::{f16, slice::HalfFloatSliceExt};
 /// Exponent (floor of log2) of the largest scaled gradient. In the next step 32 times as much still fits in FP16, and
 /// values 2^21 times smaller are still normal.
 const TARGET_EXPONENT: i32 = 10;
-/// Minimum of the largest scaled gradient: below it, values 2^12 times smaller are already subnormal.
+/// Lower limit of the largest scaled gradient: below it, values 2^12 times smaller are already subnormal.
 const UNDERFLOW_LIMIT: f32 = 0.25;
 /// Smallest magnitude that the cast to FP16 rounds to ±∞.
 const OVERFLOW_LIMIT: f32 = 65520.0;
-/// Values that are scaled at a time: their f32 and f16 buffers (6 KiB) stay in L1.
+/// Number of values that are scaled at a time: their f32 and f16 buffers (6 KiB) stay in L1.
 const VALUES_PER_BLOCK: usize = 1024;
 
 /// Returns the exponent for gradients whose largest magnitude is `amax`; `None` for zeros.

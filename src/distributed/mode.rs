@@ -9,17 +9,17 @@ use std::{
 
 /// Maximum number of gradient values that a benchmark sends: 4 MiB in f32, at which messages are limited by bandwidth.
 const BENCH_ELEMENTS: usize = 1 << 20;
-/// Repetitions of a benchmark; the minimum counts, because disturbances only ever add time.
+/// Number of repetitions of a benchmark; the minimum counts, because disturbances only ever add time.
 const BENCH_ITERS: usize = 3;
 
 /// Arithmetic of the sum over the gradients of all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReduceMode {
-    /// In FP16 with exact sums that are rounded once: the bits are the same for any number of ranks. Each rank sends half
-    /// the bytes of f32 if it has one micro-batch.
+    /// Exact FP16 sums that are rounded once: the bits are the same for any number of ranks. Each rank sends half the
+    /// bytes of f32 if it has one micro-batch.
     #[default]
     ExactF16,
-    /// In f32, by the all-reduce of the transport: bits depend on the number of ranks and on the transport.
+    /// Native f32 sums, by the all-reduce of the transport: bits depend on the number of ranks and on the transport.
     NativeF32,
 }
 
@@ -55,8 +55,8 @@ const BUCKETS: usize = 16;
 /// Overlap of gradient communication with the backward pass. Bits do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// Sends buckets during the backward pass of the rank's last micro-batch, as soon as their gradients are complete. A
-    /// bucket has 65,536 weights or a sixteenth of all weights, whichever is more.
+    /// Automatic overlap: sends buckets during the backward pass of the rank's last micro-batch, as soon as their
+    /// gradients are complete. A bucket has 65,536 weights or a sixteenth of all weights, whichever is more.
     #[default]
     Auto,
     /// Overlap with buckets of at least this many weights; the gradient of one parameter is never split.

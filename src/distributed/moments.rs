@@ -8,7 +8,8 @@ use std::{fmt, str::FromStr};
 #[doc(alias = "SyncBatchNorm")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchNormScope {
-    /// Each micro-batch by itself, as with PyTorch's DDP: weights do not depend on the number of ranks.
+    /// Scope of one rank: each micro-batch by itself, as with PyTorch's DDP. Weights do not depend on the number of
+    /// ranks.
     #[default]
     Rank,
     /// Scope of all ranks: the batches of all together, as in PyTorch's `SyncBatchNorm`. Each rank then has one
@@ -44,7 +45,7 @@ impl FromStr for BatchNormScope {
 pub(crate) struct LocalStats {
     /// Number of values of each channel on this rank.
     pub count: f64,
-    /// Two values per channel: the first of all channels, then the second of all channels.
+    /// Statistics of the rank, two values per channel: the first of all channels, then the second of all channels.
     pub values: Vec<f32>,
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn with_unbiased_variance(stats: &[LocalStats], biased: &[f32]) -> Ve
     means.iter().copied().chain(variances.iter().map(|&variance| round_to_f32(f64::from(variance) * factor))).collect()
 }
 
-/// Returns the negated means of all values, from the sums of each rank.
+/// Returns the negated means of two sums per channel over all ranks, from the sums of each rank.
 pub(crate) fn negated_means(stats: &[LocalStats]) -> Vec<f32> {
     let count: f64 = stats.iter().map(|rank| rank.count).sum();
     let len = stats.first().map_or(0, |rank| rank.values.len());
