@@ -135,8 +135,8 @@ pub fn checkpoint_metadata(bytes: &[u8]) -> Result<BTreeMap<String, String>, Che
     Ok(open::<IgnoredAny>(bytes)?.metadata)
 }
 
-/// Returns the bytes of a file with these f32 tensors: names, shapes, little-endian values. `together` is true if all
-/// groups of the optimizer have the same step count.
+/// Returns the bytes of a checkpoint file with these f32 tensors: names, shapes, little-endian values. `together` is
+/// true if all groups of the optimizer have the same step count.
 pub(crate) fn write(
     tensors: &[(String, Vec<usize>, Vec<u8>)], metadata: &BTreeMap<String, String>, together: bool,
     training: impl Serialize,

@@ -241,7 +241,7 @@ pub enum Error<E = crate::device::Usual> {
     },
     /// Two parameters have the same name.
     Duplicate(String),
-    /// There is no parameter of that name, or its length differs from that of the values; as a sentence.
+    /// No parameter has the requested name, or its length differs from that of the values; the reason as a sentence.
     Parameter(String),
     /// No parameter belongs to a parameter group of the optimizer.
     Group {
@@ -254,7 +254,7 @@ pub enum Error<E = crate::device::Usual> {
     WeightGradients,
     /// The checkpoint is invalid, or belongs to another training.
     Checkpoint(CheckpointError),
-    /// Gradients of another trainer or of an earlier step, or a repeat without a step.
+    /// Gradients are requested of another trainer or of an earlier step, or a repeat without a step.
     Gradients,
     /// A prefetched batch is of another trainer, or a later batch has replaced its buffer.
     Prefetched,

@@ -28,9 +28,10 @@
 use gradscale_core::amp::Precision;
 use std::fmt;
 
-/// Error that is accepted even if per-tensor scales reach a smaller one; see the head of this module.
+/// Relative error that is accepted even if per-tensor scales reach a smaller one; see the head of this module.
 pub const TOLERATED_ERROR: f64 = 0.02;
-/// Error with per-tensor scales from which on a parameter is excluded: its true gradient is smaller than the rounding.
+/// Relative error with per-tensor scales from which on a parameter is excluded: its true gradient is smaller than the
+/// rounding.
 const ROUNDING_ERROR: f64 = 0.5;
 /// Exponents of the smallest and the largest loss scale that is tried, which is the range of f32.
 const EXPONENTS: [i32; 2] = [-126, 126];
@@ -42,7 +43,7 @@ pub struct LibraryScale {
     pub library: &'static str,
     /// Exponent of the library's loss scale.
     pub exponent: i32,
-    /// True if the library keeps the scale fixed, false if it adapts it.
+    /// True if the library keeps its loss scale fixed, false if it adapts it.
     pub is_fixed: bool,
 }
 
@@ -79,16 +80,16 @@ pub struct GradientErrors {
     pub parameter: String,
 }
 
-/// Range of powers of two that can be used as a loss scale.
+/// Window of a loss scale: range of powers of two that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleWindow {
     /// Storage type of weight gradients for which the window holds.
     pub weight_gradients: Precision,
-    /// Exponent of the smallest scale in the window; `None` if the window is empty.
+    /// Exponent of the smallest loss scale in the window; `None` if the window is empty.
     pub least: Option<i32>,
-    /// Exponent of the smallest scale at which a finite value overflows; `None` if even 2^126 fits.
+    /// Exponent of the smallest loss scale at which a finite value overflows; `None` if even 2^126 fits.
     pub overflow: Option<i32>,
-    /// Parameter whose error is too large one binade below the smallest scale, or at all scales.
+    /// Name of the parameter whose error is too large one binade below the smallest scale, or at all scales.
     pub lost: Option<String>,
     /// Name of the cast site that overflows first above the window.
     pub overflowed: Option<String>,

@@ -8,7 +8,7 @@ pub type Variances = [f32; 2];
 /// Variances of SSD, which Faster R-CNN also uses for its regions.
 pub(super) const VARIANCES: Variances = [0.1, 0.2];
 
-/// Maximum logarithm of a size, so that no exponential overflows: ln(1000 / 16), as in torchvision.
+/// Maximum logarithm of a decoded size ratio, so that no exponential overflows: ln(1000 / 16), as in torchvision.
 const MAX_LOG_SIZE: f32 = 4.135_166_6;
 
 /// Converts a box from its corners to centre, width and height.

@@ -13,8 +13,8 @@ pub struct Detection {
     pub corners: Corners,
 }
 
-/// Selection of detections. The default has the settings of torchvision's SSD, [`Keep::REGIONS`] those of its Faster
-/// R-CNN.
+/// Limits for the selection of detections. The default has the settings of torchvision's SSD, [`Keep::REGIONS`] those
+/// of its Faster R-CNN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep {
     /// Minimum probability of a detection that is kept, exclusive.

@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
-    /// Activations and their gradients: everything that programs use in a step, except for the next two.
+    /// Activations and their gradients, in bytes: everything that programs use in a step, except for `ahead` and
+    /// `parameters`.
     pub activations: u64,
     /// Prefetched inputs of a coming step ([`crate::Trainer::prefetch`]), in bytes.
     pub ahead: u64,
@@ -16,7 +17,7 @@ pub struct MemoryReport {
     pub parameters: u64,
     /// Constants of all cached programs in bytes: attention masks, interpolation matrices.
     pub constants: u64,
-    /// Workspace that operators keep on the device between launches: partial sums (CUDA: up to 64 MiB in one
+    /// Workspace that operators keep on the device between launches, in bytes: partial sums (CUDA: up to 64 MiB in one
     /// allocation), lists.
     pub workspace: u64,
 }
@@ -24,7 +25,8 @@ pub struct MemoryReport {
 /// Type and length of a freed arena index, which fit no program.
 const FREED: (DType, usize) = (DType::F32, usize::MAX);
 
-/// Buffers by id. An entry is empty while a launch borrows its buffer, or before it is allocated.
+/// Device memory of a training: buffers by id. An entry is empty while a launch borrows its buffer, or before it is
+/// allocated.
 pub(crate) struct Memory<B: Backend> {
     fixed: Vec<Option<B::Buffer>>,
     arena: Vec<Option<B::Buffer>>,

@@ -7,7 +7,7 @@ use gradscale_core::backend::Backend;
 /// State of the recording of a list of operations.
 #[derive(Debug, Default)]
 pub(super) enum Recorded<R> {
-    /// Not run yet. The first run is not recorded, because it compiles kernels and allocates memory.
+    /// The list has not run yet. The first run is not recorded, because it compiles kernels and allocates memory.
     #[default]
     Cold,
     /// The list has run once; the next run is recorded.

@@ -33,7 +33,7 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the indices of its integer inputs with lengths, besides that of [`Operator::integers`].
+    /// Returns the indices of the operator's integer inputs with lengths, besides that of [`Operator::integers`].
     fn lengths(&self) -> Range<usize> {
         0..0
     }
@@ -54,7 +54,8 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the rule for the exponent of its result's gradient if that is a sum over several consumers.
+    /// Returns the rule for the exponent of the gradient of the operator's result if that is a sum over several
+    /// consumers.
     fn rule_of_sum(&self) -> Rule {
         Rule::Branch
     }

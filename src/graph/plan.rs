@@ -21,7 +21,7 @@ pub struct PlanRow {
     pub precision: Precision,
     /// Number of inputs that are cast for the operator.
     pub casts: u32,
-    /// Type of the buffer of its result; `None` if it was never run.
+    /// Type of the buffer of the operator's result; `None` if it was never run.
     pub stored: Option<DType>,
     node: usize,
 }

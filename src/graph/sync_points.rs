@@ -29,10 +29,10 @@ pub(crate) struct SyncPoint {
     pub reason: SyncReason,
 }
 
-/// Weights whose gradients are reduced together, in the order in which they are complete.
+/// Bucket of gradients that are reduced together: its weights, in the order in which their gradients are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketPlan {
-    /// Index of the first launch that runs after all of them are complete.
+    /// Index of the first launch that runs after all gradients of the bucket are complete.
     pub before: usize,
     pub weights: Vec<usize>,
 }
@@ -58,12 +58,12 @@ pub(crate) enum ValueCount {
     OnDevice(Buf),
 }
 
-/// Buffers with the statistics of a rank, which those of all ranks replace. f32.
+/// Buffers (f32) with the batch statistics of a rank, which those of all ranks replace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SyncPayload {
     /// Forward pass: means and biased variances, `[2, channels]`; `unbiased` receives means and unbiased variances.
     Moments { biased: Buf, unbiased: Option<Buf> },
-    /// Two sums per channel, which the negated means over the values of all ranks replace.
+    /// Backward pass: two sums per channel, which the negated means over the values of all ranks replace.
     Sums([Buf; 2]),
 }
 

@@ -31,9 +31,9 @@ pub enum Preset {
     Exact,
     /// Amax rule: decides from largest magnitudes alone, like FP8 libraries: [`SiteConfig::amax`] has the settings.
     Amax,
-    /// Decides by the paper's Algorithm 1 with its errors corrected, inside the step.
+    /// Paper's rule: decides by Algorithm 1 with its errors corrected, inside the step.
     Paper(Paper),
-    /// Decides like the authors' code, inside the step. Everything around the decision is this engine's.
+    /// Authors' rule: decides like the authors' code, inside the step. Everything around the decision is this engine's.
     Authors(Authors),
 }
 

@@ -55,8 +55,8 @@ impl Method {
     }
 }
 
-/// Setters of gradient scaling. Window, headroom, history and outliers belong to the exact rule; threshold and interval
-/// to all rules except [`Preset::Amax`]. A setter has no effect on a rule without the setting.
+/// Impl of the setters of gradient scaling. Window, headroom, history and outliers belong to the exact rule; threshold
+/// and interval to all rules except [`Preset::Amax`]. A setter has no effect on a rule without the setting.
 impl GradientScaling {
     /// Sets the threshold γ′ of the rule (`gamma=`); the exact rule stores it in parts per million.
     ///
@@ -113,7 +113,8 @@ impl GradientScaling {
         self.exactly(SiteConfig { memory, outliers, ..self.site })
     }
 
-    /// Skips batches more than `bits` exponents above the history (`outliers=`), and uses [`Memory::Ring`].
+    /// Makes the method skip batches more than `bits` exponents above the history (`outliers=`), and use
+    /// [`Memory::Ring`].
     ///
     /// # Errors
     /// A number outside 8 to 100.

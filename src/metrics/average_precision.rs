@@ -9,7 +9,7 @@ pub struct Truth {
     pub class: usize,
     /// Corners of the ground-truth box.
     pub corners: Corners,
-    /// True if the box is ignored: detecting it or missing it does not count.
+    /// True if the ground-truth box is ignored: detecting it or missing it does not count.
     pub difficult: bool,
 }
 
@@ -45,7 +45,8 @@ struct Class {
 }
 
 impl AveragePrecision {
-    /// Creates the metric for `classes` classes, counted from 1, with this overlap threshold; PASCAL VOC uses 0.5.
+    /// Creates the average precision for `classes` classes, counted from 1, with this overlap threshold; PASCAL VOC
+    /// uses 0.5.
     #[must_use]
     pub fn new(classes: usize, threshold: f32) -> Self {
         Self { threshold, classes: vec![Class::default(); classes] }

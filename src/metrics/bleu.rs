@@ -46,7 +46,8 @@ impl Bleu {
         }
     }
 
-    /// Returns the score; NaN without sentences. 0 if no translation is as long as the longest n-grams.
+    /// Returns the BLEU score of all sentences; NaN without sentences. 0 if no translation is as long as the longest
+    /// n-grams.
     #[must_use]
     pub fn score(&self) -> f64 {
         if self.meant == 0 && self.said == 0 {

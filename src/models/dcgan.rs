@@ -32,10 +32,10 @@ pub struct GanSize {
 }
 
 impl GanSize {
-    /// Size of the paper and of PyTorch's example: images of 64 × 64.
+    /// Sizes of the paper's networks and of PyTorch's example: images of 64 × 64.
     pub const PAPER: Self = Self { noise: 100, width: 64, levels: 4 };
 
-    /// Returns the size for images of 32 × 32, with one level fewer.
+    /// Returns the sizes for images of 32 × 32, with one level fewer.
     #[must_use]
     pub const fn small(width: usize) -> Self {
         Self { width, levels: 3, ..Self::PAPER }

@@ -87,7 +87,7 @@ impl Layer {
         Self { norms, attention, linear: [first, second] }
     }
 
-    /// Computes the second half of the layer from the result of the first, and adds both.
+    /// Computes the second half of the transformer layer from the result of the first, and adds both.
     fn add<'t>(&self, x: Var<'t>, attended: Var<'t>, dropped: impl Fn(Var<'t>) -> Var<'t>) -> Var<'t> {
         let x = x + dropped(attended);
         let inside = self.linear[0].forward(self.norms[1].forward(x)).gelu();
@@ -95,7 +95,7 @@ impl Layer {
     }
 }
 
-/// Returns the initialisation of a layer whose result is one of `parts` terms of a sum.
+/// Returns the initialisation of a linear layer whose result is one of `parts` terms of a sum.
 fn normal(width: usize, parts: usize) -> Init {
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     let std = (STD * (WIDTH as f64 / (width.max(1) * parts.max(1)) as f64).sqrt()) as f32;

@@ -18,8 +18,8 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Creates a unit. `plan` has the paper's number of output channels, `from` is this network's number of input
-    /// channels.
+    /// Creates an Inception unit. `plan` has the paper's number of output channels, `from` is this network's number of
+    /// input channels.
     pub fn new(scope: &mut Scope<'_>, scale: Scale, from: usize, plan: Conv) -> Self {
         let (mut at, to) = (scope.at(plan.name), scale.scale_channels(plan.to));
         let conv = Conv2d::rectangular(&mut at.at("conv"), from, to, plan.kernel, Init::HeNormal);

@@ -133,7 +133,7 @@ fn even(at: &mut Scope<'_>, block: Block, pool: usize) -> Block {
         .branch(at, Before::Average, &[conv("branch_pool", pool, 1)])
 }
 
-/// Creates the block from 35 × 35 to 17 × 17: figure 10.
+/// Creates the Inception block that halves maps from 35 × 35 to 17 × 17: figure 10 of the paper.
 fn halving(at: &mut Scope<'_>, block: Block) -> Block {
     let down = |name, to| conv(name, to, 3).stride(2).pad(0);
     block
@@ -146,7 +146,7 @@ fn halving(at: &mut Scope<'_>, block: Block) -> Block {
         .branch(at, Before::Halve(Windows::Inside), &[])
 }
 
-/// Creates a block at 17 × 17: figure 6, with kernels of 1 × 7 and 7 × 1.
+/// Creates an Inception block for 17 × 17 maps: figure 6, with kernels of 1 × 7 and 7 × 1.
 fn sevens(at: &mut Scope<'_>, block: Block, inner: usize) -> Block {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 192, 1)])
@@ -187,7 +187,7 @@ fn halving_again(at: &mut Scope<'_>, block: Block) -> Block {
         .branch(at, Before::Halve(Windows::Inside), &[])
 }
 
-/// Creates a block at 8 × 8: figure 7, whose branches fork into 1 × 3 and 3 × 1.
+/// Creates an Inception block for 8 × 8 maps: figure 7, whose branches fork into 1 × 3 and 3 × 1.
 fn forks(at: &mut Scope<'_>, block: Block) -> Block {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 320, 1)])

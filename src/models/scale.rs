@@ -2,7 +2,7 @@
 
 use crate::nn::Dropout;
 
-/// Channels of the first layer at full width. Widths of other layers are scaled by width / 64.
+/// Number of channels of the first layer at full width. Widths of other layers are scaled by width / 64.
 const FULL_WIDTH: usize = 64;
 
 /// Size of an image network: width, small input images, dropout.
@@ -14,7 +14,7 @@ const FULL_WIDTH: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Width: the channels of every layer are the paper's times width / 64, rounded up.
+    /// Width of the network: the channels of every layer are the paper's times width / 64, rounded up.
     pub width: usize,
     /// True for images of about 32 × 32: the first layers reduce the size less.
     pub small: bool,

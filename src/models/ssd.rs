@@ -33,8 +33,8 @@ type Layer = (Conv2d, Option<BatchNorm>);
 /// Two convolutions after VGG: channels of the first, 1 × 1; channels, kernel, stride and padding of the second.
 type Extra = (usize, usize, usize, u32, u32);
 
-/// Settings that depend on the image size. For each feature map: its side, its stride, the size of its default boxes as
-/// a fraction of the image (with that of one more map), and their aspect ratios.
+/// Layout of an SSD variant: settings that depend on the image size. For each feature map: its side, its stride, the
+/// size of its default boxes as a fraction of the image (with that of one more map), and their aspect ratios.
 #[derive(Debug)]
 struct Layout {
     side: usize,
@@ -109,7 +109,7 @@ impl SsdSize {
         self.layout(small).side
     }
 
-    /// Returns its default boxes, as fractions of the image, in the order of the network's outputs.
+    /// Returns the default boxes of this variant, as fractions of the image, in the order of the network's outputs.
     #[must_use]
     pub fn default_boxes(self, small: bool) -> Vec<Corners> {
         default_boxes(&self.layout(small).grids())

@@ -18,8 +18,8 @@ struct Layer {
     norm: Option<BatchNorm>,
 }
 
-/// The thirteen convolutions of VGG-16, by level. They are named `0` and so on, like `features` in torchvision's
-/// `vgg16` and, with batch norm, `vgg16_bn`.
+/// Convolutions of VGG-16, thirteen, by level. They are named `0` and so on, like `features` in torchvision's `vgg16`
+/// and, with batch norm, `vgg16_bn`.
 #[derive(Clone, Debug)]
 pub(super) struct Features(Vec<Vec<Layer>>);
 
@@ -45,7 +45,7 @@ impl Features {
         Self(LEVELS.into_iter().map(level).collect())
     }
 
-    /// Applies the levels with their poolings and returns each pooled value. `ceil` keeps incomplete windows.
+    /// Applies VGG's levels with their poolings and returns each pooled value. `ceil` keeps incomplete windows.
     pub fn pooled<'t>(&self, x: Var<'t>, ceil: bool) -> Vec<Var<'t>> {
         let (mut x, mut all) = (x, Vec::new());
         for level in 0..self.0.len() {
@@ -65,7 +65,7 @@ impl Features {
         self.0[level].iter().fold(x, layer)
     }
 
-    /// Applies all levels, with a pooling before each of the levels 1 to `poolings`.
+    /// Applies all of VGG's levels, with a pooling before each of the levels 1 to `poolings`.
     pub fn unpooled<'t>(&self, x: Var<'t>, poolings: usize) -> Var<'t> {
         (0..self.0.len()).fold(x, |x, level| {
             let halved = |x: Var<'t>| x.pool("max_pool", |x| Pool::new(PoolOp::Max, x, [2; 2]));

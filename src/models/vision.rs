@@ -4,8 +4,8 @@ use super::{AlexNet, GoogLeNet, InceptionV2, InceptionV3, ResNetDepth, Scale, To
 use crate::{Scope, Var, nn::Module};
 use std::fmt::Debug;
 
-/// Image classification network from `[n, h, w, inputs]` to `[n, classes]`. If torchvision has it, its layers have the
-/// same names, so that [`crate::Parameters::import_torch`] finds its weights by name.
+/// Trait of image classification networks from `[n, h, w, inputs]` to `[n, classes]`. If torchvision has it, its layers
+/// have the same names, so that [`crate::Parameters::import_torch`] finds its weights by name.
 pub trait Vision: Module + Debug {
     /// Returns the logits in training, each with the weight of its loss: first the network's own, then those of
     /// auxiliary heads.
@@ -20,7 +20,7 @@ pub trait Vision: Module + Debug {
     }
 }
 
-/// Image classification networks in the papers on mixed precision and on gradient scaling.
+/// Architecture of an image classification network, of those in the papers on mixed precision and on gradient scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Architecture {
     /// Architecture [`AlexNet`].
@@ -65,7 +65,7 @@ impl Architecture {
         }
     }
 
-    /// Returns the height and width of the images with which the paper trains it.
+    /// Returns the height and width of the images with which the paper trains the architecture.
     #[must_use]
     pub const fn image(self) -> usize {
         match self {

@@ -51,7 +51,7 @@ impl SelfAttention {
         self
     }
 
-    /// Applies the layer with rotary positions: queries and keys are rotated by `turn`.
+    /// Applies the self-attention with rotary positions: queries and keys are rotated by `turn`.
     ///
     /// # Errors
     /// See `forward`; also heads of another width than that of the rotation.

@@ -28,7 +28,8 @@ pub use sequence::{Gru, Lstm};
 use crate::Var;
 use gradscale_core::ops::ShapeError;
 
-/// Part of a network with one input and one output. The trainer owns its parameters; the module keeps their handles.
+/// Trait of a part of a network with one input and one output. The trainer owns its parameters; the module keeps their
+/// handles.
 pub trait Module {
     /// Records the module's operators on the tape of `x`, and returns its output.
     ///

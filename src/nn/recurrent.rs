@@ -15,8 +15,8 @@ struct Gates {
 }
 
 impl Gates {
-    /// Creates a product from `inputs` to `[gates, hidden]` values. All parameters are initialised uniformly in
-    /// ±1/√hidden.
+    /// Creates the product of a recurrent cell from `inputs` to `[gates, hidden]` values. All parameters are
+    /// initialised uniformly in ±1/√hidden.
     fn new(scope: &mut Scope<'_>, inputs: usize, gates: [usize; 2]) -> Self {
         Self::named(scope, scope.path().to_owned(), ["weight", "bias"], inputs, gates)
     }
@@ -52,9 +52,10 @@ pub(super) struct Units {
     pub out: usize,
 }
 
-/// Cell of a recurrent layer with a state of `STATES` tensors `[n, hidden]`, the first of which is its result.
+/// Trait of the cell of a recurrent layer, with a state of `STATES` tensors `[n, hidden]`, the first of which is its
+/// result.
 pub(super) trait Cell<const STATES: usize>: Sized {
-    /// Creates the cell of a layer: `l0`, `l0_reverse`, `l1`, …, after the name of the scope.
+    /// Creates the recurrent cell of a layer: `l0`, `l0_reverse`, `l1`, …, after the name of the scope.
     fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, units: Units) -> Self;
 
     /// Returns the number of values of each tensor of the cell's state.
@@ -62,7 +63,7 @@ pub(super) trait Cell<const STATES: usize>: Sized {
 
     fn name(&self) -> &str;
 
-    /// Computes the product with x, for one step or for a whole sequence.
+    /// Computes the cell's product with x, for one step or for a whole sequence.
     fn of_input<'t>(&self, x: Var<'t>) -> Var<'t>;
 
     /// Computes the cell's next state from one step of the inputs' product and the state.
@@ -105,7 +106,7 @@ pub struct LstmCell {
 }
 
 impl LstmCell {
-    /// Creates the cell. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
+    /// Creates the LSTM cell. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [4, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [4, hidden]);
@@ -190,7 +191,7 @@ pub struct GruCell {
 }
 
 impl GruCell {
-    /// Creates the cell. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
+    /// Creates the GRU cell. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [3, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [3, hidden]);

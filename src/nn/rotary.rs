@@ -2,7 +2,7 @@
 
 use crate::{Parameter, Scope, Var};
 
-/// Limit of the wavelengths of a head's pairs, in positions / 2π (Su et al. 2021, section 3.2.2).
+/// Base of the wavelengths of a head's pairs, their limit in positions / 2π (Su et al. 2021, section 3.2.2).
 const BASE: f64 = 10_000.0;
 
 /// Rotary position embedding (Su et al. 2021): queries and keys are rotated by angles proportional to their positions,
@@ -49,7 +49,7 @@ impl Rotary {
         Self { name: scope.path().to_owned(), tables, places, width }
     }
 
-    /// Returns the rotation of the first t positions, on the tape of x.
+    /// Returns the rotation at the first t positions, on the tape of x.
     pub fn first<'t>(&self, x: Var<'t>, t: usize) -> Turn<'t> {
         let whole = |table: &Parameter| x.tape().parameter(table).reshape([1, 1, self.places, self.width]);
         Turn { tables: self.tables.each_ref().map(|table| whole(table).slice(2, 0, t)) }

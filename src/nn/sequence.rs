@@ -42,20 +42,21 @@ use gradscale_core::amp::MAX_INPUTS;
 pub struct Lstm(Stack<LstmCell>);
 
 impl Lstm {
-    /// Creates forward layers. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
+    /// Creates LSTM layers in forward direction. Weights and biases are initialised uniformly in ±1/√hidden, as in
+    /// PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 1))
     }
 
-    /// Creates bidirectional layers, with separate weights for each direction. Each layer reads both directions of the
-    /// one before.
+    /// Creates bidirectional LSTM layers, with separate weights for each direction. Each layer reads both directions of
+    /// the one before.
     pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }
 
-    /// Creates forward layers in which a product without bias projects each layer's `hidden` values to `out` (Sak,
-    /// Senior and Beaufays 2014). This is PyTorch's `proj_size`, with weights `weight_hr_l0`, …. Results and h have
-    /// `out` values, c has `hidden`. If both are equal, it is [`Lstm::new`].
+    /// Creates LSTM layers in forward direction, in which a product without bias projects each layer's `hidden` values
+    /// to `out` (Sak, Senior and Beaufays 2014). This is PyTorch's `proj_size`, with weights `weight_hr_l0`, …. Results
+    /// and h have `out` values, c has `hidden`. If both are equal, it is [`Lstm::new`].
     pub fn projected(scope: &mut Scope<'_>, inputs: usize, [hidden, out]: [usize; 2], layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out }, layers, 1))
     }
@@ -114,13 +115,14 @@ impl Module for Lstm {
 pub struct Gru(Stack<GruCell>);
 
 impl Gru {
-    /// Creates forward layers. Weights and biases are initialised uniformly in ±1/√hidden, as in PyTorch.
+    /// Creates GRU layers in forward direction. Weights and biases are initialised uniformly in ±1/√hidden, as in
+    /// PyTorch.
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 1))
     }
 
-    /// Creates bidirectional layers, with separate weights for each direction. Each layer reads both directions of the
-    /// one before.
+    /// Creates bidirectional GRU layers, with separate weights for each direction. Each layer reads both directions of
+    /// the one before.
     pub fn bidirectional(scope: &mut Scope<'_>, inputs: usize, hidden: usize, layers: usize) -> Self {
         Self(Stack::new(scope, inputs, Units { hidden, out: hidden }, layers, 2))
     }

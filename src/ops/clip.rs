@@ -49,7 +49,7 @@ impl Operator for Clip {
         Ok(())
     }
 
-    /// Applies the derivative of ReLU, which selects, twice: for x and for most − x.
+    /// Emits the gradient: the derivative of ReLU, which selects, is applied twice, for x and for most − x.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (x, p) = (at.operand(0).buf, like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?);
         let below = chain(at, x, &[Unary::Affine { a: -1.0, b: self.0 }]);

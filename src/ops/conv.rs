@@ -84,7 +84,8 @@ impl Operator for Conv2d {
     }
 }
 
-/// Transposed convolution. Inputs: x, weights, optional bias. Its forward pass is the data pass of this convolution.
+/// Operator of a transposed convolution, with inputs x, weights and an optional bias. Inputs: x, weights, optional
+/// bias. Its forward pass is the data pass of this convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ConvTranspose(Conv2d);
 

@@ -62,7 +62,8 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Batched matrix product. Inputs: a, b; one product for each n and h; b may be transposed.
+/// Operator of batched matrix products, with inputs a and b. Inputs: a, b; one product for each n and h; b may be
+/// transposed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Matmul {
     transposed: bool,
@@ -106,7 +107,7 @@ impl Operator for Matmul {
     }
 }
 
-/// Products of a node: a `[m, k]` times b `[k, p]` or its transpose, one for each of `batch`.
+/// Matrix products of a node: a `[m, k]` times b `[k, p]` or its transpose, one for each of `batch`.
 #[derive(Clone, Copy, Debug)]
 struct Matrices {
     batch: u32,

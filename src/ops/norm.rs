@@ -13,7 +13,7 @@ use gradscale_core::{
 };
 
 impl<'t> Var<'t> {
-    /// Normalises, then applies scale and shift of each channel. `running` are statistics `[2, channels]`, which are
+    /// Normalises x, then applies scale and shift of each channel. `running` are statistics `[2, channels]`, which are
     /// updated in training and used in evaluation.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Operator for Normalise {
         Ok(())
     }
 
-    /// One launch computes all three gradients; unneeded ones are stored in temporary buffers.
+    /// Emits one launch that computes all three gradients; unneeded ones are stored in temporary buffers.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let Some(saved) = at.saved() else { return Ok(()) };
         let (p, node, x, weight) = (self.p, at.node, at.operand(0), at.operand(1).buf);

@@ -41,7 +41,8 @@ impl<'t> Var<'t> {
     }
 }
 
-/// Inputs: x, scale, shift, lengths. Statistics are computed before and passed to the normalisation.
+/// Operator of the batch norm of sequences, with inputs x, scale, shift and lengths. Statistics are computed before and
+/// passed to the normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct NormFrames {
     p: Norm,

@@ -213,7 +213,8 @@ impl Operator for Resample {
 }
 
 impl Resample {
-    /// Returns its products, or those of its transpose: along h, then along w; in reverse order for the transpose.
+    /// Returns the products of the resampling, or those of its transpose: along h, then along w; in reverse order for
+    /// the transpose.
     fn steps(&self, at: &mut Context<'_, '_, '_>, back: bool) -> Result<Vec<(Step, usize)>, TraceError> {
         let node = at.node;
         let [n, .., c] = node.sizes()?;
@@ -298,7 +299,7 @@ impl Repeat {
     }
 }
 
-/// One step of a resampling: a product with a matrix, or a sum.
+/// Step of a resampling: a product with a matrix, or a sum.
 #[derive(Clone, Copy)]
 enum Step {
     Product(Gemm, Buf),

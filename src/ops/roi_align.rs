@@ -79,7 +79,7 @@ pub(super) struct Boxes {
     pub corners: String,
     /// ONNX name of the boxes' image indices, which are clamped to existing images.
     pub image: String,
-    /// Name of the condition that the index was valid: `[boxes, 1, 1, 1]`.
+    /// ONNX name of the condition that the image index was valid: `[boxes, 1, 1, 1]`.
     pub own: String,
 }
 

@@ -178,7 +178,7 @@ impl Operator for Slice {
     }
 }
 
-/// Marker node of a split, at which the gradients of its slices are added.
+/// Operator that marks a split, at which the gradients of its slices are added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Split;
 
@@ -210,7 +210,7 @@ impl Operator for Split {
     }
 }
 
-/// Direction of a copy: from the whole tensor to the part, or to the whole.
+/// Direction of a copy between a whole tensor and its part: out of the whole, or into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Way {
     Out,

@@ -12,7 +12,7 @@ use gradscale_core::{
     ops::{BinaryOp, Broadcast, Flow, Unary},
 };
 
-/// Softplus: y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
+/// Operator of softplus: y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Softplus;
 
@@ -32,8 +32,8 @@ impl Operator for Softplus {
         Ok(())
     }
 
-    /// Computes dx = dy·sigmoid(x), which is accurate also at 0, where the branches of the formula above meet, and far
-    /// below, where they cancel.
+    /// Emits the gradient dx = dy·sigmoid(x), which is accurate also at 0, where the branches of the formula above
+    /// meet, and far below, where they cancel.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let x = at.operand(0).buf;
         let slope = chain(at, x, &[Unary::Sigmoid]);

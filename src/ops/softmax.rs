@@ -97,7 +97,7 @@ enum Seen {
     All,
     /// First i + 1 columns, for row i.
     Causal,
-    /// Columns before the end of its sequence: the second input has the lengths.
+    /// Columns before the end of the row's sequence: the second input has the lengths.
     Within,
 }
 
@@ -226,7 +226,7 @@ fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     Ok(at.emit_temporary(node.shape.len(), Slot::ONE, |y| Operation::Binary { p, a: x, b: mask, y }))
 }
 
-/// Adds [`HIDDEN`] after the end of each sequence, whose lengths are the second input.
+/// Emits scores with [`HIDDEN`] added after the end of each sequence, whose lengths are the second input.
 fn hide_behind(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
     let lengths = at.read_integers(1, "lengths", &[DType::U8, DType::U32])?.buf;
     let node = at.node;

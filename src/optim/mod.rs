@@ -201,7 +201,7 @@ impl Optimizer {
         self.frozen.iter().any(|prefix| claims(prefix, name))
     }
 
-    /// Returns a prefix of a group, or of a frozen part, that matches none of these parameters.
+    /// Returns the prefix of a group, or of a frozen part, that matches none of these parameters; `None` if all match.
     pub(crate) fn idle_prefix<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Option<&str> {
         let mut prefixes = self.groups.iter().map(|group| &group.prefix).chain(&self.frozen);
         let idle = prefixes.find(|prefix| !names.clone().any(|name| claims(prefix, name)));
@@ -220,7 +220,7 @@ impl Optimizer {
         self.max_norm.is_some()
     }
 
-    /// Returns the number of states that the rule keeps for each weight.
+    /// Returns the number of states that the update rule keeps for each weight.
     pub(crate) fn states(&self) -> usize {
         match &self.rule {
             Rule::Sgd(rule) => usize::from(rule.momentum != 0.0),
@@ -237,7 +237,7 @@ impl Optimizer {
         }
     }
 
-    /// Returns learning rate and weight decay of a group, before the schedule.
+    /// Returns the learning rate and weight decay of a group, before the schedule's factor.
     pub(crate) fn rates(&self, group: usize) -> (f64, f32) {
         let (lr, decay) = match (self.groups.get(group), &self.rule) {
             (Some(group), _) => (group.lr, group.decay),

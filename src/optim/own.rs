@@ -3,9 +3,9 @@
 use crate::Var;
 use std::fmt;
 
-/// Custom update rule, written with the operators of networks. It runs in f32, is recorded with the step, and does
-/// nothing if a gradient is not finite, like the built-in rules. Those are one launch for all weights; a custom rule
-/// needs a launch for each operator and weight.
+/// Trait of a custom update rule, written with the operators of networks. It runs in f32, is recorded with the step,
+/// and does nothing if a gradient is not finite, like the built-in rules. Those are one launch for all weights; a
+/// custom rule needs a launch for each operator and weight.
 ///
 /// A checkpoint stores the `Debug` output of a rule, and loading it fails if that differs. Derive `Debug`, so that all
 /// settings of the rule are compared.

@@ -1,6 +1,6 @@
 //! Update rules for which devices have a kernel.
 
-/// Stochastic gradient descent: v ← momentum·v + g; w ← w − lr·v.
+/// Settings of stochastic gradient descent: v ← momentum·v + g; w ← w − lr·v.
 ///
 /// ```
 /// use gradscale::optim::Sgd;
@@ -35,7 +35,7 @@ impl Default for Sgd {
     }
 }
 
-/// Adam (Kingma and Ba 2015): m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·m̂/(√v̂ + eps).
+/// Settings of Adam (Kingma and Ba 2015): m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²; w ← w − lr·m̂/(√v̂ + eps).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
     /// Learning rate of Adam, before the schedule's factor.
@@ -64,7 +64,8 @@ impl Default for Adam {
     }
 }
 
-/// [`Adam`] with decoupled weight decay: w ← w − lr·decay·w before the update (Loshchilov and Hutter 2019).
+/// Settings of AdamW, [`Adam`] with decoupled weight decay: w ← w − lr·decay·w before the update (Loshchilov and Hutter
+/// 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate of AdamW, before the schedule's factor.

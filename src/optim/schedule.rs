@@ -2,7 +2,7 @@
 
 use std::{f64::consts::PI, fmt, sync::Arc};
 
-/// Factor of all learning rates as a function of the number of steps so far.
+/// Learning-rate schedule: factor of all learning rates as a function of the number of steps so far.
 #[derive(Clone)]
 pub enum Schedule {
     /// Learning-rate schedule without change: factor 1 at every step.

@@ -31,7 +31,7 @@ pub struct Step {
     pub iteration: u64,
     /// True if the training skipped the step.
     pub skipped: bool,
-    /// True for an attempt that overflowed; the same batch follows again, with the same number.
+    /// True for an attempt at the step that overflowed; the same batch follows again, with the same number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
     /// In the first line, the method of the training. Older traces do not have it, because they were recorded without

@@ -23,7 +23,7 @@ pub struct Played {
     pub iteration: u64,
     /// True if the replayed method would have skipped the step.
     pub skipped: bool,
-    /// True for an attempt that overflowed; the same batch follows again, with the same number.
+    /// True for a replayed attempt that overflowed; the same batch follows again, with the same number.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
     /// Replayed records of the sites, in the order of the backward pass.

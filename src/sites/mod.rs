@@ -87,14 +87,15 @@ impl Cause {
     }
 }
 
-/// Result of an attempt at a step. The index of a [`Blame`] is that in the order of the stores.
+/// Result of an attempt at a step: applied, repeated or skipped. The index of a [`Blame`] is that in the order of the
+/// stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// The step was applied: the parameters are updated.
     Stepped,
-    /// Nothing has changed, and the same batch is to be run again.
+    /// The step overflowed and has changed nothing; the same batch is to be run again.
     Repeat(Blame),
-    /// Nothing has changed, and the batch is skipped.
+    /// The step was skipped and has changed nothing, for this cause.
     Skipped(Option<Blame>, Cause),
 }
 
@@ -199,7 +200,7 @@ impl Sites {
         self.entries[usize::from(slot.0)].kind
     }
 
-    /// Returns the slot of that name, and creates it if there is none.
+    /// Returns the slot with the name `name`, and creates it if there is none.
     ///
     /// # Errors
     /// [`TraceError`] beyond 65534 slots.
@@ -251,7 +252,7 @@ impl Sites {
         self.exponents[usize::from(slot.0)]
     }
 
-    /// Sets the exponent at which the scratch of a decision is measured.
+    /// Sets the exponent at which the scratch slot of a decision is measured.
     pub(crate) fn set_probe(&mut self, exponent: i32) {
         self.exponents[usize::from(Slot::PROBE.0)] = exponent;
     }

@@ -14,11 +14,12 @@ pub struct SiteReport<'a> {
     pub row: &'a Stats,
     /// Fraction of the site's non-zero values that flushed in the last step.
     pub gamma_measured: f64,
-    /// Fraction that the last decision predicted; `None` under a loss scale, NaN if the rule has no model.
+    /// Fraction of flushed values that the site's last decision predicted; `None` under a loss scale, NaN if the rule
+    /// has no model.
     pub gamma_predicted: Option<f64>,
     /// Constraint that determined the site's last decision.
     pub bound: Option<LimitedBy>,
-    /// Number of finite values that overflowed, over all steps. ±∞ and NaN on input are not included.
+    /// Number of the site's finite values that overflowed, over all steps. ±∞ and NaN on input are not included.
     pub overflows: u64,
     /// Fraction of the site's non-zero values stored as subnormals in the last step.
     pub subnormal_share: f64,
