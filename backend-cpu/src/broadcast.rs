@@ -2,11 +2,11 @@
 
 use crate::workspace::CACHE_LINE_BYTES;
 
-/// Minimum elements of a buffer, so that loops over it are long enough for wide vectors.
+/// Minimum number of elements of a buffer, so that loops over it are long enough for wide vectors.
 const MIN_BUFFER_ELEMENTS: usize = 256;
 
-/// One value for each channel, repeated over several pixels, and once more so that it can start at any channel. The
-/// first value is aligned to a cache line.
+/// Buffer with one value for each channel, repeated over several pixels, and once more so that it can start at any
+/// channel. The first value is aligned to a cache line.
 #[derive(Debug, Default)]
 pub struct BroadcastBuffer {
     values: Vec<f32>,

@@ -17,7 +17,7 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Values that are stored at a time: 16 KiB of f32, half of L1.
+/// Number of values that are stored at a time: 16 KiB of f32, half of L1.
 pub const BLOCK_ELEMENTS: usize = 4096;
 
 /// Block of f32 values, aligned to a cache line. A vector that crosses two lines takes twice as long to load.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// Kernel with which a lookup table is filled: replaces numbers by the results of a function.
 type Kernel = fn(Isa, &mut [f32]);
 
-/// Functions with a table, and their derivatives where these do not follow from the result in a few operations.
+/// Functions with a lookup table, and their slopes where these do not follow from the result in a few operations.
 const TABULATED_FUNCTIONS: [(Kernel, Option<Kernel>); 7] = [
     (Isa::exp, None),
     (Isa::ln, None),

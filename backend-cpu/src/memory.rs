@@ -38,7 +38,7 @@ impl Buffer for Memory {
 }
 
 impl Memory {
-    /// Zeros, or an error instead of an abort where the system has no more.
+    /// Creates a buffer of zeros; returns an error instead of an abort where the system has no more memory.
     pub(crate) fn new(dtype: DType, len: usize) -> Result<Self, Error> {
         match dtype {
             DType::F32 => zeroed_vec(0.0, len).map(Self::F32),

@@ -17,7 +17,7 @@ use half::f16;
 
 /// Number of elements of a chunk of a parameter.
 const CHUNK_ELEMENTS: usize = 1 << 14;
-/// Elements that are updated at a time: 4 KiB of each state, still in L1 when they are rounded.
+/// Number of elements that are updated at a time: 4 KiB of each state, still in L1 when they are rounded.
 const BLOCK_ELEMENTS: usize = 1 << 10;
 
 /// Chunk of a parameter: weights, gradients, states and half copy.

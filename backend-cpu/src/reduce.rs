@@ -13,7 +13,7 @@ use gradscale_core::{
 
 /// Number of partial sums of one contiguous reduction: the lanes of a vector.
 const PARTIAL_SUMS: usize = 16;
-/// Elements of a chunk of one reduction over rows; longer ones are divided for all threads.
+/// Number of elements of a chunk of one reduction over rows; longer ones are divided for all threads.
 const CHUNK_ELEMENTS: usize = 1 << 16;
 /// Maximum length of an axis that is reduced whole. Up to so many adjacent results are computed several times side by
 /// side, and combined at the end.

@@ -7,13 +7,14 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Bytes of a cache line, which is also one vector of 16 f32 lanes.
+/// Size of a cache line in bytes, which is also one vector of 16 f32 lanes.
 pub const CACHE_LINE_BYTES: usize = 64;
-/// Elements that all free lists cache together (32 MiB of f32), in equal shares.
+/// Number of elements that all free lists cache together (32 MiB of f32), in equal shares.
 const MAX_CACHED_ELEMENTS: usize = 1 << 23;
-/// Elements that a free list may cache, however many threads there are: 1 MiB of f32, more than the packed A of a large GEMM (384 × 528 elements).
+/// Number of elements that a free list may cache, however many threads there are: 1 MiB of f32, more than the packed A
+/// of a large GEMM (384 × 528 elements).
 const MIN_CACHE_PER_THREAD_ELEMENTS: usize = 1 << 18;
-/// Elements to which lengths are rounded up, so that buffers of similar length can replace each other.
+/// Granularity in elements to which lengths are rounded up, so that buffers of similar length can replace each other.
 const LENGTH_GRANULARITY: usize = 1024;
 
 /// Pool of workspaces: bytes in use, their peak, and cached buffers.

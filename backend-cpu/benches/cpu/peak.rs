@@ -14,7 +14,7 @@ pub fn peak(isa: Isa) -> f64 {
     (CHAIN_STEPS * CHAIN_COUNT * lanes) as f64 / duration.as_secs_f64() / 1e9
 }
 
-/// Runs the chains with the vectors of an instruction set and returns their lanes.
+/// Runs the loop of multiply-adds with the vectors of an instruction set and returns their number of lanes.
 fn chains(isa: Isa, steps: usize) -> usize {
     let fused = isa != Isa::Portable;
     let chains = Chains { steps, fused };
@@ -34,7 +34,8 @@ fn chains(isa: Isa, steps: usize) -> usize {
 /// Number of independent sums in the loop: enough to hide the latency of a multiply-add.
 const CHAIN_COUNT: usize = 12;
 
-/// Sums of products; a product and a sum where an instruction set has no fused multiply-add.
+/// Loop of sums of products for the peak: fused multiply-adds, or a product and a sum where an instruction set has
+/// none.
 #[derive(Clone, Copy)]
 struct Chains {
     steps: usize,

@@ -2,8 +2,8 @@
 
 use half::f16;
 
-/// Elements to which memory for vectors is aligned: one cache line, and a whole number of vectors of every instruction
-/// set.
+/// Number of f32 to which memory for vectors is aligned: one cache line, and a whole number of vectors of every
+/// instruction set.
 pub const LANES: usize = 16;
 
 /// Sizes of the GEMM tiles that fit the registers of an instruction set.
@@ -58,8 +58,8 @@ pub struct MicroKernelArgs<'a> {
     pub prefetch: &'a [f16],
 }
 
-/// Short contiguous rows of halves that the microkernel converts itself, and all columns of B at each step. The sums of
-/// all rows are contiguous.
+/// Product of short contiguous rows of halves, which the microkernel converts itself, and all columns of B at each
+/// step. The sums of all rows are contiguous.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there are no such kernels"))]
 #[derive(Clone, Copy, Debug)]
 pub struct F16Rows<'a> {
@@ -75,7 +75,7 @@ pub struct F16Rows<'a> {
 }
 
 impl F16Rows<'_> {
-    /// Maximum steps: the converted rows of the highest tile, 24 × 64 elements, take 6 KiB of L1.
+    /// Maximum number of steps of k: the converted rows of the highest tile, 24 × 64 elements, take 6 KiB of L1.
     pub const MAX_K: usize = 64;
 
     /// Returns the arguments of the microkernel, with the halves as [`MicroKernelArgs::prefetch`]. Checks that a kernel

@@ -33,7 +33,8 @@ pub type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize);
 /// GEMM microkernels by number of vectors, masked tail, and number of rows.
 pub type Kernels<const VECTORS: usize> = [[&'static [Kernel]; 2]; VECTORS];
 
-/// Lists the microkernels of each number of vectors and rows, with whole vectors and with a last one that is not whole.
+/// Macro: lists the microkernels of each number of vectors and rows, with whole vectors and with a last one that is not
+/// whole.
 macro_rules! kernels {
     ($quad:ty; $($vectors:literal: $($rows:literal)*;)*) => {
         [$([

@@ -58,11 +58,12 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{backend::Store, ops::Pass};
 
-/// Minimum weights for this path: 512 KiB of f32, half an L2 of a MiB. Fewer stay in L2 from row to row.
+/// Minimum number of weights for the path of batched small images: 512 KiB of f32, half an L2 of a MiB. Fewer stay in
+/// L2 from row to row.
 const MIN_WEIGHTS: usize = 131_072;
-/// Minimum input channels for this path, because the steps of a tile are the channels of one tap.
+/// Minimum number of input channels for this path, because the steps of a tile are the channels of one tap.
 const MIN_IN_CHANNELS: usize = 4 * LANES;
-/// Maximum elements of operand and sums of a work item: a MiB of f32.
+/// Maximum number of elements of operand and sums of a work item: a MiB of f32.
 const MAX_TILE_ELEMENTS: usize = 262_144;
 /// Cost of loading all weights, which each work item does, in pixels of results.
 const WEIGHT_LOAD_COST_PIXELS: usize = 16;
@@ -75,7 +76,7 @@ pub struct BatchedConv<'a> {
     /// Rows that each kernel row connects; pixels that each kernel column connects, in the order of the packed weights.
     rows: Vec<Vec<KernelTap>>,
     columns: Vec<KernelTap>,
-    /// Rows of results of a work item: all rows of some images, or an equal part of the rows of one.
+    /// Number of rows of results of a work item: all rows of some images, or an equal part of the rows of one.
     rows_per_item: usize,
 }
 

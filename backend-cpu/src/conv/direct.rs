@@ -55,9 +55,9 @@ use crate::{
     gemm::Packed,
 };
 
-/// Elements of weights that all pixels of a row read before the next block: 32 KiB, half or all of L1.
+/// Number of weights that all pixels of a row read before the next block: 32 KiB, half or all of L1.
 pub const WEIGHT_BLOCK_L1: usize = 8192;
-/// Maximum steps of a segment: with 64 columns such a segment is exactly one block of weights.
+/// Maximum number of steps of a segment: with 64 columns such a segment is exactly one block of weights.
 const MAX_SEGMENT_LEN: usize = 128;
 
 /// Plan of a convolution pass: how a row of the result depends on rows of the operand. For the data pass the operand is
@@ -71,10 +71,10 @@ pub struct ConvPlan {
     pub in_channels: usize,
     pub out_channels: usize,
     pub out_pixel_stride: usize,
-    /// Zero pixels before a row, and pixels of a row with all padding.
+    /// Numbers of zero pixels before a row, and of pixels of a row with all padding.
     pad_left: usize,
     padded_width: usize,
-    /// Kernel rows, steps of k of one, and rows of the operand from one to the next.
+    /// Numbers of kernel rows, of steps of k of one, and of rows of the operand from one to the next.
     pub kernel: usize,
     k_per_kernel_row: usize,
     pub dilation: usize,
@@ -93,7 +93,8 @@ pub struct RowWorker<'a> {
     k_segments: Vec<KSegment>,
 }
 
-/// Pixels of the result that read the operand alike (stride phase): those with the same remainder modulo the stride.
+/// Stride phase of a convolution: pixels of the result that read the operand alike, those with the same remainder
+/// modulo the stride.
 pub struct Phase {
     /// First pixel, pixels of the result from one to the next, and their number.
     pub first: usize,

@@ -13,7 +13,7 @@ pub struct PaddedRows<'a> {
     pub channel_count: usize,
     /// Number of elements from one pixel of a padded row to the next.
     pub pixel_stride: usize,
-    /// Zero pixels before a row, and pixels of a row with all padding.
+    /// Numbers of zero pixels before a row, and of pixels of a row with all padding.
     pub pad_left: usize,
     pub padded_width: usize,
 }

@@ -19,15 +19,16 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::backend::Store;
 
-/// Work items for each of several threads, and with AMX. Few, because each item converts the rows that it reads.
+/// Number of work items for each of several threads, and with AMX. Few, because each item converts the rows that it
+/// reads.
 const ITEMS_PER_THREAD: usize = 2;
 const ITEMS_PER_THREAD_AMX: usize = 4;
-/// Maximum sums that one row of pixels updates: 256 KiB, a quarter of L2. With more, kernel rows become separate items;
-/// with four times as many in one kernel row, blocks of channels do.
+/// Maximum number of sums that one row of pixels updates: 256 KiB, a quarter of L2. With more, kernel rows become
+/// separate items; with four times as many in one kernel row, blocks of channels do.
 const MAX_SUMS_L2: usize = 65_536;
-/// Pixels that all output channels use before the next ones: with 64 columns they take 32 KiB, about L1.
+/// Number of pixels that all output channels use before the next ones: with 64 columns they take 32 KiB, about L1.
 const PIXEL_BLOCK_L1: usize = 128;
-/// Maximum elements of the rows of dy that are processed together: 128 KiB of L2.
+/// Maximum number of elements of the rows of dy that are processed together: 128 KiB of L2.
 const MAX_GRADIENTS_L2: usize = 32_768;
 /// Number of output channels of an AMX register tile.
 const AMX_TILE_ROWS: usize = 32;
@@ -51,8 +52,8 @@ struct WeightGradPlan {
     transposed: bool,
 }
 
-/// Rows of dy, output channels of one group, and kernel rows. Sums of neighbouring kernel rows are `block` channels
-/// apart; those of one kernel row are `[block, run]`, or transposed.
+/// Work item of a convolution's weight pass: rows of dy, output channels of one group, and kernel rows. Sums of
+/// neighbouring kernel rows are `block` channels apart; those of one kernel row are `[block, run]`, or transposed.
 #[derive(Clone)]
 pub struct WorkItem {
     pub rows: Range<usize>,

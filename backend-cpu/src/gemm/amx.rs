@@ -12,21 +12,22 @@ use crate::{
 };
 use half::f16;
 
-/// Steps of k between two visits to the sums: a panel of B, with upper and lower parts, takes 64 KiB.
+/// Number of steps of k between two visits to the sums: a panel of B, with upper and lower parts, takes 64 KiB.
 const KC: usize = 512;
 /// Number of rows of the largest register tile, and maximum number of rows of a block.
 pub const MR: usize = 2 * TILE_DIM;
 pub const MC: usize = 4 * MR;
 /// Maximum number of columns of a panel of B.
 const NR: usize = 2 * TILE_DIM;
-/// Elements between packed rows: upper and lower parts, and one cache line more, so that rows do not share sets of L1.
+/// Number of elements between packed rows: upper and lower parts, and one cache line more, so that rows do not share
+/// sets of L1.
 const LDA: usize = 2 * KC + K_BLOCK;
 /// Number of blocks of a panel of B that one task packs.
 const PACK_BLOCKS_PER_TASK: usize = 4;
 
-/// Multiply-accumulates of a row (k · n) below which packing A costs more than AMX saves. Measured on a Xeon with AMX:
-/// a row of 16 steps by 11 columns took 20 ns (8.8 GMAC/s on one thread), nearly all of it packing. AVX-512 does some
-/// 1400 multiply-accumulates in that time.
+/// Number of multiply-accumulates of a row (k · n) below which packing A costs more than AMX saves. Measured on a Xeon
+/// with AMX: a row of 16 steps by 11 columns took 20 ns (8.8 GMAC/s on one thread), nearly all of it packing. AVX-512
+/// does some 1400 multiply-accumulates in that time.
 const MIN_MACS_PER_ROW: usize = 2048;
 
 /// Returns whether AMX is worth its packing: long enough rows, and at most half of each tile empty.

@@ -56,29 +56,30 @@ use crate::{
 };
 use half::f16;
 
-/// Steps of k between two visits to the sums. A panel of B of 64 columns takes 64 KiB (L2); one of 16 takes 16 KiB,
-/// half of an L1 of 32 KiB.
+/// Number of steps of k between two visits to the sums. A panel of B of 64 columns takes 64 KiB (L2); one of 16 takes
+/// 16 KiB, half of an L1 of 32 KiB.
 pub const KC: usize = 256;
 /// K at or below which rows of A are converted inside the microkernel, or packed as one contiguous run.
 const SMALL_K: usize = F16Rows::MAX_K;
-/// Elements of converted A and of sums that stay in L1 together: 16 KiB of 32, because B and the stored result need the
-/// other half.
+/// Number of elements of converted A and of sums that stay in L1 together: 16 KiB of 32, because B and the stored
+/// result need the other half.
 const L1_BUDGET_ELEMENTS: usize = 4096;
-/// Maximum rows of a task on the L1 path: ten blocks of [`MC_BLOCK_L1`] rows.
+/// Maximum number of rows of a task on the L1 path: ten blocks of [`MC_BLOCK_L1`] rows.
 const MC_TASK_L1: usize = 2880;
 /// Maximum N of the L1 path for a small K. With more columns, panels of B would be read from L2 for few rows each.
 const SMALL_N: usize = 64;
 /// Maximum K of the L1 path. Every few rows read the whole panel again, so it has to stay in L2: 4096 × 16 columns are
 /// 256 KiB.
 const MAX_K_L2_PANEL: usize = 4096;
-/// Maximum rows of a block in general, and on the L1 path, where blocks are cut further. Both are multiples of the tile
-/// heights 6, 12 and 24.
+/// Maximum number of rows of a block in general, and on the L1 path, where blocks are cut further. Both are multiples
+/// of the tile heights 6, 12 and 24.
 const MC_BLOCK: usize = 96;
 const MC_BLOCK_L1: usize = 288;
-/// Block sizes in general: A takes 192 KiB of L2. More rows for each panel of B reduce what is read from L3.
+/// Cache block sizes of GEMM in general: A takes 192 KiB of L2. More rows for each panel of B reduce what is read from
+/// L3.
 const BLOCKING: CacheBlocking = CacheBlocking { mc: 192, kc: KC };
-/// Block sizes for large N, whose sums leave L2: half as many visits to sums and panels. A takes 768 KiB, which fits an
-/// L2 of a MiB or more, as processors with wide tiles have.
+/// Cache block sizes of GEMM for large N, whose sums leave L2: half as many visits to sums and panels. A takes 768 KiB,
+/// which fits an L2 of a MiB or more, as processors with wide tiles have.
 const LARGE_N_BLOCKING: CacheBlocking = CacheBlocking { mc: 384, kc: 2 * KC };
 /// Tile width and N from which [`LARGE_N_BLOCKING`] applies: see reason 5 above.
 const WIDE_NR: usize = 64;
@@ -86,7 +87,7 @@ const LARGE_N: usize = 1024;
 /// Number of blocks aimed at, so that up to 16 threads share a product that is not large.
 pub const TARGET_BLOCKS: usize = 16;
 
-/// Rows of A and depth of K that one task packs and multiplies together.
+/// Cache block sizes of a GEMM: the rows of A and the depth of K that one task packs and multiplies together.
 #[derive(Clone, Copy, Debug)]
 struct CacheBlocking {
     mc: usize,

@@ -13,7 +13,7 @@ use core::ops::Range;
 pub struct Matrix<'a> {
     pub data: &'a Memory,
     pub start: usize,
-    /// Elements from one row to the next, and from one column to the next.
+    /// Numbers of elements from one row to the next, and from one column to the next.
     pub strides: [usize; 2],
 }
 
@@ -51,9 +51,10 @@ pub struct Packed<'a> {
     pub nr: usize,
 }
 
-/// Rows of a panel that one task packs: 16 KiB for a panel of 64 columns.
+/// Number of rows of a panel that one task packs: 16 KiB for a panel of 64 columns.
 pub const PACK_ROWS_PER_TASK: usize = 64;
-/// Columns that are transposed together where B is stored by columns. It divides [`LANES`], and so every panel.
+/// Number of columns that are transposed together where B is stored by columns. It divides [`LANES`], and so every
+/// panel.
 const TRANSPOSE_BLOCK: usize = 8;
 
 impl<'a> Packed<'a> {

@@ -19,19 +19,19 @@ use crate::{
     workspace::Workspace,
 };
 
-/// Upper limit on M for this path: each converted element of B is used at most this often, so its conversion still
-/// counts.
+/// Upper limit on M for the path of skinny products: each converted element of B is used at most this often, so its
+/// conversion still counts.
 const SKINNY_MAX_M: usize = 64;
-/// Columns of the narrowest strip: a multiple of the tile width of every instruction set.
+/// Number of columns of the narrowest strip: a multiple of the tile width of every instruction set.
 const NC_MIN: usize = 64;
-/// Columns of the widest strip, and steps of k that are converted for it at a time. Rows of 1024 halves are read page
-/// by page; the converted panel takes 256 KiB of L2.
+/// Number of columns of the widest strip, and of steps of k that are converted for it at a time. Rows of 1024 halves
+/// are read page by page; the converted panel takes 256 KiB of L2.
 const NC_MAX: usize = 1024;
 const KC: usize = 64;
 /// Number of rows that one task of the epilogue stores.
 const ROWS_PER_EPILOGUE: usize = 8;
 
-/// Returns whether a product with `rows` rows and `columns` columns takes this path: at least two strips of columns,
+/// Returns true if a product with `rows` rows and `columns` columns counts as skinny: at least two strips of columns,
 /// and at least four columns for each row.
 pub const fn is_skinny(rows: usize, columns: usize) -> bool {
     rows <= SKINNY_MAX_M && columns >= 4 * rows && columns >= 2 * NC_MIN

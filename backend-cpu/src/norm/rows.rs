@@ -18,7 +18,8 @@ use gradscale_core::{
 
 /// Maximum number of chunks into which the rows are divided.
 const MAX_CHUNKS: usize = 64;
-/// Minimum elements of a group. Shorter groups are vectorised across groups instead, by the general code.
+/// Minimum number of elements of a group that is normalised as a row. Shorter groups are vectorised across groups
+/// instead, by the general code.
 const MIN_GROUP_ELEMENTS: usize = 32;
 
 /// Sizes of a normalisation of rows or of groups of their channels.

@@ -19,7 +19,8 @@ pub struct TileGemm<'a> {
     /// Pairs of steps of B: upper parts; lower parts are `b_low` elements after them.
     pub b: &'a [u16],
     pub b_low: usize,
-    /// Elements between pairs of steps, each with two for each column, and between blocks.
+    /// Distances in B in elements: from pair to pair of steps (each with two elements for each column), and from block
+    /// to block.
     pub b_row: usize,
     pub b_step: usize,
     pub k_segments: &'a [KSegment],

@@ -19,7 +19,7 @@ use core::arch::{
     x86_64::{__cpuid, __cpuid_count, _xgetbv},
 };
 
-/// Steps of k of a tile. Both operands have a whole number of such blocks.
+/// Number of steps of k in a tile. Both operands have a whole number of such blocks.
 pub const K_BLOCK: usize = 32;
 /// Number of columns, and of rows, of an AMX tile of results.
 pub const TILE_DIM: usize = 16;

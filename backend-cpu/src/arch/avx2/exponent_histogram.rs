@@ -9,11 +9,11 @@ use core::arch::x86_64::{
 };
 use gradscale_core::stats::BINS;
 
-/// Keys that are counted in one pass over all values: six keys and six counters fit the sixteen registers.
+/// Number of keys that are counted in one pass over all values: six keys and six counters fit the sixteen registers.
 const KEYS_PER_SCAN: u8 = 6;
-/// Passes after which the rest is counted by a table, because each pass reads all keys.
+/// Maximum number of passes; the rest is counted by a table, because each pass reads all keys.
 const MAX_SCANS: u8 = 8;
-/// Maximum keys of a call: a byte counter of one lane overflows after 255 vectors.
+/// Maximum number of keys of a call: a byte counter of one lane overflows after 255 vectors.
 const MAX_KEYS: usize = 255 * 32;
 
 /// Adds whole vectors of keys to a histogram, except those of zeros, which are 0. No key is above `max_key`, and

@@ -13,7 +13,7 @@ use core::arch::x86_64::{
 
 type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
-/// Lists the microkernels of a number of vectors, by load mode and number of rows from 1.
+/// Macro: lists the AVX2 microkernels of a number of vectors, by load mode and number of rows from 1.
 macro_rules! kernels {
     ($vectors:literal: $($rows:literal)*) => {
         [

@@ -64,7 +64,8 @@ pub type KeyVector = [u32; 16];
 
 /// Largest distance from the maximum key that the six bit planes represent.
 const MAX_BITPLANE_DISTANCE: u32 = 63;
-/// Maximum vectors of 64 keys in a call, and groups of eight of them, which share one vector in each plane.
+/// Maximum number of vectors of 64 keys in a call, and of groups of eight of them, which share one vector in each
+/// plane.
 const MAX_KEY_VECTORS: usize = crate::arch::FusedStoreParams::MAX_VALUES / 64;
 const MAX_PLANE_GROUPS: usize = MAX_KEY_VECTORS / 8;
 

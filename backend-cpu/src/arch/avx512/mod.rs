@@ -58,7 +58,7 @@ impl Avx512 {
     }
 }
 
-/// Prefetch distance in elements: 1 KiB of halves ahead of the loads.
+/// Prefetch distance of lookups in elements: 1 KiB of halves ahead of the loads.
 const PREFETCH_DISTANCE: usize = 512;
 
 /// Converts sixteen halves. This form does not suppress exceptions, which nobody reads. The form that does takes a

@@ -22,8 +22,8 @@ use core::{
 use gradscale_core::stats::{BINS, Detail};
 use half::f16;
 
-/// Prefetch distance in elements. Counting fills the reorder window, so the processor does not find the next loads
-/// early enough by itself.
+/// Prefetch distance of the store kernel in elements. Counting fills the reorder window, so the processor does not find
+/// the next loads early enough by itself.
 const PREFETCH_DISTANCE: usize = 512;
 
 impl Avx512 {
@@ -241,7 +241,8 @@ fn add_moments<const N: usize>(vectors: [(__m512, __m512i); N], lanes: &mut [__m
     }
 }
 
-/// `math::fast_ln` of finite positive numbers, to the same bits: exponent and digits have instructions of their own.
+/// Computes `math::fast_ln` of finite positive numbers with AVX-512, to the same bits. Exponent and significand have
+/// their own instructions.
 #[target_feature(enable = "avx512f")]
 fn ln<const N: usize>(x: [__m512; N]) -> [__m512; N] {
     let parts = x.map(|x| {

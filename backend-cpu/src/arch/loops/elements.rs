@@ -3,8 +3,9 @@
 use super::{kernels, math};
 use gradscale_core::ops::{At, dropout_keeps};
 
-/// Evaluates a function for four elements at a time, taken from four quarters of the slice. Each of the four becomes a
-/// vector, so that the processor has four independent chains of operations. The remainder is evaluated one by one.
+/// Macro: evaluates a function for four elements at a time, taken from four quarters of the slice. Each of the four
+/// becomes a vector, so that the processor has four independent chains of operations. The remainder is evaluated one by
+/// one.
 macro_rules! in_fours {
     ($x:ident, |$one:ident| $make:expr) => {{
         let (fours, rest) = $x.split_at_mut($x.len() / 4 * 4);

@@ -17,7 +17,7 @@ pub use observe::{FusedStoreParams, Thresholds};
 pub use update::{Adam, Sgd};
 pub use windows::RowWindows;
 
-/// Compiles a kernel for every instruction set and calls the one of this machine. What it calls must be
+/// Macro: compiles a kernel for every instruction set and calls the one of this machine. What it calls must be
 /// `#[inline(always)]`, or a closure of few operations, because only inlined code gets wider vectors.
 macro_rules! compiled {
     ($isa:ident, [$($generics:tt)*] ($($arg:ident: $type:ty),*) [$($out:tt)*] $plain:expr, $avx2:expr, $avx512:expr) => {{
@@ -51,8 +51,8 @@ macro_rules! compiled {
     }};
 }
 
-/// Defines each function as a method of [`crate::Isa`], whose loops the compiler vectorises. Type parameters are in
-/// brackets.
+/// Macro: defines each function as a method of [`crate::Isa`], whose loops the compiler vectorises. Type parameters are
+/// in brackets.
 macro_rules! kernels {
     ($($(#[$doc:meta])* fn $name:ident [$($generics:tt)*] ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)*) => {
         impl crate::Isa {
@@ -67,8 +67,8 @@ macro_rules! kernels {
     };
 }
 
-/// Makes each function a method of [`super::Isa`], whose vectors are the [`F32x16`](super::simd16::Lanes) of the instruction
-/// set: the first parameter in brackets. The other is an [`Element`](super::simd16::Element).
+/// Macro: defines each function as a method of [`super::Isa`], whose vectors are the [`F32x16`](super::simd16::Lanes)
+/// of the instruction set: the first parameter in brackets. The other is an [`Element`](super::simd16::Element).
 macro_rules! lane_kernels {
     ($($(#[$doc:meta])* fn $name:ident [$lanes:ident, $element:ident] ($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {
         impl crate::Isa {

@@ -46,8 +46,8 @@ kernels! {
         });
     }
 
-    /// Adds values to the chosen positions. A select instead of a product, because a value may be ∞ where it is not
-    /// chosen.
+    /// Adds the value of each window to its chosen position in a row. A select instead of a product, because a value
+    /// may be ∞ where it is not chosen.
     fn scatter_row[](values: &[f32], at: &[u8], row: &mut [f32], windows_of_row: RowWindows) {
         let c = windows_of_row.channels;
         windows_of_row.for_each_tap(values.len() / c, row.len() / c, |q, place, offset| {

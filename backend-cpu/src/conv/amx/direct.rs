@@ -20,14 +20,14 @@ use std::sync::OnceLock;
 
 /// Maximum number of columns of a panel of weights.
 const NR: usize = 2 * TILE_DIM;
-/// Blocks of weights that all pixels of a row use before the next: 64 KiB of L2.
+/// Number of blocks of weights that all pixels of a row use before the next: 64 KiB of L2.
 const WEIGHT_BLOCKS_L2: usize = 16;
-/// Minimum multiply-accumulates of an element of the operand that are worth its conversion.
+/// Minimum number of multiply-accumulates of an element of the operand that are worth its conversion.
 const MIN_MACS_PER_ELEMENT: usize = 32;
 /// Number of blocks of weights that one task packs.
 const PACK_BLOCKS_PER_TASK: usize = 4;
 
-/// Weights of a group: upper and lower parts for every panel of columns, phase, kernel row, and 32 steps of k.
+/// Packed weights of a group: upper and lower parts for every panel of columns, phase, kernel row, and 32 steps of k.
 struct WeightPanels<'a> {
     data: Workspace<'a>,
     columns: usize,
@@ -36,7 +36,7 @@ struct WeightPanels<'a> {
     blocks: usize,
 }
 
-/// Weights of all groups. The f32 panels are packed on first use, for rows that are not finite.
+/// Packed weights of all groups for AMX. The f32 panels are packed on first use, for rows that are not finite.
 pub struct PackedWeights<'a> {
     unit: Amx,
     groups: Vec<WeightPanels<'a>>,

@@ -13,7 +13,7 @@ use crate::{
 use core::ops::Range;
 use half::f16;
 
-/// Minimum multiply-accumulates of an element of x and dy that are worth its conversion.
+/// Minimum number of multiply-accumulates of an element of x and dy that are worth its conversion.
 const MIN_MACS_PER_ELEMENT: usize = 96;
 /// Approximate number of pixels of the rows of dy that are processed together.
 const BATCH_PIXELS: usize = 160;
@@ -35,7 +35,7 @@ pub struct Operands<'a> {
 struct ConvertedRows<'a> {
     inputs: PairedRows<'a>,
     lines: RowCache<'a>,
-    /// Rows of dy: all pixels of each output channel, upper and lower parts.
+    /// Converted rows of dy: all pixels of each output channel, upper and lower parts.
     gradients: Workspace<'a>,
     k_segments: Vec<KSegment>,
 }
