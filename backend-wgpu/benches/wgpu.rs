@@ -29,20 +29,20 @@ use std::time::{Duration, Instant};
 /// Steps before the first one that counts: they are eager, compile kernels and are recorded.
 const WARM_UP_STEPS: usize = 3;
 
-/// Sizes and repetitions.
+/// Sizes of the benchmark's operators, and the number of runs of each.
 struct Scale {
-    /// Runs of which the median is taken.
+    /// Number of runs of which the median is taken.
     runs: usize,
     gemm: &'static [u32],
     cast: usize,
     conv: [u32; 4],
     conv_outputs: u32,
-    /// Images, rows and columns of a SegNet step.
+    /// Number of images, rows and columns of a SegNet training step.
     segnet: [usize; 3],
     channels: usize,
-    /// Steps of which the median is taken.
+    /// Number of training steps of which the median is taken.
     steps: usize,
-    /// Steps whose launches are timed.
+    /// Number of training steps whose single launches are timed.
     timed_steps: usize,
 }
 
@@ -58,7 +58,8 @@ const GPU: Scale = Scale {
     timed_steps: 5,
 };
 
-/// For a driver on the CPU: lavapipe computes 0.1 GFLOP/s of a product on a slow core, so that one of 256³ takes 0.3 s.
+/// Sizes for a driver on the CPU: lavapipe computes 0.1 GFLOP/s of a product on a slow core, so that one of 256³ takes
+/// 0.3 s.
 const REHEARSAL: Scale = Scale {
     runs: 1,
     gemm: &[128],
@@ -89,7 +90,7 @@ impl Bench {
         table
     }
 
-    /// Random numbers around 0; zeros are faster.
+    /// Allocates a tensor of random numbers around 0, because products of zeros would be faster.
     fn filled(&self, dtype: DType, len: usize) -> Memory {
         let mut state = 9u64;
         let mut unit = || {
@@ -115,7 +116,7 @@ impl Bench {
         half
     }
 
-    /// The median device time of an operator; wall-clock time where there are no timestamps.
+    /// Measures the median device time of an operator; wall-clock time where there are no timestamps.
     fn operator(&self, run: impl FnMut() -> Result<(), gradscale_wgpu::Error>) -> Duration {
         let step = self.device.record(run).unwrap().unwrap();
         self.median(|| {
@@ -124,7 +125,7 @@ impl Bench {
         })
     }
 
-    /// The kernel that all products since `before` were given to.
+    /// Returns the name of the kernel that computed all products since `before`.
     fn kernel_since(&self, before: ProductLaunches) -> String {
         let after = self.device.product_launches();
         match (after.simt - before.simt, after.cooperative - before.cooperative) {
@@ -239,8 +240,8 @@ fn row(name: &str, here: &str, beside: &str, ratio: Option<f64>, by: &str) {
     println!("| {name} | {here} | {beside} | {ratio} | {by} |");
 }
 
-/// Wall-clock time of a training step, recorded, with one wait at its end; or each of its launches, one by one, between two
-/// timestamps.
+/// Measures the wall-clock time of a training step, recorded, with one wait at its end; or each of its launches, one by
+/// one, between two timestamps.
 fn segnet(device: Wgpu, scale: &Scale, launches: bool) {
     let Scale { segnet: [images, height, width], channels, steps, timed_steps, .. } = *scale;
     let products = device.product_engine().to_string();

@@ -3,19 +3,19 @@
 use crate::{Error, engine::NotOffered, operators::coop::Coop};
 use pollster::block_on;
 
-/// A GPU, or a driver that pretends to be one.
+/// Adapter of wgpu: a GPU, or a driver that computes on the CPU.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     inner: wgpu::Adapter,
 }
 
-/// All adapters, those that are fast by their kind first. Their order is that of `--device wgpu:N`.
+/// Returns all adapters, those that are fast by their kind first. Their order is that of `--device wgpu:N`.
 #[must_use]
 pub fn adapters() -> Vec<Adapter> {
     block_on(adapters_async())
 }
 
-/// [`adapters`] without blocking: browsers show one adapter, or none.
+/// Returns the adapters as [`adapters`] does, without blocking; browsers offer at most one.
 pub async fn adapters_async() -> Vec<Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
     let mut found = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
@@ -30,7 +30,7 @@ pub async fn adapters_async() -> Vec<Adapter> {
 }
 
 impl Adapter {
-    /// The adapter of this number.
+    /// Returns the adapter with this index in the list of all adapters.
     ///
     /// # Errors
     /// [`Error::NoAdapter`].
@@ -40,7 +40,7 @@ impl Adapter {
         all.get(index).cloned().ok_or_else(|| Error::NoAdapter { index, found: found() })
     }
 
-    /// Name, interface and driver.
+    /// Returns the adapter's name for messages: GPU, graphics interface and driver.
     #[must_use]
     pub fn name(&self) -> String {
         let info = self.inner.get_info();
@@ -50,13 +50,13 @@ impl Adapter {
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether it is a CPU's driver.
+    /// Returns true if the adapter is a driver that computes on the CPU.
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.inner.get_info().device_type == wgpu::DeviceType::Cpu
     }
 
-    /// Features that matter here, by name, and whether the adapter has them.
+    /// Returns the features that matter to this backend, by name, and whether the adapter has them.
     #[must_use]
     pub fn features(&self) -> Vec<(&'static str, bool)> {
         let has = self.inner.features();
@@ -68,7 +68,7 @@ impl Adapter {
         ]
     }
 
-    /// Limits that matter here, by name.
+    /// Returns the limits of the adapter that matter to this backend, each with its name.
     #[must_use]
     pub fn limits(&self) -> Vec<(&'static str, u64)> {
         let limits = self.inner.limits();
@@ -80,12 +80,13 @@ impl Adapter {
         ]
     }
 
-    /// Arrangements of cooperative matrices to be proven.
+    /// Returns the arrangements of cooperative matrices that the adapter offers as candidates.
     pub(crate) fn cooperative(&self) -> Result<Vec<Coop>, NotOffered> {
         Coop::candidates(&self.inner)
     }
 
-    /// A device with all that the adapter allows, with timestamps where it has them, and with cooperative matrices.
+    /// Opens a device with all that the adapter allows, with timestamps where it has them, and with cooperative
+    /// matrices.
     pub(crate) async fn open(&self, cooperative: bool) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let (coop, experimental) = if cooperative {

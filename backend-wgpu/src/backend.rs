@@ -70,7 +70,8 @@ impl Backend for Wgpu {
         self.replay(step)
     }
 
-    /// By two timestamps around each; `false` without them, and in browsers, where nothing can wait.
+    /// Measures each piece of work by two timestamps; returns `false` without them, and in browsers, where nothing can
+    /// wait.
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
         self.time_each(times, work)
     }

@@ -18,7 +18,7 @@ use std::sync::{
 #[cfg(test)]
 mod tests;
 
-/// A GPU as a device.
+/// Device of the wgpu backend: a GPU with its queue, compiled pipelines and staging memory.
 #[derive(Debug)]
 pub struct Wgpu {
     device: wgpu::Device,
@@ -26,7 +26,7 @@ pub struct Wgpu {
     name: String,
     checked: bool,
     limits: wgpu::Limits,
-    /// Bytes that a kernel can see through one binding.
+    /// Maximum number of bytes that one binding can cover.
     largest_binding: u64,
     subgroups: bool,
     pub(crate) products: Products,
@@ -38,28 +38,28 @@ pub struct Wgpu {
     pub(crate) health: Arc<Health>,
     /// Sums of workgroups, between a launch and the one that adds them up.
     partials: Mutex<Option<wgpu::Buffer>>,
-    /// Sums of slices of a product, likewise.
+    /// Scratch memory for the sums of slices of a product.
     slices: Mutex<Option<wgpu::Buffer>>,
     /// Totals of the parts of a sum, and numbers that one kernel leaves for the next, likewise.
     totals: Mutex<Option<wgpu::Buffer>>,
-    /// See [`Wgpu::tables`].
+    /// Scratch memory that an operator binds through windows; see [`Wgpu::tables`].
     tables: Mutex<Option<wgpu::Buffer>>,
     numbers: Mutex<Option<wgpu::Buffer>>,
-    /// Memory in the place of buffers that an update does not have.
+    /// Buffers that are bound in place of those that a kernel does not use.
     nothing: [Mutex<Option<wgpu::Buffer>>; 3],
     others: Mutex<Option<wgpu::Buffer>>,
-    /// Most bytes of one since somebody asked.
+    /// Largest number of bytes of a scratch buffer since the peak was last read.
     peak: AtomicU64,
-    /// So far.
+    /// Number of dispatches enqueued since the device was opened.
     pub(crate) dispatches: AtomicU64,
-    /// See [`Wgpu::product_launches`].
+    /// Number of launches of products by the SIMT kernels; see [`Wgpu::product_launches`].
     pub(crate) launches_by_simt: AtomicU64,
     pub(crate) launches_by_coop: AtomicU64,
 }
 
 impl Wgpu {
-    /// The adapter of this number in [`crate::adapters`]. Kernels run without run-time checks, but for builds with
-    /// debug assertions.
+    /// Opens the adapter of this number in [`crate::adapters`]. Kernels run without run-time checks, but for builds
+    /// with debug assertions.
     ///
     /// # Errors
     /// [`Error::NoAdapter`], [`Error::NoDevice`], and what the first kernels meet.
@@ -67,8 +67,8 @@ impl Wgpu {
         Self::open(&Adapter::get(index)?, cfg!(debug_assertions))
     }
 
-    /// An adapter; `checked` lets kernels check every index, divisor and loop. The environment variable
-    /// `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products.
+    /// Opens a device on an adapter; `checked` lets kernels check every index, divisor and loop. The environment
+    /// variable `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products.
     ///
     /// Where the adapter offers cooperative matrices, they are proven and timed first: see [`Wgpu::product_engine_reason`].
     ///
@@ -78,9 +78,9 @@ impl Wgpu {
         block_on(Self::open_async(adapter, checked))
     }
 
-    /// [`Wgpu::open`] without blocking: where there is an event loop, as in a browser, a device answers only once the
-    /// program has returned to it. Errors that a browser tells late (a kernel that does not compile, memory that is not
-    /// there) are those of a later call; each call that reads waits for them.
+    /// Opens a device as [`Wgpu::open`] does, without blocking: where there is an event loop, as in a browser, a device
+    /// answers only once the program has returned to it. Errors that a browser tells late (a kernel that does not
+    /// compile, memory that is not there) are those of a later call; each call that reads waits for them.
     ///
     /// # Errors
     /// As [`Wgpu::open`].
@@ -88,7 +88,8 @@ impl Wgpu {
         Self::open_with_async(adapter, checked, EnginePreference::from_environment()?).await
     }
 
-    /// [`Wgpu::open`] with a preference for an engine of products, whatever the environment says.
+    /// Opens a device as [`Wgpu::open`] does, with a preference for an engine of products, whatever the environment
+    /// says.
     ///
     /// # Errors
     /// As [`Wgpu::open`].
@@ -96,7 +97,7 @@ impl Wgpu {
         block_on(Self::open_with_async(adapter, checked, preference))
     }
 
-    /// [`Wgpu::open_with`] without blocking, as [`Wgpu::open_async`].
+    /// Opens a device as [`Wgpu::open_with`] does, without blocking, as [`Wgpu::open_async`].
     ///
     /// # Errors
     /// As [`Wgpu::open`].
@@ -130,7 +131,7 @@ impl Wgpu {
         Ok(opened)
     }
 
-    /// A device whose engine of products is not yet chosen.
+    /// Opens a device whose engine of products is not yet chosen.
     async fn connect(adapter: &Adapter, checked: bool, cooperative: bool) -> Result<Self, Error> {
         let (device, queue) = adapter.open(cooperative).await?;
         let (health, limits) = (Health::watch(&device), device.limits());
@@ -166,14 +167,15 @@ impl Wgpu {
         Ok(opened)
     }
 
-    /// As if a kernel could see only so many bytes through one binding (256 at least): what is larger is seen through
-    /// several windows, as on devices whose bindings are small. For tests; results are the same, and later there.
+    /// Returns the device with a limit on the bytes that a kernel binds at once (256 at least): what is larger is bound
+    /// through several windows, as on devices whose bindings are small. For tests; results are the same, and later
+    /// there.
     #[must_use]
     pub fn with_largest_binding(self, bytes: u64) -> Self {
         Self { largest_binding: bytes.clamp(ALIGNMENT, self.largest_binding), ..self }
     }
 
-    /// As on a device without subgroups, and so without cooperative matrices: for tests.
+    /// Returns the device as if it had no subgroups, and so no cooperative matrices: for tests.
     #[must_use]
     pub fn without_subgroups(self) -> Self {
         Self { subgroups: false, compiled: Mutex::default(), ..self }.without_cooperative_matrices()
@@ -183,33 +185,34 @@ impl Wgpu {
         self.subgroups
     }
 
-    /// How many dispatches were enqueued so far, those of repeated recordings among them.
+    /// Returns how many dispatches were enqueued so far, those of repeated recordings included.
     #[must_use]
     pub fn dispatches(&self) -> u64 {
         self.dispatches.load(Relaxed)
     }
 
-    /// As on an adapter without cooperative matrices: for tests, and to measure how much they help.
+    /// Returns the device as if its adapter had no cooperative matrices: for tests, and to measure how much they help.
     #[must_use]
     pub fn without_cooperative_matrices(self) -> Self {
         let products = Products::simt(self.products.preference(), EngineReason::Pinned);
         Self { products, ..self }
     }
 
-    /// The engine that multiplies matrices of halves. Products that cooperative matrices cannot compute, and all
-    /// convolutions, go by [`ProductEngine::Simt`] in any case; [`Wgpu::product_launches`] counts both.
+    /// Returns the engine that multiplies matrices of halves. Products that cooperative matrices cannot compute, and
+    /// all convolutions, go by [`ProductEngine::Simt`] in any case; [`Wgpu::product_launches`] counts both.
     #[must_use]
     pub const fn product_engine(&self) -> ProductEngine {
         self.products.engine()
     }
 
-    /// The reason for [`Wgpu::product_engine`].
+    /// Returns the reason why [`Wgpu::product_engine`] was chosen.
     #[must_use]
     pub const fn product_engine_reason(&self) -> &EngineReason {
         self.products.reason()
     }
 
-    /// Products launched or recorded since the device was opened, by the kernel that they went to.
+    /// Returns the number of products launched or recorded since the device was opened, by the kernel that computes
+    /// them.
     #[must_use]
     pub fn product_launches(&self) -> ProductLaunches {
         ProductLaunches { simt: self.launches_by_simt.load(Relaxed), cooperative: self.launches_by_coop.load(Relaxed) }
@@ -231,74 +234,75 @@ impl Wgpu {
         self.checked
     }
 
-    /// Most workgroups in one direction of a grid.
+    /// Returns the maximum number of workgroups in one direction of a grid.
     pub(crate) const fn max_groups(&self) -> u32 {
         self.limits.max_compute_workgroups_per_dimension
     }
 
-    /// Bytes that a kernel can see through one binding.
+    /// Returns the maximum number of bytes that one binding can cover.
     pub(crate) const fn largest_binding(&self) -> u64 {
         self.largest_binding
     }
 
-    /// Bytes of a window on a tensor that is larger than a binding.
+    /// Returns the bytes of a window on a tensor that is larger than a binding.
     pub(crate) const fn window(&self) -> u64 {
         1 << self.largest_binding.ilog2()
     }
 
-    /// Most windows on such a tensor: what the device can bind for five tensors beside three other buffers.
+    /// Returns the maximum number of windows on a tensor: what the device can bind for five tensors beside three other
+    /// buffers.
     pub(crate) fn max_windows(&self) -> u32 {
         (self.limits.max_storage_buffers_per_shader_stage.saturating_sub(3) / 5).clamp(1, 16)
     }
 
-    /// The largest buffer that kernels can see.
+    /// Returns the size of the largest buffer that kernels can bind, through windows if necessary.
     pub(crate) fn max_buffer(&self) -> u64 {
         let seen = (self.window() * u64::from(self.max_windows())).max(self.largest_binding);
         // A multiple of 32, to which buffers are padded.
         self.limits.max_buffer_size.min(seen) / 32 * 32
     }
 
-    /// Scratch memory for the sums of a launch's workgroups; the next launch may overwrite it.
+    /// Returns scratch memory for the sums of a launch's workgroups; the next launch may overwrite it.
     pub(crate) fn partials(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.scratch(&self.partials, bytes)
     }
 
-    /// Scratch memory for the slices of a product; the next product may overwrite it.
+    /// Returns scratch memory for the slices of a product; the next product may overwrite it.
     pub(crate) fn slices(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.scratch(&self.slices, bytes)
     }
 
-    /// Scratch memory for the totals of parts; the next sum may overwrite it.
+    /// Returns scratch memory for the totals of parts; the next sum may overwrite it.
     pub(crate) fn totals(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.can_bind(bytes)?;
         self.scratch(&self.totals, bytes)
     }
 
-    /// Scratch memory that an operator sees through windows. It may be larger than one binding, and so is not that of
-    /// totals, which are bound as a whole by operators that ask for less, too.
+    /// Returns scratch memory that an operator binds through windows. It may be larger than one binding, and so is not
+    /// that of totals, which are bound as a whole by operators that ask for less, too.
     pub(crate) fn tables(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.scratch(&self.tables, bytes)
     }
 
-    /// Scratch memory for what one kernel of an operator leaves for the next.
+    /// Returns scratch memory for what one kernel of an operator leaves for the next.
     pub(crate) fn numbers(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.can_bind(bytes)?;
         self.scratch(&self.numbers, bytes)
     }
 
-    /// Three buffers that stand where a kernel asks for one and does not touch it: no two are the same, because it
-    /// might write.
+    /// Returns three buffers that stand where a kernel asks for one and does not touch it: no two are the same, because
+    /// it might write.
     pub(crate) fn placeholder_buffers(&self) -> Result<[wgpu::Buffer; 3], Error> {
         let [a, b, c] = &self.nothing;
         Ok([self.scratch(a, 16)?, self.scratch(b, 16)?, self.scratch(c, 16)?])
     }
 
-    /// Memory behind the end of tensors that are written in windows.
+    /// Returns scratch memory that is bound as the windows behind the end of a written tensor.
     pub(crate) fn dummy_buffers(&self) -> Result<wgpu::Buffer, Error> {
         self.scratch(&self.others, 32 * ALIGNMENT)
     }
 
-    /// That one binding holds so many bytes.
+    /// Returns an error unless one binding can cover so many bytes.
     pub(crate) fn can_bind(&self, bytes: u64) -> Result<(), Error> {
         if bytes <= self.largest_binding {
             return Ok(());
@@ -322,7 +326,7 @@ impl Wgpu {
         }
     }
 
-    /// The most scratch memory that one operator has asked for since the last call.
+    /// Returns the most scratch memory that one operator has used since the last call.
     pub(crate) fn take_peak(&self) -> u64 {
         self.peak.swap(0, Relaxed)
     }

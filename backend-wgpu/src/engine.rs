@@ -13,15 +13,15 @@ pub enum ProductEngine {
     Simt,
     /// Cooperative matrices (`coop.wgsl`), for matrices of halves whose sizes are multiples of four.
     Cooperative {
-        /// Rows, columns and depth of one matrix: 8 or 16.
+        /// Number of rows, columns and depth of one cooperative matrix: 8 or 16.
         side: u32,
-        /// Invocations of a subgroup.
+        /// Number of invocations of a subgroup for which the pipeline is compiled.
         subgroup: u32,
     },
 }
 
 impl fmt::Display for ProductEngine {
-    /// The name that checkpoints record.
+    /// Writes the engine's name as checkpoints record it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Simt => f.write_str("simt"),
@@ -30,10 +30,10 @@ impl fmt::Display for ProductEngine {
     }
 }
 
-/// Engine of products that the user asks for.
+/// Engine of matrix products that the user requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnginePreference {
-    /// Cooperative matrices where they are proven and clearly faster, else SIMT.
+    /// Cooperative matrices if they pass the self-test and are clearly faster, else SIMT.
     #[default]
     Fastest,
     /// SIMT. Cooperative matrices are neither proven nor timed, so the device opens faster.
@@ -43,7 +43,8 @@ pub enum EnginePreference {
 }
 
 impl EnginePreference {
-    /// The preference in the environment variable `GRADSCALE_WGPU_PRODUCTS`: `fastest`, `simt` or `cooperative`.
+    /// Reads the preference from the environment variable `GRADSCALE_WGPU_PRODUCTS`: `fastest`, `simt` or
+    /// `cooperative`.
     pub(crate) fn from_environment() -> Result<Self, crate::Error> {
         match std::env::var(VARIABLE) {
             Ok(text) => text.parse(),
@@ -65,16 +66,16 @@ impl FromStr for EnginePreference {
     }
 }
 
-/// Part that an adapter lacks for cooperative matrices.
+/// Requirement of cooperative matrices that an adapter does not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOffered {
-    /// Cooperative matrices, f16 in shaders or subgroups.
+    /// The adapter lacks cooperative matrices, f16 in shaders, or subgroups.
     Features,
     /// Square matrices of halves whose sums are f32, 8 or 16 on each side.
     Shapes,
-    /// Workgroup memory for the tiles.
+    /// The device has too little workgroup memory for the tiles of cooperative matrices.
     WorkgroupMemory,
-    /// A subgroup size that `coop.wgsl` has an arrangement for.
+    /// The adapter has no subgroup size for which `coop.wgsl` has an arrangement.
     SubgroupSizes,
 }
 
@@ -89,28 +90,28 @@ impl fmt::Display for NotOffered {
     }
 }
 
-/// Cooperative matrices that a device refuses, because they are not proven.
+/// Cooperative matrices that a device refuses because their self-test failed, with the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The candidate.
+    /// Engine that was tried as a candidate and refused.
     pub engine: ProductEngine,
-    /// The failure of its proof.
+    /// Reason why the candidate's self-test failed.
     pub cause: RefusalCause,
 }
 
-/// Failure of a proof.
+/// Reason why the self-test of an engine for products failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusalCause {
     /// Words of results, or of their statistics, that are not the exact ones. A subgroup size that the driver did not
     /// choose ends here, too: all results are NaN then.
     Wrong {
-        /// Words that differ, in all repetitions.
+        /// Number of words of results that differ from the exact ones, over all repetitions.
         words: u32,
-        /// Words compared.
+        /// Number of words of results that were compared.
         of: u64,
     },
-    /// An error of the driver.
+    /// The driver returned an error during the self-test.
     Failed(String),
 }
 
@@ -124,32 +125,32 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Reason for a device's engine of products.
+/// Reason for the engine that a device uses for matrix products.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineReason {
-    /// SIMT, because the adapter offers nothing else.
+    /// Reason for SIMT: the adapter does not offer cooperative matrices.
     NotOffered(NotOffered),
-    /// SIMT, because no candidate is proven.
+    /// Reason for SIMT: every candidate failed its self-test.
     Refused(Vec<Refusal>),
-    /// SIMT, because cooperative matrices are not clearly faster.
+    /// Reason for SIMT: cooperative matrices are not clearly faster; the times.
     NotFaster(Timing),
-    /// Cooperative matrices, because they are clearly faster.
+    /// Reason for cooperative matrices: they are clearly faster; the times.
     Faster(Timing),
-    /// The user's [`EnginePreference`], or a device opened without the other engine.
+    /// The engine was requested by an [`EnginePreference`], or the device was opened without the other one.
     Pinned,
-    /// The engine of the checkpoint that was resumed.
+    /// The engine is the one that the resumed checkpoint records.
     Recorded,
 }
 
 /// Times of one product by both engines, the shortest of several each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Rows, columns and depth of the product.
+    /// Number of rows, columns and depth of the timed product.
     pub size: u32,
-    /// By cooperative matrices.
+    /// Time of the products with cooperative matrices.
     pub cooperative: Duration,
-    /// By the SIMT kernel.
+    /// Time of the same products with the SIMT kernel.
     pub simt: Duration,
 }
 
@@ -178,9 +179,9 @@ impl fmt::Display for EngineReason {
 /// Products that a device was given so far, by the kernel that computes them. A product that is recorded counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProductLaunches {
-    /// Matrices and convolutions by [`ProductEngine::Simt`].
+    /// Number of matrix products and convolutions computed by [`ProductEngine::Simt`].
     pub simt: u64,
-    /// Matrices by [`ProductEngine::Cooperative`].
+    /// Number of matrix products computed by [`ProductEngine::Cooperative`].
     pub cooperative: u64,
 }
 

@@ -6,38 +6,38 @@ use gradscale_core::{backend::ErrorKind, stats::RowError};
 /// An error of the wgpu backend, with the driver's message.
 #[non_exhaustive]
 pub enum Error {
-    /// There is no adapter of this number.
+    /// The machine has no adapter with this index.
     NoAdapter {
-        /// The number asked for.
+        /// Index of the adapter that was requested.
         index: usize,
-        /// Those that there are.
+        /// Names of the adapters that the machine has.
         found: Vec<String>,
     },
-    /// An adapter does not give a device.
+    /// The adapter refuses to open a device; its message.
     NoDevice(String),
-    /// The device refused so many bytes.
+    /// The device refused to allocate memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Number of bytes of the refused allocation.
         bytes: u64,
-        /// Why.
+        /// Message of the device about the refused allocation.
         reason: String,
     },
-    /// The device is gone, and all that was on it.
+    /// The device is lost, with all memory on it; its message.
     Lost(String),
-    /// A kernel that the driver does not compile.
+    /// A kernel does not compile.
     Kernel {
-        /// The kernel.
+        /// Name of the kernel that does not compile.
         name: &'static str,
-        /// The compiler's message.
+        /// Message of the shader compiler.
         log: String,
     },
-    /// The operator is not there yet.
+    /// The wgpu backend does not implement this operator.
     Unsupported(&'static str),
-    /// A row of statistics that no kernel writes.
+    /// A row of statistics has a content that no kernel writes.
     Row(RowError),
-    /// An engine of products that is asked for and not available, or no engine at all.
+    /// The requested engine of products is not available, or there is none of this name.
     Engine(String),
-    /// Anything else.
+    /// Any other failure of the device, with its message.
     Failed(String),
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The sentence of [`fmt::Display`]: a `main` that returns an error prints what people read.
+/// Implementation of `Debug` by the sentence of [`fmt::Display`], because a `main` that returns an error prints it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -96,7 +96,7 @@ impl gradscale_core::backend::Error for Error {
     }
 }
 
-/// An error and all that stands behind it, on one line.
+/// Formats an error and all its causes on one line.
 pub(crate) fn chain(error: &dyn core::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -13,27 +13,27 @@ use gradscale_core::{backend::ABI, scale};
 use std::collections::HashMap;
 use tensor::Tensor;
 
-/// A kernel.
+/// WGSL kernel: its name, source, included files and the tensors that it binds.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub name: &'static str,
     pub source: &'static str,
     pub includes: &'static [&'static str],
     pub operands: &'static [Operand],
-    /// Tensors that are no operands.
+    /// Tensors that the kernel binds besides its operands, for example its output.
     pub others: &'static [Tensor],
 }
 
-/// An operand of a kernel.
+/// Input tensor of a kernel, which reads it as f32 through `operand.wgsl`.
 #[derive(Debug)]
 pub(crate) struct Operand {
     pub name: &'static str,
-    /// The parameter that holds its type, where that is no constant.
+    /// Name of the parameter that holds the operand's type, unless the type is a constant of the pipeline.
     pub dtype: Option<&'static str>,
 }
 
 impl Operand {
-    /// operand.wgsl for it.
+    /// Returns the text of `operand.wgsl` with its names replaced by those of this operand.
     fn text(&self) -> String {
         let named = OPERAND.replace("operand", self.name);
         match self.dtype {
@@ -43,7 +43,7 @@ impl Operand {
     }
 }
 
-/// The parameter named, or none.
+/// Returns the first name in a list of at most one, or `None`.
 const fn parameter(named: &[&'static str]) -> Option<&'static str> {
     if named.is_empty() { None } else { Some(named[0]) }
 }
@@ -72,7 +72,7 @@ const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kern
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
 
-/// The binding of the first operand. Those before are parameters, control, rows, y, partials.
+/// Binding of the first operand. Those before are parameters, control, rows, y, partials.
 pub(crate) const FIRST_OPERAND: u32 = 5;
 
 macro_rules! kernels {
@@ -84,7 +84,7 @@ macro_rules! kernels {
             operands: &[$(Operand { name: $operand, dtype: parameter(&[$($dtype)?]) }),*],
             others: &[$(tensor::$other),*],
         };)*
-        /// All of them.
+        /// All kernels of the backend, in the order in which the macro lists them.
         #[cfg(test)]
         pub(crate) static KERNELS: &[&Kernel] = &[$(&$id),*];
     };
@@ -135,7 +135,7 @@ kernels! {
     OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH, MULTI_TENSOR] ();
 }
 
-/// Numbers of core, as WGSL constants.
+/// Returns the constants of core's binary interface as WGSL text, which precedes every kernel.
 pub(crate) fn prelude() -> String {
     let mut text = String::new();
     for (name, value) in ABI.iter().copied().flatten() {
@@ -146,14 +146,15 @@ pub(crate) fn prelude() -> String {
 }
 
 impl Kernel {
-    /// All its tensors.
+    /// Returns the operands of the kernel with their bindings, and then its other tensors.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> {
         let operands =
             (FIRST_OPERAND..).zip(self.operands).map(|(binding, operand)| Tensor::operand(operand.name, binding));
         operands.chain(self.others.iter().copied())
     }
 
-    /// The whole text, with so many windows for each tensor, for a device with subgroups or without.
+    /// Returns the whole WGSL text of the kernel, with so many windows for each tensor, for a device with subgroups or
+    /// without.
     pub fn text(&self, windows: u32, subgroups: bool) -> String {
         // What a kernel enables must come first.
         let enables: String = self.source.split_inclusive('\n').take_while(|line| line.starts_with("enable")).collect();
@@ -173,7 +174,8 @@ impl Kernel {
         text + source
     }
 
-    /// As [`Kernel::text`], as browsers take it: they want subgroups to be asked for, which naga does not read yet.
+    /// Returns the text of [`Kernel::text`] as browsers take it: subgroups must be enabled there, which naga does not
+    /// read yet.
     pub fn browser_text(&self, windows: u32, subgroups: bool) -> String {
         let enables = if subgroups { "enable subgroups;\n" } else { "" };
         enables.to_owned() + &self.text(windows, subgroups)
@@ -184,10 +186,10 @@ pub(crate) mod tensor;
 #[cfg(test)]
 mod tests;
 
-/// A kernel's name, windows of its tensors, and names and values of its constants.
+/// Key of a compiled pipeline: a kernel's name, windows of its tensors, and names and values of its constants.
 type Variant = (&'static str, u32, Vec<(&'static str, u32)>);
 
-/// Compiled kernels, by name and by the values of their constants.
+/// Cache of compiled kernels, by name and by the values of their constants.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     modules: HashMap<(&'static str, u32), wgpu::ShaderModule>,
@@ -195,7 +197,8 @@ pub(crate) struct Compiled {
 }
 
 impl Wgpu {
-    /// A kernel with so many windows for each of its tensors, and values for its `override` constants.
+    /// Returns the pipeline of a kernel with so many windows for each of its tensors, and values for its `override`
+    /// constants; compiles it if it is new.
     pub(crate) fn pipeline(
         &self, kernel: &'static Kernel, windows: u32, constants: Vec<(&'static str, u32)>,
     ) -> Result<wgpu::ComputePipeline, Error> {

@@ -12,7 +12,7 @@ use gradscale_core::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Invocations of a workgroup.
+/// Number of invocations of a workgroup, in all kernels that iterate over elements.
 pub(crate) const WORKGROUP_SIZE: u32 = 256;
 /// Maximum number of workgroups of a kernel with a grid-stride loop. More do not make a device faster, and each one merges
 /// its statistics into the row.
@@ -23,7 +23,7 @@ const PARTIAL_SUMS_BYTES: u64 = 16;
 /// Alignment of bindings in bytes: the largest that WebGPU allows a device to require.
 pub(crate) const ALIGNMENT: u64 = 256;
 
-/// Kernel with its constants, parameters and bindings.
+/// Launch of a kernel: its constants, parameters and bindings.
 pub(crate) struct KernelLaunch<'a> {
     kernel: &'static Kernel,
     constants: Vec<(&'static str, u32)>,
@@ -45,24 +45,24 @@ impl<'a> KernelLaunch<'a> {
         Self { kernel, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
     }
 
-    /// Sets an `override` constant.
+    /// Sets an `override` constant of the kernel's pipeline.
     pub fn constant(mut self, name: &'static str, value: u32) -> Self {
         self.constants.push((name, value));
         self
     }
 
-    /// Members of `Params`, in order; those of a store come first, by [`Call::store`].
+    /// Appends members of `Params`, in order; those of a store come first, by [`Call::store`].
     pub fn params(mut self, words: impl IntoIterator<Item = u32>) -> Self {
         self.params.extend(words);
         self
     }
 
-    /// Binds a buffer of the backend.
+    /// Binds all of a buffer that belongs to the backend.
     pub fn buffer(self, binding: u32, buffer: &'a wgpu::Buffer) -> Self {
         self.part(binding, Bytes::whole(buffer))
     }
 
-    /// Binds memory that is not an operand.
+    /// Binds memory that the kernel does not read as an operand.
     pub fn memory(self, binding: u32, memory: &'a Memory) -> Self {
         self.part(binding, memory.bytes())
     }
@@ -74,7 +74,7 @@ impl<'a> KernelLaunch<'a> {
         self
     }
 
-    /// Binds any memory that the kernel does not access.
+    /// Binds some memory in place of an operand that the kernel does not access.
     pub fn dummy_operand(self, binding: u32, any: &'a Memory) -> Self {
         self.part(binding, dummy_range(any))
     }
@@ -102,7 +102,7 @@ impl<'a> KernelLaunch<'a> {
         }
     }
 
-    /// As [`Call::store`], for a kernel that leaves the storing, and the observing, to the next.
+    /// Sets the store of a kernel that leaves storing and observing to the next kernel; otherwise as [`Call::store`].
     pub fn store_later(self, store: &'a Store<'_, Wgpu>) -> Self {
         let mut call = self.store(store);
         call.params[2] = Detail::None.code();
@@ -126,7 +126,7 @@ fn dummy_range(memory: &Memory) -> Bytes<'_> {
     Bytes { size: all.size.min(ALIGNMENT), ..all }
 }
 
-/// Returns the constant that holds the type of an operand.
+/// Returns the name of the WGSL constant that holds the type of an operand.
 fn upper(name: &str) -> &'static str {
     match name {
         "x" => "X",
@@ -153,7 +153,7 @@ impl Wgpu {
         self.launch_grid(call, grid)
     }
 
-    /// Enqueues a launch.
+    /// Enqueues the launch of a kernel on a grid of workgroups.
     pub(crate) fn launch_grid(&self, mut call: KernelLaunch<'_>, grid: [u32; 3]) -> Result<(), Error> {
         let groups = grid.iter().product::<u32>();
         let partials = match &call.store {
@@ -200,7 +200,7 @@ impl Wgpu {
         Ok(())
     }
 
-    /// How many windows each tensor of a call needs: one, or a power of two (few variants), or all that there are.
+    /// Returns how many windows each tensor of a call needs: one, or a power of two (few variants), or the maximum.
     fn windows_of(&self, call: &KernelLaunch<'_>) -> u32 {
         let is_tensor = |binding: u32| call.kernel.tensors().any(|tensor| tensor.binding == binding);
         let tensors = call.buffers.iter().filter(|(binding, _)| is_tensor(*binding));
@@ -212,8 +212,8 @@ impl Wgpu {
         needed.checked_next_power_of_two().unwrap_or(u32::MAX).min(self.max_windows())
     }
 
-    /// The same buffers, tensors among them in windows. Windows behind a tensor's end hold anything: of one that is
-    /// read its own begin, of one that is written a part of `others`, as writable memory may be bound but once.
+    /// Returns the same buffers, tensors among them in windows. Windows behind a tensor's end hold anything: of one
+    /// that is read its own begin, of one that is written a part of `others`, as writable memory may be bound but once.
     fn split_into_bindings<'a>(
         &self, kernel: &Kernel, windows: u32, buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
         dummy_buffers: &'a wgpu::Buffer,

@@ -34,7 +34,7 @@ pub use memory::Memory;
 pub use queue::Recording;
 pub use table::Table;
 
-/// Its example runs as well.
+/// Compiles the example of the README as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

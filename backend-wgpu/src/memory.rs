@@ -11,15 +11,15 @@ use gradscale_core::backend::{Buffer, DType, Data, DataMut};
 #[derive(Debug)]
 pub struct Memory {
     buffer: wgpu::Buffer,
-    /// Where it begins there, a multiple of [`ALIGNMENT`].
+    /// Offset of the memory in its buffer in bytes, a multiple of [`ALIGNMENT`].
     start: u64,
-    /// Bytes, with what pads them.
+    /// Size in bytes, including padding.
     size: u64,
     dtype: DType,
     len: usize,
 }
 
-/// Some bytes of a buffer.
+/// Range of bytes of a buffer, as a binding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bytes<'a> {
     pub buffer: &'a wgpu::Buffer,
@@ -28,19 +28,19 @@ pub(crate) struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// All of a buffer.
+    /// Returns the range of all bytes of a buffer.
     pub fn whole(buffer: &'a wgpu::Buffer) -> Self {
         Self { buffer, start: 0, size: buffer.size() }
     }
 }
 
 impl Memory {
-    /// All of it.
+    /// Returns the range of all bytes of the memory.
     pub(crate) const fn bytes(&self) -> Bytes<'_> {
         self.part(0, self.size)
     }
 
-    /// So many bytes from one on.
+    /// Returns the range of `size` bytes that begins `start` bytes into the memory.
     pub(crate) const fn part(&self, start: u64, size: u64) -> Bytes<'_> {
         Bytes { buffer: &self.buffer, start: self.start + start, size }
     }
@@ -59,11 +59,11 @@ impl Buffer for Memory {
 const USAGE: wgpu::BufferUsages =
     wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
 
-/// Words between two places where a binding may begin.
+/// Number of words between two offsets at which a binding may begin.
 const WORDS: u32 = 64;
 const _: () = assert!(WORDS as u64 * 4 == ALIGNMENT);
 
-/// Bytes of a buffer that holds so many.
+/// Returns the size of a buffer for so many bytes, padded to a multiple of 32.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     let bytes = if bytes < 32 { 32 } else { bytes };
     bytes.next_multiple_of(32)
@@ -82,7 +82,7 @@ impl Wgpu {
         Ok(Memory { buffer: self.new_buffer(size, USAGE)?, start: 0, size, dtype, len })
     }
 
-    /// Memory of these lengths, side by side: as many in one buffer as one binding shows.
+    /// Allocates memory of these lengths: as many in one buffer as one binding covers.
     pub(crate) fn new_memories(
         &self, dtype: DType, lens: &[usize], all: &mut impl Extend<Memory>,
     ) -> Result<(), Error> {
@@ -112,7 +112,7 @@ impl Wgpu {
         Ok(())
     }
 
-    /// Words that one call reads.
+    /// Creates a buffer with these words, which one launch reads.
     pub(crate) fn words(&self, words: &[u32]) -> Result<wgpu::Buffer, Error> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
         let buffer = self.new_buffer(4 * words.len() as u64, usage)?;
@@ -120,7 +120,7 @@ impl Wgpu {
         Ok(buffer)
     }
 
-    /// Memory of so many bytes.
+    /// Allocates a buffer of `size` bytes.
     pub(crate) fn new_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let buffer = self.device().create_buffer(&descriptor);
@@ -192,7 +192,7 @@ impl Wgpu {
     }
 }
 
-/// A count as a word; those of valid descriptors fit.
+/// Converts a count to a word; the counts of valid descriptors fit.
 #[expect(clippy::cast_possible_truncation, reason = "descriptors hold fewer than 2^32 elements")]
 pub(crate) const fn word_of(n: usize) -> u32 {
     n as u32

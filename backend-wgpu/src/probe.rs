@@ -34,7 +34,8 @@ impl Wgpu {
         Ok(back.into_iter().eq(want))
     }
 
-    /// The five numbers that tell flush rules apart (docs/specification.md, section 4), stored as half and read again.
+    /// Determines the device's flush rule by storing as half, and reading again, the five numbers that tell flush rules
+    /// apart (docs/specification.md, section 4).
     async fn flush_rule(&self) -> Result<FlushRule, Error> {
         let two = |k: i32| 2f32.powi(k);
         let values = [two(-24), two(-25), two(-14), two(-14) - two(-25), two(-14) - two(-26)];

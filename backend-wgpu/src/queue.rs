@@ -11,7 +11,7 @@ use std::sync::{
 /// Maximum number of launches of a submission: enough to hide its cost, few enough that the device starts early.
 const MAX_LAUNCHES_PER_SUBMIT: usize = 512;
 
-/// One dispatch.
+/// Enqueued dispatch: pipeline, bindings and grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub pipeline: wgpu::ComputePipeline,
@@ -21,7 +21,7 @@ pub(crate) struct Launch {
     pub only: Option<(Arc<AtomicU32>, u32)>,
 }
 
-/// The launches of a step.
+/// Recorded launches of a training step, which can be enqueued again.
 #[derive(Debug, Default)]
 pub struct Recording {
     launches: Vec<Launch>,
@@ -36,9 +36,9 @@ impl Recording {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     launches: Vec<Launch>,
-    /// Launches of the recording in progress.
+    /// Launches of the recording in progress, or `None` while nothing is recorded.
     recording: Option<Vec<Launch>>,
-    /// Whether launches are collected without a limit, because a caller puts timestamps around them.
+    /// True if launches are collected without a limit, because a caller puts timestamps around them.
     is_held: bool,
 }
 
@@ -55,7 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Health {
-    /// Registers callbacks with a device.
+    /// Registers callbacks with a device that store its errors.
     pub fn watch(device: &wgpu::Device) -> Arc<Self> {
         let health = Arc::new(Self::default());
         let listener = health.clone();
@@ -114,7 +114,7 @@ impl Wgpu {
         if is_full { self.flush() } else { Ok(()) }
     }
 
-    /// Submits all collected launches.
+    /// Submits all enqueued launches to the device.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let launches = core::mem::take(&mut self.pending().launches);
         if !launches.is_empty() {
@@ -184,7 +184,7 @@ impl Wgpu {
         Recording { launches: self.pending().recording.take().unwrap_or_default() }
     }
 
-    /// Enqueues the launches of a recording.
+    /// Enqueues the launches of a recording again.
     pub(crate) fn replay(&self, step: &Recording) -> Result<(), Error> {
         step.launches.iter().try_for_each(|launch| {
             let wanted = launch.only.as_ref().is_none_or(|(now, least)| now.load(Relaxed) >= *least);

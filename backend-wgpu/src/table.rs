@@ -16,12 +16,12 @@ use std::sync::{
 
 const ROW_BYTES: u64 = 4 * WORDS as u64;
 
-/// Everything that changes from step to step, in device memory.
+/// Device memory of the values that change with every step: exponents, hyperparameters and statistics rows.
 #[derive(Debug)]
 pub struct Table {
     pub(crate) control: wgpu::Buffer,
     pub(crate) rows: wgpu::Buffer,
-    /// Of the control last uploaded, for the host: exponents, and the greatest detail.
+    /// Exponents of the control last uploaded, and its greatest detail, kept for the host.
     exponents: Vec<i32>,
     pub(crate) detail: Arc<AtomicU32>,
     hyperparameters: usize,

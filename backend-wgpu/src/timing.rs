@@ -4,7 +4,7 @@ use crate::{Error, Memory, Recording, Wgpu, memory::Bytes, queue::encode};
 use core::time::Duration;
 use pollster::block_on;
 
-/// A time on the device is asked of two stamps of 8 bytes.
+/// Number of timestamps, of 8 bytes each, by which a time on the device is measured.
 const STAMPS: u32 = 2;
 /// Pieces of work whose stamps are read together: a query set has at most 4096.
 const TIMED_TOGETHER: usize = 1024;
@@ -18,8 +18,8 @@ impl Wgpu {
         self.stamped(|encoder| encode(step.launches(), encoder))
     }
 
-    /// The time of a plain copy of the start of a buffer to another, `bytes` long (a multiple of 4): a bound for all
-    /// that reads and writes memory.
+    /// Measures a plain copy of the start of a buffer to another, `bytes` long (a multiple of 4): a bound for all that
+    /// reads and writes memory.
     ///
     /// # Errors
     /// The device's.
@@ -74,7 +74,8 @@ impl Wgpu {
         self.device().create_query_set(&wgpu::QuerySetDescriptor { label: None, ty, count })
     }
 
-    /// The times between the first stamp and the second, the third and the fourth, … of submitted work. Waits.
+    /// Reads the times between the first timestamp and the second, the third and the fourth, … of submitted work.
+    /// Waits.
     fn read_stamps(&self, queries: &wgpu::QuerySet, count: u32) -> Result<Vec<Duration>, Error> {
         let size = 8 * u64::from(count);
         let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;

@@ -6,7 +6,7 @@
 
 use core::fmt::Write;
 
-/// A tensor of a kernel.
+/// Tensor that a kernel binds: its name in WGSL, its binding, and how its elements are read or written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tensor {
     pub name: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Tensor {
     access: Access,
 }
 
-/// What an index counts.
+/// Unit of a tensor's index in a kernel: a word as `u32` or as `f32`, or a vector of two or four words.
 #[derive(Clone, Copy, Debug)]
 enum Element {
     Word,
@@ -28,19 +28,19 @@ enum Element {
 enum Access {
     Read,
     Write,
-    /// By atomic operations.
+    /// Words that several invocations write, by atomic operations.
     Share,
 }
 
-/// A store's destination, of elementwise.wgsl.
+/// Destination of a store through `elementwise.wgsl`: each vector of four words has one writer.
 pub(crate) const Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Four, access: Access::Write };
-/// A store's destination, of shared.wgsl.
+/// Destination of a store through `shared.wgsl`: words are shared by several writers.
 pub(crate) const SHARED_Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Word, access: Access::Share };
 /// Offsets of the maxima of windows, four to a word.
 pub(crate) const OFFSETS: Tensor = Tensor { name: "offsets", binding: 6, element: Element::Two, access: Access::Write };
-/// Indices of rows.
+/// Indices of the rows that gather and scatter kernels select from a table.
 pub(crate) const INDICES: Tensor = Tensor { name: "indices", binding: 6, element: Element::Word, access: Access::Read };
-/// Five numbers of each box.
+/// Boxes of `RoI` kernels, five numbers each: the image, and two corners.
 pub(crate) const BOXES: Tensor = Tensor { name: "boxes", binding: 6, element: Element::Word, access: Access::Read };
 /// Positions of the maxima of bins, as RoI max pooling writes them.
 pub(crate) const WRITTEN_POSITIONS: Tensor =
@@ -48,18 +48,18 @@ pub(crate) const WRITTEN_POSITIONS: Tensor =
 /// Positions of the maxima of bins, as the gradient of RoI max pooling reads them.
 pub(crate) const READ_POSITIONS: Tensor =
     Tensor { name: "positions", binding: 7, element: Element::Word, access: Access::Read };
-/// Scalars of a loss, and of its gradient.
+/// Output of loss kernels: scalars of a loss and of its gradient.
 pub(crate) const LOSS_OUTPUT: Tensor =
     Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
 
-/// Sums over alignments.
+/// Sums over the alignments of the CTC loss.
 pub(crate) const TABLE: Tensor = Tensor { name: "table", binding: 10, element: Element::Float, access: Access::Write };
 
 /// Distance between the bindings of a tensor's windows.
 const WINDOW_BINDING_STRIDE: u32 = 16;
 
 impl Tensor {
-    /// An operand of operand.wgsl.
+    /// Returns the tensor of an operand that a kernel reads through `operand.wgsl`.
     pub const fn operand(name: &'static str, binding: u32) -> Self {
         Self { name, binding, element: Element::Four, access: Access::Read }
     }
@@ -68,12 +68,12 @@ impl Tensor {
         self.access != Access::Read
     }
 
-    /// The binding of a window.
+    /// Returns the binding of one window of a tensor that is larger than the largest binding.
     pub const fn window(&self, window: u32) -> u32 {
         self.binding + WINDOW_BINDING_STRIDE * window
     }
 
-    /// Its functions, over so many windows. Their size is 2^`WINDOW` bytes.
+    /// Returns the WGSL functions that access the tensor over so many windows of 2^`WINDOW` bytes.
     pub fn text(&self, windows: u32) -> String {
         let Self { name, element, .. } = self;
         let (plain, size) = match element {

@@ -11,7 +11,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// One of BINARY_*; with BINARY_GRAD, `OP` is the function whose vjp it is.
+/// Kind of the binary operator, one of BINARY_*; with BINARY_GRAD, `OP` is the function whose vjp it is.
 override KIND: u32;
 
 fn max_propagating_nan(a: f32, b: f32) -> f32 {

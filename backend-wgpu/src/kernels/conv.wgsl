@@ -22,10 +22,10 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-/// 0 forward, 1 data, 2 weight.
+/// Pass of the convolution: 0 forward, 1 data gradient, 2 weight gradient.
 override PASS: u32;
 
-/// The image and place of the four rows (forward, data), or the tap and channel of the four columns (weight).
+/// Image and place of the four rows (forward, data), or tap and channel of the four columns (weight).
 var<private> first: vec4<u32>;
 var<private> second: vec4<u32>;
 var<private> third: vec4<u32>;
@@ -48,7 +48,7 @@ fn prepare(z: u32, row: u32, col: u32) {
     }
 }
 
-/// The element of x at row u of an image, given by its first row in all images, and column v.
+/// Returns the index of the element of x at row u of an image, given by its first row in all images, and column v.
 fn x_index(image: u32, u: u32, v: u32, channel: u32) -> u32 {
     return ((image + u) * p.x_size.y + v) * p.channels.x + channel;
 }

@@ -13,19 +13,19 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-/// Copied, never computed with: halves keep their bits.
+/// Operand a; halves are copied, never computed with, so they keep their bits.
 @group(0) @binding(16) var<storage, read> a: array<vec4<f16>>;
 @group(0) @binding(17) var<storage, read> b: array<vec4<f16>>;
 
 override A_K_CONTIGUOUS: u32;
 override B_K_CONTIGUOUS: u32;
-/// How the subgroups of a workgroup lie, and invocations of one.
+/// Rows and columns of subgroups in a workgroup, and the number of invocations of a subgroup.
 override ROWS: u32;
 override COLUMNS: u32;
 override SIZE: u32;
 
 const K_TILE: u32 = 16u;
-/// Longest side of a tile.
+/// Maximum number of rows or columns of a tile.
 const MAX_TILE_SIDE: u32 = 128u;
 /// Halves that pad a line, so that lines begin in other banks.
 const PITCH_PADDING: u32 = 8u;
@@ -33,15 +33,15 @@ const PITCH_PADDING: u32 = 8u;
 var<workgroup> left: array<f16, MAX_TILE_SIDE * (K_TILE + PITCH_PADDING)>;
 var<workgroup> right: array<f16, MAX_TILE_SIDE * (K_TILE + PITCH_PADDING)>;
 var<workgroup> results: array<f32, 2048>;
-/// Whether subgroups are as this pipeline was built for.
+/// True if the device's subgroups have the size that this pipeline was compiled for.
 var<workgroup> fits: u32;
 
-/// Halves from line to line of a tile with so many rows or columns.
+/// Returns the number of halves from line to line of a tile with so many rows or columns.
 fn pitch_of(along: u32, size: u32) -> u32 {
     return select(size + PITCH_PADDING, K_TILE + PITCH_PADDING, along != 0u);
 }
 
-/// Of four number i of a tile: (row or column, k), both in the tile.
+/// Returns the position of four number i of a tile: (row or column, k), both in the tile.
 fn element_position(i: u32, along: u32, size: u32) -> vec2<u32> {
     let across = select(size, K_TILE, along != 0u) / 4u;
     let line = i / across;
@@ -77,7 +77,7 @@ fn write_right(at: u32, v: vec4<f16>) {
     right[at + 3u] = v.w;
 }
 
-/// The block from a row on, `skip` halves further for its k.
+/// Loads the block of operand a from a row on, `skip` halves further for its k.
 fn left_block(row: u32, skip: u32, line: u32) -> Left {
     let at = select(row, row * line, A_K_CONTIGUOUS != 0u) + skip;
     if A_K_CONTIGUOUS != 0u {
@@ -94,7 +94,7 @@ fn right_block(column: u32, skip: u32, line: u32) -> Right {
     return coopLoadT<Right>(&right[at], line);
 }
 
-/// What becomes of the block of results that a subgroup has left in `results`, from (r, c) on.
+/// Stores the block of results that a subgroup has left in `results`, from (r, c) on.
 fn store_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
     workgroupBarrier();
     let o = p.output;

@@ -2,7 +2,7 @@
 
 struct Params {
     groups: u32,
-    /// One of DIVIDE_*.
+    /// Divisor of the loss: one of the constants DIVIDE_*.
     divisor: u32,
     fixed: f32,
 }

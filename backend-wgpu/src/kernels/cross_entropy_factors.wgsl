@@ -2,7 +2,7 @@
 
 struct Params {
     label_params: LabelParams,
-    /// First row of this launch, and its number of rows.
+    /// Index of the first row of this launch, and its number of rows.
     start: u32,
     count: u32,
 }

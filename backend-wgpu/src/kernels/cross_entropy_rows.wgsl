@@ -4,13 +4,13 @@
 struct Params {
     label_params: LabelParams,
     threads: u32,
-    /// Workgroups.
+    /// Number of workgroups of the launch.
     groups: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(7) var<storage, read> weights: array<f32>;
-/// Bits of a loss and of a weight, a count.
+/// Sums of each workgroup: bits of its summed losses and of its summed weights, and the number of counted rows.
 @group(0) @binding(8) var<storage, read_write> partial_totals: array<vec4<u32>>;
 
 var<workgroup> ranks: array<u32, GROUP>;

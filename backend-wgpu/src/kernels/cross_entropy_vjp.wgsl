@@ -4,7 +4,7 @@
 struct Params {
     store: Store,
     label_params: LabelParams,
-    /// The first row of this launch, a multiple of 8, and its elements.
+    /// First row of this launch, a multiple of 8, and its number of elements.
     start: u32,
     len: u32,
 }
@@ -13,7 +13,7 @@ struct Params {
 /// Log-sum-exp and factor of each row of this launch.
 @group(0) @binding(8) var<storage, read> row_factors: array<vec2<f32>>;
 
-/// Gradient of element i of this launch, whose logit is v.
+/// Returns the gradient of element i of this launch, whose logit is v.
 fn gradient(i: u32, v: f32) -> f32 {
     let row = i / p.label_params.classes;
     let label = labels_raw(p.start + row);

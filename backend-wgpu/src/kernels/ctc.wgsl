@@ -2,7 +2,7 @@
 // 2006, equations 6 to 8, in logarithms). Needs half.wgsl, scale.wgsl, logarithm.wgsl, math.wgsl.
 
 struct Params {
-    /// Sequences of this launch begin at `first` of the batch.
+    /// Index in the batch of the first sequence of this launch.
     first: u32,
     batch: u32,
     frames: u32,

@@ -3,11 +3,11 @@
 // largest sum of the frame before it. The table is `[2, batch, frames, states]`. Needs ctc.wgsl.
 
 @group(0) @binding(6) var<storage, read> targets: array<u32>;
-/// Lengths of inputs, then of targets.
+/// Numbers of frames of all sequences, then numbers of letters of all targets.
 @group(0) @binding(7) var<storage, read> input_lengths: array<u32>;
 @group(0) @binding(9) var<storage, read> target_lengths: array<u32>;
-/// Of each frame the logarithm of its sum of exponentials; then of each sequence that of the sum over all alignments, NaN
-/// for an invalid one.
+/// Output: log-sum-exp of each frame; then, for each sequence, the logarithm of the sum over all alignments, NaN for an
+/// invalid one.
 @group(0) @binding(8) var<storage, read_write> log_sums: array<f32>;
 
 /// Returns the class of a state of a sequence of `states` states, read forward or backward.

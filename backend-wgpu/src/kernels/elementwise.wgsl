@@ -1,12 +1,12 @@
 // Stores of results that lie side by side, eight at a time: whoever stores element 8o owns all words up to 8o + 7.
 // Needs store.wgsl.
 
-/// How many of `len` elements lie in eighth `o`, at most 8.
+/// Returns how many of `len` elements lie in the 8-wide vector `o`, at most 8.
 fn elements_in_vec8(o: u32, len: u32) -> u32 {
     return min(len - 8u * o, 8u);
 }
 
-/// Eights in `len` elements.
+/// Returns the number of 8-wide vectors that hold `len` elements, the last one possibly in part.
 fn vec8_count(len: u32) -> u32 {
     return (len >> 3u) + u32((len & 7u) != 0u);
 }

@@ -1,6 +1,6 @@
 // core's `Unary::eval` and `Unary::vjp`. Needs math.wgsl.
 
-/// A function and its parameters; `threshold` is dropout's share to keep, in units of 2^-24.
+/// Elementwise function with its parameters; `threshold` is dropout's share to keep, in units of 2^-24.
 struct Function {
     a: f32,
     b: f32,
@@ -8,7 +8,7 @@ struct Function {
     threshold: u32,
 }
 
-/// The kernel's function.
+/// Number of the elementwise function that the kernel applies.
 override OP: u32;
 
 fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
@@ -51,7 +51,7 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
     }
 }
 
-/// The derivative times `dy`. Masks select by bits, also where the device reads subnormals as 0.
+/// Computes the function's derivative times `dy`. Masks select by bits, also where the device reads subnormals as 0.
 fn derivative(f: Function, saved: f32, dy: f32, seed: vec2<u32>, index: u32) -> f32 {
     let sign = ~F32_MAGNITUDE;
     let bits = bitcast<u32>(saved);

@@ -17,7 +17,7 @@ fn round_shift(digits: u32, shift: u32) -> u32 {
     return kept + select(0u, 1u, rest > tie || (rest == tie && (kept & 1u) == 1u));
 }
 
-/// The half, in the lower 16 bits, nearest to the f32 with these bits.
+/// Returns the half, in the lower 16 bits, nearest to the f32 with these bits.
 fn float_to_half_bits(x: u32) -> u32 {
     let sign = (x >> 16u) & F16_SIGN;
     let m = x & F32_MAGNITUDE;
@@ -31,7 +31,7 @@ fn float_to_half_bits(x: u32) -> u32 {
     return sign | round_shift((m & (F32_HIDDEN - 1u)) | F32_HIDDEN, min(126u - (m >> 23u), 25u));
 }
 
-/// The f32, as bits, with the value of the half in the lower 16 bits.
+/// Returns the f32, as bits, with the value of the half in the lower 16 bits.
 fn half_to_float_bits(h: u32) -> u32 {
     let sign = (h & F16_SIGN) << 16u;
     let m = h & (F16_SIGN - 1u);
@@ -45,12 +45,12 @@ fn half_to_float_bits(h: u32) -> u32 {
     return sign | select(0u, bitcast<u32>(f32(m)) - (24u << 23u), m != 0u);
 }
 
-/// Bits as a number. A function, because a constant expression may not be NaN.
+/// Returns the f32 with these bits. A function, because a constant expression may not be NaN.
 fn bits_as_float(bits: u32) -> f32 {
     return bitcast<f32>(bits);
 }
 
-/// The values of two packed halves.
+/// Returns the values of two packed halves.
 fn unpack_halves(word: u32) -> vec2<f32> {
     return vec2<f32>(bits_as_float(half_to_float_bits(word & 0xffffu)), bits_as_float(half_to_float_bits(word >> 16u)));
 }

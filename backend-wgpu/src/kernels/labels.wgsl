@@ -8,7 +8,7 @@ struct LabelParams {
     has_ignored_label: u32,
 }
 
-/// 1 if classes have weights.
+/// 1 if the cross-entropy has weights of classes.
 override WEIGHTED: u32;
 
 fn is_ignored(label: u32) -> bool {

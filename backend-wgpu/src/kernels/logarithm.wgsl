@@ -1,6 +1,6 @@
 // Natural logarithm to about an ulp; drivers' `log` are many ulp off. Needs half.wgsl.
 
-/// ln x of a positive finite x, by its bits: f32 subnormals too.
+/// Computes ln x of a positive finite x, by its bits: f32 subnormals too.
 fn logarithm(x: u32) -> f32 {
     var bits = x;
     var below = 0;

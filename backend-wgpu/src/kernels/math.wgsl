@@ -9,13 +9,13 @@ fn is_infinite(x: f32) -> bool {
     return (bitcast<u32>(x) & F32_MAGNITUDE) == F32_INFINITY;
 }
 
-/// A number that orders f32 as they are, −0 beside 0, whatever the device does with subnormals.
+/// Returns a number that orders f32 by value, −0 beside 0, whatever the device does with subnormals.
 fn order(x: u32) -> u32 {
     let m = x & F32_MAGNITUDE;
     return select(0x80000000u + m, 0x80000000u - m, x > F32_MAGNITUDE);
 }
 
-/// A number that orders f32, NaN above all.
+/// Returns a number by which f32 values are ordered, NaN above all others.
 fn order_rank(x: u32) -> u32 {
     return select(order(x), 0xffffffffu, (x & F32_MAGNITUDE) > F32_INFINITY);
 }
@@ -27,13 +27,14 @@ fn rank_to_float(order_rank: u32) -> f32 {
     return bits_as_float(select((0x80000000u - order_rank) | ~F32_MAGNITUDE, order_rank - 0x80000000u, order_rank >= 0x80000000u));
 }
 
-/// A number, and what was lost when it was rounded.
+/// Rounded number together with its rounding error.
 struct Exact {
     value: f32,
     error: f32,
 }
 
-/// a · b and its rounding error, by halves of the digits (Dekker 1971). For magnitudes where nothing leaves f32.
+/// Returns a · b and its rounding error, by halves of the digits (Dekker 1971). For magnitudes where nothing leaves
+/// f32.
 fn two_product(a: f32, b: f32) -> Exact {
     let product = a * b;
     let a1 = bits_as_float(bitcast<u32>(a) & 0xfffff000u);
@@ -60,7 +61,7 @@ fn split(m: u32) -> Split {
     return Split(bits_as_float((digits & (F32_HIDDEN - 1u)) | 0x3f800000u), field - 127);
 }
 
-/// a / b, rounded once but for the last half ulp; subnormals as they are.
+/// Computes a / b, rounded once but for the last half ulp; subnormals as they are.
 fn divide(a: f32, b: f32) -> f32 {
     let ma = bitcast<u32>(a) & F32_MAGNITUDE;
     let mb = bitcast<u32>(b) & F32_MAGNITUDE;
@@ -99,7 +100,7 @@ fn square_root(x: f32) -> f32 {
     return bits_as_float(scaled_bits(bitcast<u32>(root + rest / (2.0 * root)), (parts.exponent - odd) / 2));
 }
 
-/// e^(x + small) for a tiny correction of the argument.
+/// Computes e^(x + small) for a tiny correction `small` of the argument.
 fn exponential_of(x: f32, small: f32) -> f32 {
     if is_nan(x) {
         return x;
@@ -156,13 +157,13 @@ fn hyperbolic_tangent(x: f32) -> f32 {
     return select(t, -t, x < 0.0);
 }
 
-/// 1 / (1 + e^-x), by the exponential that does not overflow.
+/// Computes the sigmoid 1 / (1 + e^-x), by the exponential that does not overflow.
 fn sigmoid(x: f32) -> f32 {
     let e = exponential(-abs(x));
     return divide(select(1.0, e, x < 0.0), 1.0 + e);
 }
 
-/// erfc z for z ≥ 0: e^(−z²) · (1 + 2z)⁻¹ · g(q), q = (z − 2) / (z + 2).
+/// Computes erfc z for z ≥ 0: e^(−z²) · (1 + 2z)⁻¹ · g(q), q = (z − 2) / (z + 2).
 fn complementary_error(z: f32) -> f32 {
     if is_nan(z) {
         return z;
@@ -210,13 +211,13 @@ fn error_function(x: f32) -> f32 {
     return select(e, -e, x < 0.0);
 }
 
-/// Φ(x), by erfc, so that the lower tail keeps its digits.
+/// Computes Φ(x) by erfc, so that the lower tail keeps its digits.
 fn normal_cdf(x: f32) -> f32 {
     let tail = 0.5 * complementary_error(abs(x) * 0.707106781);
     return select(1.0 - tail, tail, x < 0.0);
 }
 
-/// x^p for positive finite x and finite p: e^(p ln x), the logarithm and its product as pairs.
+/// Computes x^p for positive finite x and finite p: e^(p ln x), the logarithm and its product as pairs.
 fn positive_power(x: f32, p: f32) -> f32 {
     // x = m · 2^e with m in [√½, √2).
     let parts = split(bitcast<u32>(x));
@@ -250,7 +251,7 @@ fn positive_power(x: f32, p: f32) -> f32 {
     return exponential_of(argument.value, argument.error + rest * power);
 }
 
-/// x^p as IEEE 754-2019 §9.2 `pow`.
+/// Computes x^p as `pow` of IEEE 754-2019 §9.2.
 fn power(x: f32, p: f32) -> f32 {
     let mx = bitcast<u32>(x) & F32_MAGNITUDE;
     let mp = bitcast<u32>(p) & F32_MAGNITUDE;
@@ -281,7 +282,7 @@ fn power(x: f32, p: f32) -> f32 {
     return bits_as_float(sign | bitcast<u32>(positive_power(bits_as_float(mx), p)));
 }
 
-/// core's `hash`: a random u32 for (seed, stream, index).
+/// Computes core's `hash`: a random u32 for (seed, stream, index).
 fn hash(seed: vec2<u32>, stream: u32, index: u32) -> u32 {
     return mix(mix(mix(mix(seed.x ^ 0x9e3779b9u) ^ seed.y) ^ stream) ^ index);
 }

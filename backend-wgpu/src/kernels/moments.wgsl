@@ -18,7 +18,7 @@ struct Pair {
 
 var<workgroup> sums: array<Pair, GROUP>;
 
-/// a + b as the rounded sum and its error (Knuth 1969, Møller 1965); no error where the sum is not finite.
+/// Returns a + b as the rounded sum and its error (Knuth 1969, Møller 1965); no error where the sum is not finite.
 fn two_sum(a: vec4<f32>, b: vec4<f32>) -> Pair {
     let sum = a + b;
     let other = sum - a;

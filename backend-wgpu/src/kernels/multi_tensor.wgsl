@@ -1,7 +1,7 @@
 // Multi-tensor apply: one dispatch for many tensors, each with consecutive workgroups.
 
 struct TensorEntry {
-    /// Number of elements.
+    /// Number of elements of the tensor.
     len: u32,
     /// Number of its first workgroup in this dispatch, and in all dispatches of the operator.
     first_group: u32,

@@ -11,7 +11,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read> shift: array<f32>;
 @group(0) @binding(9) var<storage, read> group_stats: array<vec4<f32>>;
 
-/// 1 if there are scale and shift.
+/// 1 if the normalisation has a learned scale and shift.
 override AFFINE: u32;
 
 fn normalize(i: u32, v: f32) -> f32 {

@@ -10,7 +10,7 @@ struct Params {
 
 alias Total = vec2<f32>;
 
-/// 1 for the scale, 0 for the shift.
+/// Output of the kernel: 1 for the gradient of the scale, 0 for that of the shift.
 override SCALE: u32;
 
 fn identity() -> Total {

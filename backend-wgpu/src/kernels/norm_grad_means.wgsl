@@ -14,9 +14,9 @@ struct Params {
 
 alias Total = vec2<f32>;
 
-/// 1 if the scale is still to be applied.
+/// 1 if the gradient must still be multiplied by the scale.
 override SCALED: u32;
-/// 1 if means are subtracted.
+/// 1 if the normalisation subtracts means.
 override CENTERED: u32;
 
 fn identity() -> Total {

@@ -13,9 +13,9 @@ struct Params {
 
 alias Total = vec2<f32>;
 
-/// 1 if sums are over channels.
+/// 1 if the sums are over channels, 0 if over groups.
 override CHANNELS: u32;
-/// 1 if there is a scale.
+/// 1 if the normalisation has a learned scale.
 override SCALED: u32;
 
 fn identity() -> Total {

@@ -10,7 +10,7 @@ struct Shape {
     size: u32,
 }
 
-/// 1 if each channel of all images is a group.
+/// 1 if each channel of all images is a group (batch norm).
 override BATCH: u32;
 
 /// Returns the index of element m of a group.

@@ -2,7 +2,7 @@
 
 struct Params {
     reduction: ReduceShape,
-    /// Index of the first result.
+    /// Index in `saved` of the first mean or variance that this launch writes.
     start: u32,
     /// Number of elements of a group.
     size: u32,

@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read> scale: array<f32>;
 @group(0) @binding(9) var<storage, read> group_stats: array<vec4<f32>>;
 
-/// Whether there is a scale.
+/// 1 if the normalisation has a learned scale.
 override SCALED: u32;
 
 @compute @workgroup_size(256)

@@ -7,7 +7,7 @@ fn operand_word(i: u32) -> u32 {
     return operand_get(i >> 2u)[i & 3u];
 }
 
-/// Element i as it is stored: the bits of an f32, a half, a byte, a word.
+/// Returns element i of the operand as it is stored: the bits of an f32, a half, a byte, a word.
 fn operand_raw(i: u32) -> u32 {
     if OPERAND == TYPE_F16 {
         return (operand_word(i >> 1u) >> (16u * (i & 1u))) & 0xffffu;
@@ -18,7 +18,7 @@ fn operand_raw(i: u32) -> u32 {
     return operand_word(i);
 }
 
-/// Element i as f32.
+/// Returns element i of the operand, converted to f32.
 fn operand_at(i: u32) -> f32 {
     let raw = operand_raw(i);
     if OPERAND == TYPE_F16 {
@@ -30,7 +30,7 @@ fn operand_at(i: u32) -> f32 {
     return f32(raw);
 }
 
-/// Elements i to i + 3, of which `live` are wanted (1 or more); the others may be anything.
+/// Returns elements i to i + 3 of the operand, of which `live` are needed (1 or more); the others may be anything.
 fn operand_vec4(i: u32, live: u32) -> vec4<f32> {
     if (i & 3u) == 0u && OPERAND == TYPE_F16 {
         let words = operand_get(i >> 3u);
@@ -47,7 +47,7 @@ fn operand_vec4(i: u32, live: u32) -> vec4<f32> {
     return four;
 }
 
-/// Elements 8o to 8o + 7; beyond the end of a buffer anything.
+/// Returns elements 8o to 8o + 7 of the operand; beyond the end of a buffer anything.
 fn operand_vec8(o: u32) -> array<vec4<f32>, 2> {
     if OPERAND == TYPE_F16 {
         let words = operand_get(o);

@@ -1,38 +1,38 @@
 // An update of parameters: clip, decay, update (docs/specification.md, section 10). Reference: core's `Step::update`.
 
 struct Params {
-    /// Parameters.
+    /// Number of parameters that the launch updates.
     count: u32,
     decay: f32,
     /// Maximum magnitude of a gradient, or ∞.
     clip_limit: u32,
     eps: f32,
-    /// Momentum, or β₁ and β₂.
+    /// Momentum of SGD, or β₁ and β₂ of Adam.
     beta: vec2<f32>,
-    /// Workgroups.
+    /// Number of workgroups of the launch.
     groups: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> master: array<vec4<f32>>;
-/// Output of step.wgsl.
+/// Scalars of the step, as step.wgsl computes them.
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read> gradient: array<vec4<u32>>;
 @group(0) @binding(6) var<storage, read_write> state0: array<vec4<f32>>;
 @group(0) @binding(7) var<storage, read_write> state1: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read_write> half_copies: array<vec2<u32>>;
 
-/// One of RULE_*.
+/// Update rule of the optimizer: one of the constants RULE_*.
 override RULE: u32;
 /// 1 for Nesterov momentum (SGD) and for decoupled weight decay (Adam).
 override RULE_VARIANT: u32;
-/// Number of states of the rule.
+/// Number of states that the update rule keeps for each weight.
 override STATES: u32;
 
-/// 4-wide vectors of an invocation.
+/// Number of 4-wide vectors of weights that one invocation updates.
 const VEC4S_PER_THREAD: u32 = 4u;
 
-/// A weight and its states.
+/// Weight with its optimizer states.
 struct Weight {
     w: f32,
     state: vec2<f32>,

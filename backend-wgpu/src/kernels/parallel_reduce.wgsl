@@ -5,9 +5,9 @@
 
 struct ReduceShape {
     results: u32,
-    /// Terms of each result.
+    /// Number of terms that are reduced to each result.
     len: u32,
-    /// A power of two, at most 256.
+    /// Number of threads that reduce the same result: a power of two, at most 256.
     threads: u32,
     parts: u32,
 }
@@ -16,7 +16,7 @@ struct ReduceShape {
 /// contiguous, so they take terms of neighbouring results.
 override CONTIGUOUS_TERMS: u32;
 
-/// Result and terms of an invocation.
+/// Result that an invocation works on, and its share of the terms.
 struct WorkAssignment {
     result: u32,
     part: u32,

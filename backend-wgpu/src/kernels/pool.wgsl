@@ -8,7 +8,7 @@ struct Maximum {
     offset: u32,
 }
 
-/// Returns result i.
+/// Returns the maximum (with its position) or the mean of window i.
 fn pool_window(i: u32) -> Maximum {
     let at = coordinates(i, p.y_size);
     let start = at.yz * p.strides - p.pad;

@@ -10,7 +10,7 @@ fn uses_ranks() -> bool {
     return OP == REDUCE_MAX || OP == REDUCE_ARGMAX;
 }
 
-/// For maxima: below all ranks, and after all indices.
+/// Returns the neutral element of the reduction: for maxima, below all ranks and after all indices.
 fn identity() -> Total {
     return select(vec2<u32>(), vec2<u32>(0u, 0xffffffffu), uses_ranks());
 }

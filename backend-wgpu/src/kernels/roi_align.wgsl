@@ -16,7 +16,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// 0: values of the boxes; 1: gradient of the images.
+/// Output of the kernel: 0 for the values of the boxes, 1 for the gradient of the images.
 override SCATTER: u32;
 
 /// Returns start and end of a box along an axis (0 rows, 1 columns), in pixels.
@@ -73,7 +73,7 @@ fn interpolate_columns(line: u32, columns: SamplePoint, channel: u32) -> f32 {
     return (1.0 - columns.high_weight) * low + columns.high_weight * high;
 }
 
-/// Returns element i of the bins.
+/// Returns element i of the `RoIAlign` result: the mean of the samples in its bin.
 fn pool_bin(i: u32) -> f32 {
     let pixel = i / p.channels;
     let line = pixel / p.y_size.y;

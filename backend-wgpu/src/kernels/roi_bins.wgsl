@@ -14,7 +14,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// Core's `RoiPool::NO_POSITION`.
+/// Position of the maximum of an empty bin: core's `RoiPool::NO_POSITION`.
 const NO_POSITION: u32 = 0xffffffffu;
 
 /// Returns whether a box has a valid image and corners that are no NaN, and the image.

@@ -6,7 +6,7 @@ struct Maximum {
     position: u32,
 }
 
-/// Returns element i of the bins.
+/// Returns element i of the `RoI` pooling result: the maximum of its bin, and its position.
 fn pool_bin(i: u32) -> Maximum {
     let pixel = i / p.channels;
     let line = pixel / p.y_size.y;

@@ -1,7 +1,7 @@
 // 2^k by exponent arithmetic, with the bits of core's `Factor`: rounded once, to nearest even, where the result is an
 // f32 subnormal. Needs half.wgsl.
 
-/// `to − from`, saturating, clamped to where it still matters.
+/// Returns `to − from` of two exponents, saturating and clamped to the range that changes a result.
 fn exponent_step(origin: i32, site: i32) -> i32 {
     let k = site - origin;
     // Signs that differ, and a result whose sign is not that of the first: the difference left i32.
@@ -11,7 +11,7 @@ fn exponent_step(origin: i32, site: i32) -> i32 {
     return clamp(k, -MAX_STEP, MAX_STEP);
 }
 
-/// Bits of x · 2^k. ±0, ±∞ and NaN stay.
+/// Returns the bits of x · 2^k; ±0, ±∞ and NaN stay.
 fn scaled_bits(x: u32, k: i32) -> u32 {
     let sign = x & ~F32_MAGNITUDE;
     let m = x & F32_MAGNITUDE;

@@ -10,7 +10,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// One bit for each of 256 indices: whether it names the row.
+/// Bits for 256 indices: 1 if the index names the row.
 var<workgroup> named: array<atomic<u32>, 8>;
 
 @compute @workgroup_size(256)

@@ -8,7 +8,7 @@ fn store_bits(word: u32, mask: u32, bits: u32) {
     y_or(word, bits);
 }
 
-/// What stands in element i, if the store adds to it.
+/// Returns the value of element i before the store, or 0 unless the store adds to it.
 fn previous_value(e: Epilogue, i: u32) -> f32 {
     if !e.add {
         return 0.0;
@@ -33,7 +33,7 @@ fn store_finished(e: Epilogue, i: u32, s: u32) {
     }
 }
 
-/// Stores one element.
+/// Stores one element through the epilogue.
 fn store_scalar(e: Epilogue, i: u32, v: f32) {
     store_finished(e, i, finish_scalar(e, v, previous_value(e, i)));
 }

@@ -3,18 +3,18 @@
 // of each stay normal numbers.
 
 struct Params {
-    /// Gradients.
+    /// Number of gradients whose squares are summed.
     count: u32,
-    /// Workgroups.
+    /// Number of workgroups of the launch.
     groups: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(5) var<storage, read> gradients: array<u32>;
-/// One for each workgroup, in the order of the gradients.
+/// Three sums of squares of each workgroup, in the order of the gradients.
 @group(0) @binding(11) var<storage, read_write> parts: array<vec4<f32>>;
 
-/// Elements of an invocation.
+/// Number of elements of gradients that one invocation sums.
 const ELEMENTS_PER_THREAD: u32 = 64u;
 /// Bits of 2^40 and 2^-48.
 const LARGE_MIN_BITS: u32 = 0x53800000u;

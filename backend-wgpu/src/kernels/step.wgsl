@@ -2,13 +2,13 @@
 // not finite.
 
 struct Params {
-    /// First row of the guard, and the row after its last.
+    /// First statistics row that guards the step, and the row after the last.
     first: u32,
     end: u32,
     lr: u32,
-    /// Hyperparameters that are the two scalars of the rule.
+    /// Indices of the hyperparameters that are the two scalars of the update rule.
     hyperparameters: vec2<u32>,
-    /// Whether there is a maximum norm, and its value.
+    /// 1 if gradients are clipped to a maximum norm, and that norm.
     has_max_norm: u32,
     max_norm: f32,
 }
@@ -17,7 +17,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> control: array<u32>;
 @group(0) @binding(2) var<storage, read> rows: array<u32>;
 @group(0) @binding(3) var<storage, read> norm: array<f32>;
-/// Whether the step happens, learning rate, clipping coefficient, the two scalars of the rule.
+/// Output: 1 if the step happens, learning rate, clipping coefficient, the two scalars of the rule.
 @group(0) @binding(4) var<storage, read_write> step: array<u32>;
 
 var<workgroup> nonfinite_counts: atomic<u32>;

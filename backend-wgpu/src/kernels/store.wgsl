@@ -11,9 +11,9 @@ struct Store {
     dtype_and_add: u32,
 }
 
-/// `Control::words`.
+/// Exponents, seed and level of detail of the step: core's `Control::words`.
 @group(0) @binding(1) var<storage, read> control: array<u32>;
-/// Rows of ROW_WORDS words.
+/// Statistics rows of all slots, ROW_WORDS words each.
 @group(0) @binding(2) var<storage, read_write> rows: array<atomic<u32>>;
 /// Σu, Σu², Σ ln|u|, Σ ln²|u| of each workgroup, for moments.wgsl.
 @group(0) @binding(4) var<storage, read_write> partials: array<vec4<f32>>;
@@ -34,7 +34,7 @@ struct Epilogue {
     step: i32,
     detail: u32,
     add: bool,
-    /// The type of y.
+    /// Type of the store's destination y.
     dtype: u32,
 }
 
@@ -53,10 +53,10 @@ struct StatsAccumulator {
     zeros: u32,
     infinite: u32,
     nan: u32,
-    /// Below the thresholds, zeros among them.
+    /// Number of values below the flush threshold, zeros included, and below the least normal number.
     small: u32,
     low: u32,
-    /// At or above the threshold, ∞ and NaN among them.
+    /// Number of values at or above the overflow threshold, ∞ and NaN included.
     large: u32,
     amax: u32,
     sums: vec4<f32>,
@@ -110,7 +110,7 @@ fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
     return s;
 }
 
-/// As `finish_scalar`, for `live` contiguous results, at most 4.
+/// Scales, observes and rounds up to 4 contiguous results, as `finish_scalar` does one; `live` is their number.
 fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
     var s = vec4<u32>();
     if live > 0u { s.x = finish_scalar(e, v.x, before.x); }

@@ -1,7 +1,7 @@
 // y[i] = x[i], 16 bytes at a time: the time of the memory alone, as a baseline of kernels that read and write once.
 
 struct Params {
-    /// Elements of 16 bytes.
+    /// Number of elements to copy, 16 bytes each.
     count: u32,
 }
 

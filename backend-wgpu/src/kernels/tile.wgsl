@@ -22,7 +22,7 @@ const SIDE: u32 = 16u;
 var<workgroup> tile_a: array<vec4<f32>, 256>;
 var<workgroup> tile_b: array<vec4<f32>, 256>;
 
-/// Returns what an invocation loads of a tile: (4-wide vector, k).
+/// Returns the position in a tile of the 4-wide vector that an invocation loads: (vector, k).
 fn load_position(lane: u32, along_k: u32) -> vec2<u32> {
     return select(vec2<u32>(lane % TILE_VEC4S, lane / TILE_VEC4S), vec2<u32>(lane / K_TILE, lane % K_TILE), along_k != 0u);
 }
@@ -108,7 +108,7 @@ fn multiply_tiles(lane: u32, number_of_group: u32) {
     end_store(lane, number_of_group);
 }
 
-/// Returns component `i` modulo 4.
+/// Returns component `i` modulo 4 of a vector.
 fn component(four: vec4<f32>, i: u32) -> f32 {
     return select(select(four.x, four.y, (i & 1u) == 1u), select(four.z, four.w, (i & 1u) == 1u), (i & 2u) == 2u);
 }

@@ -2,14 +2,14 @@
 // Gather: each window reads x at that position. A mean is scattered to all positions, divided by the area. Needs
 // windows.wgsl; `offset` is the offset of each window.
 
-/// 0 gather, 1 scatter.
+/// Direction of the kernel: 0 gathers the chosen element of each window, 1 scatters window values to pixels.
 override SCATTER: u32;
 
 /// Returns element i of the unpooled tensor: the sum over its windows, in order.
 fn scatter(i: u32) -> f32 {
     let at = coordinates(i, p.x_size);
     let end = at.yz + p.pad;
-    // The first window that contains the element, and the one after the last.
+    // Returns the first window that contains the element, and the one after the last.
     let reach = max(end + 1u, p.window) - p.window;
     let first = (reach + p.strides - 1u) / p.strides;
     let last = min(end / p.strides + 1u, p.y_size);

@@ -3,7 +3,7 @@
 
 struct Params {
     store: Store,
-    /// Height and width.
+    /// Height and width of the input images.
     x_size: vec2<u32>,
     y_size: vec2<u32>,
     window: vec2<u32>,
@@ -15,7 +15,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// 0: maximum; 1: mean.
+/// Kind of pooling: 0 for the maximum, 1 for the mean.
 override AVERAGE: u32;
 
 /// Returns (image, row, column, channel) of element i of a tensor of this height and width.

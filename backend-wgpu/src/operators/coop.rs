@@ -63,7 +63,7 @@ const TIMED_SIZE_SOFTWARE: u32 = 128;
 /// Word in place of results before a product: a half and an f32 that are NaN.
 const SENTINEL: u32 = u32::MAX;
 
-/// Rows, columns, depth and type of results in a proof.
+/// Shape and result type of a product in the self-test.
 #[derive(Clone, Copy, Debug)]
 struct ProofShape {
     m: u32,
@@ -80,7 +80,7 @@ const PROOF_SHAPES: [ProofShape; 3] = [
     ProofShape { m: 260, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
     ProofShape { m: 264, n: 276, k: 4108, results: DType::F32, repetitions: REPETITIONS },
 ];
-/// The same within fewer tiles, for drivers on a CPU.
+/// Shapes of the self-test for drivers on a CPU, with fewer tiles.
 const PROOF_SHAPES_SOFTWARE: [ProofShape; 3] = [
     ProofShape { m: 36, n: 136, k: 40, results: DType::F16, repetitions: REPETITIONS },
     ProofShape { m: 132, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
@@ -95,16 +95,16 @@ const COLUMN_PERIOD: u32 = 29;
 /// Arrangement of cooperative matrices in a workgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Coop {
-    /// Side of its matrices: 8 or 16.
+    /// Number of rows and columns of a cooperative matrix: 8 or 16.
     side: u32,
-    /// Invocations of a subgroup.
+    /// Number of invocations of a subgroup.
     size: u32,
-    /// Rows and columns of subgroups in a workgroup.
+    /// Number of subgroups in a workgroup, along rows and columns of the result.
     subgroups: [u32; 2],
 }
 
 impl Coop {
-    /// Candidates of an adapter that offers square matrices of halves whose sums are f32.
+    /// Returns the candidates of an adapter that offers square matrices of halves whose sums are f32.
     pub fn candidates(adapter: &wgpu::Adapter) -> Result<Vec<Self>, NotOffered> {
         let (info, limits) = (adapter.get_info(), adapter.limits());
         if !adapter.features().contains(Self::features()) {
@@ -133,7 +133,7 @@ impl Coop {
         if candidates.is_empty() { Err(NotOffered::SubgroupSizes) } else { Ok(candidates) }
     }
 
-    /// Arrangements for all powers of two among these subgroup sizes.
+    /// Returns the arrangements for all powers of two among these subgroup sizes.
     fn arrangements(sides: &[u32], sizes: RangeInclusive<u32>) -> Vec<Self> {
         let powers = (0..u32::BITS).map(|log| 1 << log).filter(|size| sizes.contains(size));
         let all = sides.iter().flat_map(|&side| powers.clone().map(move |size| (side, size)));
@@ -152,14 +152,14 @@ impl Coop {
         Some(Self { side, size, subgroups })
     }
 
-    /// Features that a device must be opened with.
+    /// Returns the features that a device must be opened with for cooperative matrices.
     pub const fn features() -> wgpu::Features {
         wgpu::Features::SHADER_F16
             .union(wgpu::Features::SUBGROUP)
             .union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
     }
 
-    /// The engine, for the user.
+    /// Returns the engine's description, as it is reported to users.
     pub const fn engine(self) -> ProductEngine {
         ProductEngine::Cooperative { side: self.side, subgroup: self.size }
     }
@@ -168,20 +168,20 @@ impl Coop {
         if self.side == 16 { &kernel::COOP_16 } else { &kernel::COOP_8 }
     }
 
-    /// Results of a workgroup along each side.
+    /// Returns the rows and columns of results that a workgroup computes.
     const fn tile(self) -> [u32; 2] {
         [self.subgroups[0] * 4 * self.side, self.subgroups[1] * 2 * self.side]
     }
 }
 
-/// Engine of products of a device.
+/// Engine that a device uses for matrix products, with the reason and the proven alternative.
 #[derive(Clone, Debug)]
 pub(crate) struct Products {
     preference: EnginePreference,
-    /// Cooperative matrices that are proven, used or not.
+    /// Cooperative matrices that passed the self-test, whether they are used or not.
     proven: Option<Coop>,
     engine: ProductEngine,
-    /// Of the engine, as [`Backend::product_engine`] returns it.
+    /// Name of the engine, as [`Backend::product_engine`] returns it.
     name: String,
     reason: EngineReason,
 }
@@ -191,7 +191,7 @@ impl Products {
         Self { preference, proven, engine, name: engine.to_string(), reason }
     }
 
-    /// SIMT alone.
+    /// Returns the setting that computes all products by SIMT.
     pub fn simt(preference: EnginePreference, reason: EngineReason) -> Self {
         Self::new(preference, None, ProductEngine::Simt, reason)
     }
@@ -212,38 +212,38 @@ impl Products {
         &self.name
     }
 
-    /// The engine of this name, if the device has it.
+    /// Returns the engine of this name, if the device has it.
     pub fn named(&self, name: &str) -> Option<ProductEngine> {
         let all = [Some(ProductEngine::Simt), self.proven.map(Coop::engine)];
         all.into_iter().flatten().find(|engine| engine.to_string() == name)
     }
 
-    /// The same with another engine, of those that the device has.
+    /// Returns these products with another engine of the device.
     pub fn with_engine(&self, engine: ProductEngine, reason: EngineReason) -> Self {
         Self::new(self.preference, self.proven, engine, reason)
     }
 
-    /// Cooperative matrices, if they are used.
+    /// Returns the proven cooperative matrices if the device uses them.
     fn used(&self) -> Option<Coop> {
         self.proven.filter(|coop| coop.engine() == self.engine)
     }
 }
 
-/// Wrong kernel that a test plants.
+/// Deliberate error in the cooperative kernel, which tests plant to see that the self-test finds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Planted {
     #[default]
     Nothing,
-    /// Pipelines built for this subgroup size in place of the candidate's.
+    /// Error of the subgroup size: pipelines are compiled for this one in place of the candidate's.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
     SubgroupSize(u32),
-    /// Layouts of a exchanged.
+    /// Error of the layout of operand a: rows and columns are exchanged.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
     Layout,
 }
 
 impl Wgpu {
-    /// Cooperative matrices for these operands, if they are used and can multiply them.
+    /// Returns the cooperative matrices for these operands, if they are used and can multiply them.
     pub(crate) fn coop_for(
         &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Option<Coop> {
@@ -286,7 +286,7 @@ impl Wgpu {
         self.launch(call.store(y), tiles_m * tiles_n * p.batch())
     }
 
-    /// Chooses the engine of products.
+    /// Chooses the engine of the device's matrix products by testing and timing the candidates.
     ///
     /// # Errors
     /// A device that is lost, and a preference for cooperative matrices that cannot be met.
@@ -430,7 +430,7 @@ impl Wgpu {
         Ok(Timing { size, cooperative: shortest[0], simt: shortest[1] })
     }
 
-    /// The device's time of a step; wall-clock time where it has no timestamps.
+    /// Measures the device time of a step; wall-clock time if it has no timestamps.
     async fn time_of(&self, step: &Recording, y: &Memory) -> Result<Duration, Error> {
         if let Some(time) = self.time(step)? {
             return Ok(time);
@@ -508,19 +508,21 @@ impl Trial {
     }
 }
 
-/// A small integer in units, decided by a line and a place in it.
+/// Returns a small integer in units, determined by a line and a place in it.
 fn value(line: u32, place: u32, seed: u32, unit: f32) -> f16 {
     f16::from_f32(integer(line, place, seed) as f32 * unit)
 }
 
-/// From -3 to 3. Mixed with the constants of the generator of Numerical Recipes, whose high bits are good.
+/// Returns a pseudo-random integer from -3 to 3. Mixed with the constants of the generator of Numerical Recipes, whose
+/// high bits are good.
 fn integer(line: u32, place: u32, seed: u32) -> i32 {
     let mix = |state: u32| state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     let state = mix(mix(mix(seed).wrapping_add(line)).wrapping_add(place));
     (state >> 16) as i32 % 7 - 3
 }
 
-/// The sums of a product in its operands' units: at most 9 · k, which f32 holds exactly. Each pair of periods once.
+/// Returns the sums of a product in its operands' units: at most 9 · k, which f32 holds exactly. Each pair of periods
+/// once.
 fn expected_sums(ProofShape { m, n, k, .. }: ProofShape) -> Vec<i32> {
     let lines = |period: u32, seed: u32| {
         let line = |line| (0..k).map(move |place| integer(line, place, seed)).collect::<Vec<_>>();

@@ -9,19 +9,19 @@ use gradscale_core::{
     ops::{CrossEntropy, Divisor},
 };
 
-/// Bytes of a workgroup's sums, and of a row's numbers.
+/// Bytes of a workgroup's partial sums, and of a row's log-sum-exp and factor.
 const SUMS: u64 = 16;
 const NUMBERS: u64 = 8;
-/// Most rows whose gradients one launch forms: a multiple of 8.
+/// Maximum number of rows whose gradients one launch computes, a multiple of 8.
 const ROWS: u32 = 1 << 22;
 
-/// The members of `LabelParams` in labels.wgsl.
+/// Returns the members of `LabelParams` in labels.wgsl for a cross-entropy.
 fn label_params(p: &CrossEntropy) -> [u32; 4] {
     let [rows, classes] = p.shape();
     [rows, classes, p.ignored().unwrap_or(0), p.ignored().is_some().into()]
 }
 
-/// The weights of classes, or nothing in their place.
+/// Binds the weights of classes, or other memory if there are none.
 fn weights<'a>(x: &CrossEntropyArgs<&'a Memory>, call: KernelLaunch<'a>) -> KernelLaunch<'a> {
     match x.weights {
         Some(weights) => call.memory(7, weights),

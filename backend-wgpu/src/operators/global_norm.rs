@@ -7,9 +7,9 @@ use crate::{
 };
 use gradscale_core::backend::Buffer;
 
-/// Elements of a workgroup, as in squares.wgsl.
+/// Number of gradient elements that a workgroup sums, as in squares.wgsl.
 const ELEMENTS: u32 = 64 * WORKGROUP_SIZE;
-/// Bytes of a workgroup's sums.
+/// Bytes of the partial sums that a workgroup of the global norm writes.
 const SUMS: u64 = 16;
 
 impl Wgpu {

@@ -22,15 +22,15 @@ pub(crate) struct Entry<'a, const N: usize> {
     pub roles: [Option<&'a Memory>; N],
 }
 
-/// Entries of one dispatch.
+/// Tensors that one dispatch of a multi-tensor kernel handles.
 pub(crate) struct TensorBatch<'a, const N: usize> {
-    /// Bytes that are bound for each role.
+    /// Bytes that are bound for each role of a tensor, for example gradient or weight.
     pub bound: [Option<Bytes<'a>>; N],
-    /// Words of the table, for multi_tensor.wgsl.
+    /// Table of the tensors' lengths and offsets, in the words that multi_tensor.wgsl reads.
     pub words: Vec<u32>,
-    /// Number of entries.
+    /// Number of tensors in the table.
     pub count: u32,
-    /// Workgroups of all entries.
+    /// Number of workgroups for all tensors of the dispatch.
     pub groups: u32,
 }
 

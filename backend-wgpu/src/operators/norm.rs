@@ -15,7 +15,7 @@ const GROUP_STATS_BYTES: u64 = 16;
 const ONE_TOTAL_BYTES: u64 = 4;
 const TWO_TOTALS_BYTES: u64 = 8;
 
-/// Returns the value of the constant `BATCH`.
+/// Returns the value of the WGSL constant `BATCH` for a normalisation.
 fn batch(p: &Norm) -> u32 {
     u32::from(p.over() == NormOver::Batch)
 }

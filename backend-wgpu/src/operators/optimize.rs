@@ -13,13 +13,13 @@ use gradscale_core::{
     ops::{Optimizer, Rule},
 };
 
-/// Bytes of a step's numbers.
+/// Bytes of the scalars of a step that step.wgsl computes for the optimizer.
 const NUMBERS: u64 = 5 * 4;
-/// Elements of a workgroup, as in optimize.wgsl.
+/// Number of weights that a workgroup updates, as in optimize.wgsl.
 const ELEMENTS: u32 = 16 * WORKGROUP_SIZE;
 
-/// What kernels know of a rule: whether it is the other of its kind, the hyperparameters of its two numbers, its two constants, and
-/// its eps.
+/// Returns what kernels know of a rule: whether it is the variant of its kind, the hyperparameters of its two scalars,
+/// its two constants, and its eps.
 fn numbers(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     match p.rule() {
         Rule::Sgd { momentum, nesterov } => (nesterov.into(), [p.lr(); 2], [momentum, 0.0], 0.0),
@@ -28,7 +28,7 @@ fn numbers(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     }
 }
 
-/// What an update touches of a parameter, in the order of multi_tensor.wgsl's places.
+/// Returns the tensors that an update reads and writes of a parameter, in the order of multi_tensor.wgsl's places.
 fn entry<'a>(param: &'a Param<'_, Memory>) -> Entry<'a, 5> {
     let Param { len, master, grad, state: [first, second], half } = param;
     let roles = [Some(&**master), Some(*grad), first.as_deref(), second.as_deref(), half.as_deref()];

@@ -45,7 +45,7 @@ impl ParallelReduce {
         Self { results: self.results, len: self.parts, threads, parts: 1, contiguous_terms: false }
     }
 
-    /// Returns the members of `ReduceShape`.
+    /// Returns the members of `ReduceShape` in parallel_reduce.wgsl.
     pub fn params(&self) -> [u32; 4] {
         [self.results, self.len, self.threads, self.parts]
     }
@@ -55,7 +55,7 @@ impl ParallelReduce {
         ("CONTIGUOUS_TERMS", self.contiguous_terms.into())
     }
 
-    /// Returns the number of workgroups.
+    /// Returns the number of workgroups of the reduction.
     pub fn workgroups(&self) -> u32 {
         self.results.div_ceil(WORKGROUP_SIZE / self.threads) * self.parts
     }

@@ -10,7 +10,7 @@ use gradscale_core::{
     ops::{GatherScatter, Pool, PoolOp},
 };
 
-/// The members of `Params` in windows.wgsl, for so many results.
+/// Returns the members of `Params` in windows.wgsl for a pooling with `len` results.
 fn params(p: &Pool, len: u32) -> [u32; 12] {
     let ([_, height, width, channels], [_, out_height, out_width, _]) = (p.x(), p.y());
     let ([r, s], [down, right], [above, left]) = (p.window(), p.strides(), p.padding());

@@ -4,9 +4,9 @@ use super::parallel_reduce::ParallelReduce;
 use crate::{Error, Memory, Wgpu, kernel, launch::KernelLaunch};
 use gradscale_core::{backend::Store, ops::Reduce};
 
-/// Results of one launch, for which there is scratch memory.
+/// Maximum number of results of one launch of a reduction, which limits its scratch memory.
 const RESULTS: u32 = 1 << 22;
-/// Bytes of `Total`.
+/// Bytes of the structure `Total` of the reduction kernels.
 const TOTAL: u64 = 8;
 
 impl Wgpu {

@@ -9,7 +9,7 @@ use gradscale_core::{
     ops::{GatherScatter, Rows},
 };
 
-/// Workgroups that scatter; each takes row after row.
+/// Maximum number of workgroups that scatter rows; each handles row after row.
 const SCATTERING: u32 = 1 << 14;
 
 impl Wgpu {

@@ -5,7 +5,7 @@ use crate::{
     launch::{KernelLaunch, strided_workgroups},
 };
 
-/// Bytes of an element of stream.wgsl.
+/// Bytes of an element of the copy kernel in stream.wgsl.
 const ELEMENT_BYTES: u64 = 16;
 
 impl Wgpu {

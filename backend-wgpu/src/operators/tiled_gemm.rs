@@ -39,7 +39,7 @@ pub(crate) struct TiledGemm<'a> {
     pub kernel: &'static Kernel,
     pub operands: [&'a Memory; 2],
     pub bias: Option<&'a Memory>,
-    /// Whether a and b are contiguous along k.
+    /// True for each operand, a and b, that is contiguous along k.
     pub k_contiguous: [bool; 2],
     pub shape: GemmShape,
     pub batch: u32,

@@ -9,7 +9,7 @@ use gradscale_core::{
     ops::{Unary, dropout_threshold},
 };
 
-/// The four words of `Function` in function.wgsl.
+/// Returns the four words of `Function` in function.wgsl for a unary operator.
 pub(crate) fn function(op: Unary) -> [u32; 4] {
     let [a, b] = op.parameters();
     let (stream, threshold) = match op {
