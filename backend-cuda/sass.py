@@ -103,7 +103,7 @@ class Failed(Exception):
 
 
 def compiled(library, source, options):
-    """Machine code of a text."""
+    """Compiles a source by NVRTC and returns the machine code."""
     program = ctypes.c_void_p()
     library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
     words = [option.encode() for option in options]
@@ -122,7 +122,7 @@ def compiled(library, source, options):
 
 
 def disassembled(code):
-    """The instructions of each kernel: (predicate, words, targets) in their order."""
+    """Returns the instructions of each kernel in order: (predicate, words, targets)."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
@@ -155,7 +155,7 @@ def instructions(text):
 
 
 def blocks_of(code):
-    """Instructions that always follow one another, and which blocks may follow each block."""
+    """Returns the basic blocks, instructions that always follow one another, and which blocks may follow each block."""
     leaders, after = {0}, []
     for at, (predicate, words, targets) in enumerate(code):
         name = words.split()[0].split(".")[0]
@@ -176,8 +176,8 @@ def blocks_of(code):
 
 
 def shortest(code, asked, none=(), start=None, ends=()):
-    """The shortest way with so many of each kind on it and none of some, as instructions: a round, or from one block to
-    one of some."""
+    """Returns the shortest path through the code that has so many instructions of each kind and none of some: a loop,
+    or from one block to one of some."""
     kinds = [(re.compile(kind), least) for kind, least in asked.items()]
     left_out = [re.compile(kind) for kind in none]
     blocks, after = blocks_of(code)
@@ -237,12 +237,12 @@ def shortest(code, asked, none=(), start=None, ends=()):
 
 
 def put(times, eights, arch):
-    """What so many stores of a few eights have, with counts."""
+    """Returns the expected counts of instructions in the stores of some groups of eight, with statistics."""
     return packed({STORE16: eights * times, PACK: 4 * eights * times, INTEGER_MAX: 7 * eights * times}, arch)
 
 
 def multiplied(code):
-    """Of a product: its inner loop, and the blocks of its first and its last multiplication."""
+    """Returns a product's inner loop, and the blocks of its first and its last multiplication."""
     loop = shortest(code, {PRODUCT: 1})
     multiplies = [at for at, line in enumerate(loop) if re.match(PRODUCT, code[line][1])]
     blocks, _ = blocks_of(code)
@@ -251,15 +251,15 @@ def multiplied(code):
 
 
 def inner(code):
-    """How many instructions a product's inner loop has, how many of them multiply, and the most others between two of
-    those."""
+    """Returns how many instructions a product's inner loop has, how many of them multiply, and the most others between
+    two of those."""
     loop, multiplies, *_ = multiplied(code)
     return len(loop), len(multiplies), max((b - a - 1 for a, b in zip(multiplies, multiplies[1:])), default=0)
 
 
 def copied(code, eights):
-    """How many instructions other than products an inner loop has for each eight that a thread brings. The shortest way
-    would go past all addresses, as outside an operand: it is that on which most is divided."""
+    """Returns how many instructions other than products an inner loop has for each eight that a thread loads. The
+    shortest way would go past all addresses, as outside an operand: it is that on which most is divided."""
     for divisions in range(MOST_DIVISIONS, -1, -1):
         divided = {DIVIDE: divisions} if divisions else {}
         way = shortest(code, {PRODUCT: 1, COPY: eights, **divided})
@@ -271,7 +271,7 @@ def copied(code, eights):
 
 
 def waited(code, arch, tiles, rounds, eights):
-    """How many instructions a product's end has for each result where those that multiply store."""
+    """Returns how many instructions a product's end has for each result where the threads that multiply store."""
     _, _, first, last, blocks = multiplied(code)
     # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What an
     # epilogue tile more adds is once round the loop over them; where that was unrolled, what the second adds.
@@ -287,8 +287,9 @@ def waited(code, arch, tiles, rounds, eights):
 
 
 def apart(code, arch, partners, rounds, eights):
-    """The same of warps that only store: rounds of the loops over eights, over the warps whose sums they take and over
-    tiles, in each other. A tile is found by divisions, a warp's sums are given back at a barrier."""
+    """Returns the instructions for each result of warps that only store: rounds of the loops over eights, over the
+    warps whose sums they take and over tiles, in each other. A tile is found by divisions, a warp's sums are given back
+    at a barrier."""
     stored = put(1, eights, arch)
     kinds = [stored, {**stored, ARRIVE: 1}, {**stored, DIVIDE: 1}]
     once, partner, tile = (shortest(code, kind, [ATOMIC]) for kind in kinds)
@@ -299,8 +300,8 @@ def apart(code, arch, partners, rounds, eights):
 
 
 def left(code, partners, rounds, eights):
-    """How many instructions threads that multiply have for each result from a tile's last products to the next tile's
-    first, where others store: they give back the last two stages and hand over their sums."""
+    """Returns how many instructions threads that multiply have for each result from a tile's last products to the next
+    tile's first, where others store: they give back the last two stages and hand over their sums."""
     _, _, first, last, blocks = multiplied(code)
     # Half as many threads store as multiply.
     results = 8 * eights * partners * rounds // 2
@@ -309,7 +310,7 @@ def left(code, partners, rounds, eights):
 
 
 def with_files(source, files):
-    """The text of a module with other files in place of those of the same names."""
+    """Returns the text of a module with other files in place of those of the same names."""
     head, *parts = re.split(r'(?m)^#line 1 "([^"]+)"\n', source)
     text = head
     for name, own in zip(parts[::2], parts[1::2]):
@@ -318,7 +319,8 @@ def with_files(source, files):
 
 
 def files_of(commit):
-    """The kernels' files of a commit, by their present or former name. A file that the commit lacks stays as it is."""
+    """Returns a function that reads the kernels' files of a commit, by their present or former name. A file that the
+    commit lacks stays as it is."""
 
     def text(name, own):
         for known in filter(None, (name, FORMER_NAMES.get(name))):
@@ -332,17 +334,17 @@ def files_of(commit):
 
 
 def packed(asked, arch):
-    """The same where casts come one by one, not in pairs."""
+    """Returns the expected counts where casts come one by one, not in pairs."""
     return {kind: least * (2 if kind == PACK and arch == 75 else 1) for kind, least in asked.items()}
 
 
 def halved(asked):
-    """What one group of eight asks for where there are two."""
+    """Returns the expected counts of one group of eight, given those of two."""
     return {kind: least // 2 for kind, least in asked.items()}
 
 
 def counted(code, elements, asked, none):
-    """Instructions for each element."""
+    """Returns the number of instructions for each element, or None if no loop with the expected ones is found."""
     way = shortest(code, asked, none)
     if way is None and elements == 16:
         elements, way = 8, shortest(code, halved(asked), none)
@@ -354,7 +356,7 @@ def number(count):
 
 
 def write(rows, products, commit, old):
-    """Both tables."""
+    """Writes the table of instruction counts as CSV and as Markdown."""
     with TABLE.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["what", "arch", "instructions", "before"])

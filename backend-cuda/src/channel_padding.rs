@@ -9,7 +9,7 @@ use gradscale_core::{
     ops::{Conv2d, Pass},
 };
 
-/// `PadParams` of `pad.cu`.
+/// Parameters of the kernel `pad`: `PadParams` of `pad.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct PadParams {
@@ -19,9 +19,9 @@ struct PadParams {
     channels: u32,
 }
 
-/// Channels that aligned operands have at least.
+/// Number of channels that operands are padded to, so that they are aligned.
 const PADDED_CHANNELS: u32 = 8;
-/// Halves of eight channels.
+/// Bytes of the halves of eight channels, to which a pixel is padded.
 const PADDED_ROW_BYTES: usize = 2 * PADDED_CHANNELS as usize;
 /// Pixels from which on a weight gradient is a sum in parts, whose last addition leaves the padding out.
 const MIN_SPLIT_PIXELS: u32 = 128;

@@ -47,7 +47,7 @@ fn sort_and_merge(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
     (dims, starts)
 }
 
-/// A step as the kernel adds it: modulo 2^32, below which all places lie.
+/// Returns a step as the kernel adds it: modulo 2^32, below which all places lie.
 fn wrap_to_u32(step: i64) -> u32 {
     u32::try_from(step & 0xFFFF_FFFF).expect("32 bits")
 }

@@ -45,10 +45,10 @@ struct CrossEntropyVjpParams {
     ignored_label: [u32; 2],
 }
 
-/// Threads of a block.
+/// Threads of a block of the cross-entropy kernels.
 const THREADS: u32 = 256;
 
-/// Addresses of logits, labels and weights.
+/// Returns the addresses of logits, labels and weights of classes (0 without weights).
 fn operands(p: &CrossEntropy, x: CrossEntropyArgs<&Memory>) -> [u64; 3] {
     let [rows, classes] = p.shape().map(|size| size as usize);
     assert!(matches!(x.labels.dtype(), DType::U8 | DType::U32), "labels are integers");

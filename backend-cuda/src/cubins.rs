@@ -31,22 +31,22 @@ pub struct Cubins {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CubinReport {
-    /// Modules that were found, by folder.
+    /// Number of modules whose machine code was found, by folder.
     pub found: BTreeMap<PathBuf, usize>,
-    /// Modules that were compiled.
+    /// Number of modules that were compiled.
     pub compiled: usize,
     /// Files that were there and of no use, or could not be written, and why.
     pub ignored: Vec<String>,
 }
 
 impl Cubins {
-    /// Compiles every kernel and caches nothing.
+    /// Creates settings by which every kernel is compiled and nothing is cached.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Code is looked for in a folder, and kept there.
+    /// Creates settings by which code is searched in a folder, and cached there.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self { folders: vec![folder.into()], keep: Some(folder.into()), report: Mutex::default() }
@@ -83,8 +83,8 @@ impl Cubins {
         self.folders.iter().any(|folder| fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is)))
     }
 
-    /// A module for an architecture, given to `load`: found, or compiled and kept. What is found but does not load is
-    /// compiled as well.
+    /// Loads a module for an architecture by `load`: finds its machine code, or compiles and keeps it. What is found
+    /// but does not load is compiled as well.
     ///
     /// # Errors
     /// The compiler's, and of `load`.
@@ -120,8 +120,8 @@ impl Cubins {
     }
 }
 
-/// Hash of something. It is the same in every process of one build of this crate, which is enough: what another build
-/// does not find, it compiles.
+/// Returns a hash of a value. It is the same in every process of one build of this crate, which is enough: what another
+/// build does not find, it compiles.
 fn hash(what: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
@@ -133,7 +133,7 @@ fn file_name(module: &kernels::Module, arch: u32) -> String {
     format!("{}-sm_{arch}-{key:016x}.cubin", module.name)
 }
 
-/// The code in a file, or none without one.
+/// Returns the machine code in a file, or `None` if there is no such file.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

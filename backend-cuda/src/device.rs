@@ -25,7 +25,7 @@ use std::{
     },
 };
 
-/// An NVIDIA GPU as a device.
+/// Device of the CUDA backend: an NVIDIA GPU with its workspaces.
 #[derive(Debug)]
 pub struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
@@ -34,13 +34,13 @@ pub struct Cuda {
     /// Result of each module's self-test on this device; an error describes the first difference.
     pub(crate) self_test_results: Mutex<HashMap<&'static str, Result<(), String>>>,
     recording: AtomicBool,
-    /// The devices of other ranks, once it has joined them.
+    /// Connection to the devices of other ranks, once joined.
     pub(crate) connection: Mutex<Option<RankConnection>>,
     pub(crate) nccl: bool,
 }
 
 impl Cuda {
-    /// The device of a GPU.
+    /// Creates the device of an opened GPU.
     pub(crate) fn on(gpu: Gpu) -> Self {
         let warpgroups = gpu.arch() == 90;
         Self {
@@ -80,30 +80,30 @@ impl Cuda {
         self.recording.load(Relaxed)
     }
 
-    /// Returns true if products use warpgroups.
+    /// Returns true if matrix products use warpgroup instructions (compute capability 9.0).
     pub(crate) const fn has_warpgroups(&self) -> bool {
         self.warpgroups
     }
 
-    /// The GPU.
+    /// Returns the GPU of the device, with its stream and loaded kernels.
     #[must_use]
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Memory for the time of an operator.
+    /// Returns the address of a workspace of at least `bytes` bytes.
     pub(crate) fn workspace_address(&self, kind: WorkspaceKind, bytes: usize) -> Result<u64, Error> {
         self.workspace.lock().unwrap_or_else(PoisonError::into_inner).reserve(&self.gpu, kind, bytes)
     }
 
-    /// Length and blocks of a kernel with so many dense results.
+    /// Returns length and grid of a kernel that computes `len` dense results.
     pub(crate) fn elementwise_grid(&self, kernel: &'static Kernel, len: usize) -> Result<(u32, [u32; 3]), Error> {
         let len = u32::try_from(len).expect("fewer than 2^32 elements, as descriptors say");
         Ok((len, [self.fill_device(kernel, len.div_ceil(8 * 256))?, 1, 1]))
     }
 
-    /// Blocks of a kernel that would have work for `most`: no more than the device holds at once, so that all end
-    /// together.
+    /// Returns the number of blocks of a kernel that would have work for `max_blocks`: no more than the device holds at
+    /// once, so that all end together.
     pub(crate) fn fill_device(&self, kernel: &'static Kernel, max_blocks: u32) -> Result<u32, Error> {
         Ok(max_blocks.min(self.gpu.resident_blocks(kernel)?))
     }

@@ -8,7 +8,7 @@ use gradscale_core::{
     scaled::Scaled,
 };
 
-/// `Function` of `functions.cuh`.
+/// Elementwise function as kernels receive it: `Function` of `functions.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Function {
@@ -77,7 +77,7 @@ impl Cuda {
         self.unary_at(op, x.expect_len(n).at(), x.kind(), n, y)
     }
 
-    /// A unary function of `n` elements of a type at an address.
+    /// Launches a unary function of `n` elements at an address.
     pub(crate) fn unary_at(&self, op: Unary, x: u64, kind: u32, n: usize, y: &Store<'_, Self>) -> Result<(), Error> {
         let (len, blocks) = self.elementwise_grid(&kernels::UNARY, n)?;
         let y = self.store(y, n, blocks)?;

@@ -3,56 +3,56 @@
 use core::fmt;
 use gradscale_core::backend::ErrorKind;
 
-/// An error of the CUDA backend.
+/// Error of the CUDA backend.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A library of NVIDIA's is not installed.
+    /// A library of NVIDIA's that is needed is not installed.
     NoLibrary {
-        /// Name of the library.
+        /// Name of the missing library.
         library: &'static str,
     },
-    /// There is no such device.
+    /// The machine has no GPU with this index.
     NoDevice {
-        /// Index of the device.
+        /// Index of the requested GPU.
         ordinal: usize,
-        /// Number of devices.
+        /// Number of GPUs that the machine has.
         count: usize,
     },
-    /// The device is older than the kernels.
+    /// The GPU's compute capability is below that of the kernels.
     TooOld {
-        /// Compute capability, as in `sm_75`.
+        /// Compute capability of the GPU, as in `sm_75`.
         arch: u32,
     },
-    /// The device has no room for so many bytes.
+    /// The GPU has too little free memory for an allocation.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Number of bytes of the refused allocation.
         bytes: u64,
     },
-    /// A kernel does not compile.
+    /// NVRTC cannot compile a module of kernels.
     Compile {
-        /// Module of the kernels.
+        /// Name of the module that does not compile.
         module: &'static str,
-        /// The compiler's log.
+        /// Log of the compiler.
         log: String,
     },
-    /// The driver failed.
+    /// A call of the CUDA driver failed.
     Driver {
-        /// Requested operation.
+        /// Operation for which the driver was called.
         doing: &'static str,
         /// Name of the error, as in `CUDA_ERROR_ILLEGAL_ADDRESS`.
         name: String,
-        /// The device is unusable from now on.
+        /// True if the GPU is unusable from now on.
         lost: bool,
     },
-    /// NVIDIA's library for several GPUs failed.
+    /// A call of NCCL, the library for communication between GPUs, failed.
     Nccl {
-        /// Requested operation.
+        /// Operation for which NCCL was called.
         doing: &'static str,
-        /// Message of NCCL.
+        /// Error message of NCCL.
         why: String,
     },
-    /// The operator is not there.
+    /// The CUDA backend does not implement this operator.
     Unsupported(&'static str),
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The sentence of [`fmt::Display`]: a `main` that returns an error prints what people read.
+/// Implementation of `Debug` by the sentence of [`fmt::Display`], because a `main` that returns an error prints it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

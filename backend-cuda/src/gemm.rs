@@ -17,7 +17,7 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass},
 };
 
-/// `Product` of `implicit_gemm.cuh`.
+/// Parameters of the kernels for matrix products: `Product` of `implicit_gemm.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct GemmParams {
@@ -42,7 +42,7 @@ struct GemmParams {
 
 const _: () = assert!(size_of::<GemmParams>() == size_of::<StoreParams>() + 4 * 8 + 36 * 4);
 
-/// `TmaProduct` of `tma.cuh`.
+/// Parameters of the kernels that load operands by TMA: `TmaProduct` of `tma.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct TmaGemmParams {
@@ -53,7 +53,7 @@ struct TmaGemmParams {
 
 const _: () = assert!(size_of::<TmaGemmParams>() == 2 * 128 + size_of::<GemmParams>() + 8);
 
-/// Operands of a product: addresses and types.
+/// Operands of a matrix product: addresses and types.
 pub(crate) struct Operands {
     pub at: [u64; 2],
     types: [DType; 2],
@@ -89,7 +89,7 @@ impl Cuda {
         self.launch_problem(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
     }
 
-    /// `by`: the way to compute, if it is not to be chosen.
+    /// Launches the kernel of a product; `by` chooses the kernel, `None` leaves the choice to the model.
     pub(crate) fn launch_problem(
         &self, problem: &GemmProblem, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
         by: Option<KernelConfig>,
@@ -158,7 +158,8 @@ impl Cuda {
         Ok(())
     }
 
-    /// The way to multiply halves: the best of those that the device has and that have been seen to be right there.
+    /// Selects the kernel to multiply halves: the best of those that the device has and that have passed their
+    /// self-test there.
     fn select_kernel(&self, problem: &GemmProblem, constraints: &SplitKConstraints) -> Result<KernelConfig, Error> {
         let candidates =
             KernelConfig::candidates(problem, constraints, self.gpu().multiprocessors(), self.has_warpgroups());

@@ -32,7 +32,7 @@ pub struct OperandStrides {
     pub b: [u32; 3],
 }
 
-/// Shape of a convolution.
+/// Shape of a convolution, in the layout that kernels read.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct ConvShape {
@@ -46,11 +46,11 @@ pub struct ConvShape {
     pub outputs: u32,
 }
 
-/// A product, before it is known how it runs.
+/// Product or convolution to be computed, before its kernel is selected.
 #[derive(Clone, Copy)]
 pub struct GemmProblem {
     pub kind: GemmKind,
-    /// Kernel of [`SIMT`].
+    /// Kernel of [`SIMT`] for this kind of product.
     pub simt: &'static Kernel,
     pub shape: GemmShape,
     /// Columns of the result: n, or fewer where x was padded to more channels than it has.
@@ -65,7 +65,7 @@ pub struct GemmProblem {
     pub is_vectorizable: bool,
     /// Im2col window over x (over dy in the data pass), without address and pixels, if TMA can load it.
     pub im2col: Option<Im2col>,
-    /// Elements that a, b, the bias and y must have.
+    /// Minimum number of elements of a, b, the bias and y.
     pub lens: [usize; 4],
 }
 
@@ -88,7 +88,7 @@ impl GemmKind {
         }
     }
 
-    /// The kernels for every device with tensor cores.
+    /// Returns the `mma.sync` kernels of this kind, which run on every device with tensor cores.
     pub fn mma_sync_kernels(self) -> &'static [Kernel; 5] {
         match self {
             Self::Matmul(_) => &MMA_SYNC_GEMM[self.index()],
@@ -98,7 +98,7 @@ impl GemmKind {
 }
 
 impl GemmProblem {
-    /// A product of matrices.
+    /// Describes a matrix product as a problem for kernel selection.
     pub fn gemm(p: &Gemm) -> Self {
         let ([m, n, k], [ta, tb], lead, strides) = (p.mnk(), p.transposed(), p.lead(), p.strides());
         let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
@@ -124,7 +124,7 @@ impl GemmProblem {
         }
     }
 
-    /// A convolution, forward or of one of its gradients.
+    /// Describes a convolution, or one of its gradients, as a problem for kernel selection.
     pub fn conv(p: &Conv2d, pass: Pass) -> Self {
         let ([images, h, w, c], [_, oh, ow, o]) = (p.x(), p.y());
         let ([_, kh, kw, inputs], groups) = (p.w(), p.group_count());
@@ -200,7 +200,7 @@ impl GemmProblem {
             .all(|one| one.strides[1] >= one.strides[0] * u64::from(one.sizes[1]))
     }
 
-    /// Both operands, matrices at these addresses, in TMA tiles of 64 of k.
+    /// Returns both operands, matrices at these addresses, as TMA tiles of 64 of k.
     fn tma_tiles(&self, tile: TileShape, at: [u64; 2]) -> [Tiled; 2] {
         let GemmShape { m, n, k } = self.shape;
         let OperandStrides { a, b } = self.strides;

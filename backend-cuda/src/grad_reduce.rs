@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 /// Values of a rank's share: no kernel or message begins in the middle of a word of the memory.
 const VALUES_ALIGNMENT: usize = 64;
 
-/// `WireParams` of `grad_reduce.cu`.
+/// Parameters of the kernels that reduce gradients over ranks: `WireParams` of `grad_reduce.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct GradReduceParams {
@@ -30,16 +30,16 @@ struct GradReduceParams {
 /// Wire format of gradients, numbered as in `kernels::GRAD_REDUCE_KINDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GradFormat {
-    /// A half of each value: of one part for each rank.
+    /// Gradients as one f16 per value, for ranks of one micro-batch each.
     F16,
-    /// Sums of several, whole.
+    /// Exact sums of several micro-batches in fixed point, 8 bytes a value.
     FixedPoint,
-    /// Sums in f32.
+    /// Sums of gradients in f32, 4 bytes a value.
     F32,
 }
 
 impl GradFormat {
-    /// Bytes of a value.
+    /// Returns the bytes of a gradient value in this format.
     const fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -49,21 +49,21 @@ impl GradFormat {
     }
 }
 
-/// A step's gradients.
+/// Buffers for reducing a step's gradients over all ranks.
 #[derive(Debug)]
 struct ReduceBuffers {
     format: GradFormat,
     parts: u32,
-    /// Values of a rank's share.
+    /// Number of gradient values that each rank reduces.
     values_per_rank: usize,
     /// Gradients of this rank's micro-batches, and later their sums.
     local: Memory,
     received: Memory,
-    /// Halves of all ranks' shares.
+    /// Means of all gradients as halves, gathered from all ranks.
     means: Memory,
 }
 
-/// A place among the GPUs of all ranks.
+/// Connection of a rank to the GPUs of all ranks, with its buffers.
 #[derive(Debug)]
 pub(crate) struct RankConnection {
     buffers: Option<ReduceBuffers>,
@@ -71,7 +71,7 @@ pub(crate) struct RankConnection {
 }
 
 impl Cuda {
-    /// NCCL, if it is there and nobody does without it.
+    /// Returns the name of the collective library: NCCL, if it is installed and not disabled.
     pub(crate) fn collective_backend(&self) -> Option<&'static str> {
         (self.nccl && is_present()).then_some("NCCL")
     }

@@ -67,7 +67,7 @@ use gradscale_core::ops::Pass;
 #[cfg(test)]
 mod tests;
 
-/// Instructions that multiply, and how operands reach shared memory.
+/// Main loop of a GEMM kernel: its multiply instructions, and how operands reach shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MainloopKind {
     /// `wgmma`; TMA loads whole tiles.
@@ -78,7 +78,7 @@ enum MainloopKind {
     MmaSync(WarpGrid),
     /// `mma.sync` by a grid of warps; threads load single elements.
     MmaSyncUnaligned(WarpGrid),
-    /// FMA instructions, without tensor cores.
+    /// FMA instructions of the SIMT kernel, without tensor cores.
     Simt,
 }
 
@@ -95,23 +95,23 @@ struct LoadInstructions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelConfig {
     pub kernel: &'static Kernel,
-    /// Results of a block.
+    /// Rows and columns of results that a block computes.
     pub tile: TileShape,
     /// Blocks of a cluster. Their tiles are consecutive in m, and they share the columns' operand by multicast.
     pub cluster: u32,
     mainloop: MainloopKind,
     loads: LoadInstructions,
-    /// The rows of a tile are columns of the result (`operand_swap.cuh`).
+    /// True if the rows of a tile are columns of the result (`operand_swap.cuh`).
     pub swaps_ab: bool,
 }
 
-/// Division of the sums over k into splits.
+/// Split of the sums over k into parts that different blocks add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SplitK {
     pub splits: u32,
     /// Terms of a split, a multiple of [`K_TILE`]. The last split may be shorter.
     pub split_len: u32,
-    /// Cycles of the GEMM that the model expects.
+    /// Number of cycles of the GEMM that the model expects with this split.
     cycles: u64,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct SplitKConstraints {
     pub batch: u32,
     /// Maximum number of terms that one accumulator of a tensor core may add.
     pub max_accumulation_k: u32,
-    /// Minimum number of splits.
+    /// Minimum number of splits of the sums over k.
     pub min_splits: u32,
     /// Maximum number of splits, which the workspace of partial sums limits.
     pub max_splits: u32,
@@ -138,7 +138,7 @@ const K_TILE: u32 = 64;
 /// Waves up to which numbers of splits that fill them are tried: with more, a partly filled last wave is at most a
 /// fifth of the time.
 const MAX_WAVES: u32 = 4;
-/// Numbers of splits that are tried above the minimum.
+/// Number of splits above the minimum that are tried.
 const EXTRA_SPLITS: u32 = 8;
 
 /// Cycles from the start of a block to its first multiplication, and from its last one to its end: about two
@@ -202,7 +202,7 @@ impl SplitKConstraints {
 }
 
 impl KernelConfig {
-    /// Kernel for operands of any type, without tensor cores.
+    /// Returns the kernel for operands of any type, without tensor cores.
     pub fn simt(kernel: &'static Kernel) -> Self {
         Self {
             kernel,
@@ -214,15 +214,15 @@ impl KernelConfig {
         }
     }
 
-    /// Kernel for f16 operands of any alignment, on every device. It is the simplest one with tensor cores, and the
-    /// reference of self tests.
+    /// Returns the kernel for f16 operands of any alignment, on every device. It is the simplest one with tensor cores,
+    /// and the reference of self tests.
     pub fn mma_sync_unaligned(kind: GemmKind) -> Self {
         let mainloop = MainloopKind::MmaSyncUnaligned(TILE_WARPS[4]);
         let loads = load_instructions(kind);
         Self { kernel: &kind.mma_sync_kernels()[4], tile: TILE_SHAPES[4], cluster: 1, mainloop, loads, swaps_ab: false }
     }
 
-    /// Kernels for f16 operands in aligned 8-wide vectors, on every device.
+    /// Returns the kernels for f16 operands in aligned 8-wide vectors, for every device.
     fn mma_sync_candidates(kind: GemmKind) -> [Self; 4] {
         let with_tile = |i: usize| Self {
             kernel: &kind.mma_sync_kernels()[i],
@@ -235,7 +235,7 @@ impl KernelConfig {
         [0, 1, 2, 3].map(with_tile)
     }
 
-    /// Kernels for sm_90 alone, those that load by TMA first.
+    /// Returns the kernels for compute capability 9.0 alone, those that load by TMA first.
     pub fn wgmma_candidates(kind: GemmKind) -> Vec<Self> {
         let i = kind.index();
         let with_tiles = |kernels: &'static [Kernel], tiles: [TileShape; 2], mainloop, swaps_ab| {
@@ -291,7 +291,7 @@ impl KernelConfig {
         candidates
     }
 
-    /// Returns whether TMA loads the operands.
+    /// Returns true if the kernel loads its operands by TMA.
     pub fn is_tma(&self) -> bool {
         self.mainloop == MainloopKind::WgmmaTma
     }
@@ -303,7 +303,7 @@ impl KernelConfig {
         self.is_tma() && self.tile.n <= 128
     }
 
-    /// Returns whether only one architecture has the kernel.
+    /// Returns true if the kernel exists for one compute capability only.
     pub fn is_arch_specific(&self) -> bool {
         matches!(self.mainloop, MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync)
     }

@@ -4,12 +4,12 @@ use core::fmt::Write;
 use gradscale_core::{backend::ABI, ops::MAX_DIMS, scale::MAX_STEP};
 use std::collections::HashSet;
 
-/// A file of the folder `kernels`.
+/// Source file of kernels, in the folder `kernels`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its name.
+    /// Name of the source file.
     pub name: &'static str,
-    /// Its text.
+    /// Text of the source file.
     pub text: &'static str,
 }
 
@@ -31,32 +31,32 @@ pub use gemm_variants::{
 /// Compilation unit: files in order, preceded by definitions.
 #[derive(Debug)]
 pub struct Module {
-    /// Unique.
+    /// Unique name of the module.
     pub name: &'static str,
-    /// After the machine's own file.
+    /// Source files in order, after `ptx.cuh`, which every module begins with.
     pub files: &'static [File],
-    /// Numbers of this variant.
+    /// Macros that define this variant of the module, with their numbers.
     pub defines: &'static [(&'static str, u32)],
-    /// Threads of a block.
+    /// Threads of a block of the module's kernels.
     pub threads: u32,
     /// Blocks that are to fit a multiprocessor: what bounds the registers of a thread.
     pub blocks: u32,
-    /// Bytes of shared memory that the host chooses.
+    /// Bytes of dynamic shared memory of the module's kernels.
     pub shared: u32,
-    /// Least and greatest compute capability.
+    /// Least and greatest compute capability for which the module is compiled.
     pub arch: [u32; 2],
 }
 
-/// An entry point.
+/// Kernel entry point: its module and its name.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Module of the kernel.
+    /// Module that contains the kernel.
     pub module: &'static Module,
-    /// Its name.
+    /// Name of the kernel's entry point.
     pub entry: &'static str,
 }
 
-/// The instructions of the device, see there.
+/// Source file of the device's instructions as functions, which every module begins with.
 pub const PTX: File = file!("ptx.cuh");
 
 impl Module {
@@ -64,7 +64,7 @@ impl Module {
         Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, arch: [75, u32::MAX] }
     }
 
-    /// The text to compile, with `machine` as the file of instructions.
+    /// Returns the source text to compile, with `machine` as the file of instructions.
     #[must_use]
     pub fn source(&self, machine: File) -> String {
         let files = || core::iter::once(&machine).chain(self.files);
@@ -86,7 +86,7 @@ impl Module {
     }
 }
 
-/// A number of a few, for kernels.
+/// Converts a small number to u32 for the kernels' macros.
 #[expect(clippy::cast_possible_truncation, reason = "below 2^32 by far")]
 const fn to_u32(number: usize) -> u32 {
     number as u32
@@ -97,98 +97,98 @@ const ELEMENTWISE: File = file!("elementwise.cuh");
 const FUNCTIONS: File = file!("functions.cuh");
 
 const UNARY_MODULE: Module = Module::new("unary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("unary.cu")]);
-/// `y[i] = f(x[i])`.
+/// Kernel of elementwise functions of one tensor: `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
 const BINARY_MODULE: Module = Module::new("binary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("binary.cu")]);
-/// `y[i] = f(a[i], b[…])`.
+/// Kernel of elementwise functions of two tensors: `y[i] = f(a[i], b[…])`.
 pub static BINARY: Kernel = Kernel { module: &BINARY_MODULE, entry: "binary" };
 
-/// Terms that one launch of [`SUM`] adds.
+/// Number of terms that one launch of [`SUM`] adds.
 pub const SUM_TERMS: usize = 4;
 const SUM_MODULE: Module = Module {
     defines: &[("SUM_TERMS", to_u32(SUM_TERMS))],
     ..Module::new("sum", &[STORE, ELEMENTWISE, file!("sum.cu")])
 };
-/// `y[i] = Σ terms[·][i]`.
+/// Kernel of sums of several tensors: `y[i] = Σ terms[·][i]`.
 pub static SUM: Kernel = Kernel { module: &SUM_MODULE, entry: "sum" };
 
 const COPY_MODULE: Module =
     Module { defines: &[("COPY_DIMS", to_u32(MAX_DIMS))], ..Module::new("copy", &[STORE, file!("copy.cu")]) };
-/// Strided copy through the epilogue.
+/// Kernel of strided copies that convert and observe values in the epilogue.
 pub static COPY: Kernel = Kernel { module: &COPY_MODULE, entry: "copy" };
-/// Strided copy of words.
+/// Kernel of strided copies of words without change.
 pub static COPY_WORDS: Kernel = Kernel { module: &COPY_MODULE, entry: "copy_words" };
 
 const REDUCE_MODULE: Module = Module::new("reduce", &[STORE, ELEMENTWISE, file!("reduce.cu")]);
-/// Reduction along one axis, or of parts of it.
+/// Kernel of reductions along one axis, or along parts of it.
 pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
 
 const PAD_MODULE: Module = Module::new("pad", &[file!("pad.cu")]);
-/// Channels in eights.
+/// Kernel that pads the channels of halves with zeros to eight.
 pub static PAD: Kernel = Kernel { module: &PAD_MODULE, entry: "pad" };
 
 const ROWS_MODULE: Module = Module::new("rows", &[STORE, ELEMENTWISE, file!("rows.cu")]);
-/// Rows out of a table.
+/// Kernel that gathers rows of a table (embedding).
 pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
-/// Empty lists for the rows of a table.
+/// Kernel that empties the lists of indices by table row.
 pub static ROWS_CLEAR: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_clear" };
-/// Links each row of an embedding table to the indices that select it.
+/// Kernel that links each row of an embedding table to the indices that select it.
 pub static ROWS_LINK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_link" };
-/// Rows added to those of a table.
+/// Kernel that adds rows to those of a table that indices select (embedding gradient).
 pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
 
 const POOL_MODULE: Module = Module::new("pool", &[STORE, ELEMENTWISE, file!("pool.cu")]);
-/// The largest of each window, or the mean.
+/// Kernel of pooling: the maximum or the mean of each window.
 pub static POOL: Kernel = Kernel { module: &POOL_MODULE, entry: "pool" };
-/// Scatters the gradients of pooling windows to the pixels of an image.
+/// Kernel that scatters the gradients of pooling windows to the pixels of an image.
 pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_scatter" };
-/// The chosen place of each window.
+/// Kernel that gathers from each pooling window the element that the maximum was at.
 pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
 
 const ROI_ALIGN_MODULE: Module = Module::new("roi_align", &[STORE, ELEMENTWISE, file!("roi_align.cu")]);
-/// Boxes of images, resampled to one size.
+/// Kernel of `RoIAlign`: boxes of images, resampled to one size.
 pub static ROI_ALIGN: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align" };
-/// The gradient of the images.
+/// Kernel of the gradient of `RoIAlign` with respect to the images.
 pub static ROI_ALIGN_VJP: Kernel = Kernel { module: &ROI_ALIGN_MODULE, entry: "roi_align_vjp" };
 
 const ROI_POOL_MODULE: Module = Module::new("roi_pool", &[STORE, ELEMENTWISE, file!("roi_pool.cu")]);
-/// The largest value of each bin of boxes of images.
+/// Kernel of `RoI` max pooling: the largest value in each bin of a box.
 pub static ROI_POOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_pool" };
-/// The gradient of the images.
+/// Kernel of the gradient of `RoI` max pooling with respect to the images.
 pub static ROI_UNPOOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_unpool" };
 
 const BLOCK_REDUCE: File = file!("block_reduce.cuh");
 const NORM: File = file!("norm.cuh");
 
 const NORM_MODULE: Module = Module::new("norm", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm.cu")]);
-/// Sums by channel, for mean and variance.
+/// Kernel of sums by channel, from which mean and variance are computed.
 pub static NORM_COLUMNS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_columns" };
-/// Mean and variance of each channel.
+/// Kernel that computes mean and variance of each channel from partial sums.
 pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_moments" };
-/// 1 / σ of each group.
+/// Kernel that computes 1 / σ of each group from the variances.
 pub static NORM_INV_STD: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inv_std" };
-/// Normalisation by statistics that are there.
+/// Kernel that normalises by statistics that are computed already.
 pub static NORM_APPLY: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply" };
-/// Normalisation of f16 tensors in which each thread handles fixed channels.
+/// Kernel that normalises f16 tensors, with fixed channels for each thread.
 pub static NORM_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_apply_by_channel" };
-/// Normalisation of groups of one image.
+/// Kernel that computes the statistics of groups within one image and normalises them.
 pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_groups" };
 
 const NORM_VJP_MODULE: Module =
     Module::new("norm_vjp", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm_vjp.cu")]);
-/// Sums by channel of the gradient, and of it times the normalised values.
+/// Kernel of sums by channel of the normalisation's gradient, and of it times the normalised values.
 pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_columns" };
-/// Totals of these sums over all partial blocks.
+/// Kernel that adds the blocks' partial sums of the normalisation's gradient.
 pub static NORM_VJP_TOTALS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_totals" };
-/// The gradient of x from sums that are there.
+/// Kernel of the normalisation's gradient with respect to x, from sums that are computed already.
 pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply" };
-/// Gradient of f16 x in which each thread handles fixed channels.
+/// Kernel of the normalisation's gradient with respect to f16 x, with fixed channels for each thread.
 pub static NORM_VJP_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply_by_channel" };
-/// The gradient of x in groups of one image.
+/// Kernel of the normalisation's gradient with respect to x, in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
-/// Classes of a row that one thread takes alone.
+/// Maximum number of classes of a row that a single thread handles.
 pub const MAX_CLASSES_PER_THREAD: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
     defines: &[("MAX_CLASSES_PER_THREAD", MAX_CLASSES_PER_THREAD)],
@@ -196,25 +196,25 @@ const CROSS_ENTROPY_MODULE: Module = Module {
     blocks: 3,
     ..Module::new("cross_entropy", &[STORE, ELEMENTWISE, BLOCK_REDUCE, file!("cross_entropy.cu")])
 };
-/// Log-sum-exp of each row, and each block's share of the loss.
+/// Kernel of the cross-entropy: log-sum-exp of each row, and each block's share of the loss.
 pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy" };
-/// Loss and divisor.
+/// Kernel that computes the cross-entropy's loss and divisor from the blocks' shares.
 pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_finish" };
-/// The gradient of the logits.
+/// Kernel of the cross-entropy's gradient with respect to the logits.
 pub static CROSS_ENTROPY_VJP: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp" };
-/// Gradient of f16 logits where eight neighbouring elements span at most two rows.
+/// Kernel of the cross-entropy's gradient for f16 logits where eight neighbouring elements span at most two rows.
 pub static CROSS_ENTROPY_VJP_TWO_ROWS: Kernel =
     Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_vjp_two_rows" };
 
 const CTC_MODULE: Module = Module::new("ctc", &[STORE, BLOCK_REDUCE, file!("ctc.cu")]);
-/// Log-sum-exp of each frame.
+/// Kernel that computes the log-sum-exp of each frame for the CTC loss.
 pub static CTC_ROWS: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_rows" };
-/// Sums over alignments, and the losses.
+/// Kernel that sums over the alignments of the CTC loss, and computes the losses.
 pub static CTC_SUMS: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_sums" };
-/// The gradient of the logits.
+/// Kernel of the CTC loss's gradient with respect to the logits.
 pub static CTC_GRADIENT: Kernel = Kernel { module: &CTC_MODULE, entry: "ctc_gradient" };
 
-/// Elements of a piece of a tensor in launches over several tensors.
+/// Number of elements of a tensor that one block handles in multi-tensor launches.
 pub const CHUNK_ELEMENTS: u32 = 4096;
 const MULTI_TENSOR: File = file!("multi_tensor.cuh");
 
@@ -225,16 +225,16 @@ const OPTIMIZE_MODULE: Module = Module {
     defines: &[("CHUNK_ELEMENTS", CHUNK_ELEMENTS), ("MAX_TENSORS_PER_LAUNCH", to_u32(MAX_TENSORS_PER_LAUNCH))],
     ..Module::new("optimize", &[MULTI_TENSOR, file!("optimize.cu")])
 };
-/// The update of all parameters.
+/// Kernel that updates all parameters by the optimizer's rule.
 pub static OPTIMIZE: Kernel = Kernel { module: &OPTIMIZE_MODULE, entry: "optimize" };
 
 const GLOBAL_NORM_MODULE: Module = Module {
     defines: &[("CHUNK_ELEMENTS", CHUNK_ELEMENTS), ("MAX_TENSORS_PER_LAUNCH", to_u32(MAX_TENSORS_PER_LAUNCH))],
     ..Module::new("global_norm", &[MULTI_TENSOR, BLOCK_REDUCE, file!("global_norm.cu")])
 };
-/// Computes each block's partial sum of squares.
+/// Kernel that computes each block's partial sum of squares of the gradients.
 pub static GLOBAL_NORM: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm" };
-/// The root of all shares.
+/// Kernel that computes the gradients' global norm from partial sums of squares.
 pub static GLOBAL_NORM_FINISH: Kernel = Kernel { module: &GLOBAL_NORM_MODULE, entry: "global_norm_finish" };
 
 /// Wire formats between ranks: one f16 per value, exact sums of several, or f32.
@@ -242,14 +242,14 @@ pub const GRAD_REDUCE_KINDS: [(&str, u32); 3] =
     [("GRAD_REDUCE_F16", 0), ("GRAD_REDUCE_I64", 1), ("GRAD_REDUCE_F32", 2)];
 const GRAD_REDUCE_MODULE: Module =
     Module { defines: &GRAD_REDUCE_KINDS, ..Module::new("grad_reduce", &[STORE, file!("grad_reduce.cu")]) };
-/// Gradients of a part of a step, added to what travels.
+/// Kernel that adds the gradients of a micro-batch to the buffer that is sent.
 pub static GRAD_REDUCE_ACCUMULATE: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_accumulate" };
-/// Means of what has come from all ranks.
+/// Kernel that computes the means of what was received from all ranks.
 pub static GRAD_REDUCE_MEAN: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_mean" };
-/// A parameter's means.
+/// Kernel that reads a parameter's mean gradient from the buffer that all ranks reduced.
 pub static GRAD_REDUCE_READ: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_read" };
 
-/// Entry points without variants.
+/// Kernels that are not variants of a matrix product or convolution.
 static STANDALONE: &[&Kernel] = &[
     &UNARY,
     &SPLIT_K_REDUCE,
@@ -296,13 +296,13 @@ static STANDALONE: &[&Kernel] = &[
     &GRAD_REDUCE_READ,
 ];
 
-/// Returns the kernels that only sm_90a has.
+/// Returns the kernels that only compute capability 9.0 (sm_90a) has.
 pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
     let by_tma = WGMMA_TMA_GEMM.as_flattened().iter().chain(WGMMA_TMA_CONV.as_flattened());
     by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(WGMMA_CONV.as_flattened()).chain(&WGMMA_CONV_SWAPPED)
 }
 
-/// Returns every entry point.
+/// Returns all kernels of the backend.
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     STANDALONE.iter().copied().chain(SIMT.iter()).chain(halves).chain(wgmma_kernels())

@@ -46,7 +46,7 @@ pub use gpu::{Gpu, GpuRecording, nvrtc};
 pub use memory::Memory;
 pub use table::Table;
 
-/// Its example runs as well.
+/// Compiles the example of the README as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

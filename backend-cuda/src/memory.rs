@@ -4,7 +4,7 @@ use crate::{Error, gpu::Gpu};
 use gradscale_core::backend::{Buffer, DType};
 use std::sync::Arc;
 
-/// Device memory of one type.
+/// Device memory of the CUDA backend, with the type of its elements.
 #[derive(Debug)]
 pub struct Memory {
     gpu: Arc<Gpu>,
@@ -22,26 +22,26 @@ impl Memory {
         Ok(Self { gpu: gpu.clone(), at, dtype, len })
     }
 
-    /// The address of its first element, for what is enqueued next: that comes after copies which are on their way
-    /// here.
+    /// Returns the address of the first element, for what is enqueued next: that comes after copies which are on their
+    /// way here.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.gpu.before_use(self.at);
         self.at
     }
 
-    /// The address for another copy of that kind, of memory that holds `dtype`.
+    /// Returns the address for another copy by prefetch, of memory that holds `dtype`.
     pub(crate) fn prefetch_address(&self, dtype: DType) -> u64 {
         self.check(dtype);
         self.at
     }
 
-    /// Returns the number of its type in kernels.
+    /// Returns the number by which kernels know the type of the elements.
     pub(crate) const fn kind(&self) -> u32 {
         self.dtype.code()
     }
 
-    /// The address, of memory that holds `dtype`.
+    /// Returns the device address of memory whose elements must be of type `dtype`.
     pub(crate) fn typed_address(&self, dtype: DType) -> u64 {
         self.check(dtype);
         self.at()
@@ -51,7 +51,7 @@ impl Memory {
         assert_eq!(self.dtype, dtype, "a buffer of another type than the operator takes");
     }
 
-    /// Panics unless at least `len` elements are there: kernels do not look.
+    /// Panics unless the memory has at least `len` elements, because kernels do not check.
     pub(crate) fn expect_len(&self, len: usize) -> &Self {
         assert!(self.len >= len, "a buffer of {} elements where {len} are needed", self.len);
         self

@@ -13,18 +13,18 @@ use std::sync::{Arc, OnceLock};
 /// File names of the library, searched by the loader's rules.
 const LIBRARY_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// `ncclUniqueId`.
+/// Identity of a group of ranks in NCCL: `ncclUniqueId`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct UniqueId(Invitation);
 
-/// `ncclComm_t`.
+/// Communicator of NCCL: `ncclComm_t`.
 type Comm = *mut c_void;
-/// `ncclResult_t`.
+/// Status that functions of NCCL return: `ncclResult_t`.
 type Status = c_int;
-/// `ncclInProgress`, which calls that wait do not return.
+/// Status of a successful call; the next is `ncclInProgress`, which blocking calls do not return.
 const SUCCESS: Status = 0;
-/// `ncclSum`.
+/// Operation of a reduction that adds: `ncclSum`.
 const SUM: c_int = 0;
 
 /// Type of the values sent: `ncclDataType_t`.
@@ -37,10 +37,10 @@ pub(crate) enum DataType {
 
 macro_rules! functions {
     ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// Functions of the library.
+        /// Functions loaded from the NCCL library.
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Keeps the functions loaded.
+            /// Library handle, which keeps the functions loaded.
             _library: Library,
         }
 
@@ -113,7 +113,7 @@ pub(crate) fn create_unique_id() -> Result<Invitation, Error> {
     }
 }
 
-/// A place among the GPUs of all ranks.
+/// Communicator of NCCL for one rank, on its GPU.
 pub(crate) struct Nccl {
     gpu: Arc<Gpu>,
     functions: &'static Functions,
@@ -132,7 +132,7 @@ impl core::fmt::Debug for Nccl {
 }
 
 impl Nccl {
-    /// Joins the others. Waits until all have come.
+    /// Joins the communicator of all ranks, and waits until all have joined.
     ///
     /// # Errors
     /// No library, or its own: two ranks on one GPU are among them.
@@ -178,7 +178,7 @@ impl Nccl {
         }
     }
 
-    /// `count` values of each rank on all; this one's stand in their place.
+    /// Gathers `count` values of each rank on all ranks; this one's stand in their place.
     ///
     /// # Safety
     /// Device memory from `at` on holds as many values for each rank.
@@ -210,7 +210,7 @@ impl Nccl {
         self.check(status, "add gradients")
     }
 
-    /// Sums over all ranks, in place.
+    /// Replaces values on the device by their sums over all ranks.
     ///
     /// # Safety
     /// Device memory from `at` on holds as many values.
@@ -234,7 +234,7 @@ impl Nccl {
         self.check(status, "add gradients")
     }
 
-    /// Waits for all that is enqueued.
+    /// Waits for all enqueued work and collectives.
     ///
     /// # Errors
     /// What has happened meanwhile, here or on the way to another rank.
@@ -255,7 +255,7 @@ impl Nccl {
 }
 
 impl DataType {
-    /// Returns the bytes of a value.
+    /// Returns the bytes of a value of this type.
     const fn bytes(self) -> u64 {
         match self {
             Self::I64 => 8,

@@ -16,7 +16,7 @@ use gradscale_core::{
     ops::{Norm, NormOver, Unary},
 };
 
-/// `Layout` of `norm.cuh`.
+/// Shape of a normalisation as kernels read it: `Layout` of `norm.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct NormLayout {
@@ -118,7 +118,7 @@ struct NormVjpParams {
     unused: u32,
 }
 
-/// Threads of a block.
+/// Threads of a block of the normalisation kernels.
 const THREADS: u32 = 256;
 /// Blocks that fill any device, and pixels that a thread takes at least.
 const MAX_PARTIAL_BLOCKS: u32 = 512;
@@ -136,16 +136,16 @@ impl NormLayout {
     }
 }
 
-/// Launch that normalises by given statistics.
+/// Launch of a kernel that normalises by given statistics.
 struct ApplyLaunch {
     kernel: &'static Kernel,
-    /// Each thread handles fixed channels and computes their 1 / σ itself.
+    /// True if each thread handles fixed channels and computes their 1 / σ itself.
     by_channel: bool,
     len: u32,
     blocks: [u32; 3],
 }
 
-/// Partition of the sums by channel.
+/// Partition of sums by channel into blocks: tiles of channels, and parts of pixels.
 struct ColumnSplit {
     lanes: u32,
     part: u32,
@@ -166,20 +166,21 @@ impl ColumnSplit {
         Self { lanes, part, parts, blocks: [tiles, parts, 1] }
     }
 
-    /// Bytes of their sums.
+    /// Returns the bytes of workspace for the partial sums of all parts.
     const fn bytes(&self, channels: u32) -> u64 {
         self.parts as u64 * channels as u64 * 16
     }
 }
 
-/// Threads for one group of so many elements: each has a few, and there are no more than its values.
+/// Returns the number of threads for one group of so many elements: each has a few, and there are no more than its
+/// values.
 fn lanes(shape: &NormLayout, size: u32) -> u32 {
     let vec_width = if (shape.channels / shape.groups).is_multiple_of(8) { 8 } else { 1 };
     let values = size / vec_width;
     if values > THREADS { THREADS } else { values.div_ceil(4).clamp(1, 32).next_power_of_two() }
 }
 
-/// Bytes of one number for each of so many, so that what follows is aligned.
+/// Returns the bytes of `len` f32 values, padded so that what follows is aligned.
 const fn row(len: u32) -> u64 {
     (len as u64 * 4).next_multiple_of(256)
 }
@@ -197,7 +198,7 @@ impl Cuda {
         )
     }
 
-    /// 1 / σ of each group.
+    /// Enqueues the computation of 1 / σ of each group from the saved variances.
     fn compute_inv_stds(&self, p: &Norm, saved: u64, inv_stds: u64) -> Result<(), Error> {
         let len = p.groups();
         let params = InvStdParams { variances: saved + 4 * u64::from(len), inv_stds, len, eps: p.eps() };
@@ -273,7 +274,7 @@ impl Cuda {
         unsafe { self.launch(apply.kernel, apply.blocks, &params) }
     }
 
-    /// The kernel that normalises by statistics that are there.
+    /// Returns the launch of the kernel that normalises by given statistics.
     fn apply(
         &self, [by_channel, general]: [&'static Kernel; 2], shape: &NormLayout, operands: &[&Memory],
     ) -> Result<ApplyLaunch, Error> {
@@ -291,7 +292,7 @@ impl Cuda {
         Ok(ApplyLaunch { kernel: general, by_channel: false, len, blocks })
     }
 
-    /// Sums by channel, of parts of the pixels.
+    /// Launches the kernel that sums parts of the pixels by channel.
     fn launch_column_sums(
         &self, kernel: &'static Kernel, p: &Norm, columns: &ColumnSplit, [x, dy]: [&Memory; 2],
         [saved, inv_stds]: [u64; 2], sums: u64,

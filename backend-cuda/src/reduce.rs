@@ -22,19 +22,19 @@ struct ReduceParams {
     divisor: f32,
 }
 
-/// Threads of a block.
+/// Threads of a block of the reduction kernels.
 const THREADS: u32 = 256;
-/// Values that a lane takes at least before len is cut.
+/// Minimum number of values that a lane reduces before an axis is divided into parts.
 const MIN_VALUES_PER_LANE: u32 = 32;
-/// Blocks that fill any device.
+/// Number of blocks that is enough to fill any GPU.
 const TARGET_BLOCKS: u32 = 1024;
 
-/// Columns of results: a thread forms one, or eight that lie side by side.
+/// Returns the number of columns of results: a thread computes one, or eight contiguous ones.
 fn column_count([outer, _, inner]: [u32; 3]) -> u32 {
     outer * inner / if inner.is_multiple_of(8) { 8 } else { 1 }
 }
 
-/// Threads for one column: as many as find eight values each side by side, or as fill the block.
+/// Returns the number of threads for one column: as many as find eight contiguous values each, or as fill the block.
 fn lanes(shape @ [_, len, inner]: [u32; 3]) -> u32 {
     if inner == 1 {
         len.div_ceil(8).next_power_of_two().min(THREADS)
@@ -44,12 +44,12 @@ fn lanes(shape @ [_, len, inner]: [u32; 3]) -> u32 {
     }
 }
 
-/// Blocks that one part needs.
+/// Returns the number of blocks that reduce one part of the axis.
 fn block_count(shape: [u32; 3], lanes: u32) -> u32 {
     column_count(shape).div_ceil(THREADS / lanes)
 }
 
-/// Values of a part: a multiple of eight.
+/// Returns the number of values of a part of the axis, a multiple of eight.
 fn part_len(shape: [u32; 3], lanes: u32) -> u32 {
     let max_parts = (TARGET_BLOCKS / block_count(shape, lanes).max(1)).max(1);
     let parts = (shape[1] / (lanes * MIN_VALUES_PER_LANE)).clamp(1, max_parts);

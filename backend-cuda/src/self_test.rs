@@ -12,7 +12,7 @@ use half::f16;
 use pollster::block_on;
 use std::sync::PoisonError;
 
-/// Several tiles along each side, and parts of tiles.
+/// Returns the matrix product of the self-test: several tiles along each side, and parts of tiles.
 pub(crate) fn test_gemm(kind: GemmKind) -> Result<Gemm, Error> {
     let GemmKind::Matmul([a, b]) = kind else { unreachable!("a convolution is no product of matrices") };
     let shape = || -> Result<Gemm, ShapeError> {
@@ -46,7 +46,7 @@ fn element_count(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// Small integers: their sums are exact in any order.
+/// Returns small random integers, whose sums are exact in any order.
 fn small_integers(len: usize, seed: u32) -> Vec<f16> {
     let mut state = seed;
     let mut next = || {
@@ -56,7 +56,8 @@ fn small_integers(len: usize, seed: u32) -> Vec<f16> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The first difference between results and statistics of a kernel and of the simplest one, and how many there are.
+/// Compares results and statistics of a kernel with those of the simplest one; the error names the first difference and
+/// their number.
 fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(), String> {
     let differ = |&at: &usize| here[at].to_bits() != there[at].to_bits();
     if let Some(at) = (0..here.len()).find(differ) {
@@ -84,8 +85,8 @@ fn arch_specific_configs() -> impl Iterator<Item = (GemmKind, KernelConfig)> {
 }
 
 impl Cuda {
-    /// The modules for this device's architecture alone: products by warpgroups on an sm_90, which are proven on the
-    /// device before they are used.
+    /// Returns the modules for this device's architecture alone: products by warpgroups on an sm_90, which are proven
+    /// on the device before they are used.
     #[must_use]
     pub fn arch_specific_modules(&self) -> Vec<&'static str> {
         if self.has_warpgroups() {

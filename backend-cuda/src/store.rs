@@ -4,7 +4,7 @@ use crate::{Cuda, Error, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Store};
 
-/// `Store` of `store.cuh`.
+/// Parameters of a store as kernels read them: `Store` of `store.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct StoreParams {
@@ -30,7 +30,7 @@ impl StoreParams {
 }
 
 impl Cuda {
-    /// The store of a kernel of so many blocks, into a buffer of at least `len` elements.
+    /// Returns the parameters of a store by a kernel of so many blocks, into a buffer of at least `len` elements.
     pub(crate) fn store(&self, y: &Store<'_, Self>, len: usize, blocks: [u32; 3]) -> Result<StoreParams, Error> {
         let blocks: u64 = blocks.into_iter().map(u64::from).product();
         let sums = usize::try_from(blocks * 4 * 8).map_err(|_| Error::OutOfMemory { bytes: blocks * 4 * 8 })?;

@@ -64,7 +64,7 @@ impl Table {
         (self.rows() + 4 * (start * WORDS) as u64, 4 * WORDS * count)
     }
 
-    /// Decodes the bytes of rows.
+    /// Decodes the bytes of statistics rows, as read from the device.
     pub(crate) fn decode_rows(&self, rows: &Range<u16>, bytes: &[u8], out: &mut [Stats]) -> Result<(), Error> {
         let exponents = &self.exponents[usize::from(rows.start)..usize::from(rows.end)];
         let (words, _) = bytes.as_chunks();
@@ -79,39 +79,39 @@ impl Table {
         Ok(())
     }
 
-    /// Address of seed and detail.
+    /// Returns the device address of seed and level of detail.
     pub(crate) fn control(&self) -> u64 {
         self.memory.at()
     }
 
-    /// Address of the exponents.
+    /// Returns the device address of the slots' exponents.
     pub(crate) fn exponents(&self) -> u64 {
         self.memory.at() + 4 * Control::HEADER as u64
     }
 
-    /// Address of the hyperparameters.
+    /// Returns the device address of the hyperparameters.
     pub(crate) fn hyperparameters(&self) -> u64 {
         self.exponents() + 4 * self.exponents.len() as u64
     }
 
-    /// Address of the rows.
+    /// Returns the device address of the statistics rows.
     pub(crate) fn rows(&self) -> u64 {
         self.memory.at() + 4 * self.rows_at() as u64
     }
 
-    /// The number of a hyperparameter, if it is one of the table's.
+    /// Returns the number of a hyperparameter, which must be in the table.
     pub(crate) fn hyperparameter(&self, hyperparameter: Hyperparameter) -> u32 {
         assert!(usize::from(hyperparameter.0) < self.hyperparameters, "a hyperparameter beyond the table");
         u32::from(hyperparameter.0)
     }
 
-    /// The address of some rows.
+    /// Returns the device address of a range of statistics rows.
     pub(crate) fn rows_of(&self, rows: &Range<u16>) -> u64 {
         assert!(rows.is_empty() || usize::from(rows.end) <= self.exponents.len(), "rows beyond the table");
         self.rows() + 4 * (usize::from(rows.start) * WORDS) as u64
     }
 
-    /// The number of a slot, if it is one of the table's.
+    /// Returns the number of a slot, which must be in the table.
     pub(crate) fn slot(&self, slot: Slot) -> u32 {
         assert!(usize::from(slot.0) < self.exponents.len(), "a slot beyond the table");
         u32::from(slot.0)

@@ -5,16 +5,16 @@ use crate::{Error, gpu::Gpu, memory::Memory};
 use gradscale_core::backend::DType;
 use std::sync::Arc;
 
-/// Purpose of a workspace.
+/// Purpose of a workspace, of which a device has one each.
 #[derive(Clone, Copy, Debug)]
 pub enum WorkspaceKind {
-    /// Sums of blocks.
+    /// Partial sums of blocks.
     BlockSums,
-    /// Counters of blocks, 0 between launches.
+    /// Counters by which the last block of a launch is found; 0 between launches.
     BlockCounters,
     /// Intermediate results between the launches of an operator.
     Intermediates,
-    /// Operands with more channels than they have.
+    /// Copies of operands with channels padded to eight.
     PaddedOperands,
     /// Partial sums of a product whose sums are cut: [`split_k_workspace_bytes`] bytes from its first use on.
     SplitKPartials,
@@ -26,7 +26,7 @@ const MAX_SPLIT_K_BYTES: u64 = 64 << 20;
 /// Share of a device's memory that the room is at most: 8 GiB or more have all of it.
 const MEMORY_PER_SPLIT_K_BYTE: u64 = 128;
 
-/// Bytes that all launches of a device share for partial sums.
+/// Returns the number of bytes that all launches of a device share for partial sums.
 ///
 /// The number of splits decides in which order a sum is added, and so its bits. Therefore this depends on the device's
 /// total memory alone, never on what is free: a training that is resumed on the device has the same bits. Where the
@@ -35,12 +35,12 @@ pub fn split_k_workspace_bytes(memory: u64) -> usize {
     usize::try_from((memory / MEMORY_PER_SPLIT_K_BYTE).min(MAX_SPLIT_K_BYTES)).unwrap_or(usize::MAX)
 }
 
-/// The pieces.
+/// Workspaces of a device, one for each purpose.
 #[derive(Debug, Default)]
 pub struct WorkspacePool {
     buffers: [Option<Memory>; 5],
     outgrown: Vec<Memory>,
-    /// Largest amount since the last look.
+    /// Largest number of bytes in use since the last call of `take_peak`.
     peak: u64,
 }
 
@@ -67,13 +67,13 @@ impl WorkspacePool {
         Ok(buffer.as_ref().map_or(0, Memory::at))
     }
 
-    /// Bytes of all pieces, also of those that were outgrown.
+    /// Returns the bytes of all workspaces, including outgrown ones that recordings use.
     pub fn bytes(&self) -> u64 {
         use gradscale_core::backend::Buffer;
         self.buffers.iter().flatten().chain(&self.outgrown).map(|buffer| buffer.len() as u64).sum()
     }
 
-    /// The peak, which starts anew.
+    /// Returns the largest number of bytes since the last call, and resets it.
     pub fn take_peak(&mut self) -> u64 {
         core::mem::take(&mut self.peak)
     }

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 static WORKSPACE: usize = 64 << 20;
 
-/// A product with sums in f32.
+/// Matrix product by cuBLASLt with sums in f32.
 pub struct Product {
     handle: sys::cublasLtHandle_t,
     what: sys::cublasLtMatmulDesc_t,
@@ -20,15 +20,15 @@ fn failed(error: impl core::fmt::Debug) -> Error {
     Error::Driver { doing: "multiply with cuBLASLt", name: format!("{error:?}"), lost: false }
 }
 
-/// Whether the library is there.
+/// Returns true if cuBLASLt is installed.
 pub fn is_present() -> bool {
     // SAFETY: looking for the library runs its initialisers, which are NVIDIA's.
     unsafe { sys::is_culib_present() }
 }
 
 impl Product {
-    /// The fastest way to make the product p of operands of one type and results of another, at the addresses of a, b and
-    /// y.
+    /// Creates the fastest product p that cuBLASLt knows, of operands of one type and results of another, at the
+    /// addresses of a, b and y.
     ///
     /// # Errors
     /// The library's, and if it knows no way.
@@ -99,7 +99,7 @@ impl Product {
         Ok(Self { handle, what, layouts, algorithm, workspace })
     }
 
-    /// Bytes of workspace that it needs.
+    /// Returns the bytes of workspace that a product by cuBLASLt needs.
     pub fn workspace() -> usize {
         WORKSPACE
     }

@@ -51,7 +51,7 @@ struct CopyParams {
     count: u64,
 }
 
-/// The copy kernel in one variant, loaded.
+/// Loaded variant of the copy kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyKernel {
     function: sys::CUfunction,
@@ -107,7 +107,7 @@ impl CopyKernel {
         }
     }
 
-    /// For people: how many loads a thread has under way, and how many blocks there are.
+    /// Describes the variant in words: how many loads a thread has in flight, and how many blocks there are.
     fn words(&self) -> String {
         let blocks = match self.blocks_each {
             Some(each) => format!("{each} blocks a multiprocessor"),
@@ -117,14 +117,14 @@ impl CopyKernel {
     }
 }
 
-/// How many the device has, by its name, which ends with them.
+/// Returns the number of the device's multiprocessors, which its name ends with.
 fn multiprocessors(device: &Cuda) -> u32 {
     let name = device.caps().name;
     let before = name.strip_suffix(" multiprocessors").unwrap_or_default();
     before.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(1)
 }
 
-/// Elements of the large tensors: 1 GiB of f32, or as many as a small device has room for.
+/// Returns the number of elements of the large tensors: 1 GiB of f32, or as many as a small device has room for.
 pub fn large(bench: &Bench<'_>) -> usize {
     bench.size(if bench.fits(4 << 30) { 1 << 28 } else { 1 << 26 }, 1 << 12)
 }

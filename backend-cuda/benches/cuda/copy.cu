@@ -7,8 +7,8 @@ struct CopyParams {
     u64 count;
 };
 
-// A block copies chunks of THREADS * COPY_LOADS words that stand together, so that its loads and stores stay in few pages
-// of memory.
+// Kernel that copies chunks of THREADS * COPY_LOADS contiguous words in each block, so that its loads and stores stay
+// in few pages of memory.
 KERNEL(copy_words4, CopyParams) {
     const u64 chunk = (u64)THREADS * COPY_LOADS;
     const u64 step = (u64)blocks_x() * chunk;

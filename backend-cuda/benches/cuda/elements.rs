@@ -14,7 +14,8 @@ fn shape(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
 }
 
-/// A line of bytes in a second beside the copy; of `what`, instructions may have been counted.
+/// Adds a line with the bytes a second of a kernel beside those of the copy; `what` names its entry in the counts of
+/// instructions.
 fn line(bench: &mut Bench<'_>, name: &str, what: &str, [count, bytes]: [f64; 2], seconds: f64) {
     let speed = count * bytes / seconds / 1e9;
     let copy = bench.copy;
@@ -23,7 +24,7 @@ fn line(bench: &mut Bench<'_>, name: &str, what: &str, [count, bytes]: [f64; 2],
     bench.line_of(&format!("{name} / copy"), format!("{speed:.0} GB/s"), beside, Some(ratio), work);
 }
 
-/// Casts, normalisation, loss, update.
+/// Measures kernels that are bound by memory: casts, normalisation, loss and update.
 pub fn measure(bench: &mut Bench<'_>) -> Result<(), Error> {
     casts(bench)?;
     norms(bench)?;

@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Products once more, as on devices before sm_90, where they were not so.
+/// Measures products once more by the kernels for devices before sm_90, where they were not measured so.
 fn warpgroups(device: &Cuda, words: Vec<String>, small: bool) -> Result<String, gradscale_cuda::Error> {
     let proven = device.self_test_results();
     if proven.is_empty() {
@@ -102,7 +102,7 @@ fn warpgroups(device: &Cuda, words: Vec<String>, small: bool) -> Result<String, 
     Ok(format!("{text}\nProducts without them, by mma.sync:\n{}", bench.table()))
 }
 
-/// Versions of driver and compiler, as the machine tells them.
+/// Returns the versions of driver and compiler as text.
 fn driver() -> String {
     let asked =
         Command::new("nvidia-smi").args(["--query-gpu=driver_version,power.limit", "--format=csv,noheader"]).output();
@@ -111,7 +111,7 @@ fn driver() -> String {
     format!("driver, power limit: {said}")
 }
 
-/// cuDNN and PyTorch.
+/// Measures cuDNN and PyTorch by `peers.py` and returns their rows of the table.
 fn peers() -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/cuda/peers.py");
     match Command::new("python3").arg(script).output() {

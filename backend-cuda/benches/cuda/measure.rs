@@ -13,7 +13,7 @@ use gradscale_cuda::{Cuda, Error, GpuRecording, Memory, Table};
 use half::f16;
 use std::{fmt::Write, time::Instant};
 
-/// Runs of each side.
+/// Timed runs of each side of a comparison, of which the median counts.
 const RUNS: usize = 21;
 
 /// Runs of each side at least, and the seconds after which there are no more: a logits' gradient takes 30 ms, and time on a
@@ -21,55 +21,55 @@ const RUNS: usize = 21;
 const MIN_RUNS: usize = 5;
 const MAX_SECONDS: f64 = 1.5;
 
-/// The same of everything that is only to be seen to run.
+/// Number of timed runs where the bench is only checked to run.
 const RUNS_IF_SMALL: usize = 1;
 
 /// Repeats of a recording of 3 ms that are enqueued at once where a side is measured alone: 48 ms, several of the 20 ms in
 /// which the driver renews its reading of the power.
 const REPEATS_ALONE: usize = 16;
 
-/// A work, recorded as some pieces one behind the other.
+/// Work recorded as several equal pieces one after another.
 pub struct Recorded {
     recording: GpuRecording,
     pieces: usize,
 }
 
-/// A side that was measured alone.
+/// Result of a side of a comparison that was measured alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone {
-    /// Median seconds of a piece.
+    /// Median seconds of one recorded piece.
     pub seconds: f64,
-    /// Clock and power meanwhile, if the machine tells them.
+    /// Clock and power during the measurement, if the machine has sensors.
     pub sensor: Option<Sensor>,
 }
 
 impl Alone {
-    /// Clock and power for a table, behind the speed.
+    /// Returns clock and power as text, which follows the speed in a table.
     pub fn conditions(&self) -> String {
         let words = |sensor: Sensor| format!(" at {:.0} MHz, {:.0} W", sensor.megahertz, sensor.watts);
         self.sensor.map_or_else(String::new, words)
     }
 }
 
-/// The device and what was measured on it.
+/// Bench: the device, its settings and everything measured so far.
 pub struct Bench<'a> {
     pub device: &'a Cuda,
     words: Vec<String>,
-    /// Whether everything is so small that an emulated device computes it: figures mean nothing then.
+    /// True if everything is so small that an emulated device computes it; figures mean nothing then.
     small: bool,
     figures: Option<&'static Figures>,
     sensors: Sensors,
     lines: Vec<Line>,
-    /// The fastest copy.
+    /// Speed of the fastest copy, with which kernels are compared.
     pub copy: CopySpeed,
 }
 
-/// How fast a copy is.
+/// Speed of a copy on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct CopySpeed {
-    /// 10⁹ bytes read and written in a second.
+    /// Speed of the copy in 10⁹ bytes read and written a second.
     pub gigabytes: f64,
-    /// Which copy: the driver's, the copy kernel's or the store kernel's.
+    /// Name of the fastest copy: the driver's, the copy kernel's or the store kernel's.
     pub by: &'static str,
 }
 
@@ -107,17 +107,17 @@ impl<'a> Bench<'a> {
         self.words.is_empty() || self.names(word)
     }
 
-    /// Reports if this is one of the words.
+    /// Returns true if the command line has this word.
     pub fn names(&self, word: &str) -> bool {
         self.words.iter().any(|one| one == word)
     }
 
-    /// A size, or the one that is small.
+    /// Returns the large size, or the small one if the bench is only checked to run.
     pub const fn size<T: Copy>(&self, large: T, small: T) -> T {
         if self.small { small } else { large }
     }
 
-    /// Adds a line.
+    /// Adds a line to the table of measurements.
     pub fn line(&mut self, name: &str, value: String, beside: String, ratio: Option<f64>) {
         self.line_of(name, value, beside, ratio, None);
     }
@@ -132,18 +132,18 @@ impl<'a> Bench<'a> {
         self.lines.push(Line { name: name.into(), value, beside, ratio, model });
     }
 
-    /// The maker's figures of the device, where they are known.
+    /// Returns the manufacturer's figures of the device, if they are known.
     pub const fn figures(&self) -> Option<&'static Figures> {
         self.figures
     }
 
-    /// Work that goes from element to element, where its instructions have been counted.
+    /// Returns the work of an elementwise kernel, if its instructions have been counted.
     pub fn elements(&self, what: &str, count: f64, bytes: f64) -> Option<Asked> {
         let instructions = model::instructions(what, self.device.gpu().arch())?;
         Some(Asked::elements(count, instructions, bytes))
     }
 
-    /// Everything measured, as Markdown.
+    /// Returns all measurements as a table in Markdown.
     pub fn table(&self) -> String {
         let mut text =
             String::from("\n| what | here | beside it | ratio | target | model |\n|---|---|---|---|---|---|\n");
@@ -155,8 +155,8 @@ impl<'a> Bench<'a> {
         text
     }
 
-    /// Median seconds of one piece of each work. All are recorded with as many pieces as take some milliseconds; then
-    /// they take turns.
+    /// Measures the median seconds of one piece of each work. All are recorded with as many pieces as take some
+    /// milliseconds; then they take turns.
     ///
     /// # Errors
     /// The device's.
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
         Ok(all)
     }
 
-    /// Median seconds of one piece of each recorded work, while all take turns.
+    /// Measures the median seconds of one piece of each recorded work, while all take turns.
     ///
     /// # Errors
     /// The device's.
@@ -201,8 +201,8 @@ impl<'a> Bench<'a> {
         Ok(times.iter_mut().map(|times| median(times)).collect())
     }
 
-    /// Seconds of one piece of a work that has the device for itself, with the clock and power that it settles at. Clock
-    /// and temperature settle in the first half of `seconds`, which is not counted.
+    /// Measures the seconds of one piece of a work that has the device for itself, with the clock and power that it
+    /// settles at. Clock and temperature settle in the first half of `seconds`, which is not counted.
     ///
     /// # Errors
     /// The device's.
@@ -237,7 +237,7 @@ impl<'a> Bench<'a> {
         Ok(Alone { seconds: median(&mut times), sensor })
     }
 
-    /// A table that observes so much.
+    /// Creates a table of statistics with this level of detail.
     pub fn sites(&self, detail: Detail) -> Result<Table, Error> {
         let mut table = self.device.table(4, 2)?;
         let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[1e-6, 0.9], seed: 1, detail };
@@ -245,7 +245,7 @@ impl<'a> Bench<'a> {
         Ok(table)
     }
 
-    /// About normal numbers.
+    /// Allocates a tensor of about normally distributed numbers.
     pub fn normal(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
         // A period of some thousands is random enough for the wires, and soon made.
         let mut state = 9u64;
@@ -265,18 +265,18 @@ impl<'a> Bench<'a> {
         Ok(memory)
     }
 
-    /// How many sets of operands of so many bytes exceed the second cache.
+    /// Returns how many sets of operands of so many bytes exceed the L2 cache.
     pub fn sets(&self, bytes: usize) -> usize {
         self.size(256usize << 20, 0).div_ceil(bytes.max(1)).clamp(2, 64)
     }
 
-    /// Whether so many bytes fit, with some to spare.
+    /// Returns true if so many bytes fit the device's memory with a reserve.
     pub fn fits(&self, bytes: u64) -> bool {
         bytes < self.device.gpu().memory() / 10 * 8
     }
 }
 
-/// So many values, these again and again: whole slices are copied, since a tensor may have 10⁹ of them.
+/// Returns `len` values, these repeated; whole slices are copied, since a tensor may have 10⁹ of them.
 fn repeated<T: Copy>(values: &[T], len: usize) -> Vec<T> {
     let mut all = Vec::with_capacity(len);
     while all.len() < len {
@@ -285,7 +285,7 @@ fn repeated<T: Copy>(values: &[T], len: usize) -> Vec<T> {
     all
 }
 
-/// The middle one.
+/// Returns the median of some times.
 pub fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]

@@ -1,19 +1,19 @@
 //! What a kernel should take on a GPU, from what it asks of each part of it and from the maker's figures: a claim that a
 //! measurement can refute. The part that would be busy all the time is what it waits for.
 
-/// The maker's figures of a GPU.
+/// Peak figures of a GPU according to its manufacturer.
 #[derive(Debug, PartialEq)]
 pub struct Figures {
-    /// A part of the name that the driver tells.
+    /// Part of the GPU's name as the driver reports it.
     pub name: &'static str,
     pub multiprocessors: f64,
-    /// Clocks a second, where tensor cores reach the rate that is advertised.
+    /// Clock in Hz at which tensor cores reach the advertised rate.
     pub clock: f64,
-    /// Bytes a second of memory.
+    /// Bandwidth of device memory in bytes a second.
     pub memory: f64,
     /// Floating-point operations that a multiprocessor's tensor cores do in a clock: halves, sums in f32, dense.
     pub tensor: f64,
-    /// Bytes that a multiprocessor's shared memory gives in a clock.
+    /// Bytes that the shared memory of a multiprocessor delivers in a clock cycle.
     pub shared: f64,
 }
 
@@ -37,13 +37,13 @@ const fn gpu(name: &'static str, multiprocessors: f64, clock: f64, memory: f64, 
     Figures { name, multiprocessors, clock, memory, tensor, shared }
 }
 
-/// The figures of the device that the driver calls so, if they are known.
+/// Returns the figures of the device with this name, if they are known.
 pub fn figures(device: &str) -> Option<&'static Figures> {
     GPUS.iter().find(|gpu| device.contains(gpu.name))
 }
 
-/// Instructions of a thread for each element, by `sass.csv`, which `sass.py` writes from machine code; none where that
-/// has not been counted for the architecture.
+/// Returns the instructions of a thread for each element, by `sass.csv`, which `sass.py` writes from machine code; none
+/// where that has not been counted for the architecture.
 pub fn instructions(what: &str, arch: u32) -> Option<f64> {
     include_str!("../../sass.csv").lines().skip(1).find_map(|row| {
         let mut fields = row.split(',');
@@ -52,22 +52,22 @@ pub fn instructions(what: &str, arch: u32) -> Option<f64> {
     })
 }
 
-/// What a kernel asks of the whole device.
+/// Work of a kernel on the whole device, by the unit that does it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Instructions of warps that run beside everything else.
+    /// Number of warp instructions that overlap with all other work.
     pub instructions: f64,
     /// Instructions of warps while nothing else goes on: the end of a tile, which its tensor cores wait for.
     pub alone: f64,
-    /// Bytes out of shared memory, by instructions or for tensor cores.
+    /// Bytes read from shared memory, by instructions or by tensor cores.
     pub shared: f64,
-    /// Bytes from and to memory, each once.
+    /// Bytes read from and written to device memory, each once.
     pub memory: f64,
     /// Floating-point operations of tensor cores, those of multiprocessors included that have no tile in the last round.
     pub tensor: f64,
 }
 
-/// What should come of it.
+/// Time of a kernel that the model expects, and the shares of its causes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
     pub seconds: f64,
@@ -79,13 +79,13 @@ pub struct Expected {
 }
 
 impl Work {
-    /// A kernel that goes from element to element: instructions and bytes of each.
+    /// Returns the work of an elementwise kernel from the instructions and bytes of each element.
     pub fn elements(count: f64, instructions: f64, bytes: f64) -> Self {
         Self { instructions: count * instructions / 32.0, memory: count * bytes, ..Self::default() }
     }
 }
 
-/// A product of an m × k by a k × n matrix, or what a convolution is as one.
+/// Product of an m × k by a k × n matrix, or of a convolution as one, with the tile of its kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
     pub size: [f64; 3],
@@ -97,15 +97,15 @@ pub struct Product {
     /// Instructions for each result at the end: those that the tensor cores wait for, and those of warps that do nothing
     /// else, beside the products of the next tile.
     pub epilogue: [f64; 2],
-    /// Whether long sums are cut, so that every multiprocessor has some of them; elsewhere one without a tile waits for
-    /// the others.
+    /// True if long sums are split, so that every multiprocessor has some of them; otherwise one without a tile waits
+    /// for the others.
     pub cut: bool,
-    /// Bytes of memory that are moved at least.
+    /// Minimum number of bytes that the product moves to and from memory.
     pub memory: f64,
 }
 
 impl Product {
-    /// What it asks of a device.
+    /// Returns the work of the product on this GPU, as the model counts it.
     pub fn work(&self, gpu: &Figures) -> Work {
         let ([m, n, k], [rows, columns], [part_rows, part_columns]) = (self.size, self.tile, self.part);
         let tiles = (m / rows).ceil() * (n / columns).ceil();
@@ -126,7 +126,7 @@ impl Product {
 }
 
 impl Figures {
-    /// The least time for some work, and how busy each part is in it.
+    /// Returns the minimum time for some work, and how busy each unit is in it.
     pub fn expect(&self, work: &Work) -> Expected {
         let clocks = self.clock * self.multiprocessors;
         let alone = work.alone / (SLOTS * clocks);
@@ -147,7 +147,7 @@ impl Figures {
 }
 
 impl Expected {
-    /// For a table, beside the time that was measured.
+    /// Formats the expected time and its causes beside the measured time.
     pub fn words(&self, measured: f64) -> String {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         format!(

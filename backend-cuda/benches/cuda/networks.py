@@ -39,7 +39,7 @@ COMPILED = ["decoder", "resnet-50", "dcgan", "ssd-300", "vgg-16"]
 
 
 def rows(small):
-    """Rows of networks.csv, by network."""
+    """Returns the rows of networks.csv for one size, by network."""
     found = {}
     with beside("networks.csv").open(newline="") as text:
         for row in csv.DictReader(text):
@@ -50,7 +50,7 @@ def rows(small):
 
 
 class Training:
-    """A network with its optimizer and a batch that is made up. `loss` is computed under autocast."""
+    """Training of a network with its optimizer and a random batch. `loss` is computed under autocast."""
 
     layout = torch.contiguous_format
 
@@ -61,7 +61,7 @@ class Training:
             self.model = self.build().to(memory_format=self.layout).train()
 
     def start(self):
-        """What is not needed to count parameters."""
+        """Prepares everything that counting parameters does not need, for example the optimizer."""
         # Processors lack kernels of recurrent layers in half: there it is f32, to be seen to run.
         self.is_mixed = self.device == "cuda"
         self.optimizer = self.optimizer_of(self.model.parameters())
@@ -79,12 +79,12 @@ class Training:
         return x.contiguous(memory_format=self.layout)
 
     def words(self, *shape):
-        """Words as a text has them, frequent ones first: log-uniform, which is near Zipf's law."""
+        """Returns random words distributed as in a text, frequent ones first: log-uniform, which is near Zipf's law."""
         drawn = torch.exp(torch.rand(*shape, device=self.device, dtype=torch.double) * math.log(self.vocabulary + 1)) - 1
         return drawn.long().clamp(max=self.vocabulary - 1)
 
     def lengths(self):
-        """Near the longest, on the host: sentences and recordings are put together by length."""
+        """Returns lengths near the longest, on the host: sentences and recordings are put together by length."""
         return torch.tensor([self.length - i % 8 * self.length // 50 for i in range(self.n)])
 
     def forward(self, *batch):
@@ -102,7 +102,7 @@ class Training:
 
 
 def narrowed(model, width, classes):
-    """The same network with fewer channels, in 64ths; those of images and answers stay."""
+    """Reduces a network to `width` 64ths of its channels; those of images and answers stay."""
     of = lambda channels: -(-channels * width // 64)
     for parent in model.modules():
         for name, layer in parent.named_children():
@@ -148,7 +148,7 @@ class Vgg16(Classified):
 
 
 class Ssd300(Training):
-    """Targets are matched on the host, as the engine's are: a step has them ready."""
+    """Training of SSD-300. Targets are matched on the host, as the engine's are: a step has them ready."""
 
     layout = torch.channels_last
 
@@ -190,7 +190,7 @@ class Ssd300(Training):
         return x, labels.view(self.n, boxes).to(self.device), codes
 
     def loss(self, x, labels, codes):
-        """As torchvision's SSD.compute_loss, without a wait for the device."""
+        """Returns the loss as torchvision's SSD.compute_loss, but without waiting for the device."""
         answers = self.answers(x)
         found = labels > 0
         boxes = F.smooth_l1_loss(answers["bbox_regression"].float(), codes, reduction="none").sum(-1)
@@ -221,7 +221,7 @@ class DecoderLayer(nn.Module):
 
 
 class DecoderModel(nn.Module):
-    """src/models/decoder.rs."""
+    """The decoder-only transformer of src/models/decoder.rs in PyTorch."""
 
     def __init__(self, vocabulary, context, width, heads, layers, dropout=0.1):
         super().__init__()
@@ -255,7 +255,7 @@ class Decoder(Training):
 
 
 class Seq2SeqModel(nn.Module):
-    """src/models/seq2seq.rs."""
+    """The translation network of src/models/seq2seq.rs in PyTorch."""
 
     def __init__(self, words, units, layers, dropout=0.2):
         super().__init__()
@@ -293,7 +293,7 @@ class Seq2Seq(Training):
 
 
 class BigLstmModel(nn.Module):
-    """src/models/biglstm.rs with the loss of src/nn/sampled_softmax.rs."""
+    """The language model of src/models/biglstm.rs in PyTorch, with the loss of src/nn/sampled_softmax.rs."""
 
     def __init__(self, words, width, hidden, projection, layers, dropout=0.25):
         super().__init__()
@@ -339,7 +339,8 @@ class BigLstm(Training):
 
 
 class Dcgan(Training):
-    """Two networks in turn: PyTorch's example (dcgan/main.py), by logits; src/models/dcgan.rs."""
+    """Training of DCGAN, two networks in turn, as PyTorch's example (dcgan/main.py) but with logits; see
+    src/models/dcgan.rs."""
 
     layout = torch.channels_last
 
@@ -388,7 +389,7 @@ class Dcgan(Training):
         self.both, self.generated, self.wanted = map(torch.compile, [self.both, self.generated, self.wanted])
 
     def step(self):
-        """As the example: what the generator made is made once."""
+        """Runs a step of both networks as the example does: images are generated once."""
         (x, z), optimizers, scaler = self.batch, self.optimizer, self.scaler
         optimizers["discriminator"].zero_grad(set_to_none=True)
         made = self.generated(z)
@@ -420,7 +421,7 @@ class DeepSpeechModel(nn.Module):
 
     @staticmethod
     def normal(norm, x, places):
-        """Of [n, t, ..., c], the channels of frames before the ends; 0 behind."""
+        """Normalises the channels of frames before the ends in [n, t, ..., c]; frames behind are 0."""
         flat = x.flatten(0, 1)
         # Not flat[places], whose gradient sorts the places.
         valid = flat.index_select(0, places)
@@ -478,7 +479,7 @@ NETWORKS = {
 
 
 def built(network, small, device):
-    """A network, whose parameters are as many as networks.csv says."""
+    """Builds a network and checks that it has as many parameters as networks.csv says."""
     row = rows(small)[network]
     training = NETWORKS[network](row, small, device)
     count = training.parameters()
@@ -494,7 +495,7 @@ def units(network, row):
 
 
 def seconds_a_step(training):
-    """Median of steps that follow each other without a wait of the host's."""
+    """Returns the median seconds of steps that follow each other without a wait of the host."""
     for _ in range(WARMUP_STEPS):
         training.step()
     if training.device != "cuda":

@@ -24,20 +24,20 @@ const WARMUP_STEPS: [usize; 2] = [4, 2];
 const MIN_STEPS: usize = 3;
 const MAX_STEPS: usize = 21;
 const MAX_SECONDS: f64 = 2.5;
-/// So small that random labels teach nothing and no loss explodes.
+/// Learning rate, so small that random labels teach nothing and no loss explodes.
 const RATE: f64 = 1e-4;
-/// Channels of images.
+/// Number of channels of images.
 const CHANNELS: usize = 3;
 /// Classes that bigLSTM's loss is taken over instead of all (Jozefowicz et al. 2016), and in small sizes.
 const SAMPLED_CLASSES: [usize; 2] = [8192, 10];
-/// One default box in so many is matched with something, about as many as in a picture of PASCAL VOC.
+/// Number of default boxes of which one is matched, about as in a picture of PASCAL VOC.
 const MATCHED_BOXES: usize = 100;
 /// Background boxes that count for each matched one (Liu et al. 2016).
 const NEGATIVES: usize = 3;
-/// Steps of Deep Speech 2 for each letter.
+/// Number of Deep Speech 2's time steps for each letter of a transcript.
 const STEPS_OF_LETTER: usize = 4;
 
-/// The networks.
+/// Network whose training speed is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     ResNet50,
@@ -51,7 +51,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// In this order they are measured: what takes longest to build or to record comes last.
+    /// All networks in the order of measurement: what takes longest to build or to record comes last.
     pub const ALL: [Self; 8] = [
         Self::ResNet50,
         Self::Vgg16,
@@ -63,7 +63,7 @@ impl Network {
         Self::DeepSpeech2,
     ];
 
-    /// Its name in `networks.csv`.
+    /// Returns the network's name in `networks.csv`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ResNet50 => "resnet-50",
@@ -78,25 +78,25 @@ impl Network {
     }
 }
 
-/// A row of `networks.csv`.
+/// Row of `networks.csv`: batch and size of a network, here and in PyTorch.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Unit of its speed.
+    /// Unit of the network's speed, for example images.
     pub unit: &'static str,
     pub batch: usize,
     /// Rows and columns of images, tokens of a sequence, frames of a recording.
     pub length: usize,
-    /// Classes, words or characters.
+    /// Number of classes, words or characters that the network predicts.
     pub vocabulary: usize,
-    /// Trainable values here, and in PyTorch.
+    /// Number of trainable values here; `pytorch` has that of the network in PyTorch.
     pub parameters: usize,
     pub pytorch: usize,
-    /// Why these differ.
+    /// Reason why the two numbers of trainable values differ.
     pub why: &'static str,
 }
 
 impl Row {
-    /// The row of a network.
+    /// Reads the row of a network in the small or the published size.
     ///
     /// # Panics
     /// If the file has none, or not in its form, which a test sees.
@@ -123,7 +123,7 @@ impl Row {
         if count == self.parameters { Ok(()) } else { Err(differs()) }
     }
 
-    /// How many units a step has.
+    /// Returns how many units of speed (images, tokens or frames) a step processes.
     const fn units(&self, network: Network) -> usize {
         match network {
             Network::ResNet50 | Network::Vgg16 | Network::Ssd300 | Network::Dcgan => self.batch,
@@ -132,7 +132,7 @@ impl Row {
     }
 }
 
-/// A network that is built, with its parameters on the host.
+/// Network with its parameters on the host.
 pub struct Built {
     pub parameters: Parameters,
     net: Net,
@@ -149,12 +149,12 @@ enum Net {
     DeepSpeech2(DeepSpeech),
 }
 
-/// That of the papers in a few 64ths of its width.
+/// Returns the scale of a paper's network with `width` 64ths of its channels.
 const fn narrow(width: usize) -> Scale {
     Scale { width, small: false, dropout: true }
 }
 
-/// The size of bigLSTM.
+/// Returns the size of the bigLSTM network.
 const fn biglstm_size(small: bool) -> BigLstmSize {
     if small {
         BigLstmSize { width: 16, hidden: 32, projection: 16, layers: 2, dropout: 0.25 }
@@ -167,7 +167,7 @@ const fn gan_size(small: bool) -> GanSize {
     if small { GanSize { noise: 8, width: 2, levels: 4 } } else { GanSize::PAPER }
 }
 
-/// Frequencies of Deep Speech 2's spectra.
+/// Returns the number of frequencies in Deep Speech 2's spectra.
 const fn frequencies(small: bool) -> usize {
     if small { 33 } else { 161 }
 }
@@ -211,7 +211,7 @@ impl Built {
     }
 }
 
-/// Result of a network.
+/// Measured speed and memory of a network's training.
 struct Measured {
     seconds: f64,
     /// Bytes of memory that the engine has allocated.
@@ -225,8 +225,8 @@ fn failed(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "train", name: error.to_string(), lost: false }
 }
 
-/// All networks, if `networks` is asked for; with their names among the words, these alone. A network that cannot be
-/// trained does not stop the next.
+/// Measures all networks, if `networks` is requested; with their names among the words, these alone. A network that
+/// cannot be trained does not stop the next.
 ///
 /// # Errors
 /// That of the last network that could not be trained.
@@ -275,7 +275,7 @@ pub fn measure_all(bench: &mut Bench<'_>, open: &dyn Fn() -> Result<Cuda, Error>
     result
 }
 
-/// A network's batch, made up.
+/// Generator of random batches for a network.
 struct Made {
     random: Random,
     row: Row,
@@ -291,7 +291,7 @@ impl Made {
         (0..count).map(|_| self.random.below(end) as u32).collect()
     }
 
-    /// Words as a text has them, frequent ones first: log-uniform, which is near Zipf's law.
+    /// Returns random words distributed as in a text, frequent ones first: log-uniform, which is near Zipf's law.
     fn words(&mut self, count: usize) -> Vec<u32> {
         let range = (self.row.vocabulary as f64 + 1.0).ln();
         let most = self.row.vocabulary - 1;
@@ -304,13 +304,13 @@ impl Made {
         (0..count).map(|_| self.random.uniform() as f32 * 2.0 - 1.0).collect()
     }
 
-    /// Lengths near the longest, which is the first: sentences and recordings are put together by length.
+    /// Returns lengths near the longest, which is the first: sentences and recordings are put together by length.
     fn lengths(&self, longest: usize) -> Vec<u32> {
         (0..self.row.batch).map(|i| (longest - i % 8 * longest / 50) as u32).collect()
     }
 }
 
-/// Pixels from −1 to 1.
+/// Scales pixels from bytes to −1 … 1.
 fn normalised(x: Var<'_>) -> Var<'_> {
     x.affine(1.0 / 127.5, -1.0)
 }
@@ -432,7 +432,7 @@ fn classified(
     steps(&mut trainer, made.small, &batch, |[x, labels]| net(normalised(x)).cross_entropy(labels))
 }
 
-/// A clock for steps, of which the first do not count.
+/// Timer of training steps, which ignores the first ones.
 struct Clock {
     small: bool,
     times: Vec<f64>,
@@ -451,7 +451,7 @@ impl Clock {
         self.taken >= WARMUP_STEPS[self.small as usize]
     }
 
-    /// Takes note of what a step cost beside itself.
+    /// Counts the repeats and skips of a step.
     fn note(&mut self, outcome: &StepOutcome) {
         if self.is_warm() {
             self.repeated += outcome.repeated.len();
@@ -459,7 +459,7 @@ impl Clock {
         }
     }
 
-    /// Counts a step; whether another one is to be taken.
+    /// Counts a step, and returns true if another one is to be run.
     fn goes_on(&mut self) -> bool {
         let now = Instant::now();
         if self.is_warm() {
@@ -481,7 +481,7 @@ impl Clock {
     }
 }
 
-/// Whole steps, the wait for the read-back included, while the next batch is on its way.
+/// Measures whole steps, the wait for the read-back included, while the next batch is being copied.
 fn steps<'a, const N: usize>(
     trainer: &mut Trainer<Cuda>, small: bool, batch: &dyn Fn() -> [Input<'a>; N],
     loss: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
@@ -498,7 +498,7 @@ fn steps<'a, const N: usize>(
     }
 }
 
-/// DCGAN: a step of the discriminator, then one of the generator from the same noise.
+/// Measures DCGAN: a step of the discriminator, then one of the generator from the same noise.
 fn alternating(mut trainer: Trainer<Cuda>, made: &mut Made, net: &Dcgan, noise: usize) -> Result<Measured, Error> {
     let (Row { batch: n, length, .. }, small) = (made.row, made.small);
     let (pixels, noises) = (made.bytes(n * length * length * CHANNELS), made.numbers(n * noise));

@@ -25,7 +25,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// All of them.
+    /// Reads all shapes of `odd.csv`.
     ///
     /// # Panics
     /// If the file is not in its form, which a test sees.
@@ -50,7 +50,7 @@ impl Shape {
     }
 }
 
-/// A product: rows, columns and terms, and how operands are stored.
+/// Shape of a matrix product of the bench: rows, columns, terms, and how operands are stored.
 struct Matrices {
     name: &'static str,
     mnk: [u32; 3],
@@ -60,9 +60,9 @@ struct Matrices {
 }
 
 const HALVES: [DType; 2] = [DType::F16; 2];
-/// Gradients of weights are f32.
+/// Types of operands and result of a weight gradient: f16 in, f32 out.
 const WEIGHT: [DType; 2] = [DType::F16, DType::F32];
-/// As a linear layer has its weight: `[n, k]`.
+/// Transposition of operands in a linear layer, whose weight is `[n, k]`.
 const LINEAR: [bool; 2] = [false, true];
 
 /// The decoder's logits for 16 × 1024 tokens and GPT-2's vocabulary, with both products of the backward pass; a step of an
@@ -85,7 +85,7 @@ const fn matrices(
     Matrices { name, mnk, small, transposed, types }
 }
 
-/// All of them, if `odd` is asked for.
+/// Measures the products of all odd shapes, if `odd` is requested.
 ///
 /// # Errors
 /// The device's, or cuBLASLt's.

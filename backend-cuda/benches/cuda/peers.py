@@ -34,7 +34,7 @@ CLASSES = 11
 
 
 class Machine:
-    """Where it runs, and how times are taken there."""
+    """Machine on which PyTorch is measured, with its device and its way of timing."""
 
     def __init__(self, device, small, compile_seconds=MAX_COMPILE_SECONDS):
         self.device, self.small, self.compile_seconds = device, small, compile_seconds
@@ -58,7 +58,7 @@ class Machine:
         return start.elapsed_time(end) / 1e3
 
     def median(self, run, runs=RUNS, before=5):
-        """Median seconds."""
+        """Returns the median seconds of a run."""
         for _ in range(self.size(before, 1)):
             run()
         times, start = [], time.perf_counter()
@@ -69,7 +69,7 @@ class Machine:
         return statistics.median(times)
 
     def random(self, *shape, dtype=None):
-        """An image in channels last."""
+        """Returns a random image in channels-last format."""
         x = torch.randn(*shape, device=self.device, dtype=dtype or self.half)
         return x.to(memory_format=torch.channels_last)
 
@@ -84,14 +84,14 @@ def failed(name, error):
 
 
 def copy(machine):
-    """Of 1 GiB, both ways counted."""
+    """Measures PyTorch's copy of 1 GiB; bytes read and bytes written both count."""
     x = torch.empty(machine.size(1 << 28, 1 << 12), device=machine.device).normal_()
     y = torch.empty_like(x)
     row("copy of 1 GiB, PyTorch", f"{8 * x.numel() / machine.median(lambda: y.copy_(x)) / 1e9:.0f} GB/s")
 
 
 def passes(machine, name, shape, outputs, kernel, stride, wanted, dtype=None, runs=RUNS, before=5):
-    """The passes of a convolution of [n, h, w, c]."""
+    """Measures the passes of a convolution of [n, h, w, c] in cuDNN."""
     n, h, w, c = shape
     x = machine.random(n, c, h, w, dtype=dtype)
     weight = machine.random(outputs, c, kernel, kernel, dtype=dtype)
@@ -112,7 +112,7 @@ def passes(machine, name, shape, outputs, kernel, stride, wanted, dtype=None, ru
 
 
 def conv(machine):
-    """SegNetBasic's, batch 12 of 360 × 480."""
+    """Measures the convolutions of SegNetBasic with a batch of 12 images of 360 × 480."""
     for name, h, w, c in [
         ("encoder.conv1", 360, 480, 3),
         ("decoder.conv1", 360, 480, 64),
@@ -126,7 +126,7 @@ def conv(machine):
 
 
 def beside(name):
-    """A table of the bench, in this folder or one up."""
+    """Returns the path of a table of the bench, in this folder or one up."""
     found = [path for path in [HERE / name, HERE.parent / name] if path.exists()]
     if not found:
         raise FileNotFoundError(f"{name} is neither in {HERE} nor one folder up")
@@ -156,8 +156,8 @@ def odd(machine):
 
 
 def unpool_by_scatter(x, at, size):
-    """max_unpool2d of [n, c, h, w] for windows that do not overlap, in channels last from beginning to end: `at` are
-    max_pool2d's indices, `size` the shape of the result."""
+    """Computes max_unpool2d of [n, c, h, w] for windows that do not overlap, in channels last from beginning to end:
+    `at` are max_pool2d's indices, `size` the shape of the result."""
     n, c, h, w = size
     last = lambda one: one.permute(0, 2, 3, 1).reshape(n, -1, c)
     flat = torch.zeros(n, h * w, c, dtype=x.dtype, device=x.device).scatter(1, last(at), last(x))
@@ -169,7 +169,7 @@ def unpool(x, at, size):
 
 
 class SegNet(nn.Module):
-    """SegNetBasic as gradscale builds it."""
+    """SegNetBasic in PyTorch, as gradscale builds it."""
 
     def __init__(self, width, unpooling):
         super().__init__()
@@ -193,7 +193,7 @@ class SegNet(nn.Module):
 
 
 class Step:
-    """A training step of SegNetBasic."""
+    """Training step of SegNetBasic in PyTorch."""
 
     def __init__(self, machine, half, unpooling):
         self.machine, self.half = machine, half
@@ -220,11 +220,11 @@ class Step:
 
 
 class Late(Exception):
-    """A compilation takes too long."""
+    """Error of a compilation that takes too long."""
 
 
 def within(seconds, work):
-    """What work returns, or Late."""
+    """Returns the result of `work`, or raises Late after so many seconds."""
 
     def stop(*_):
         raise Late(f"not compiled within {seconds:.0f} s")
@@ -239,7 +239,7 @@ def within(seconds, work):
 
 
 def mixed(machine, compiles):
-    """The step in mixed precision with both unpoolings."""
+    """Measures the mixed-precision training step with both kinds of unpooling."""
     for unpooling, words in [(unpool, "max_unpool2d"), (unpool_by_scatter, "unpooling by scatter")]:
         name = f"segnet step, PyTorch AMP, {words}{', compiled' if compiles else ''}"
         try:
@@ -267,7 +267,8 @@ def compiled(machine):
 
 
 def f32(machine):
-    """The step in f32, three times: cuDNN's search for the best algorithms once did not end, so its first choice is taken."""
+    """Measures the step in f32, three times: cuDNN's search for the best algorithms once did not end, so its first
+    choice is taken."""
     torch.backends.cudnn.benchmark = False
     step = Step(machine, False, unpool_by_scatter)
     seconds = machine.median(step, 3, 1)

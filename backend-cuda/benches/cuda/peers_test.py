@@ -30,7 +30,7 @@ HERE = [name for name in networks.NETWORKS if name not in PICTURES or importlib.
 
 
 def training(name):
-    """A small network, ready to train."""
+    """Returns a small network, ready to train on the CPU."""
     found = networks.built(name, True, "cpu")
     found.start()
     return found

@@ -17,16 +17,16 @@ pub fn shape(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
 }
 
-/// How sides of a product are measured.
+/// Order in which the sides of a comparison are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sides {
-    /// All take turns, so that they have the same clock and temperature.
+    /// All sides take turns, so that they have the same clock and temperature.
     InTurns,
-    /// That, and then each has the device for itself for so many seconds.
+    /// All sides take turns, and then each has the device for itself for so many seconds.
     InTurnsAndAlone(f64),
 }
 
-/// A product to be measured beside cuBLASLt.
+/// Matrix product to be measured beside cuBLASLt.
 pub struct GemmCase {
     pub name: String,
     pub p: Gemm,
@@ -35,8 +35,8 @@ pub struct GemmCase {
     pub sides: Sides,
 }
 
-/// 1024³ to 8192³: with statistics, without, cuBLASLt, cuBLASLt and a pass for statistics; `alone`: each side also by
-/// itself, since sides that take turns share heat and power.
+/// Measures products of 1024³ to 8192³: with statistics, without, cuBLASLt, cuBLASLt and a pass for statistics;
+/// `alone`: each side also by itself, since sides that take turns share heat and power.
 pub fn gemm(bench: &mut Bench<'_>, alone: bool) -> Result<(), Error> {
     for size in bench.size([1024u32, 2048, 4096, 8192], [32, 64, 128, 136]) {
         let name = format!("gemm {size}³");
@@ -52,7 +52,7 @@ pub fn gemm(bench: &mut Bench<'_>, alone: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// A product's lines.
+/// Adds the lines of a matrix product: its speed beside that of cuBLASLt.
 ///
 /// Of the ratios to cuBLASLt while both take turns and while each is alone the lower one is held against the target. In
 /// turns, a side that leaves tensor cores idle lends its power to the other; alone, clocks may have changed between the
@@ -161,8 +161,8 @@ pub fn beside_blas(bench: &mut Bench<'_>, case: &GemmCase) -> Result<(), Error> 
     Ok(())
 }
 
-/// Which kernel by warpgroups makes a product: tiles of 256 columns; of 64, whose end is beside the next tile's products;
-/// of 64, with operands that threads bring.
+/// Kernel by warpgroups that computes a product: with tiles of 256 columns; of 64, whose end overlaps with the next
+/// tile's products; of 64, with operands that threads load.
 #[derive(Clone, Copy)]
 pub enum By {
     Largest,
@@ -170,9 +170,9 @@ pub enum By {
     NarrowOfThreads,
 }
 
-/// What a product asks of the device, in tiles of 128 rows where warpgroups multiply: those of 64 rows read their operands
-/// from shared memory. Elsewhere warps of 64 × 32 do, in tiles of 128 × 128. Instructions of loops whose threads also bring
-/// operands are not counted.
+/// Returns the work of a product on the device, in tiles of 128 rows where warpgroups multiply: those of 64 rows read
+/// their operands from shared memory. Elsewhere warps of 64 × 32 do, in tiles of 128 × 128. Instructions of loops whose
+/// threads also bring operands are not counted.
 fn asked(bench: &Bench<'_>, by: By, size: [f64; 3], memory: f64, cut: bool) -> Option<model::Work> {
     let arch = bench.device.gpu().arch();
     let count = |what: &str| model::instructions(what, arch);
@@ -193,7 +193,7 @@ fn asked(bench: &Bench<'_>, by: By, size: [f64; 3], memory: f64, cut: bool) -> O
     Some(Product { size, tile, part, inner, epilogue, cut, memory }.work(bench.figures()?))
 }
 
-/// The convolutions of SegNetBasic, batch 12 of 360 × 480, width 64.
+/// Measures the convolutions of SegNetBasic with a batch of 12 images of 360 × 480, width 64.
 pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
     for (name, h, w, c) in [
         ("encoder.conv1", 360, 480, 3),
@@ -217,17 +217,17 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A pass of a convolution to be measured.
+/// Pass of a convolution to be measured.
 pub struct ConvCase {
     pub name: String,
     pub p: Conv2d,
     pub pass: Pass,
     pub operands: DType,
-    /// For the model, if it knows this kind.
+    /// Kernel's tile and instructions for the performance model, if it knows this kind.
     pub by: Option<By>,
 }
 
-/// Its line: with statistics and without.
+/// Adds the line of one pass of a convolution: its speed with statistics and without.
 ///
 /// # Errors
 /// The device's.

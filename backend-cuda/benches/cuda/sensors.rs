@@ -5,7 +5,7 @@ use libloading::Library;
 
 /// Names of the library: the driver installs the first, toolkits the second.
 const NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
-/// `NVML_CLOCK_SM` of `nvml.h`.
+/// Clock of the multiprocessors: `NVML_CLOCK_SM` of `nvml.h`.
 const CLOCK_SM: c_int = 1;
 
 type Handle = *mut c_void;
@@ -18,7 +18,7 @@ type Fields = unsafe extern "C" fn(Handle, c_int, *mut FieldValue) -> c_int;
 /// `NVML_FI_DEV_POWER_INSTANT` of `nvml.h`: the power now, where `nvmlDeviceGetPowerUsage` is the mean of the last second.
 const POWER_INSTANT: c_uint = 186;
 
-/// `nvmlFieldValue_t` of `nvml.h`.
+/// Value of a sensor as NVML returns it: `nvmlFieldValue_t` of `nvml.h`.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct FieldValue {
@@ -28,41 +28,41 @@ struct FieldValue {
     latency: i64,
     kind: c_uint,
     status: c_int,
-    /// A union of eight bytes, of which numbers of 32 bits are the first.
+    /// Value of the field: a union of eight bytes, of which numbers of 32 bits are the first.
     value: [c_uint; 2],
 }
 
-/// A reading.
+/// Reading of a GPU's sensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Sensor {
-    /// Of the multiprocessors.
+    /// Clock of the multiprocessors in MHz.
     pub megahertz: f64,
-    /// Of the board.
+    /// Power of the board in W.
     pub watts: f64,
 }
 
-/// The library, if it is there.
+/// Sensors of a GPU, if NVML is installed.
 pub struct Sensors {
     found: Option<Found>,
 }
 
 struct Found {
-    /// Keeps the functions loaded.
+    /// Library handle, which keeps the functions loaded.
     _library: Library,
     clock: Clock,
     power: Power,
-    /// Missing before driver 530.
+    /// Function for values of fields; missing before driver 530.
     fields: Option<Fields>,
     device: Handle,
 }
 
 impl Sensors {
-    /// Looks for the library. Without it nothing is read.
+    /// Opens NVML; without it no sensor can be read.
     pub fn open() -> Self {
         Self { found: NAMES.into_iter().find_map(find) }
     }
 
-    /// Clock and power now.
+    /// Reads the current clock and power.
     pub fn read(&self) -> Option<Sensor> {
         let Found { clock, power, fields, device, .. } = self.found.as_ref()?;
         let [mut megahertz, mut milliwatts] = [0; 2];

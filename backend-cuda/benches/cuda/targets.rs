@@ -1,19 +1,19 @@
 //! What lines of the bench are to reach: `targets.csv`, which documentation and `scripts/gpu_bundle/page.py` read too.
 
-/// One row of the file.
+/// Row of `targets.csv`: a goal for one line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// Name of a line; a star stands for anything.
+    /// Name of the line that the target applies to; a star matches anything.
     pub line: &'static str,
-    /// What it is measured beside.
+    /// Peer or limit that the line is compared with.
     pub beside: &'static str,
-    /// Whether more is better.
+    /// True if the ratio must be at least the target, false if at most.
     pub at_least: bool,
-    /// What must hold, and what is wished for.
+    /// Ratio that must be reached, and ratio that is the goal.
     pub limits: [f64; 2],
 }
 
-/// All rows.
+/// Reads all rows of `targets.csv`.
 ///
 /// # Panics
 /// Where the file does not have its own form, which a test sees.
@@ -31,7 +31,7 @@ pub fn read_targets() -> impl Iterator<Item = Target> {
     })
 }
 
-/// The target of a line, if it has one.
+/// Returns the target of a line, if it has one.
 pub fn find_target(name: &str) -> Option<Target> {
     read_targets().find(|target| matches(target.line, name))
 }
@@ -46,7 +46,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Target {
-    /// As a table says it: must hold, and goal.
+    /// Formats the target for the table: required ratio and goal.
     pub fn words(&self) -> String {
         let sign = if self.at_least { "≥" } else { "≤" };
         let [target, goal] = self.limits;

@@ -14,7 +14,7 @@ fn failed(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "train", name: error.to_string(), lost: false }
 }
 
-/// The batch of every step.
+/// Batch of images with labels, the same in every step.
 struct Batch {
     images: [usize; 4],
     pixels: Vec<u8>,
@@ -36,7 +36,7 @@ impl Batch {
     }
 }
 
-/// The network and its trainer.
+/// Creates SegNetBasic and its trainer with a method.
 fn begin(bench: &Bench<'_>, method: &str) -> Result<(SegNet, Trainer<Cuda>), Error> {
     let method: Method = method.parse().map_err(failed)?;
     let mut parameters = Parameters::seeded(1);
@@ -46,8 +46,8 @@ fn begin(bench: &Bench<'_>, method: &str) -> Result<(SegNet, Trainer<Cuda>), Err
     Ok((net, trainer.with_options(TrainerOptions::new().with_skip_limit(0))))
 }
 
-/// Each launch of a step by events around it, as a table beside the step by the host's clock. Launches run one by one: a
-/// recording would hide them.
+/// Measures each launch of a step by events around it, as a table beside the step by the host's clock. Launches run one
+/// by one: a recording would hide them.
 pub fn launches(bench: &Bench<'_>) -> Result<String, Error> {
     if !bench.wants("launches") {
         return Ok(String::new());
@@ -89,7 +89,7 @@ pub fn launches(bench: &Bench<'_>) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Whole steps, the wait for the read-back included.
+/// Measures whole training steps, including the wait for the read-back.
 pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
     if !bench.wants("segnet") {
         return Ok(());

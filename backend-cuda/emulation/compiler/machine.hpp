@@ -26,7 +26,7 @@ typedef long long i64;
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
-// Blocks of a cluster, which run together.
+// Number of blocks of a cluster, which run together.
 #if !defined(CLUSTER)
 #define CLUSTER 1
 #endif
@@ -73,12 +73,12 @@ struct Fiber {
 
 struct Warp {
     u32 arrived, generation;
-    // Two of each, so that lanes may be one exchange apart.
+    // Exchanged words of the lanes, two sets, so that lanes may be one exchange apart.
     u64 words[2][WARP];
     float a[2][16][16], b[2][8][16];
 };
 
-// Threads that wait for each other.
+// Barrier at which threads of a block wait for each other.
 struct Barrier {
     u32 arrived, generation;
 };
@@ -100,7 +100,7 @@ static Cta ctas[CLUSTER];
 static Barrier cluster;
 static u32 threads, alive, idle_turns;
 static bool is_reversed;
-// The group of four warps that is late in this launch, or one that there is not.
+// Index of the group of four warps that is late in this launch, or of none that exists.
 static u32 delayed_group;
 static u32 grid[3];
 static const void* parameters;
@@ -108,7 +108,7 @@ static void (*kernel)(const void*);
 
 #if defined(__x86_64__)
 extern "C" __attribute__((visibility("hidden"))) void switch_stack(void** from, void* to) __asm__("change_stack");
-// System V ABI, section 3.2.1: what a function must keep.
+// Switches fibers: saves the registers that a function must keep by the System V ABI, section 3.2.1.
 __asm__(
     ".text\n.p2align 4\nchange_stack:\n"
     "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
@@ -121,7 +121,7 @@ static inline void switch_context(Fiber* from, Fiber* to) { swapcontext(&from->c
 
 static inline Cta& own() { return ctas[current->cta]; }
 
-// Before a thread of another block has its turn.
+// Exchanges the variables of two blocks before a thread of the other one runs.
 static inline void exchange_variables(Cta& from, Cta& to) {
 #if CLUSTER > 1
     if (&from == &to) return;
@@ -140,13 +140,13 @@ static inline void switch_to(Fiber* to) {
     switch_context(from, to);
 }
 
-// Something that no device does.
+// Ends the emulation because a kernel does something that is undefined on a device.
 [[noreturn]] static inline void abort_with(const char* what) {
     const u32* at = own().at;
     fprintf(stderr, "emulation: thread %u %s (block %u %u %u)\n", current->index, what, at[0], at[1], at[2]);
     abort();
 }
-// What a shared address of one's own block names.
+// Returns the host address of a shared address in the block's own memory.
 static inline u8* shared_at(u32 address) {
     if (address >> 24 != current->cta) abort_with("names another block's memory");
     return own().shared + (address & 0xFFFFFF);
@@ -157,7 +157,7 @@ static inline void yield_turn() {
     if (current->next != current) switch_to(current->next);
 }
 
-// Whether so many have met; then the next meeting begins.
+// Returns true if so many threads have arrived at a barrier, and starts its next phase.
 static inline bool completes(Barrier& barrier_state, u32 count) {
     if (barrier_state.arrived != count) return false;
     barrier_state.arrived = 0;
@@ -208,7 +208,7 @@ static void prepare(Fiber& fiber) {
 #endif
 }
 
-// The blocks of a cluster.
+// Runs the blocks of one cluster until all threads have ended.
 static void run_blocks(bool reversed) {
     const u32 all = alive = threads * CLUSTER;
     idle_turns = 0;
@@ -237,7 +237,7 @@ static void run_blocks(bool reversed) {
     switch_to(&fibers[reversed ? all - 1 : 0]);
 }
 
-// Runs a grid, blocks in one order or the other.
+// Runs a grid, its blocks in forward or reverse order.
 static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
     static u32 launches;
     bool reversed = (launches & 1) != 0;
@@ -277,7 +277,7 @@ static inline void sync_warp() {
     while (warp.generation == mine) yield_turn();
 }
 
-// Gives a word to the warp; returns those of all lanes.
+// Publishes a lane's word to its warp, and returns the words of all lanes.
 static inline const u64* exchange_words(u64 word) {
     u32 side = current->exchanges++ & 1;
     u64* words = warp().words[side];
@@ -301,7 +301,7 @@ static inline float half_to_float(u16 x) {
     return static_cast<float>(y);
 }
 
-// A tensor core adds the exact products of eight places to the sum, and cuts what does not fit.
+// Adds the exact products of eight places to a sum as a tensor core does, cutting what does not fit.
 static inline float add_products(float sum, const float* a, const float* b, int count) {
     for (int k = 0; k < count; k += 8) {
         double exact = sum;
@@ -437,7 +437,7 @@ DEVICE u32 atomic_max(u32* at, u32 x) {
 }
 
 DEVICE u32 warp_uniform(u32 x) { return x; }
-// Where in the shared memory of the cluster: as on an H100, blocks are 2^24 bytes apart.
+// Returns the address of a pointer in the shared memory of the cluster; as on an H100, blocks are 2^24 bytes apart.
 DEVICE u32 shared_address(const void* at) {
     return static_cast<u32>(static_cast<const u8*>(at) - machine::own().shared) | machine::current->cta << 24;
 }
@@ -445,7 +445,8 @@ DEVICE u32 shared_address(const void* at) {
 DEVICE void ldmatrix(u32 (&to)[4], u32 row) { machine::ldmatrix<false>(to, row); }
 DEVICE void ldmatrix_trans(u32 (&to)[4], u32 row) { machine::ldmatrix<true>(to, row); }
 
-// Fragments as PTX lays them over lanes, "Matrix fragments for mma.m16n8k16 with floating point type".
+// Multiplies fragments as `mma.sync` does, with PTX's layout over lanes, "Matrix fragments for mma.m16n8k16 with
+// floating point type".
 DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     using namespace machine;
     u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, pair = 2 * (l % 4);
@@ -477,14 +478,14 @@ DEVICE void cp_async_wait() {
 // Warpgroups. A descriptor means here what this project takes it to mean, and what an H100 was seen to read.
 
 DEVICE void fence_proxy_async() {}
-// `sync.aligned`: no lane goes on before the others have come so far.
+// Waits for all lanes of a warp, as the `sync.aligned` of this instruction requires.
 DEVICE void wgmma_fence() { machine::sync_warp(); }
 DEVICE void wgmma_commit() {}
 template <int VEC8S>
 DEVICE void wgmma_wait(float (&)[VEC8S][4]) { machine::sync_warp(); }
 
 namespace machine {
-// Element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
+// Returns element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
 static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
     u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
     u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
@@ -529,9 +530,9 @@ struct Mbarrier {
 }  // namespace machine
 static_assert(sizeof(machine::Mbarrier) == 8, "a barrier is 8 bytes");
 
-// What a driver tells of a tensor: address, sizes (elements), distances (bytes), sides of the box. Of pixels, whose sizes
-// are c, w, h, n: the columns' and rows' first place, how far from the last pixel their last one is, and the distance
-// from place to place.
+// Tensor map as the driver encodes it: address, sizes (elements), distances (bytes), sides of the box. Of pixels, whose
+// sizes are c, w, h, n: the columns' and rows' first place, how far from the last pixel their last one is, and the
+// distance from place to place.
 struct TensorMap {
     u64 at, sizes[4], strides[3], box[3];
     int32_t first[2], last[2], step[2];
@@ -541,11 +542,11 @@ static_assert(sizeof(TensorMap) == 128, "a map is 128 bytes");
 
 namespace machine {
 struct Load {
-    // The block that it comes to, and where in its memory.
+    // Block that receives the load, and the address in its shared memory.
     u32 cta;
     u64 to;
     const TensorMap* from;
-    // The places of its lines, innermost dimension first.
+    // Coordinates of the loaded lines, innermost dimension first.
     std::vector<std::array<int64_t, 4>> lines;
     Mbarrier* full;
 };
@@ -588,7 +589,7 @@ static inline void issue_load(Load load) {
     }
 }
 static inline Mbarrier& mbarrier(u32 at) { return *reinterpret_cast<Mbarrier*>(shared_at(at)); }
-// What stands at the same place in a block of the cluster.
+// Returns the mbarrier at the same address in another block of the cluster.
 static inline Mbarrier& mbarrier_in(u32 at, u32 cta) {
     return *reinterpret_cast<Mbarrier*>(ctas[cta].shared + (shared_at(at) - own().shared));
 }

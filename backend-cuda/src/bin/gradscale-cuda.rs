@@ -90,7 +90,7 @@ fn prove_all() -> Result<(), String> {
     }
 }
 
-/// Proves a module in another process, which may take so long.
+/// Runs a module's self-test in another process with a time limit.
 fn prove_in_process(module: &str, limit: Duration) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

@@ -7,7 +7,7 @@ use cudarc::driver::{
     sys,
 };
 
-/// The context: the device, its modules and every recording hold it.
+/// Primary context of a GPU, which modules and recordings keep alive.
 #[derive(Debug)]
 pub struct Context {
     device: sys::CUdevice,
@@ -20,7 +20,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The device's.
+    /// Retains the primary context of a device.
     ///
     /// # Errors
     /// The driver's.
@@ -30,7 +30,7 @@ impl Context {
         Ok(Self { device, context })
     }
 
-    /// Makes it the calling thread's: every call to the driver may come from another.
+    /// Makes the context that of the calling thread, because every call to the driver may come from another.
     ///
     /// # Errors
     /// The driver's.

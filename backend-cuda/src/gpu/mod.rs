@@ -51,7 +51,7 @@ pub struct Gpu {
     upload: UploadStream,
 }
 
-/// Modules and functions by name.
+/// Loaded modules and kernel functions by name.
 #[derive(Debug, Default)]
 struct Loaded {
     modules: HashMap<&'static str, sys::CUmodule>,
@@ -59,11 +59,11 @@ struct Loaded {
     functions: HashMap<(&'static str, &'static str), Function>,
 }
 
-/// A kernel on this device.
+/// Kernel function loaded on this GPU.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     handle: sys::CUfunction,
-    /// Blocks that a multiprocessor holds at once.
+    /// Number of the kernel's blocks that a multiprocessor holds at once.
     resident_blocks: u32,
 }
 
@@ -83,7 +83,7 @@ impl Gpu {
         self.cubins.report()
     }
 
-    /// The stream on which everything runs, for work beside the backend's own.
+    /// Returns the stream on which everything runs, for work outside this backend.
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
         if self.upload.watches() && self.enter().is_ok() {
@@ -93,7 +93,7 @@ impl Gpu {
         self.stream
     }
 
-    /// The seconds that enqueued work takes on the device, as its own clock says. Waits.
+    /// Measures the seconds that enqueued work takes on the device, by its own clock, and waits for it.
     ///
     /// # Errors
     /// Those of the work, and the driver's.
@@ -119,7 +119,7 @@ impl Gpu {
         self.context.enter()
     }
 
-    /// A kernel, loaded and compiled first where it is new.
+    /// Returns a loaded kernel, compiling and loading it at its first use.
     fn function(&self, kernel: &'static Kernel) -> Result<Function, Error> {
         let mut loaded = lock(&self.loaded);
         let name = kernel.module.name;
@@ -162,8 +162,8 @@ impl Gpu {
         Ok(function)
     }
 
-    /// Blocks of a kernel that the device holds at once: as many as there should be of one whose blocks go from element
-    /// to element. Compiles it first where it is new.
+    /// Returns the number of blocks of a kernel that the device holds at once: as many as an elementwise kernel should
+    /// have. Compiles it first where it is new.
     ///
     /// # Errors
     /// [`Error::Compile`], and the driver's.
@@ -172,29 +172,29 @@ impl Gpu {
         Ok(self.function(kernel)?.resident_blocks * self.multiprocessors)
     }
 
-    /// Returns the device's name for messages.
+    /// Returns the GPU's name for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Compute capability, as in `sm_80`.
+    /// Returns the GPU's compute capability, as in `sm_80`.
     #[must_use]
     pub fn arch(&self) -> u32 {
         self.arch
     }
 
-    /// Returns the number of multiprocessors.
+    /// Returns the number of the GPU's multiprocessors.
     pub(crate) fn multiprocessors(&self) -> u32 {
         self.multiprocessors
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of the GPU's memory.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Memory with any content.
+    /// Allocates device memory without initialising it, and returns its address.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], and the driver's.
@@ -254,7 +254,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Waits for all enqueued work.
+    /// Waits until all work enqueued on the GPU is done.
     ///
     /// # Errors
     /// The driver's, also those of earlier work.
@@ -264,7 +264,7 @@ impl Gpu {
         unsafe { stream::synchronize(self.stream) }.map_err(driver_error("wait"))
     }
 
-    /// Fills with zeros.
+    /// Enqueues filling device memory with zeros.
     ///
     /// # Safety
     /// Device memory from `at` on has `bytes` bytes.
@@ -335,7 +335,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// The launches since the start.
+    /// Ends the recording and returns its launches.
     ///
     /// # Errors
     /// The driver's.
@@ -346,7 +346,7 @@ impl Gpu {
         unsafe { GpuRecording::end(&self.context, self.stream, used) }
     }
 
-    /// Runs a recording.
+    /// Enqueues all launches of a recording again.
     ///
     /// # Safety
     /// All memory that its launches name still lives.

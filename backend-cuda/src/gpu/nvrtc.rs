@@ -7,10 +7,10 @@ use crate::{
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
 
-/// A compiled module.
+/// Module of kernels as NVRTC compiled it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// Machine code.
+    /// Machine code of the module.
     pub cubin: Vec<u8>,
     /// Output of compiler and assembler: registers, shared memory and spills of each kernel.
     pub log: String,
@@ -23,7 +23,7 @@ pub fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// The compiler's options for a compute capability.
+/// Returns NVRTC's options for a compute capability.
 #[must_use]
 pub fn options(arch: u32) -> [String; 7] {
     // wgmma and the bulk copies exist in the architecture's own instruction set only.
@@ -40,7 +40,7 @@ pub fn options(arch: u32) -> [String; 7] {
     ]
 }
 
-/// The compute capabilities that the compiler knows.
+/// Returns the compute capabilities that NVRTC supports.
 ///
 /// # Errors
 /// [`Error::NoLibrary`], and the compiler's.

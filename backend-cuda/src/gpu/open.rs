@@ -9,7 +9,7 @@ use cudarc::driver::{
 };
 use std::sync::{Arc, Mutex};
 
-/// An error of the driver.
+/// Returns a function that converts an error of the driver to the backend's error; `doing` names the failed operation.
 pub(super) fn driver_error(doing: &'static str) -> impl Fn(DriverError) -> Error {
     use sys::cudaError_enum as code;
     move |error| {
@@ -40,7 +40,7 @@ impl crate::Cuda {
         Gpu::count().unwrap_or(0)
     }
 
-    /// The device of that number, with machine code [where a program looks for it](Cubins::of_user); with
+    /// Opens the device of that number, with machine code [where a program looks for it](Cubins::of_user); with
     /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups).
     ///
     /// # Errors

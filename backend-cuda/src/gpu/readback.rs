@@ -13,7 +13,7 @@ use std::{
 /// Bytes of the largest read that goes this way: rows and scalars of a step are far below.
 const MAX_PINNED_BYTES: usize = 1 << 20;
 
-/// [`MAX_PINNED_BYTES`] bytes of pinned memory, from the first read on.
+/// Buffer of [`MAX_PINNED_BYTES`] bytes of pinned memory for reads, allocated at the first one.
 #[derive(Debug)]
 pub struct PinnedReadback {
     at: Mutex<*mut u8>,
@@ -26,7 +26,7 @@ impl Default for PinnedReadback {
 }
 
 impl PinnedReadback {
-    /// Copies parts from their addresses, and waits once for all.
+    /// Copies several parts of device memory to the host, and waits once for all.
     ///
     /// # Safety
     /// Device memory from each address on is as long as its part; the stream's context is current.
@@ -64,7 +64,7 @@ impl PinnedReadback {
         Ok(())
     }
 
-    /// Frees it.
+    /// Frees the pinned host memory.
     ///
     /// # Safety
     /// The context that it was made in is current.

@@ -8,13 +8,13 @@ use cudarc::driver::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// A recorded step. It may outlive the device, though nobody can repeat it then.
+/// Recorded step as a CUDA graph. It may outlive the device, though nobody can repeat it then.
 #[derive(Debug)]
 pub struct GpuRecording {
     context: Arc<Context>,
     graph: sys::CUgraph,
     launches: sys::CUgraphExec,
-    /// The memory that its launches were told.
+    /// Addresses of the memory that the recorded launches use.
     used: BTreeSet<u64>,
 }
 
@@ -48,12 +48,12 @@ impl GpuRecording {
         }
     }
 
-    /// The memory that its launches were told.
+    /// Returns the addresses of the memory that the recorded launches use.
     pub(super) const fn used(&self) -> &BTreeSet<u64> {
         &self.used
     }
 
-    /// Enqueues its launches.
+    /// Enqueues the launches of the recording on a stream.
     ///
     /// # Safety
     /// All memory that they name lives; the stream is of the recording's context, which is current.

@@ -8,10 +8,10 @@ use cudarc::driver::{
 };
 use std::ptr::null_mut;
 
-/// Pinned memory from which copies are under way, one behind the other.
+/// Pinned memory through which copies to the device run, one after another.
 #[derive(Debug)]
 pub struct Staging {
-    /// Bytes that are copied at once, at most.
+    /// Maximum number of bytes that are copied at once.
     max_bytes: usize,
     at: *mut u8,
     len: usize,
@@ -24,7 +24,7 @@ impl Staging {
         Self { max_bytes, at: null_mut(), len: 0, used: 0 }
     }
 
-    /// Copies on a stream; `src` may be reused on return.
+    /// Copies to the device on a stream; `src` may be reused on return.
     ///
     /// # Safety
     /// Device memory from `dst` on is as long as `src`. All copies from here run on this stream, whose context is
@@ -50,7 +50,8 @@ impl Staging {
         self.used = 0;
     }
 
-    /// The bytes, where the device can read them. Waits for copies under way only if there is no room beside them.
+    /// Copies bytes to pinned memory, where the device can read them. Waits for copies under way only if there is no
+    /// room beside them.
     ///
     /// # Safety
     /// All copies from here run on the stream, whose context is current.
@@ -76,7 +77,7 @@ impl Staging {
         Ok(staged)
     }
 
-    /// Frees the memory.
+    /// Frees the pinned staging memory.
     ///
     /// # Safety
     /// No copy reads here any more, and the context is current.

@@ -16,9 +16,9 @@ use cudarc::driver::{
 /// Matrices of halves, one behind the other, as TMA is to see them: sizes and the box's sides innermost first.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiled {
-    /// The first element's address, a multiple of 16.
+    /// Address of the first element, a multiple of 16.
     pub at: u64,
-    /// Elements of a row, rows, matrices.
+    /// Number of elements of a row, of rows, and of matrices.
     pub sizes: [u32; 3],
     /// Bytes from row to row and from matrix to matrix, multiples of 16.
     pub strides: [u64; 2],
@@ -30,17 +30,17 @@ pub struct Tiled {
 /// `pixels` of the result at a time. Pairs are of columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Im2col {
-    /// The first element's address, a multiple of 16.
+    /// Address of the first element, a multiple of 16.
     pub at: u64,
-    /// Channels (a multiple of 64), columns, rows, images.
+    /// Number of channels (a multiple of 64), columns, rows and images.
     pub sizes: [u32; 4],
     /// Offset of the first window before a tap is added: -128 … 127.
     pub first: [i32; 2],
-    /// Number of windows in each direction.
+    /// Number of windows in a row of the image, and in a column.
     pub counts: [u32; 2],
-    /// Pixels from one to the next, at most 8.
+    /// Stride between windows in pixels, at most 8.
     pub step: [u32; 2],
-    /// Windows in a tile, at most 1024.
+    /// Number of windows in a tile, at most 1024.
     pub pixels: u32,
 }
 
@@ -71,7 +71,7 @@ impl Im2col {
 #[repr(C, align(64))]
 pub struct TensorMap(pub [u64; 16]);
 
-/// Matrices.
+/// Creates the tensor map by which TMA loads tiles of matrices.
 ///
 /// # Errors
 /// The driver's.
@@ -98,7 +98,7 @@ pub fn tiled(tensor: &Tiled) -> Result<TensorMap, DriverError> {
     result.result().map(|()| TensorMap(map.opaque))
 }
 
-/// Images in im2col mode.
+/// Creates the tensor map by which TMA loads windows of images in im2col mode.
 ///
 /// # Errors
 /// The driver's.

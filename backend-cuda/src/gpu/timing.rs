@@ -9,11 +9,11 @@ use cudarc::driver::{result::event, sys};
 /// for a step of most networks, and the wait for them is nothing beside it.
 const MAX_TIMED_LAUNCHES: usize = 1024;
 
-/// Events that are destroyed with this.
+/// CUDA events for measuring time, destroyed when dropped.
 struct Events(Vec<sys::CUevent>);
 
 impl Events {
-    /// The current context's.
+    /// Creates events in the current context.
     fn new(count: usize) -> Result<Self, Error> {
         let mut events = Self(Vec::with_capacity(count));
         for _ in 0..count {

@@ -21,13 +21,13 @@ use std::{
 /// Bytes that are copied at once, at most: before a longer copy goes on, the host waits for what goes before.
 const MAX_STAGED_BYTES: usize = 64 << 20;
 
-/// The second stream.
+/// Second CUDA stream of a GPU, for copies of batches to the device during a step.
 #[derive(Debug)]
 pub struct UploadStream {
     stream: sys::CUstream,
     /// Event on the first stream that copies wait for.
     mark: sys::CUevent,
-    /// The last copy's end.
+    /// Event at the end of the last copy.
     arrived: sys::CUevent,
     staging: Mutex<Staging>,
     uses: Mutex<Uses>,
@@ -35,17 +35,17 @@ pub struct UploadStream {
     watches: AtomicBool,
 }
 
-/// Users of memory by its address.
+/// Addresses of device memory in use by copies or by a recording.
 #[derive(Debug, Default)]
 struct Uses {
     /// Destinations of copies that the first stream does not wait for yet.
     in_flight: BTreeSet<u64>,
-    /// Memory that the recording in progress uses.
+    /// Addresses of the memory that the recording in progress uses.
     recorded: Option<BTreeSet<u64>>,
 }
 
 impl UploadStream {
-    /// A stream, in the current context.
+    /// Creates the stream in the current context.
     ///
     /// # Errors
     /// The driver's.
@@ -73,7 +73,7 @@ impl UploadStream {
         self.watches.load(Relaxed)
     }
 
-    /// Lets `first` wait for all copies so far.
+    /// Makes the stream `first` wait for all copies so far.
     ///
     /// # Safety
     /// The stream lives, does not record, and its context is current.
@@ -148,7 +148,7 @@ impl UploadStream {
         self.with_uses(|uses| uses.recorded.take().unwrap_or_default())
     }
 
-    /// This memory may be freed: no copy is on its way there.
+    /// Prepares freeing memory: waits for a copy that is still writing to it.
     ///
     /// # Safety
     /// The context is current.
@@ -163,7 +163,7 @@ impl UploadStream {
         }
     }
 
-    /// Copies wait for all that is enqueued on `first` by now.
+    /// Makes later copies wait for all that is enqueued on `first` by now.
     ///
     /// # Safety
     /// The stream lives, and its context is current.
@@ -202,7 +202,7 @@ impl UploadStream {
         }
     }
 
-    /// Ends it, after the copies under way.
+    /// Destroys the stream, after the copies in progress.
     ///
     /// # Safety
     /// The context that it was made in is current. Nothing is called afterwards.

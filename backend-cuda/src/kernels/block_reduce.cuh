@@ -25,7 +25,7 @@ DEVICE void block_reduce(double (&x)[N]) {
     }
 }
 
-// Adds over `lanes` neighbouring threads: a power of two up to 32, or the whole block.
+// Adds values over `lanes` neighbouring threads: a power of two up to 32, or the whole block.
 template <int N>
 DEVICE void lane_group_reduce(double (&x)[N], u32 lanes) {
     if (lanes > 32) {

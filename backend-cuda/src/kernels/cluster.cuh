@@ -12,7 +12,7 @@ DEVICE u32 cluster_rank() {
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// Barrier of all running threads of the cluster. Their writes are visible afterwards.
+// Waits at a barrier of all running threads of the cluster. Their writes are visible afterwards.
 DEVICE void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -25,7 +25,8 @@ DEVICE void mbarrier_arrive_remote(u32 at, u32 block) {
         "r"(block)
         : "memory");
 }
-// As `tma_load`, to the same address in every block of the cluster. Its bytes count for the barrier of each.
+// Loads a box by TMA as `tma_load` does, to the same address in every block of the cluster. Its bytes count for the
+// barrier of each.
 DEVICE void tma_load_multicast(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::

@@ -3,13 +3,13 @@
 struct CopyParams {
     Store y;
     const void* x;
-    // Offsets are below 2^32, so negative strides wrap.
+    // Strides of each dimension in elements. Offsets are below 2^32, so negative strides wrap.
     u32 x_strides[COPY_DIMS], y_strides[COPY_DIMS];
     u32 x_start, y_start;
     u32 lens[COPY_DIMS];
     u32 type;
     u32 count;
-    // Whether 8-wide vectors are contiguous and aligned in x and y.
+    // 1 if 8-wide vectors are contiguous and aligned in x and y.
     u32 vectorized;
     u32 unused;
 };

@@ -5,9 +5,9 @@ struct CrossEntropyParams {
     float* out;
     const void* logits;
     const void* labels;
-    // Weights of the classes, or null.
+    // Weights of the classes, or null without weights.
     const float* weights;
-    // For each block: loss, sum of weights, number of counted rows.
+    // Partial sums of each block: loss, sum of weights, number of counted rows.
     double* sums;
     u32 type, label_type;
     u32 rows, classes;
@@ -168,7 +168,7 @@ struct CrossEntropyVjpParams {
 
 struct CrossEntropyGradient {
     const CrossEntropyVjpParams& p;
-    // Factor of rows of weight one.
+    // Factor of the gradient of rows whose label has weight one.
     const float unit_weight_factor;
     DEVICE_MEMBER CrossEntropyGradient(const CrossEntropyVjpParams& p) : p(p), unit_weight_factor(*p.upstream / p.out[1]) {}
     DEVICE_MEMBER bool is_counted(u32 label) const { return !(p.has_ignored_label && label == p.ignored_label); }

@@ -7,7 +7,7 @@ struct CtcParams {
     const u32* input_lengths;
     const u32* target_lengths;
     float* losses;
-    // Null without a gradient.
+    // Output: gradient of the logits, or null if no gradient is needed.
     float* gradient;
     // Log-sum-exp of each frame, then for each sequence the logarithm of the sum over all alignments.
     float* log_sums;

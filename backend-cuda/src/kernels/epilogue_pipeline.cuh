@@ -6,7 +6,7 @@
 // suffice, but compute-sanitizer's racecheck does not understand it.
 
 struct EpiloguePipeline {
-    // EPILOGUE_TILE_FLOATS(TILE_N) for each producing warp.
+    // Accumulators in shared memory: EPILOGUE_TILE_FLOATS(TILE_N) floats for each producing warp.
     float* tiles;
     // Shared addresses of the first mbarriers, eight bytes for each producing warp.
     u32 full, empty;

@@ -2,12 +2,12 @@
 
 use super::{File, Kernel, Module, STORE};
 
-/// Rows and columns of the results of a block.
+/// Tile: the rows and columns of results that a block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileShape {
-    /// Rows.
+    /// Number of rows of the tile.
     pub m: u32,
-    /// Columns.
+    /// Number of columns of the tile.
     pub n: u32,
 }
 
@@ -17,12 +17,12 @@ impl TileShape {
     }
 }
 
-/// Warps of a block along each side of its tile.
+/// Grid of a block's warps along the rows and columns of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarpGrid {
-    /// Warps along the rows.
+    /// Number of warps along the rows of the tile.
     pub m: u32,
-    /// Warps along the columns.
+    /// Number of warps along the columns of the tile.
     pub n: u32,
 }
 
@@ -37,7 +37,8 @@ const OPERAND_SWAP: File = file!("operand_swap.cuh");
 const WARPGROUP: File = file!("warpgroup.cuh");
 const WGMMA_STAGES: File = file!("wgmma.cuh");
 
-/// Layout of a product's operands, and whether they are contiguous along k.
+/// Macro that hands the layout of a product's operands to a macro of kernels: mode, and whether a and b are contiguous
+/// along k.
 macro_rules! layout {
     ($kernels:ident, $name:literal, $mode:literal, $a:literal, $b:literal) => {
         $kernels!($name, [("MODE", $mode), ("A_K_CONTIGUOUS", $a), ("B_K_CONTIGUOUS", $b)])
@@ -69,7 +70,8 @@ macro_rules! swapped {
     };
 }
 
-/// A tile: name, rows, columns, warps along each, whether operands come in aligned eights.
+/// Macro of an `mma.sync` kernel with one tile: name, rows, columns, warps along each, whether operands come in aligned
+/// eights.
 macro_rules! mma_sync {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $warps:expr, $wide:literal) => {
         Kernel {
@@ -110,7 +112,7 @@ macro_rules! simt {
     };
 }
 
-/// A tile of warpgroups: as `tensor`, one group for each 64 rows.
+/// Macro of a warpgroup kernel with one tile: as `tensor`, one warpgroup for each 64 rows.
 macro_rules! wgmma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
         Kernel {
@@ -137,9 +139,9 @@ macro_rules! wgmma_128x64 {
     };
 }
 
-/// A tile of warpgroups, with four warps that bring operands by TMA; so many blocks in a cluster; how many threads
-/// store, and how many columns of a tile lie in shared memory for that: threads that do nothing else, and all columns,
-/// or those that multiply, and some.
+/// Macro of a warpgroup kernel whose operands four more warps load by TMA; so many blocks in a cluster; how many
+/// threads store, and how many columns of a tile lie in shared memory for that: threads that do nothing else, and all
+/// columns, or those that multiply, and some.
 macro_rules! wgmma_tma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal,
         $threads:literal, $storers:literal, $columns:literal) => {
@@ -203,28 +205,29 @@ pub const TILE_SHAPES: [TileShape; 5] = [
     TileShape::new(64, 64),
     TileShape::new(64, 64),
 ];
-/// Warps along each side of [`TILE_SHAPES`].
+/// Warps along rows and columns of each tile in [`TILE_SHAPES`].
 pub const TILE_WARPS: [WarpGrid; 5] =
     [WarpGrid::new(2, 4), WarpGrid::new(2, 2), WarpGrid::new(1, 4), WarpGrid::new(2, 2), WarpGrid::new(2, 2)];
-/// Products of halves: what is transposed (no, a, b, both) by tile.
+/// Kernels of matrix products of halves by `mma.sync`: by transposition (none, a, b, both) and tile.
 pub static MMA_SYNC_GEMM: [[Kernel; 5]; 4] = matrices!(tiles);
-/// Convolutions of halves: forward, data, weight by tile.
+/// Kernels of convolutions of halves by `mma.sync`: by pass (forward, data, weight) and tile.
 pub static MMA_SYNC_CONV: [[Kernel; 5]; 3] = convolutions!(tiles);
-/// Convolutions of halves by warpgroups (sm_90a alone), in the first two tiles.
+/// Kernels of convolutions of halves by warpgroups (sm_90a alone), in the first two tiles.
 pub static WGMMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmmas);
 /// Products of matrices of halves by warpgroups and TMA (sm_90a alone), in the tiles of [`WGMMA_TMA_TILE_SHAPES`].
 pub static WGMMA_TMA_GEMM: [[Kernel; 2]; 4] = matrices!(wgmma_tmas);
 /// Convolutions of halves in the same way, in the first two tiles of [`TILE_SHAPES`].
 pub static WGMMA_TMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutions);
-/// The gradient of weights with rows and columns exchanged, for few outputs, in the second tile of [`TILE_SHAPES`].
+/// Kernel of the gradient of weights with rows and columns exchanged, for few outputs, in the second tile of
+/// [`TILE_SHAPES`].
 pub static WGMMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_128x64)];
-/// Swapped convolution kernels whose operands are loaded by TMA.
+/// Kernels of swapped convolutions whose operands are loaded by TMA.
 pub static WGMMA_TMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_tma_128x64)];
 /// Rows and columns of the tiles of [`WGMMA_TMA_GEMM`].
 pub const WGMMA_TMA_TILE_SHAPES: [TileShape; 2] = [TileShape::new(128, 256), TileShape::new(128, 128)];
-/// Blocks of their clusters.
+/// Blocks of a cluster for each tile in [`WGMMA_TMA_TILE_SHAPES`].
 pub const WGMMA_TMA_CLUSTER_BLOCKS: [u32; 2] = [2, 1];
-/// Products of any numbers, by kind: matrices, forward, data, weight.
+/// Kernels of products of any types without tensor cores, by kind: matrices, forward, data, weight.
 pub static SIMT: [Kernel; 4] = [
     layout!(simt, "gemm", 0, 0, 0),
     layout!(simt, "forward", 1, 0, 0),
@@ -235,5 +238,5 @@ const SPLIT_K_REDUCE_MODULE: Module = Module {
     defines: &[("MODE", 0)],
     ..Module::new("split_k_reduce", &[STORE, IMPLICIT_GEMM, file!("split_k_reduce.cu")])
 };
-/// Adds the parts of a product.
+/// Kernel that adds the partial sums of a product whose k is split.
 pub static SPLIT_K_REDUCE: Kernel = Kernel { module: &SPLIT_K_REDUCE_MODULE, entry: "split_k_reduce" };

@@ -7,11 +7,11 @@ struct TensorEntry {
 };
 
 struct GlobalNormParams {
-    // One sum for each block of all launches.
+    // Partial sums of squares, one for each block of all launches.
     double* sums;
     u32 chunks;
     u32 count;
-    // Index of the first sum of this launch.
+    // Index of the first partial sum that this launch writes.
     u32 sum;
     u32 unused;
     TensorEntry tensors[MAX_TENSORS_PER_LAUNCH];
@@ -38,7 +38,7 @@ KERNEL(global_norm, GlobalNormParams) {
 struct GlobalNormFinishParams {
     const double* sums;
     float* norm;
-    // Number of sums.
+    // Number of partial sums of squares.
     u32 count;
     u32 unused;
 };

@@ -20,7 +20,7 @@ struct GemmParams {
     Store y;
     const void* a;
     const void* b;
-    // Null without a bias.
+    // Bias of the columns, or null without a bias.
     const void* bias;
     // Partial sums [split][z][m][n], if there is more than one split.
     float* partials;
@@ -36,14 +36,14 @@ struct GemmParams {
     u32 h, w, c, oh, ow, o, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     // Input and output channels of a group.
     u32 inputs, outputs;
-    // Whether eight neighbouring results may be written as one vector.
+    // 1 if eight neighbouring results may be written as one vector.
     u32 vectorized;
 };
 
 #define OUT_OF_BOUNDS 0xFFFFFFFFu
 
-// One summand of the address of an element: of its m (or n), or of its k. For an operand with pixels, u and v are a row
-// and a column of the image, which are valid only after both summands are added.
+// Summand of the address of an element: that of its m (or n), or that of its k. For an operand with pixels, u and v are
+// a row and a column of the image, which are valid only after both summands are added.
 struct PartialAddress {
     u32 base;
     int u, v;
@@ -162,7 +162,7 @@ DEVICE float load_bias(const GemmParams& p, u32 z, u32 n) {
     return p.bias ? load(p.bias, p.bias_type, z * p.bias_stride + n) : 0.0f;
 }
 
-// Return the first element of the 8-wide vector of an operand from (m, k) or (k, n) on.
+// Returns the offset of the first element of the 8-wide vector of an operand from (m, k) or (k, n) on.
 DEVICE u32 a_vec8_offset(const GemmParams& p, const PartialAddress& m, u32 row, u32 k, u32 end_k) {
     return row < p.m && k < end_k ? a_offset(p, m, a_address_k(p, k)) : OUT_OF_BOUNDS;
 }

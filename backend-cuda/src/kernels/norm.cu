@@ -38,7 +38,7 @@ KERNEL(norm_columns, ColumnsParams) {
 struct MomentsParams {
     const void* x;
     const double* sums;
-    // Means, then variances.
+    // Output: means of all channels, then their variances.
     float* saved;
     float* inv_stds;
     u32 type;
@@ -87,13 +87,13 @@ struct NormParams {
     const void* x;
     float* saved;
     const float* inv_stds;
-    // For each channel, or null.
+    // Learned scale of each channel, or null.
     const float* scale;
     const float* shift;
     u32 type;
     u32 len;
     NormLayout shape;
-    // Number of all groups.
+    // Number of groups of the tensor.
     u32 group_count;
     // Threads for one group: a power of two up to 32, or the whole block.
     u32 lanes;

@@ -46,9 +46,9 @@ struct ColumnsParams {
     double* sums;
     u32 type, dy_type;
     NormLayout shape;
-    // Pixels of a part.
+    // Number of pixels that a block sums for each of its channels.
     u32 pixels_per_part;
-    // Threads for one column of channels, a power of two.
+    // Number of threads that sum one column of channels, a power of two.
     u32 lanes;
     float eps;
     u32 unused;
@@ -110,8 +110,9 @@ DEVICE void reduce_partials(const double* partials, u32 parts, u32 channels, u32
     block_reduce(sums);
 }
 
-// As `store_elementwise`, for f16 tensors whose number of channels is a multiple of eight and divides the stride of the
-// grid. A thread then always has the same eight channels, so their parameters stay in registers.
+// Stores elementwise results as `store_elementwise` does, for f16 tensors whose number of channels is a multiple of
+// eight and divides the stride of the grid. A thread then always has the same eight channels, so their parameters stay
+// in registers.
 template <class F>
 DEVICE void store_elementwise_by_channel(const Store& s, u32 len, const F& f) {
     Epilogue e = begin_epilogue(s);

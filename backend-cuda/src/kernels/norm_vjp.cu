@@ -49,9 +49,9 @@ KERNEL(norm_vjp_columns, ColumnsParams) {
 struct TotalsParams {
     const double* sums;
     const float* scale;
-    // Σ dy and Σ dy · x̂ of each channel.
+    // Output: Σ dy and Σ dy · x̂ of each channel.
     float* totals[2];
-    // Means of u and of u · x̂.
+    // Output: means of u and of u · x̂.
     float* means[2];
     u32 parts, channels;
     float size;
@@ -85,7 +85,7 @@ struct NormVjpParams {
     u32 type, dy_type;
     u32 len;
     NormLayout shape;
-    // Number of all groups, and threads for one.
+    // Number of groups of the tensor, and of threads for one group.
     u32 group_count;
     u32 lanes;
     u32 centered;

@@ -24,12 +24,12 @@ struct OptimizeParams {
     u32 nesterov, decoupled;
     float momentum, beta[2], eps;
     float decay;
-    // Infinity without a limit.
+    // Limits of clipping by value and by global norm; infinity without a limit.
     float max_value, max_norm;
     Parameter parameters[MAX_TENSORS_PER_LAUNCH];
 };
 
-// Scalars of one step.
+// Scalars of one optimizer step.
 struct StepScalars {
     float lr, clip_factor, bias_correction[2];
     // Reciprocals of Adam's bias corrections, and whether `div_by_reciprocal` may use them.

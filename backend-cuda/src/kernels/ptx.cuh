@@ -55,7 +55,7 @@ DEVICE void barrier() { asm volatile("bar.sync 1, %0;" ::"n"(EPILOGUE_THREADS) :
 #else
 DEVICE void barrier() { __syncthreads(); }
 #endif
-// Barrier of all threads, including those without an epilogue.
+// Waits at a barrier of all threads, including those without an epilogue.
 DEVICE void block_barrier() { __syncthreads(); }
 DEVICE void warp_barrier() { __syncwarp(); }
 // Orders writes of global memory for all threads of the device.
@@ -150,7 +150,7 @@ DEVICE void ldmatrix(u32 (&to)[4], u32 row) {
                  : "r"(row)
                  : "memory");
 }
-// Loads the four matrices transposed.
+// Loads four 8 × 8 matrices of halves from shared memory, each transposed.
 DEVICE void ldmatrix_trans(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

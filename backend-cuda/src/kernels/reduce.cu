@@ -9,16 +9,16 @@ struct ReduceParams {
     const void* x;
     // Indices of the values of x, if these are results of parts of an argmax; otherwise null.
     const u32* in_indices;
-    // Receives such indices for the next launch, or null.
+    // Output: indices of the maxima for the next launch, or null.
     u32* out_indices;
     u32 type;
     u32 op;
     u32 outer, len, inner;
-    // Values of a part, a multiple of eight.
+    // Number of values of a part, a multiple of eight.
     u32 part_len;
-    // Threads for one result, a power of two.
+    // Number of threads that reduce one result, a power of two.
     u32 lanes;
-    // Divisor of a mean.
+    // Divisor of a mean: the number of values of each result.
     float divisor;
 };
 

@@ -5,7 +5,8 @@ struct RowsParams {
     Store y;
     const void* x;
     const u32* index;
-    // For each row of the table the first and the last index that refers to it; for each index the next one of its row.
+    // Lists of indices by table row: for each row the first and the last index that refers to it; for each index the
+    // next one of its row.
     u32* head;
     u32* tail;
     u32* next;

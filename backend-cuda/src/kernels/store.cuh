@@ -66,7 +66,7 @@ DEVICE void load_vec8_streaming(const void* x, u32 type, u64 i, float (&v)[8]) {
 // 2^k as a product of up to three normal numbers (`core::scale::Factor`).
 struct Factor {
     float parts[3];
-    // Whether the first part is the whole factor.
+    // True if the first part is the whole factor.
     bool is_single;
 };
 
@@ -194,7 +194,7 @@ DEVICE void observe(const Epilogue& e, StatsAccumulator& stats, const float (&v)
     }
 }
 
-// Stores one result.
+// Stores one result through the epilogue.
 DEVICE void store_scalar(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float v) {
     if (s.type == TYPE_U8) {
         ((u8*)s.y)[i] = (u8)(u32)v;

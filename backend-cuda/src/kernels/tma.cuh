@@ -83,7 +83,7 @@ struct CopyPosition {
     Tap tap;
 #elif MODE == WEIGHT
     Pixel pixel;
-    // One for each 64 rows (SWAP_AB) or columns of a tile.
+    // Position in the kernel for each 64 rows (SWAP_AB) or columns of a tile.
     Tap taps[TAPS_PER_TILE];
 #endif
 };
@@ -116,7 +116,7 @@ DEVICE void advance_k(const GemmParams& p, CopyPosition& position) {
 #endif
 }
 
-// Loads the rows of a tile.
+// Loads a tile of operand a by TMA into shared memory.
 DEVICE void load_a_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 full) {
     const TileCoord& block = position.block;
 #if MODE == FORWARD || MODE == DATA

@@ -15,7 +15,7 @@
 // read it.
 
 #define CONSUMER_WARPS (CONSUMER_THREADS / 32)
-// Whether a warpgroup of its own stores; otherwise the consumers do.
+// 1 if a separate warpgroup stores results; otherwise the consumers do.
 #define WARP_SPECIALIZED_EPILOGUE (THREADS > CONSUMER_THREADS + 128)
 #define FIRST_CONSUMER_THREAD (WARP_SPECIALIZED_EPILOGUE ? EPILOGUE_THREADS : 0)
 #define FIRST_PRODUCER_THREAD (FIRST_CONSUMER_THREAD + CONSUMER_THREADS)

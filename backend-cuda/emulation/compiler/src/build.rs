@@ -12,7 +12,7 @@ use std::{
 };
 
 const MACHINE: &str = include_str!("../machine.hpp");
-/// How a file begins in what is compiled, and the one that `MACHINE` replaces.
+/// Line that begins each file in a compiled source, and the one of the file that `MACHINE` replaces.
 const FILE: &str = "#line 1 \"";
 const INSTRUCTIONS: &str = "#line 1 \"ptx.cuh\"\n";
 
@@ -29,12 +29,12 @@ fn compiler() -> Command {
     command
 }
 
-/// Whether there is a compiler.
+/// Returns true if a C++ compiler is installed.
 pub fn is_possible() -> bool {
     Command::new(name()).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The folder of this library, in which the kernels' folder is.
+/// Returns the folder of this library, which also contains the kernels' folder.
 fn folder() -> Result<PathBuf, String> {
     let mut info = libc::Dl_info {
         dli_fname: core::ptr::null(),
@@ -68,8 +68,8 @@ fn write(mut command: Command, to: &Path) -> Result<(), String> {
     fs::rename(&fresh, to).map_err(|error| error.to_string())
 }
 
-/// The standard library's headers that the machine includes, compiled once: a third of the time of each module. A
-/// compiler that cannot use what was compiled reads the text.
+/// Precompiles the standard library's headers that the machine includes, a third of the time of each module. A compiler
+/// that cannot use what was compiled reads the text.
 fn headers(folder: &Path) -> Result<PathBuf, String> {
     let included = MACHINE.lines().filter(|line| line.starts_with("#include"));
     let text = included.fold(String::new(), |text, line| text + line + "\n");
@@ -91,7 +91,7 @@ fn hash(what: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The kernels' text for this machine.
+/// Returns a kernel's source with the device's instructions replaced by those of the emulation.
 fn adapted(name: &str, source: &str) -> Result<String, String> {
     let start = source.find(INSTRUCTIONS).ok_or("a module without ptx.cuh")? + INSTRUCTIONS.len();
     let end = source[start..].find(FILE).map_or(source.len(), |end| start + end);
@@ -100,7 +100,7 @@ fn adapted(name: &str, source: &str) -> Result<String, String> {
     Ok([&source[..start], MACHINE, "\n", &source[end..], "\n", &named].concat())
 }
 
-/// The library of a module's source for a compute capability. Compiled, unless it was before.
+/// Returns the library of a module's source for a compute capability, compiling it if it is new.
 ///
 /// # Errors
 /// What the compiler says.

@@ -13,13 +13,13 @@ use std::{
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-/// `nvrtcResult`.
+/// Status of a call of NVRTC: `nvrtcResult`.
 type Status = u32;
 const SUCCESS: Status = 0;
 const INVALID_PROGRAM: Status = 4;
 const COMPILATION: Status = 6;
 
-/// Something to compile.
+/// Program of the emulated NVRTC: its source, log and compiled code.
 #[derive(Debug, Default)]
 struct Program {
     name: String,
@@ -28,18 +28,20 @@ struct Program {
     image: Vec<u8>,
 }
 
-/// By handle, which is never given twice.
+/// Programs by handle; a handle is never reused.
 static PROGRAMS: LazyLock<Mutex<(usize, HashMap<usize, Program>)>> = LazyLock::new(Mutex::default);
 
 fn programs() -> MutexGuard<'static, (usize, HashMap<usize, Program>)> {
     PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something with a program.
+/// Applies a function to the program of a handle; returns an error for an unknown handle.
 fn with(program: usize, work: impl FnOnce(&mut Program) -> Status) -> Status {
     programs().1.get_mut(&program).map_or(INVALID_PROGRAM, work)
 }
 
+/// Copies a C string.
+///
 /// # Safety
 /// The text ends with a zero.
 unsafe fn text(at: *const c_char) -> String {
@@ -47,7 +49,7 @@ unsafe fn text(at: *const c_char) -> String {
     unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
 }
 
-/// Whether kernels can be compiled here: 0, or 1 without a C++ compiler.
+/// Returns 0 if kernels can be compiled here, or 1 without a C++ compiler.
 #[unsafe(no_mangle)]
 pub extern "C" fn emulated_compiler_is_missing() -> c_int {
     c_int::from(!build::is_possible())
@@ -63,7 +65,7 @@ unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Statu
     SUCCESS
 }
 
-/// Those that the emulated machine tells apart.
+/// Compute capabilities that the emulated machine distinguishes.
 const ARCHITECTURES: [c_int; 3] = [75, 80, 90];
 
 #[unsafe(no_mangle)]

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 impl State {
-    /// The calling thread's context, which must live.
+    /// Returns the current context of the calling thread, which must not be destroyed.
     pub fn current(&self) -> Handle {
         let current = CURRENT.get();
         if current == 0 {
@@ -27,19 +27,19 @@ impl State {
         current
     }
 
-    /// The number of the current context's device, if there is one.
+    /// Returns the index of the current context's device, or `None` without a context.
     pub fn entered_device(&self) -> Option<usize> {
         self.contexts.get(&CURRENT.get()).map(|context| context.device)
     }
 
-    /// The current context's device.
+    /// Returns the device of the current context.
     pub fn device(&mut self) -> &mut Device {
         let current = self.current();
         let ordinal = self.contexts[&current].device;
         &mut self.devices[ordinal]
     }
 
-    /// The current context, if its device is not lost.
+    /// Returns the current context, or the error of its device if that is lost.
     pub fn entered(&self) -> Result<Handle, Status> {
         let current = self.current();
         self.contexts[&current].sticky_error.map_or(Ok(current), Err)
@@ -125,7 +125,7 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_in
     }))
 }
 
-/// With its last holder a context goes, and with it all that was made in it.
+/// Releases a primary context; with its last holder the context and everything in it are destroyed.
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Status {
     done(ordinal(device).map(|ordinal| {

@@ -2,29 +2,29 @@
 
 use crate::status::Status;
 
-/// The faults of a device.
+/// Faults that an emulated device simulates.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// `oom=N`: the N-th allocation from now on finds no memory, device memory or pinned.
     pub out_of_memory_in: Option<u64>,
-    /// `maps`: no tensor map is made.
+    /// `maps`: creating a tensor map fails.
     pub maps: bool,
     /// `broken=PREFIX`: kernels of modules whose names begin so do nothing.
     pub broken: Option<String>,
-    /// `hang=PREFIX`: they never end.
+    /// `hang=PREFIX`: kernels of modules whose names begin so never end.
     pub hang: Option<String>,
-    /// `lost=PREFIX`: the device is lost when one runs.
+    /// `lost=PREFIX`: the device is lost when a kernel of such a module runs.
     pub lost: Option<String>,
-    /// `code=N`: by this error of the driver; else by a failed launch.
+    /// `code=N`: error of the driver by which the device is lost; by default a failed launch.
     pub code: Option<Status>,
     /// `resident=N`: a multiprocessor holds so many blocks of any kernel; else two.
     pub resident: Option<i32>,
-    /// `unloadable=PREFIX`: they are not loaded.
+    /// `unloadable=PREFIX`: modules whose names begin so cannot be loaded.
     pub unloadable: Option<String>,
 }
 
 impl Faults {
-    /// The faults of a text; of an empty one none.
+    /// Parses a text such as `oom=17,maps`; an empty text has no faults.
     ///
     /// # Errors
     /// What is not understood.
@@ -53,7 +53,7 @@ impl Faults {
         Ok(faults)
     }
 
-    /// Whether this allocation is the one that fails.
+    /// Counts an allocation, and returns true if it is the one that fails.
     pub fn allocation_fails(&mut self) -> bool {
         let Some(left) = &mut self.out_of_memory_in else { return false };
         *left = left.saturating_sub(1);
@@ -65,7 +65,7 @@ impl Faults {
     }
 }
 
-/// Whether a module is one of those that a fault names.
+/// Returns true if a fault names the module by its prefix.
 pub fn names(fault: Option<&String>, module: &str) -> bool {
     fault.is_some_and(|prefix| module.starts_with(prefix.as_str()))
 }

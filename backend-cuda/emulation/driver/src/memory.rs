@@ -8,13 +8,13 @@ use crate::{
 use core::ffi::{c_uchar, c_uint};
 
 impl State {
-    /// The block that an address lies in.
+    /// Returns the allocation that contains an address.
     pub fn block_of(&self, at: u64) -> Option<(u64, &Allocation)> {
         let (&start, block) = self.memory.range(..=at).next_back()?;
         (at < start + block.bytes).then_some((start, block))
     }
 
-    /// The id of the block in which bytes lie.
+    /// Returns the id of the allocation that contains all of some bytes.
     fn whole(&self, at: u64, bytes: usize, doing: &str) -> u64 {
         match self.block_of(at) {
             Some((start, block)) if at + bytes as u64 <= start + block.bytes => block.id,

@@ -13,7 +13,7 @@ use core::{
 use libloading::Library;
 use std::sync::Arc;
 
-/// How an image of the emulated compiler begins; the path of a library follows, and a zero.
+/// Bytes that an image of the emulated compiler begins with; the path of a library follows, and a zero.
 const IMAGE: &[u8] = b"EMULATED ";
 /// Blocks that a multiprocessor is said to hold of any kernel, unless told.
 const RESIDENT: c_int = 2;
@@ -26,7 +26,7 @@ impl State {
         self.functions.get(&handle).unwrap_or_else(|| forbidden("a kernel of a module that was unloaded"))
     }
 
-    /// Runs a kernel to its end.
+    /// Runs a kernel launch to its end on the emulated device.
     pub fn run_kernel(&mut self, launch: &KernelLaunch, context: Handle) -> Result<(), Status> {
         let function = self.function(launch.function).clone();
         let module = self.modules[&function.module].name.clone();

@@ -11,28 +11,28 @@ use std::{
     time::Instant,
 };
 
-/// A handle as callers see it: never given twice.
+/// Handle of an object of the emulated driver; it is never reused.
 pub type Handle = usize;
 
 /// Bytes of memory of each device: enough for the conformance suite, and little enough that tests can exceed it.
 pub const DEVICE_MEMORY_BYTES: u64 = 4 << 30;
 
-/// A device.
+/// Emulated GPU.
 #[derive(Debug)]
 pub struct Device {
-    /// Compute capability, as in `sm_80`.
+    /// Compute capability of the GPU, as in `sm_80`.
     pub arch: u32,
     pub multiprocessors: u32,
     pub faults: Faults,
-    /// The primary context while somebody holds it, and how many do.
+    /// Primary context while it is retained, and how many times it is.
     pub primary: Option<(Handle, u32)>,
-    /// Modules whose kernels have run.
+    /// Largest number of blocks of a launch, by the module of its kernel.
     pub used: BTreeMap<String, u64>,
-    /// Kernels launched one by one, and recordings.
+    /// Number of kernels launched one by one, and number of graphs launched.
     pub launched: [u64; 2],
 }
 
-/// A context.
+/// Emulated CUDA context.
 #[derive(Debug)]
 pub struct Context {
     pub device: usize,
@@ -41,7 +41,7 @@ pub struct Context {
 }
 
 impl Device {
-    /// A device as `80x2`, or `80x2:` and faults.
+    /// Parses a device such as `80x2` (compute capability and multiprocessors), or `80x2:` and faults.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, faults) = text.split_once(':').unwrap_or((text, ""));
         let parts = kind.split_once('x').and_then(|(arch, count)| Some((arch.parse().ok()?, count.parse().ok()?)));
@@ -57,12 +57,12 @@ impl Device {
     }
 }
 
-/// Device memory of one call of `cuMemAlloc`.
+/// Allocation of device memory by one call of `cuMemAlloc`.
 #[derive(Debug)]
 pub struct Allocation {
     pub context: Handle,
     pub bytes: u64,
-    /// Identity, because addresses are reused.
+    /// Unique number of the allocation, because addresses are reused.
     pub id: u64,
     #[expect(dead_code, reason = "it is freed with this")]
     pub owned: Owned,
@@ -77,7 +77,7 @@ pub struct Pinned {
     pub owned: Owned,
 }
 
-/// Memory of the host's allocator.
+/// Memory from the host's allocator, freed when dropped.
 #[derive(Debug)]
 pub struct Owned(pub *mut u8, Layout);
 
@@ -106,7 +106,7 @@ impl Drop for Owned {
     }
 }
 
-/// A loaded module.
+/// Loaded module of kernels.
 #[derive(Debug)]
 pub struct Module {
     pub context: Handle,
@@ -114,24 +114,24 @@ pub struct Module {
     pub library: Arc<Library>,
 }
 
-/// A kernel.
+/// Kernel function of a loaded module.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub module: Handle,
     pub entry: EntryPoint,
-    /// Bytes of its parameters.
+    /// Bytes of the kernel's parameters.
     pub parameters: usize,
     /// Bytes of shared memory that launches may ask for.
     pub shared: u32,
 }
 
-/// A launch that has not run yet.
+/// Kernel launch that has not run yet.
 #[derive(Clone, Debug)]
 pub struct KernelLaunch {
     pub function: Handle,
     pub blocks: [u32; 3],
     pub shared: u32,
-    /// Aligned as parameters are.
+    /// Bytes of the parameters, aligned to eight.
     pub parameters: Arc<[u64]>,
     /// Start and id of each allocation that the parameters point to.
     pub named: Arc<[(u64, u64)]>,
@@ -147,21 +147,21 @@ impl KernelLaunch {
     }
 }
 
-/// Launches of a finished capture.
+/// Kernel launches of a finished capture, as a CUDA graph.
 #[derive(Debug)]
 pub struct Graph {
     pub context: Handle,
     pub launches: Arc<Vec<KernelLaunch>>,
 }
 
-/// An instantiated graph.
+/// Instantiated CUDA graph, which can be launched.
 #[derive(Debug)]
 pub struct Executable {
     pub context: Handle,
     pub launches: Arc<Vec<KernelLaunch>>,
 }
 
-/// Work that a stream queues.
+/// Item of a stream's queue of work.
 #[derive(Clone, Debug)]
 pub enum Work {
     Launch(KernelLaunch),
@@ -181,9 +181,9 @@ pub enum Work {
         value: u8,
         bytes: usize,
     },
-    /// Stores the time in an event.
+    /// Stores the current time in an event.
     RecordEvent(Handle),
-    /// Waits until another stream reaches this position.
+    /// Waits until another stream reaches a position.
     Wait(StreamPosition),
 }
 
@@ -197,7 +197,7 @@ pub struct StreamPosition {
 /// Vector clock (Lamport 1978, Fidge 1988): for each stream, how many items of its work happen before an operation.
 pub type VectorClock = HashMap<Handle, u64>;
 
-/// A stream.
+/// Emulated CUDA stream.
 #[derive(Debug)]
 pub struct Stream {
     pub context: Handle,
@@ -205,22 +205,22 @@ pub struct Stream {
     /// Number of items enqueued, and of those executed.
     pub count: u64,
     pub done: u64,
-    /// Work that happens before the next item of this stream.
+    /// Vector clock of the work that happens before the next item of this stream.
     pub clock: VectorClock,
     /// Allocations that work accesses, by its count, for work that is not ordered before all other streams yet.
     pub named: Vec<(u64, Vec<u64>)>,
     pub capture: Option<Capture>,
 }
 
-/// A capture in progress.
+/// Stream capture in progress, with its launches so far.
 #[derive(Debug, Default)]
 pub struct Capture {
     pub launches: Vec<KernelLaunch>,
-    /// Whether a call that cannot be captured was made meanwhile.
+    /// True if a call that cannot be captured was made during the capture.
     pub invalid: bool,
 }
 
-/// An event.
+/// Emulated CUDA event.
 #[derive(Debug)]
 pub struct Event {
     pub context: Handle,

@@ -11,7 +11,7 @@ use std::{
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-/// See the module.
+/// State of the emulated driver: devices and all objects by handle.
 #[derive(Debug, Default)]
 pub struct State {
     pub devices: Vec<Device>,
@@ -22,9 +22,9 @@ pub struct State {
     pub functions: HashMap<Handle, Function>,
     pub graphs: HashMap<Handle, Graph>,
     pub executables: HashMap<Handle, Executable>,
-    /// Device memory by address.
+    /// Allocations of device memory by address.
     pub memory: BTreeMap<u64, Allocation>,
-    /// Host memory by address.
+    /// Allocations of pinned host memory by address.
     pub pinned: BTreeMap<usize, Pinned>,
     handles: usize,
 }
@@ -41,7 +41,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     Mutex::new(state)
 });
 
-/// The driver's state.
+/// Locks the global state of the emulated driver.
 pub fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,7 +53,7 @@ pub fn forbidden(what: &str) -> ! {
 }
 
 impl State {
-    /// A handle that nobody has.
+    /// Returns a new handle that no object has.
     pub fn handle(&mut self) -> Handle {
         self.handles += 16;
         0x1000 + self.handles
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn emulated_device(text: *const c_char) -> c_int {
     c_int::try_from(state.devices.len() - 1).unwrap_or(c_int::MAX)
 }
 
-/// Gives a device other faults from now on.
+/// Replaces the faults of a device.
 ///
 /// # Safety
 /// `text` ends with a zero.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn emulated_faults(ordinal: c_int, text: *const c_char) ->
     }
 }
 
-/// Whether an allocation of a device is still to fail.
+/// Returns 1 if an allocation of the device is still to fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn emulated_is_failing(ordinal: c_int) -> c_int {
     let state = state();
@@ -98,7 +98,7 @@ pub extern "C" fn emulated_is_failing(ordinal: c_int) -> c_int {
     c_int::from(device.is_some_and(|device| device.faults.out_of_memory_in.is_some()))
 }
 
-/// The number of the device whose context is the calling thread's; -1 without one.
+/// Returns the index of the device of the calling thread's context; -1 without one.
 #[unsafe(no_mangle)]
 pub extern "C" fn emulated_current_device() -> c_int {
     let state = state();
@@ -106,7 +106,7 @@ pub extern "C" fn emulated_current_device() -> c_int {
     device.and_then(|device| c_int::try_from(device).ok()).unwrap_or(-1)
 }
 
-/// Whether so many bytes are memory of that device.
+/// Returns 1 if so many bytes at an address are memory of the current device.
 #[unsafe(no_mangle)]
 pub extern "C" fn emulated_is_allocated(at: u64, bytes: usize) -> c_int {
     let state = state();
@@ -116,8 +116,8 @@ pub extern "C" fn emulated_is_allocated(at: u64, bytes: usize) -> c_int {
     c_int::from(state.block_of(at).is_some_and(within))
 }
 
-/// The modules whose kernels have run on a device, as NAME:BLOCKS of the largest launch, with spaces between; returns the length without the final zero. At
-/// most `len` bytes are written.
+/// Writes the modules whose kernels have run on a device, as NAME:BLOCKS of the largest launch, with spaces between;
+/// returns the length without the final zero. At most `len` bytes are written.
 ///
 /// # Safety
 /// `text` has room for `len` bytes.
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn emulated_modules(ordinal: c_int, text: *mut c_char, len
     used.len()
 }
 
-/// Of a device: kernels that were launched one by one, recordings that were, copies to it that have not run yet.
+/// Writes three counts of a device: kernels launched one by one, graphs launched, copies to it that have not run yet.
 ///
 /// # Safety
 /// `counts` has room for three.

@@ -1,6 +1,6 @@
 //! Numbers that functions of the driver return, as in `cuda.h`.
 
-/// `CUresult`.
+/// Status that calls of the driver return: `CUresult`.
 pub type Status = u32;
 
 pub const SUCCESS: Status = 0;
@@ -14,7 +14,7 @@ pub const LAUNCH_FAILED: Status = 719;
 pub const CAPTURE_UNSUPPORTED: Status = 900;
 pub const CAPTURE_INVALIDATED: Status = 901;
 
-/// Its name in `cuda.h`.
+/// Returns the status's name in `cuda.h`.
 pub const fn name(status: Status) -> Option<&'static core::ffi::CStr> {
     Some(match status {
         SUCCESS => c"CUDA_SUCCESS",
@@ -31,7 +31,7 @@ pub const fn name(status: Status) -> Option<&'static core::ffi::CStr> {
     })
 }
 
-/// Returns the status of a result.
+/// Converts a result to the status that the driver's functions return.
 pub fn done(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(SUCCESS)
 }

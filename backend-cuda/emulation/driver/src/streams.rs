@@ -10,7 +10,7 @@ use core::ffi::c_uint;
 use std::{collections::VecDeque, time::Instant};
 
 impl State {
-    /// The stream of a handle, which lives, in the current context.
+    /// Returns the stream of a handle, which must belong to the current context.
     pub fn stream(&mut self, handle: Handle) -> &mut Stream {
         let current = self.current();
         match self.streams.get_mut(&handle) {
@@ -20,7 +20,7 @@ impl State {
         }
     }
 
-    /// Returns whether a context is capturing.
+    /// Returns true if a stream of the context is capturing.
     pub fn is_capturing(&self, context: Handle) -> bool {
         self.streams.values().any(|stream| stream.context == context && stream.capture.is_some())
     }

@@ -8,7 +8,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use core::ffi::{c_int, c_uint};
 
-/// `TensorMap` of `machine.hpp`.
+/// Tensor map in the layout of `TensorMap` in `machine.hpp`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Map {
@@ -22,7 +22,7 @@ struct Map {
     unused: [u64; 2],
 }
 
-/// Numbers of a caller's array.
+/// Reads an array of numbers that the caller passed by address.
 ///
 /// # Safety
 /// There are that many.
@@ -37,7 +37,7 @@ fn check(right: bool, map: &Map) {
     }
 }
 
-/// Whether maps can be made: a fault says no.
+/// Returns an error if a fault prevents the creation of tensor maps.
 fn available() -> Result<(), Status> {
     let mut state = state();
     state.entered()?;

@@ -3,7 +3,7 @@
 use crate::{driver, forbidden};
 use core::ffi::{c_int, c_void};
 
-/// `ncclDataType_t`, as far as it is used.
+/// Type of the values of a call, those of `ncclDataType_t` that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     I64,
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// What a call asks for.
+/// Kind of communication that a call of NCCL requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Send(usize),
@@ -40,7 +40,7 @@ pub enum Way {
     Reduce,
 }
 
-/// A call of one rank.
+/// Call of a collective function by one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub way: Way,
@@ -55,7 +55,7 @@ pub struct Call {
 unsafe impl Send for Call {}
 
 impl Call {
-    /// How many values are read and written.
+    /// Returns how many values the call reads and how many it writes.
     const fn lens(&self) -> [usize; 2] {
         match self.way {
             Way::Send(_) => [self.count, 0],
@@ -66,7 +66,7 @@ impl Call {
         }
     }
 
-    /// That its memory is there.
+    /// Checks that the memory which the call reads and writes is allocated on the rank's device.
     pub fn check(&self) {
         let [reads, writes] = self.lens();
         for (at, len) in [(self.from, reads), (self.to, writes)] {
@@ -92,7 +92,7 @@ impl Call {
     }
 }
 
-/// Moves the bytes of all ranks' calls.
+/// Performs a collective: copies or sums the bytes of all ranks' calls.
 pub fn perform(ranks: &[Vec<Call>]) {
     let Some(first) = ranks.first().and_then(|calls| calls.first()) else { return };
     if let Way::Send(_) | Way::Receive(_) = first.way {
@@ -120,7 +120,7 @@ pub fn perform(ranks: &[Vec<Call>]) {
     }
 }
 
-/// Each message from one rank to another, in the order of their calls.
+/// Delivers each message from one rank to another, in the order of their calls.
 fn messages(ranks: &[Vec<Call>]) {
     for (sender, calls) in ranks.iter().enumerate() {
         for (receiver, takes) in ranks.iter().enumerate() {
@@ -136,7 +136,7 @@ fn messages(ranks: &[Vec<Call>]) {
     }
 }
 
-/// By value over all ranks: of f32 from the last to the first, since no order is promised.
+/// Sums values over all ranks; f32 from the last rank to the first, since no order is promised.
 fn sums(kind: Kind, all: &[Vec<u8>]) -> Vec<u8> {
     let len = all.first().map_or(0, Vec::len) / kind.bytes();
     let of = |rank: &[u8], i: usize| rank[i * kind.bytes()..(i + 1) * kind.bytes()].to_vec();

@@ -31,13 +31,13 @@ pub fn wait(stream: *mut c_void) -> Result<(), u32> {
     }
 }
 
-/// The number of the calling thread's device.
+/// Returns the device index of the calling thread's context.
 pub fn device() -> Option<usize> {
     let current: extern "C" fn() -> c_int = function(b"emulated_current_device");
     usize::try_from(current()).ok()
 }
 
-/// Whether so many bytes are memory of the calling thread's device.
+/// Returns true if so many bytes are memory of the calling thread's device.
 pub fn is_allocated(at: usize, bytes: usize) -> bool {
     let allocated: extern "C" fn(u64, usize) -> c_int = function(b"emulated_is_allocated");
     allocated(at as u64, bytes) != 0

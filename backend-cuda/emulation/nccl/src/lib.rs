@@ -21,10 +21,10 @@ use std::{
 };
 use world::World;
 
-/// What functions return: `ncclResult_t`.
+/// Status that functions of NCCL return: `ncclResult_t`.
 type Status = c_int;
 
-/// The numbers of `nccl.h`.
+/// Values of `ncclResult_t` in `nccl.h`.
 mod status {
     use super::Status;
 
@@ -35,12 +35,12 @@ mod status {
     pub const REMOTE_ERROR: Status = 6;
 }
 
-/// `ncclUniqueId`.
+/// Identity of a group of ranks: `ncclUniqueId`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct UniqueId([u8; 128]);
 
-/// What a handle points to: a rank's place.
+/// Communicator of the emulated NCCL: a rank's place in its group.
 #[derive(Debug)]
 pub struct Comm {
     world: Arc<World>,
@@ -51,7 +51,7 @@ thread_local! {
     /// Sends and receives between the start and the end of a group, with their place.
     static GROUP: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
     static GROUP_OF: Cell<*mut Comm> = const { Cell::new(core::ptr::null_mut()) };
-    /// What this thread's last error was about.
+    /// Message of the calling thread's last error.
     static LAST_ERROR: Cell<&'static CStr> = const { Cell::new(c"") };
 }
 
@@ -66,7 +66,7 @@ fn failed(status: Status, why: &'static CStr) -> Status {
     status
 }
 
-/// A rank's call: its stream's work is done first, then all ranks' calls at once.
+/// Performs a rank's collective call: waits for its stream's work, then for the calls of all ranks.
 ///
 /// # Safety
 /// `comm` is a handle that lives.
@@ -167,7 +167,7 @@ unsafe extern "C" fn ncclGroupEnd() -> Status {
     unsafe { collective(GROUP_OF.get(), calls, stream) }
 }
 
-/// Sends and receives count within a group alone: gradscale-cuda has no others.
+/// Adds a send or receive to the calling thread's group; gradscale-cuda makes none outside.
 fn in_group(comm: *mut Comm, call: Call) -> Status {
     GROUP_OF.set(comm);
     GROUP.with_borrow_mut(|group| match group {

@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-/// How long a rank is waited for.
+/// Maximum time that a rank waits for the others.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Ranks that joined by the same invitation.
+/// Group of the ranks that joined by the same invitation.
 #[derive(Debug)]
 pub struct World {
     pub ranks: usize,
@@ -21,17 +21,17 @@ pub struct World {
 #[derive(Debug)]
 struct State {
     round: u64,
-    /// What each has called in this round.
+    /// Calls of each rank in the current round; `None` until the rank has called.
     calls: Vec<Option<Vec<Call>>>,
-    /// The number of each rank's device.
+    /// Index of each rank's device, or `None` while the rank has not joined.
     devices: Vec<Option<usize>>,
 }
 
-/// Why a rank cannot join.
+/// Reason why a rank cannot join a group.
 pub enum Refused {
-    /// Another is on the same device.
+    /// Another rank of the group uses the same device.
     Twice,
-    /// Others have not come.
+    /// Other ranks of the group have not joined in time.
     Alone,
 }
 
@@ -40,7 +40,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The world of an invitation, once all ranks have come.
+    /// Joins the group of an invitation, and returns it once all ranks have joined.
     pub fn join(invitation: [u8; 128], ranks: usize, rank: usize, device: usize) -> Result<Arc<Self>, Refused> {
         static WORLDS: Mutex<Option<HashMap<[u8; 128], Arc<World>>>> = Mutex::new(None);
         let empty = || State { round: 0, calls: vec![None; ranks], devices: vec![None; ranks] };
@@ -56,7 +56,7 @@ impl World {
         if twice { Err(Refused::Twice) } else { Ok(world) }
     }
 
-    /// What this rank calls; done once all have called. None if others do not come.
+    /// Waits until all ranks have called, and performs their calls; returns `None` if others do not call.
     pub fn meet(&self, rank: usize, calls: Vec<Call>) -> Option<()> {
         let mut state = self.locked();
         let round = state.round;
