@@ -13,7 +13,7 @@ DETAILS = {"none": 0, "counts": 1, "full": 2, "moments": 3}
 
 
 def _detail(detail: str | int) -> int:
-    """The number of a detail, which is given by its name or as that number."""
+    """Returns the number of a level of detail, which is given by its name or as that number."""
     if isinstance(detail, str):
         try:
             return DETAILS[detail]
@@ -23,12 +23,12 @@ def _detail(detail: str | int) -> int:
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
-    """The elements in C order, without a copy where they lie so."""
+    """Returns the elements in C order, without a copy if the array is contiguous."""
     return x.reshape(-1) if x.flags.c_contiguous else np.ascontiguousarray(x).reshape(-1)
 
 
 def _floats(x: ArrayLike, what: str) -> np.ndarray:
-    """`x` as an array of float32 or float16; other numbers are rounded to float32."""
+    """Returns `x` as an array of float32 or float16; other numbers are rounded to float32."""
     x = np.asarray(x)
     if x.dtype in (np.float32, np.float16):
         return x.astype(x.dtype.newbyteorder("="), copy=False)
@@ -81,7 +81,8 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def _named(format) -> tuple[str, np.dtype | None, np.dtype]:
-    """A format's name, the dtype that numpy has for it (or ml_dtypes, where that is installed), and that of its bits."""
+    """Returns a format's name, the dtype that numpy has for it (or ml_dtypes, where that is installed), and that of its
+    bits."""
     name = format if isinstance(format, str) else np.dtype(format).name
     base, _, rest = name.partition(",")
     base = _NAMES.get(base, base)
@@ -112,7 +113,7 @@ def cast(
     out: NDArray[Any] | None = None,
     tally: bool = False,
 ) -> Any:
-    """`x` times 2^exponent, rounded once to `format`.
+    """Returns `x` times 2^exponent, rounded once to `format`.
 
     `x`: float32 or float64 of any shape (other numbers become float32 where that is exact, else float64); a scalar gives
     a scalar. `format`: "fp16", "bf16", "e5m2", "e4m3", "tf32", "fp32", "eXmY" with X exponent and Y mantissa bits, or a
@@ -145,7 +146,7 @@ def cast(
 def decode(
     y: ArrayLike, format: str | DTypeLike | None = None, *, exponent: int = 0, out: NDArray[Any] | None = None
 ) -> Any:
-    """The values of patterns, or of an array of a small dtype, times 2^-exponent as float32.
+    """Returns the values of patterns, or of an array of a small dtype, times 2^-exponent as float32.
 
     `y`: uint8, uint16 or uint32 with the patterns of `format`, or an array of a dtype that says its format itself.
     """

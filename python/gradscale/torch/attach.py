@@ -36,7 +36,7 @@ _OWN = ("forward", "__getstate__", "__deepcopy__", "_replicate_for_data_parallel
 
 
 class Forward:
-    """A module's ``forward``, on one object alone."""
+    """Replacement of the ``forward`` of one module object."""
 
     def __init__(self, module):
         # Weak, so that a model is freed as soon as nobody refers to it: no reference leads from its `forward` back to it.
@@ -52,18 +52,18 @@ class Forward:
 
     @property
     def module(self):
-        """The module whose ``forward`` this is."""
+        """Returns the module whose ``forward`` this object replaces."""
         module = self._module()
         if module is None:
             raise RuntimeError("the model of this forward is gone: keep a reference to the model")
         return module
 
     def original(self):
-        """The module's ``forward`` before."""
+        """Returns the module's ``forward`` before it was replaced."""
         return self.before or types.MethodType(type(self.module).forward, self.module)
 
     def run(self, *args, **kwargs):
-        """Calls it: in words that a compiler reads."""
+        """Calls the original ``forward``, in code that torch.compile can trace."""
         if self.before is not None:
             return self.before(*args, **kwargs)
         return type(self.module).forward(self.module, *args, **kwargs)
@@ -95,7 +95,7 @@ class Forward:
         return state if self.before is None else {**state, "forward": self.before}
 
     def _replicate(self):
-        """A replica of ``DataParallel``: an object of its own, whose ``forward`` is replaced likewise."""
+        """Creates a replica for ``DataParallel``: an object of its own, whose ``forward`` is replaced likewise."""
         replica = type(self.module)._replicate_for_data_parallel(self.module)
         for name in _OWN:
             del replica.__dict__[name]
@@ -107,7 +107,7 @@ class Forward:
         return replica
 
     def device_type(self):
-        """Where the parameters are; replicas have none."""
+        """Returns the type of the device of the module's parameters; replicas have none."""
         return next((p.device.type for p in self.module.parameters()), getattr(self, "device", "cpu"))
 
     def __getattr__(self, name):
@@ -127,7 +127,7 @@ class Forward:
 
 
 class Scaled(Forward):
-    """``forward`` under autocast, its results in f32, their gradients scaled."""
+    """Replacement of ``forward`` that runs under autocast, with results in f32 and scaled gradients."""
 
     def __init__(self, module, scaling, dtype):
         super().__init__(module)
@@ -135,7 +135,7 @@ class Scaled(Forward):
         self.number = compiled.register(self)
 
     def on(self, module):
-        """The same of another module."""
+        """Returns the same replacement of ``forward`` for another module, a copy of this one."""
         return Scaled(module, self.scaling, self.dtype)
 
     def _copy(self, memo):
@@ -190,7 +190,8 @@ _WITH_PARTS = torch.distributions.Distribution, torch.distributions.transforms.T
 
 
 def _mapped(f, out, memo):
-    """What a model returns, with `f` of all of its tensors: also in dataclasses, distributions, and lists of own classes."""
+    """Applies `f` to all tensors in what a model returns: also in dataclasses, distributions, and lists of own classes.
+    """
     if isinstance(out, torch.Tensor):
         if id(out) not in memo:
             memo[id(out)] = f(out), out
@@ -228,7 +229,7 @@ class InF32(Forward):
     half, which would round gradients where no site sees it."""
 
     def on(self, module):
-        """The same of another module."""
+        """Returns the same replacement of ``forward`` for another module, a copy of this one."""
         return InF32(module)
 
     def __call__(self, *args, **kwargs):

@@ -76,7 +76,7 @@ def enclose(node):
 
 
 def _enclosed(kind):
-    """The class of nodes whose backward is a boundary, or the class itself, where it is none."""
+    """Returns the class of nodes whose backward is a boundary, or the class itself, where it is none."""
     function = kind._forward_cls
     name = f"{function.__module__}.{function.__qualname__}"
     compiled = function.__name__ == "CompiledFunction" and function.__module__.startswith("torch.")
@@ -84,7 +84,7 @@ def _enclosed(kind):
         return kind
 
     class Boundary(kind):
-        """A node whose backward gets plain tensors."""
+        """Class of autograd nodes whose backward receives plain gradients."""
 
         def apply(self, *gradients):
             ours = [g for g in gradients if isinstance(g, scaled.ScaledTensor)]
@@ -128,14 +128,14 @@ def _ordinary(x):
 
 
 def _plain(gradient, scaling):
-    """The gradient itself, in memory that its reader may write into."""
+    """Returns the true gradient in memory that its reader may overwrite."""
     if isinstance(gradient, scaled.ScaledTensor):
         return rules.shifted_copy(gradient, scaling)
     return gradient.float() if isinstance(gradient, torch.Tensor) and gradient.dtype == HALF else gradient
 
 
 def _halves(gradients, scaling):
-    """Gradients in their own types at one exponent, which they have in common."""
+    """Returns gradients in their own types at one exponent, which they have in common."""
     ours = [g for g in gradients if isinstance(g, scaled.ScaledTensor)]
     exponent = rules.least(scaling, [g.exponent for g in ours])
 
@@ -150,7 +150,7 @@ def _halves(gradients, scaling):
 
 
 def _taken(x, scaling, exponent):
-    """A result of a boundary as a scaled gradient."""
+    """Returns a result of a boundary as a scaled gradient."""
     if not isinstance(x, torch.Tensor) or isinstance(x, scaled.ScaledTensor) or not (x.is_floating_point() or x.is_complex()):
         return x
     if x.layout != torch.strided:
@@ -161,7 +161,7 @@ def _taken(x, scaling, exponent):
 
 
 def _hook(node):
-    """Makes a boundary of a node in C++."""
+    """Turns a node of the autograd graph in C++ into a boundary, which reads and returns plain gradients."""
     left = []
 
     def before(gradients):
@@ -192,7 +192,7 @@ def _hook(node):
 
 
 class Widening(TorchDispatchMode):
-    """Operators read and make f32 where they would read and make halves."""
+    """Dispatch mode in which operators compute in f32 where they would compute in halves."""
 
     supports_higher_order_operators = True
 
@@ -261,12 +261,12 @@ class Widening(TorchDispatchMode):
             self._memory[self._key(x)] = flat.float(), flat
 
     def wide(self, x):
-        """Halves in f32."""
+        """Returns a tensor of halves in f32; views of the same memory share one copy."""
         known = self._memory.get(self._key(x)) if self._memory and _ordinary(x) else None
         return x.float() if known is None else known[0].as_strided(x.size(), x.stride(), x.storage_offset())
 
     def saved(self, tensors):
-        """Saved tensors in f32, the same ones whenever they are asked for."""
+        """Returns saved tensors in f32, the same objects at every call."""
         if self._saved is None:
             pairs = [
                 (self.wide(x).requires_grad_(x.requires_grad), x) if isinstance(x, torch.Tensor) and x.dtype == HALF else (x, None)
@@ -276,7 +276,7 @@ class Widening(TorchDispatchMode):
         return tuple(wide for wide, _, _ in self._saved)
 
     def result(self, x):
-        """A result in f32."""
+        """Returns a result in f32 if it is a tensor of halves, else unchanged."""
         return self.wide(x) if isinstance(x, torch.Tensor) and x.dtype == HALF and x.layout == torch.strided else x
 
     def end(self):

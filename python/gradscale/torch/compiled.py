@@ -28,7 +28,7 @@ _NUMBERS = itertools.count()
 
 
 def register(model):
-    """A number for an attached model."""
+    """Stores an attached model and returns the number by which compiled graphs know it."""
     # Here and not above: it imports the compiler, which takes a second, and which every optimizer imports.
     torch.compiler.allow_in_graph(Enter)
     number = str(next(_NUMBERS))
@@ -37,7 +37,7 @@ def register(model):
 
 
 def _attached(number):
-    """An attached model by its number."""
+    """Returns an attached model by its number."""
     model = _MODELS.get(number)
     if model is None:
         raise RuntimeError("the model of this compiled graph is gone: keep a reference to it until backward() has run")
@@ -56,20 +56,21 @@ def allow_recurrent():
 
 
 def leaves(model, arguments):
-    """What a compiled graph that holds all of a model has gradients for: its parameters, and what it is called with."""
+    """Returns what a compiled graph that holds all of a model has gradients for: its parameters, and what it is called
+    with."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return parameters + [x for x in arguments if isinstance(x, Tensor) and x.requires_grad]
 
 
 def labels(number):
-    """Names of the parameters among them."""
+    """Returns the names of an attached model's trainable parameters, by the model's number."""
     model = _attached(number)
     return [model.scaling._label(p) for p in model.module.parameters() if p.requires_grad]
 
 
 class Enter(torch.autograd.Function):
-    """The identity in ``x``. Behind it, gradients are scaled tensors. The others are the leaves of the graph, which are known
-    by their order alone: while it is traced, stand-ins are in their places."""
+    """Identity in ``x`` for autograd, behind which gradients are scaled tensors. The others are the leaves of the
+    graph, which are known by their order alone: while it is traced, stand-ins are in their places."""
 
     @staticmethod
     def forward(ctx, x, number, dtype, *leaves):
@@ -110,7 +111,7 @@ class Trace:
         self.stores = Stores
 
     def enter(self, root):
-        """A gradient comes in there. Takes the leaves of all attached models behind it."""
+        """Registers the leaves of all attached models behind `root`, where a gradient enters."""
         seen, stack = set(), [root]
         while stack:
             node = stack.pop()
@@ -137,7 +138,8 @@ class Trace:
         leaf.register_hook(lambda g: g.unscaled() if isinstance(g, ScaledTensor) else g)
 
     def _leaf(self, node):
-        """While a graph is traced, its leaves have a node of their own before them."""
+        """Returns the leaf that a node ends at: while a graph is traced, its leaves have a node of their own before
+        them."""
         leaf = self._leaves.get(node)
         if leaf is None and (hasattr(node, "variable") or node.name() == "torch::autograd::Error"):
             raise RuntimeError(
@@ -147,10 +149,10 @@ class Trace:
         return leaf
 
     def _added_plain(self):
-        """Says nothing: a graph is traced without values."""
+        """Does nothing, because a graph is traced without values."""
 
     def call_fused(self, function, args, kwargs, places, starts, name, calls):
-        """As that of a training, later."""
+        """Calls a fused operator on halves in a compiled graph; a training decides its exponent when the graph runs."""
         operator = _FUSED.get(function)
         if operator is None:
             raise RuntimeError(f"{function} in half cannot be compiled: attach the model first, which runs it in f32")
@@ -159,24 +161,24 @@ class Trace:
         return tuple(out), exponent
 
     def _store(self, name, calls, x, start, origin=None):
-        """As that of a training, later."""
+        """Adds a store to a compiled graph; a training decides its exponent when the graph runs."""
         start = None if isinstance(start, int) and start == 0 else Stores.tensor(start, x)
         return torch.ops.gradscale.site(x, start, self.number, name, calls)
 
 
 class Stores:
-    """Exponents as tensors of the graph."""
+    """Arithmetic of exponents in a compiled graph, where they are tensors."""
 
     least = staticmethod(Device.least)
 
     @staticmethod
     def tensor(exponent, x):
-        """An exponent on the device of `x`."""
+        """Returns an exponent as a tensor on the device of `x`."""
         return torch.full((), exponent, dtype=torch.int32, device=x.device) if isinstance(exponent, int) else exponent
 
     @staticmethod
     def scaled(x, start, end):
-        """`x` times 2^(end − start)."""
+        """Returns `x` times 2^(end − start)."""
         if start is end or isinstance(start, int) and isinstance(end, int) and start == end:
             return x
         start, end = Stores.tensor(start, x), Stores.tensor(end, x)
@@ -188,7 +190,7 @@ _current = None
 
 
 def _trace(number):
-    """One for all gradients that enter in one backward pass."""
+    """Returns the trace of the backward pass in progress, one for all gradients that enter it."""
     global _current
     if _current is None or (_current.number, _current.task) != (number, torch._C._current_graph_task_id()):
         _current = Trace(number)
@@ -243,7 +245,8 @@ def _(x, start, end):
 
 
 def _define_fused(function):
-    """An operator for a kernel that has halves alone. It takes the kernel's arguments behind its own, gradients in f32."""
+    """Defines an operator for a kernel that computes in halves only. It takes the kernel's arguments behind its own,
+    gradients in f32."""
     schema = function._schema
     name = f"fused{schema.name.partition('::')[2]}"
     arguments = str(schema).partition("(")[2].rpartition(" -> ")[0]
@@ -267,7 +270,8 @@ def _define_fused(function):
 
 
 def _define_all_fused():
-    """Operators for those kernels that this version of torch has, and whose results a compiler can describe."""
+    """Returns the operators for those kernels that this version of torch has, and whose results a compiler can
+    describe."""
     found = {}
     for name in sorted(fused.HALF_ONLY):
         function = getattr(torch.ops.aten, name, None)

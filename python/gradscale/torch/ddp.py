@@ -17,7 +17,7 @@ _LIGHT = 16
 
 
 class HalfGradients:
-    """What the hook remembers: exponents by parameter. `sent` counts the bytes that this rank has sent."""
+    """State of the hook: exponents by parameter. `sent` counts the bytes that this rank has sent."""
 
     def __init__(self, method="gs", group=None):
         self.method, self.group = method, group
@@ -34,7 +34,7 @@ class HalfGradients:
 
 
 def hook(state: HalfGradients, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket over all ranks."""
+    """Communication hook of DDP: averages a bucket of gradients over all ranks, sent as halves."""
     buffer = bucket.buffer()
     if buffer.dtype != torch.float32:
         raise TypeError(f"gradients travel from f32 to half here, and bucket {bucket.index()} is {buffer.dtype}")
@@ -46,7 +46,7 @@ def hook(state: HalfGradients, bucket: dist.GradBucket) -> torch.futures.Future[
 
 
 class _Bucket:
-    """Exponents of the parameters of one bucket."""
+    """Bucket of gradients with an exponent for each of its parameters."""
 
     def __init__(self, state, count, device):
         self.state = state
@@ -95,7 +95,7 @@ class _Bucket:
                 self.sites.decide(slot, _gradscale.Stats._from_words(row))
 
     def _gathered(self, detail):
-        """The rows of all ranks, on their way."""
+        """Starts the exchange of all ranks' statistics rows, and returns its handle."""
         rows = self.stores.collect(len(self.sites), None)[0]
         rows = torch.from_numpy(rows.view(np.int32)) if isinstance(rows, np.ndarray) else rows
         return self._exchange(rows if detail >= FULL else rows[:, :_LIGHT].contiguous())

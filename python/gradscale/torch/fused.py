@@ -37,8 +37,8 @@ _PROBES = 5
 
 
 def saved_type(name, args):
-    """The type of what the forward pass has left for such a kernel: ``float16`` or ``bfloat16``; none for other operators, and
-    where it ran in f32."""
+    """Returns the type of what the forward pass has left for such a kernel: ``float16`` or ``bfloat16``; None for other
+    operators, and where it ran in f32."""
     if name not in HALF_ONLY:
         return None
     types = {x.dtype for x in args if isinstance(x, torch.Tensor) and not isinstance(x, scaled.ScaledTensor)}
@@ -65,7 +65,7 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
 
 
 def _probed(scaling, function, args, kwargs, places, starts):
-    """The row of what a kernel takes and returns, all of which stands at one exponent, and that exponent."""
+    """Returns the row of what a kernel takes and returns, all of which stands at one exponent, and that exponent."""
     stores, gradients = scaling.stores, [args[place] for place in places]
     looks = [scaling._look(gradient, start) for gradient, start in zip(gradients, starts)]
     if any(row.infinite or row.nan for row in looks):
@@ -94,7 +94,7 @@ def _replaced(args, places, gradients):
 
 
 def _floats(out):
-    """Tensors of floating-point numbers among results."""
+    """Returns all floating-point tensors among an operator's results, nested ones too."""
     found = []
     for x in out if isinstance(out, (list, tuple)) else [out]:
         if isinstance(x, (list, tuple)):
@@ -105,7 +105,7 @@ def _floats(out):
 
 
 def widened(out):
-    """Results of an operator, halves among them in f32."""
+    """Returns an operator's results with halves converted to f32."""
     if isinstance(out, (list, tuple)):
         return type(out)([widened(x) for x in out])
     return out.float() if isinstance(out, torch.Tensor) and out.is_floating_point() else out

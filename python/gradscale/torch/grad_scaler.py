@@ -37,7 +37,7 @@ class GradScaler(torch.amp.GradScaler):
             self.scaling._name_parameters(model)
 
     def scale(self, outputs):
-        """The outputs as they are; their gradients are scaled from here on, each as it needs."""
+        """Returns the outputs unchanged; their gradients are scaled from here on, each as it needs."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, torch.Tensor):
@@ -65,15 +65,16 @@ class GradScaler(torch.amp.GradScaler):
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     def state_dict(self):
-        """The keys of ``torch.amp.GradScaler``, and ``"gradscale"``. ``"scale"`` is a loss scale with which torch's can go on."""
+        """Returns a state with the keys of ``torch.amp.GradScaler``, and ``"gradscale"``. ``"scale"`` is a loss scale
+        with which torch's can go on."""
         state = super().state_dict()
         if not self._enabled:
             return state
         return {**state, "scale": self._suited_loss_scale(), "gradscale": self.scaling.state_dict()}
 
     def _suited_loss_scale(self):
-        """The largest loss scale at which the gradients of the last step stay below the largest half, with some headroom; the
-        one given, where none is known."""
+        """Returns the largest loss scale at which the gradients of the last step stay below the largest half, with some
+        headroom; the given one, where none is known."""
         largest = [site["log2_amax"] for site in self.scaling.report().sites]
         largest = [x for x in largest if x is not None and math.isfinite(x)]
         if not largest:

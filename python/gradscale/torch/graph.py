@@ -52,14 +52,14 @@ _INSIDE_RECURRENT = frozenset("tanh relu sigmoid mul add sub rsub unsafe_split r
 
 
 def short(node) -> str:
-    """An operator's name: ``native_layer_norm`` for ``NativeLayerNormBackward0``; the same on all devices."""
+    """Returns an operator's name, the same on all devices: ``native_layer_norm`` for ``NativeLayerNormBackward0``."""
     name = _SUFFIX.sub("", node.name()).replace("Legit", "")
     name = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9][a-zA-Z])(?=[A-Z])", "_", name).lower()
     return _COMMON.get(name, name)
 
 
 def _owned(label: str, op: str) -> str:
-    """The name of a site at an operator that reads the parameter of that label."""
+    """Returns the name of a site at an operator that reads the parameter of that label."""
     layer = _RECURRENT.sub("", label)
     if layer != label:
         return f"{layer}/rnn" if layer else "rnn"
@@ -116,7 +116,8 @@ def renamed_state(state: dict) -> dict:
 
 
 class Names:
-    """Names of the nodes of one backward pass. `leaf` gives the tensor that a node hands its gradient to, if it ends there."""
+    """Names of the autograd nodes of one backward pass. `leaf` gives the tensor that a node hands its gradient to, if
+    it ends there."""
 
     def __init__(self, label, found, leaf=lambda node: getattr(node, "variable", None)):
         self._label, self._found, self._leaf = label, found, leaf
@@ -128,7 +129,7 @@ class Names:
         self.first, self.suffix = None, ""
 
     def clear(self):
-        """Forgets the graph."""
+        """Forgets all nodes of the autograd graph and the names of their sites."""
         self._known.clear()
         self._calls.clear()
         self._parts.clear()
@@ -136,7 +137,8 @@ class Names:
         self.first, self.suffix = None, ""
 
     def site(self, node):
-        """The name of the site at which `node` rounds what it reads next, and in how many places of the graph it stands."""
+        """Returns the name of the site at which `node` rounds what it reads next, and in how many places of the graph
+        it stands."""
         if node not in self._known:
             self._walk(node)
         name = self._known[node][0]
@@ -147,7 +149,8 @@ class Names:
         return (name if read == 0 else f"{name}[{read}]") + self.suffix, calls
 
     def part(self, node):
-        """The name of the site at which what `node` has made is rounded before it is added to others, and its calls."""
+        """Returns the name of the site at which what `node` has computed is rounded before it is added to others, and
+        its calls."""
         if node not in self._known:
             self._walk(node)
         name = self._known[node][0]
@@ -160,12 +163,12 @@ class Names:
         return follow is not None
 
     def look(self, node):
-        """Names everything before `node`."""
+        """Names the sites of `node` and of all nodes that run after it in the backward pass."""
         if node not in self._known:
             self._walk(node)
 
     def _parameter(self, node):
-        """The parameter that a node hands its gradient to, through nodes with one input that only hand on."""
+        """Returns the parameter that a node hands its gradient to, through nodes with one input that only hand on."""
         for _ in range(8):
             leaf = self._leaf(node)
             if leaf is not None:
@@ -179,7 +182,7 @@ class Names:
         return None
 
     def _own(self, node):
-        """The label of a node that reads a parameter."""
+        """Returns the label of a node that reads a parameter, or None."""
         if node.name() in HANDS_ON and (len(node.next_functions) < 2 or node.name() == "EnterBackward"):
             return None
         best = None
@@ -194,7 +197,8 @@ class Names:
         return _owned(best, short(node))
 
     def _walk(self, root):
-        """Names in post-order: first what a node reads, then itself. Without recursion, for deep graphs."""
+        """Names the nodes before `root` in post-order: first what a node reads, then itself. Without recursion, for
+        deep graphs."""
         known, stack = self._known, [(root, False)]
         while stack:
             node, ready = stack.pop()

@@ -19,7 +19,9 @@ except ImportError as error:
 
 
 class Callback(TrainerCallback, ExportableState):
-    """``Trainer(…, callbacks=[Callback(scaling)])``, with ``scaling = gradscale.torch.attach(model)``.
+    """Callback of gradient scaling for the ``Trainer`` of Hugging Face.
+
+    Use: ``Trainer(…, callbacks=[Callback(scaling)])``, with ``scaling = gradscale.torch.attach(model)``.
 
     Checkpoints of the Trainer hold the state of `scaling`, and a training that is resumed from one goes on with the same bits.
     With several ranks they hold the state of each, because ranks see other batches and so decide other exponents. A training that

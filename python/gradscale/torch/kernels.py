@@ -15,7 +15,7 @@ PROGRAMS = 528
 
 @triton.jit
 def _power(k):
-    """2^k for -126 <= k <= 127."""
+    """Computes 2^k for -126 <= k <= 127."""
     return ((k + 127) << 23).to(tl.float32, bitcast=True)
 
 

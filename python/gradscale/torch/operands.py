@@ -16,27 +16,28 @@ _SOFTMAX = frozenset("_softmax_backward_data _log_softmax_backward_data".split()
 
 
 def wide_dtype(dtype):
-    """The type in which gradients of a type are computed here: single precision."""
+    """Returns the type in which gradients of a type are computed here: single precision."""
     return torch.complex64 if dtype.is_complex else torch.float32
 
 
 class Cast:
-    """Any operator of which the rules know nothing more."""
+    """Origin of a gradient from any operator without a special rule; chooses the exponent from its row."""
 
     def choose(self, rule, row, look):
-        """The choice, and the exponent that it is relative to."""
+        """Returns the choice of an exponent, and the exponent that it is relative to."""
         return rule.decide(row), row.exponent
 
 
 class Softmax(Cast):
-    """The cast behind a softmax."""
+    """Origin of a gradient that is rounded after a softmax's backward pass; chooses the exponent by the rule for
+    softmax."""
 
     def choose(self, rule, row, look):
         return rule.softmax_cast(row), row.exponent
 
 
 class Product(Cast):
-    """The data gradient of a product."""
+    """Origin of a gradient that a matrix product or convolution computes; chooses the exponent from both operands."""
 
     def __init__(self, gradient, other, terms):
         self.gradient, self.other, self.terms = gradient, other, terms
@@ -58,13 +59,13 @@ class Parts(Cast):
         return (rule.split if self.split else rule.branch)(parts, row), row.exponent
 
     def incoming(self, number):
-        """The largest of their exponents."""
+        """Returns the largest exponent of the parts."""
         return max(number(part.exponent) for part in self.parts)
 
 
 def entering(gradient):
-    """The origin of a plain gradient, whose operator is out of sight: a softmax, if the loss does not change where all its
-    inputs change by the same number, so that gradients add up to nothing."""
+    """Returns the origin of a plain gradient, whose operator is out of sight: a softmax, if the loss does not change
+    where all its inputs change by the same number, so that gradients add up to nothing."""
     for dim in {1, gradient.dim() - 1} if gradient.dim() > 1 else ():
         if bool(gradient.sum(dim).abs().max() <= 1e-3 * gradient.abs().sum(dim).max()):
             return Softmax()
@@ -72,7 +73,7 @@ def entering(gradient):
 
 
 def operands_of(name, args, gradients):
-    """The origin of what an operator gives for these arguments."""
+    """Returns the origin of the gradient that an operator computes from these arguments."""
     if name in _SOFTMAX:
         return Softmax()
     if name in _PRODUCTS and len(gradients) == 1:

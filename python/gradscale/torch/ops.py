@@ -32,7 +32,8 @@ _FLOATS = (torch.float32, torch.float16)
 
 
 def store(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> Tensor:
-    """``x`` as half at the exponent of ``site``, rounded once to nearest even; its statistics go to ``rows[site]``.
+    """Returns ``x`` as half at the exponent of ``site``, rounded once to nearest even; its statistics go to
+    ``rows[site]``.
 
     ``x``: float32 or float16 at the exponent of the site ``source``, or unscaled where that is -1. The result has the
     shape and the strides of ``torch.empty_like(x)``.
@@ -46,17 +47,17 @@ def observe(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) ->
 
 
 def unscale(x: Tensor, control: Tensor, source: int) -> Tensor:
-    """``x``, which stands at the exponent of ``source``, as unscaled float32."""
+    """Returns ``x``, which is stored at the exponent of ``source``, as unscaled float32."""
     return torch.ops.gradscale.unscale(x.detach(), control, source)
 
 
 def new_rows(sites: int, device=None) -> Tensor:
-    """Rows of a step in which nothing was stored yet."""
+    """Returns empty statistics rows for all sites of a step."""
     return torch.zeros((sites, ROW_WORDS), dtype=torch.int32, device=device)
 
 
 def control_of(sites: _gradscale.Sites) -> Tensor:
-    """Exponents and details of the coming step, on the CPU: to be copied into the device's ``control``."""
+    """Returns the exponents and details of the coming step, on the CPU: to be copied into the device's ``control``."""
     return torch.stack([torch.from_numpy(sites.exponents), torch.from_numpy(sites.details)])
 
 
@@ -66,12 +67,12 @@ def _checked(x: Tensor) -> None:
 
 
 def _flat(x: Tensor) -> Tensor:
-    """The elements in the order of memory, of a tensor that ``empty_like`` has made or that lies like one."""
+    """Returns the elements in the order of memory, of a tensor that ``empty_like`` has made or that lies like one."""
     return x.as_strided((x.numel(),), (1,))
 
 
 def _like(x: Tensor, y: Tensor) -> Tensor:
-    """``x`` with the strides of ``y``, which ``empty_like`` made: without a copy where it lies so already."""
+    """Returns ``x`` with the strides of ``y``, which ``empty_like`` made: without a copy where it has them already."""
     return x if x.stride() == y.stride() else torch.empty_like(y, dtype=x.dtype).copy_(x)
 
 
@@ -119,7 +120,7 @@ _AMAX, _DETAIL, _BINS, _EXPONENT = 14, 15, 24, 280
 
 
 def scaled(x: Tensor, to: Tensor, start: Tensor) -> Tensor:
-    """``x`` times 2^(to − start) as float32, in up to three factors: it rounds once."""
+    """Returns ``x`` times 2^(to − start) as float32, in up to three factors: it rounds once."""
     k = (to.to(torch.int64) - start.to(torch.int64)).clamp(-378, 378).to(torch.int32)
     # A factor of 2^±126 where two are not enough, and the rest in halves.
     first = torch.where(k.abs() > 252, 126 * k.sign(), 0)
@@ -160,14 +161,15 @@ def _arrives(x, control, source, site):
 
 
 def store_anywhere(x, rows, control, source, site):
-    """``store`` in torch's own operators."""
+    """Stores `x` as halves and updates a statistics row, as ``store`` does, by PyTorch's own operators on any device.
+    """
     u = _arrives(x, control, source, site)
     _merge(u, rows[site], control[0, site], control[1, site])
     return torch.empty_like(x, dtype=torch.float16).copy_(u)
 
 
 def observe_anywhere(x, rows, control, source, site):
-    """``observe`` in torch's own operators."""
+    """Updates a statistics row from `x`, as ``observe`` does, by PyTorch's own operators on any device."""
     _merge(_arrives(x, control, source, site), rows[site], control[0, site], control[1, site])
 
 
@@ -210,7 +212,7 @@ def _observe_cuda(x, rows, control, source, site):
 
 
 def kernels():
-    """The kernels in Triton, which is imported where it is needed only."""
+    """Imports and returns the Triton kernels."""
     from . import kernels
 
     return kernels

@@ -45,7 +45,7 @@ class Report:
         return self.to_pandas().to_html()
 
     def to_pandas(self):
-        """The sites as a ``pandas.DataFrame``, by name."""
+        """Returns the sites as a ``pandas.DataFrame``, by name."""
         import pandas
 
         return pandas.DataFrame(self.sites).set_index("name") if self.sites else pandas.DataFrame()
@@ -68,9 +68,10 @@ def _share(value):
 
 
 def first_not_finite(model, *args, **kwargs):
-    """The name of the layer of `model` whose results are the first that are not finite, though its inputs are; ``"input"``
-    if they are not; none if all is finite. Runs the forward pass once, and reads a number behind each layer: for when a
-    report says that NaN or ±∞ arrived, which no scale mends. Running statistics are left as they were."""
+    """Returns the name of the layer of `model` whose results are the first that are not finite, though its inputs are;
+    ``"input"`` if they are not; None if all is finite. Runs the forward pass once, and reads a number behind each
+    layer: for when a report says that NaN or ±∞ arrived, which no scale mends. Running statistics are left as they
+    were."""
     found, handles = [], []
 
     def bad(values):

@@ -41,7 +41,8 @@ INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ 
 
 
 def _native_batch_norm(args):
-    """Arguments of ``native_batch_norm_backward`` from those of cuDNN's and MIOpen's, which come in another order."""
+    """Returns the arguments of ``native_batch_norm_backward`` from those of cuDNN's and MIOpen's, which come in another
+    order."""
     x, gradient, weight, running_mean, running_var, mean, invstd, eps = args[:8]
     return [gradient, x, weight, running_mean, running_var, mean, invstd, True, eps, [True, True, True]]
 
@@ -63,7 +64,7 @@ _REFUSED = frozenset("set_ resize_ resize_as_ swap_ _resize_output_ _cudnn_rnn_f
 
 
 class Operator:
-    """Properties of an operator's arguments, from its schema."""
+    """Description of a PyTorch operator for scaled gradients: properties of its arguments, from its schema."""
 
     def __init__(self, function):
         schema = getattr(function, "_schema", None)
@@ -94,7 +95,7 @@ _OPERATORS = {}
 
 
 def described(function):
-    """The description of an operator."""
+    """Returns the cached description of a PyTorch operator for scaled gradients."""
     operator = _OPERATORS.get(function)
     if operator is None:
         operator = _OPERATORS[function] = Operator(function)
@@ -102,7 +103,7 @@ def described(function):
 
 
 def dispatch(function, args, kwargs):
-    """Runs an operator on scaled gradients."""
+    """Runs a PyTorch operator on scaled gradients, by the rule that its description names."""
     operator = _OPERATORS.get(function)
     if operator is None:
         operator = described(function)
@@ -185,7 +186,7 @@ def _sentence(operator, why):
 
 
 def _views(out, first, function, args, kwargs):
-    """Remembers how views are taken, for writes into them or into what they are views of."""
+    """Records how views are taken, for writes into them or into what they are views of."""
     seen = first.writes if first.parent is None else first.seen
     if isinstance(out, scaled.ScaledTensor):
         out.parent, out.seen, out.recipe = first, seen, (function, args, kwargs, None)
@@ -195,7 +196,7 @@ def _views(out, first, function, args, kwargs):
 
 
 def _from(origin, out):
-    """Gradients that remember their origin."""
+    """Sets the origin of all scaled tensors among an operator's results, and returns these results."""
     if origin is not None:
         for x in out if isinstance(out, (list, tuple)) else (out,):
             if isinstance(x, scaled.ScaledTensor):
@@ -222,12 +223,12 @@ def _tensors(args):
 
 
 def each(f, args):
-    """Arguments, and those in lists, one by one."""
+    """Applies `f` to each argument, and to each in lists of tensors."""
     return [type(x)(map(f, x)) if isinstance(x, (list, tuple)) and any(isinstance(y, torch.Tensor) for y in x) else f(x) for x in args]
 
 
 def _fused(function, args, kwargs, scaling, node, half):
-    """A kernel that takes and returns gradients in half, all at one exponent."""
+    """Calls a kernel that takes and returns gradients in half, all at one exponent."""
     places = [place for place, x in enumerate(args) if isinstance(x, scaled.ScaledTensor)]
     gradients = [args[place] for place in places]
     plain = list(args)
@@ -266,7 +267,8 @@ def _linear(name, args, gradients, kwargs):
 
 
 def _copy(x, kwargs, scaling, node, kind):
-    """A change of type: for the gradient of a cast, from half to float, it is read; on its way to a weight it is not."""
+    """Changes the type of a gradient: for the gradient of a cast, from half to float, it is read; on its way to a
+    weight it is not."""
     dtype = kwargs.get("dtype", x.dtype)
     if kind is not None and dtype != HALF and not scaling.names.feeds_leaf(node):
         settle(x, node, scaling)
@@ -281,7 +283,8 @@ def _copy(x, kwargs, scaling, node, kind):
 
 
 def _write(function, operator, args, kwargs, gradients, scaling):
-    """An operator that writes: into gradients at their exponents, into plain tensors what gradients are themselves."""
+    """Calls an operator that writes: into gradients at their exponents, into plain tensors what gradients are
+    themselves."""
     if operator.name == "record_stream":
         return function(args[0].data_, *args[1:])
     if operator.name in _REFUSED:
@@ -328,14 +331,14 @@ def _write(function, operator, args, kwargs, gradients, scaling):
 
 
 def shifted_copy(x, scaling):
-    """The gradient itself, in f32 and in memory of its own."""
+    """Returns the true gradient in f32, in memory of its own."""
     wide = x.wide()
     out = scaled.shift(scaling, wide, x.exponent, 0)
     return out.clone() if out is wide else out
 
 
 def _into(function, args, kwargs, scaling):
-    """A sum that is written: into a gradient at its exponent, into a plain tensor as it is."""
+    """Writes a sum: into a gradient at its exponent, into a plain tensor as it is."""
     target = args[0]
     ours = isinstance(target, scaled.ScaledTensor)
     if ours:
@@ -357,7 +360,7 @@ def _exponent(leaf):
 
 
 def least(scaling, exponents):
-    """The least of some exponents."""
+    """Returns the least of several exponents, which may be numbers or tensors."""
     least = exponents[0]
     for exponent in exponents[1:]:
         least = scaling.stores.least(least, exponent)
@@ -369,7 +372,8 @@ def _data(leaf):
 
 
 def _strided_like(bias):
-    """A bias in f32 with the strides that it has in half: its rows are padded, as their kernel wants them aligned."""
+    """Returns a bias in f32 with the strides that it has in half: its rows are padded, as their kernel wants them
+    aligned."""
     if not isinstance(bias, torch.Tensor) or bias.dtype not in _CONVERTED_DTYPES:
         return bias
     size = [1 if stride == 0 else size for size, stride in zip(bias.shape, bias.stride())]

@@ -8,7 +8,7 @@ from . import operands, rules
 
 
 class ScaledTensor(torch.Tensor):
-    """A gradient with an exponent of its own.
+    """Gradient tensor with an exponent of its own.
 
     To autograd it has the type that it wants, say ``float16``; inside are either the f32 results of the operator that
     made it, not rounded yet, or halves, rounded once at a cast site. Where a gradient has several consumers, their f32
@@ -47,7 +47,7 @@ class ScaledTensor(torch.Tensor):
         torch._C._set_throw_on_mutable_data_ptr(self)
 
     def wide(self) -> torch.Tensor:
-        """The data in f32, still at its exponent."""
+        """Returns the data in f32, still multiplied by the scale."""
         if self._epoch != self.scaling.epoch:
             raise RuntimeError("a gradient of a step that is over: take g.unscaled() before update()")
         if self.parent is not None:
@@ -59,14 +59,14 @@ class ScaledTensor(torch.Tensor):
     # Views
 
     def root(self):
-        """The gradient that has the values of this view."""
+        """Returns the gradient that owns the values of this view."""
         one = self
         while one.parent is not None:
             one = one.parent
         return one
 
     def taken_from(self, values):
-        """This view, of other values of its root."""
+        """Returns this view, applied to other values of its root."""
         return values if self.parent is None else self._taken(self.parent.taken_from(values))
 
     def _taken(self, data):
@@ -85,7 +85,7 @@ class ScaledTensor(torch.Tensor):
         self.exponent, self.settled, self.origin, self.seen = root.exponent, root.settled, None, root.writes
 
     def opened(self) -> torch.Tensor:
-        """The values in f32, at their exponent, for a write that every view of the same memory is to see."""
+        """Returns the values in f32, at their exponent, for a write that every view of the same memory is to see."""
         root = self.root()
         wide = root.wide()
         if root.writes == 0 or root.settled:
@@ -97,7 +97,7 @@ class ScaledTensor(torch.Tensor):
         return self.data_
 
     def unscaled(self) -> torch.Tensor:
-        """The gradient itself, in f32."""
+        """Returns the true gradient in f32, with the scale removed."""
         return shift(self.scaling, self.wide(), self.exponent, 0)
 
     def settle(self, name: str, calls: int) -> None:
@@ -116,11 +116,11 @@ class ScaledTensor(torch.Tensor):
     # Everything that leaves PyTorch's operators is the gradient itself, in f32.
 
     def numpy(self, *args, **kwargs):
-        """The gradient itself, in f32."""
+        """Returns the true gradient as a NumPy array in f32."""
         return self.unscaled().numpy(*args, **kwargs)
 
     def tolist(self):
-        """The gradient itself, as numbers."""
+        """Returns the true gradient as nested lists of numbers."""
         return self.unscaled().tolist()
 
     def __dlpack__(self, *args, **kwargs):
@@ -136,11 +136,11 @@ class ScaledTensor(torch.Tensor):
         return self.unscaled().__reduce_ex__(protocol)
 
     def data_ptr(self):
-        """A scaled gradient has no memory of its own."""
+        """Raises an error, because a scaled gradient has no memory of its own."""
         raise RuntimeError("a scaled gradient has no memory of its own: take that of g.unscaled(), a float32 tensor")
 
     def untyped_storage(self):
-        """A scaled gradient has no memory of its own."""
+        """Raises an error, because a scaled gradient has no memory of its own."""
         self.data_ptr()
 
     def __coerce_same_metadata_as_tangent__(self, expected_metadata, expected_type=None):
@@ -157,7 +157,7 @@ class ScaledTensor(torch.Tensor):
 
 
 def shift(scaling, x, start, end):
-    """`x`, real or complex, times 2^(end − start)."""
+    """Returns `x`, real or complex, times 2^(end − start)."""
     if start is end or type(start) is int and type(end) is int and start == end:
         return x
     if x.is_complex():
@@ -166,12 +166,12 @@ def shift(scaling, x, start, end):
 
 
 def wrap(x, scaling):
-    """A plain gradient as a scaled one, at exponent 0."""
+    """Returns a plain gradient as a scaled one, at exponent 0."""
     return ScaledTensor(x.to(operands.wide_dtype(x.dtype)), 0, scaling, x.dtype)
 
 
 class Enter(torch.autograd.Function):
-    """The identity. Behind it, gradients are scaled tensors."""
+    """Identity function of autograd behind which gradients are scaled tensors."""
 
     @staticmethod
     def forward(ctx, x, scaling, dtype):

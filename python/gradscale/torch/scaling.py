@@ -26,13 +26,13 @@ MAX_PASSES_WITHOUT_UPDATE = 1000
 
 
 def _entry(entries, parameter):
-    """What is kept of a parameter, by id: that of another one that had the id before is none."""
+    """Returns what is kept of a parameter, by id: that of another one that had the id before is none."""
     entry = entries.get(id(parameter))
     return entry if entry is not None and entry[0]() is parameter else None
 
 
 def _prune(entries):
-    """Forgets what is kept of parameters that are gone."""
+    """Removes the entries of parameters that no longer exist."""
     for key in [key for key, (reference, _) in entries.items() if reference() is None]:
         del entries[key]
 
@@ -80,7 +80,7 @@ class GradientScaling(Steps):
 
     @staticmethod
     def _check(method, late):
-        """A method is refused when it is named, not at the first gradient. Whether it decides inside steps."""
+        """Checks a method when it is named, not at the first gradient, and returns whether it decides inside steps."""
         _gradscale.Sites(method)
         try:
             _gradscale.Sites(method, late=True)
@@ -94,7 +94,7 @@ class GradientScaling(Steps):
 
     @property
     def sites(self):
-        """The sites: names, exponents, rows and decisions (``gradscale.Sites``); none before the first gradient."""
+        """Returns the sites: names, exponents, rows and decisions (``gradscale.Sites``)."""
         if self._sites is not None:
             return self._sites
         sites = _gradscale.Sites(self.method)
@@ -112,7 +112,7 @@ class GradientScaling(Steps):
         self._refresh()
 
     def _refresh(self):
-        """What the coming step does at each site."""
+        """Uploads the exponents and levels of detail of the coming step."""
         self._details = self._sites.details
         if self._trace is not None:
             self._details = np.full_like(self._details, FULL)
@@ -144,13 +144,13 @@ class GradientScaling(Steps):
         return self.stores.store(x, start, slot), self.stores.exponent(slot)
 
     def _note(self, slot):
-        """Remembers that a site stores in this step, and in which order."""
+        """Records that a site stores in this step, and in which order."""
         if slot not in self._stored:
             self._stored.add(slot)
             self._order.append(slot)
 
     def _decide(self, slot, x, start, origin):
-        """The exponent of a site that decides before it stores."""
+        """Decides the exponent of a site before it stores, and returns it."""
         number = self.stores.number
         if not self.operands:
             return self._sites.decide(slot, self.stores.look(x, start), number(start))
@@ -166,11 +166,11 @@ class GradientScaling(Steps):
         return self._sites.decide(slot, choice, incoming, measured_at=at)
 
     def _look(self, x, start):
-        """A row of `x`, which stands at the exponent `start`, from which a site can decide."""
+        """Returns a row of `x`, which stands at the exponent `start`, from which a site can decide."""
         return Host.observe(x, self.stores.number(start), MOMENTS) if self.operands else self.stores.look(x, start)
 
     def _decide_at_once(self, slot, row, exponent):
-        """A site decides from a row of values that stand at that exponent."""
+        """Lets a site decide from a row of values that stand at that exponent."""
         if not self.operands:
             self._decided(slot, self._sites.decide(slot, row, exponent))
             return
@@ -185,18 +185,18 @@ class GradientScaling(Steps):
         self.stores.decided(slot, exponent)
 
     def call_fused(self, function, args, kwargs, places, starts, name, calls):
-        """Calls a kernel that has halves alone: see :func:`.fused.call`."""
+        """Calls a kernel that computes in halves only: see :func:`.fused.call`."""
         return fused.call(self, function, args, kwargs, places, starts, name, calls)
 
     # What compiled graphs call
 
     def _begin_compiled(self, gradient):
-        """The backward pass of a compiled graph begins here, whose names are known."""
+        """Begins the backward pass of a compiled graph, whose names are known."""
         self._compiled = True
         self._begin(gradient)
 
     def _store_compiled(self, name, calls, x, start):
-        """As `_store`; exponents are tensors."""
+        """Stores a tensor as `_store` does, for compiled graphs, in which exponents are tensors."""
         # Of several graphs in one pass, each knows its own calls alone.
         calls += name in self._called
         self._called.add(name)
@@ -204,7 +204,7 @@ class GradientScaling(Steps):
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     def fused_compiled(self, function, args, kwargs, places, starts, name, calls):
-        """As `call_fused`; exponents are tensors."""
+        """Calls a fused operator as `call_fused` does, for compiled graphs, in which exponents are tensors."""
         calls += name in self._called
         self._called.add(name)
         starts = [self._number(start) for start in starts]
@@ -212,27 +212,30 @@ class GradientScaling(Steps):
         return out, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     def _number(self, start):
-        """An exponent of a compiled graph as stores here want it."""
+        """Converts an exponent of a compiled graph to the form that the stores take."""
         return 0 if start is None else start if isinstance(self.stores, Device) else int(start)
 
     # Passes
 
     def backward(self, loss, **arguments):
-        """``loss.backward()`` with scaled gradients, for any model that ran under ``torch.autocast(…, torch.float16)``."""
+        """Runs ``loss.backward()`` with scaled gradients.
+
+        The model may be any that ran under ``torch.autocast(…, torch.float16)``.
+        """
         self.scale(loss).backward(**arguments)
 
     def scale(self, x):
-        """A copy of `x`, whose gradient is scaled from here on."""
+        """Returns a copy of `x`, behind which gradients are scaled."""
         return self._enter(x, x.dtype)
 
     def _enter(self, x, dtype):
-        """The same in another type."""
+        """Returns `x` in another type, as the boundary behind which gradients are scaled."""
         if self._born is not None and x.dim() == 0:
             self._born.append(x.detach().isnan())
         return Enter.apply(x, self, dtype)
 
     def _begin_here(self, gradient):
-        """A backward pass begins here, or one of its parts."""
+        """Begins a backward pass, or one of its parts."""
         began = self._begin(gradient)
         self.names.look(torch._C._current_autograd_node())
         if began and self.names.first is not None:
@@ -258,13 +261,13 @@ class GradientScaling(Steps):
         return True
 
     def _warn(self, text, kind=None):
-        """Says something of a kind once."""
+        """Warns the user once for each kind of warning."""
         if (kind or text) not in self._warned:
             self._warned.add(kind or text)
             warnings.warn(f"gradscale: {text}", stacklevel=4)
 
     def _open_once(self, device):
-        """Where gradients are: on one device, for all of a training."""
+        """Creates the stores on the device of the gradients, the same for a whole training."""
         if self.stores is not None and device != self._device:
             raise RuntimeError(
                 f"gradients are on {self._device} and on {device}: move the model to one device, or train one process for"
@@ -279,7 +282,7 @@ class GradientScaling(Steps):
     # Parameters
 
     def _name_parameters(self, module, prefix=""):
-        """Takes the names of sites from a module's parameters."""
+        """Takes the names of sites from the names of a module's parameters."""
         for name, parameter in (*module.named_parameters(prefix=prefix), *ranks.gathered(module)):
             if _entry(self._labels, parameter) is None:
                 self._labels[id(parameter)] = weakref.ref(parameter), name
@@ -310,12 +313,12 @@ class GradientScaling(Steps):
         return entry[1]
 
     def _live_models(self):
-        """Attached models by number, as far as somebody else still has them."""
+        """Returns the attached models that still exist, by number."""
         models = [(number, model()) for number, (model, _) in self._models.items()]
         return [(number, model) for number, model in models if model is not None]
 
     def _track(self, parameter):
-        """Gradients of parameters leave as what they are: f32, at exponent 0."""
+        """Registers a hook by which the gradient of a parameter is unscaled to f32."""
         entry = self._hooks.get(id(parameter))
         if entry is not None and entry[0]() is parameter:
             return
@@ -361,7 +364,7 @@ class GradientScaling(Steps):
             parameter._gradscale = parameter.register_hook(unscale)
 
     def _arrived_plain(self, label):
-        """The gradient of a weight came without an exponent, in a pass in which others have some."""
+        """Warns that the gradient of a weight came without an exponent, in a pass in which others have some."""
         if torch._C._current_graph_task_id() == self._task:
             self._warn(
                 f"the gradient of {label} arrived without an exponent, so what is before it is not scaled: a hook or an operator"
@@ -370,7 +373,7 @@ class GradientScaling(Steps):
             )
 
     def _added_plain(self):
-        """A gradient in half that has no exponent was added to one that has."""
+        """Warns that a gradient in half that has no exponent was added to one that has."""
         self._warn(
             "a float16 gradient without an exponent was added to a scaled one, and its small values are lost: return every tensor of"
             " the loss from forward, also those that it keeps as attributes",
@@ -423,7 +426,8 @@ class GradientScaling(Steps):
     # What is known
 
     def report(self):
-        """What is known of all sites and steps: to be printed, or as pandas or TensorBoard want it."""
+        """Returns a report of what is known of all sites and steps: to be printed, or as pandas or TensorBoard want it.
+        """
         return Report(self)
 
     def trace(self, path):

@@ -13,7 +13,7 @@ from . import graph, ranks
 
 
 class SkippedTooOften(RuntimeError):
-    """So many steps in a row were skipped that this training will not recover."""
+    """Error of a training that skipped so many steps in a row that it will not recover."""
 
 
 #: Steps of one optimizer without an update after which training ends with an error: more than the steps of a discriminator for
@@ -36,7 +36,7 @@ class _NotFinite(Exception):
 
 @contextlib.contextmanager
 def _found_inf(optimizer, found):
-    """Has a fused optimizer leave out a step on the device."""
+    """Context in which a fused optimizer skips its step on the device if `found` is set."""
     optimizer.grad_scale, optimizer.found_inf = None, found
     try:
         yield
@@ -45,10 +45,10 @@ def _found_inf(optimizer, found):
 
 
 class Steps:
-    """The part of :class:`GradientScaling` that ends steps."""
+    """Base class of :class:`GradientScaling` with the part that ends steps."""
 
     def _not_finite(self, parameters):
-        """On the device: whether some gradient of these parameters is not finite; none if none has a gradient."""
+        """Returns, on the device, whether a gradient of these parameters is not finite; None without gradients."""
         gradients, meshes = {}, []
         for parameter in parameters:
             if parameter.grad is not None:
@@ -172,7 +172,7 @@ class Steps:
         return self.outcome
 
     def _explain(self):
-        """Says why nothing was scaled, if there are gradients."""
+        """Warns that nothing was scaled, and why, if there are gradients."""
         if self._unpickled and not self._models:
             self._warn("this training was unpickled, and scales no model yet: call its attach(model)")
         for _, (reference, forward) in self._models.items():
@@ -266,7 +266,7 @@ class Steps:
         return self.outcome.kind == "repeat"
 
     def _alone(self, flight, failed):
-        """How an attempt would end if there were no other ranks."""
+        """Returns how this rank's attempt would end if there were no other ranks."""
         (rows, found), order, micro = self.stores.read(flight[0]), *flight[1:]
         if not found:
             return ranks.FINITE
@@ -286,7 +286,7 @@ class Steps:
         return next((step for known, step in self._optimizers if known is optimizer), optimizer.step)
 
     def _before(self):
-        """What a forward pass changes."""
+        """Returns copies of what a forward pass changes: buffers and states of random generators."""
         buffers = [(b, b.clone()) for _, module in self._live_models() for b in module.buffers()]
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
         return buffers, torch.get_rng_state(), cuda
@@ -314,7 +314,7 @@ class Steps:
         return flight
 
     def _clear_step(self):
-        """Begins a step: its sites, passes and flags."""
+        """Begins a step by resetting its sites, passes and flags."""
         self._order, self._stored = [], set()
         self._micro, self._task, self._found, self._passes = 0, None, None, {}
         self._guarded.clear()
@@ -330,7 +330,7 @@ class Steps:
         self._clear_step()
 
     def _finish(self, flight, repeatable, failed=0):
-        """Reads the rows of a step and decides."""
+        """Reads the rows of a step and lets the sites decide."""
         seen, order, micro = flight
         rows, found = self.stores.read(seen)
         new = len(self._sites) - len(rows)
@@ -369,11 +369,12 @@ class Steps:
             self._warn(f"{sentence}. {_LOSS_SCALE_REMEDIES[kind]}", kind="loss scale")
 
     def _avx512(self):
-        """Whether compiled graphs may run kernels for AVX-512."""
+        """Returns True if compiled graphs may run kernels for AVX-512."""
         return self._device.type == "cpu" and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
     def state_dict(self):
-        """All that goes on from here with the same bits: names, exponents and memory of all sites, and rows on their way."""
+        """Returns the state for a checkpoint, from which a training goes on with the same bits: names, exponents and
+        memory of all sites, and rows in transfer."""
         if self._loaded is not None:  # No gradient has come since.
             return dict(self._loaded)
         state = {"version": 1, "steps": self.steps, "repeats": self.repeats, "skipped": self.skipped, "in_a_row": self._in_a_row}
@@ -388,8 +389,9 @@ class Steps:
         return state
 
     def load_state_dict(self, state):
-        """Goes on from there. Before the first step, or in the middle of a training of the same network. Between ``backward()``
-        and ``update()``, what the current step has stored is discarded: that ``update()`` then decides nothing."""
+        """Restores the state that ``state_dict`` returned. Before the first step, or in the middle of a training of the
+        same network. Between ``backward()`` and ``update()``, what the current step has stored is discarded: that
+        ``update()`` then decides nothing."""
         if state.get("version") != 1:
             raise ValueError("not a state of gradscale.torch, or that of a later version")
         state = graph.renamed_state(state)

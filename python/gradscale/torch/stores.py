@@ -19,7 +19,7 @@ EXPONENT = 280
 
 
 def factors(k: int):
-    """2^k as factors that f32 has, clamped to what takes any f32 to any other."""
+    """Returns 2^k as factors that f32 has, clamped to what takes any f32 to any other."""
     k = max(-378, min(378, k))
     parts = -(-abs(k) // 126)
     whole, rest = divmod(abs(k), parts or 1)
@@ -47,14 +47,14 @@ def refuse_capture(device):
 
 
 def _flat(x):
-    """`x` in the order of memory, as one dimension, and halves that lie like it, for the result."""
+    """Returns `x` in the order of memory, as one dimension, and halves with the same strides, for the result."""
     x = dense(x)
     y = torch.empty_strided(x.size(), x.stride(), dtype=torch.float16)
     return x.as_strided((x.numel(),), (1,)), y, y.as_strided((y.numel(),), (1,))
 
 
 class Host:
-    """Stores in the memory of the host."""
+    """Stores for gradients on the CPU, with rows in host memory."""
 
     late = False
 
@@ -77,26 +77,26 @@ class Host:
             self._rows = np.concatenate([self._rows, more])
 
     def decided(self, slot, exponent):
-        """A site has decided at once."""
+        """Stores the exponent that a site decided within the step."""
         self._exponents[slot] = exponent
 
     def exponent(self, slot):
-        """The exponent of a site; what it is, only stores know."""
+        """Returns the exponent of a site, in a form that only the stores interpret."""
         return self._exponents[slot]
 
     @staticmethod
     def number(exponent):
-        """An exponent as a number."""
+        """Returns an exponent as a number."""
         return exponent
 
     @staticmethod
     def least(a, b):
-        """The less of two exponents."""
+        """Returns the less of two exponents."""
         return min(a, b)
 
     @staticmethod
     def scaled(x, start, end):
-        """`x` times 2^(end − start)."""
+        """Returns `x` times 2^(end − start)."""
         for factor in factors(end - start):
             x = x * factor
         return x
@@ -107,13 +107,13 @@ class Host:
 
     @staticmethod
     def observe(x, exponent, detail):
-        """A row of the values of `x`, which stands at that exponent; on the host, wherever it is."""
+        """Returns a row of the values of `x`, which stands at that exponent; computed on the host, wherever `x` is."""
         row = np.zeros(_gradscale.ROW_WORDS, np.uint32)
         _gradscale.store(_flat(x.detach().cpu())[0].numpy(), exponent, None, exponent, detail, row)
         return _gradscale.Stats._from_words(row)
 
     def store(self, x, start, slot):
-        """`x`, which stands at the exponent `start`, as halves at that of a site, whose row sees it."""
+        """Stores `x`, which stands at the exponent `start`, as halves at that of a site, whose row observes it."""
         x, y, flat = _flat(x)
         row, exponent = self._rows[slot], self._exponents[slot]
         if row[0] and int(row[EXPONENT].view(np.int32)) != exponent:
@@ -127,14 +127,15 @@ class Host:
         _gradscale.store(_flat(x)[0].numpy(), exponent, None, exponent, self._details[slot], self._rows[slot])
 
     def collect(self, count, found):
-        """The rows of a step and whether a gradient was not finite, for `read`; those of the next step begin."""
+        """Returns the rows of a step and whether a gradient was not finite, for `read`, and begins those of the next
+        step."""
         rows = self._rows[:count].copy()
         self._rows[:count] = 0
         return rows, found
 
     @staticmethod
     def read(seen):
-        """Returns what `collect` took: rows in words, and the flag."""
+        """Returns what `collect` collected: rows in words, and the flag."""
         rows, found = seen
         return rows, bool(found) if found is not None else None
 
@@ -156,11 +157,11 @@ class Device:
             self._rows[: len(rows)] = rows
 
     def begin(self):
-        """Refuses what cannot be stored."""
+        """Refuses to begin a step while a CUDA graph is captured, which cannot be stored."""
         refuse_capture(self._device)
 
     def upload(self, exponents, details):
-        """As on the host; nothing waits for it."""
+        """Uploads the exponents and details of all sites, without waiting for the device."""
         if len(exponents) >= len(self._rows):
             self._grow(2 * len(exponents))
         control = torch.from_numpy(np.stack([exponents, details]))
@@ -169,21 +170,21 @@ class Device:
         self._control[:, 1 : 1 + len(exponents)].copy_(control, non_blocking=True)
 
     def decided(self, slot, exponent):
-        """A site has decided at once."""
+        """Stores the exponent that a site decided within the step on the device."""
         self._control[0, 1 + slot] = exponent
 
     def exponent(self, slot):
-        """The exponent of a site, as it is now."""
+        """Returns a copy of a site's current exponent as a tensor."""
         return self._control[0, 1 + slot].clone()
 
     @staticmethod
     def number(exponent):
-        """An exponent as a number: waits for the device."""
+        """Returns an exponent as a number, for which it waits for the device."""
         return int(exponent)
 
     @staticmethod
     def least(a, b):
-        """The less of two exponents."""
+        """Returns the less of two exponents, each a number or a tensor."""
         if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
         if isinstance(a, int) or isinstance(b, int):
@@ -191,14 +192,14 @@ class Device:
         return a if a is b else torch.minimum(a, b)
 
     def scaled(self, x, start, end):
-        """`x` times 2^(end − start)."""
+        """Returns `x` times 2^(end − start), with exponents that are numbers or tensors."""
         if isinstance(start, int) and isinstance(end, int):
             return Host.scaled(x, start, end)
         start, end = (torch.full((), e, dtype=torch.int32, device=x.device) if isinstance(e, int) else e for e in (start, end))
         return x if start is end else ops.scaled(x, end, start)
 
     def look(self, x, start):
-        """As on the host: waits for the device."""
+        """Returns the statistics that a store of `x` would collect; waits for the device."""
         self._control[0, 0] = start
         self._control[1, 0] = FULL
         ops.observe(x, self._rows, self._control, 0, 0)
@@ -207,18 +208,19 @@ class Device:
         return row
 
     def store(self, x, start, slot):
-        """As on the host."""
+        """Stores `x` as halves at the exponent of a slot, with statistics on the device."""
         # Parts of a backward pass are captured, too.
         refuse_capture(self._device)
         self._control[0, 0] = start
         return ops.store(dense(x), self._rows, self._control, 0, 1 + slot)
 
     def observe_stored(self, x, slot):
-        """As on the host."""
+        """Updates a slot's statistics on the device from a tensor that is stored already."""
         ops.observe(x, self._rows, self._control, 1 + slot, 1 + slot)
 
     def collect(self, count, found):
-        """As on the host; `read` waits for what is under way, and is called a step later."""
+        """Starts to copy the rows of a step to the host, and begins those of the next; `read`, a step later, waits for
+        the copy."""
         rows, event = self._rows[1 : 1 + count].clone(), None
         self._rows.zero_()
         if self._device.type == "cuda":
@@ -234,7 +236,7 @@ class Device:
 
     @staticmethod
     def read(seen):
-        """Returns what `collect` took: rows in words, and the flag."""
+        """Returns what `collect` collected: rows in words, and the flag."""
         if len(seen) == 2:  # from a checkpoint
             return seen
         rows, found, event = seen

@@ -11,7 +11,7 @@ from .stores import EXPONENT
 
 
 class Trace:
-    """A trace being written, a line of JSON for each attempt at a step."""
+    """Writer of a trace, a line of JSON for each attempt at a step."""
 
     def __init__(self, path, method, under_way):
         self.method = _spelled(method)
@@ -41,7 +41,7 @@ class Trace:
         self._file.flush()
 
     def close(self):
-        """Ends it."""
+        """Closes the trace file."""
         self._file.close()
 
 

@@ -45,7 +45,7 @@ def _binades(count):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place of a loss scale in a window, in binades: down to the smallest scale inside and up to the largest. Negative
+    """Place of a loss scale in a window, in binades: down to the smallest scale inside and up to the largest. Negative
     numbers are those by which the scale is too small or too large."""
 
     below: int
@@ -79,7 +79,7 @@ class ScaleWindow:
 
     @property
     def bits(self):
-        """The number of binades inside."""
+        """Returns the width of the window of loss scales in binades."""
         return 0 if self.low is None else self.high - self.low
 
     def place(self, scale):
@@ -114,22 +114,22 @@ class Window:
 
     @property
     def low(self):
-        """Exponent of the smallest scale inside, or None."""
+        """Returns the exponent of the smallest scale in the window, or None."""
         return self.half.low
 
     @property
     def high(self):
-        """Exponent of the first scale that overflows."""
+        """Returns the exponent of the first scale that overflows."""
         return self.half.high
 
     @property
     def bits(self):
-        """The number of binades inside."""
+        """Returns the width of the window of loss scales in binades."""
         return self.half.bits
 
     @property
     def places(self):
-        """The places of the loss scales of libraries, and of the running one."""
+        """Returns the places of the loss scales of libraries, and of the running one."""
         return {name: self.half.place(scale) for name, scale in self._scales().items()}
 
     def _scales(self):
@@ -206,7 +206,7 @@ def _in_half(model):
 
 
 class _Half(Forward):
-    """``forward`` under autocast, its results in f32, with plain gradients."""
+    """Replacement of ``forward`` that runs under autocast, with results in f32 and plain gradients."""
 
     def on(self, module):
         return _Half(module)
@@ -220,28 +220,30 @@ class _Half(Forward):
 
 
 class _Probe(GradientScaling):
-    """The sites of one backward pass of a measurement."""
+    """Gradient scaling with the sites of a single backward pass, for measurements."""
 
     def _arrived_plain(self, label):
-        """Hooks of an attached training come first, and have unscaled the gradient already."""
+        """Does nothing, because hooks of an attached training come first, and have unscaled the gradient already."""
 
 
 class _PerTensor(_Probe):
-    """A backward pass in which each call of a layer is a site of its own, so that each tensor has its own scale."""
+    """Probe of a backward pass in which each call of a layer is a site of its own, so that each tensor has its own
+    scale."""
 
     def _store(self, name, calls, x, start, origin=None):
         return super()._store(f"{name}@{len(self._order)}", 1, x, start, origin)
 
 
 class _Exact(_Probe):
-    """A backward pass that rounds nothing."""
+    """Probe of a backward pass that rounds nothing."""
 
     def _store(self, name, calls, x, start, origin=None):
         return x, start
 
 
 def _halved(loss):
-    """Ids of the parameters that autocast has cast to half wherever they are read, so that torch.amp has half gradients of them."""
+    """Returns the ids of the parameters that autocast has cast to half wherever they are read, so that torch.amp has
+    half gradients of them."""
     halved, wide, seen, stack = set(), set(), set(), [loss.grad_fn]
     while stack:
         node = stack.pop()
@@ -257,7 +259,7 @@ def _halved(loss):
 
 
 class _Measurement:
-    """Backward passes of one loss."""
+    """Measurement of loss scales by repeated backward passes of one loss."""
 
     def __init__(self, model, loss, names, parameters):
         self.model, self.loss, self.names, self.parameters = model, loss, names, parameters
@@ -265,7 +267,7 @@ class _Measurement:
         self.tried = {}
 
     def gradients(self, scaling):
-        """Gradients of all parameters in f32, and the first site at which a finite value overflowed."""
+        """Returns the gradients of all parameters in f32, and the first site at which a finite value overflowed."""
         scaling._name_parameters(self.model)
         try:
             found = torch.autograd.grad(scaling.scale(self.loss), self.parameters, retain_graph=True, allow_unused=True)
@@ -293,7 +295,7 @@ class _Measurement:
         return Window(self.ends(True), self.ends(False), compared, left_out, scale)
 
     def error(self, i, gradient):
-        """The relative error of a gradient; None where the exact one is zero."""
+        """Returns the relative error of a gradient; None where the exact one is zero."""
         exact = self.exact[i]
         norm = 0.0 if exact is None else float(exact.norm())
         if norm == 0.0:
@@ -322,8 +324,8 @@ class _Measurement:
         return lost, overflowed
 
     def ends(self, half):
-        """Overflow is monotone in the scale, so its end is found by bisection; from there on scales are tried downwards until
-        one loses too much."""
+        """Searches the window of scales: overflow is monotone in the scale, so its end is found by bisection; from
+        there on scales are tried downwards until one loses too much."""
         fits, high, overflowed = MIN_EXPONENT - 1, MAX_EXPONENT + 1, None
         while high - fits > 1:
             middle = (fits + high) // 2
