@@ -57,9 +57,9 @@ export function losses(canvas, lines) {
   pen.lineWidth = 1;
 }
 
-// What FP16 holds: from half its least subnormal number to its largest.
+// Exponents of what FP16 holds: half its least subnormal number, its least normal one, and its end.
 const [LEAST, NORMAL, MOST] = [-25, -14, 16];
-// What is shown.
+// Range of exponents that the charts show.
 const [FROM, TO] = [-60, 20];
 
 /** A histogram in powers of two: `stored[i]` counts what is up to 2^(FROM + i). */

@@ -5,25 +5,25 @@
 
 use gradscale::data::Random;
 
-/// Pixels along each side of an image.
+/// Number of pixels along each side of an image.
 pub const SIDE: usize = 16;
 
-/// Pixels of an image.
+/// Number of pixels of an image.
 pub const PIXELS: usize = SIDE * SIDE;
 
 /// Longer side of a centered digit, in pixels.
 const DIGIT_SIDE: f32 = 12.0;
 
-/// Half of a pen's width, in pixels, where nobody says another.
+/// Default half width of a pen, in pixels.
 pub const PEN: f32 = 0.85;
 
-/// A place: x to the right, y down.
+/// Point of a drawing: x to the right, y down.
 pub type Point = [f32; 2];
 
-/// Where the pen went without being lifted.
+/// Stroke of a pen: the points between touching and lifting.
 pub type Stroke = Vec<Point>;
 
-/// So many images, one behind the other, and their digits: the same for the same key.
+/// Returns so many images, one after another, and their digits: the same for the same key.
 #[must_use]
 pub fn batch(count: usize, key: u64) -> (Vec<f32>, Vec<u8>) {
     let (mut images, mut labels) = (Vec::with_capacity(count * PIXELS), Vec::with_capacity(count));
@@ -38,8 +38,8 @@ pub fn batch(count: usize, key: u64) -> (Vec<f32>, Vec<u8>) {
     (images, labels)
 }
 
-/// What strokes look like: from 0, paper, to 1, ink. The drawing is scaled and put into the middle; without strokes, or of
-/// numbers that are no places, there is paper alone.
+/// Renders strokes as an image: from 0, paper, to 1, ink. The drawing is scaled and put into the middle; without
+/// strokes, or of numbers that are no places, there is paper alone.
 #[must_use]
 pub fn image(strokes: &[Stroke], pen: f32) -> [f32; PIXELS] {
     let mut pixels = [0f32; PIXELS];
@@ -72,7 +72,7 @@ pub fn image(strokes: &[Stroke], pen: f32) -> [f32; PIXELS] {
     pixels
 }
 
-/// Draws a straight line.
+/// Draws a straight line into an image of a digit.
 fn ink(pixels: &mut [f32; PIXELS], [from, to]: [Point; 2], pen: f32) {
     let [dx, dy] = [to[0] - from[0], to[1] - from[1]];
     let length = (dx * dx + dy * dy).max(1e-12);
@@ -85,7 +85,7 @@ fn ink(pixels: &mut [f32; PIXELS], [from, to]: [Point; 2], pen: f32) {
     }
 }
 
-/// A digit as somebody may write it.
+/// Returns the strokes of a randomly distorted handwritten digit.
 #[must_use]
 pub fn written(digit: u8, random: &mut Random) -> Vec<Stroke> {
     let mut strokes = skeleton(digit, random);
@@ -104,20 +104,20 @@ pub fn written(digit: u8, random: &mut Random) -> Vec<Stroke> {
     strokes
 }
 
-/// In [−1, 1).
+/// Returns a random number in [−1, 1).
 #[expect(clippy::cast_possible_truncation, reason = "any number near it does")]
 fn symmetric(random: &mut Random) -> f32 {
     (2.0 * random.uniform() - 1.0) as f32
 }
 
-/// Part of an ellipse, by degrees from the right over the bottom.
+/// Returns a stroke along part of an ellipse, in degrees from the right over the bottom.
 fn arc(middle: Point, radius: Point, from: f32, to: f32) -> Stroke {
     const PARTS: u8 = 14;
     let at = |i: u8| (from + (to - from) * f32::from(i) / f32::from(PARTS)).to_radians();
     (0..=PARTS).map(|i| [middle[0] + radius[0] * at(i).cos(), middle[1] + radius[1] * at(i).sin()]).collect()
 }
 
-/// A digit in a square of side 1, in one of the shapes that it has.
+/// Returns the strokes of a digit in a square of side 1, in one of the shapes that it has.
 fn skeleton(digit: u8, random: &mut Random) -> Vec<Stroke> {
     let other = random.below(2) == 1;
     // How far curves go differs.

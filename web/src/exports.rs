@@ -10,7 +10,7 @@ use gradscale::Cpu;
 use pollster::block_on;
 use std::cell::RefCell;
 
-/// One worker has one training.
+/// State of a web worker: its training, and the bytes of the current question and answer.
 #[derive(Default)]
 struct Worker {
     question: Vec<u8>,
@@ -22,7 +22,7 @@ thread_local! {
     static WORKER: RefCell<Worker> = RefCell::default();
 }
 
-/// Room for a question of so many bytes.
+/// Allocates room for the bytes of a question, and returns its address.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_web_room(bytes: usize) -> *mut u8 {
     WORKER.with_borrow_mut(|worker| {
@@ -31,7 +31,7 @@ pub extern "C" fn gs_web_room(bytes: usize) -> *mut u8 {
     })
 }
 
-/// Answers the question that was written there: how many bytes the answer has.
+/// Answers the question that was written there, and returns how many bytes the answer has.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_web_ask() -> usize {
     WORKER.with_borrow_mut(|worker| {
@@ -41,7 +41,7 @@ pub extern "C" fn gs_web_ask() -> usize {
     })
 }
 
-/// The answer, until the next question.
+/// Returns the address of the last answer, valid until the next question.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_web_answer() -> *const u8 {
     WORKER.with_borrow(|worker| worker.answer.as_ptr())

@@ -3,119 +3,120 @@
 use crate::digits::Stroke;
 use serde::{Deserialize, Serialize};
 
-/// What can be asked.
+/// Request of the web page to the worker.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "ask", deny_unknown_fields)]
 pub enum Request {
-    /// To begin anew.
+    /// Starts a new training.
     Open {
-        /// As `gradscale` reads it: `gs`, `dynamic` …
+        /// Name of the method, as `gradscale` reads it: `gs`, `dynamic` …
         method: String,
-        /// Of first weights and digits.
+        /// Seed of the first weights and of the digits.
         seed: u64,
-        /// The loss is multiplied by 2^this.
+        /// Exponent of the factor of the loss: it is multiplied by 2^magnitude.
         magnitude: i32,
     },
-    /// To train on.
+    /// Runs training steps.
     Steps {
-        /// How many.
+        /// Number of steps to run.
         count: u32,
     },
-    /// To multiply the loss by another power of two from now on.
+    /// Multiplies the loss by another power of two from now on.
     Magnitude {
-        /// Its exponent.
+        /// New exponent of the factor of the loss.
         magnitude: i32,
     },
-    /// How many digits of a test set are right.
+    /// Evaluates the network on a test set of digits.
     Score,
-    /// What a drawing is.
+    /// Classifies a drawing of a digit.
     Classify {
-        /// The drawing, in any unit.
+        /// Strokes of the drawing, in any unit of length.
         strokes: Vec<Stroke>,
     },
-    /// Some digits to look at.
+    /// Returns sample digits to show on the page.
     Digits {
-        /// How many.
+        /// Number of digits to return.
         count: u32,
     },
 }
 
-/// Answers, one for each kind of request.
+/// Answer of the worker to the page, one for each kind of request.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase", tag = "said")]
 pub enum Answer {
-    /// To [`Request::Open`] and [`Request::Magnitude`].
+    /// Answer to [`Request::Open`] and [`Request::Magnitude`].
     Ready {
-        /// The device, in words.
+        /// Name of the device that trains.
         device: String,
     },
-    /// To [`Request::Steps`].
+    /// Answer to [`Request::Steps`].
     Steps(Report),
-    /// To [`Request::Score`]: a share.
+    /// Answer to [`Request::Score`]: the share of digits that are classified correctly.
     Score {
-        /// Of the digits.
+        /// Share of the test digits that are classified correctly.
         right: f64,
     },
-    /// To [`Request::Classify`].
+    /// Answer to [`Request::Classify`].
     Class {
-        /// How likely each digit is.
+        /// Probability of each digit.
         shares: Vec<f32>,
-        /// The drawing as the network sees it.
+        /// Image of the drawing as the network reads it.
         image: Vec<f32>,
     },
-    /// To [`Request::Digits`].
+    /// Answer to [`Request::Digits`].
     Digits {
-        /// One behind the other.
+        /// Pixels of all digits, one image after another.
         images: Vec<f32>,
-        /// What they are.
+        /// True digit of each image.
         labels: Vec<u8>,
     },
-    /// What went wrong, in one line.
+    /// Answer to a request that failed.
     Error {
-        /// That line.
+        /// Error message in one line.
         why: String,
     },
 }
 
-/// What became of some steps.
+/// Results of some training steps for the page.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Steps taken or skipped since the training began.
     pub step: u64,
-    /// The mean loss over these steps, divided by its magnitude; none if it is not finite.
+    /// Mean loss over these steps, divided by its magnitude; none if it is not finite.
     pub loss: Option<f64>,
-    /// Steps skipped since the training began.
+    /// Number of steps skipped since the training began.
     pub skipped: u64,
-    /// Batches repeated since the training began.
+    /// Number of batches repeated since the training began.
     pub repeated: u64,
-    /// How the last step ended, if not as usual.
+    /// Note about a skip or repeat in the last step.
     pub note: Option<String>,
-    /// Each place where a gradient became halves.
+    /// Cast sites of the last step.
     pub sites: Vec<Site>,
 }
 
-/// A place where a gradient became halves, as the last step saw it.
+/// Statistics of a cast site, where a gradient became halves, in the last step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
-    /// Layer and operator.
+    /// Name of the cast site: layer and operator.
     pub name: String,
-    /// It was multiplied by 2^this, as it was stored.
+    /// Exponent of the scale that the gradient was stored with.
     pub scale: i32,
-    /// Share of the values that became zeros.
+    /// Share of the values that became zeros by the store.
     pub flushed: f64,
-    /// How many were zeros before.
+    /// Number of values that were zero before the store.
     pub zeros: u64,
-    /// How many values were stored between 2^(`FIRST_BIN_EXPONENT` + i − 1) and 2^(`FIRST_BIN_EXPONENT` + i); the first and the last have all beyond.
+    /// Numbers of values stored between 2^(`FIRST_BIN_EXPONENT` + i − 1) and 2^(`FIRST_BIN_EXPONENT` + i); the first
+    /// and the last count all beyond.
     pub stored: Vec<u32>,
 }
 
 /// Exponent of the first bin of [`Site::stored`].
 pub const FIRST_BIN_EXPONENT: i32 = -60;
 
-/// How many bins there are.
+/// Number of bins of a histogram.
 pub const BINS: usize = 81;
 
-/// An answer as the page reads it.
+/// Serializes an answer as JSON.
 #[must_use]
 pub fn text(answer: &Answer) -> String {
     serde_json::to_string(answer).unwrap_or_else(|error| format!(r#"{{"said":"error","why":"{error}"}}"#))

@@ -91,7 +91,7 @@ pub extern "C" fn gs_conformance_run(case: usize, brief: bool) {
     );
 }
 
-/// What came of the last case, as JSON.
+/// Returns the outcome of the last case as JSON.
 #[wasm_bindgen]
 pub fn conformance_outcome() -> String {
     OUTCOME.with_borrow(Clone::clone)

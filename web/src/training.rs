@@ -13,32 +13,32 @@ use gradscale::{
 };
 use std::collections::HashMap;
 
-/// Digits of a step.
+/// Number of digits in the batch of a training step.
 const BATCH: usize = 64;
 
-/// Digits of the test set, whose key no step has.
+/// Number of digits in the test set, and their key, which no training step has.
 const TEST: (usize, u64) = (500, u64::MAX);
 
-/// The learning rate where the loss is what it is.
+/// Learning rate for a loss that is not multiplied.
 const RATE: f64 = 0.2;
 
-/// The network: pixels, two hidden layers, classes.
+/// Number of units in each layer of the network: pixels, two hidden layers, classes.
 const SIZES: [usize; 4] = [PIXELS, 96, 64, 10];
 
 /// Maximum exponent of the loss factor. f32 itself overflows beyond it.
 const MAX_LOSS_EXPONENT: i32 = 60;
 
-/// What went wrong, in one line.
+/// Error of a training, described in one line.
 type Failure = Box<dyn std::error::Error>;
 
-/// A training on one device.
+/// Training of a small network on digits on one device.
 #[derive(Debug)]
 pub struct Training<B: Backend> {
     trainer: Trainer<B>,
     net: Mlp,
     seed: u64,
     magnitude: i32,
-    /// A compiled step for each magnitude.
+    /// Compiled training step for each magnitude of the loss.
     programs: HashMap<i32, Program<2>>,
     answer: Program<1>,
     step: u64,
@@ -50,7 +50,7 @@ impl<B: Backend> Training<B>
 where
     gradscale::Error<B::Error>: std::error::Error + 'static,
 {
-    /// Begins one.
+    /// Starts a training of a new network by a method.
     ///
     /// # Errors
     /// No method of that name, a magnitude outside f32's range, or the device's.
@@ -71,13 +71,13 @@ where
         Ok(training)
     }
 
-    /// The device, in words.
+    /// Returns the name of the device that trains.
     #[must_use]
     pub fn device(&self) -> String {
         self.trainer.device().caps().name.to_owned()
     }
 
-    /// Does what is asked.
+    /// Carries out a request of the page and returns the answer.
     ///
     /// # Errors
     /// What is asked makes no sense, or the device's.
@@ -103,7 +103,7 @@ where
         }
     }
 
-    /// A loss of another magnitude, with the learning rate that undoes it: in exact arithmetic nothing changes.
+    /// Sets another magnitude of the loss, with the learning rate that undoes it: in exact arithmetic nothing changes.
     fn set_magnitude(&mut self, magnitude: i32) -> Result<(), Failure> {
         if magnitude.abs() > MAX_LOSS_EXPONENT {
             return Err(format!(
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// A site's row, as the page draws it.
+/// Returns a site's statistics in the form that the page draws.
 fn seen(site: &SiteReport<'_>) -> Site {
     let mut stored = vec![0u32; BINS];
     for (key, &count) in (-127..).zip(site.row.bins().into_iter().flatten()) {

@@ -9,11 +9,12 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 thread_local! {
-    /// One worker has one training. It is taken out while it works: the worker asks one question after the other.
+    /// Training of the worker, which has one. It is taken out while it works: the worker asks one question after the
+    /// other.
     static TRAINING: RefCell<Option<Training<Wgpu>>> = const { RefCell::new(None) };
 }
 
-/// Answers a question, both in JSON.
+/// Answers a request of the page by a training on WebGPU; request and answer are JSON.
 #[wasm_bindgen]
 pub async fn ask(question: String) -> String {
     let answer = answered(&question).await;
