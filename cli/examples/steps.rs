@@ -99,7 +99,7 @@ fn say(line: &serde_json::Value) {
     println!("{line}");
 }
 
-/// Bytes that Linux knows of this process.
+/// Returns an entry of `/proc/self/status` about this process, in bytes.
 fn status(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let kilobytes: u64 =

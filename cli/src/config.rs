@@ -8,7 +8,7 @@ use clap::{Arg, CommandFactory};
 use std::{ffi::OsString, fs, path::Path};
 use toml::{Table, Value};
 
-/// Arguments with those of the file that `--config` names.
+/// Returns the command-line arguments, extended by those of the file that `--config` names.
 ///
 /// # Errors
 /// A file that cannot be read, is no TOML, or has keys that the command does not know.

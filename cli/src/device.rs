@@ -11,25 +11,25 @@ use gradscale::{Cpu, gradscale_core::backend::Backend};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr};
 
-/// A device by its name.
+/// Device that the user can name: the CPU or a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The processor.
+    /// The CPU of the machine.
     Cpu,
-    /// A GPU, by its number in the list of `gradscale devices`.
+    /// GPU of the wgpu backend, by its number in the list of `gradscale devices`.
     #[cfg(feature = "wgpu")]
     Wgpu(usize),
-    /// An NVIDIA GPU, by its number.
+    /// NVIDIA GPU, by its number.
     #[cfg(feature = "cuda")]
     Cuda(usize),
 }
 
-/// Generic work on a device, whatever its backend.
+/// Trait of generic work that can run on a device of any backend.
 pub trait Work {
-    /// Result of the work.
+    /// Type of the work's result.
     type Output;
 
-    /// Does it.
+    /// Runs the work on a device and returns its result.
     ///
     /// # Errors
     /// Its own, and the device's.

@@ -4,10 +4,11 @@ use crate::tasks::DetectedBox;
 
 /// Minimum score of a detection that is drawn.
 pub const MIN_DRAWN_SCORE: f32 = 0.3;
-/// Columns of an image per pixel of line width.
+/// Number of image columns for each pixel of line width.
 const COLUMNS: usize = 160;
 
-/// Pixels `[rows, columns, 3]` with the frames of what is likely in the colours of their classes, the likeliest on top.
+/// Returns pixels `[rows, columns, 3]` with the frames of probable boxes in the colours of their classes, the most
+/// probable on top.
 pub fn framed(pixels: &[u8], size: [usize; 2], boxes: &[DetectedBox], colour: impl Fn(usize) -> [u8; 3]) -> Vec<u8> {
     let (mut drawn, thick) = (pixels.to_vec(), size[1].div_ceil(COLUMNS));
     for one in boxes.iter().rev().filter(|one| one.score >= MIN_DRAWN_SCORE) {

@@ -2,22 +2,22 @@
 
 use std::{fmt, path::Path};
 
-/// Why the program ends.
+/// Error that ends the program, with its message.
 #[derive(Debug)]
 pub struct Failure(String);
 
 impl Failure {
-    /// About something that has a name: a file, an option.
+    /// Creates the error about a named thing, for example an option, with its cause.
     pub fn at(place: impl fmt::Display, cause: impl fmt::Display) -> Self {
         Self(format!("{place}: {cause}"))
     }
 
-    /// A line of text from anywhere, so that it is one line.
+    /// Creates the error with this text as its only line.
     pub fn plain(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// About a file.
+    /// Creates the error about a file, with its cause.
     pub fn file(path: &Path, cause: impl fmt::Display) -> Self {
         Self::at(path.display(), cause)
     }

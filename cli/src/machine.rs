@@ -3,19 +3,19 @@
 use serde::Serialize;
 use std::fs;
 
-/// Version, commit and machine.
+/// Origin of results: version and commit of the program, and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Origin {
     /// Version of the program.
     pub version: &'static str,
-    /// Commit that it was built from.
+    /// Git commit that the program was built from.
     pub commit: &'static str,
-    /// Processor, cores, system.
+    /// Description of the machine: processor, cores, system.
     pub machine: String,
 }
 
 impl Origin {
-    /// Describes this program and this machine.
+    /// Describes the running program and this machine.
     pub fn here() -> Self {
         let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;

@@ -17,7 +17,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says something on the standard error that is no reason to end.
+/// Prints a warning to the standard error.
 pub fn warn(what: &Failure) {
     // A closed standard error cannot be reported anywhere.
     writeln!(anstream::stderr(), "gradscale: {what}").ok();
@@ -54,8 +54,8 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// The directory for results: the one asked for, which must not hold the file `result` yet, or the first of STEM-1,
-/// STEM-2 … that is not there.
+/// Creates the directory for results: the requested one, which must not hold the file `result` yet, or the first of
+/// STEM-1, STEM-2 … that is not there.
 pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathBuf, Failure> {
     if let Some(path) = asked {
         fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
@@ -76,7 +76,7 @@ pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathB
     Err(Failure::at(stem, "there are too many"))
 }
 
-/// A bar for `steps` steps, hidden where the output is no terminal.
+/// Creates a progress bar for `steps` steps, hidden if the output is no terminal.
 pub fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");

@@ -4,7 +4,7 @@ use crate::{Failure, output};
 use gradscale::distributed::Group;
 use std::{env, fs, io::Read, path::Path, process::ExitCode, thread::sleep, time::Duration};
 
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const BLOCK: usize = 1 << 20;
 /// Time that the other ranks wait for the rank that prints a message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -21,11 +21,11 @@ fn launched() -> Option<usize> {
     sizes.max()
 }
 
-/// Which of a machine's processes this is: Open MPI, MPICH and its kin, Slurm.
+/// Environment variables with the number of a process on its machine: Open MPI, MPICH and its kin, Slurm.
 #[cfg(feature = "cuda")]
 const LOCAL: [&str; 4] = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"];
 
-/// The GPU of this rank: those of a machine take its GPUs in turn, the first the one that was named.
+/// Returns the GPU of this rank: the ranks of a machine take its GPUs in turn, the first the one that was named.
 #[cfg(feature = "cuda")]
 pub(crate) fn gpu(named: usize, count: usize) -> usize {
     let local = LOCAL.iter().find_map(|name| env::var(name).ok()?.parse().ok());
@@ -65,7 +65,7 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
     Ok(Group::single_rank())
 }
 
-/// The end of all ranks: a failure is one line, of the first rank if that is within reach.
+/// Ends all ranks: a failure is one line, of the first rank if that is within reach.
 ///
 /// # Errors
 /// What this rank is to say.

@@ -10,7 +10,7 @@ pub const CURRENT_HISTORY: &str = "ring";
 /// Value of `history=` in files that were written before the option existed.
 pub const LEGACY_HISTORY: &str = "0";
 
-/// A method's text that says what is remembered, where its rule asks: `history`, if it does not say itself.
+/// Returns a method's text with `history=` added, if its rule has a history and the text does not name one.
 #[must_use]
 pub fn spelled(method: &str, history: &str) -> String {
     let exact = method.parse::<Method>().is_ok_and(|method| match method.scaling {

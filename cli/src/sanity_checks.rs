@@ -35,7 +35,7 @@ pub struct SanityChecks {
     unsaid: Vec<String>,
 }
 
-/// Steps whose loss was exactly 0.
+/// Range of consecutive steps whose loss was exactly 0.
 #[derive(Clone, Copy, Debug)]
 struct Zeros {
     first: u64,
@@ -43,12 +43,12 @@ struct Zeros {
 }
 
 impl SanityChecks {
-    /// About a run that tells these classes apart.
+    /// Creates the checks for a run with these classes.
     pub fn new(classes: &[String]) -> Self {
         Self { classes: classes.to_vec(), ..Self::default() }
     }
 
-    /// A step that has been done, with its loss or why it was skipped.
+    /// Checks a finished step, with its loss or why it was skipped.
     pub fn step(&mut self, iteration: u64, loss: f32, skipped: Option<&str>) {
         if self.recent.len() == WINDOW {
             self.recent.pop_front();
@@ -77,7 +77,7 @@ impl SanityChecks {
         }
     }
 
-    /// A dynamic loss scale that has become too small, the first time that it has.
+    /// Warns about a dynamic loss scale that has become too small, the first time that it has.
     pub fn loss_scale(&mut self, iteration: u64, warning: LossScaleWarning) {
         if self.scale.is_none() {
             self.scale = Some(format!("at step {iteration} {warning}"));
@@ -85,7 +85,7 @@ impl SanityChecks {
         }
     }
 
-    /// The losses of networks that train in turn.
+    /// Checks the losses of networks that train in turn.
     pub fn losses(&mut self, iteration: u64, skipped: bool, losses: &BTreeMap<String, Option<f32>>) {
         let nothing = losses.iter().find(|(_, loss)| loss.is_some_and(|loss| loss.abs() < GAN_LOSS_FLOOR));
         if let (Some((name, _)), false, None) = (nothing, skipped, &self.won) {
@@ -97,7 +97,7 @@ impl SanityChecks {
         }
     }
 
-    /// Scores on the test images.
+    /// Checks the scores on the test images.
     pub fn score(&mut self, iteration: u64, metrics: &Metrics) {
         self.variety(iteration, metrics);
         let known = self.certain.take();
@@ -132,7 +132,7 @@ impl SanityChecks {
         }
     }
 
-    /// Checks the variety of generated images.
+    /// Warns if generated images are all alike.
     fn variety(&mut self, iteration: u64, metrics: &Metrics) {
         let before = self.one_image.take();
         let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < MIN_VARIANCE_RATIO);
@@ -174,7 +174,7 @@ impl SanityChecks {
         ))
     }
 
-    /// Returns all warnings.
+    /// Returns all warnings so far as sentences.
     pub fn sentences(&self) -> Vec<String> {
         let all =
             [&self.skips, &self.scale, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
@@ -188,7 +188,7 @@ impl SanityChecks {
     }
 }
 
-/// Tells them, beside a bar.
+/// Prints new warnings above the progress bar.
 pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
     if !news.is_empty() {
         bar.suspend(|| news.iter().for_each(|line| eprintln!("gradscale: doubtful: {about}: {}", line.escape_debug())));

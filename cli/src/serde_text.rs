@@ -1,6 +1,6 @@
 //! Serialization of values as their text.
 
-/// Keeps a type that has `Display` and `FromStr` as its text.
+/// Macro that serializes a type as its text, by `Display` and `FromStr`.
 macro_rules! as_text {
     ($($type:ty),*) => {$(
         impl serde::Serialize for $type {

@@ -15,17 +15,17 @@ use std::{
 
 pub use gradscale::replay::{Seen, Step, parse, row};
 
-/// A trace being written.
+/// Writer of a trace file.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: BufWriter<File>,
-    /// Method, written with the first line.
+    /// Name of the method, which the first line records.
     method: Option<String>,
 }
 
 impl Writer {
-    /// A new file, or one that is there and empty: that of a training that had no space to begin.
+    /// Creates a trace file, or takes one that is there and empty: that of a training that had no space to begin.
     ///
     /// # Errors
     /// A file with something in it, or one that cannot be made.
@@ -38,8 +38,8 @@ impl Writer {
         Ok(Self::over(path, file.map_err(|error| Failure::file(path, error))?))
     }
 
-    /// Goes on with a file after step `iteration`; what it has of later steps, which are done again, is left out. If
-    /// the file is gone or damaged, says so: it is set aside, and the steps that can be read are kept.
+    /// Opens a trace file to continue after step `iteration`; what it has of later steps, which are done again, is left
+    /// out. If the file is gone or damaged, says so: it is set aside, and the steps that can be read are kept.
     ///
     /// # Errors
     /// A file that cannot be read or written.
@@ -75,7 +75,7 @@ impl Writer {
         Self { path: path.to_owned(), file: BufWriter::new(file), method: None }
     }
 
-    /// Says by which method the exponents were decided.
+    /// Sets the method that decided the exponents, which the first line records.
     #[must_use]
     pub fn made_by(self, method: &str) -> Self {
         Self { method: Some(spelled(method, CURRENT_HISTORY)), ..self }
@@ -97,7 +97,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends what the last step saw.
+    /// Appends the rows of all sites in the last step.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -121,7 +121,7 @@ impl Writer {
     }
 }
 
-/// The step of a whole line, and whether it is an attempt that was repeated.
+/// Returns the step of a whole line, and whether it is an attempt that was repeated.
 fn number(line: &[u8]) -> Option<(u64, bool)> {
     #[derive(Deserialize)]
     struct Numbered {

@@ -4,7 +4,7 @@ use crate::{Failure, output};
 use clap::Command;
 use clap_complete::Shell;
 
-/// Prints completions of a program.
+/// Prints the completion script of the program for a shell.
 ///
 /// # Errors
 /// An output that cannot be written.

@@ -22,7 +22,7 @@ pub struct Devices {
     prove: bool,
 }
 
-/// Prints all devices.
+/// Prints all devices of the machine with their properties.
 ///
 /// # Errors
 /// A device that cannot be opened.
@@ -69,7 +69,7 @@ fn adapters(text: &mut String) {
     }
 }
 
-/// The kernel that multiplies matrices, and the reason for it.
+/// Writes which engine a wgpu device uses for matrix products, and why.
 #[cfg(feature = "wgpu")]
 fn products(device: &gradscale::Wgpu, text: &mut String) {
     write_property(text, "products", &device.product_engine().to_string());
@@ -99,7 +99,7 @@ fn cuda(text: &mut String, prove: bool) {
     }
 }
 
-/// Which kernels for one architecture alone are right on the device.
+/// Writes which kernels for a single architecture pass their self-test on a CUDA device.
 #[cfg(feature = "cuda")]
 fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
     let modules = device.arch_specific_modules();
@@ -157,7 +157,7 @@ fn write_heading(text: &mut String, words: &str) {
     write_wrapped(text, "", HEADING_INDENT, words);
 }
 
-/// Writes a property of a device.
+/// Writes a line with a device's property: its name and its value.
 #[cfg(any(feature = "wgpu", feature = "cuda", test))]
 fn write_property(text: &mut String, name: &str, words: &str) {
     write_wrapped(text, &format!("  {name:PROPERTY_COLUMNS$}"), PROPERTY_COLUMNS + 3, words);
@@ -187,13 +187,13 @@ fn write_wrapped(text: &mut String, start: &str, indent: usize, words: &str) {
     writeln!(text, "{line}").ok();
 }
 
-/// Number that distinguishes flush rules.
+/// Value by which the device's rule for flushing small numbers is recognised.
 struct Probed {
     name: &'static str,
     value: f32,
-    /// Bits of the value after an f16 store.
+    /// Bits of the probed value after a store as f16.
     stored: f32,
-    /// The stored value after an f16 load.
+    /// Stored value after it is loaded from f16.
     loaded: f32,
 }
 
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(text, format!("{long}\n"));
     }
 
-    /// The widest words that a probe gives.
+    /// Checks that the widest properties of this processor fit the lines.
     #[test]
     fn what_this_processor_does_fits_in_lines() {
         let mut text = String::new();

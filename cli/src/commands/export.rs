@@ -37,7 +37,7 @@ pub struct Export {
     length: u16,
 }
 
-/// Writes the model.
+/// Writes the network of a checkpoint as an ONNX model.
 ///
 /// # Errors
 /// A file that is no checkpoint, an operator that ONNX does not have, a size that is missing or too small.

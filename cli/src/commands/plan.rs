@@ -24,7 +24,7 @@ pub struct Plan {
     pub chosen: Chosen,
 }
 
-/// Prints the plan of a network.
+/// Prints the mixed-precision plan of a network: the precision of each operator.
 ///
 /// # Errors
 /// Unknown operators and lists.

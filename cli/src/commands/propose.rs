@@ -33,7 +33,7 @@ fn percentile(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "must be a number above 0, to 100".to_owned())
 }
 
-/// Prints the scale and why.
+/// Prints the proposed loss scale and the gradients that it is derived from.
 ///
 /// # Errors
 /// A trace that cannot be read, or without any gradient but zero.
@@ -43,27 +43,27 @@ pub fn run(arguments: &Propose) -> Result<(), Failure> {
     output::print(&text)
 }
 
-/// The largest gradient of a step.
+/// Largest gradient of a training step, with its site.
 #[derive(Clone, Debug)]
 struct Largest {
     iteration: u64,
     site: String,
     amax: Scaled<f32>,
-    /// The greatest exponent at which it fits.
+    /// Largest exponent of the loss scale at which the gradient does not overflow.
     fits: i32,
 }
 
 impl Largest {
-    /// log2 of the true magnitude.
+    /// Returns log2 of the gradient's true magnitude.
     fn log2(&self) -> f64 {
         f64::from(self.amax.data).log2() - f64::from(self.amax.alpha)
     }
 }
 
-/// Other shares of the steps that the table shows.
+/// Shares of the steps, in percent, that the table shows besides the requested one.
 const SHARES: [f64; 4] = [100.0, 99.9, 99.0, 90.0];
 
-/// The table, and the scale for a share of the steps.
+/// Returns the table of proposed scales, and the scale for a share of the steps.
 ///
 /// # Errors
 /// Rows that are none, or of zeros only, in words.

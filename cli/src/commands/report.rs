@@ -29,7 +29,7 @@ pub struct Report {
 const NOTES: &str = "Gradients before and after their scales, scales over time, underflow, magnitudes, skips and repeats \
                      of every site. A trace has neither loss nor scores.";
 
-/// Writes the page.
+/// Writes the HTML report of a trace.
 ///
 /// # Errors
 /// A trace that cannot be read, or a file that cannot be written.
@@ -45,7 +45,7 @@ pub fn run(arguments: &Report) -> Result<(), Failure> {
     output::print(&format!("{}\n", out.display()))
 }
 
-/// The page of a trace called `name`.
+/// Returns the HTML page about the trace called `name`.
 ///
 /// # Errors
 /// Rows that are none, in words.

@@ -51,10 +51,10 @@ Weight gradients are f32 (Megatron) or half (torch.amp, apex, DeepSpeed).
 Example:
   gradscale window --network segnet-basic --data camvid-90x120 --steps 60";
 
-/// Longest line that is printed.
+/// Maximum length of a printed line.
 const COLUMNS: usize = 80;
 
-/// Measures and prints.
+/// Measures the window of usable loss scales and prints it.
 ///
 /// # Errors
 /// Data or a method that cannot be used, a batch whose gradients are not finite, the device's.
@@ -99,7 +99,7 @@ pub fn run(arguments: &WindowArguments) -> Result<(), Failure> {
     output::print(&as_text(arguments, &network, &window, scale))
 }
 
-/// Scales by their names: the libraries', and that of the training.
+/// Returns loss scales with their names: those of libraries, and that of the training.
 fn scales(own: Option<i32>) -> Vec<(&'static str, i32)> {
     let libraries = LIBRARY_SCALES.iter().map(|one| (one.library, one.exponent));
     libraries.chain(own.map(|exponent| ("this training", exponent))).collect()
@@ -168,7 +168,7 @@ fn binades(count: u32) -> String {
     if count == 1 { "1 binade".to_owned() } else { format!("{count} binades") }
 }
 
-/// The end of a name that is too long.
+/// Shortens a name that is too long to its end.
 fn shortened(name: &str, columns: usize) -> String {
     let count = name.chars().count();
     if count <= columns {

@@ -15,7 +15,7 @@ pub struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    /// Batches of `batch` images.
+    /// Creates an endless sequence of shuffled batches of `batch` images from a split.
     ///
     /// # Errors
     /// The split has not so many images, `batch` is 0, or the split's vectors have other lengths than it says.
@@ -82,7 +82,7 @@ pub struct InOrder<'a> {
 /// Batch of a split: images [n, h, w, 3], labels [n, h, w] and n.
 pub type Part<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>, usize);
 
-/// Batches of `batch` images of a split in its order, the last one shorter.
+/// Returns batches of `batch` images of a split in its order, the last one shorter.
 ///
 /// # Errors
 /// `batch` is 0, or the split is empty or its vectors have other lengths than it says.

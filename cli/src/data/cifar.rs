@@ -38,7 +38,7 @@ impl Classification {
         Ok((train, test))
     }
 
-    /// Images of one file of CIFAR, plain or gzip'ed.
+    /// Parses the images of one CIFAR file, plain or compressed by gzip.
     ///
     /// # Errors
     /// Corrupt gzip, no whole number of records, or none.
@@ -71,7 +71,7 @@ impl Classification {
     }
 }
 
-/// The file that holds a training image, and its number there; both from 0.
+/// Returns the file that holds a training image, and its number there; both from 0.
 pub(super) fn file_of(dir: &Path, mut image: usize) -> Result<(PathBuf, usize), DataError> {
     let mut number = 1;
     loop {

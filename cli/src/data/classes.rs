@@ -3,34 +3,34 @@
 use super::{Cause, DataError, Ignore, table::Table, tally::Tally};
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-/// Names, colours, values and the ignored label.
+/// Classes of a data set: names, colours, label values and the ignored id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// Names; ids are positions.
+    /// Names of the classes; the id of a class is its position.
     pub names: Vec<String>,
-    /// A colour of each, R G B.
+    /// Colours of the classes, R G B.
     pub colours: Vec<[u8; 3]>,
-    /// The id that counts for nothing.
+    /// Id of the ignored class, if there is one.
     pub ignore: Option<u8>,
     /// Label values of the classes in files.
     pub values: Values,
 }
 
-/// The id of each value that may occur in label files.
+/// Class ids by the label values that may occur in files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values(pub BTreeMap<u32, u8>);
 
-/// Names of the ignored class.
+/// Names by which the ignored class is recognised.
 pub(super) const IGNORED: [&str; 4] = ["unlabelled", "unlabeled", "void", "ignore"];
-/// Beyond the numbers: values that are colours.
+/// Offset of label values that are colours, above all that are numbers.
 const COLOUR: u32 = 1 << 24;
 
-/// The value of a colour in a label file: grey is its number.
+/// Returns the label value of a colour in a label file: grey is its number.
 pub(super) fn colour_value([r, g, b]: [u8; 3]) -> u32 {
     if r == g && g == b { r.into() } else { COLOUR | u32::from_be_bytes([0, r, g, b]) }
 }
 
-/// A value as people write it.
+/// Formats a label value: a colour as hexadecimal digits, others as a number.
 fn written(value: u32, coloured: bool) -> String {
     match value {
         COLOUR.. => format!("#{:06x}", value - COLOUR),
@@ -39,7 +39,7 @@ fn written(value: u32, coloured: bool) -> String {
     }
 }
 
-/// `one class`, `2 classes`.
+/// Formats a number of classes, for example `one class` or `2 classes`.
 pub(super) fn classes(count: usize) -> String {
     if count == 1 { "one class".to_owned() } else { format!("{count} classes") }
 }
@@ -55,7 +55,7 @@ fn small(values: &[u32]) -> bool {
 }
 
 impl Values {
-    /// The ids of an image's values.
+    /// Converts an image's label values to class ids.
     pub(super) fn classes(&self, labels: &[u32], width: usize) -> Result<Vec<u8>, Cause> {
         let mut last = None;
         let class = |(at, value): (usize, &u32)| match last {
@@ -69,7 +69,7 @@ impl Values {
         labels.iter().enumerate().map(class).collect()
     }
 
-    /// Returns true if the values are colours.
+    /// Returns true if the label values are colours.
     fn coloured(&self) -> bool {
         self.0.keys().any(|value| *value >= COLOUR)
     }
@@ -101,7 +101,7 @@ impl Values {
     }
 }
 
-/// The value that counts for nothing: as asked for, or by itself.
+/// Returns the ignored label value: the requested one, or that of the data.
 pub(super) fn chosen(asked: Option<Ignore>, itself: Option<u32>) -> Option<u32> {
     match asked {
         None => itself,
@@ -159,7 +159,7 @@ impl Classes {
         }
     }
 
-    /// A table for label files of numbers, by what it calls its rows.
+    /// Parses a table for label files of numbers, by what it calls its rows.
     ///
     /// # Errors
     /// The line that is wrong, from 1, and why.
@@ -225,7 +225,7 @@ impl Classes {
     }
 }
 
-/// A colour for a class that has none: bits 0, 3, 6 of the id count for red, 1, 4, 7 for green, 2, 5 for blue,
+/// Returns a colour for a class that has none: bits 0, 3, 6 of the id count for red, 1, 4, 7 for green, 2, 5 for blue,
 /// the lowest most, so that small ids are far apart. (The convention of PASCAL VOC.)
 pub(super) fn colour(id: u8) -> [u8; 3] {
     [0, 1, 2].map(|channel| {

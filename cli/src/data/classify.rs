@@ -9,17 +9,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Type of the values of an image.
+/// Stored type of the values of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// A byte, 0…255.
+    /// Value stored as a byte, 0…255.
     Byte,
-    /// An f32 in four bytes, little-endian.
+    /// Value stored as an f32 in four bytes, little-endian.
     Number,
 }
 
 impl Element {
-    /// Returns the size in bytes.
+    /// Returns the size of a value in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -32,43 +32,43 @@ impl Element {
 /// Size of stored images: all alike, or of any size to be cropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// All images have these rows and columns.
+    /// All stored images have these rows and columns.
     Of([usize; 2]),
-    /// Files of any sizes.
+    /// Images may have any size.
     Any,
 }
 
 /// Images of one size with a label each; rows of numbers are images of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classification {
-    /// Images.
+    /// Number of images.
     pub count: usize,
-    /// Rows of an image.
+    /// Number of rows of an image.
     pub height: usize,
-    /// Columns of an image.
+    /// Number of columns of an image.
     pub width: usize,
-    /// Values of a pixel: 1 for grey, 3 for R G B.
+    /// Number of values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,
-    /// Type of the values.
+    /// Stored type of the images' values.
     pub element: Element,
-    /// [count, height, width, channels].
+    /// Values of all images, [count, height, width, channels].
     pub features: Store,
     /// Label of each image, less than `classes`.
     pub labels: Vec<u32>,
-    /// Classes of training and test together: one more than the largest label.
+    /// Number of classes in training and test set: one more than the largest label.
     pub classes: usize,
     /// Images whose parts of `height` × `width` these are; none where they are as they are stored.
     pub crop: Option<Stored>,
 }
 
 impl Classification {
-    /// Bytes of an image.
+    /// Returns the number of bytes of an image.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.height * self.width * self.channels * self.element.size()
     }
 
-    /// Returns an image, [height, width, channels].
+    /// Returns the values of an image, [height, width, channels].
     ///
     /// # Errors
     /// One on disk that can no longer be read.
@@ -120,7 +120,7 @@ impl Classification {
         (self.height, self.width) = (side, side);
     }
 
-    /// Bytes of an image as it is stored.
+    /// Returns the number of bytes of an image as it is stored, before a crop.
     fn stored(&self) -> usize {
         match self.crop {
             Some(Stored::Of([height, width])) => height * width * self.channels * self.element.size(),
@@ -128,7 +128,7 @@ impl Classification {
         }
     }
 
-    /// Several images for training, in this order; those that take work are made by all cores.
+    /// Returns several images for training, in this order; those that take work are computed by all cores.
     #[must_use]
     pub fn batch(&self, samples: &[Sample]) -> Vec<Result<Cow<'_, [u8]>, DataError>> {
         match &self.features {
@@ -139,7 +139,7 @@ impl Classification {
         }
     }
 
-    /// Images one after another.
+    /// Returns the values of several consecutive images.
     ///
     /// # Errors
     /// See [`Classification::image`].
@@ -204,7 +204,7 @@ impl Classification {
         Ok((train, test))
     }
 
-    /// The images that are called `val`, if these are there and others for the last scores.
+    /// Loads the images that are called `val`, if these are there and others for the test set.
     pub(super) fn validation_idx(dir: &Path, reading: &DataOptions) -> Result<Option<Self>, DataError> {
         let there = |prefix: &str| find(dir, &format!("{prefix}-labels-idx1-ubyte")).is_ok();
         VALIDATION.into_iter().find(|prefix| there(prefix)).map(|prefix| Self::part(dir, prefix, reading)).transpose()
@@ -242,18 +242,18 @@ pub(super) fn test_prefix(dir: &Path) -> &'static str {
     if labels(dir, "t10k").is_err() && labels(dir, "test").is_ok() { "test" } else { "t10k" }
 }
 
-/// The file of labels.
+/// Finds the file of labels for a set of images in a directory.
 pub(super) fn labels(dir: &Path, prefix: &str) -> Result<PathBuf, DataError> {
     find(dir, &format!("{prefix}-labels-idx1-ubyte"))
 }
 
-/// The file of images. If there is none, the message is about the usual one.
+/// Finds the file of images. If there is none, the message is about the usual one.
 fn images(dir: &Path, prefix: &str) -> Result<PathBuf, DataError> {
     let rank_3 = find(dir, &format!("{prefix}-images-idx3-ubyte"));
     rank_3.or_else(|error| find(dir, &format!("{prefix}-images-idx4-ubyte")).map_err(|_| error))
 }
 
-/// Sums over values that are bytes.
+/// Sums of values, and of their squares, for mean and standard deviation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moments {
     count: u64,

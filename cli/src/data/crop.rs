@@ -6,32 +6,32 @@ use super::Random;
 use image::{ImageBuffer, Luma, Pixel, Rgb, imageops};
 use std::borrow::Cow;
 
-/// Shares of the image's area.
+/// Range of a random crop's area, as a share of the image's area.
 const AREA: [f64; 2] = [0.08, 1.0];
-/// Columns to rows.
+/// Range of a random crop's ratio of columns to rows.
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
 /// Attempts to draw a random crop that fits before the centre is taken.
 const TRIES: usize = 10;
 /// Maximum relative change of brightness, contrast and saturation.
 const JITTER: f64 = 0.4;
 
-/// An image, [rows, columns, channels], of bytes.
+/// Image of bytes, [rows, columns, channels].
 #[derive(Clone, Debug)]
 pub struct Whole<'a> {
-    /// Pixels in row order.
+    /// Values of the pixels, row by row.
     pub pixels: Cow<'a, [u8]>,
-    /// Rows and columns.
+    /// Number of rows and of columns.
     pub size: [usize; 2],
-    /// 1 for grey, 3 for R G B.
+    /// Number of values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,
 }
 
-/// A rectangle of an image: first row and column, rows and columns.
+/// Rectangle of an image: first row and column, and numbers of rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rectangle([usize; 4]);
 
 impl Whole<'_> {
-    /// A random part, resized to `side` × `side`; of colours also mirrored and changed, each with luck.
+    /// Returns a random part of the image, resized to `side` × `side`; of colours also mirrored and changed at random.
     #[must_use]
     pub fn random_part(&self, side: usize, random: &mut Random) -> Vec<u8> {
         let mut pixels = self.resized(self.random_rectangle(random), [side; 2]);
@@ -46,7 +46,7 @@ impl Whole<'_> {
         pixels
     }
 
-    /// The middle.
+    /// Returns the centre of the image, resized to a square of `side` pixels.
     #[must_use]
     pub fn middle(&self, side: usize) -> Vec<u8> {
         let [rows, columns] = self.size;
@@ -88,7 +88,7 @@ impl Whole<'_> {
         self.part([0, 0, self.size[0], self.size[1]], size)
     }
 
-    /// A part (first row and column, rows and columns), of so many rows and columns.
+    /// Returns a part of the image (first row and column, rows and columns), resized to so many rows and columns.
     pub(super) fn part(&self, rectangle: [usize; 4], size: [usize; 2]) -> Vec<u8> {
         self.resized(Rectangle(rectangle), size)
     }
@@ -116,7 +116,7 @@ fn resized<P: Pixel<Subpixel = u8> + 'static>(
     Some(imageops::resize(&*part, side(to[1])?, side(to[0])?, filter).into_raw())
 }
 
-/// Brightness, contrast and saturation, in a random order.
+/// Changes brightness, contrast and saturation of an image at random, in random order.
 fn jitter(pixels: &mut [u8], random: &mut Random) {
     let mut order = [0, 1, 2];
     for last in [2, 1] {
@@ -145,7 +145,7 @@ fn jitter(pixels: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Luma of ITU-R BT.601.
+/// Returns the brightness of an R G B pixel by ITU-R BT.601.
 fn grey(pixel: &[u8]) -> f64 {
     0.299 * f64::from(pixel[0]) + 0.587 * f64::from(pixel[1]) + 0.114 * f64::from(pixel[2])
 }
@@ -188,7 +188,8 @@ mod tests {
         assert_ne!(part(1), part(2));
     }
 
-    /// The middle of what torchvision would resize first: of 64 × 96, 56 × 56 from row 4 and column 20.
+    /// Checks that the middle is that of what torchvision would resize first: of 64 × 96, 56 × 56 from row 4 and column
+    /// 20.
     #[test]
     fn the_middle() {
         let whole = gradient(64, 96);

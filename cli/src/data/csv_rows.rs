@@ -16,29 +16,29 @@ use std::{
 /// Default names of the column with the classes.
 const LABELS: [&str; 3] = ["label", "class", "target"];
 
-/// Column of numbers with its normalization.
+/// Column of numbers in a CSV file, with its normalization.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// Name in the header.
+    /// Name of the column in the header line.
     pub name: String,
-    /// Mean of the training values.
+    /// Mean of the column's values in the training set.
     pub mean: f64,
-    /// Their standard deviation; 1 where all are alike.
+    /// Standard deviation of the column's training values; 1 if they are all alike.
     pub deviation: f64,
 }
 
 impl Column {
-    /// (x − mean)/deviation, as the bytes of an f32.
+    /// Normalizes a number, (x − mean)/deviation, and returns the bytes of the f32.
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
     fn bytes(&self, number: f64) -> [u8; 4] {
         (((number - self.mean) / self.deviation) as f32).to_le_bytes()
     }
 }
 
-/// The file for training, and those for the last scores and for validation, if there are such.
+/// Paths of the CSV file for training, and of those for test and for validation, if there are such.
 pub(super) type Files = (PathBuf, [Option<PathBuf>; 2]);
 
-/// The files of a directory, or one alone.
+/// Finds the CSV files in a directory, or takes a single file.
 pub(super) fn files(path: &Path) -> Result<Option<Files>, DataError> {
     if path.is_file() {
         return Ok(Some((path.to_owned(), [None, None])));
@@ -54,23 +54,23 @@ pub(super) fn files(path: &Path) -> Result<Option<Files>, DataError> {
     Ok(first.filter(|_| others.is_none()).map(|name| (path.join(name), [None, None])))
 }
 
-/// Line of the file: its numbers, and its class if requested.
+/// Parsed line of a CSV file: its numbers, and its class if requested.
 #[derive(Clone, Debug)]
 struct Row {
     numbers: Vec<f64>,
     class: String,
 }
 
-/// CSV file being read.
+/// Parsed contents of a CSV file: rows of numbers with their classes.
 struct Table {
-    /// Names of the columns of numbers.
+    /// Names of the columns that contain numbers.
     names: Vec<String>,
-    /// The name of the column with the classes.
+    /// Name of the column that contains the classes.
     label: String,
     rows: Vec<Row>,
 }
 
-/// Reads files of training and of scores.
+/// Loads a data set of rows from CSV files of training, validation and test.
 pub(super) fn load(
     (path, [test, validation]): &Files, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
@@ -149,7 +149,7 @@ pub(super) fn load(
     })
 }
 
-/// Rows of a file with these columns as a network takes them, whether it has classes or not.
+/// Reads the rows of a file with these columns as a network takes them, whether it has classes or not.
 ///
 /// # Errors
 /// A file that cannot be read, lacks a column, or has something else than numbers there.
@@ -183,7 +183,7 @@ fn column(name: String, at: usize, rows: &[Row]) -> Column {
     Column { name, mean, deviation: if deviation > 0.0 && deviation.is_finite() { deviation } else { 1.0 } }
 }
 
-/// The numbers of a line, at these places, which have these names.
+/// Parses the numbers of a CSV line in the columns at these places.
 fn numbers(record: &StringRecord, places: &[usize], names: &[String]) -> Result<Vec<f64>, String> {
     let number = |(place, name): (&usize, &String)| {
         let word = record.get(*place).unwrap_or("");
@@ -226,7 +226,7 @@ impl Table {
     }
 }
 
-/// A file that has been opened.
+/// Reader of an opened CSV file.
 struct Reader {
     path: PathBuf,
     head: Vec<String>,
@@ -234,7 +234,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads the line of names.
+    /// Opens a CSV file and reads its header line.
     fn open(path: &Path) -> Result<Self, DataError> {
         let io = |error| Cause::Io(error).at(path);
         let mut file = BufReader::new(File::open(path).map_err(io)?);
@@ -259,7 +259,7 @@ impl Reader {
         Err(Cause::Table { line: 1, reason }.at(path))
     }
 
-    /// Applies `work` to each line; errors have the line number.
+    /// Applies `work` to each line; errors name the line number.
     fn rows<T>(&mut self, work: impl Fn(&StringRecord) -> Result<T, String>) -> Vec<Result<T, DataError>> {
         let Self { path, csv, .. } = self;
         let mut rows = Vec::new();

@@ -9,41 +9,41 @@ use image::{
 use png::{ColorType, Transformations};
 use std::io::{BufRead, Cursor, Seek};
 
-/// The largest image that is decoded, in pixels. It keeps a small file from asking for much memory.
+/// Maximum number of pixels of an image that is decoded. It keeps a small file from asking for much memory.
 const MOST_PIXELS: usize = 1 << 26;
 
 /// Target size and channels of decoded images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// Rows and columns.
+    /// Number of rows and of columns that a decoded image must have.
     pub size: [usize; 2],
     /// Values of a pixel: 3 for R G B, 1 for grey.
     pub channels: usize,
-    /// Resize images of other sizes instead of rejecting them.
+    /// True if images of other sizes are resized, false if they are errors.
     pub resize: bool,
 }
 
-/// Properties from the header of an image file.
+/// Size and colour of an image, as read from the header of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Rows and columns.
+    /// Number of rows and of columns of the image.
     pub size: [usize; 2],
-    /// The image is grey.
+    /// True if the image is grey.
     pub grey: bool,
 }
 
-/// The header of an image file.
+/// Reads size and colour from the header of an image file.
 pub(super) fn header(file: impl BufRead + Seek) -> Result<Header, Cause> {
     let (decoder, _, size) = open(file)?;
     Ok(Header { size, grey: !decoder.color_type().has_color() })
 }
 
-/// Rows and columns of an image file, as its header has them.
+/// Returns the rows and columns of an image file from its header.
 pub(super) fn size(file: &[u8]) -> Result<[usize; 2], Cause> {
     header(Cursor::new(file)).map(|header| header.size)
 }
 
-/// An image as [h, w, channels].
+/// Decodes an image file to [h, w, channels].
 pub(super) fn image(file: &[u8], form: Form) -> Result<Vec<u8>, Cause> {
     let (decoder, format, found) = open(Cursor::new(file))?;
     if found != form.size && !form.resize {
@@ -96,7 +96,7 @@ fn is_finished(file: &[u8]) -> bool {
     file[last_scan..].windows(2).any(|pair| pair == [0xff, 0xd9])
 }
 
-/// The values of a label image, [h, w]: grey values or palette indices as they are in the file, or colours.
+/// Decodes the values of a label image, [h, w]: grey values or palette indices as they are in the file, or colours.
 pub(super) fn labels(file: &[u8], form: Form) -> Result<Vec<u32>, Cause> {
     let mut decoder = png::Decoder::new(Cursor::new(file));
     decoder.set_transformations(Transformations::IDENTITY);
@@ -147,7 +147,7 @@ pub(super) fn labels(file: &[u8], form: Form) -> Result<Vec<u32>, Cause> {
         .collect())
 }
 
-/// Rows and columns of a label image.
+/// Returns the rows and columns of a label image.
 pub(super) fn labels_size(file: &[u8]) -> Result<[usize; 2], Cause> {
     let reader = png::Decoder::new(Cursor::new(file)).read_info().map_err(Cause::Png)?;
     let (width, height) = reader.info().size();

@@ -29,7 +29,7 @@ const DIGITS: [&[usize]; 10] = [
     &[0, 1, 2, 3, 5, 6],
 ];
 
-/// The whole data set.
+/// Generates the synthetic data set of digits.
 pub(super) fn labelled(seed: u64) -> Labelled {
     let train = part(&[seed, 2], 2000);
     let [mean, deviation] = Moments::measure(train.features.memory()).mean_and_deviation();

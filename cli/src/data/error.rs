@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file or directory that cannot be used, and why. Shown as one line, "path: cause".
+/// Error about a file or directory that cannot be used, with its cause. Shown as one line, "path: cause".
 #[derive(Debug)]
 pub struct DataError {
     path: PathBuf,
@@ -15,13 +15,13 @@ pub struct DataError {
 }
 
 impl DataError {
-    /// The file or directory.
+    /// Returns the file or directory that the error is about.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Cause of the error.
+    /// Returns the cause of the error.
     #[must_use]
     pub const fn cause(&self) -> &Cause {
         &self.cause
@@ -54,142 +54,142 @@ impl From<DataError> for Failure {
     }
 }
 
-/// Cause of a data error.
+/// Cause of an error in data files.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The system refused.
+    /// The operating system failed to read a file or directory.
     Io(io::Error),
-    /// A file that must be there is not; who needs it.
+    /// A required file is missing; the text says who needs it.
     Missing(String),
-    /// A directory of no known layout.
+    /// The directory has none of the known layouts.
     Layout {
-        /// Expected layouts.
+        /// Description of the expected layouts.
         expected: &'static str,
-        /// The names in it.
+        /// Names of the directory's entries.
         found: Vec<String>,
     },
-    /// gzip's data are cut off or corrupt.
+    /// Data compressed by gzip are truncated or corrupt.
     Gzip(io::Error),
-    /// The first four bytes are not IDX's.
+    /// The first four bytes are not those of an IDX file.
     NotIdx([u8; 4]),
-    /// IDX of something else than bytes.
+    /// The IDX file contains another type of elements than bytes; its code.
     Element(u8),
     /// The file ends inside the IDX header, after this many bytes.
     Header(usize),
-    /// Sizes whose product no memory can hold.
+    /// The dimensions declare more data than any memory can hold.
     TooLarge(Vec<u32>),
-    /// Fewer bytes than the sizes announce.
+    /// The file has fewer bytes than its header declares.
     Truncated {
-        /// Bytes that the header declares.
+        /// Number of bytes that the header declares.
         expected: usize,
-        /// Bytes in the file.
+        /// Number of bytes in the file.
         found: usize,
     },
-    /// More bytes than the sizes announce.
+    /// The file has more bytes than its header declares.
     Trailing {
-        /// Bytes that the header declares.
+        /// Number of bytes that the header declares.
         expected: usize,
     },
-    /// Sizes that cannot be used.
+    /// The dimensions in the file do not fit what is needed.
     Shape {
-        /// Expected sizes.
+        /// Description of the expected dimensions.
         expected: String,
-        /// Sizes found.
+        /// Dimensions in the file.
         found: Vec<usize>,
     },
-    /// An image that cannot be decoded.
+    /// The image file cannot be decoded.
     Image(image::ImageError),
-    /// A JPEG file whose data stop before its end marker.
+    /// The data of a JPEG file end before its end marker.
     Unfinished,
-    /// A label image that cannot be decoded.
+    /// The PNG file of a label image cannot be decoded.
     Png(png::DecodingError),
-    /// An image of another size than expected.
+    /// An image has another size than expected.
     Size {
-        /// Rows and columns.
+        /// Expected rows and columns.
         expected: [usize; 2],
-        /// Object that has the expected size.
+        /// Name of the object that has the expected size.
         of: &'static str,
-        /// Rows and columns.
+        /// Rows and columns of the image.
         found: [usize; 2],
     },
-    /// A label that is no class.
+    /// A label value that is no class.
     Label {
-        /// The label.
+        /// Label value that was found.
         value: String,
-        /// Values that are classes, or ignored.
+        /// Label values that are classes, or ignored.
         known: Vec<String>,
         /// Number of the image in its file, from 0, if there are several.
         image: Option<usize>,
-        /// Row of its first occurrence, from 0.
+        /// Row of the label's first occurrence, from 0.
         row: usize,
-        /// Column of its first occurrence, from 0.
+        /// Column of the label's first occurrence, from 0.
         column: usize,
     },
-    /// An image of a kind that cannot be read.
+    /// The image file has a format that cannot be read.
     Format,
-    /// The first of several files or lines that cannot be read.
+    /// Several files or lines cannot be read.
     Several {
-        /// The first.
+        /// First error of several.
         first: Box<Cause>,
-        /// Number of further errors.
+        /// Number of further errors after the first.
         more: usize,
     },
-    /// Labels that are all the same.
+    /// All labels are of the same class.
     OneClass {
-        /// Description of the classes found.
+        /// Description of the only class found.
         found: String,
     },
-    /// Too many classes.
+    /// The data have too many classes.
     Classes {
-        /// Number of classes.
+        /// Number of classes found.
         found: usize,
-        /// Some of the classes.
+        /// Names of some of the classes.
         examples: Vec<String>,
     },
-    /// An option that does not apply to these data, with the reason.
+    /// An option does not apply to these data, with the reason.
     Option(String),
-    /// A recording that cannot be used, and why.
+    /// A recording cannot be used, with the reason.
     Sound(String),
-    /// A text that cannot be used, and why.
+    /// A text cannot be used, with the reason.
     Text(String),
-    /// Pictures with boxes that cannot be used, and why.
+    /// Pictures with boxes cannot be used, with the reason.
     Boxes(String),
-    /// Two images with the same stem.
+    /// Two images differ in their extension alone.
     SameStem,
     /// The data have no images, or images without pixels.
     Empty,
-    /// A table that cannot be read.
+    /// A table in a text file cannot be read.
     Table {
-        /// Number of the line, from 1.
+        /// Number of the faulty line, from 1.
         line: usize,
-        /// Error of the line.
+        /// Error message about the line.
         reason: String,
     },
-    /// A batch size that the split cannot fill.
+    /// The split has fewer images than a batch.
     Batch {
-        /// Images asked for.
+        /// Number of images in the requested batch.
         batch: usize,
-        /// Images in the training set.
+        /// Number of images in the training set.
         count: usize,
     },
-    /// A [`super::Split`] whose vectors have other lengths than its numbers say.
+    /// The vectors of a [`super::Split`] have other lengths than its numbers say.
     Inconsistent {
-        /// Images.
+        /// Number of images.
         count: usize,
-        /// Rows.
+        /// Number of rows of an image.
         height: usize,
-        /// Columns.
+        /// Number of columns of an image.
         width: usize,
-        /// Bytes of images.
+        /// Number of bytes of the images.
         images: usize,
-        /// Bytes of labels.
+        /// Number of bytes of the labels.
         labels: usize,
     },
 }
 
 impl Cause {
-    /// This cause, at a path.
+    /// Returns the error with this cause at a path.
     #[must_use]
     pub fn at(self, path: impl Into<PathBuf>) -> DataError {
         DataError { path: path.into(), cause: self }
@@ -260,7 +260,7 @@ impl Error for Cause {
     }
 }
 
-/// Subject of a size mismatch between a label image and its image.
+/// Name of the object whose size a label image must have.
 pub(super) const ITS_IMAGE: &str = "its image";
 
 /// Joins sizes, as in `2 × 3 × 4`.

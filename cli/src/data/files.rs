@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Suffixes of image formats that are read.
+/// Suffixes of the image files that can be read.
 const SUPPORTED_SUFFIXES: [&str; 3] = ["png", "jpg", "jpeg"];
 /// Suffixes of image formats that are not read. Messages name files that have one.
 const UNSUPPORTED_SUFFIXES: [&str; 8] = ["tif", "tiff", "bmp", "gif", "webp", "avif", "heic", "jp2"];
 
-/// Folder names of the test set.
+/// Folder names that are recognised as the test set.
 pub(super) const TEST: [&str; 4] = ["test", "val", "valid", "validation"];
 
 /// Folder names of the validation set, if there is a `test` as well.
@@ -23,7 +23,7 @@ pub(super) fn parts(there: impl Fn(&str) -> bool) -> [Option<&'static str>; 2] {
     [test, VALIDATION.into_iter().find(|name| test == Some(TEST[0]) && there(name))]
 }
 
-/// Files and lines that cannot be read.
+/// Collector of errors of files and lines that cannot be read.
 #[derive(Debug)]
 pub(super) struct Broken<'a> {
     reading: &'a DataOptions,
@@ -62,7 +62,7 @@ impl<'a> Broken<'a> {
     }
 }
 
-/// The images of a folder by name, or what is wrong with them.
+/// Lists the images of a folder by name, or what is wrong with them.
 pub(super) fn images(folder: &Path) -> Result<Vec<Result<PathBuf, DataError>>, DataError> {
     let one = |path: PathBuf| {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();

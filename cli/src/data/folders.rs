@@ -17,13 +17,13 @@ use std::{
 /// Means and deviations of ImageNet's channels, as torchvision has them, of values from 0 to 1.
 const PHOTOGRAPHS: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
-/// An image file with its class.
+/// Image file in a class's folder, with its class id.
 struct Image {
     path: PathBuf,
     class: u32,
 }
 
-/// Reads a directory; None if it has no folders with images.
+/// Loads images from one folder for each class; returns `None` if the directory has no such folders.
 pub(super) fn load(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Labelled>, DataError> {
     let inner = |name: &str| Some(dir.join(name)).filter(|path| path.is_dir());
     let root = inner("train").unwrap_or_else(|| dir.to_owned());
@@ -102,7 +102,7 @@ pub(super) fn load(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -
     Ok(Some(Labelled { name, classes: names, mean, deviation, channels, columns, train, validation, test, notes }))
 }
 
-/// Folders with images, and their names: by number if all are numbers.
+/// Lists the folders with images and their names, sorted by number if all names are numbers.
 fn classes(root: &Path) -> Result<Vec<(PathBuf, String)>, DataError> {
     let mut folders = Vec::new();
     for path in visible(root)?.into_iter().filter(|path| path.is_dir()) {
@@ -117,7 +117,7 @@ fn classes(root: &Path) -> Result<Vec<(PathBuf, String)>, DataError> {
     Ok(folders)
 }
 
-/// The images of each folder.
+/// Lists the image files of each class's folder.
 fn images(
     folders: &[(PathBuf, String)], names: &[String], broken: &mut Broken<'_>,
 ) -> Result<Vec<Vec<Image>>, DataError> {
@@ -133,7 +133,7 @@ fn images(
     Ok(all)
 }
 
-/// Reads the headers of all images.
+/// Reads the headers of all image files.
 fn headers(images: Vec<Image>, broken: &mut Broken<'_>) -> Result<Vec<(Image, Header)>, DataError> {
     let header = |path: &Path| {
         let file = File::open(path).map_err(|error| Cause::Io(error).at(path))?;
@@ -143,7 +143,7 @@ fn headers(images: Vec<Image>, broken: &mut Broken<'_>) -> Result<Vec<(Image, He
     broken.keep(images.into_iter().zip(headers).map(|(image, header)| Ok((image, header?))))
 }
 
-/// Files of any sizes, of which parts are taken when they are wanted.
+/// Creates a set of image files of any sizes, which are read and cropped when they are needed.
 fn streamed(images: Vec<(Image, Header)>, form: Form, classes: usize) -> Classification {
     let (count, [height, width], channels) = (images.len(), form.size, form.channels);
     let (paths, labels) = images.into_iter().map(|(image, _)| (image.path, image.class)).unzip();

@@ -15,20 +15,20 @@ use std::{
     path::Path,
 };
 
-/// First bytes of a gzip file.
+/// Bytes that every gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// An array of bytes.
+/// Array of bytes, as read from an IDX file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idx {
-    /// Dimensions, slowest first; at least one.
+    /// Dimensions of the array, slowest first; at least one.
     pub dims: Vec<usize>,
     /// Elements; their number is the product of the dimensions.
     pub data: Vec<u8>,
 }
 
 impl Idx {
-    /// Reads a file, plain or gzip'ed, whatever its name.
+    /// Reads an IDX file, plain or compressed by gzip, whatever its name.
     ///
     /// # Errors
     /// See [`Idx::from_reader`].
@@ -38,8 +38,9 @@ impl Idx {
         Self::from_reader(BufReader::new(file)).map_err(|cause| cause.at(path))
     }
 
-    /// The sizes of a file's array, and its elements: in memory if `keep` says so of the number of images, which is
-    /// the first size, and of the bytes of each. What is gzip'ed has no places to read from, and is always read.
+    /// Opens an IDX file: returns the sizes of its array, and its elements: in memory if `keep` says so of the number
+    /// of images, which is the first size, and of the bytes of each. What is gzip'ed has no places to read from, and is
+    /// always read.
     pub(super) fn open(path: &Path, keep: impl Fn(usize, usize) -> bool) -> Result<(Vec<usize>, Store), DataError> {
         let plain = || -> Result<Option<(Vec<usize>, Store)>, Cause> {
             let mut file = File::open(path).map_err(Cause::Io)?;
@@ -68,7 +69,7 @@ impl Idx {
         Ok((dims, data.into()))
     }
 
-    /// Reads from memory, plain or gzip'ed.
+    /// Parses an IDX file in memory, plain or compressed by gzip.
     ///
     /// # Errors
     /// See [`Idx::from_reader`].
@@ -76,7 +77,7 @@ impl Idx {
         Self::from_reader(bytes)
     }
 
-    /// Reads all of a stream, plain or gzip'ed.
+    /// Reads an IDX array from a stream, plain or compressed by gzip.
     ///
     /// Memory grows with what arrives, not with what the header announces, and reading stops one byte after that.
     ///
@@ -90,7 +91,7 @@ impl Idx {
     }
 }
 
-/// Reads all of a plain stream.
+/// Reads an IDX array from a stream that is not compressed.
 fn unpacked(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<Idx, Cause> {
     let (dims, expected) = header(&mut reader, failed)?;
     let data = up_to(&mut reader, expected + 1).map_err(failed)?;
@@ -101,7 +102,7 @@ fn unpacked(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<Idx
     }
 }
 
-/// The sizes, and how many bytes follow.
+/// Reads the header: returns the dimensions and the number of bytes that follow.
 fn header(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<(Vec<usize>, usize), Cause> {
     let magic = up_to(&mut reader, 4).map_err(failed)?;
     let &[zero, nought, element, dimensions] = &magic[..] else {
@@ -128,7 +129,7 @@ fn header(mut reader: impl Read, failed: fn(io::Error) -> Cause) -> Result<(Vec<
     }
 }
 
-/// The next bytes: `most`, or fewer if the stream ends.
+/// Reads up to `most` bytes; fewer only if the stream ends.
 fn up_to(reader: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.by_ref().take(most as u64).read_to_end(&mut bytes)?;

@@ -16,38 +16,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names of folders with images.
+/// Folder names that are recognised as images.
 const IMAGES: [&str; 5] = ["images", "image", "imgs", "img", "JPEGImages"];
-/// Names of folders with label images.
+/// Folder names that are recognised as label images.
 const LABELS: [&str; 8] =
     ["labels", "masks", "annotations", "label", "mask", "annotation", "segmentations", "SegmentationClass"];
 /// Suffixes that the name of a label image may add to that of its image.
 const SUFFIXES: [&str; 6] = ["", "_mask", "_masks", "_label", "_labels", "_L"];
 
-/// The files of an image and of its labels.
+/// Paths of an image file and of the file with its labels.
 pub(super) struct Pair {
     image: PathBuf,
     labels: PathBuf,
 }
 
-/// Image and label files by split.
+/// Pairs of image and label files, by split.
 pub(super) struct Pairs {
     pub train: Vec<Pair>,
-    /// Validation pairs, if there are any.
+    /// Pairs of the validation set, if there is one.
     pub validation: Option<Vec<Pair>>,
     pub test: Vec<Pair>,
-    /// The data define the split; if false, every fifth image is the test set.
+    /// True if the data define the split; if false, every fifth image is the test set.
     pub told: bool,
 }
 
-/// Folders of a split: images, labels, and the list of its members.
+/// Paths of a split: folders of images and of labels, and the list of its members.
 struct Folders {
     images: PathBuf,
     labels: PathBuf,
     list: PathBuf,
 }
 
-/// Image and label files; None if a directory has no folders with such.
+/// Finds pairs of image and label files; returns `None` if a directory has no folders with such.
 pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
     let list = |name: &str| dir.join(format!("{name}.txt"));
     let mut told = |train: Folders, validation: Option<Folders>, test: Folders| {
@@ -91,14 +91,14 @@ pub(super) fn labelled(dir: &Path) -> bool {
     both(dir) || both(&dir.join("train"))
 }
 
-/// The folders of images and of labels in a directory.
+/// Returns the folders of images and of labels in a directory.
 fn siblings(dir: &Path) -> Option<[PathBuf; 2]> {
     let there = |names: &[&str]| names.iter().map(|name| dir.join(name)).find(|path| path.is_dir());
     let images = there(&IMAGES)?;
     Some([images, there(&LABELS).unwrap_or_else(|| dir.join("labels"))])
 }
 
-/// The files of a split: those its list names, in the list's order, or all images by name.
+/// Returns the files of a split: those its list names, in the list's order, or all images by name.
 fn found(folders: &Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataError> {
     let mut images = BTreeMap::new();
     for path in broken.keep(files::images(&folders.images)?)? {

@@ -9,28 +9,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A data set of small images, or of rows of numbers.
+/// Data set with one class for each image or row of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
-    /// Name: the last part of the directory's path.
+    /// Name of the data set: the last part of the directory's path.
     pub name: String,
-    /// The name of each class; class ids are positions here.
+    /// Names of the classes; the id of a class is its position.
     pub classes: Vec<String>,
-    /// Mean of all values for training.
+    /// Mean of all values in the training set.
     pub mean: f32,
-    /// Their standard deviation.
+    /// Standard deviation of all values in the training set.
     pub deviation: f32,
     /// Means and deviations of each channel, where these are known and not counted.
     pub channels: Option<[[f32; 3]; 2]>,
-    /// Columns of tabular data; empty for images.
+    /// Columns of a data set of rows; empty for images.
     pub columns: Vec<Column>,
-    /// Training set.
+    /// Training set of images with labels.
     pub train: Classification,
     /// Validation set, if [`DataOptions::validation`] asks for one and the data have one.
     pub validation: Option<Classification>,
-    /// Test set, for the final evaluation.
+    /// Test set of images with labels, for the final evaluation.
     pub test: Classification,
-    /// Notes about the loaded data.
+    /// Notes for the user about the loaded data.
     pub notes: LoadNotes,
 }
 
@@ -38,7 +38,7 @@ pub struct Labelled {
 const NAMES: [&str; 2] = ["batches.meta.txt", "classes.txt"];
 
 impl Labelled {
-    /// Reads one of these, recognised by what it is:
+    /// Loads a data set, whose kind is recognised by its files:
     ///
     /// - a directory with the files of MNIST ([`Classification::load_idx`]) or CIFAR ([`Classification::load_cifar`]).
     ///   Names of classes stand in `batches.meta.txt` or `classes.txt`, one a line; without such a file they are
@@ -47,8 +47,8 @@ impl Labelled {
     ///   (or `val`, `valid`, `validation`) with such folders; without a test set every fifth image of a class is for
     ///   scores. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
     /// - a CSV file, or a directory with one, or with `train.csv` and `test.csv`: a line of names, then lines of
-    ///   csv_rows, with the class in the column that [`DataOptions::label`] says. Commas, semicolons or tabs separate them.
-    ///   A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
+    ///   numbers, with the class in the column that [`DataOptions::label`] says. Commas, semicolons or tabs separate
+    ///   them. A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
     ///
     /// # Errors
     /// A directory of another layout; files that are missing, cut off or corrupt; sizes that do not agree; fewer names
@@ -87,7 +87,7 @@ impl Labelled {
         Ok(data)
     }
 
-    /// Loads a directory of images. `None` if it has none.
+    /// Loads a directory of images with one class each; `None` if it has none.
     fn images(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
         if images::labelled(dir) {
@@ -186,7 +186,7 @@ impl Labelled {
         digits::labelled(seed)
     }
 
-    /// Returns the data with crops enabled if [`DataOptions::crop`] is set.
+    /// Returns the data with crops, if [`DataOptions::crop`] is set.
     #[must_use]
     pub fn cropped(mut self, reading: &DataOptions) -> Self {
         if let Some(side) = reading.crop {

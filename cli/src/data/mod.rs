@@ -54,38 +54,38 @@ use files::Broken;
 use std::{fs, path::Path};
 use tally::Tally;
 
-/// Images with a class for every pixel.
+/// Data set for segmentation: images with a class for every pixel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segmentation {
-    /// Name: the last part of the directory's path.
+    /// Name of the data set: the last part of the directory's path.
     pub name: String,
-    /// The name of each class; class ids are positions here.
+    /// Names of the classes; the id of a class is its position.
     pub classes: Vec<String>,
-    /// A colour for each class, R G B.
+    /// Colours of the classes, R G B.
     pub colours: Vec<[u8; 3]>,
     /// Grey value of each class in label files; empty if it is the id, or for coloured label files.
     pub values: Vec<u8>,
     /// Label of ignored pixels. It may be an index of `classes`, which then has no meaning.
     pub ignore: Option<u8>,
-    /// A weight for each class by its area, median(f)/f(c): where f is the share of a class in the pixels of the
-    /// training images in which it occurs (Eigen and Fergus 2015, §3.3.1); 0 for one that never does.
+    /// Weights of the classes in the loss by their area, median(f)/f(c): where f is the share of a class in the pixels
+    /// of the training images in which it occurs (Eigen and Fergus 2015, §3.3.1); 0 for one that never does.
     pub weights: Vec<f32>,
-    /// Training set.
+    /// Training set of images with class ids of pixels.
     pub train: Split,
     /// Validation set, if [`DataOptions::validation`] asks for one and the data have one.
     pub validation: Option<Split>,
-    /// Test set, for the final evaluation.
+    /// Test set of images with class ids of pixels, for the final evaluation.
     pub test: Split,
-    /// Notes about the loaded data.
+    /// Notes for the user about the loaded data.
     pub notes: LoadNotes,
 }
 
 /// Notes about loading a data set, for the terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadNotes {
-    /// Interpretation of the files: classes, splits, columns.
+    /// Descriptions of how the files were interpreted: classes, splits, columns.
     pub taken: Vec<String>,
-    /// Skipped files with the reason.
+    /// Files that were skipped, each with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -202,7 +202,7 @@ impl Segmentation {
     }
 }
 
-/// The most classes that folders of images may have; of rows of numbers fewer: more are no classes.
+/// Maximum number of classes of folders of images; rows of numbers may have fewer: more are no classes.
 const MOST_CLASSES: usize = 1 << 16;
 
 /// Returns the note that no test set was found and every fifth sample is used.
@@ -210,8 +210,8 @@ fn split_note(train: usize, test: usize) -> String {
     format!("no test set of its own: every fifth is for scores, {test} of {}", train + test)
 }
 
-/// Training images, and those for scores while a training goes on, where these are wanted: a part of the data set's
-/// own, or every tenth training image. Weights of classes, means and deviations are those of all training images.
+/// Splits off the validation set, if it is requested: a part of the data set's own, or every tenth training image.
+/// Weights of classes, means and deviations are those of all training images.
 fn parted<T>(
     train: T, validation: Option<T>, reading: &DataOptions, taken: &mut Vec<String>,
     hold_out: impl Fn(&T) -> Option<[T; 2]>, count: impl Fn(&T) -> usize,
@@ -235,14 +235,14 @@ fn parted<T>(
     }
 }
 
-/// Decoded image.
+/// Decoded image: its size and its pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// Rows.
+    /// Number of rows of the image.
     pub height: usize,
-    /// Columns.
+    /// Number of columns of the image.
     pub width: usize,
-    /// [height, width, 3], R G B in 0…255.
+    /// Values of the pixels, [height, width, 3], R G B in 0…255.
     pub pixels: Vec<u8>,
 }
 
@@ -275,7 +275,7 @@ fn name(dir: &Path) -> String {
     last.unwrap_or_else(|| dir.to_string_lossy().into_owned())
 }
 
-/// The names in a directory, sorted.
+/// Returns the names of a directory's entries, sorted.
 fn listing(dir: &Path) -> Result<Vec<String>, DataError> {
     let entries = fs::read_dir(dir).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let entries = entries.map_err(|error| Cause::Io(error).at(dir))?;

@@ -97,16 +97,16 @@ impl Default for DataOptions {
     }
 }
 
-/// Options of some kinds of data.
+/// Option that only some kinds of data take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meant {
-    /// `--size HxW`
+    /// The option `--size HxW`.
     Size,
-    /// `--crop`
+    /// The option `--crop`.
     Crop,
-    /// `--ignore`
+    /// The option `--ignore`.
     Ignore,
-    /// `--label`
+    /// The option `--label`.
     Label,
 }
 
@@ -137,7 +137,7 @@ impl DataOptions {
     }
 }
 
-/// Rows and columns: `240x320`.
+/// Rows and columns of images, written as `240x320`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub [usize; 2]);
 
@@ -157,12 +157,12 @@ impl fmt::Display for Size {
     }
 }
 
-/// The value that counts for nothing.
+/// Label value that counts for nothing, as `--ignore` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignore {
     /// No value is ignored.
     Nothing,
-    /// This one.
+    /// Label value that is ignored.
     Value(u16),
 }
 

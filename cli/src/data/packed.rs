@@ -27,7 +27,7 @@ pub(super) fn names(dir: &Path) -> (&'static str, Option<&'static str>) {
     (test.unwrap_or(TEST[0]), validation)
 }
 
-/// Reads a split.
+/// Reads the images and labels of a split from packed IDX files.
 pub(super) fn split(dir: &Path, name: &str, reading: &DataOptions) -> Result<Loaded, DataError> {
     let images_path = find(dir, &format!("{name}-images-idx4-ubyte"))?;
     let labels_path = find(dir, &format!("{name}-labels-idx3-ubyte"))?;

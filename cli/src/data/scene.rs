@@ -16,7 +16,7 @@ const SIGN: u8 = 6;
 const CAR: u8 = 7;
 const PEDESTRIAN: u8 = 8;
 
-/// The image's size for sums with negative terms.
+/// Number of rows of the image as i32, for sums with negative terms.
 #[expect(clippy::cast_possible_truncation, reason = "small")]
 const ROWS: i32 = HEIGHT as i32;
 #[expect(clippy::cast_possible_truncation, reason = "small")]
@@ -24,7 +24,7 @@ const COLUMNS: i32 = WIDTH as i32;
 
 type Colour = [i32; 3];
 
-/// The pixels of a scene, row by row: colour before light and noise, and label.
+/// Draws a random scene and returns its pixels, row by row: colour before light and noise, and label.
 pub(super) fn draw(random: &mut Random) -> Vec<(Colour, u8)> {
     let horizon = random.between(16, 23);
     let vanishing = random.between(22, 41);
@@ -42,9 +42,9 @@ pub(super) fn draw(random: &mut Random) -> Vec<(Colour, u8)> {
 
 struct Scene {
     pixels: Vec<(Colour, u8)>,
-    /// Row of the horizon.
+    /// Row of the horizon in the image.
     horizon: i32,
-    /// Column in which all lines along the road meet, at the horizon.
+    /// Column of the vanishing point of the road, at the horizon.
     vanishing: i32,
     /// Columns of the road's edges in the last row.
     road: [i32; 2],
@@ -52,7 +52,7 @@ struct Scene {
     kerb: [i32; 2],
 }
 
-/// A colour up to `by` lighter or darker in each value.
+/// Returns a colour that is up to `by` lighter or darker in each value.
 fn near(colour: Colour, by: i32, random: &mut Random) -> Colour {
     colour.map(|value| value + random.between(-by, by))
 }
@@ -80,7 +80,7 @@ impl Scene {
         }
     }
 
-    /// Houses in blocks, lower towards the vanishing point; every sixth block is only a wall.
+    /// Draws houses in blocks, lower towards the vanishing point; every sixth block is only a wall.
     fn houses(&mut self, random: &mut Random) {
         let mut start = random.between(-6, 0);
         while start < COLUMNS {
@@ -134,7 +134,8 @@ impl Scene {
         }
     }
 
-    /// Cars, people, poles and signs, the far ones first. `size` is the camera's height at that distance, in pixels.
+    /// Draws cars, people, poles and signs, the far ones first. `size` is the camera's height at that distance, in
+    /// pixels.
     fn things(&mut self, random: &mut Random) {
         let mut things = Vec::new();
         for (label, most, sizes) in
@@ -184,7 +185,7 @@ impl Scene {
         self.paint(foot - size / 2..foot, columns, legs, PEDESTRIAN);
     }
 
-    /// A sign on a short pole.
+    /// Draws a traffic sign on a pole into the scene.
     fn sign(&mut self, foot: i32, middle: i32, size: i32, random: &mut Random) {
         const PAINT: [Colour; 3] = [[185, 50, 45], [50, 85, 175], [200, 165, 55]];
         let side = (size * 2 / 5).max(2);
@@ -194,7 +195,7 @@ impl Scene {
         self.paint(bottom - side..bottom, left..left + side, PAINT[random.below(PAINT.len())], SIGN);
     }
 
-    /// The bonnet of the car that carries the camera, which is no class.
+    /// Draws the bonnet of the car that carries the camera, which is no class.
     fn bonnet(&mut self, random: &mut Random) {
         let rows = random.between(1, 2);
         self.paint(ROWS - rows..ROWS, 0..COLUMNS, near([60, 60, 64], 20, random), UNLABELLED);

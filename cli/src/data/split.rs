@@ -6,29 +6,29 @@ use std::{
     sync::Arc,
 };
 
-/// Images of one size with their labels.
+/// Split of a data set: images of one size with the class ids of their pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// Number of images.
     pub count: usize,
-    /// Rows of an image.
+    /// Number of rows of an image.
     pub height: usize,
-    /// Columns of an image.
+    /// Number of columns of an image.
     pub width: usize,
-    /// [count, height, width, 3], R G B in 0…255.
+    /// Values of all pixels, [count, height, width, 3], R G B in 0…255.
     pub images: Store,
-    /// [count, height, width], class ids.
+    /// Class ids of all pixels, [count, height, width].
     pub labels: Store,
 }
 
 impl Split {
-    /// Pixels of an image.
+    /// Returns the number of pixels of an image.
     #[must_use]
     pub const fn pixels(&self) -> usize {
         self.height.saturating_mul(self.width)
     }
 
-    /// Splits off every tenth image. `None` for fewer than ten.
+    /// Splits off every tenth image; returns `None` for fewer than ten.
     pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
         let part = |which: Vec<usize>| Self {
             count: which.len(),
@@ -62,19 +62,19 @@ impl Split {
     }
 }
 
-/// A split whose labels are values as they are in files, and where these come from.
+/// Split whose labels are values as they are in files, and the files of these.
 pub(super) struct Loaded {
     pub(super) split: Split,
-    /// The file or files of its labels: one for all, or one for each image.
+    /// Paths of the files of the labels: one for all, or one for each image.
     pub(super) labels_from: Vec<PathBuf>,
-    /// The values.
+    /// Counts of all label values in the split.
     pub(super) tally: Tally,
-    /// Keep the labels in memory.
+    /// True if the labels are kept in memory.
     pub(super) keep: bool,
 }
 
 impl Loaded {
-    /// The file of an image's labels, and the image's number if several are in that file.
+    /// Returns the file of an image's labels, and the image's number if several are in that file.
     pub(super) fn labelled_by(&self, image: usize) -> (&Path, Option<usize>) {
         match &self.labels_from[..] {
             [one] if self.split.count > 1 => (one, Some(image)),

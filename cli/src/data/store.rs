@@ -17,29 +17,29 @@ use std::{
     thread,
 };
 
-/// The bytes of many images, each of the same number of them, or of their labels.
+/// Storage of the bytes of many images, each of the same number of them, or of their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// All images in memory, one after another.
+    /// Values of all images in memory, one after another.
     Memory(Vec<u8>),
     /// Images in one file, one after another.
     Part {
-        /// The file.
+        /// Path of the file that contains the values.
         path: PathBuf,
         /// Offset of the first image in bytes.
         start: u64,
-        /// Which of the file's images they are, if not all.
+        /// Indices of the images in the file, if the store has not all of them.
         which: Option<Arc<[usize]>>,
-        /// The class of each value, if the file holds labels.
+        /// Class ids by label value, if the file contains labels.
         values: Option<Arc<Values>>,
     },
-    /// Encoded images, one file each.
+    /// Encoded images on disk, one file each.
     Files {
-        /// The files.
+        /// Paths of the image files.
         paths: Vec<PathBuf>,
-        /// Target of decoding.
+        /// Size and channels that images are decoded to.
         form: Form,
-        /// The class of each value, if the files hold labels.
+        /// Class ids by label value, if the files contain labels.
         values: Option<Arc<Values>>,
     },
 }
@@ -51,7 +51,7 @@ impl From<Vec<u8>> for Store {
 }
 
 impl Store {
-    /// Returns the bytes in memory; empty if images are on disk.
+    /// Returns the bytes in memory, or an empty slice if images are on disk.
     #[must_use]
     pub fn memory(&self) -> &[u8] {
         match self {
@@ -60,7 +60,7 @@ impl Store {
         }
     }
 
-    /// The bytes of one image, of which each has `len`.
+    /// Returns the bytes of one image; `len` is their number.
     ///
     /// # Errors
     /// A file that cannot be read, or is no longer what it was when the data set was opened.
@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// The bytes of several images, one after another.
+    /// Returns the bytes of several consecutive images.
     ///
     /// # Errors
     /// See [`Store::get`].
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-/// Reads a whole file.
+/// Reads all bytes of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     fs::read(path).map_err(|error| Cause::Io(error).at(path))
 }

@@ -5,14 +5,14 @@
 
 use super::{LoadNotes, Random, Segmentation, Split, scene, tally::Tally, weights::median_frequency};
 
-/// Rows of an image.
+/// Number of rows of a synthetic scene.
 pub(super) const HEIGHT: usize = 48;
-/// Columns of an image.
+/// Number of columns of a synthetic scene.
 pub(super) const WIDTH: usize = 64;
 
-/// Names and colours for display; ids are positions. Shares of all pixels, in percent: sky 18, building 33, pole 1.1,
-/// road 25, pavement 7, tree 6, sign 0.6, car 5.5, pedestrian 1.0; unlabelled 3.2. About as in CamVid, and so the
-/// weights of the classes differ as there.
+/// Names and colours of the classes; the id of a class is its position. Shares of all pixels, in percent: sky 18,
+/// building 33, pole 1.1, road 25, pavement 7, tree 6, sign 0.6, car 5.5, pedestrian 1.0; unlabelled 3.2. About as in
+/// CamVid, and so the weights of the classes differ as there.
 const CLASSES: [(&str, [u8; 3]); 9] = [
     ("Sky", [128, 128, 128]),
     ("Building", [128, 0, 0]),
@@ -25,10 +25,10 @@ const CLASSES: [(&str, [u8; 3]); 9] = [
     ("Pedestrian", [64, 64, 0]),
 ];
 
-/// The label of pixels that count for nothing.
+/// Label of the pixels in synthetic scenes that are ignored.
 pub(super) const UNLABELLED: u8 = 9;
 
-/// The whole data set.
+/// Generates the synthetic data set of road scenes for segmentation.
 pub(super) fn segmentation(seed: u64) -> Segmentation {
     let (train, counts) = split(&[seed, 0], 160);
     let (test, _) = split(&[seed, 1], 40);

@@ -6,26 +6,26 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// Line of `classes.tsv`.
+/// Parsed line of `classes.tsv`: a class's name and colour.
 #[derive(Clone, Debug)]
 struct Row {
     name: String,
     colour: [u8; 3],
 }
 
-/// A table.
+/// Parsed table of classes, by label value.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: BTreeMap<u32, Row>,
-    /// The row that is called so that it is no class.
+    /// Label value of the row that is named as the ignored class.
     void: Option<u32>,
     colours: bool,
-    /// Number of its last line.
+    /// Number of the table's last line.
     last: usize,
 }
 
 impl Table {
-    /// Lines `id name r g b …` after one with these words.
+    /// Parses a table of classes: a header, then lines `id name r g b …`.
     ///
     /// # Errors
     /// The line that is wrong, from 1, and why.

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-/// Occurrences of a label value.
+/// Number of occurrences of a label value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
-    /// Pixels of it.
+    /// Number of pixels that have the value.
     pub area: u64,
-    /// Pixels of the images in which it occurs.
+    /// Number of pixels of all images that contain the value.
     pub within: u64,
-    /// The first image in which it does.
+    /// Index of the first image that contains the value.
     pub first: usize,
 }
 
-/// Counts of all values of some images.
+/// Number of occurrences of each label value in some images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally(pub BTreeMap<u32, Count>);
 
 impl Tally {
-    /// Counts the values of one image.
+    /// Counts the label values of one image.
     pub fn count(values: impl Iterator<Item = u32>) -> Self {
         let (mut counts, mut pixels) = (BTreeMap::new(), 0);
         // Neighbours are mostly alike.
@@ -40,7 +40,7 @@ impl Tally {
         Self(counts.into_iter().map(|(value, area)| (value, Count { area, within: pixels, first: 0 })).collect())
     }
 
-    /// Adds an image, the one of this number.
+    /// Adds the counts of the image with index `image`.
     pub fn add(&mut self, image: usize, counts: &Self) {
         for (value, count) in &counts.0 {
             let sum = self.0.entry(*value).or_insert(Count { area: 0, within: 0, first: image });
@@ -49,7 +49,7 @@ impl Tally {
         }
     }
 
-    /// Returns the number of pixels.
+    /// Returns the number of pixels that were counted.
     pub fn pixels(&self) -> u64 {
         self.0.values().map(|count| count.area).sum()
     }

@@ -2,8 +2,8 @@
 
 use super::tally::Tally;
 
-/// Median-frequency weights: median(f)/f(c), where f(c) is the share of class c in the pixels of the images in which it
-/// occurs (Eigen and Fergus 2015, §3.3.1). One for each class; 0 for a class that never occurs.
+/// Computes median-frequency weights: median(f)/f(c), where f(c) is the share of class c in the pixels of the images in
+/// which it occurs (Eigen and Fergus 2015, §3.3.1). One for each class; 0 for a class that never occurs.
 ///
 /// Ignored pixels are no class, but count as pixels of their image. The median is over the classes that occur; of an
 /// even number, it is the mean of the middle two.
@@ -27,7 +27,7 @@ pub(super) fn median_frequency(tally: &Tally, classes: usize, ignore: Option<u8>
 mod tests {
     use super::*;
 
-    /// Images of eight pixels.
+    /// Computes the class weights of images of eight pixels each.
     fn weights(labels: &[u8], classes: usize, ignore: Option<u8>) -> Vec<f32> {
         let mut tally = Tally::default();
         for (i, image) in labels.chunks(8).enumerate() {

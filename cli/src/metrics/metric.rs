@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of score; its name in `snake_case` is its key in files. Tables have them in this order.
+/// Score of a network by its kind; its name in `snake_case` is its key in files. Tables have them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -26,11 +26,11 @@ pub enum Metric {
     Cer,
     /// BLEU of translations by beam search, 0 to 100.
     Bleu,
-    /// Share of a unigram model's bits that a language model saves.
+    /// Share of the bits of a unigram model that a language model saves.
     BitsSaved,
-    /// Between how many tokens it wavers.
+    /// Perplexity: the number of equally likely tokens that a language model's uncertainty corresponds to.
     Perplexity,
-    /// Bits that a character takes, where tokens are characters.
+    /// Bits per character of a language model whose tokens are characters.
     BitsPerCharacter,
     /// 1 − Fréchet distance of generated images from real ones / that of a constant mean image.
     Nearness,
@@ -38,41 +38,41 @@ pub enum Metric {
     Variety,
     /// Fréchet distance of the features of made images from those of real ones.
     FrechetDistance,
-    /// Share of all pixels, or answers of two towers, that is right.
+    /// Share of all pixels, or of answers of two towers, that is correct.
     GlobalAccuracy,
-    /// Share of recordings or sentences whose likeliest text is right.
+    /// Share of recordings or sentences whose most likely text is correct.
     WholeTexts,
     /// Character error rate of the likeliest alignment.
     CerGreedy,
-    /// BLEU of greedy translations.
+    /// BLEU of translations by greedy decoding, 0 to 100.
     BleuGreedy,
-    /// Perplexity per token of translations.
+    /// Perplexity of translations per byte-pair piece.
     PiecePerplexity,
-    /// Share of tokens that were the likeliest.
+    /// Share of tokens to which a language model gave the highest probability.
     LikeliestToken,
     /// Perplexity of the best answer that is always the same: how often training has each token.
     Unigram,
-    /// Mean over classes of the share that is right.
+    /// Mean over classes of the share that is correct.
     ClassAccuracy,
 }
 
 /// Role of a score in tables and verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Methods are judged by it.
+    /// Primary score, by which methods are compared.
     Judged,
-    /// Shown next to those.
+    /// Secondary score, shown next to the primary ones.
     Beside,
     /// Detail, shown in tables after the columns about scaling.
     Detail,
 }
 
-/// Format of a score.
+/// Unit in which a score is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A share, in percent.
+    /// Share, formatted in percent.
     Share,
-    /// A number with this many decimals.
+    /// Number, formatted with this many decimals.
     Number(usize),
 }
 
@@ -117,13 +117,13 @@ impl Metric {
         self.row().0
     }
 
-    /// Returns the role.
+    /// Returns the score's role in tables and verdicts.
     #[must_use]
     pub const fn role(self) -> Role {
         self.row().1
     }
 
-    /// Returns the unit.
+    /// Returns the unit in which the score is formatted.
     #[must_use]
     pub const fn unit(self) -> Unit {
         self.row().2
@@ -135,13 +135,13 @@ impl Metric {
         self.row().3
     }
 
-    /// Returns the name in files.
+    /// Returns the score's key in JSON files.
     #[must_use]
     pub fn key(self) -> String {
         serde_json::to_value(self).ok().and_then(|key| key.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    /// Head of a column of a table.
+    /// Returns the head of the score's column in a table.
     #[must_use]
     pub fn head(self) -> String {
         match self.unit() {
@@ -150,7 +150,7 @@ impl Metric {
         }
     }
 
-    /// The value as a table writes it.
+    /// Returns a value as tables write it, shares in percent.
     #[must_use]
     pub const fn shown(self, value: f64) -> f64 {
         match self.unit() {
@@ -168,7 +168,7 @@ impl Metric {
         }
     }
 
-    /// The value with its unit.
+    /// Formats a value of this score with its unit.
     #[must_use]
     pub fn text(self, value: f64) -> String {
         match self.unit() {
@@ -179,7 +179,7 @@ impl Metric {
         }
     }
 
-    /// A difference of two values.
+    /// Formats a difference between two values of this score.
     #[must_use]
     pub fn difference(self, value: f64) -> String {
         match self.unit() {

@@ -9,16 +9,16 @@ use saved::Saved;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// The scores of one evaluation.
+/// Scores of one evaluation of a network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Saved")]
 pub struct Metrics {
     #[serde(flatten)]
     values: BTreeMap<Metric, f64>,
-    /// The class that was predicted everywhere, if there was no other.
+    /// Class that was predicted for everything, if there was no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
-    /// All predicted texts were equal.
+    /// True if the predicted texts were all equal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub same: bool,
     /// Average precision of each class of boxes; `None` for a class without boxes.
@@ -30,13 +30,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates a set of scores.
+    /// Creates scores from pairs of metric and value.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = (Metric, f64)>) -> Self {
         Self { values: values.into_iter().collect(), ..Self::default() }
     }
 
-    /// Adds a score.
+    /// Adds the value of a score.
     #[must_use]
     pub fn with(mut self, metric: Metric, value: f64) -> Self {
         self.values.insert(metric, value);
@@ -50,7 +50,7 @@ impl Metrics {
         self
     }
 
-    /// Computes the scores of a classifier.
+    /// Computes the scores of an image classifier from its confusion matrix.
     #[must_use]
     pub fn of_images(confusion: &Confusion) -> Self {
         let values = [(Metric::Top1, confusion.global_accuracy()), (Metric::ClassAccuracy, confusion.class_accuracy())];
@@ -117,7 +117,7 @@ impl Metrics {
         self
     }
 
-    /// Computes the scores of a segmentation.
+    /// Computes the scores of a segmentation from its confusion matrix.
     #[must_use]
     pub fn of_pixels(confusion: &Confusion) -> Self {
         let accuracies = [
@@ -127,28 +127,28 @@ impl Metrics {
         Self::new(accuracies).with(Metric::Miou, confusion.miou()).always(only(confusion))
     }
 
-    /// A score, if it was taken.
+    /// Returns the value of a score, if the evaluation has it.
     #[must_use]
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.values.get(&metric).copied()
     }
 
-    /// Returns all scores in the order of tables.
+    /// Returns all scores in the order of table columns.
     pub fn iter(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.values.iter().map(|(&metric, &value)| (metric, value))
     }
 
-    /// Returns the primary and secondary scores.
+    /// Returns the primary and secondary scores, without details.
     pub fn first(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.iter().filter(|(metric, _)| metric.role() != Role::Detail)
     }
 
-    /// Returns the scores by which methods are judged.
+    /// Returns the primary scores, by which methods are judged.
     pub fn judged(&self) -> impl Iterator<Item = (Metric, f64)> {
         self.iter().filter(|(metric, _)| metric.role() == Role::Judged)
     }
 
-    /// Formats scores as text.
+    /// Formats scores as text, separated by commas.
     #[must_use]
     pub fn words(values: impl Iterator<Item = (Metric, f64)>) -> String {
         let words: Vec<String> =
@@ -164,7 +164,7 @@ pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_else(|| f32::NAN.into()))
 }
 
-/// The class that was predicted everywhere, if there was no other.
+/// Returns the class that was predicted for everything, if there was no other.
 fn only(confusion: &Confusion) -> Option<u32> {
     confusion.only().and_then(|class| u32::try_from(class).ok())
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Scores as files have them, those that earlier versions wrote too.
+/// Scores as read from files, including those of earlier versions.
 #[derive(Deserialize)]
 pub(super) struct Saved {
     #[serde(default)]

@@ -49,7 +49,7 @@ pub struct Updates {
     pub clip: Option<f64>,
 }
 
-/// Bounds keep every product with a divisor an ordinary f32.
+/// Parses a number within bounds, which keep every product with a divisor an ordinary f32.
 fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("must be a number from {} to {}", text::shortest(least), text::shortest(most)))
@@ -60,17 +60,17 @@ fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
 pub struct Recipe {
     /// Learning rate, for a loss that is a mean.
     pub lr: f64,
-    /// The rule.
+    /// Update rule of the optimizer.
     pub rule: Rule,
-    /// The learning rate over time.
+    /// Learning-rate schedule.
     pub schedule: Schedule,
     /// Weight decay, for a loss that is a mean.
     pub decay: f64,
-    /// The largest norm of all gradients, for a loss that is a mean.
+    /// Maximum norm of all gradients, for a loss that is a mean.
     pub clip: Option<f64>,
 }
 
-/// The paper gives none.
+/// Default weight decay; the paper states none.
 const DECAY: f64 = 5e-4;
 
 impl Updates {
@@ -112,9 +112,9 @@ impl Recipe {
         }
     }
 
-    /// The optimizer for a loss that is `ratio` times smaller than a mean, so that training in f32 stays the same: SGD
-    /// has so many times the learning rate, Adam, which divides gradients by their size, an eps so many times smaller;
-    /// what is added to gradients or compared with them is so many times smaller too.
+    /// Creates the optimizer for a loss that is `ratio` times smaller than a mean, so that training in f32 stays the
+    /// same: SGD has so many times the learning rate, Adam, which divides gradients by their size, an eps so many times
+    /// smaller; what is added to gradients or compared with them is so many times smaller.
     ///
     /// # Errors
     /// An eps that is too small then.
@@ -151,7 +151,7 @@ impl Recipe {
         single(self.decay / ratio)
     }
 
-    /// Describes the settings in a sentence.
+    /// Describes the optimizer's settings in a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         let Self { lr, rule, schedule, decay, clip } = self;

@@ -4,14 +4,14 @@ use super::text::{Parts, Text, shortest};
 use gradscale::optim::Adam;
 use std::{fmt, str::FromStr};
 
-/// An update rule with its numbers, but for learning rate and weight decay.
+/// Update rule of an optimizer with its coefficients, except learning rate and weight decay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Stochastic gradient descent.
+    /// Stochastic gradient descent, with momentum.
     Sgd {
-        /// Momentum in [0, 1).
+        /// Momentum of SGD, in [0, 1).
         momentum: f32,
-        /// Use Nesterov momentum.
+        /// True for Nesterov momentum.
         nesterov: bool,
     },
     /// Adam, whose weight decay is added to the gradient.
@@ -20,22 +20,22 @@ pub enum Rule {
     AdamW(Moments),
 }
 
-/// Numbers of Adam.
+/// Coefficients of Adam: decays of the moments, and epsilon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// Decays of both moments, in [0, 1).
+    /// Decay rates of both moments, in [0, 1).
     pub betas: [f32; 2],
-    /// Epsilon from [`LEAST_EPS`] to 1.
+    /// Adam's epsilon, from [`LEAST_EPS`] to 1.
     pub eps: f32,
 }
 
-/// A smaller eps lets updates explode where devices flush f32 subnormals.
+/// Minimum epsilon: with a smaller one, updates explode where devices flush f32 subnormals.
 pub const LEAST_EPS: f32 = 1e-17;
 
 const SHARE: &str = "a number from 0 to below 1";
 
 impl Default for Rule {
-    /// Returns the rule of the paper.
+    /// Returns SGD with the momentum of the paper.
     fn default() -> Self {
         Self::Sgd { momentum: 0.9, nesterov: false }
     }
@@ -51,7 +51,8 @@ impl Default for Moments {
 impl FromStr for Rule {
     type Err = String;
 
-    /// `sgd`, `sgd:momentum=0.9,nesterov=yes`, `adam:beta1=0.9,beta2=0.999,eps=1e-8`, `adamw` with the same options.
+    /// Parses `sgd`, `sgd:momentum=0.9,nesterov=yes`, `adam:beta1=0.9,beta2=0.999,eps=1e-8`, `adamw` with the same
+    /// options.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = Parts::parse(text)?;
         match parts.name {
@@ -89,7 +90,7 @@ impl Moments {
     }
 }
 
-/// The shortest text that is read as this rule.
+/// Implementation of `Display` by the shortest text that is parsed as this rule.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, moments) = match self {

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 /// Learning-rate schedule over the steps taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// Steps in which rates grow from nothing, in equal parts.
+    /// Number of warm-up steps, in which rates grow linearly from 0.
     warmup: u64,
     shape: Shape,
 }
@@ -15,7 +15,7 @@ pub struct Schedule {
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Constant,
-    /// Times a factor, again and again.
+    /// Step decay: the rate is multiplied by a factor at certain steps.
     Step {
         falls: Falls,
         factor: f64,
@@ -24,7 +24,7 @@ enum Shape {
     Cosine {
         steps: Option<u64>,
     },
-    /// Polynomial decay (1 − t)^power.
+    /// Polynomial decay, with factor (1 − t)^power at share t of the steps.
     Polynomial {
         steps: Option<u64>,
         power: f64,
@@ -34,7 +34,7 @@ enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 enum Falls {
     Every(u64),
-    /// At these steps, in ascending order.
+    /// Decay at these steps, in ascending order.
     At(Vec<u64>),
 }
 
@@ -53,7 +53,7 @@ impl Default for Schedule {
 impl FromStr for Schedule {
     type Err = String;
 
-    /// `constant`, `step:every=100,factor=0.1`, `step:at=200/300`, `cosine`, `cosine:steps=1000`,
+    /// Parses `constant`, `step:every=100,factor=0.1`, `step:at=200/300`, `cosine`, `cosine:steps=1000`,
     /// `polynomial:power=0.9`, and any with `warmup=50`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = Parts::parse(text)?;
@@ -98,7 +98,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Steps separated by slashes: commas separate options.
+/// Parses ascending steps separated by slashes, because commas separate options.
 fn increasing(text: &str) -> Result<Vec<u64>, String> {
     let wrong = || format!("at is one or more steps, each after the one before (200/300), not {text:?}");
     let step = |part: &str| part.trim().parse().ok().filter(|step| (1..=MAX_STEPS).contains(step)).ok_or_else(wrong);
@@ -129,7 +129,7 @@ impl Schedule {
         Ok(self)
     }
 
-    /// After how many steps the rate is 0, if it is known to be.
+    /// Returns the step after which the rate is 0, if it is known.
     #[must_use]
     pub const fn end(&self) -> Option<u64> {
         match self.shape {
@@ -179,7 +179,7 @@ impl Schedule {
     }
 }
 
-/// The shortest text that is read as this schedule.
+/// Implementation of `Display` by the shortest text that is parsed as this schedule.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.shape {
@@ -213,7 +213,7 @@ impl fmt::Display for Schedule {
 mod tests {
     use super::*;
 
-    /// Factors of a schedule before the steps named.
+    /// Returns the factors of a schedule before the given steps.
     fn factors<const N: usize>(text: &str, steps: [u64; N]) -> [f64; N] {
         let schedule: Schedule = text.parse().expect("a schedule");
         let engine = schedule.over(100).expect("a length").engine();

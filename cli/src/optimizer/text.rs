@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// A name with its options, each of which can be taken once.
+/// Parsed settings: a name with options, each of which can be taken once.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub name: &'a str,
@@ -10,6 +10,8 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
+    /// Parses a name with its options.
+    ///
     /// # Errors
     /// An option without a value, or one that is given twice; in words.
     pub fn parse(text: &'a str) -> Result<Self, String> {
@@ -28,7 +30,7 @@ impl<'a> Parts<'a> {
         Ok(Self { name: name.trim(), options })
     }
 
-    /// The value of an option, which is then done with.
+    /// Takes the value of an option, which is removed.
     pub fn take(&mut self, key: &str) -> Option<&'a str> {
         let at = self.options.iter().position(|(known, _)| *known == key)?;
         Some(self.options.remove(at).1)
@@ -56,7 +58,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A text as it grows.
+/// Writer of settings as text: a name, then options that differ from their defaults.
 pub(super) struct Text<'f, 'a> {
     to: &'f mut fmt::Formatter<'a>,
     separator: char,
@@ -68,7 +70,7 @@ impl<'f, 'a> Text<'f, 'a> {
         Ok(Self { to, separator: ':' })
     }
 
-    /// An option, unless it has its usual value.
+    /// Writes an option unless it has its default value.
     pub fn unless<T: PartialEq>(&mut self, usual: &T, key: &str, value: &T, shown: impl fmt::Display) -> fmt::Result {
         if value == usual {
             return Ok(());
@@ -79,7 +81,7 @@ impl<'f, 'a> Text<'f, 'a> {
     }
 }
 
-/// A number in few characters that are read as it: 0.9, and 1e-8.
+/// Formats a number in few characters that are parsed as it: 0.9, and 1e-8.
 pub(super) fn shortest(number: impl fmt::Display + fmt::LowerExp) -> String {
     let (plain, exponential) = (format!("{number}"), format!("{number:e}"));
     if plain.len() <= exponential.len() + 1 { plain } else { exponential }

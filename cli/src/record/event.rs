@@ -3,19 +3,19 @@
 use gradscale::SiteReport;
 use serde::{Deserialize, Serialize};
 
-/// A skip, or an attempt that was repeated.
+/// Skipped step, or attempt at a step that was repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Told")]
 pub struct Event {
-    /// Description in a sentence: site and cause.
+    /// Description of the event in a sentence: site and cause.
     pub said: String,
-    /// The batch's largest true magnitude there, as a power of two, where that is a finite number.
+    /// Largest true magnitude of the batch at the site, as a power of two, if that is a finite number.
     pub magnitude: Option<f64>,
-    /// The exponent in force there afterwards.
+    /// Exponent of the site after the event.
     pub decided: Option<i32>,
 }
 
-/// Logs of before have the sentence alone.
+/// Event as logs store it: older logs have its sentence alone.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Told {

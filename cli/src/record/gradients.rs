@@ -3,7 +3,7 @@
 use super::{Histogram, Record, SiteSeries};
 use std::{collections::BTreeMap, fmt::Write};
 
-/// Ranges of FP16: name, and bins from above 2^from to 2^to.
+/// Zones of FP16's range: name, and exponents from above 2^from to 2^to.
 pub const ZONES: [(&str, f64, f64); 4] = [
     ("flushed", f64::NEG_INFINITY, -25.0),
     ("subnormal", -25.0, -14.0),
@@ -36,7 +36,7 @@ impl<'a> Observed<'a> {
         Some(Self { run, sites: run.sites.iter().filter_map(site).collect() })
     }
 
-    /// Returns the distribution before and after scaling.
+    /// Returns the distribution of gradients before and after scaling.
     pub fn before_and_after(&self) -> [Shares; 2] {
         let before = self.sites.iter().map(|(_, histogram, _)| (*histogram, 0));
         let after = self.sites.iter().map(|(_, histogram, alpha)| (*histogram, *alpha));
@@ -82,7 +82,7 @@ pub fn span(both: &[Shares; 2]) -> (i32, i32) {
     (low(&both[0]).min(low(&both[1])), high)
 }
 
-/// Columns of the text histogram.
+/// Number of columns of the histogram that is printed as text.
 const COLUMNS: i32 = 72;
 
 /// Draws the histograms before and after scaling in text, one column per power of two or several. `None` for runs
@@ -136,7 +136,7 @@ fn block(share: f64) -> char {
     HEIGHTS[usize::try_from(height - 1).unwrap_or(0)]
 }
 
-/// A share in percent, so short as is true: a share above 0 is not 0.
+/// Formats a share in percent, so short as is true: a share above 0 is not 0.
 pub fn percent(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0 %".to_owned(),

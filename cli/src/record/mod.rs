@@ -32,37 +32,37 @@ use std::collections::BTreeMap;
 pub struct Record {
     pub method: String,
     pub seed: u64,
-    /// Steps asked for; fewer were run if there is a failure.
+    /// Number of requested steps; fewer were run if there is a failure.
     pub iterations: u64,
-    /// Mean over the last 20 steps, for one pixel or image.
+    /// Mean loss over the last 20 steps, for one pixel or image.
     pub final_loss: Option<f64>,
     pub metrics: Option<Metrics>,
     pub skipped_steps: u64,
-    /// Attempts that overflowed and were repeated.
+    /// Number of attempts that overflowed and were repeated.
     #[cfg_attr(test, serde(default))]
     pub repeats: u64,
-    /// Seconds in training steps.
+    /// Time of all training steps, in seconds.
     pub seconds: f64,
-    /// Bytes of activations and their gradients.
+    /// Bytes of all activations and of their gradients.
     pub activation_bytes: u64,
     pub failure: Option<String>,
     /// Warnings about implausible results, each with its likely cause.
     #[serde(default)]
     pub doubts: Vec<String>,
     pub loss: Vec<f32>,
-    /// The losses of networks that train in turn, by name; along with `loss`, which is their sum.
+    /// Losses of networks that train in turn, by name; along with `loss`, which is their sum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<String, Vec<Option<f32>>>,
     pub skipped_at: Vec<u64>,
-    /// Steps with repeats.
+    /// Steps in which a batch was repeated.
     #[cfg_attr(test, serde(default))]
     pub repeated_at: Vec<u64>,
-    /// The first skips and repeats, with the step of each.
+    /// First skips and repeats of the run, each with its step.
     #[cfg_attr(test, serde(default))]
     pub events: Vec<(u64, Event)>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
-    /// Steps that several ranks took together.
+    /// Stretches of steps that several ranks took together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<Stretch>,
     /// Classes predicted for the images that the report shows, one image after another.
@@ -74,7 +74,7 @@ pub struct Record {
 #[cfg_attr(test, derive(Deserialize))]
 pub struct Score {
     pub iteration: u64,
-    /// Which images it is of.
+    /// Split of the data that the score was measured on.
     #[serde(default)]
     pub on: On,
     #[serde(flatten)]
@@ -87,11 +87,11 @@ pub struct Score {
 pub struct SiteSeries {
     pub name: String,
     pub iteration: Vec<u64>,
-    /// Exponent in force for the next step: the scale is 2^alpha.
+    /// Exponent of the site for the next step, in each sampled step: the scale is 2^alpha.
     pub alpha: Vec<i32>,
     pub gamma_measured: Vec<f64>,
     pub gamma_predicted: Vec<Option<f64>>,
-    /// Values so far that overflowed or came as ±∞ or NaN.
+    /// Number of values so far that overflowed, or were ±∞ or NaN before.
     pub overflows: Vec<u64>,
     pub subnormal_share: Vec<f64>,
     /// Share of all values that were zero before they were stored.
@@ -105,22 +105,22 @@ pub struct SiteSeries {
     pub bound: Vec<Option<String>>,
     #[serde(flatten)]
     pub extremes: Extremes,
-    /// The last that was observed.
+    /// Last histogram that was observed at the site, if there is one.
     pub histogram: Option<Histogram>,
 }
 
 /// Extremes of a site over all steps, including those between samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extremes {
-    /// The largest share that a decision expected where it was not bound by overflow.
+    /// Largest share of flushed values that a decision expected where it was not bound by overflow.
     pub worst_at_decision: f64,
-    /// Over steps that were not bound by overflow: the largest share measured.
+    /// Largest share of flushed values, over steps that were not bound by overflow.
     pub worst_between: f64,
-    /// Steps of those in which more than 3·10^-3 were flushed.
+    /// Number of these steps in which more than 3·10^-3 were flushed.
     pub steps_above: u64,
-    /// Steps in which the last decision was bound by overflow.
+    /// Number of steps in which the last decision was bound by overflow.
     pub bound_by_overflow: u64,
-    /// The largest share measured.
+    /// Largest share of flushed values that was measured in any step.
     pub worst: f64,
 }
 
@@ -138,7 +138,7 @@ impl Extremes {
     }
 }
 
-/// State of a site after one step.
+/// State of a cast site after one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     pub name: String,
@@ -216,7 +216,7 @@ impl Histogram {
     }
 }
 
-/// Step as records and logs store it.
+/// Training step as records and logs store it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub iteration: u64,
@@ -228,18 +228,18 @@ pub struct Entry {
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Event>,
-    /// Attempts before the last.
+    /// Repeated attempts of the step before the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repeated: Vec<Event>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<Metrics>,
-    /// Scores on the validation set.
+    /// Scores on the validation set after the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
     /// State of each site, in sampled steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Point>,
-    /// Traffic between ranks, if there are several.
+    /// Communication of gradients between ranks, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<GradientTraffic>,
 }

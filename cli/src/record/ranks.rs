@@ -3,18 +3,18 @@
 use gradscale::distributed::{Group, Traffic};
 use serde::{Deserialize, Serialize};
 
-/// Traffic of a step between ranks.
+/// Communication of gradients between ranks in a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientTraffic {
-    /// Number of ranks.
+    /// Number of ranks that trained together.
     pub ranks: usize,
-    /// Bytes that rank 0 sent to others.
+    /// Bytes that rank 0 sent to other ranks.
     pub sent: u64,
-    /// Bytes that it received.
+    /// Bytes that rank 0 received from other ranks.
     pub received: u64,
-    /// Seconds in exchanges, waiting for slower ranks included.
+    /// Seconds spent in communication, waiting for slower ranks included.
     pub seconds: f64,
-    /// Seconds of it that overlapped with the backward pass.
+    /// Seconds of the communication that overlapped with the backward pass.
     #[serde(default)]
     pub hidden: f64,
 }
@@ -35,17 +35,17 @@ impl GradientTraffic {
 /// Steps one behind the other that as many ranks took, until a resume had others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// The first of them, and how many there are.
+    /// First step of the stretch, and its number of steps.
     pub first: u64,
     pub steps: u64,
-    /// Seconds of these steps.
+    /// Time of these steps, in seconds.
     pub whole: f64,
-    /// Traffic of all these steps.
+    /// Communication of gradients in all these steps.
     #[serde(flatten)]
     pub travelled: GradientTraffic,
 }
 
-/// Adds a step.
+/// Adds a training step to the stretches of steps by several ranks.
 pub(super) fn add(all: &mut Vec<Stretch>, iteration: u64, seconds: f64, travelled: GradientTraffic) {
     match all.last_mut() {
         Some(Stretch { first, steps, whole, travelled: sum })

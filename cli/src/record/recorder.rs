@@ -10,13 +10,13 @@ use crate::{
 use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning};
 use std::collections::{BTreeMap, HashMap};
 
-/// Points of the time series of a site, about.
+/// Approximate number of points in a site's time series.
 const SAMPLES: u64 = 100;
 
-/// Skips and repeats that a record keeps.
+/// Maximum number of skips and repeats that a record stores.
 const EVENTS: usize = 50;
 
-/// Recorder of a run.
+/// Recorder of a training run: collects its record step by step.
 #[derive(Debug)]
 pub struct Recorder {
     record: Record,
@@ -68,8 +68,8 @@ impl Recorder {
         iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
     }
 
-    /// A step that has been done, with the losses of its networks where it has several, its seconds, and what travelled
-    /// between ranks where there are several; its sites are kept if it is `sampled`.
+    /// Adds a finished step to the record, with the losses of its networks if it has several, its seconds, and the
+    /// communication between ranks if there are several; its sites are kept if it is `sampled`.
     pub fn step(
         &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]),
         (seconds, ranks): (f64, Option<GradientTraffic>), sites: &[SiteReport<'_>], sampled: bool,
@@ -104,7 +104,7 @@ impl Recorder {
         }
     }
 
-    /// A step that a log has kept. What it says of sites holds for all before it.
+    /// Restores a step from the entry of a log. What it says of sites holds for all before it.
     pub fn restore(&mut self, entry: &Entry) {
         for point in &entry.sites {
             self.extremes.insert(point.name.clone(), point.extremes);
@@ -164,12 +164,12 @@ impl Recorder {
         self.record.doubts = self.doubts.sentences();
     }
 
-    /// Doubts that nobody has been told yet.
+    /// Returns the warnings that have not been printed yet.
     pub fn news(&mut self) -> Vec<String> {
         self.doubts.news()
     }
 
-    /// The record so far.
+    /// Returns the record of the steps so far.
     pub const fn record(&self) -> &Record {
         &self.record
     }
@@ -187,12 +187,12 @@ impl Recorder {
         self.record.doubts = self.doubts.sentences();
     }
 
-    /// A finished run.
+    /// Returns the record of a finished run.
     pub fn done(self) -> Record {
         self.record
     }
 
-    /// A run that ended early.
+    /// Returns the record of a run that ended early with an error.
     pub fn failed(mut self, error: &Failure) -> Record {
         for site in &mut self.record.sites {
             if let Some(extremes) = self.extremes.get(&site.name) {

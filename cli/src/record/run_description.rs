@@ -7,7 +7,7 @@ use crate::{
 };
 use serde::Serialize;
 
-/// The data set.
+/// Description of the data set and of the run, for reports.
 #[derive(Debug, Serialize)]
 pub struct Description {
     pub name: String,
@@ -33,7 +33,7 @@ impl Description {
         format!("{} on {name}{size}", setup.words())
     }
 
-    /// How, and by what.
+    /// Describes how the run was made: settings, seeds, program and machine.
     pub fn circumstances(
         &self, setup: &Setup, pixels: LossDivisor, iters: u64, seeds: &[u64], origin: &Origin,
     ) -> String {

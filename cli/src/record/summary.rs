@@ -4,15 +4,15 @@ use super::Record;
 use crate::metrics::{Metric, Metrics, Role};
 use std::collections::BTreeSet;
 
-/// A table of them.
+/// Table that summarises records of runs, one row per method.
 #[derive(Debug)]
 pub struct Summary {
     pub heads: Vec<String>,
-    /// One row per method, its name first; of several seeds mean and standard deviation.
+    /// Rows of the table, one per method, its name first; of several seeds mean and standard deviation.
     pub rows: Vec<Vec<String>>,
-    /// Which runs did not come to an end, and why.
+    /// Descriptions of the runs that ended early, with the reason.
     pub failures: Vec<String>,
-    /// Which results cannot be right, and why.
+    /// Descriptions of implausible results, with the reason.
     pub doubts: Vec<String>,
 }
 
@@ -51,10 +51,10 @@ impl Summary {
     }
 }
 
-/// A number from a run, with as many digits.
+/// Number column of the table: its head, its decimals, and its value in a run.
 type Number = (&'static str, usize, fn(&Record) -> Option<f64>);
 
-/// A column of the table.
+/// Column of the summary table: a score or another number.
 enum Column {
     Score(Metric),
     Other(Number),
@@ -95,12 +95,12 @@ const COSTS: [Number; 3] = [
     ("activations MB", 1, |run| Some(run.activation_bytes as f64 / 1e6)),
 ];
 
-/// The largest share of a site's values that a step has flushed.
+/// Returns the largest share of a site's values that a step flushed.
 fn worst(run: &Record) -> Option<f64> {
     run.sites.iter().map(|site| site.extremes.worst).reduce(f64::max)
 }
 
-/// Mean, with standard deviation where there are several.
+/// Formats a mean, with the standard deviation if there are several values.
 fn spread(values: &[f64], digits: usize) -> String {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;

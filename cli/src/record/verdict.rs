@@ -26,12 +26,12 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// A method with its runs.
+/// Results of one method: its runs and their scores.
 #[derive(Debug)]
 struct MethodResult<'a> {
     method: &'a str,
     runs: Vec<&'a Record>,
-    /// Values of each primary score, one per finished seed.
+    /// Values of each primary score, one for each finished seed.
     scores: Vec<(Metric, Vec<f64>)>,
 }
 
@@ -59,12 +59,12 @@ impl<'a> MethodResult<'a> {
         (self.mean(score) - exam.constant) / (perfect - exam.constant)
     }
 
-    /// A value of a score in words.
+    /// Formats a value of the score with this index.
     fn text(&self, score: usize, value: f64) -> String {
         self.scores.get(score).map_or(String::new(), |(metric, _)| metric.text(value))
     }
 
-    /// Scores of which more than half of what the baseline learned beyond a constant answer is lost.
+    /// Returns the scores of which more than half of what the baseline learned beyond a constant answer is lost.
     fn lost(&self, baseline: &Self, exam: EvaluationBaseline) -> Vec<usize> {
         let lost = |&score: &usize| {
             let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
@@ -77,7 +77,7 @@ impl<'a> MethodResult<'a> {
 /// Minimum share of the gap between the constant-answer baseline and a perfect score.
 const MIN_LEARNED_FRACTION: f64 = 0.1;
 
-/// Returns all statements, most important first.
+/// Returns all statements of the verdict on methods, most important first.
 pub fn verdict<'a>(
     methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
 ) -> Vec<Sentence> {
@@ -189,7 +189,7 @@ fn failure(stand: &MethodResult<'_>, baseline: Option<&MethodResult<'_>>, exam: 
     strong(&format!("{} failed", stand.method), format!("{}.", parts.join(". ")))
 }
 
-/// Describes the seeds that ended early.
+/// Describes the runs of a method that ended early, or returns `None` if there are none.
 fn ended(stand: &MethodResult<'_>) -> Option<String> {
     let ended: Vec<_> = stand.runs.iter().filter_map(|run| Some((run, run.failure.as_ref()?))).collect();
     let (run, why) = ended.first()?;

@@ -2,20 +2,20 @@
 
 use super::text::power;
 
-/// Unit of an axis.
+/// Unit in which an axis of a plot labels its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Numbers.
+    /// Numbers, shown as they are.
     Plain,
-    /// Shares, shown in percent.
+    /// Shares of 1, shown in percent.
     Percent,
-    /// Exponents of this base.
+    /// Exponents, shown as powers of this base.
     Power(u32),
-    /// Exponents, shown as they are.
+    /// Integer exponents, shown as they are.
     Exponent,
 }
 
-/// An axis: numbers from `low` to `high`, shown from `from` to `to`.
+/// Axis of a plot: values from `low` to `high`, drawn at coordinates from `from` to `to`.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     pub low: f64,
@@ -35,7 +35,7 @@ impl Axis {
         Self { low, high, from: 0.0, to: 1.0, unit }
     }
 
-    /// Returns the axis at another position.
+    /// Returns the axis between two other coordinates of the drawing.
     pub const fn placed(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
@@ -45,7 +45,7 @@ impl Axis {
         self.from + (value.clamp(self.low, self.high) - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
-    /// Round numbers to be written beside it, about `count`.
+    /// Returns about `count` round values for tick labels.
     pub fn ticks(&self, count: f64) -> Vec<f64> {
         let rough = (self.high - self.low) / count;
         let magnitude = 10f64.powf(rough.log10().floor());
@@ -62,7 +62,7 @@ impl Axis {
         ticks
     }
 
-    /// A number as it is written there.
+    /// Formats a value as the axis labels it.
     pub fn label(&self, value: f64) -> String {
         match self.unit {
             Unit::Power(base) => power(base, value),
@@ -73,7 +73,7 @@ impl Axis {
     }
 }
 
-/// Formats a number without trailing zeros.
+/// Formats an axis label without trailing zeros.
 fn trimmed(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e6).contains(&value.abs()) {
         return format!("{value:.0e}");

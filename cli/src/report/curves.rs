@@ -15,7 +15,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// The section.
+/// Returns the HTML section of the report about losses and scores over the steps.
 pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
     let networks: BTreeSet<&String> = report.runs.iter().flat_map(|run| run.losses.keys()).collect();
     let of = if networks.is_empty() { "" } else { ", of both networks together" };
@@ -44,13 +44,13 @@ pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
     section("curves", "Loss and scores", lead, &(legend + &grid("cards", &cards)))
 }
 
-/// Steps asked for.
+/// Returns the horizontal axis over all training steps.
 fn steps(report: &Report<'_>) -> Axis {
     let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
     Axis::new(Scale::Plain, 0.0, last as f64)
 }
 
-/// Draws one of the losses of each run.
+/// Draws the curve of a loss of each run.
 fn loss(report: &Report<'_>, data: &dyn Dataset, of: impl Fn(&Record) -> Vec<f32>) -> String {
     let smoothed: Vec<(&Record, Vec<f64>)> = report.runs.iter().map(|run| (*run, smooth(&of(run)))).collect();
     let (low, high) = extent(smoothed.iter().flat_map(|(_, loss)| loss.iter().copied()));
@@ -77,7 +77,7 @@ fn loss(report: &Report<'_>, data: &dyn Dataset, of: impl Fn(&Record) -> Vec<f32
     plot.svg.finish("Loss over training steps, by method")
 }
 
-/// Points x, mean, spread.
+/// Draws a line of means with a band of their spread; points are x, mean and spread.
 fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
     if points.iter().any(|(_, _, spread)| *spread > 0.0) {
         let band: Vec<_> = points.iter().map(|(x, mean, spread)| (*x, mean - spread, mean + spread)).collect();
@@ -86,7 +86,7 @@ fn spread_line(plot: &mut Plot, class: &str, points: &[(f64, f64, f64)]) {
     plot.line(&format!("line {class}"), &points.iter().map(|(x, mean, _)| (*x, *mean)).collect::<Vec<_>>());
 }
 
-/// The axis of a score.
+/// Returns the vertical axis for a score, and its unit.
 fn axis(metric: Metric, high: f64) -> (Axis, &'static str) {
     match metric.unit() {
         Unit::Share => (Axis::new(Scale::Percent, 0.0, (1.08 * high).min(1.0)), "%"),
@@ -119,7 +119,7 @@ fn over_time(report: &Report<'_>, metric: Metric) -> String {
     plot.svg.finish(&format!("{} over training steps, by method", metric.name()))
 }
 
-/// A dot for each seed, a bar to their mean.
+/// Draws the final score of each seed as a dot, and their mean as a bar.
 fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
     let scores = |method: &str| -> Vec<(u64, f64)> {
         report.runs_of(method).filter_map(|run| Some((run.seed, run.metrics.as_ref()?.get(metric)?))).collect()
@@ -147,7 +147,7 @@ fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
     rows.svg.finish(&format!("{} at the end, by method", metric.name()))
 }
 
-/// A tick for each skipped step, a row for each method.
+/// Draws a tick for each skipped step, in a row for each method.
 fn skipped(report: &Report<'_>) -> String {
     let mut rows = Rows::new(&report.methods, steps(report), "training step");
     let end = rows.x.to;

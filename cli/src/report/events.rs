@@ -7,7 +7,7 @@ use super::{
 };
 use crate::record::{Record, event::Event};
 
-/// The section.
+/// Returns the HTML section of the report about skips and repeats.
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Skips and repeats";
     let runs: Vec<&Record> =

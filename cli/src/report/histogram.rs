@@ -15,10 +15,10 @@ use crate::record::{
     gradients::{Observed, Shares, ZONES, span, together, within},
 };
 
-/// Colours of [`ZONES`].
+/// CSS classes of the colours of [`ZONES`].
 const COLOURS: [&str; 4] = ["z0", "z1", "z2", "z3"];
 
-/// Zones with their colours: name, colour, ends.
+/// Returns the zones of FP16's range: name, CSS class, and both ends.
 fn zones() -> impl Iterator<Item = (&'static str, &'static str, f64, f64)> {
     ZONES.into_iter().zip(COLOURS).map(|((zone, from, to), class)| (zone, class, from, to))
 }
@@ -39,7 +39,7 @@ pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
     drawn.collect()
 }
 
-/// The section.
+/// Returns the HTML section of the report about gradients by magnitude.
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Gradients by magnitude";
     let Some(Observed { run, mut sites }) = Observed::latest(report.runs) else {
@@ -102,7 +102,7 @@ fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
     svg.finish(&format!("Histogram of gradients by {name}"))
 }
 
-/// Shares of the zones under each method's scales.
+/// Draws the shares of the zones under each method's scales.
 fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[(&str, String)]) -> String {
     let names: Vec<&str> = methods.iter().map(|(method, _)| *method).collect();
     let mut rows = Rows::new(&names, Axis::new(Unit::Percent, 0.0, 1.0), "% of all gradients");
@@ -125,7 +125,7 @@ fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[
     rows.svg.finish("Shares flushed, subnormal, normal and overflowing, by method")
 }
 
-/// A method's last exponent at a site, of its first seed.
+/// Returns the last exponent of a site under a method, in its first run.
 fn last(report: &Report<'_>, method: &str, name: &str) -> Option<i32> {
     report.runs_of(method).find_map(|run| site(run, name)?.alpha.last().copied())
 }

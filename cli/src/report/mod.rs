@@ -31,13 +31,13 @@ use serde_json::Value;
 /// Content of a report page.
 #[derive(Debug)]
 pub struct Report<'a> {
-    /// Title: network and data.
+    /// Title of the page: network and data.
     pub title: String,
-    /// How, and by what.
+    /// Settings, program and machine of the runs, as a sentence.
     pub circumstances: String,
-    /// Methods in the order of their colours.
+    /// Names of the methods, in the order of their colours.
     pub methods: Vec<&'a str>,
-    /// Records by method and seed, as far as they exist.
+    /// Records of the runs, by method and seed, as far as they exist.
     pub runs: &'a [&'a Record],
     /// Data set; `None` for a trace, which has sites but no loss and scores.
     pub data: Option<&'a dyn Dataset>,
@@ -45,7 +45,7 @@ pub struct Report<'a> {
     pub arguments: Value,
 }
 
-/// The page of a training or a comparison, the first, with what was compared beside it.
+/// Returns the HTML page of a training or a comparison, the first, with what was compared beside it.
 pub fn html(reports: &[Report<'_>]) -> String {
     let Some((report, beside)) = reports.split_first() else { return String::new() };
     let mut sections = vec![overview::verdict(reports), overview::gradients(report)];
@@ -66,17 +66,17 @@ pub fn html(reports: &[Report<'_>]) -> String {
 }
 
 impl Report<'_> {
-    /// The page of this alone.
+    /// Returns the HTML page that contains only this report.
     pub fn html(&self) -> String {
         html(std::slice::from_ref(self))
     }
 
-    /// Returns all runs of a method.
+    /// Returns the records of all runs of a method.
     fn runs_of(&self, method: &str) -> impl Iterator<Item = &Record> {
         self.runs.iter().copied().filter(move |run| run.method == method)
     }
 
-    /// Methods with their colours.
+    /// Returns the methods, each with the CSS class of its colour.
     fn coloured(&self) -> impl Iterator<Item = (&str, String)> {
         self.methods.iter().enumerate().map(|(i, method)| (*method, format!("m{}", i % 8)))
     }
@@ -86,19 +86,20 @@ impl Report<'_> {
         self.coloured().filter(|(method, _)| self.runs_of(method).any(|run| !run.sites.is_empty()))
     }
 
-    /// Returns the methods with a scale for every site.
+    /// Returns the methods of gradient scaling, which have a scale for every site.
     fn gradient_scaling(&self) -> impl Iterator<Item = (&str, String)> {
         self.with_sites().filter(|(method, _)| threshold(method).is_some())
     }
 
-    /// Names of all cast sites in the order of the network, the input's first: as they come they run from the loss.
+    /// Returns the names of all cast sites in the order of the network, the input's first: as they come they run from
+    /// the loss.
     fn sites(&self) -> Vec<&str> {
         let most = self.runs.iter().max_by_key(|run| run.sites.len());
         most.map_or_else(Vec::new, |run| run.sites.iter().rev().map(|site| site.name.as_str()).collect())
     }
 }
 
-/// A site of a run.
+/// Returns the series of a cast site in a run, by the site's name.
 fn site<'a>(run: &'a Record, name: &str) -> Option<&'a SiteSeries> {
     run.sites.iter().find(|site| site.name == name)
 }

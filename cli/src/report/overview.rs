@@ -59,7 +59,7 @@ pub fn gradients(report: &Report<'_>) -> String {
     section("before-after", "Gradients before and after scaling", lead, &(grid("cards", &cards) + READING))
 }
 
-/// The table of `table.md`.
+/// Returns the HTML section with the table of `table.md`.
 pub fn summary(report: &Report<'_>) -> String {
     let seeds = "Of several seeds: mean ± standard deviation. Flushed at worst: the largest share of a site’s non-zero \
                  gradients that a step turned into zeros.";

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Returns the HTML page.
+/// Returns a complete HTML page with a title and sections.
 pub fn page(title: &str, sections: &[String]) -> String {
     let title = escape(title);
     format!(
@@ -20,28 +20,28 @@ pub fn page(title: &str, sections: &[String]) -> String {
     )
 }
 
-/// A section with its heading and a sentence on what is shown.
+/// Returns an HTML section with its heading and a sentence about its content.
 pub fn section(id: &str, heading: &str, lead: &str, content: &str) -> String {
     format!("<section id=\"{id}\">\n<h2>{heading}</h2>\n<p>{lead}</p>\n{content}</section>\n")
 }
 
-/// A drawing with a caption; both are HTML.
+/// Returns an HTML figure with a caption; both arguments are HTML.
 pub fn card(caption: &str, drawing: &str) -> String {
     format!("<figure><figcaption>{caption}</figcaption>{drawing}</figure>\n")
 }
 
-/// Drawings side by side, as many as fit; `class` is `cards` or `small`.
+/// Returns HTML of drawings side by side, as many as fit; `class` is `cards` or `small`.
 pub fn grid(class: &str, cards: &[String]) -> String {
     format!("<div class=\"{class}\">{}</div>\n", cards.concat())
 }
 
-/// Returns a collapsible section.
+/// Returns HTML that the reader can collapse: a summary and its content.
 pub fn details(summary: &str, open: bool, content: &str) -> String {
     let open = if open { " open" } else { "" };
     format!("<details{open}><summary>{summary}</summary>\n{content}</details>\n")
 }
 
-/// Names with colours; each is (class, name), the name text.
+/// Returns an HTML legend of names with colours; entries are CSS class and name.
 pub fn legend<'a>(entries: impl IntoIterator<Item = (String, &'a str)>) -> String {
     let entry = |(class, name): (String, &str)| format!("<li class=\"{class}\"><i></i>{}</li>", escape(name));
     format!("<ul class=\"legend\">{}</ul>\n", entries.into_iter().map(entry).collect::<String>())

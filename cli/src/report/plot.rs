@@ -9,7 +9,7 @@ use super::{
 /// Width of a chart in its units, which are about pixels on a phone.
 pub const WIDTH: f64 = 400.0;
 
-/// A drawing with two axes.
+/// SVG plot with two axes.
 #[derive(Debug)]
 pub struct Plot {
     pub svg: Svg,
@@ -18,7 +18,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// A chart with names of its axes.
+    /// Creates a plot with names of its axes.
     pub fn new(x: Axis, y: Axis, x_name: &str, y_name: &str) -> Self {
         let (height, left, right, top, bottom) = (250.0, 46.0, 8.0, 20.0, 34.0);
         let mut plot =
@@ -50,13 +50,13 @@ impl Plot {
         Self { svg, x, y }
     }
 
-    /// A line.
+    /// Draws a line through points of the plot.
     pub fn line(&mut self, class: &str, points: &[Point]) {
         let placed: Vec<Point> = points.iter().map(|&(x, y)| (self.x.at(x), self.y.at(y))).collect();
         self.svg.path(class, &placed);
     }
 
-    /// A band: x, lower and upper end.
+    /// Draws a band; points are x, lower and upper end.
     pub fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
         let finite = |(x, low, high): &&(f64, f64, f64)| x.is_finite() && low.is_finite() && high.is_finite();
         let side = |high: bool| -> Vec<Point> {
@@ -67,7 +67,7 @@ impl Plot {
     }
 }
 
-/// A chart with a row for each name.
+/// Plot with a row for each name, for bars and dots.
 #[derive(Debug)]
 pub struct Rows {
     pub svg: Svg,
@@ -81,7 +81,7 @@ const TOP: f64 = 8.0;
 const MAX_LABEL_CHARS: usize = 24;
 
 impl Rows {
-    /// Rows with names, and a named axis below.
+    /// Creates a plot of rows with names, and a named axis below.
     pub fn new(names: &[&str], x: Axis, x_name: &str) -> Self {
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let left = (6.2 * longest.min(MAX_LABEL_CHARS) as f64 + 14.0).max(40.0);
@@ -104,17 +104,17 @@ impl Rows {
         })
     }
 
-    /// The middle of a row.
+    /// Returns the vertical coordinate of the middle of a row.
     pub fn y(&self, row: usize) -> f64 {
         TOP + self.pitch * (row as f64 + 0.5)
     }
 
-    /// Half the height of a bar.
+    /// Returns half the height of a row's bar.
     pub fn half(&self) -> f64 {
         (0.32 * self.pitch).min(8.0)
     }
 
-    /// A line through all rows.
+    /// Draws a vertical line at a value through all rows.
     pub fn mark(&mut self, class: &str, value: f64) {
         let x = self.x.at(value);
         self.svg.line(class, (x, TOP), (x, self.bottom));

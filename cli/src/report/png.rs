@@ -2,10 +2,10 @@
 
 use ::png::{BitDepth, ColorType, Compression, Encoder};
 
-/// Most columns of an image in the page; larger ones lose rows and columns.
+/// Maximum number of columns of an image in the page; larger ones lose rows and columns.
 const COLUMNS: usize = 256;
 
-/// An image as a `data:` address: pixels [height, width, 3] of bytes.
+/// Encodes an image, [height, width, 3] of bytes, as PNG in a `data:` address.
 pub fn colours(pixels: &[u8], [height, width]: [usize; 2]) -> Option<String> {
     let step = width.div_ceil(COLUMNS).max(1);
     let rows = pixels.chunks_exact(3 * width).step_by(step);
@@ -13,7 +13,7 @@ pub fn colours(pixels: &[u8], [height, width]: [usize; 2]) -> Option<String> {
     encode(&data, [height.div_ceil(step), width.div_ceil(step)], None)
 }
 
-/// Classes [height, width] in their colours.
+/// Encodes an image of class ids, [height, width], as PNG in the classes' colours.
 pub fn classes(classes: &[u8], [height, width]: [usize; 2], palette: &[[u8; 3]]) -> Option<String> {
     let step = width.div_ceil(COLUMNS).max(1);
     let data: Vec<u8> =
@@ -36,7 +36,7 @@ fn encode(data: &[u8], [height, width]: [usize; 2], palette: Option<Vec<u8>>) ->
     Some(format!("data:image/png;base64,{}", base64(&file)))
 }
 
-/// RFC 4648, section 4.
+/// Encodes bytes as base64 (RFC 4648, section 4).
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |group: &[u8]| {

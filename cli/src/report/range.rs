@@ -11,7 +11,7 @@ use super::{
 };
 use crate::record::{Record, SiteSeries};
 
-/// The section.
+/// Returns the HTML section of the report about the largest gradients and their distance from overflow.
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Largest gradients and room";
     let names = report.sites();
@@ -40,7 +40,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("range", HEADING, lead, &content)
 }
 
-/// The limits of a site over time: flushed, normal, overflow.
+/// Returns the limits of a site's values over the steps: flushed, normal, overflow, as powers of two.
 fn limits(site: &SiteSeries) -> impl Iterator<Item = (f64, [f64; 3])> {
     let limits = |alpha: i32| [-25, -14, 16].map(|limit| f64::from(limit - alpha));
     site.iteration.iter().zip(&site.alpha).map(move |(&step, &alpha)| (step as f64, limits(alpha)))

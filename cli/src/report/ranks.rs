@@ -3,7 +3,7 @@
 use super::{Report, page::section};
 use crate::record::{GradientTraffic, Stretch};
 
-/// The section; nothing of one rank alone.
+/// Returns the HTML section of the report about communication between ranks; empty for a single rank.
 pub fn section_of(report: &Report<'_>) -> String {
     let rows: String = report.runs.iter().flat_map(|run| &run.ranks).map(row).collect();
     if rows.is_empty() {
@@ -33,7 +33,7 @@ fn row(stretch: &Stretch) -> String {
     )
 }
 
-/// Formats bytes with a readable unit.
+/// Formats a number of bytes with a readable unit.
 fn bytes_said(bytes: f64) -> String {
     let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let (unit, name) = units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"));

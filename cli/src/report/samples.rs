@@ -11,7 +11,7 @@ use crate::{
     tasks::{BoxedSample, Dataset, DetectedBox, GeneratedImages, Samples, Transcript, colour},
 };
 
-/// The section.
+/// Returns the HTML section of the report that shows samples of the test data.
 pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
     let (title, lead, content) = match data.samples() {
         Samples::Nothing => return String::new(),
@@ -97,7 +97,7 @@ fn pixels(report: &Report<'_>, size: [usize; 2], palette: &[[u8; 3]], images: &[
     content
 }
 
-/// Renders images with boxes.
+/// Renders images with their true and detected boxes as HTML.
 fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
     let mut content = String::new();
     for (i, BoxedSample { name, size, pixels, truths }) in images.iter().enumerate() {
@@ -114,7 +114,7 @@ fn boxed(report: &Report<'_>, images: &[BoxedSample]) -> String {
     content
 }
 
-/// Renders images with one class each.
+/// Renders images with one true class each as HTML.
 fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Option<Vec<u8>>, u32)]) -> String {
     let name = |class: u32| names.get(class as usize).map_or("?", String::as_str);
     let mut content = "<div class=\"sample\">".to_owned();
@@ -133,7 +133,7 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
     content + "</div>\n"
 }
 
-/// Real images and those of each method, side by side.
+/// Renders real images and those of each method side by side as HTML.
 fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
     let tiled = |made: &GeneratedImages| {
         let tiles = made.tiled();

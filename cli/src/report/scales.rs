@@ -12,10 +12,10 @@ use super::{
 };
 use crate::record::{Record, SiteSeries};
 
-/// Colours along the network.
+/// Legend of the colours from the network's input to its loss.
 const INPUT_TO_LOSS: &str = "<i class=\"ramp\"></i>";
 
-/// The section.
+/// Returns the HTML section of the report about the exponents of the sites.
 pub fn section_of(report: &Report<'_>) -> String {
     let names = report.sites();
     if names.is_empty() {
@@ -47,7 +47,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("scales", "Scales", lead, &content)
 }
 
-/// The scales of each method of gradient scaling, by site.
+/// Draws the exponents of all sites, one drawing for each method of gradient scaling.
 pub fn each(report: &Report<'_>) -> Vec<String> {
     let (names, range) = (report.sites(), exponents(report, Unit::Power(2)));
     let of = |(method, class): (&str, String)| {
@@ -91,7 +91,7 @@ fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, clas
     rows.svg.finish(&format!("Scale of each site under {method}"))
 }
 
-/// The scales of all sites of the first seed.
+/// Draws the exponents of all sites of a method's first seed.
 fn together(report: &Report<'_>, names: &[&str], range: Axis, method: &str) -> String {
     let last = report.runs.iter().map(|run| run.iterations).max().unwrap_or(1);
     let mut plot = Plot::new(Axis::new(Unit::Plain, 0.0, last as f64), range, "training step", "scale 2^α");
@@ -106,7 +106,7 @@ fn together(report: &Report<'_>, names: &[&str], range: Axis, method: &str) -> S
     plot.svg.finish(&format!("Scales of all sites under {method} over training steps"))
 }
 
-/// Exponents by step.
+/// Returns the exponents of a site as points over the steps.
 fn steps(site: &SiteSeries) -> Vec<Point> {
     let points = site.iteration.iter().zip(&site.alpha).map(|(&step, &alpha)| (step as f64, f64::from(alpha)));
     without_repeats(points.collect())

@@ -2,7 +2,7 @@
 
 use super::svg::Point;
 
-/// Mean and standard deviation of what is finite.
+/// Returns mean and standard deviation of the finite values.
 pub fn mean_and_spread(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     let count = values.len() as f64;
@@ -11,13 +11,13 @@ pub fn mean_and_spread(values: impl IntoIterator<Item = f64>) -> Option<(f64, f6
     (!values.is_empty()).then(|| (mean, if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 }))
 }
 
-/// Least and largest of what is finite; +∞ and −∞ of nothing.
+/// Returns the least and largest of the finite values; +∞ and −∞ if there are none.
 pub fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let finite = values.into_iter().filter(|value| value.is_finite());
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// A moving average over a thirtieth of the series, half of it on each side. What is not finite leaves a gap.
+/// Returns the moving average over a thirtieth of the series, half of it on each side. What is not finite leaves a gap.
 pub fn smooth(values: &[f32]) -> Vec<f64> {
     let radius = values.len() / 60;
     let average = |i: usize| {
@@ -47,13 +47,13 @@ pub fn raw(values: &[f32]) -> Vec<Point> {
     values.chunks(stretch).enumerate().flat_map(ends).collect()
 }
 
-/// Positions of at most about `count` of `length`, the last among them.
+/// Returns about `count` evenly spaced positions below `length`, the last one included.
 pub fn sample_positions(length: usize, count: usize) -> impl Iterator<Item = usize> {
     let step = length.div_ceil(count).max(1);
     (0..length).filter(move |i| i % step == 0 || i + 1 == length)
 }
 
-/// Removes points inside constant stretches.
+/// Removes points whose neighbours have the same value, which a line does not need.
 pub fn without_repeats(points: Vec<Point>) -> Vec<Point> {
     let level =
         |i: usize| i > 0 && i + 1 < points.len() && points[i - 1].1 == points[i].1 && points[i + 1].1 == points[i].1;

@@ -5,10 +5,10 @@
 
 use super::text::escape;
 
-/// A place, in the units of the drawing: x to the right, y downward.
+/// Point in the units of the drawing: x to the right, y downward.
 pub type Point = (f64, f64);
 
-/// A drawing.
+/// SVG drawing that is built element by element.
 #[derive(Debug)]
 pub struct Svg {
     width: f64,
@@ -24,12 +24,12 @@ impl Svg {
         Self { width, height, body: String::new(), tips: String::new() }
     }
 
-    /// A straight line.
+    /// Draws a straight line between two points.
     pub fn line(&mut self, class: &str, from: Point, to: Point) {
         self.path(class, &[from, to]);
     }
 
-    /// Straight lines from each point to the next; a point that is not finite leaves a gap.
+    /// Draws straight lines from each point to the next; a point that is not finite leaves a gap.
     pub fn path(&mut self, class: &str, points: &[Point]) {
         let finite = |point: &Point| point.0.is_finite() && point.1.is_finite();
         let pieces = points.split(|point| !finite(point)).filter(|piece| !piece.is_empty());
@@ -39,7 +39,7 @@ impl Svg {
         }
     }
 
-    /// Draws the area between two lines.
+    /// Draws the area between an upper and a lower line.
     pub fn area(&mut self, class: &str, upper: &[Point], lower: &[Point]) {
         let outline: Vec<Point> = upper.iter().chain(lower.iter().rev()).copied().collect();
         if !outline.is_empty() {
@@ -47,7 +47,7 @@ impl Svg {
         }
     }
 
-    /// A rectangle between two corners, with a tooltip.
+    /// Draws a rectangle between two corners, with a tooltip.
     pub fn rect(&mut self, class: &str, from: Point, to: Point, tip: &str) {
         let (x, y) = (from.0.min(to.0), from.1.min(to.1));
         let (width, height) = ((to.0 - from.0).abs(), (to.1 - from.1).abs());
@@ -59,7 +59,7 @@ impl Svg {
         }
     }
 
-    /// A dot, with a tooltip.
+    /// Draws a dot with a tooltip.
     pub fn dot(&mut self, class: &str, at: Point, radius: f64, tip: &str) {
         if at.0.is_finite() && at.1.is_finite() {
             let [x, y, radius] = [at.0, at.1, radius].map(number);
@@ -69,7 +69,7 @@ impl Svg {
         }
     }
 
-    /// Text above a place that is shown while the mark is pointed at, or after it was tapped. A tooltip of the
+    /// Adds text above a place that is shown while the mark is pointed at, or after it was tapped. A tooltip of the
     /// browser's is never shown on a phone; nor does it take scripts this way.
     fn tip(&mut self, mark: &str, at: Point, tip: &str) {
         if tip.is_empty() {
@@ -83,13 +83,13 @@ impl Svg {
         self.tips.push_str(&format!("<g class=\"tip\" tabindex=\"-1\">{mark}{text}</g>"));
     }
 
-    /// Text; the class says where in it the point is (`start`, `middle`, `end`).
+    /// Draws text; the class says where in it the point is (`start`, `middle`, `end`).
     pub fn text(&mut self, class: &str, at: Point, text: &str) {
         let [x, y] = [at.0, at.1].map(number);
         self.body.push_str(&format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(text)));
     }
 
-    /// The element, with what it shows in words.
+    /// Returns the finished SVG element, with a description in words.
     pub fn finish(self, label: &str) -> String {
         let Self { width, height, body, tips } = self;
         let label = escape(label);
@@ -110,7 +110,7 @@ fn polyline(points: &[Point]) -> String {
     data
 }
 
-/// Formats a coordinate to a tenth.
+/// Formats a coordinate of the drawing to a tenth.
 fn number(value: f64) -> String {
     let tenths = format!("{value:.1}");
     tenths.strip_suffix(".0").map_or_else(|| tenths.clone(), str::to_owned)

@@ -1,6 +1,6 @@
 //! Text for HTML and SVG.
 
-/// Text from outside, so that it is text wherever it stands: between tags, or in an attribute in double quotes.
+/// Escapes text for HTML, so that it is text wherever it stands: between tags, or in an attribute in double quotes.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -18,7 +18,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A number with an exponent in raised digits: 2⁻²⁵.
+/// Formats a power with its exponent in raised digits: 2⁻²⁵.
 pub fn power(base: u32, exponent: f64) -> String {
     let raised = |c: char| match c {
         '-' => '⁻',
@@ -32,7 +32,7 @@ pub fn power(base: u32, exponent: f64) -> String {
     format!("{base}{}", rounded.replace("-0", "0").chars().map(raised).collect::<String>())
 }
 
-/// A share in percent, with as many digits as it takes.
+/// Formats a share in percent, with as many digits as necessary.
 pub fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
@@ -46,7 +46,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Formats a share briefly.
+/// Formats a share briefly in percent.
 pub fn brief(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0".to_owned(),
@@ -56,7 +56,7 @@ pub fn brief(share: f64) -> String {
     }
 }
 
-/// Names without a first part that all of those with parts share: `segnet.conv1` becomes `conv1`.
+/// Shortens names by a first part that all of those with parts share: `segnet.conv1` becomes `conv1`.
 pub fn short<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let mut first = names.iter().filter_map(|name| name.split_once('.')).map(|(part, _)| part);
     let Some(part) = first.next().filter(|part| first.all(|other| other == *part)) else {

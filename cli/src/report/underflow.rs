@@ -20,13 +20,13 @@ const MIN_LOG10_SHARE: f64 = -7.0;
 const RULES: [(&str, &str); 5] =
     [("threshold", "b0"), ("normal range", "b1"), ("overflow", "b2"), ("range", "b3"), ("one", "b4")];
 
-/// What they mean.
+/// Explanation of the limits of decisions, as HTML.
 const MEANINGS: &str = "<p>Threshold: γ′ is kept, and there was no room for more. Normal range: there was room to keep \
     all but a share γ′ even out of the subnormal numbers. Overflow: no exponent keeps both γ′ and the largest values, and \
     these came first. Range: the values lie further outside than one decision can move them. One: the scale needed was \
     below 1, where the paper’s rules do not go.</p>";
 
-/// The section.
+/// Returns the HTML section of the report about underflow at the sites.
 pub fn section_of(report: &Report<'_>) -> String {
     let names = report.sites();
     if names.is_empty() {
@@ -77,7 +77,7 @@ fn axis() -> Axis {
     Axis::new(Unit::Power(10), MIN_LOG10_SHARE, 0.0)
 }
 
-/// log10, with all below the axis at its end.
+/// Returns log10 of a share, at least the lower end of the axis.
 fn place(share: f64) -> f64 {
     if share > 0.0 { share.log10().max(MIN_LOG10_SHARE) } else { MIN_LOG10_SHARE }
 }
@@ -88,7 +88,7 @@ fn marked(rows: &mut Rows, gammas: impl Iterator<Item = f64>) {
     }
 }
 
-/// Means over seeds of a share of each site.
+/// Draws the mean over seeds of a share, for each site and method.
 fn measured(report: &Report<'_>, names: &[&str], share: fn(&SiteSeries) -> Option<f64>) -> String {
     let mut rows = Rows::new(&short(names), axis(), "share (10⁻⁷ and less at the left)");
     let gammas: Vec<f64> = report.gradient_scaling().filter_map(|(method, _)| threshold(method)).collect();
@@ -110,7 +110,7 @@ fn measured(report: &Report<'_>, names: &[&str], share: fn(&SiteSeries) -> Optio
     rows.svg.finish("Mean share at each site, by method")
 }
 
-/// Over all seeds: the largest.
+/// Returns the largest value of a site over all runs of a method.
 fn largest(report: &Report<'_>, method: &str, name: &str, value: fn(&SiteSeries) -> Option<f64>) -> Option<f64> {
     report.runs_of(method).filter_map(|run| site(run, name)).filter_map(value).reduce(f64::max)
 }

@@ -60,13 +60,13 @@ impl LevelName {
 }
 
 impl Amp {
-    /// Returns true if no option was given.
+    /// Returns true if no mixed-precision option was given.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns true if options name layers.
+    /// Returns true if the options name layers for f32 or half.
     #[must_use]
     pub const fn names_layers(&self) -> bool {
         !self.keep_f32.is_empty() || !self.half.is_empty()
@@ -118,7 +118,7 @@ impl Amp {
         Ok(())
     }
 
-    /// A method with this level and these layers, where they were said; what is all f32 stays so.
+    /// Returns a method with this level and these layers, where they were given; a method all in f32 stays so.
     #[must_use]
     pub fn apply_to(&self, method: Method) -> Method {
         if is_fp32(&method) {
@@ -151,7 +151,7 @@ impl Amp {
     }
 }
 
-/// Returns true for `fp32`.
+/// Returns true if the method is plain f32 without a loss scale.
 fn is_fp32(method: &Method) -> bool {
     method.amp.level() == Level::O0 && method.scaling == Scaling::Loss(LossScale::None)
 }

@@ -8,7 +8,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-/// Channels, unless told.
+/// Default number of channels of a small network.
 const WIDTH: usize = 16;
 
 /// A network with its kind of data.
@@ -38,26 +38,26 @@ pub struct Chosen {
     pub width: Option<usize>,
 }
 
-/// Results and checkpoints say which it was.
+/// Serializes the task with its default filled in, so that results and checkpoints record it.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn resolved<S: serde::Serializer>(task: &Option<Task>, serializer: S) -> Result<S::Ok, S::Error> {
     task.unwrap_or_default().serialize(serializer)
 }
 
 impl Chosen {
-    /// Kind of data.
+    /// Returns the task that the options choose, or the default one.
     #[must_use]
     pub fn task(&self) -> Task {
         self.task.or(self.net.map(Net::task)).unwrap_or_default()
     }
 
-    /// Which network, unchecked.
+    /// Returns the kind of network that the options choose, without checks.
     #[must_use]
     pub fn net(&self) -> Net {
         self.net.unwrap_or_else(|| self.task().kind().net())
     }
 
-    /// Returns the network.
+    /// Returns the network that the options choose, checked against its task.
     ///
     /// # Errors
     /// One for another task, or of no paper; another width than the paper's.

@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// Name of f32 from weights that differ by 2^-20: what any change of rounding does.
 pub const CHAOS: &str = "chaos";
 
-/// Different seeds.
+/// List of different seeds, as the command line takes it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Seeds(pub Vec<u64>);
@@ -31,7 +31,7 @@ impl FromStr for Seeds {
     }
 }
 
-/// Methods with the names by which they were asked for.
+/// List of methods, with the names by which the command line gave them.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
@@ -67,7 +67,7 @@ fn names<S: serde::Serializer>(methods: &[(String, Method)], serializer: S) -> R
 impl FromStr for Methods {
     type Err = String;
 
-    /// Commas separate methods, and the options of one.
+    /// Parses a list in which commas separate methods, and also the options of one.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut names: Vec<String> = Vec::new();
         for part in text.split(',').map(str::trim) {

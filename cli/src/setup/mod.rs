@@ -22,7 +22,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What is read.
+/// Help text of the data argument.
 const DATA: &str = "Data; without them, small road scenes, digits, words or sentences are made up.
 For segnet, a directory of images with a class for every pixel:
 - images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
@@ -101,13 +101,13 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Kind of data.
+    /// Returns the task: the kind of network and data.
     #[must_use]
     pub fn task(&self) -> Task {
         self.chosen.task()
     }
 
-    /// Returns the options for reading data.
+    /// Returns the options for reading data, completed by the network's own.
     #[must_use]
     pub fn reading(&self) -> DataOptions {
         let network = self.chosen.network().ok();
@@ -126,19 +126,19 @@ impl Setup {
         Ok(Self { chosen: self.chosen.resolved()?, batch, device, ..self.clone() })
     }
 
-    /// Images in a batch.
+    /// Returns the number of images in a batch.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.batch.unwrap_or_else(|| self.task().kind().batch())
     }
 
-    /// Returns the device.
+    /// Returns the device to train on, by default the CPU.
     #[must_use]
     pub fn device(&self) -> Device {
         self.device.unwrap_or(Device::Cpu)
     }
 
-    /// The data; says what was taken for what.
+    /// Loads the data, and prints notes about how files were interpreted.
     ///
     /// # Errors
     /// A directory that is no such data set, or not one for the network.
@@ -150,7 +150,7 @@ impl Setup {
         Ok(data)
     }
 
-    /// The data; another rank says what was taken for what.
+    /// Loads the data without notes, which another rank prints.
     ///
     /// # Errors
     /// Those of [`Setup::load`].
@@ -214,7 +214,7 @@ impl Setup {
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }
 
-    /// The network in words.
+    /// Describes the network in words.
     #[must_use]
     pub fn words(&self) -> String {
         self.chosen

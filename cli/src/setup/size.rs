@@ -3,21 +3,21 @@
 use crate::{data::Size, serde_text::as_text};
 use std::{fmt, str::FromStr};
 
-/// Size of a network.
+/// Size of a network: small or that of its paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkSize {
-    /// For small images, with `--width` channels.
+    /// Network for small images, with `--width` channels.
     Small,
-    /// The paper's.
+    /// Network as its paper has it.
     Paper,
 }
 
-/// `small`, `paper`, `240x320`, or one of the first with the last: `paper,240x320`.
+/// Sizes as `--size` takes them: `small`, `paper`, `240x320`, or one of the first with the last: `paper,240x320`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Size of the network.
+    /// Size of the network, if it is given.
     pub network: Option<NetworkSize>,
-    /// Size of images.
+    /// Size of the images, if it is given.
     pub images: Option<Size>,
 }
 

@@ -11,17 +11,17 @@ use gradscale::{Input, Method, Parameters, Trainer, gradscale_core::backend::Bac
 /// Shapes and precision of an exported ONNX model.
 #[derive(Clone, Copy, Debug)]
 pub struct Export {
-    /// Batch size.
+    /// Batch size of the exported network.
     pub batch: usize,
-    /// Length of a sequence, in tokens.
+    /// Length of a sequence of the exported network, in tokens.
     pub length: usize,
     /// Rows, columns and channels of images, where these are known.
     pub image: Option<[usize; 3]>,
-    /// Store weights in FP16.
+    /// True if weights are stored in FP16.
     pub half: bool,
 }
 
-/// Trained network on a device, for inference.
+/// Trait of a trained network on a device, for inference.
 pub trait InferenceModel {
     /// Predicts the class of every pixel, the class of the image, or boxes. The input is `[h, w, channels]` in bytes,
     /// or the bytes of f32 values for rows and spectra.
@@ -44,7 +44,7 @@ pub trait InferenceModel {
         Ok(None)
     }
 
-    /// Continues a text by `length` tokens.
+    /// Continues a text by `length` sampled tokens.
     ///
     /// # Errors
     /// A network for something else, a text that it cannot read, or the device's.
@@ -57,9 +57,9 @@ pub trait InferenceModel {
 /// channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputNormalization {
-    /// Means.
+    /// Mean of each input channel.
     pub mean: Vec<f32>,
-    /// Standard deviations.
+    /// Standard deviation of each input channel.
     pub deviation: Vec<f32>,
 }
 
@@ -74,27 +74,27 @@ impl InputNormalization {
     }
 }
 
-/// Arguments that open a trained network.
+/// Arguments for loading a trained network from a checkpoint.
 #[derive(Clone, Debug)]
 pub struct CheckpointInfo<'a> {
-    /// Device.
+    /// Device that the network runs on.
     pub device: Device,
-    /// Threads of the CPU.
+    /// Number of threads of the CPU.
     pub threads: usize,
-    /// The network.
+    /// Network that the checkpoint contains.
     pub network: Network,
-    /// Classes that it predicts.
+    /// Classes that the network predicts.
     pub classes: &'a Classes,
-    /// Precision.
+    /// Precision in which the network runs.
     pub method: Method,
-    /// Normalization of images. `None` is that of `gradscale train`.
+    /// Normalization of images; `None` is that of `gradscale train`.
     pub normal: Option<InputNormalization>,
 }
 
 /// Function that loads weights. The second argument names layers that read a flattened image.
 pub type WeightLoader<'a> = &'a dyn Fn(&mut Parameters, &[Flattened]) -> Result<(), Failure>;
 
-/// Opens a trained network on its device.
+/// Places a trained network on its device.
 pub(super) fn loaded(
     trained: CheckpointInfo<'_>, parameters: Parameters, net: impl Module + 'static,
 ) -> Result<Box<dyn InferenceModel>, Failure> {

@@ -4,17 +4,17 @@ use crate::serde_text::as_text;
 use gradscale::gradscale_core::ops::Divisor;
 use std::{fmt, str::FromStr};
 
-/// The divisor of the sum of losses.
+/// Divisor of the sum of losses over a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossDivisor {
-    /// The pixels of the batch that have a label.
+    /// Number of pixels of the batch that have a label.
     Batch,
-    /// A number.
+    /// Fixed number that the sum of losses is divided by.
     Fixed(u64),
 }
 
 impl LossDivisor {
-    /// Pixels of twelve images of 360 × 480: the paper's batch.
+    /// Number of pixels of twelve images of 360 × 480: the paper's batch.
     pub const PAPER: u64 = 12 * 360 * 480;
 
     /// Returns the factor by which the loss is smaller than a mean over the batch's own `pixels`. Weight decay and
@@ -27,7 +27,7 @@ impl LossDivisor {
         }
     }
 
-    /// Returns the divisor of the loss.
+    /// Returns the divisor as the loss operators take it.
     #[must_use]
     pub const fn divisor(self) -> Divisor {
         match self {

@@ -71,7 +71,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Returns the specification of the task.
+    /// Returns the specification of the task, by which the program treats all alike.
     #[must_use]
     pub const fn kind(self) -> &'static dyn TaskSpec {
         match self {
@@ -86,39 +86,40 @@ impl Task {
     }
 }
 
-/// Defaults and constructors of a task, independent of its data.
+/// Trait of a task: its defaults and constructors, independent of data.
 pub trait TaskSpec {
-    /// Default network.
+    /// Returns the default network of the task.
     fn net(&self) -> Net;
 
-    /// Default batch size, in samples.
+    /// Returns the default batch size of the task, in samples.
     fn batch(&self) -> usize;
 
-    /// Default learning rate of SGD.
+    /// Returns the default learning rate of SGD for a network.
     fn lr(&self, net: Net) -> f64;
 
-    /// Default optimizer and its learning rate, where the default is not SGD.
+    /// Returns the default optimizer and its learning rate, or `None` if that is SGD.
     fn default_optimizer(&self) -> Option<(Rule, f64)> {
         None
     }
 
-    /// Default maximum gradient norm. `None` does not clip.
+    /// Returns the default maximum gradient norm, or `None` without clipping.
     fn clip(&self, _: Net) -> Option<f64> {
         None
     }
 
-    /// Default divisor of the loss in a comparison.
+    /// Returns the default divisor of the loss in a comparison.
     fn divisor(&self) -> LossDivisor;
 
-    /// Plural noun for the samples of a batch.
+    /// Returns the plural noun for the samples of a batch.
     fn sample_noun(&self) -> &'static str {
         "images"
     }
 
-    /// Noun for the units that a loss is divided by, and their number in a batch. `image` is the pixels of one image.
+    /// Returns the noun for the units that a loss is divided by, and their number in a batch. `image` is the pixels of
+    /// one image.
     fn loss_denominator(&self, batch: usize, image: usize) -> (&'static str, usize);
 
-    /// Noun for the units that a network's loss is a mean over.
+    /// Returns the noun for the units that a network's loss is a mean over.
     fn loss_unit(&self, _: Net) -> &'static str {
         self.loss_denominator(1, 1).0
     }
@@ -132,7 +133,7 @@ pub trait TaskSpec {
     /// A directory that is no such data set.
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure>;
 
-    /// Precision plan of the network under a method, one row a layer.
+    /// Returns the precision plan of the network under a method, one row a layer.
     ///
     /// # Errors
     /// No CPU.
@@ -148,27 +149,27 @@ pub trait TaskSpec {
     fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork>;
 }
 
-/// Data set of a task.
+/// Trait of a data set of a task.
 pub trait Dataset: fmt::Debug {
-    /// Name for messages.
+    /// Returns the name of the data set for messages.
     fn name(&self) -> &str;
 
     /// Returns notes about loaded and skipped files.
     fn notes(&self) -> &LoadNotes;
 
-    /// Names of the classes.
+    /// Returns the names of the classes.
     fn classes(&self) -> &[String];
 
-    /// Rows and columns of a training image, in pixels.
+    /// Returns the rows and columns of a training image, in pixels.
     fn size(&self) -> [usize; 2];
 
-    /// Number of training and test samples.
+    /// Returns the numbers of training and test samples.
     fn counts(&self) -> [usize; 2];
 
-    /// Number of validation samples, if there are some.
+    /// Returns the number of validation samples, if there are any.
     fn validation_count(&self) -> Option<usize>;
 
-    /// Noun for the unit of the loss: image or pixel.
+    /// Returns the noun for the unit of the loss: image or pixel.
     fn loss_of(&self) -> &'static str;
 
     /// Checks that a network can read these data.
@@ -179,7 +180,7 @@ pub trait Dataset: fmt::Debug {
         Ok(())
     }
 
-    /// Creates the optimizer.
+    /// Creates the optimizer of a training on the data.
     ///
     /// # Errors
     /// One that does not suit the network or the divisor of the loss.
@@ -191,10 +192,10 @@ pub trait Dataset: fmt::Debug {
     /// Weights that do not fit, a device that cannot be opened or has too little memory.
     fn open<'a>(&'a self, opening: TrainingConfig<'a>) -> Result<Box<dyn TrainingRun + 'a>, Failure>;
 
-    /// Score of a constant answer on the test data, which a network must beat.
+    /// Returns the score of a constant answer on the test data, which a network must beat.
     fn baseline(&self) -> EvaluationBaseline;
 
-    /// Samples that a report shows.
+    /// Returns the samples that a report shows.
     fn samples(&self) -> Samples;
 }
 
@@ -224,54 +225,54 @@ impl dyn Dataset + '_ {
     }
 }
 
-/// Settings of a run besides data, method and seed.
+/// Settings of a training besides data, method and seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The network.
+    /// Network to train.
     pub network: Network,
-    /// Images in a batch.
+    /// Number of images in a batch.
     pub batch: usize,
-    /// Divisor of the loss.
+    /// Divisor of the sum of losses.
     pub pixels: LossDivisor,
-    /// Optimizer settings.
+    /// Settings of the optimizer.
     pub recipe: Recipe,
 }
 
-/// Arguments that open a training.
+/// Arguments with which a training is created.
 #[derive(Clone, Debug)]
 pub struct TrainingConfig<'a> {
-    /// Device.
+    /// Device to train on.
     pub device: Device,
-    /// Threads of the CPU; 0: one for each core.
+    /// Number of threads of the CPU; 0: one for each core.
     pub threads: usize,
     /// Network, batch size, divisor of the loss, optimizer.
     pub settings: Settings,
-    /// Precision and scaling.
+    /// Method of precision and scaling.
     pub method: Method,
     /// Seed of first weights, order and flips.
     pub seed: u64,
-    /// First weights, from a checkpoint or a PyTorch model.
+    /// Path of the first weights: a checkpoint or a PyTorch model.
     pub weights: Option<&'a Path>,
-    /// Perturb the initial weights by a factor 2^-20, to measure chaos.
+    /// True if the initial weights are perturbed by a factor 2^-20, to measure chaos.
     pub perturbed: bool,
     /// Number of micro-batches in a step. `None` runs whole batches.
     pub parts: Option<u32>,
-    /// Ranks that train together.
+    /// Options about the ranks that train together.
     pub together: DistributedOptions,
 }
 
 /// Options of data-parallel training.
 #[derive(Clone, Debug)]
 pub struct DistributedOptions {
-    /// The ranks.
+    /// Group of the ranks that train together.
     pub group: Group,
     /// Reduce mode of gradients. `None` measures the modes and takes the fastest.
     pub exchange: Option<ReduceMode>,
-    /// Overlap of communication and backward pass.
+    /// Overlap of gradient communication with the backward pass.
     pub overlap: Overlap,
-    /// Shard the optimizer state over the ranks (`ZeRO` stage 1).
+    /// True if the optimizer state is sharded over the ranks (`ZeRO` stage 1).
     pub sharded: bool,
-    /// Batch over which batch norm computes mean and variance.
+    /// Scope of batch norm's mean and variance: one rank or all.
     pub batch_statistics: BatchNormScope,
 }
 
@@ -287,31 +288,31 @@ impl DistributedOptions {
 /// Classes and input format of a network, stored in its checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Classes {
-    /// Names; ids are positions.
+    /// Names of the classes; the id of a class is its position.
     pub names: Vec<String>,
-    /// A colour of each, R G B, where pixels have classes.
+    /// Colours of the classes, R G B, if pixels have classes.
     pub colours: Vec<[u8; 3]>,
-    /// The grey value of each in label files; none where that is its id.
+    /// Grey values of the classes in label files; empty where that is the id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<u8>,
-    /// Image input, if the network takes only one size.
+    /// Format of the image input, if the network takes only one size.
     #[serde(default)]
     pub input: Option<ImageInput>,
     /// Columns of tabular input; empty for images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
-    /// Input of a speech network, whose classes are letters.
+    /// Format of a speech network's input; its classes are letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sound: Option<SoundInput>,
     /// Languages and vocabularies of a translation network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentences: Option<Sentences>,
-    /// Input of a language model, whose classes are tokens.
+    /// Format of a language model's input; its classes are tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextInput>,
 }
 
-/// Sentences for a network.
+/// Format of sentences that a translation network reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sentences {
     /// Source and target language.
@@ -320,34 +321,34 @@ pub struct Sentences {
     pub pieces: [Pieces; 2],
 }
 
-/// Text for a network.
+/// Format of text that a language model reads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextInput {
-    /// Kind of tokens.
+    /// Kind of tokens that texts are split into.
     pub tokens: Tokens,
-    /// Tokens of a window.
+    /// Number of tokens in a window.
     pub window: usize,
 }
 
-/// Recordings for a network.
+/// Format of recordings that a speech network reads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoundInput {
-    /// Samples in a second.
+    /// Sampling rate, in samples a second.
     pub rate: u32,
-    /// Frequencies of a spectrum.
+    /// Number of frequencies of a spectrum.
     pub frequencies: usize,
 }
 
-/// Images for a network with one class for each.
+/// Format of images for a network that predicts one class for each.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImageInput {
-    /// Rows, columns, channels.
+    /// Rows, columns and channels of an image.
     pub size: [usize; 3],
     /// Mean of all values of the training images.
     pub mean: f32,
-    /// Their standard deviation.
+    /// Standard deviation of the values, by which they are divided.
     pub deviation: f32,
-    /// Mean and deviation of each channel, if known.
+    /// Mean and standard deviation of each channel, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<[[f32; 3]; 2]>,
 }

@@ -95,7 +95,7 @@ pub enum Net {
 }
 
 impl Net {
-    /// The task that it is for.
+    /// Returns the task that the network is for.
     #[must_use]
     pub const fn task(self) -> Task {
         match self {
@@ -118,7 +118,7 @@ impl Net {
         }
     }
 
-    /// Which classifier it is, if it is one.
+    /// Returns the network as a classifier, or `None` for other tasks.
     #[must_use]
     pub const fn classifier(self) -> Option<ClassifyNet> {
         Some(match self {
@@ -148,7 +148,7 @@ impl Net {
         })
     }
 
-    /// The library's network for images with one class each, if it is one.
+    /// Returns the library's network for images with one class each, if it is one.
     #[must_use]
     pub const fn architecture(self) -> Option<Architecture> {
         match self.classifier() {
@@ -157,13 +157,13 @@ impl Net {
         }
     }
 
-    /// Returns true for decoders with self-attention.
+    /// Returns true for decoders with self-attention, which predict text.
     #[must_use]
     pub const fn is_decoder(self) -> bool {
         matches!(self, Self::Decoder | Self::DecoderRotary)
     }
 
-    /// The width that it has in its paper, if it is of one.
+    /// Returns the width that the network has in its paper, if it is of one.
     const fn paper_width(self) -> Option<usize> {
         match self {
             Self::Mlp | Self::Resnet | Self::Towers => None,
@@ -203,34 +203,34 @@ impl From<Architecture> for Net {
     }
 }
 
-/// Networks for one class each.
+/// Networks of the task `classify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassifyNet {
-    /// A perceptron.
+    /// Multilayer perceptron.
     Mlp,
-    /// ResNet-8.
+    /// ResNet-8 for small images.
     Resnet,
-    /// Two towers.
+    /// Network of two towers.
     Towers,
-    /// The library's, for images.
+    /// Network for images from the library's `models`.
     Vision(Architecture),
 }
 
-/// Writes the name as on the command line.
+/// Implementation of `Display` by the name as on the command line.
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
     }
 }
 
-/// A network, and how large it is.
+/// Network with its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Which.
+    /// Kind of the network.
     pub net: Net,
-    /// Channels: see `--width`.
+    /// Number of channels of a small network, as `--width` sets it.
     pub width: usize,
-    /// The first layers are adapted to small images.
+    /// True if the first layers are adapted to small images.
     pub small: bool,
 }
 
@@ -241,7 +241,7 @@ impl Network {
         Self { net, width, small: true }
     }
 
-    /// The paper's.
+    /// Returns the network in the size of its paper.
     ///
     /// # Errors
     /// A network that no paper has.
@@ -267,13 +267,14 @@ impl Network {
         !self.small && self.net.paper_width() == Some(self.width)
     }
 
-    /// Rows and columns of the images that a paper trains it with, if it is a paper's and wants such.
+    /// Returns the rows and columns of the images that a paper trains the network with, if it is a paper's and reads
+    /// images.
     #[must_use]
     pub fn image(self) -> Option<usize> {
         self.net.architecture().filter(|_| self.is_paper()).map(Architecture::image)
     }
 
-    /// Tokens that a network for text reads at a time, unless told.
+    /// Returns the default number of tokens that a network for text reads at a time.
     #[must_use]
     pub fn window(self) -> Option<u16> {
         match (self.net.is_decoder(), self.small) {
@@ -286,7 +287,7 @@ impl Network {
         }
     }
 
-    /// The name that people know it by, and its size.
+    /// Formats the network's common name and its size.
     #[must_use]
     pub fn words(self, name: &str) -> String {
         if self.is_paper() { format!("{name} (the paper's)") } else { format!("{name} ({} channels)", self.width) }

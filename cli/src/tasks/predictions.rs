@@ -10,38 +10,38 @@ pub enum Predictions {
     Classes(Vec<u32>),
     /// Transcript of each recording, translation of each sentence, or continuation of each text.
     Texts(Vec<Transcript>),
-    /// Boxes detected in each image.
+    /// Boxes detected in each of the images.
     Boxes(Vec<Vec<DetectedBox>>),
-    /// Images that were made.
+    /// Images that the network generated.
     Made(GeneratedImages),
 }
 
-/// Images of one size, that a network has made.
+/// Generated images of one size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratedImages {
-    /// Rows and columns.
+    /// Rows and columns of an image.
     pub size: [usize; 2],
-    /// R G B of one image after another.
+    /// Values of the pixels, R G B, one image after another.
     pub pixels: Vec<u8>,
 }
 
 /// Transcript of a recording, translation of a sentence, or continuation of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
-    /// The likeliest text.
+    /// Most likely text of the recording or sentence.
     pub text: String,
     /// Greedy result: of the likeliest alignment, or of the likeliest tokens one by one.
     pub greedy: String,
 }
 
-/// A box in a picture, with what is in it.
+/// Box in a picture, with its class and confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DetectedBox {
-    /// The class, from 0.
+    /// Class id of the box, from 0.
     pub class: u32,
-    /// Confidence of the box.
+    /// Confidence that the box contains its class, from 0 to 1.
     pub score: f32,
-    /// Left, top, right and bottom, in shares of the picture.
+    /// Left, top, right and bottom edge, as shares of the picture.
     pub corners: [f32; 4],
 }
 
@@ -67,10 +67,10 @@ impl GeneratedImages {
 }
 
 impl Predictions {
-    /// No predictions.
+    /// Empty predictions.
     pub const NONE: Self = Self::Classes(Vec::new());
 
-    /// Classes, if they are such.
+    /// Returns the predicted classes, or an empty slice for other predictions.
     #[must_use]
     pub fn classes(&self) -> &[u32] {
         match self {
@@ -79,7 +79,7 @@ impl Predictions {
         }
     }
 
-    /// Texts, if they are such.
+    /// Returns the predicted texts, or an empty slice for other predictions.
     #[must_use]
     pub fn texts(&self) -> &[Transcript] {
         match self {
@@ -88,7 +88,7 @@ impl Predictions {
         }
     }
 
-    /// Boxes of each picture, if they are such.
+    /// Returns the boxes of each picture, or an empty slice for other predictions.
     #[must_use]
     pub fn boxes(&self) -> &[Vec<DetectedBox>] {
         match self {
@@ -97,7 +97,7 @@ impl Predictions {
         }
     }
 
-    /// Images that were made, if they are such.
+    /// Returns the generated images, or `None` for other predictions.
     #[must_use]
     pub const fn made(&self) -> Option<&GeneratedImages> {
         match self {

@@ -5,14 +5,14 @@ use super::DetectedBox;
 /// Baseline that a network must beat, and the sample count behind its scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvaluationBaseline {
-    /// Score of the best constant answer.
+    /// Score of the best constant prediction.
     pub constant: f64,
     /// Number of independent answers: images that are right or wrong. `None` where pixels are counted.
     pub answers: Option<usize>,
 }
 
 impl EvaluationBaseline {
-    /// The share of the most frequent class.
+    /// Returns the share of the most frequent class.
     #[must_use]
     pub fn most_frequent(counts: &[usize]) -> f64 {
         let all = counts.iter().sum::<usize>().max(1) as f64;
@@ -23,64 +23,64 @@ impl EvaluationBaseline {
 /// Test samples of a report, in the order of what [`super::TrainingRun::samples`] predicts of them.
 #[derive(Debug)]
 pub enum Samples {
-    /// There is nothing to look at.
+    /// No samples to show.
     Nothing,
     /// Images with a class for every pixel.
     Pixels {
-        /// Rows and columns.
+        /// Rows and columns of an image.
         size: [usize; 2],
-        /// Names and colours of the classes that count.
+        /// Names and colours of the classes, without the ignored one.
         classes: Vec<(String, [u8; 3])>,
-        /// A colour for each of 256 labels.
+        /// Colours of all 256 label values.
         palette: Vec<[u8; 3]>,
         /// R G B of each image, and its labels, as far as they can be read.
         images: Vec<[Option<Vec<u8>>; 2]>,
     },
-    /// Images with one class each.
+    /// Images with one true class each.
     Images {
-        /// Rows and columns.
+        /// Rows and columns of an image.
         size: [usize; 2],
         /// Names of the classes.
         names: Vec<String>,
         /// R G B of each image, as far as it can be read, and its class.
         images: Vec<(Option<Vec<u8>>, u32)>,
     },
-    /// Sentences, each with what it means in the other language.
+    /// Sentences, each with its true translation.
     Sentences(Vec<[String; 2]>),
-    /// Recordings, each with its name and what is said.
+    /// Recordings, each with its name and its true transcript.
     Texts(Vec<[String; 2]>),
-    /// Beginnings of texts, each with how it goes on.
+    /// Beginnings of texts, each with its true continuation.
     Continued(Vec<[String; 2]>),
-    /// Real images, of which a network is to make the like.
+    /// Real images, whose like a network generates.
     Made {
-        /// Rows and columns.
+        /// Rows and columns of an image.
         size: [usize; 2],
-        /// R G B of one image after another.
+        /// Values of the real images, R G B, one image after another.
         real: Vec<u8>,
     },
-    /// Images with boxes.
+    /// Images with true boxes.
     Boxes {
         /// Names of the classes.
         names: Vec<String>,
-        /// The pictures.
+        /// Images to show, with their boxes.
         images: Vec<BoxedSample>,
     },
 }
 
-/// A picture with what is in it.
+/// Test image with its true boxes.
 #[derive(Debug)]
 pub struct BoxedSample {
-    /// Name of the file.
+    /// Name of the image file.
     pub name: String,
-    /// Rows and columns.
+    /// Rows and columns of the image.
     pub size: [usize; 2],
-    /// R G B, as far as they can be read.
+    /// Values of the pixels, R G B, if the file can be read.
     pub pixels: Option<Vec<u8>>,
-    /// True boxes.
+    /// True boxes in the image.
     pub truths: Vec<DetectedBox>,
 }
 
-/// Test images that a report shows: so many, spread over all.
+/// Returns the indices of at most `most` test samples, spread over all.
 pub fn samples(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let shown = count.min(most);
     (0..shown).map(move |i| (2 * i + 1) * count / (2 * shown))

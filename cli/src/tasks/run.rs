@@ -24,13 +24,13 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 use steps::{FirstNetworkTurn, MicroBatching};
 use untrained_params::only_decayed;
 
-/// Data split to evaluate.
+/// Split of the data on which a network is evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum On {
-    /// Data for the scores during training.
+    /// Validation set, for the scores during training.
     Validation,
-    /// Data for the final scores.
+    /// Test set, for the final scores.
     #[default]
     Test,
 }
@@ -44,9 +44,9 @@ impl fmt::Display for On {
     }
 }
 
-/// Batch of a training step.
+/// Trait of a training batch, which tells its shape for the log.
 pub(super) trait BatchInfo: fmt::Debug {
-    /// Shape of the batch: for example `[images, rows, columns, channels]`.
+    /// Returns the shape of the batch, for example `[images, rows, columns, channels]`.
     fn sizes(&self) -> Vec<usize>;
 }
 
@@ -56,9 +56,9 @@ impl<const N: usize> BatchInfo for Prefetched<N> {
     }
 }
 
-/// Task-specific part of a training: batches, forward and backward pass, scores.
+/// Trait of the task-specific part of a training: batches, forward and backward pass, scores.
 pub(super) trait TrainingTask {
-    /// Batch of a training step.
+    /// Type of the task's training batch.
     type Batch: BatchInfo;
 
     /// Reads the next batch and starts its transfer to the device.
@@ -93,27 +93,27 @@ pub(super) trait TrainingTask {
         true
     }
 
-    /// Names of the losses where a step has several.
+    /// Returns the names of the losses if a step has several.
     fn losses(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Factor from the loss of a step to the loss of one pixel or image.
+    /// Returns the factor from the loss of a step to the loss of one pixel or image.
     fn ratio(&self) -> f64;
 
     /// Computes the scores of a split. Without validation data the test data are used.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure>;
 
-    /// Predictions for the test samples of a report, see [`TrainingRun::samples`].
+    /// Returns the predictions for the test samples of a report, see [`TrainingRun::samples`].
     ///
     /// # Errors
     /// Data on disk that can no longer be read, or the device's.
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure>;
 
-    /// Number of samples that were read so far.
+    /// Returns the number of samples that were read so far.
     fn position(&self) -> u64;
 
-    /// Continues after `position` samples.
+    /// Continues the order of samples after `position` samples.
     fn seek(&mut self, position: u64);
 
     /// Stores what the next step needs and the data do not contain, such as a recurrent state.
@@ -124,12 +124,12 @@ pub(super) trait TrainingTask {
         Ok(())
     }
 
-    /// Recurrent state as text for a checkpoint, if there is one.
+    /// Returns the recurrent state as text for a checkpoint, if there is one.
     fn recurrent_state(&self) -> Option<String> {
         None
     }
 
-    /// Restores the state that [`TrainingTask::recurrent_state`] returned.
+    /// Restores the recurrent state that [`TrainingTask::recurrent_state`] returned.
     ///
     /// # Errors
     /// Another text.
@@ -137,11 +137,11 @@ pub(super) trait TrainingTask {
         Ok(())
     }
 
-    /// Classes that are predicted.
+    /// Returns the classes that the network predicts.
     fn classes(&self) -> Classes;
 }
 
-/// Training of any task on any device.
+/// Trait of a training of any task on any device.
 pub trait TrainingRun {
     /// Runs one step. The loss is that of one pixel or image.
     ///
@@ -149,13 +149,13 @@ pub trait TrainingRun {
     /// Too many skips in a row, or the device's.
     fn step(&mut self) -> Result<StepOutcome, Failure>;
 
-    /// Shape of the last step's batch.
+    /// Returns the shape of the last step's batch.
     fn batch_sizes(&self) -> &[usize];
 
-    /// Time that the last step spent on the next batch: reading, augmentation and transfer to the device.
+    /// Returns the time that the last step spent on the next batch: reading, augmentation and transfer to the device.
     fn load_time(&self) -> Duration;
 
-    /// Losses of the last step by name, where it had several. Their sum is the loss of the step.
+    /// Returns the losses of the last step by name, if it had several. Their sum is the loss of the step.
     fn losses(&self) -> Vec<(&'static str, f32)>;
 
     /// Computes the scores of a split. Without validation data the test data are used.
@@ -164,7 +164,7 @@ pub trait TrainingRun {
     /// The device's.
     fn evaluate(&mut self, on: On) -> Result<Metrics, Failure>;
 
-    /// Predictions for the test samples of a report.
+    /// Returns the predictions for the test samples of a report.
     ///
     /// # Errors
     /// The device's.
@@ -176,52 +176,53 @@ pub trait TrainingRun {
     /// The device's.
     fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Failure>;
 
-    /// Restores the state that [`TrainingRun::save`] wrote.
+    /// Restores the training from bytes that [`TrainingRun::save`] wrote.
     ///
     /// # Errors
     /// Bytes that are no checkpoint of this training.
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure>;
 
-    /// Product kernel that the user has pinned, where the checkpoint records another.
+    /// Returns the product engine that the user has pinned, if the checkpoint records another.
     fn replaced_engine(&self) -> Option<&Difference>;
 
     /// Sets the minimum detail of statistics rows from the next step on.
     fn observe(&mut self, detail: Detail);
 
-    /// Warning about the dynamic loss scale after the last step.
+    /// Returns a warning about the dynamic loss scale after the last step.
     fn warning(&self) -> Option<LossScaleWarning>;
 
-    /// The window of a single loss scale for the next batch, without a step; none if its gradients are not finite.
+    /// Measures the window of a single loss scale for the next batch, without a step; none if its gradients are not
+    /// finite.
     ///
     /// # Errors
     /// Data on disk that can no longer be read, or the device's.
     fn window(&mut self) -> Result<Option<ScaleWindows>, Failure>;
 
-    /// Exponent of the loss scale in force; 0 under gradient scaling.
+    /// Returns the exponent of the loss scale in force; 0 under gradient scaling.
     fn loss_scale(&self) -> i32;
 
-    /// Reports of all cast sites.
+    /// Returns the reports of all cast sites.
     fn sites(&self) -> Vec<SiteReport<'_>>;
 
     /// Records the operand statistics that the paper's rules need, from the next step on.
     fn observe_operands(&mut self);
 
-    /// Operand statistics by site.
+    /// Returns the operand statistics of the sites, by name.
     fn operands(&self) -> Vec<(&str, &Operands)>;
 
-    /// Repeated attempts of the last step, if operand statistics are recorded.
+    /// Returns the repeated attempts of the last step, if operand statistics are recorded.
     fn attempts(&self) -> Vec<&Attempt>;
 
-    /// Bytes and time of the communication between ranks.
+    /// Returns the bytes and time of the communication between ranks.
     fn traffic(&self) -> Traffic;
 
-    /// Measured time of each gradient transport, if none was chosen by the user.
+    /// Returns the measured time of each gradient transport, if none was chosen by the user.
     fn measured(&self) -> Option<ReduceTimings>;
 
-    /// Transport of gradients between ranks.
+    /// Returns how gradients are communicated between ranks.
     fn route(&self) -> &GradTransport;
 
-    /// Memory on the device, in bytes.
+    /// Returns the use of device memory, in bytes.
     fn memory(&self) -> MemoryReport;
 
     /// Switches the timing of launches on or off.
@@ -230,10 +231,11 @@ pub trait TrainingRun {
     /// A device without a clock.
     fn time_launches(&mut self, time: bool) -> Result<(), Failure>;
 
-    /// Times of the launches since the last call.
+    /// Returns the times of the launches since the last call.
     fn launch_times(&mut self) -> Vec<LaunchTime>;
 
-    /// Names of parameters that training has not changed, except by weight decay. Empty before the first step.
+    /// Returns the names of parameters that training has not changed, except by weight decay. Empty before the first
+    /// step.
     ///
     /// # Errors
     /// The device's.
@@ -243,8 +245,8 @@ pub trait TrainingRun {
 /// Relative change of perturbed weights, 2^-20: eight units in the last place of an f32, so that none rounds away.
 const PERTURBATION: f32 = 1.0 / 1_048_576.0;
 
-/// A training on its device; `begin` makes its task, parameters and optimizer of settings and seed, once there is one,
-/// and parameters take the weights that it is opened with.
+/// Creates a training on its device; `begin` creates its task, parameters and optimizer from settings and seed, and
+/// parameters take the weights that it is opened with.
 pub(super) fn start<'a, T: TrainingTask + 'a>(
     opening: TrainingConfig<'a>, begin: impl FnOnce(Settings, u64) -> Result<(T, Parameters, Optimizer), Failure>,
 ) -> Result<Box<dyn TrainingRun + 'a>, Failure> {
@@ -266,7 +268,7 @@ struct Start<'a, F> {
     method: Method,
     cut: Option<MicroBatching>,
     together: DistributedOptions,
-    /// Borrows the data for the lifetime of the training.
+    /// Marker of the data's lifetime, which the training must not outlive.
     kept: PhantomData<&'a ()>,
 }
 
@@ -293,17 +295,17 @@ struct Training<B: Backend, T: TrainingTask> {
     cut: Option<MicroBatching>,
     /// Measured times of the reduce modes, if requested.
     measured: Option<ReduceTimings>,
-    /// The next step's batch.
+    /// Batch of the next step, loaded ahead.
     ahead: Option<T::Batch>,
-    /// Time to load the batch.
+    /// Time that loading the next batch took.
     fetched: Duration,
-    /// Sizes of the last step's batch.
+    /// Shape of the last step's batch.
     taken: Vec<usize>,
-    /// Images that steps have had.
+    /// Number of samples that the steps so far have used.
     position: u64,
     /// The parameters before the first step, by name.
     first: BTreeMap<String, Vec<f32>>,
-    /// Steps since.
+    /// Number of steps since `first` was stored.
     steps: u64,
     /// Result of the first of two networks in the last step.
     first_turn: FirstNetworkTurn,

@@ -5,29 +5,29 @@ use clap::ValueEnum;
 use gradscale::{Parameters, TorchModule, models::Decoder};
 use safetensors::SafeTensors;
 
-/// Network that the tensors of a file show.
+/// Network that was recognised by the tensors in a file of PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetectedNetwork {
-    /// Kind of data.
+    /// Task that the network is for.
     pub task: Task,
-    /// The network.
+    /// Network that was recognised.
     pub network: Network,
-    /// Classes.
+    /// Number of classes that the network predicts.
     pub classes: usize,
-    /// Shape of one input.
+    /// Shape of one input of the network.
     pub input: InputSpec,
-    /// The network predicts one class for a whole image of fixed size.
+    /// True if the network predicts one class for a whole image of fixed size.
     pub whole: bool,
 }
 
-/// Input of a network.
+/// Kind and shape of a network's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputSpec {
     /// Images of any size with this number of channels.
     Channels(usize),
-    /// This number of values, in any order of rows, columns and channels.
+    /// Values in this number, in any order of rows, columns and channels.
     Values(usize),
-    /// Noise for generated images of these rows, columns and channels.
+    /// Noise, from which images of these rows, columns and channels are generated.
     Noise([usize; 3]),
 }
 
@@ -48,7 +48,7 @@ impl DetectedNetwork {
         Err(format!("{layers}; this file has {} tensors: {shown} …", names.len()))
     }
 
-    /// The shape of an image of that size.
+    /// Returns the shape of an image of that size.
     ///
     /// # Errors
     /// A size that the network cannot read; in words.
@@ -69,12 +69,12 @@ impl DetectedNetwork {
     }
 }
 
-/// The shapes of two tensors of a file; of none where it has no such tensor.
+/// Returns the shapes of two tensors of a file; empty ones where it has no such tensor.
 pub(super) fn sizes(file: &SafeTensors<'_>, first: &str, last: &str) -> [Vec<usize>; 2] {
     [first, last].map(|name| file.tensor(name).map(|tensor| tensor.shape().to_vec()).unwrap_or_default())
 }
 
-/// Fills a network completely.
+/// Fills all parameters of a network from a file of PyTorch.
 ///
 /// # Errors
 /// Tensors that are missing, too many, or of another shape; in words.
@@ -84,11 +84,11 @@ pub fn fill(parameters: &mut Parameters, bytes: &[u8], flattened: &[Flattened]) 
     if imported.is_complete() { Ok(()) } else { Err(format!("another network: {imported}")) }
 }
 
-/// A layer that reads a flattened image, with its rows, columns and channels.
+/// Layer that reads a flattened image, by name, with the image's rows, columns and channels.
 pub type Flattened = (String, [usize; 3]);
 
-/// The module of a layer: called the same, but for the network's name. Layers that read a flattened image read it in
-/// another order there, and attention has names of its own.
+/// Returns the module of a layer in a PyTorch file: called the same, but for the network's name. Layers that read a
+/// flattened image read it in another order there, and attention has names of its own.
 pub(super) fn module(layer: &str, flattened: &[Flattened]) -> Option<TorchModule> {
     let module = Decoder::torch(layer.split_once('.')?.1);
     Some(match flattened.iter().find(|(name, _)| name == layer) {

@@ -114,7 +114,7 @@ impl Compare {
         self.pixels.unwrap_or_else(|| self.setup.task().kind().divisor())
     }
 
-    /// The seeds to run.
+    /// Returns the seeds with which each method trains.
     #[must_use]
     pub fn all_seeds(&self) -> Vec<u64> {
         self.seeds.as_ref().map_or_else(|| vec![self.seed], |seeds| seeds.0.clone())

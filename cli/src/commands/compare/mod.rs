@@ -85,7 +85,7 @@ fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin)
     })
 }
 
-/// Trains with one method and one seed.
+/// Trains a network with one method and one seed, and returns its record.
 fn train(
     arguments: &Compare, data: &dyn Dataset, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
 ) -> Result<Record, Failure> {

@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 #[derive(Debug)]
 pub struct Results<'a> {
     pub origin: Origin,
-    /// Compared cases, the requested one first.
+    /// Cases that were compared, the requested one first.
     pub cases: Vec<Case<'a>>,
 }
 
@@ -35,7 +35,7 @@ impl Serialize for Results<'_> {
     }
 }
 
-/// One network and data set, trained by all methods and seeds.
+/// Case of a comparison: one network and data set, trained by all methods and seeds.
 #[derive(Debug, Serialize)]
 pub struct Case<'a> {
     pub arguments: &'a Compare,
@@ -49,12 +49,12 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Before any run.
+    /// Creates the case of a data set, with no runs yet.
     pub fn new(arguments: &'a Compare, data: &'a dyn Dataset) -> Self {
         Self { arguments, described: Description::from_dataset(data), runs: Vec::new(), paired: Vec::new(), data }
     }
 
-    /// Appends a finished run.
+    /// Appends the record of a finished run, and updates the paired comparisons.
     pub fn push(&mut self, record: Record) {
         self.runs.push(record);
         let methods: Vec<&str> = self.methods().collect();
@@ -63,7 +63,7 @@ impl<'a> Case<'a> {
         self.paired = comparisons(&methods, baseline, &self.runs.iter().collect::<Vec<_>>());
     }
 
-    /// Names of the methods, in the order asked for.
+    /// Returns the names of the methods, in the order of the command line.
     pub fn methods(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.arguments.methods.0.iter().map(|(name, _)| name.as_str())
     }
@@ -96,7 +96,7 @@ impl<'a> Case<'a> {
         self.arguments.methods.0.iter().flat_map(note).collect()
     }
 
-    /// Returns the verdict of the comparison.
+    /// Returns the verdict on the compared methods, as sentences.
     pub fn verdict(&self) -> Vec<Sentence> {
         let said = verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.baseline());
         said.into_iter().chain(self.notes()).collect()

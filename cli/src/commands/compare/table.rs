@@ -25,7 +25,7 @@ pub fn line(record: &Record) -> String {
     }
 }
 
-/// The file.
+/// Returns the text of `table.md`, with one part for each case.
 pub fn table(results: &Results<'_>) -> String {
     results.cases.iter().map(|case| part(case, &results.origin)).collect::<Vec<_>>().join("\n")
 }

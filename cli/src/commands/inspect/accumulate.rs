@@ -45,16 +45,16 @@ fn mean(text: &str) -> Result<f64, String> {
     if (-1e6..=1e6).contains(&mean) { Ok(mean) } else { Err("-1e6 to 1e6 can be had".to_owned()) }
 }
 
-/// Additions that it takes some seconds to emulate.
+/// Maximum number of additions of an emulation, which takes some seconds.
 const MOST_ADDITIONS: u64 = 1 << 28;
 
-/// Errors and variances of sums of random terms.
+/// Measured errors and variances of sums of random terms.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     /// Share of the variance, or of the sum where terms have a mean, and the standard error of that.
     kept: f64,
     error: f64,
-    /// The largest error of a sum, as a share of Σ|x|.
+    /// Largest error of a sum, as a share of Σ|x|.
     worst: f64,
 }
 
@@ -145,7 +145,8 @@ fn measure(arguments: &Accumulate, chunks: &[u32], runs: u32) -> Result<Vec<Meas
     Ok(measured)
 }
 
-/// The ratio of two means over the same sums, with its standard error (W. Cochran, *Sampling Techniques*, 1977, §2.11).
+/// Returns the ratio of two means over the same sums, with its standard error (W. Cochran, *Sampling Techniques*, 1977,
+/// §2.11).
 fn ratio(pairs: &[(f64, f64)]) -> (f64, f64) {
     let n = pairs.len() as f64;
     let (few, full) = pairs.iter().fold((0.0, 0.0), |(few, full), pair| (few + pair.0, full + pair.1));
@@ -154,7 +155,7 @@ fn ratio(pairs: &[(f64, f64)]) -> (f64, f64) {
     (ratio, (spread / (n - 1.0)).sqrt() / (full / n).abs() / n.sqrt())
 }
 
-/// A standard normal number: the quantile of a uniform one with 32 bits.
+/// Returns a standard normal number: the quantile of a uniform one with 32 bits.
 fn normal(seed: u64, run: u32, index: u32) -> f64 {
     normal_quantile((f64::from(hash(At { seed, index }, run)) + 0.5) / 4_294_967_296.0)
 }
@@ -194,7 +195,7 @@ mod tests {
         assert!(bound.len() == 2 && worst.iter().zip(&bound).all(|(worst, bound)| worst < bound), "{text}");
     }
 
-    /// A sum of ones stands still at 2^(m + 1) (swamping).
+    /// Checks that a sum of ones stops growing at 2^(m + 1) (swamping).
     #[test]
     fn terms_with_a_mean_are_swamped() {
         let text = shown("--length 8192 --mantissa 7 --mean 100 --terms 1 --runs 5");

@@ -12,9 +12,9 @@ use std::fmt::Write;
 /// and 10^-4966.
 const MAX_DECIMAL_EXPONENT: i64 = 6000;
 
-/// Maximum number of printed digits.
+/// Maximum number of digits of a value that are printed.
 const MAX_PRINTED_DIGITS: usize = 64;
-/// Digits of a number that has more.
+/// Number of digits to which a number with too many is rounded.
 const ROUNDED: usize = 36;
 
 /// Exact value of a number given as text.
@@ -26,7 +26,7 @@ pub struct Number {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Size {
-    /// digits · 10^power.
+    /// Finite magnitude: digits · 10^power.
     Finite(BigUint, i32),
     Infinite,
     Nan,
@@ -150,7 +150,7 @@ fn finite(parts: &Parts) -> String {
     written(&digits, power) + note
 }
 
-/// digits · 10^power, without an exponent from 10^-4 up to 10^7.
+/// Formats digits · 10^power, without an exponent from 10^-4 up to 10^7.
 fn written(digits: &str, power: i64) -> String {
     let len = i64::try_from(digits.len()).unwrap_or(i64::MAX);
     let leading = len + power - 1;

@@ -6,7 +6,7 @@ use gradscale::gradscale_core::{
 };
 use std::fmt;
 
-/// A binary floating-point format whose patterns fit 128 bits.
+/// Layout of a binary floating-point format whose bit patterns have at most 128 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     name: &'static str,
@@ -16,9 +16,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// IEEE 754-2019 §3.6, Table 3.5.
+    /// Layout of IEEE 754 double precision (IEEE 754-2019 §3.6, Table 3.5).
     pub const BINARY64: Self = Self { name: "binary64", exponent_bits: 11, mantissa_bits: 52, top: Top::Infinity };
-    /// IEEE 754 quadruple precision.
+    /// Layout of IEEE 754 quadruple precision.
     pub const BINARY128: Self = Self { name: "binary128", exponent_bits: 15, mantissa_bits: 112, top: Top::Infinity };
 
     pub const fn from_format(format: Format) -> Self {
@@ -30,7 +30,7 @@ impl Layout {
         1 + self.exponent_bits + self.mantissa_bits
     }
 
-    /// Exponent of the least normal number.
+    /// Returns the exponent of the format's least normal number.
     pub const fn min_exponent(self) -> i32 {
         2 - (1 << (self.exponent_bits - 1))
     }
@@ -39,7 +39,7 @@ impl Layout {
         1 << (self.width() - 1)
     }
 
-    /// Pattern of the largest finite number.
+    /// Returns the bit pattern of the format's largest finite number.
     pub const fn max_bits(self) -> u128 {
         match self.top {
             Top::Infinity => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
@@ -47,7 +47,7 @@ impl Layout {
         }
     }
 
-    /// Pattern of +∞, where there is one.
+    /// Returns the bit pattern of +∞, if the format has one.
     pub const fn infinity_bits(self) -> Option<u128> {
         match self.top {
             Top::Infinity => Some(self.max_bits() + 1),
@@ -55,7 +55,7 @@ impl Layout {
         }
     }
 
-    /// Pattern of the positive quiet NaN without payload.
+    /// Returns the bit pattern of the positive quiet NaN without payload.
     pub const fn nan_bits(self) -> u128 {
         match self.top {
             Top::Infinity => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
@@ -63,7 +63,7 @@ impl Layout {
         }
     }
 
-    /// Takes a pattern apart.
+    /// Splits a bit pattern into sign, exponent field and digits.
     pub fn parts(self, bits: u128) -> Parts {
         let magnitude = bits & (self.sign_mask() - 1);
         let field = magnitude >> self.mantissa_bits;
@@ -98,16 +98,16 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A pattern taken apart; a finite one is ±`significand` · 2^`power`.
+/// Parts of a bit pattern; a finite value is ±`significand` · 2^`power`.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     pub class: Class,
     pub negative: bool,
-    /// Bits of the exponent field.
+    /// Bits of the exponent field, as an integer.
     pub field: u128,
-    /// The digits as they stand.
+    /// Digits of the significand as stored, without the hidden one.
     pub trailing: u128,
-    /// The digits with the hidden one.
+    /// Digits of the significand, with the hidden one.
     pub significand: u128,
     pub power: i32,
 }

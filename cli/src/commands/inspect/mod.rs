@@ -115,7 +115,7 @@ fn text(number: &str, layout: Layout) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Bits as hexadecimal or binary digits; `Some(None)` for more than 128.
+/// Parses a bit pattern in hexadecimal or binary digits; returns `Some(None)` for more than 128 bits.
 fn pattern(text: &str) -> Option<Option<u128>> {
     let digits = |prefix: &str, radix: u32| {
         let digits = text.strip_prefix(prefix)?.replace('_', "");

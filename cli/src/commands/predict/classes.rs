@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{fmt::Write, path::PathBuf};
 
-/// The class of each row of tables.
+/// Predicts the class of each row of some tables, and writes them.
 pub(super) fn rows(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
 ) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(super) fn rows(
     write(arguments, &table)
 }
 
-/// The class of each image, of which the network reads this size.
+/// Predicts the class of each image, and writes them; `size` is that of the network's input.
 pub(super) fn images(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
     (size, fit): ([usize; 3], Fit),
@@ -42,7 +42,7 @@ pub(super) fn images(
     write(arguments, &table)
 }
 
-/// The first class, and its name.
+/// Returns the class that was predicted for the first image, and its name.
 fn told<'a>(answers: &Predictions, classes: &'a Classes) -> (usize, &'a str) {
     let class = answers.classes().first().map_or(0, |&class| class as usize);
     (class, classes.names.get(class).map_or("?", String::as_str))

@@ -10,7 +10,7 @@ use crate::{
 use image::ExtendedColorType;
 use std::fs;
 
-/// Images of noise, in one file.
+/// Generates images from noise, and writes them to one file.
 pub(super) fn make(arguments: &Predict, applied: &mut dyn InferenceModel) -> Result<(), Failure> {
     let Some(made) = applied.make(arguments.count.into(), arguments.seed)? else {
         return Err(Failure::file(&arguments.weights, "its network reads images, recordings or texts: which?"));

@@ -79,7 +79,7 @@ fn temperature(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number from 0 to 1000".to_owned())
 }
 
-/// Applies the network to all files, or has it make images.
+/// Applies the network to all files, or generates images.
 ///
 /// # Errors
 /// A checkpoint or a file that cannot be used, results that cannot be written.
@@ -115,7 +115,7 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
     }
 }
 
-/// Files as they are named, and all images of directories.
+/// Returns the named files, and the image files of named directories.
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {

@@ -17,22 +17,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Preprocessing of images.
+/// Preprocessing that fits an image to a network's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fit {
     pub resized: Option<Size>,
-    /// Crop the centre.
+    /// True if the centre of the image is cropped.
     pub middle: bool,
-    /// The network detects boxes.
+    /// True if the network detects boxes.
     pub boxes: bool,
 }
 
-/// A network, ready.
+/// Trained network, loaded on a device and ready to predict.
 pub struct Ready {
     pub applied: Box<dyn InferenceModel>,
-    /// Classes of the network.
+    /// Names of the classes that the network predicts.
     pub classes: Classes,
-    /// Preprocessing of images.
+    /// Preprocessing that fits images to the network's input.
     pub fit: Fit,
 }
 
@@ -53,7 +53,7 @@ pub fn of_checkpoint(found: &FoundCheckpoint, (device, threads): (Device, usize)
     Ok(Ready { applied, classes, fit })
 }
 
-/// The network of a file of either kind.
+/// Loads the network of a checkpoint or of a PyTorch file.
 pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, Failure> {
     let path = &arguments.weights;
     let failed = |cause: String| Failure::file(path, cause);

@@ -10,7 +10,7 @@ use crate::{
 use image::ExtendedColorType;
 use std::path::PathBuf;
 
-/// The classes of each image's pixels, as a label image and over the image.
+/// Predicts the classes of each image's pixels, and writes them as a label image and over the image.
 pub(super) fn label(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes, resized: Option<Size>,
 ) -> Result<(), Failure> {
@@ -33,14 +33,14 @@ pub(super) fn label(
     Ok(())
 }
 
-/// Half image, half colour of the class.
+/// Mixes an image with the colours of its predicted classes, half each.
 fn mix(picture: &Picture, labels: &[u8], classes: &Classes) -> Vec<u8> {
     let colour = |label: u8| classes.colours.get(usize::from(label)).copied().unwrap_or([0; 3]);
     let pixels = picture.pixels.chunks_exact(3).zip(labels);
     pixels.flat_map(|(pixel, &label)| [0, 1, 2].map(|i| pixel[i].midpoint(colour(label)[i]))).collect()
 }
 
-/// The three classes with the largest areas.
+/// Formats the three classes with the largest areas, and their shares of the image.
 fn shares(labels: &[u8], classes: &Classes) -> String {
     let count = |class: usize| labels.iter().filter(|&&label| usize::from(label) == class).count();
     let mut counts: Vec<(usize, &String)> =

@@ -18,23 +18,23 @@ use gradscale::{
     optim::{Optimizer, Schedule, Sgd},
 };
 
-/// Images of a batch.
+/// Number of images in a batch of the classifier regimes.
 pub const BATCH: usize = 128;
 const HIDDEN: usize = 32;
 
-/// Damage of the image.
+/// Damage that one training image has in a regime of bad samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Every pixel is NaN, as after 0/0 in an augmentation.
+    /// Damage of every pixel: NaN, as after 0/0 in an augmentation.
     Nan,
-    /// One pixel is infinite, as after a division by a range of 0.
+    /// Damage of one pixel: infinite, as after a division by a range of 0.
     Infinite,
-    /// Its file is corrupt: numbers are random bits.
+    /// Damage of the whole file: corrupt, with values of random bits.
     Corrupt,
 }
 
 impl Damage {
-    /// The image, damaged.
+    /// Returns a damaged copy of the image.
     fn apply_to(self, image: &[f32]) -> Vec<f32> {
         let mut random = Random::from_key(&[17]);
         let mut image = image.to_vec();
@@ -58,7 +58,7 @@ struct Classifier<'a> {
     met: bool,
 }
 
-/// The network before its first step.
+/// Creates the classifier for a regime of bad samples, before its first step.
 pub fn open(damage: Damage, data: &Data, seed: u64, steps: u64) -> Begun<'_> {
     let images = &data.images;
     let mut parameters = Parameters::seeded(seed);

@@ -4,7 +4,7 @@ use super::images::Images;
 use crate::data::{Speech, Spoken};
 use gradscale::gradscale_core::ops::Ctc;
 
-/// Data that networks are trained on.
+/// Data on which the networks of all regimes are trained.
 #[derive(Debug)]
 pub struct Data {
     pub images: Images,
@@ -13,7 +13,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Names of the data sets, for a page.
+    /// Returns the names of the data sets, for the page.
     pub fn name(&self) -> String {
         let images = format!("images: {}", self.images.name);
         match &self.recordings {
@@ -31,7 +31,7 @@ impl Data {
 /// Interval of cut synthetic recordings: 4 of 240, so that an epoch has a few and most batches have none.
 const RECORDINGS_PER_CUT: usize = 60;
 
-/// Synthetic recordings of which some end after a quarter, as where a recorder stops early.
+/// Cuts some synthetic recordings to a quarter, as where a recorder stops early.
 ///
 /// The words are spoken slowly enough for every transcript. Without the cuts there would be no short recording.
 pub fn cut_some(mut speech: Speech) -> Speech {
@@ -42,7 +42,7 @@ pub fn cut_some(mut speech: Speech) -> Speech {
     speech
 }
 
-/// Number of steps after two convolutions of stride 2.
+/// Returns the number of time steps after two convolutions of stride 2.
 pub const fn steps_of(frames: usize) -> usize {
     frames.div_ceil(2).div_ceil(2)
 }

@@ -3,20 +3,20 @@
 use super::{figure::Figure, one_in_n, scale_by_size};
 use crate::Failure;
 
-/// A figure by its name.
+/// Figure that `gradscale regimes` can draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Share of large batches that a dynamic scale drops.
+    /// Figure of the share of large batches that a dynamic loss scale drops.
     OneInN,
-    /// Scales that serve, by size of the images and the batch.
+    /// Figure of the usable loss scales, by size of the images and of the batch.
     ScaleBySize,
 }
 
 impl Kind {
-    /// All figures.
+    /// All figures that `gradscale regimes` can draw.
     pub const ALL: [Self; 2] = [Self::OneInN, Self::ScaleBySize];
 
-    /// Name, as `--only` takes it.
+    /// Returns the figure's name, as `--only` takes it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OneInN => one_in_n::NAME,
@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// Draws it.
+    /// Computes and draws the figure.
     ///
     /// # Errors
     /// Of the device.

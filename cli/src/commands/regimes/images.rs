@@ -9,7 +9,7 @@ use crate::{
 /// Maximum number of training and test images; more would not help networks so small.
 const MOST: [usize; 2] = [10_000, 1000];
 
-/// Training and test images about 0.
+/// Training and test images for regimes, with values around 0.
 #[derive(Debug)]
 pub struct Images {
     pub name: String,
@@ -17,7 +17,7 @@ pub struct Images {
     pub labels: Vec<u32>,
     pub test: Vec<f32>,
     pub test_labels: Vec<u32>,
-    /// Values of an image.
+    /// Number of values of an image.
     pub values: usize,
     pub classes: usize,
 }
@@ -49,7 +49,7 @@ impl Images {
         Ok(Self { name: data.name.clone(), train, labels, test, test_labels, values, classes: data.classes.len() })
     }
 
-    /// Returns a training image.
+    /// Returns the values of a training image.
     pub fn image(&self, index: usize) -> &[f32] {
         &self.train[index * self.values..(index + 1) * self.values]
     }

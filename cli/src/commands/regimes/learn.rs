@@ -2,12 +2,12 @@
 
 use gradscale::{Cpu, CpuError, Error, Gradients, Parameters, Trainer, optim::Optimizer};
 
-/// Error of the engine on the CPU.
+/// Error of a training on the CPU.
 pub type Failed = Error<CpuError>;
 
-/// Network under training in a regime.
+/// Trait of a network that is trained in a regime.
 pub trait Learn {
-    /// Forward and backward pass of the batch of a step.
+    /// Runs the forward and backward pass of a step's batch.
     fn backward(&mut self, trainer: &mut Trainer<Cpu>, step: u64, conditions: &Conditions)
     -> Result<Gradients, Failed>;
 
@@ -20,7 +20,7 @@ pub trait Learn {
     }
 }
 
-/// A network before its first step.
+/// Network of a regime before its first step, with parameters and optimizer.
 pub struct Begun<'a> {
     pub learner: Box<dyn Learn + 'a>,
     pub parameters: Parameters,
@@ -30,18 +30,18 @@ pub struct Begun<'a> {
 /// Conditions that a regime imposes on a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
-    /// Factor of the loss.
+    /// Factor that multiplies the loss of the batch.
     pub factor: f32,
-    /// Factor of the inputs.
+    /// Factor that multiplies the inputs of the batch.
     pub contrast: f32,
-    /// Replacement of one target.
+    /// Value that replaces one target of the batch.
     pub target: Option<f32>,
-    /// Replacement of one input value.
+    /// Value that replaces one input value of the batch.
     pub input: Option<f32>,
 }
 
 impl Conditions {
-    /// Conditions of an ordinary batch.
+    /// Conditions of an ordinary batch, which change nothing.
     pub const ORDINARY: Self = Self { factor: 1.0, contrast: 1.0, target: None, input: None };
 
     /// Returns true if f32 gradients of the batch are finite.

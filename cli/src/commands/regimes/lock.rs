@@ -22,7 +22,7 @@ const REWARD: f32 = 100.0;
 struct Lock {
     net: [Linear; 3],
     code: [usize; DIGITS],
-    /// Which digit is entered, as the network reads it.
+    /// Positions of the lock's digits as the network reads them, one-hot.
     positions: Vec<f32>,
     /// Probability of each symbol for each digit; empty where weights have changed since.
     policy: Vec<f64>,
@@ -31,7 +31,7 @@ struct Lock {
     seed: u64,
 }
 
-/// The network before its first step.
+/// Creates the combination lock's network before its first step.
 pub fn open(seed: u64) -> Begun<'static> {
     let mut parameters = Parameters::seeded(seed);
     let mut layer = |name: &str, from, to| Linear::new(&mut parameters.at(name), from, to);
@@ -48,7 +48,7 @@ fn forward<'t>([one, two, three]: &[Linear; 3], x: Var<'t>) -> Var<'t> {
 }
 
 impl Lock {
-    /// Probabilities of all symbols, by digit.
+    /// Computes the network's probabilities of all symbols, for each digit of the lock.
     fn observe_policy(&mut self, trainer: &mut Trainer<Cpu>) -> Result<(), Failed> {
         if self.policy.is_empty() || self.rewarded {
             let batch = [Input::f32([DIGITS, DIGITS], &self.positions)];
@@ -64,7 +64,7 @@ impl Lock {
         Ok(())
     }
 
-    /// A symbol for a digit.
+    /// Draws a symbol for a digit of the lock, by the network's probabilities.
     fn draw(&self, digit: usize, random: &mut Random) -> usize {
         let mut rest = random.uniform();
         let chances = &self.policy[digit * SYMBOLS..][..SYMBOLS];
@@ -95,7 +95,7 @@ impl Learn for Lock {
         trainer.backward(batch, |[x, counts]| (forward(&self.net, x).log_softmax() * counts).sum())
     }
 
-    /// Chance to open the lock, in percent.
+    /// Returns the probability of opening the lock, in percent.
     fn score(&mut self, trainer: &mut Trainer<Cpu>) -> Result<f64, Failed> {
         self.policy.clear();
         self.observe_policy(trainer)?;

@@ -120,7 +120,7 @@ pub struct Regimes {
     out: Option<PathBuf>,
 }
 
-/// A training to be done.
+/// Training that is to be run: regime, method and seed.
 #[derive(Debug)]
 struct Job<'a> {
     regime: &'a Regime,
@@ -130,13 +130,13 @@ struct Job<'a> {
 }
 
 impl Regimes {
-    /// Figures that are asked for.
+    /// Returns the figures that `--only` requests.
     fn figures(&self) -> Vec<Kind> {
         let chosen = |kind: &Kind| self.only.is_empty() || self.only.iter().any(|name| name == kind.name());
         Kind::ALL.into_iter().filter(chosen).collect()
     }
 
-    /// Returns the requested regimes.
+    /// Returns the regimes that `--only` requests.
     fn chosen(&self) -> Result<Vec<Regime>, Failure> {
         let all = all();
         let figures = Kind::ALL.map(Kind::name);
@@ -206,7 +206,7 @@ impl Regimes {
     }
 }
 
-/// Trains all, and writes the results after each regime.
+/// Trains all requested regimes, and writes the results after each.
 ///
 /// # Errors
 /// A regime that there is not, data that cannot be read, results that cannot be written.

@@ -13,35 +13,35 @@ use gradscale::{
     optim::{Adam, Optimizer, Schedule, Sgd},
 };
 
-/// Images of a batch.
+/// Number of images in a batch of the synthetic regimes.
 pub const BATCH: usize = 32;
 const HIDDEN: usize = 32;
-/// Steps of the recurrent network.
+/// Number of steps in which the recurrent network reads an image.
 const CALLS: usize = 28;
 /// Growth factor of the recurrent state per time step while no unit saturates.
 const GAIN: f32 = 1.5;
-/// Weight of each head's loss.
+/// Weight of the loss of each of the five heads.
 const WEIGHTS: [f32; 5] = [1.0, 1e-3, 1e-6, 1e-9, 1e-12];
-/// Numbers that a curve is a function of.
+/// Number of inputs of the function that a curve network learns.
 const INPUTS: usize = 4;
-/// Points of a curve on which it is scored.
+/// Number of points on which a curve network is scored.
 const POINTS: usize = 512;
 
-/// Network and task of a regime.
+/// Small network of a synthetic regime, with its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
-    /// Tells classes of images.
+    /// Perceptron that classifies images.
     Perceptron,
     /// Recurrent classifier that reads the image row by row.
     Recurrent,
     /// Classifier with five heads on one trunk.
     Heads,
-    /// A function of four numbers.
+    /// Regression of a function of four numbers.
     Curve,
 }
 
 impl Net {
-    /// Returns the description of the score.
+    /// Returns what the network's score measures, with its unit.
     pub const fn score(self) -> &'static str {
         match self {
             Self::Perceptron | Self::Recurrent => "test images told right, in percent",
@@ -57,8 +57,9 @@ impl Net {
         }
     }
 
-    /// Gradients are clipped at about the norm of ordinary ones, since factors of a loss would carry f32 away, too. The
-    /// learning rate falls to zero, so that a score says what was learned and not what the last batch was.
+    /// Returns the optimizer, which clips gradients at about the norm of ordinary ones, since factors of a loss would
+    /// carry f32 away, too. The learning rate falls to zero, so that a score says what was learned and not what the
+    /// last batch was.
     fn optimizer(self, steps: u64) -> Optimizer {
         let optimizer = match self {
             Self::Perceptron => Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.1) }).clip_norm(1.0),
@@ -78,7 +79,7 @@ enum Built {
     Curve(Mlp),
 }
 
-/// A network and its batches.
+/// Small network under training in a synthetic regime, with its batches.
 #[derive(Debug)]
 pub struct Learner<'a> {
     images: &'a Images,
@@ -111,8 +112,8 @@ impl<'a> Learner<'a> {
         (learner, parameters, net.optimizer(steps))
     }
 
-    /// Forward and backward pass of the batch of a step. What changes from step to step comes in as data, so that all
-    /// steps run the same program.
+    /// Runs the forward and backward pass of the batch of a step. What changes from step to step comes in as data, so
+    /// that all steps run the same program.
     pub fn backward<B: Backend>(
         &mut self, trainer: &mut Trainer<B>, step: u64, conditions: &Conditions,
     ) -> Result<Gradients, Error<B::Error>> {
@@ -213,7 +214,7 @@ struct Recurrent {
     of_input: Linear,
     of_hidden: Linear,
     out: Linear,
-    /// Pixels of a call.
+    /// Number of pixels that the network reads in one call.
     piece: usize,
 }
 

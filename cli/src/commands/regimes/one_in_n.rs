@@ -9,25 +9,25 @@ use gradscale::gradscale_core::loss_scale::{Dynamic, DynamicConfig};
 use serde_json::json;
 use std::fmt::Write;
 
-/// Name, as `--only` takes it.
+/// Name of the figure, as `--only` takes it.
 pub const NAME: &str = "one-in-n";
-/// Intervals between large batches: one in n.
+/// Intervals between large batches that the figure shows: one in n.
 const RARITIES: [usize; 6] = [50, 200, 500, 1000, 2000, 4000];
-/// Exponent up to which ordinary batches fit: where torch.amp starts.
+/// Largest exponent at which ordinary batches fit: the initial one of torch.amp.
 const CEILING: i32 = 16;
-/// Bits by which large batches lie above ordinary ones.
+/// Bits by which the magnitudes of large batches exceed ordinary ones.
 const EXCESS: i32 = 12;
-/// Large batches of a simulation.
+/// Number of large batches in one simulation.
 const EVENTS: u32 = 400;
-/// Simulations whose mean is shown: one alone varies by 4 points.
+/// Number of simulations whose mean is shown, because a single one varies by 4 points.
 const SEEDS: u64 = 8;
 
-/// The law: one bit gained in 2000 clean steps pays for one dropped batch.
+/// Returns the share of dropped batches by the law: one bit gained in 2000 clean steps pays for one dropped batch.
 fn law(every: usize) -> f64 {
     (every as f64 / f64::from(DynamicConfig::default().interval)).min(1.0)
 }
 
-/// Share of large batches that are dropped, where each batch is large with probability 1/`every`.
+/// Simulates the share of large batches that are dropped, where each batch is large with probability 1/`every`.
 fn simulated(every: usize) -> f64 {
     let mut dropped = 0u32;
     for seed in 0..SEEDS {
@@ -44,7 +44,7 @@ fn simulated(every: usize) -> f64 {
     f64::from(dropped) / f64::from(EVENTS) / SEEDS as f64
 }
 
-/// The figure.
+/// Computes the figure about the share of large batches that a dynamic loss scale drops.
 pub fn figure() -> Figure {
     let about = "share of large batches that torch.amp's scale drops, if one in n is 12 bits above the others";
     let mut text = format!("{:>12}  {:>9}  {:>9}\n", "one in", "simulated", "law");

@@ -14,7 +14,7 @@ use crate::report::{
     text::escape,
 };
 
-/// The page.
+/// Returns the HTML page about all regimes.
 pub fn html(results: &Results<'_>) -> String {
     let called = arguments(&results.origin, &results.arguments);
     let trained =
@@ -23,12 +23,12 @@ pub fn html(results: &Results<'_>) -> String {
     page("Scaling rules in hard regimes", &sections)
 }
 
-/// Methods with their colours.
+/// Returns the methods, each with the CSS class of its colour.
 fn coloured<'a>(results: &'a Results<'_>) -> Vec<(String, &'a str)> {
     results.methods().into_iter().enumerate().map(|(i, method)| (format!("m{}", i % 8), method)).collect()
 }
 
-/// Figures that were drawn.
+/// Returns the HTML section of the drawn figures, or `None` without any.
 fn figures(results: &Results<'_>) -> Option<String> {
     let one = |figure: &Figure| {
         format!("<h3>{}</h3>\n<p>{}</p>\n<pre>{}</pre>\n", figure.name, escape(figure.about), escape(&figure.text))

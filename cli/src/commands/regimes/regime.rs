@@ -9,33 +9,33 @@ use super::{
 use crate::data::Random;
 use serde::{Serialize, Serializer};
 
-/// Fill value: a typical placeholder for missing data.
+/// Fill value of targets: a typical placeholder for missing data.
 const FILL: f32 = 1e20;
 /// Steps of zeros of a masked loss, and of the others that follow them.
 const MASKED: u64 = 100;
 
-/// Schedule of the conditions over the steps.
+/// Course of a regime: the conditions of its batches over the steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Course {
-    /// One batch in `every` has 2^power times the loss of the others.
+    /// Course in which one batch in `every` has its loss multiplied by 2^power.
     Alternating { every: u64, power: i32 },
     /// Blocks of `length` batches, alternately with 2^power times the loss and with the ordinary one.
     Blocks { length: u64, power: i32 },
-    /// One target of one batch in `every` is a fill value.
+    /// Course in which one batch in `every` has a fill value as a target.
     Fill { every: u64 },
-    /// One input of one batch in `every` is `value`.
+    /// Course in which one batch in `every` has `value` as an input.
     NotFinite { every: u64, value: f32 },
-    /// From the middle of the training on, losses are multiplied by 2^power.
+    /// Course in which losses are multiplied by 2^power from the middle of the training on.
     Jump { power: i32 },
-    /// Losses drift to 2^power times the first.
+    /// Course in which losses drift gradually to 2^power times the first.
     Drift { power: i32 },
-    /// Losses are zero for [`MASKED`] steps, then as they are for twice as many.
+    /// Course in which losses are zero for [`MASKED`] steps, then unchanged for twice as many.
     Masked,
-    /// Losses times e^(σ·z), z from a normal distribution.
+    /// Course in which losses are multiplied by e^(σ·z), with z from a normal distribution.
     LogNormal { sigma: f64 },
-    /// One batch in `every` has so little contrast that no unit saturates.
+    /// Course in which one batch in `every` has so little contrast that no unit saturates.
     Pale { every: u64 },
-    /// Constant conditions; the difficulty is in the network.
+    /// Course of constant conditions; the difficulty is in the network.
     Same,
 }
 
@@ -87,24 +87,24 @@ fn normal(seed: u64, step: u64) -> f64 {
     radius * (std::f64::consts::TAU * unit()).cos()
 }
 
-/// Task of a regime.
+/// Task that a network learns in a regime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// A small network under a synthetic course.
+    /// Small network under a synthetic course.
     Constructed(Net),
-    /// A classifier of images, one of which is damaged.
+    /// Classifier of images, one of which is damaged.
     BadSample(Damage),
-    /// Speech with recordings that are shorter than their transcript.
+    /// Speech network with recordings that are shorter than their transcripts.
     ShortRecordings {
-        /// Option of the loss.
+        /// Option of the CTC loss: impossible targets have loss 0.
         zero_infinity: bool,
     },
-    /// A combination lock, by reinforcement.
+    /// Combination lock that is learned by reinforcement.
     RareReward,
 }
 
 impl Task {
-    /// Unit of its score.
+    /// Returns what the task's score measures, with its unit.
     pub const fn score(self) -> &'static str {
         match self {
             Self::Constructed(net) => net.score(),
@@ -132,20 +132,20 @@ impl Task {
     }
 }
 
-/// Number of steps: of a full run and with `--quick`.
+/// Length of a regime's training: of a full run, and with `--quick`.
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Steps([u64; 2]),
-    /// Passes over the images, of batches of [`BATCH`].
+    /// Passes over the training images, in batches of [`BATCH`].
     Epochs([u64; 2]),
 }
 
-/// A network under a course.
+/// Regime: a network that is trained under a synthetic course of conditions.
 #[derive(Clone, Debug)]
 pub struct Regime {
-    /// Name on the command line.
+    /// Name of the regime on the command line.
     pub name: String,
-    /// Description in one sentence.
+    /// Description of the regime in one sentence.
     pub about: String,
     pub task: Task,
     pub course: Course,
@@ -153,7 +153,7 @@ pub struct Regime {
 }
 
 impl Regime {
-    /// Steps of a training on these images.
+    /// Returns the number of steps of a training on these images.
     pub fn steps(&self, quick: bool, images: &Images) -> u64 {
         match self.length {
             Length::Steps(steps) => steps[usize::from(quick)],
@@ -188,7 +188,7 @@ impl Regime {
         self.name == name || self.family() == name
     }
 
-    /// The first word of its name.
+    /// Returns the regime's family, the part of its name before the colon.
     pub fn family(&self) -> &str {
         self.name.split_once(':').map_or(&self.name, |(family, _)| family)
     }
@@ -210,10 +210,10 @@ impl Serialize for Regime {
     }
 }
 
-/// Exponents that FP16 serves together.
+/// Maximum spread of the sites' ceilings that one loss scale in FP16 can serve, in bits.
 const MAX_CEILING_SPREAD: i32 = 24;
 
-/// Returns all regimes.
+/// Returns all regimes that the program knows.
 pub fn all() -> Vec<Regime> {
     let regime = |name: String, about: String, net: Net, course: Course, steps: [u64; 2]| Regime {
         name,

@@ -5,21 +5,21 @@ use crate::machine::Origin;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Results of all trainings so far.
+/// Results of `gradscale regimes`: all trainings so far.
 #[derive(Debug, Serialize)]
 pub struct Results<'a> {
     #[serde(flatten)]
     pub origin: Origin,
-    /// Command-line arguments.
+    /// Command-line arguments of the program.
     pub arguments: Value,
-    /// Description of the data.
+    /// Description of the training data.
     pub data: &'a str,
     pub regimes: &'a [Regime],
     pub rows: Vec<Row>,
     pub figures: Vec<Figure>,
 }
 
-/// Results of all seeds of one method in one regime.
+/// Results of one method in one regime, over all seeds.
 #[derive(Debug)]
 pub struct Cell<'a> {
     pub regime: &'a Regime,
@@ -32,7 +32,7 @@ impl<'a> Results<'a> {
         Self { origin, arguments, data, regimes, rows: Vec::new(), figures: Vec::new() }
     }
 
-    /// Names of all methods, in the order asked for.
+    /// Returns the names of all methods, in the order of the command line.
     pub fn methods(&self) -> Vec<&str> {
         let mut methods: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -43,7 +43,7 @@ impl<'a> Results<'a> {
         methods
     }
 
-    /// Regimes of which there are results.
+    /// Returns the regimes that have results.
     pub fn done(&self) -> impl Iterator<Item = &'a Regime> {
         self.regimes.iter().filter(|regime| self.rows.iter().any(|row| row.regime == regime.name))
     }
@@ -76,7 +76,7 @@ impl Cell<'_> {
         self.rows.iter().filter_map(|row| row.score).collect()
     }
 
-    /// Mean over the seeds.
+    /// Returns the mean of a count over the seeds.
     pub fn mean(&self, of: fn(&Row) -> u64) -> f64 {
         self.rows.iter().map(|row| of(row) as f64).sum::<f64>() / self.rows.len().max(1) as f64
     }

@@ -19,17 +19,17 @@ use gradscale::{
 use serde_json::json;
 use std::fmt::Write;
 
-/// Name, as `--only` takes it.
+/// Name of the figure, as `--only` takes it.
 pub const NAME: &str = "scale-by-size";
-/// Channels of SegNetBasic; 4 keep the measurement within seconds.
+/// Number of channels of SegNetBasic; 4 keep the measurement within seconds.
 const WIDTH: usize = 4;
 /// Factors of the images' rows and columns: synthetic scenes have 48 × 64 pixels.
 const FACTORS: [[usize; 2]; 3] = [[1, 2], [1, 1], [2, 1]];
 const BATCHES: [usize; 2] = [1, 4];
-/// Exponents that are shown.
+/// Exponents of the loss scale that the figure shows.
 const EXPONENTS_SHOWN: std::ops::RangeInclusive<i32> = -20..=40;
 
-/// A network, its images and the reduction of its loss.
+/// Setting of a measurement: size of the images, batch, and reduction of the loss.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     /// Rows and columns are multiplied by the first and divided by the second.
@@ -44,7 +44,7 @@ impl Setting {
         [split.height * times / by, split.width * times / by]
     }
 
-    /// The window where weight gradients are half, as torch.amp stores them.
+    /// Measures the window of loss scales with weight gradients in half, as torch.amp stores them.
     fn measure(self, data: &Segmentation) -> Result<ScaleWindow, Failure> {
         let split = &data.train;
         let ([height, width], [times, by]) = (self.size(split), self.factor);
@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-/// The figure; quick: of one size.
+/// Computes the figure about usable loss scales by image size and batch; `quick` takes one size.
 ///
 /// # Errors
 /// Of the device.
@@ -125,7 +125,7 @@ pub fn figure(quick: bool) -> Result<Figure, Failure> {
     Ok(Figure { name: NAME, about, text, rows })
 }
 
-/// A line with the constants of libraries.
+/// Returns a line of the figure that marks the initial loss scales of libraries.
 fn ruler() -> String {
     let mark = |exponent| if LIBRARY_SCALES.iter().any(|one| one.exponent == exponent) { '│' } else { ' ' };
     format!("{:16}{}", "", EXPONENTS_SHOWN.map(mark).collect::<String>()).trim_end().to_owned() + "\n"

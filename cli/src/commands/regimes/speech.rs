@@ -19,9 +19,9 @@ use gradscale::{
     optim::{AdamW, Optimizer, Schedule},
 };
 
-/// Recordings of a batch.
+/// Number of recordings in a batch of the speech regimes.
 const BATCH: usize = 16;
-/// Recordings of an evaluation.
+/// Maximum number of recordings that are evaluated at once.
 const CHUNK: usize = 32;
 /// Frames of a batch are a multiple of this, so that few shapes are compiled.
 const FRAMES: usize = 16;
@@ -62,7 +62,7 @@ impl Network {
         Self { convolutions, project, blocks, letters: Linear::new(&mut scope.at("letters"), WIDTH, letters) }
     }
 
-    /// Spectra `[n, t, frequencies, 1]` to logits `[n, 1, t / 4, letters]`.
+    /// Returns logits `[n, 1, t / 4, letters]` of spectra `[n, t, frequencies, 1]`.
     fn logits<'t>(&self, x: Var<'t>) -> Var<'t> {
         let x = self.convolutions.iter().fold(x, |x, conv| conv.forward(x).relu());
         let [n, t, w, c] = x.shape().sizes();
@@ -83,7 +83,7 @@ struct Listener<'a> {
     met: bool,
 }
 
-/// The network before its first step.
+/// Creates the network of a speech regime before its first step.
 ///
 /// # Errors
 /// No recordings.
@@ -143,7 +143,7 @@ impl Learn for Listener<'_> {
         })
     }
 
-    /// Letters that are wrong, in percent, by the likeliest letter of each step.
+    /// Returns the share of wrong letters, in percent, by the most likely letter of each step.
     fn score(&mut self, trainer: &mut Trainer<Cpu>) -> Result<f64, Failed> {
         let mut rate = ErrorRate::default();
         let classes = self.data.letters.len() + 1;

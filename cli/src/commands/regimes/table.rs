@@ -6,7 +6,7 @@ use super::{
 };
 use std::fmt::Write;
 
-/// Legend of the table.
+/// Legend below the table of the regimes' scores.
 pub const LEGEND: &str = "Scores: test images told right in percent (heads: by the worst one); for fill, infinite and \
                           nan the mean squared error in percent of the variance, where less is better; of several \
                           seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points or a quarter \
@@ -16,7 +16,7 @@ pub const LEGEND: &str = "Scores: test images told right in percent (heads: by t
                           percent; 2^…: loss scale at the end. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
                           seeds.";
 
-/// A score with its spread.
+/// Formats the mean score of a cell with its spread.
 pub fn score(cell: &Cell<'_>) -> String {
     match mean_and_spread(&cell.scores()) {
         None => "none".to_owned(),
@@ -33,7 +33,7 @@ pub fn losses(cell: &Cell<'_>) -> String {
     parts.collect::<Vec<_>>().join(" ")
 }
 
-/// Loss scales after the last step, where a regime is about them.
+/// Formats the loss scales after the last step, if the regime is about them.
 pub fn scales(cell: &Cell<'_>) -> Option<String> {
     let all: Vec<i32> = cell.rows.iter().filter_map(|row| row.scale).collect();
     let (least, most) = (all.iter().min()?, all.iter().max()?);
@@ -41,7 +41,7 @@ pub fn scales(cell: &Cell<'_>) -> Option<String> {
     moves.then(|| if least == most { format!("2^{least}") } else { format!("2^{least}…2^{most}") })
 }
 
-/// Score, losses, and whether it is clearly behind f32.
+/// Formats a cell of the table: score, skips, and a mark if it is clearly behind f32.
 fn text(results: &Results<'_>, regime: &Regime, method: &str) -> String {
     let Some(cell) = results.cell(regime, method) else { return "–".to_owned() };
     let behind = if results.behind(regime, method) == Some(true) { "↓" } else { "" };
@@ -49,7 +49,7 @@ fn text(results: &Results<'_>, regime: &Regime, method: &str) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// The regime that came last, in lines: one for each method.
+/// Returns lines about the last regime, one for each method.
 pub fn last(results: &Results<'_>) -> String {
     let Some(regime) = results.rows.last().and_then(|row| results.done().find(|regime| regime.name == row.regime))
     else {
@@ -116,7 +116,7 @@ pub fn circumstances(results: &Results<'_>) -> String {
     )
 }
 
-/// The file.
+/// Returns the text of the file with the table of all regimes.
 pub fn table(results: &Results<'_>) -> String {
     let methods = results.methods();
     let heads = std::iter::once("regime").chain(methods.iter().copied()).map(str::to_owned);

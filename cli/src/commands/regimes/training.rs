@@ -26,7 +26,7 @@ fn open<'a>(regime: &Regime, data: &'a Data, seed: u64, steps: u64) -> Result<Be
     })
 }
 
-/// Result of a training.
+/// Result of the training of one regime by one method with one seed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub regime: String,
@@ -37,11 +37,11 @@ pub struct Row {
     pub score: Option<f64>,
     pub higher_is_better: bool,
     pub skipped: u64,
-    /// Skipped steps whose batch had finite gradients in f32.
+    /// Number of skipped steps whose batch had finite gradients in f32.
     pub finite_skipped: u64,
     /// Exponent of the loss scale after the last step; `None` without a loss scale.
     pub scale: Option<i32>,
-    /// Attempts that overflowed and were repeated.
+    /// Number of attempts that overflowed and were repeated.
     pub repeated: u64,
     pub seconds: f64,
     pub failure: Option<String>,
@@ -50,7 +50,7 @@ pub struct Row {
     pub exponents: Vec<f32>,
 }
 
-/// Trains; `each` is called after every step.
+/// Trains the network of a regime, and calls `each` after every step.
 ///
 /// # Errors
 /// A device that cannot be opened, a method that does not fit. A training that ends early is a result.

@@ -57,7 +57,7 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     output::print(&table)
 }
 
-/// Steps under a schedule or rule called `name`: the table, and a JSON line for each step.
+/// Replays steps under a schedule or rule called `name`, and returns the table and a JSON line for each step.
 ///
 /// # Errors
 /// Rows that are none, or without the operands that a rule needs, in words.

@@ -30,7 +30,7 @@ pub fn content(run: &dyn TrainingRun, plan: &Plan, history: &History) -> Result<
     run.save(&BTreeMap::from([("plan".to_owned(), plan), ("history".to_owned(), history)]))
 }
 
-/// A checkpoint that has been read, and is as it was written.
+/// Checkpoint that has been read and found intact.
 #[derive(Debug)]
 pub struct FoundCheckpoint {
     pub path: PathBuf,
@@ -44,7 +44,7 @@ impl Checkpoints {
         Self { directory: directory.to_owned() }
     }
 
-    /// Paths by iteration, in order.
+    /// Returns the paths of all checkpoints, by iteration.
     pub fn list(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
         let numbered = self.entries()?.into_iter().filter_map(|path| {
             let number = path.file_name()?.to_str()?.strip_prefix(STEM)?.strip_suffix(".safetensors")?.parse().ok()?;
@@ -74,7 +74,7 @@ impl Checkpoints {
         })
     }
 
-    /// Writes one, and forgets those before the last two.
+    /// Writes a checkpoint, and removes those before the last two.
     pub fn save(&self, content: &[u8], iteration: u64) -> Result<(), Failure> {
         let path = self.directory.join(format!("{STEM}{iteration:06}.safetensors"));
         output::write(&path, content)?;
@@ -98,13 +98,13 @@ impl Checkpoints {
 }
 
 impl FoundCheckpoint {
-    /// Reads one checkpoint file.
+    /// Reads a checkpoint file.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
         Self::new(path, bytes)
     }
 
-    /// The bytes of a file.
+    /// Reads a checkpoint from the bytes of its file.
     pub fn new(path: &Path, bytes: Vec<u8>) -> Result<Self, Failure> {
         let metadata = gradscale::checkpoint_metadata(&bytes).map_err(|cause| Failure::file(path, cause))?;
         Ok(Self { path: path.to_owned(), iteration: 0, bytes, metadata })
@@ -126,13 +126,13 @@ impl FoundCheckpoint {
         Ok(words)
     }
 
-    /// Returns the classes of the network.
+    /// Returns the names of the network's classes.
     pub fn classes(&self) -> Result<Classes, Failure> {
         let classes = self.words("classes", "does not name its classes")?;
         serde_json::from_str(classes).map_err(|error| Failure::file(&self.path, error))
     }
 
-    /// The settings that the training was begun with.
+    /// Returns the plan of the training that wrote the checkpoint.
     pub fn plan(&self) -> Result<Plan, Failure> {
         let plan = self.words("plan", "not written by gradscale train")?;
         let mut plan: Plan = serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))?;
@@ -142,7 +142,7 @@ impl FoundCheckpoint {
         Ok(plan)
     }
 
-    /// Checks that this program has the device of the training.
+    /// Checks that this machine has the device of the checkpoint's training.
     pub fn check_device(&self) -> Result<(), Failure> {
         #[derive(serde::Deserialize)]
         struct On {
@@ -211,7 +211,7 @@ mod tests {
         );
     }
 
-    /// Every byte, every length.
+    /// Damages the newest checkpoint at every byte and cuts it to every length.
     #[test]
     fn the_intact_one_before_a_damaged_one_is_taken() {
         let directory = tempfile::tempdir().expect("a directory");

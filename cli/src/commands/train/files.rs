@@ -14,7 +14,7 @@ pub(super) struct Files {
     pub board: tensorboard::Writer,
     pub trace: Option<trace::Writer>,
     pub checkpoints: Checkpoints,
-    /// The system lets go of it when the process ends.
+    /// Lock file of the directory, which the system releases when the process ends.
     #[expect(dead_code, reason = "held, not read")]
     pub lock: File,
 }
@@ -42,7 +42,7 @@ impl Files {
         Ok(Self { directory, log, board, trace, checkpoints, lock })
     }
 
-    /// A step that was done.
+    /// Writes a finished step to the training's files: trace and log.
     pub fn push(&mut self, entry: &Entry, run: &dyn TrainingRun) -> Result<(), Failure> {
         if let Some(trace) = &mut self.trace {
             trace.push_repeated(entry.iteration, run.attempts())?;
@@ -52,7 +52,7 @@ impl Files {
         self.board.push(entry)
     }
 
-    /// A checkpoint behind the last step.
+    /// Saves a checkpoint of the training after the last step.
     pub fn save(&mut self, content: &[u8], iteration: u64) -> Result<(), Failure> {
         // The log first: a checkpoint never knows of steps that the log does not.
         self.log.sync()?;

@@ -6,21 +6,21 @@ use std::fmt::Write;
 
 /// Maximum number of recorded losses. 2^20 losses take 8 MiB, far below the limit of a checkpoint's header.
 const MAX_LOSSES: usize = 1 << 20;
-/// Hexadecimal digits of a loss.
+/// Number of hexadecimal digits that encode a loss.
 const DIGITS: usize = 8;
 
-/// The last steps: losses, and which of them were skipped. What differs between equal trainings, times for instance, is
-/// not in it: equal states are equal checkpoints.
+/// Losses of the last steps, and which of them were skipped. What differs between equal trainings, times for instance,
+/// is not in it: equal states are equal checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct History {
-    /// The first step that is known.
+    /// Number of the first step whose loss is stored.
     first: u64,
-    /// The bits of each loss as hexadecimal digits: exact, and NaN and ∞ too.
+    /// Bits of each loss as hexadecimal digits: exact, and NaN and ∞ too.
     losses: String,
     skipped: Vec<u64>,
 }
 
-/// Loss of one step.
+/// Stored loss of a step, and whether the step was skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     pub loss: f32,

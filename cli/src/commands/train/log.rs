@@ -19,15 +19,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log of a training that begins.
+    /// Creates the log of a new training.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         Ok(Self { path: path.to_owned(), file: file.map_err(|error| Failure::file(path, error))? })
     }
 
-    /// The log of a training that goes on after step `iteration`, and its steps until there. Later ones, and a last
-    /// line that was cut off behind them, are left out: they are done again. If anything else is wrong with it, that is
-    /// said, the file is set aside, and what the checkpoint knows of the steps takes its place.
+    /// Opens the log of a training that resumes after step `iteration`, and returns its steps until there. Later ones,
+    /// and a last line that was cut off behind them, are left out: they are done again. If anything else is wrong with
+    /// it, that is said, the file is set aside, and what the checkpoint knows of the steps takes its place.
     pub fn resume(path: &Path, iteration: u64, history: &History) -> Result<(Self, Vec<Entry>), Failure> {
         let text = match fs::read(path) {
             Ok(text) => Some(text),
@@ -80,11 +80,11 @@ fn line(entry: &Entry) -> Result<Vec<u8>, serde_json::Error> {
     Ok(line)
 }
 
-/// Readable part of a log.
+/// Part of a log file that could be read.
 struct Read {
-    /// Steps until the checkpoint, with their lines.
+    /// Entries and lines of the steps until the checkpoint.
     lines: BTreeMap<u64, (Vec<u8>, Entry)>,
-    /// Complete lines that are no steps or repeat one.
+    /// Number of complete lines that are no steps or repeat one.
     damaged: usize,
 }
 
@@ -140,7 +140,7 @@ impl Read {
     }
 }
 
-/// `steps 3, 7–9`.
+/// Formats step numbers as ranges, for example `steps 3, 7–9`.
 fn steps(all: &BTreeSet<u64>) -> String {
     let mut ranges: Vec<[u64; 2]> = Vec::new();
     for &step in all {
@@ -164,10 +164,10 @@ mod tests {
     use crate::record::Recorder;
 
     const STEPS: u64 = 5;
-    /// The third is skipped.
+    /// Losses of five steps, of which the third is skipped.
     const LOSSES: [f32; 5] = [2.5, 0.1, f32::NAN, 1.0 / 3.0, f32::INFINITY];
 
-    /// A log of five steps, and what a checkpoint knows of them.
+    /// Returns a log of five steps, and the history that a checkpoint stores of them.
     fn example(path: &Path) -> (Vec<u8>, History) {
         let mut recorder = Recorder::new("gs", 0, STEPS, &[]);
         let mut log = Log::create(path).expect("a log");
@@ -259,7 +259,8 @@ mod tests {
         assert!(!directory.path().join(format!("log.jsonl.damaged-{}", aside + 1)).exists());
     }
 
-    /// A checkpoint of an earlier version knows no losses: gaps stay gaps, and later losses keep their places.
+    /// Checks that with a checkpoint of an earlier version, which stores no losses, gaps stay gaps and later losses
+    /// keep their places.
     #[test]
     fn what_nobody_knows_stays_unknown() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -78,7 +78,7 @@ Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and says how to go on;
 that is stopped, killed or out of disk space and resumed gives the same weights, bit for bit, as one that is not. What is
 damaged is named and set aside as NAME.damaged-1.";
 
-/// Trains or resumes. A signal ends it early.
+/// Trains a network or resumes its training; a signal ends it early.
 ///
 /// # Errors
 /// Data, checkpoints or directories that cannot be used, a device that fails, too many skips in a row, ranks that are
@@ -117,7 +117,7 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     Training { data: &*data, run, plan, recorder, signals, files, group, times }.run(0)
 }
 
-/// The data set, which is the same on all ranks.
+/// Loads the data set, and checks that it is the same on all ranks.
 fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
     if group.size() > 1 {
         group.check_equal("version", env!("CARGO_PKG_VERSION"))?;
@@ -128,7 +128,7 @@ fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
     if group.rank() == 0 { plan.setup.load(plan.seed) } else { plan.setup.load_quietly(plan.seed) }
 }
 
-/// Content of a training's directory, as rank 0 found it.
+/// Content of a training's directory, as rank 0 read it.
 struct Here {
     found: FoundCheckpoint,
     damaged: Vec<(PathBuf, Failure)>,
@@ -219,21 +219,21 @@ fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> S
     format!("{checkpoint}: going on from step {iteration} to step {iters}{why}")
 }
 
-/// A training under way.
+/// Training that `gradscale train` runs, with its files.
 struct Training<'a> {
     data: &'a dyn Dataset,
     run: Box<dyn TrainingRun + 'a>,
     plan: &'a Plan,
     recorder: Recorder,
     signals: Signals,
-    /// Output files; `None` on all ranks but the first.
+    /// Output files on rank 0; `None` on other ranks.
     files: Option<Files>,
     group: &'a Group,
     times: Option<Times>,
 }
 
 impl Training<'_> {
-    /// The steps after `iteration`, until the last or until a signal comes.
+    /// Runs the steps after `iteration`, until the last step or a signal.
     fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
         let iters = self.plan.iters();
         if let Some(Files { directory, .. }) = self.files.as_ref().filter(|_| self.group.size() > 1) {
@@ -371,12 +371,12 @@ fn said(group: &Group) -> String {
     }
 }
 
-/// Returns the hint how to resume.
+/// Returns the hint about the command that resumes the training.
 fn go_on(directory: &Path) -> String {
     format!("go on with: {}", resume_command(directory))
 }
 
-/// A command line for a shell.
+/// Returns the command line that resumes the training, quoted for a shell.
 fn resume_command(directory: &Path) -> String {
     let program = std::env::args_os().next().unwrap_or_else(|| "gradscale".into());
     // A name must not pass for an option.

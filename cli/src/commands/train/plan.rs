@@ -89,7 +89,7 @@ pub(crate) struct Plan {
     pub(super) trace: Option<PathBuf>,
 }
 
-/// A choice of the engine's, by its name.
+/// Setting of the engine that the command line gives by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String", bound = "T: FromStr<Err = String> + fmt::Display + Clone")]
 pub(crate) struct Named<T>(pub(super) T);
@@ -116,12 +116,12 @@ impl<T: fmt::Display> From<Named<T>> for String {
     }
 }
 
-/// Older checkpoints do not say.
+/// Returns the history of sites in checkpoints that do not record it.
 fn before() -> String {
     rule_versions::LEGACY_HISTORY.to_owned()
 }
 
-/// Default number of steps.
+/// Default number of training steps.
 const ITERS: u64 = 400;
 /// Default number of steps between checkpoints.
 const CHECKPOINT_EVERY: u64 = 100;
@@ -240,7 +240,7 @@ impl Plan {
         })
     }
 
-    /// Steps.
+    /// Returns the number of training steps.
     pub fn iters(&self) -> u64 {
         self.iters.unwrap_or(ITERS)
     }
@@ -263,7 +263,7 @@ impl Plan {
         iteration == self.iters() || every != 0 && iteration.is_multiple_of(every)
     }
 
-    /// The training before its first step.
+    /// Creates the training of the plan, before its first step.
     pub fn open<'a>(
         &'a self, data: &'a dyn Dataset, weights: bool, group: &Group,
     ) -> Result<Box<dyn TrainingRun + 'a>, Failure> {

@@ -24,7 +24,7 @@ pub struct Signals {
     received: Arc<AtomicUsize>,
 }
 
-/// Why a training ends before its last step.
+/// Signal that ends a training before its last step.
 #[derive(Clone, Copy, Debug)]
 pub struct Signal(usize);
 

@@ -17,14 +17,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Writer of one event file.
+/// Writer of an event file for TensorBoard.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: BufWriter<File>,
 }
 
-/// Fields of `tensorflow.Event`, `SessionLog`, `Summary`, `Summary.Value` and `HistogramProto`, by their numbers.
+/// Numbers of the fields in `tensorflow.Event`, `SessionLog`, `Summary`, `Summary.Value` and `HistogramProto`.
 mod field {
     pub const EVENT_WALL_TIME: u32 = 1;
     pub const EVENT_STEP: u32 = 2;
@@ -46,11 +46,11 @@ mod field {
 }
 use field::*;
 
-/// `SessionLog.SessionStatus.START`: readers drop what they have of later steps.
+/// Value of `SessionLog.SessionStatus.START`, after which readers drop later steps that they have.
 const START: u64 = 1;
 
 impl Writer {
-    /// A new file in a directory; what other files there say of steps after `iteration` no longer counts.
+    /// Creates a new event file in a directory; what other files there say of steps after `iteration` no longer counts.
     pub fn create(directory: &Path, iteration: u64) -> Result<Self, Failure> {
         fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
         // Readers take the files in the order of their names.
@@ -68,7 +68,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes the scalars of a step.
+    /// Writes the scalars of a training step to the event file.
     pub fn push(&mut self, entry: &Entry) -> Result<(), Failure> {
         let mut summary = Message::default();
         let mut scalar = |tag: &str, value: f64| {
@@ -113,7 +113,7 @@ impl Writer {
         self.event(entry.iteration, |event| event.message(EVENT_SUMMARY, &summary))
     }
 
-    /// Has everything on disk.
+    /// Writes all buffered data of the event file to disk.
     pub fn sync(&mut self) -> Result<(), Failure> {
         let done = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
         done.map_err(|error| Failure::file(&self.path, error))
@@ -150,13 +150,13 @@ fn logarithms(histogram: &Histogram) -> Message {
         .doubles(HISTOGRAM_BUCKETS, &counts)
 }
 
-/// Length, its checksum, data, their checksum; little-endian.
+/// Frames data as a record: length, its checksum, data, their checksum; little-endian.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked(&length), data, &masked(data)].concat()
 }
 
-/// CRC-32C, turned and moved so that a checksum of data that hold checksums is a good one.
+/// Returns the masked CRC-32C, turned and moved so that a checksum of data that hold checksums is a good one.
 fn masked(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
 }

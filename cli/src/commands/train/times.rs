@@ -14,14 +14,14 @@ const TIMED: u64 = 5;
 /// Characters of a launch's name and shape; with the numbers a line has 80.
 const NAME: usize = 41;
 
-/// The times of a training's launches, on the way.
+/// Timer of a training's launches and steps.
 #[derive(Debug)]
 pub(super) struct Times {
-    /// Steps so far.
+    /// Number of steps so far.
     steps: u64,
-    /// Seconds of steps taken as always.
+    /// Seconds of each step whose launches were not timed.
     usual: Vec<f64>,
-    /// Seconds of those whose launches were timed.
+    /// Total seconds of the steps whose launches were timed.
     timed: f64,
 }
 
@@ -42,7 +42,7 @@ impl Times {
         Ok(Self { steps: 0, usual: Vec::new(), timed: 0.0 })
     }
 
-    /// Before a step.
+    /// Prepares the timing before a step: launches of some steps are timed.
     pub fn before(&mut self, run: &mut dyn TrainingRun) -> Result<(), Failure> {
         let timed = WARMUP_STEPS + UNTIMED_STEPS..WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         if timed.contains(&self.steps) { run.time_launches(true) } else { Ok(()) }
@@ -74,7 +74,7 @@ fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// Truncates a text to `most` characters.
+/// Truncates a text to `most` characters, the last one an ellipsis.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -119,7 +119,7 @@ fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
     text
 }
 
-/// A count for each step, which is whole unless steps differ.
+/// Formats a count per step, as an integer unless steps differ.
 fn whole(count: f64) -> String {
     if count.fract() == 0.0 { format!("{count:.0}") } else { format!("{count:.1}") }
 }

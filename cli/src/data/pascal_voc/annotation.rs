@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 /// Pixels by which a box may exceed its image, because tools count pixels from 0 or from 1.
 const SLACK: f32 = 1.0;
 
-/// Content of an annotation file.
+/// Content of an annotation file in the format of PASCAL VOC.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Annotation {
     /// Rows and columns of the image, if the file has them.
@@ -16,14 +16,14 @@ pub(super) struct Annotation {
     pub objects: Vec<Object>,
 }
 
-/// Annotated object.
+/// Annotated object in an image: its class and its box.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Object {
     pub class: String,
     pub difficult: bool,
-    /// First and last pixels, counted from 1.
+    /// Corners of the object's box: first and last pixels, counted from 1.
     pub corners: Corners,
-    /// Line in the file.
+    /// Number of the object's line in the annotation file.
     pub line: u32,
 }
 

@@ -23,10 +23,10 @@ const HUE: f64 = 0.05;
 /// Colour around a picture that was zoomed out: about the mean of photographs (the mean of `ImageNet`).
 const PADDING_COLOUR: [u8; 3] = [123, 117, 104];
 
-/// Image of the network's input size.
+/// Image resized to the network's input, with its true boxes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    /// `[side, side, 3]`.
+    /// Values of the pixels, `[side, side, 3]`.
     pub pixels: Vec<u8>,
     /// True boxes relative to the image size.
     pub truths: Vec<Truth>,
@@ -40,7 +40,7 @@ struct Window {
 }
 
 impl Pictured {
-    /// Returns the whole image without augmentation.
+    /// Returns the whole image, resized without augmentation.
     ///
     /// # Errors
     /// A file that can no longer be read.
@@ -104,7 +104,7 @@ impl Window {
         [left, top, left + wide, top + high].map(|side| side as f32)
     }
 
-    /// A random part with the middle of one box at least, which one of these overlaps enough.
+    /// Returns a random part of the window with the middle of one box at least, which one of these overlaps enough.
     fn part(self, there: &[Corners], random: &mut Random) -> Self {
         for _ in 0..if there.is_empty() { 0 } else { ROUNDS } {
             let least = OVERLAPS[random.below(OVERLAPS.len())];
@@ -173,7 +173,8 @@ impl Window {
     }
 }
 
-/// Brightness, contrast, saturation and hue, each with half a chance; contrast before the others or behind them.
+/// Changes brightness, contrast, saturation and hue at random, each with half a chance; contrast before the others or
+/// after them.
 fn recolour(pixels: &mut [u8], random: &mut Random) {
     let mut factor = |by: f64| {
         let (some, change) = (random.uniform() < 0.5, 2.0 * random.uniform() - 1.0);
@@ -204,7 +205,7 @@ fn recolour(pixels: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Luma of ITU-R BT.601.
+/// Returns the brightness of an R G B pixel by ITU-R BT.601.
 fn grey(pixel: &[u8]) -> f64 {
     0.299 * f64::from(pixel[0]) + 0.587 * f64::from(pixel[1]) + 0.114 * f64::from(pixel[2])
 }
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
     use crate::data::pascal_voc::Kept;
 
-    /// A red box and a smaller green one on blue.
+    /// Returns a picture with a red box and a smaller green one on blue.
     fn picture() -> Pictured {
         let boxes = [[10, 20, 60, 50], [70, 5, 90, 25]];
         let inside = |[left, top, right, bottom]: [usize; 4], x: usize, y: usize| {
@@ -234,7 +235,7 @@ mod tests {
         Pictured { name: "one".into(), truths, kept }
     }
 
-    /// Whatever becomes of a picture, what is in the middle of a box has the box's colour.
+    /// Checks that what is in the middle of a box keeps the box's colour in every augmentation.
     #[test]
     fn boxes_stay_around_what_is_in_them() {
         let (picture, side) = (picture(), 64);

@@ -23,19 +23,19 @@ use std::{
 /// Expected layout of a directory, for error messages.
 const LAYOUT: &str = "Annotations/*.xml and JPEGImages/*.jpg as in PASCAL VOC, in it or in one folder of it; \
                       ImageSets/Main/{train,val,trainval,test}.txt list the names";
-/// Names of the classes, one a line.
+/// Name of the file with the names of the classes, one a line.
 const NAMES: &str = "classes.txt";
-/// Storage of an image's pixels.
+/// Storage of an image's pixels: in memory, or as a file that is decoded when needed.
 #[derive(Clone, Debug)]
 enum Kept {
     Memory(Whole<'static>),
     File(PathBuf),
 }
 
-/// Image with its true boxes.
+/// Image for object detection, with its true boxes.
 #[derive(Clone, Debug)]
 pub struct Pictured {
-    /// The file's name without its extension.
+    /// Name of the image file without its extension.
     pub name: String,
     /// True boxes with corners relative to the image size; classes from 1.
     pub truths: Vec<Truth>,
@@ -43,7 +43,7 @@ pub struct Pictured {
 }
 
 impl Pictured {
-    /// Returns the pixels, R G B.
+    /// Returns the pixels of the image, R G B, decoding the file if necessary.
     ///
     /// # Errors
     /// A file that can no longer be read.
@@ -60,20 +60,20 @@ impl Pictured {
     }
 }
 
-/// Pictures with boxes, for training and for scores.
+/// Data set for object detection: images with boxes.
 #[derive(Clone, Debug)]
 pub struct Boxed {
-    /// Name: the last part of the directory's path.
+    /// Name of the data set: the last part of the directory's path.
     pub name: String,
-    /// Names of the classes; the first is number 1.
+    /// Names of the classes, numbered from 1.
     pub classes: Vec<String>,
-    /// Training set.
+    /// Training set of images with boxes.
     pub train: Vec<Pictured>,
-    /// Validation set, if one was requested.
+    /// Validation set of images with boxes, if one was requested.
     pub validation: Option<Vec<Pictured>>,
-    /// Test set, for the final evaluation.
+    /// Test set of images with boxes, for the final evaluation.
     pub test: Vec<Pictured>,
-    /// Notes about the loaded data.
+    /// Notes for the user about the loaded data.
     pub notes: LoadNotes,
 }
 
@@ -145,7 +145,7 @@ impl Boxed {
     }
 }
 
-/// The folder that has the annotations: this one, or the only one in it that has.
+/// Returns the folder that has the annotations: this one, or the only one in it that has.
 fn root(dir: &Path) -> Result<PathBuf, DataError> {
     let is_one = |path: &PathBuf| path.join("Annotations").is_dir() && path.join("JPEGImages").is_dir();
     let found = listing(dir)?;
@@ -197,7 +197,7 @@ fn parts(root: &Path, reading: &DataOptions, taken: &mut Vec<String>) -> Result<
     }
 }
 
-/// The names that a list has, if there is one.
+/// Reads the names in a list file, if there is one.
 fn list(path: &Path) -> Result<Option<Vec<String>>, DataError> {
     if !path.is_file() {
         return Ok(None);
@@ -233,7 +233,7 @@ fn classes<'a>(root: &Path, found: impl Iterator<Item = &'a Found>) -> Result<Ve
     }
 }
 
-/// Annotation and image file of an image.
+/// Files of an image: its annotation and its pixels.
 struct Found {
     name: String,
     xml: PathBuf,
@@ -258,7 +258,7 @@ impl Found {
         Ok(Self { name: name.to_owned(), xml, image, annotation })
     }
 
-    /// Decodes the image file.
+    /// Decodes the image file to R G B.
     fn decoded(&self) -> Result<Whole<'static>, DataError> {
         let (pixels, size) = decode::whole(&read(&self.image)?, 3).map_err(|cause| cause.at(&self.image))?;
         Ok(Whole { pixels: pixels.into(), size, channels: 3 })
@@ -298,9 +298,9 @@ impl Found {
 /// Reader that keeps images in memory while they fit.
 struct Reader<'a> {
     classes: &'a [String],
-    /// Notes about skipped boxes.
+    /// Notes for the user about skipped boxes.
     lines: Vec<String>,
-    /// Bytes that may still be kept.
+    /// Number of bytes of pixels that may still be kept in memory.
     memory: u64,
 }
 

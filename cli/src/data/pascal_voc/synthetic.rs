@@ -4,18 +4,18 @@ use super::{Kept, Pictured};
 use crate::data::{Random, Whole};
 use gradscale::metrics::Truth;
 
-/// Kinds of shapes.
+/// Classes of synthetic pictures: the shapes that are drawn.
 pub const CLASSES: [&str; 3] = ["disc", "square", "triangle"];
 const COLOURS: [[i32; 3]; 3] = [[190, 60, 60], [70, 160, 80], [60, 80, 190]];
-/// Pictures: for training, and for scores.
+/// Number of synthetic pictures for training, and for each set of scores.
 const COUNTS: [usize; 2] = [160, 40];
 const ROWS: i32 = 96;
 const COLUMNS: i32 = 128;
-/// Shapes of a picture, at most, and their sides.
+/// Maximum number of shapes in a synthetic picture.
 const MAX_SHAPES: i32 = 6;
 const SIDES: [i32; 2] = [14, 44];
 
-/// Generates training and test images; the same seed gives the same bytes.
+/// Generates the synthetic training and test pictures; a seed always gives the same bytes.
 pub fn pictures(seed: u64) -> [Vec<Pictured>; 2] {
     [0, 1].map(|part: u64| {
         let one = |i: usize| {

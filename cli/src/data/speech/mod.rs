@@ -19,24 +19,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Transcripts of the digits that begin file names.
+/// Transcripts of recordings whose file names begin with a digit.
 const WORDS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
-/// File name of the transcripts.
+/// Name of the file with the transcripts.
 const TRANSCRIPTS: &str = "transcripts.tsv";
-/// What a directory must contain, for messages.
+/// Expected layout of a directory of recordings, for error messages.
 const LAYOUT: &str = "recordings/*.wav, or *.wav, called DIGIT_….wav or listed with what is said in transcripts.tsv; train.txt \
                       and test.txt may list the names";
 
-/// Recording with its transcript.
+/// Recording of speech, as log spectra, with its transcript.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spoken {
-    /// The file's name.
+    /// Name of the recording's file.
     pub name: String,
-    /// Transcript.
+    /// Transcript of the recording.
     pub text: String,
-    /// Spectra.
+    /// Number of spectra of the recording.
     pub frames: usize,
-    /// `[frames, frequencies]`.
+    /// Log spectra of the recording, `[frames, frequencies]`.
     pub spectra: Vec<f32>,
 }
 
@@ -47,24 +47,24 @@ impl Spoken {
     }
 }
 
-/// Recordings of one sample rate with their transcripts.
+/// Data set of recordings of one sampling rate, with their transcripts.
 #[derive(Clone, Debug)]
 pub struct Speech {
-    /// Name: the last part of the directory's path.
+    /// Name of the data set: the last part of the directory's path.
     pub name: String,
-    /// Alphabet of the transcripts, in order.
+    /// Letters that the transcripts contain, in order.
     pub letters: Vec<char>,
-    /// Samples in a second.
+    /// Sampling rate of the recordings, in samples a second.
     pub rate: u32,
-    /// Frequencies of a spectrum.
+    /// Number of frequencies of a spectrum.
     pub frequencies: usize,
-    /// Training set.
+    /// Training set of recordings.
     pub train: Vec<Spoken>,
-    /// Validation set, if one was requested.
+    /// Validation set of recordings, if one was requested.
     pub validation: Option<Vec<Spoken>>,
-    /// Test set, for the final evaluation.
+    /// Test set of recordings, for the final evaluation.
     pub test: Vec<Spoken>,
-    /// Notes about the loaded data.
+    /// Notes for the user about the loaded data.
     pub notes: LoadNotes,
 }
 
@@ -131,7 +131,7 @@ impl Speech {
     }
 }
 
-/// Source of the transcripts.
+/// Source of the recordings' transcripts: a table, or file names with digits.
 enum Texts {
     Table(PathBuf, Vec<(String, String)>),
     Digits,
@@ -172,11 +172,11 @@ impl Texts {
     }
 }
 
-/// State while recordings are read.
+/// State of reading the recordings of a data set.
 struct Heard<'a> {
     reading: &'a DataOptions,
     texts: Texts,
-    /// The first file's rate, with its name.
+    /// Sampling rate of the first file, that file's name, and the transform to spectra.
     spectra: Option<(u32, String, Spectra)>,
     bytes: u64,
 }
@@ -229,7 +229,7 @@ fn text(path: &Path) -> Result<String, DataError> {
     String::from_utf8(bytes).map_err(|error| Cause::Sound(format!("no UTF-8 text: {error}")).at(path))
 }
 
-/// The files that a list names, if there is one.
+/// Reads the files that a list names, if there is one.
 fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
     if !path.is_file() {
         return Ok(None);

@@ -6,7 +6,7 @@ use std::{f64::consts::TAU, fmt, sync::Arc};
 /// Milliseconds of sound in a spectrum, and from one to the next (Deep Speech 2).
 const WINDOW: u32 = 20;
 const STRIDE: u32 = 10;
-/// Rates that there may be.
+/// Sampling rates of recordings that are accepted, in samples a second.
 const RATES: std::ops::RangeInclusive<u32> = 1000..=384_000;
 
 /// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, then mean 0 and deviation 1 over
@@ -19,7 +19,7 @@ pub struct Spectra {
 }
 
 impl Spectra {
-    /// Creates the transform for a sample rate in Hz.
+    /// Creates the transform of recordings with a sampling rate in Hz to spectra.
     ///
     /// # Errors
     /// A rate below 1 kHz or above 384 kHz.
@@ -38,13 +38,13 @@ impl Spectra {
         Ok(Self { window: (0..len).map(hamming).collect(), stride, transform })
     }
 
-    /// Frequencies of a spectrum.
+    /// Returns the number of frequencies of a spectrum.
     #[must_use]
     pub fn frequencies(&self) -> usize {
         self.window.len() / 2 + 1
     }
 
-    /// Spectra of a recording, `[frames, frequencies]`; a short one is followed by silence.
+    /// Computes the spectra of a recording, `[frames, frequencies]`; a short one is followed by silence.
     #[must_use]
     pub fn compute(&self, samples: &[f32]) -> Vec<f32> {
         let mut all = self.logarithms(samples);
@@ -58,7 +58,7 @@ impl Spectra {
         all
     }
 
-    /// Returns the log spectra before normalisation.
+    /// Returns the log spectra of samples, before normalisation.
     #[must_use]
     pub fn logarithms(&self, samples: &[f32]) -> Vec<f32> {
         let len = self.window.len();
@@ -87,7 +87,7 @@ impl fmt::Debug for Spectra {
 mod tests {
     use super::Spectra;
 
-    /// Against PyTorch (`tests/golden/speech.py`).
+    /// Compares with `torch.stft`, by values from `tests/golden/speech.py`.
     #[test]
     fn as_stft_of_pytorch() {
         let table = include_str!("../../../../tests/golden/speech.txt");

@@ -4,14 +4,14 @@ use super::{Spectra, Spoken, WORDS};
 use crate::data::Random;
 use std::f32::consts::TAU;
 
-/// Samples in a second.
+/// Sampling rate of synthetic recordings, in samples a second.
 pub const RATE: u32 = 8000;
-/// Recordings of each word: for training, and for scores.
+/// Number of synthetic recordings of each word for training, and for each set of scores.
 const COUNTS: [usize; 2] = [24, 6];
-/// Samples of a letter, at least and at most.
+/// Minimum and maximum number of samples of a letter.
 const LETTER: [usize; 2] = [320, 560];
 
-/// Training and test recordings; the same seed gives the same numbers.
+/// Generates synthetic training and test recordings; a seed always gives the same numbers.
 pub fn recordings(seed: u64, spectra: &Spectra) -> [Vec<Spoken>; 2] {
     let mut letters: Vec<char> = WORDS.concat().chars().collect();
     letters.sort_unstable();

@@ -4,12 +4,12 @@ use crate::data::{Cause, DataError};
 use hound::{SampleFormat, WavReader};
 use std::path::Path;
 
-/// Recording of one channel.
+/// Samples of a WAV file, one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
-    /// Samples in a second.
+    /// Sampling rate, in samples a second.
     pub rate: u32,
-    /// Samples from −1 to 1.
+    /// Values of the samples, from −1 to 1.
     pub samples: Vec<f32>,
 }
 

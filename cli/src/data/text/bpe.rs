@@ -15,7 +15,7 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-/// Default vocabulary size of a language.
+/// Default number of byte-pair pieces in a language's vocabulary.
 pub const PIECES: u16 = 2000;
 /// Token that pads sequences to one length.
 pub const PAD_TOKEN: u32 = 0;
@@ -23,14 +23,14 @@ pub const PAD_TOKEN: u32 = 0;
 pub const BEGIN: u32 = 1;
 /// Token at the end of a sequence.
 pub const END: u32 = 2;
-/// Their names, and that of letters which were never seen.
+/// Names of the special tokens in number order; the last is for letters that the training text lacks.
 const SPECIAL: [&str; 4] = ["<nothing>", "<begin>", "<end>", "<unknown>"];
 /// Character that replaces the space before a word, as in `SentencePiece`.
 const SPACE: char = '▁';
 /// Minimum number of occurrences of a pair that becomes a token.
 const MIN_PAIR_COUNT: u64 = 2;
 
-/// The pieces of a language. Files keep them as `tokenizers` does.
+/// Byte-pair vocabulary of a language, stored in the format of `tokenizers`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pieces(Box<Tokenizer>);
@@ -61,13 +61,13 @@ impl Pieces {
         Self(Box::new(tokenizer))
     }
 
-    /// Returns the vocabulary size, including tokens without a text.
+    /// Returns the size of the vocabulary, including special tokens.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.get_vocab_size(true)
     }
 
-    /// The pieces of a text, and the end. Several spaces are one.
+    /// Splits a text into byte-pair pieces and appends the end token; several spaces count as one.
     #[must_use]
     pub fn apart(&self, text: &str) -> Vec<u32> {
         let found = self.0.encode_fast(spaced(text), false);
@@ -76,7 +76,7 @@ impl Pieces {
         pieces
     }
 
-    /// The text of pieces.
+    /// Decodes byte-pair pieces to text.
     #[must_use]
     pub fn text(&self, pieces: &[u32]) -> String {
         self.0.decode(pieces, true).map(|text| text.trim().to_owned()).unwrap_or_default()
@@ -101,7 +101,7 @@ impl From<Pieces> for String {
     }
 }
 
-/// Compares the vocabularies as they are stored in files.
+/// Implementation of equality: vocabularies are compared by their stored form.
 impl PartialEq for Pieces {
     fn eq(&self, other: &Self) -> bool {
         String::from(self.clone()) == String::from(other.clone())

@@ -2,7 +2,7 @@
 
 use crate::data::{Order, Random};
 
-/// Batches that are drawn together and shared out by length.
+/// Number of batches that are drawn together and then sorted by length.
 const POOL: usize = 16;
 
 /// Endless batches of one size: the examples of several batches come in the order of the seed, those of about the same
@@ -25,18 +25,18 @@ impl Buckets {
         Self { lengths, batch, seed, position: 0, pool: None }
     }
 
-    /// Examples handed out since the sequence began.
+    /// Returns the number of examples drawn so far.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Continues at a position.
+    /// Continues after this number of examples, as after a restored checkpoint.
     pub fn seek(&mut self, position: u64) {
         self.position = position;
     }
 
-    /// The examples of the next batch.
+    /// Draws the examples of the next batch, which have similar lengths.
     pub fn draw(&mut self) -> Vec<usize> {
         let batches = self.position / self.batch.max(1) as u64;
         let (number, place) = (batches / POOL as u64, batches % POOL as u64);

@@ -13,10 +13,10 @@ use super::{Cause, DataError, store};
 use flate2::read::MultiGzDecoder;
 use std::{io::Read, path::Path};
 
-/// First bytes of a gzip file.
+/// Bytes that every gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The lines of a file in UTF-8, plain or gzip'ed, whatever its name; without their ends, which may be those of
+/// Reads the lines of a file in UTF-8, plain or gzip'ed, whatever its name; without their ends, which may be those of
 /// Windows.
 ///
 /// # Errors

@@ -21,11 +21,11 @@ use std::{
 const MAX_SENTENCE_TOKENS: usize = 64;
 /// Expected layout of a directory, for error messages.
 const LAYOUT: &str = "train.LANGUAGE[.gz] in two languages, as train.en and train.de, and the same for val and test";
-/// Name prefixes of the validation set.
+/// Name prefixes of files that are recognised as the validation set.
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 const TEST: &str = "test";
 
-/// Two languages by the endings of their files, the source first: `en-de`.
+/// Languages of a translation by the endings of their files, the source first: `en-de`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Languages(pub [String; 2]);
 
@@ -47,35 +47,35 @@ impl fmt::Display for Languages {
 
 as_text!(Languages);
 
-/// A sentence in both languages.
+/// Sentence in two languages: source and translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Source text and its translation.
+    /// Text of the source sentence and of its translation.
     pub texts: [String; 2],
-    /// Their pieces, with the end.
+    /// Byte-pair pieces of both sentences, each with the end token.
     pub pieces: [Vec<u32>; 2],
 }
 
-/// Sentences in two languages.
+/// Data set of sentences in two languages.
 #[derive(Clone, Debug)]
 pub struct Parallel {
-    /// Name: the last part of the directory's path.
+    /// Name of the data set: the last part of the directory's path.
     pub name: String,
-    /// Source and target.
+    /// Source and target language.
     pub languages: Languages,
-    /// The pieces of both.
+    /// Byte-pair vocabularies of source and target.
     pub pieces: [Pieces; 2],
-    /// Training set.
+    /// Training set of sentence pairs.
     pub train: Vec<Pair>,
-    /// Validation set, if one was requested.
+    /// Validation set of sentence pairs, if one was requested.
     pub validation: Option<Vec<Pair>>,
-    /// Test set, for the final evaluation.
+    /// Test set of sentence pairs, for the final evaluation.
     pub test: Vec<Pair>,
-    /// Notes about the loaded data.
+    /// Notes for the user about the loaded data.
     pub notes: LoadNotes,
 }
 
-/// Texts of both languages.
+/// Sentence pairs as text, in both languages.
 type Texts = Vec<[String; 2]>;
 
 impl Parallel {
@@ -182,7 +182,7 @@ impl Parallel {
     }
 }
 
-/// Files by part, then by language. Of a file and the same gzip'ed, the plain one.
+/// Returns the files by part, then by language. Of a file and the same gzip'ed, the plain one.
 fn parts(dir: &Path) -> Result<BTreeMap<String, BTreeMap<String, PathBuf>>, DataError> {
     let mut parts: BTreeMap<String, BTreeMap<String, PathBuf>> = BTreeMap::new();
     for path in visible(dir)?.into_iter().filter(|path| path.is_file()) {
@@ -195,7 +195,7 @@ fn parts(dir: &Path) -> Result<BTreeMap<String, BTreeMap<String, PathBuf>>, Data
     Ok(parts)
 }
 
-/// The two languages that are wanted.
+/// Chooses source and target language among those of the training files.
 fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) -> Result<Languages, DataError> {
     let there: Vec<&str> = train.keys().map(String::as_str).collect();
     let names = there.join(", ");
@@ -220,7 +220,7 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) 
     }
 }
 
-/// The lines of a part in both languages.
+/// Reads the lines of a split in both languages.
 fn both(
     dir: &Path, part: &str, files: &BTreeMap<String, PathBuf>, Languages(languages): &Languages,
 ) -> Result<Texts, DataError> {
@@ -243,7 +243,7 @@ fn both(
     Ok(sources.into_iter().zip(targets).map(|(source, target)| [source, target]).collect())
 }
 
-/// Pairs that can be used; how many are empty, and how many too long.
+/// Returns the pairs that can be used; how many are empty, and how many too long.
 fn fitting(texts: Texts, pieces: &[Pieces; 2]) -> (Vec<Pair>, [usize; 2]) {
     let apart = |i: usize| [0, 1].map(|language: usize| pieces[language].apart(&texts[i][language]));
     let apart: Vec<[Vec<u32>; 2]> = store::each(texts.len(), apart);

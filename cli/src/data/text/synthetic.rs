@@ -2,7 +2,7 @@
 
 use crate::data::Random;
 
-/// Words of 0 to 19, and of the tens from 20 on.
+/// English words for the numbers 0 to 19, and for the tens from 20 on.
 const ENGLISH: [&str; 2] = [
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen \
      nineteen",
@@ -13,12 +13,12 @@ const GERMAN: [&str; 2] = [
      achtzehn neunzehn",
     "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
 ];
-/// Pairs for training, and for scores.
+/// Number of synthetic sentence pairs for training, and for each set of scores.
 pub const COUNTS: [usize; 2] = [2000, 100];
-/// Numbers in a sentence, at least and at most.
+/// Minimum and maximum number of numbers in a synthetic sentence.
 const NUMBERS: [usize; 2] = [2, 5];
 
-/// An English sentence and the German one.
+/// Returns a random English sentence and its German translation.
 pub fn pair(random: &mut Random) -> [String; 2] {
     let count = NUMBERS[0] + random.below(NUMBERS[1] + 1 - NUMBERS[0]);
     let numbers: Vec<usize> = (0..count).map(|_| random.below(100)).collect();

@@ -11,30 +11,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Default number of tokens of a window.
+/// Default number of tokens in a window.
 const WINDOW: usize = 32;
 /// Expected layout of a directory, for error messages.
 const LAYOUT: &str =
     "one text file (*.txt or *.tokens), or such whose names say train, valid and test, of which one may be missing";
 
-/// A text in parts, as numbers of a vocabulary.
+/// Text for a language model: splits as token numbers, with their vocabulary.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// Name: the last part of its path.
+    /// Name of the corpus: the last part of its path.
     pub name: String,
-    /// Vocabulary.
+    /// Vocabulary of the corpus.
     pub vocabulary: Vocabulary,
     /// Count of each token in the training set.
     pub counts: Vec<u64>,
-    /// Training set.
+    /// Tokens of the training set.
     pub train: Vec<u32>,
-    /// Validation set, if one was requested.
+    /// Tokens of the validation set, if one was requested.
     pub validation: Option<Vec<u32>>,
-    /// Test set, for the final evaluation.
+    /// Tokens of the test set, for the final evaluation.
     pub test: Vec<u32>,
-    /// Tokens that a network reads at a time.
+    /// Number of tokens that a network reads at a time.
     pub window: usize,
-    /// Notes about the loaded data.
+    /// Notes for the user about the loaded data.
     pub notes: LoadNotes,
 }
 
@@ -68,7 +68,7 @@ impl Corpus {
         Self::from_parts(&name(path), parts, reading)
     }
 
-    /// Sentences of a small grammar, the same for the same seed.
+    /// Generates a corpus of sentences by a small grammar, always the same for a seed.
     ///
     /// # Errors
     /// A window longer than they are.
@@ -155,14 +155,14 @@ impl Corpus {
         Ok(Self { notes: LoadNotes { taken, left_out: Vec::new() }, ..corpus })
     }
 
-    /// Windows of a part, each followed by a token at least.
+    /// Returns the number of windows in a split, each followed by at least one token.
     #[must_use]
     pub const fn windows(&self, part: &[u32]) -> usize {
         part.len().saturating_sub(1) / self.window
     }
 }
 
-/// The first 95 %, and the others.
+/// Splits off the last 5 % of the tokens.
 fn without_end<'a, 't>(all: &'a [&'t str]) -> (&'a [&'t str], &'a [&'t str]) {
     all.split_at(all.len() - all.len() / 20)
 }
@@ -207,7 +207,7 @@ fn directory(path: &Path, reading: &DataOptions) -> Result<Parts, DataError> {
     }
 }
 
-/// A file's text.
+/// Reads a text file.
 ///
 /// # Errors
 /// A file that cannot be read, is empty or is not UTF-8.

@@ -2,7 +2,7 @@
 
 use crate::data::Random;
 
-/// Sentences for training, and for scores.
+/// Number of synthetic sentences for training; `TEST` is the number for scores.
 pub const TRAIN: usize = 3000;
 pub const TEST: usize = 300;
 
@@ -21,7 +21,7 @@ const VERBS: [[&str; 2]; 6] =
 const ADJECTIVES: [&str; 6] = ["small", "old", "red", "quiet", "happy", "tall"];
 const PLACES: [&str; 4] = ["near the river", "behind the house", "under the tree", "on the hill"];
 
-/// Returns `count` sentences, one a line.
+/// Generates `count` synthetic sentences, one a line.
 pub fn text(seed: u64, part: u64, count: usize) -> String {
     (0..count).map(|i| sentence(&mut Random::from_key(&[seed, part, i as u64])) + "\n").collect()
 }

@@ -7,17 +7,17 @@ use std::{
     str::FromStr,
 };
 
-/// Token of unknown words.
+/// Token that stands for words outside the vocabulary.
 pub(super) const UNKNOWN: &str = "<unk>";
-/// The end of a line, where words are tokens.
+/// Token at the end of each line, if words are tokens.
 const END: &str = "<eos>";
 
-/// Kind of tokens.
+/// Kind of tokens that a text is split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokens {
-    /// Between blanks, with a mark at the end of each line.
+    /// Tokens are words between blanks, with a mark at the end of each line.
     Words,
-    /// Unicode characters.
+    /// Tokens are Unicode characters.
     Characters,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Tokens {
 as_text!(Tokens);
 
 impl Tokens {
-    /// The tokens of a text.
+    /// Splits a text into tokens.
     pub fn split(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
         match self {
             Self::Words => Box::new(text.lines().flat_map(|line| line.split_whitespace().chain([END]))),
@@ -56,7 +56,7 @@ impl Tokens {
         }
     }
 
-    /// A text of tokens.
+    /// Joins tokens to a text.
     pub fn joined<'a>(self, tokens: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::new();
         for token in tokens {
@@ -100,25 +100,25 @@ impl Vocabulary {
         Self { tokens, names, numbers }
     }
 
-    /// Kind of tokens.
+    /// Returns the kind of tokens of the vocabulary.
     #[must_use]
     pub const fn tokens(&self) -> Tokens {
         self.tokens
     }
 
-    /// Returns the number of tokens.
+    /// Returns the number of tokens in the vocabulary.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Returns true if it has no tokens.
+    /// Returns true if the vocabulary has no tokens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Returns all tokens.
+    /// Returns all tokens of the vocabulary, by number.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
@@ -133,7 +133,7 @@ impl Vocabulary {
         }
     }
 
-    /// The number of a token.
+    /// Returns the number of a token, if the vocabulary has it.
     pub(super) fn find(&self, token: &str) -> Option<u32> {
         self.numbers.get(token).copied()
     }
@@ -144,15 +144,15 @@ impl Vocabulary {
         self.find(token).or_else(|| self.find(UNKNOWN))
     }
 
-    /// Counts the occurrences of each token.
+    /// Counts how often each token of the vocabulary occurs in a text.
     pub(super) fn counts(&self, of: &[&str]) -> Vec<u64> {
         let mut counts = vec![0; self.names.len()];
         of.iter().filter_map(|token| self.find(token)).for_each(|number| counts[number as usize] += 1);
         counts
     }
 
-    /// The numbers of a text that is to be continued: of words, without a mark behind the last unless the text ends
-    /// with its line.
+    /// Converts a text that is to be continued to token numbers: of words, without a mark behind the last unless the
+    /// text ends with its line.
     ///
     /// # Errors
     /// A token that is not there, where nothing stands for such.
@@ -165,7 +165,7 @@ impl Vocabulary {
         tokens.iter().map(number).collect()
     }
 
-    /// The text of numbers.
+    /// Converts token numbers to a text.
     #[must_use]
     pub fn text(&self, numbers: &[u32]) -> String {
         let name = |&number: &u32| self.names.get(number as usize).map_or("", String::as_str);

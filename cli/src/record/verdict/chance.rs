@@ -8,17 +8,17 @@ use super::{
 };
 use crate::record::gradients::percent;
 
-/// The largest difference between two scores that chance makes, but for one case in twenty.
+/// Largest difference between two scores that chance explains, in all but one case in twenty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Chance {
-    /// One seed: the margin from the number of test answers. Chance in training comes on top.
+    /// Chance of a single seed: the margin from the number of test answers. Chance in training comes on top.
     Answers { margin: f64, answers: usize },
-    /// One seed and a score without countable answers, so chance is unknown.
+    /// Unknown chance: a single seed, and a score without countable answers.
     Unknown,
 }
 
 impl Chance {
-    /// Returns the chance of one score, from the methods that work.
+    /// Measures how much one score varies by chance, from the methods that work.
     pub fn measure(score: usize, working: &[&MethodResult<'_>], exam: EvaluationBaseline) -> Self {
         let all = || working.iter().filter_map(|stand| stand.scores.get(score)).map(|(_, seeds)| seeds);
         let (Some(answers), Some(best)) = (exam.answers, all().flatten().copied().reduce(f64::max)) else {

@@ -4,33 +4,33 @@
 
 use serde::Serialize;
 
-/// Two-sided level of tests and of confidence intervals.
+/// Significance level of two-sided tests and of confidence intervals.
 pub const LEVEL: f64 = 0.05;
-/// Chance with which a difference of [`Paired::detectable`] would have been seen.
+/// Probability with which a difference of [`Paired::detectable`] would have been found.
 pub const POWER: f64 = 0.8;
 /// Part of a loss within which two losses count as equal. Fixed before any run: chaos alone moves losses by about this.
 pub const LOSS_MARGIN: f64 = 0.005;
 /// Share of answers within which two scores count as equal, fixed before any run: one point.
 pub const SCORE_MARGIN: f64 = 0.01;
 
-/// Differences of two methods over the same seeds.
+/// Paired differences between two methods over the same seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Paired {
-    /// Seeds that both have finished, at least two.
+    /// Number of seeds that both methods have finished, at least two.
     pub pairs: usize,
-    /// Mean difference.
+    /// Mean of the differences between paired runs.
     pub mean: f64,
-    /// Standard deviation of the differences.
+    /// Standard deviation of the differences between paired runs.
     pub deviation: f64,
 }
 
-/// Result of a paired comparison.
+/// Verdict of a paired comparison of two methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// More than chance makes, but for one case in twenty.
+    /// The methods differ: p is below 0.05.
     Differs,
-    /// Equal within the margin, by two one-sided tests.
+    /// The methods are equal within the margin, by two one-sided tests.
     Equal,
     /// Neither, though a difference as large as the margin would have been seen.
     NotToldApart,
@@ -58,12 +58,12 @@ impl Paired {
         Student { freedom: self.pairs - 1 }
     }
 
-    /// A difference in standard errors. Pairs that are all the same leave no doubt.
+    /// Returns a difference in standard errors. Pairs that are all the same leave no doubt.
     fn ratio(&self, difference: f64) -> f64 {
         if difference == 0.0 { 0.0 } else { difference / self.error() }
     }
 
-    /// Two-sided p of no difference.
+    /// Returns the two-sided p-value of the hypothesis that there is no difference.
     pub fn p(&self) -> f64 {
         2.0 * self.student().above(self.ratio(self.mean).abs())
     }
@@ -74,13 +74,13 @@ impl Paired {
         [self.mean - half, self.mean + half]
     }
 
-    /// The smallest difference that would have been seen with a probability of [`POWER`].
+    /// Returns the smallest difference that would have been found with a probability of [`POWER`].
     pub fn detectable(&self) -> f64 {
         let student = self.student();
         (student.quantile(1.0 - LEVEL / 2.0) + student.quantile(POWER)) * self.error()
     }
 
-    /// p of two one-sided tests (TOST): small where the difference lies within ± `margin`.
+    /// Returns the p-value of two one-sided tests (TOST): small where the difference lies within ± `margin`.
     pub fn equivalence_p(&self, margin: f64) -> f64 {
         if margin.is_nan() || margin <= 0.0 {
             return 1.0;
@@ -103,7 +103,7 @@ impl Paired {
     }
 }
 
-/// Student's t with a whole number of degrees of freedom.
+/// Student's t distribution with a whole number of degrees of freedom.
 #[derive(Clone, Copy, Debug)]
 struct Student {
     freedom: usize,
@@ -123,13 +123,13 @@ impl Student {
         if odd { std::f64::consts::FRAC_2_PI * (theta + sine * sum) } else { sine * sum }
     }
 
-    /// Probability of T > t.
+    /// Returns the probability that Student's T is greater than t.
     fn above(self, t: f64) -> f64 {
         let tail = (1.0 - self.within(t)) / 2.0;
         if t >= 0.0 { tail } else { 1.0 - tail }
     }
 
-    /// The t below which T lies with that probability, at least one half and below one.
+    /// Returns the t below which T lies with that probability, at least one half and below one.
     fn quantile(self, probability: f64) -> f64 {
         let inside = 2.0 * probability - 1.0;
         let (mut low, mut high) = (0.0, 1.0);
@@ -230,8 +230,8 @@ mod tests {
         }
     }
 
-    /// Of 2000 draws of eight pairs each, whose rates have a standard error of 0.005 at a rate of 0.05 and 0.009 at
-    /// 0.8.
+    /// Checks the error rates by 2000 draws of eight pairs each, whose rates have a standard error of 0.005 at a rate
+    /// of 0.05 and 0.009 at 0.8.
     #[test]
     fn rates_of_errors_by_simulation() {
         let mut random = crate::data::Random::from_key(&[7]);

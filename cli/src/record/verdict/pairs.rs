@@ -16,7 +16,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     TrainingLoss,
-    /// Nats of a token; only tasks with a perplexity record it.
+    /// Validation loss in nats per token; only tasks with a perplexity record it.
     ValidationLoss,
     Score(Metric),
 }
@@ -30,7 +30,7 @@ impl Measure {
         }
     }
 
-    /// Returns the value of a run and that of its baseline.
+    /// Returns the values of this measure in a run and in its baseline.
     fn pair(self, run: &Record, baseline: &Record) -> Option<(f64, f64)> {
         let both =
             |of: &dyn Fn(&Metrics) -> Option<f64>| Some((of(run.metrics.as_ref()?)?, of(baseline.metrics.as_ref()?)?));
@@ -47,7 +47,7 @@ impl Measure {
         }
     }
 
-    /// Differences that count as none, by the baseline's mean.
+    /// Returns the margin within which differences count as none, by the baseline's mean.
     fn margin(self, baseline: f64) -> f64 {
         match self {
             Self::TrainingLoss | Self::ValidationLoss => LOSS_MARGIN * baseline.abs(),
@@ -59,7 +59,7 @@ impl Measure {
         }
     }
 
-    /// A difference in words, without its unit.
+    /// Formats a difference in this measure, without its unit.
     fn number(self, difference: f64) -> String {
         match self {
             Self::TrainingLoss | Self::ValidationLoss => format!("{difference:.5}"),
@@ -78,7 +78,7 @@ impl Measure {
     }
 }
 
-/// Means over the last half of two runs, of the steps whose loss is finite in both.
+/// Returns the mean losses over the last half of two runs, of the steps whose loss is finite in both.
 fn last_half(one: &[f32], other: &[f32]) -> Option<(f64, f64)> {
     let from = one.len().min(other.len()) / 2;
     let both = one.iter().zip(other).skip(from).filter(|(a, b)| a.is_finite() && b.is_finite());
@@ -87,24 +87,24 @@ fn last_half(one: &[f32], other: &[f32]) -> Option<(f64, f64)> {
     (count > 0).then(|| (sums.0 / f64::from(count), sums.1 / f64::from(count)))
 }
 
-/// A method beside the baseline in one measure.
+/// Comparison of a method with the baseline in one measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub method: String,
     pub baseline: String,
-    /// Compared quantity.
+    /// Name of the compared quantity.
     pub measure: String,
     #[serde(flatten)]
     pub paired: Paired,
-    /// Confidence interval of the mean difference, of 95 %.
+    /// Confidence interval of 95 % of the mean difference.
     pub interval: [f64; 2],
-    /// Two-sided p of no difference.
+    /// Two-sided p-value of the hypothesis that there is no difference.
     pub p: f64,
-    /// The smallest difference that would have been seen with a probability of 80 %.
+    /// Smallest difference that would have been found with a probability of 80 %.
     pub detectable: f64,
-    /// Differences that count as none, fixed beforehand.
+    /// Margin within which differences count as none, fixed beforehand.
     pub margin: f64,
-    /// p of two one-sided tests against the margin.
+    /// p-value of two one-sided tests against the margin.
     pub equivalence_p: f64,
     /// Standard deviation of the pairs in units of that of f32 against f32 after another rounding.
     pub chaos_ratio: Option<f64>,
@@ -213,7 +213,7 @@ impl Comparison {
     }
 }
 
-/// A probability with as many digits as it deserves.
+/// Formats a probability with an adequate number of digits.
 fn probability(p: f64) -> String {
     if p < 0.001 { "below 0.001".to_owned() } else { format!("{p:.3}") }
 }

@@ -6,7 +6,7 @@ pub fn strong(about: &str, text: String) -> Sentence {
     Sentence { about: about.to_owned(), text }
 }
 
-/// `fp32, dynamic and gs`.
+/// Joins names of methods, for example `fp32, dynamic and gs`.
 pub fn listed(names: &[&str]) -> String {
     match names {
         [] => "no method".to_owned(),
@@ -15,7 +15,7 @@ pub fn listed(names: &[&str]) -> String {
     }
 }
 
-/// A score with its name: `mIoU 9.0 %`, `second tower 10.4 %`; of several seeds the mean.
+/// Formats a score with its name: `mIoU 9.0 %`, `second tower 10.4 %`; of several seeds the mean.
 pub fn reached(stand: &MethodResult<'_>, score: usize) -> String {
     let name = stand.scores.get(score).map_or("score", |(metric, _)| metric.name());
     format!("{name} {}", stand.text(score, stand.mean(score)))

@@ -42,7 +42,7 @@ impl Dataset for Labelled {
         "loss of an image"
     }
 
-    /// Rows of numbers are not for networks for images.
+    /// Checks that the network can read the data: rows of numbers are not for networks for images.
     fn check_network(&self, net: Net) -> Result<(), Failure> {
         match net.classifier() {
             Some(ClassifyNet::Mlp | ClassifyNet::Towers) => return Ok(()),
@@ -67,7 +67,7 @@ impl Dataset for Labelled {
         EvaluationBaseline { constant: EvaluationBaseline::most_frequent(&counts), answers: Some(self.test.count) }
     }
 
-    /// Rows of numbers have nothing to show.
+    /// Returns samples of the test images; rows of numbers have none.
     fn samples(&self) -> Samples {
         if !self.columns.is_empty() {
             return Samples::Nothing;

@@ -24,12 +24,12 @@ use network::lr;
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Number of images in a report.
+/// Number of images that a report shows.
 const REPORT_SAMPLES: usize = 12;
-/// Units of a perceptron's layer for each channel of its width.
+/// Number of units of a perceptron's layer for each channel of `--width`.
 const UNITS: usize = 8;
 
-/// The task.
+/// Task `classify`: images with one class each.
 pub(super) struct Classify;
 
 impl TaskSpec for Classify {

@@ -11,12 +11,12 @@ use gradscale::{
     nn::Module,
 };
 
-/// Learning rate.
+/// Default learning rate of the small classifiers.
 const LR: f64 = 0.05;
-/// Learning rate of networks without batch norm.
+/// Default learning rate of networks without batch norm.
 const PLAIN_LR: f64 = 0.01;
 
-/// Learning rate of SGD, unless told.
+/// Returns the default learning rate of SGD for a classifier.
 pub const fn lr(net: Net) -> f64 {
     match net.classifier() {
         Some(ClassifyNet::Towers) => towers::LR,
@@ -26,7 +26,7 @@ pub const fn lr(net: Net) -> f64 {
     }
 }
 
-/// A network of either kind, for bytes: `[n, h, w, channels]` to `[n, classes]`.
+/// Classifier of either kind, for bytes: `[n, h, w, channels]` to `[n, classes]`.
 #[derive(Debug)]
 pub struct Classifier {
     pub(super) input: ImageInput,
@@ -56,7 +56,7 @@ impl Classifier {
         }
     }
 
-    /// Layers that read a flattened image.
+    /// Returns the layers that read a flattened image, with the image's size.
     pub(super) fn flattened(&self) -> Vec<Flattened> {
         match &self.net {
             Built::Mlp(_) => vec![("mlp.linear1".to_owned(), self.input.size)],
@@ -68,7 +68,7 @@ impl Classifier {
         }
     }
 
-    /// Returns the loss that training minimises.
+    /// Returns the loss of a batch, which training minimises.
     ///
     /// # Errors
     /// Images of another size, labels in another number.
@@ -89,7 +89,7 @@ impl Classifier {
     }
 }
 
-/// Evaluates the network; of two towers the second, which is hard to train.
+/// Implementation of `Module` for evaluation: of two towers the second, which is hard to train.
 impl Module for Classifier {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let x = self.normalised(x);
@@ -114,7 +114,7 @@ impl Module for First<'_> {
 /// Prefix of the parameter names of the library's networks.
 const NAME: &str = "net";
 
-/// A network with its parameters, first values by `seed`.
+/// Creates a classifier with its parameters; `seed` determines the initial values.
 ///
 /// # Errors
 /// One that is for another task.

@@ -4,7 +4,7 @@ use crate::tasks::{DetectedNetwork, InputSpec, Network, Task, torch};
 use gradscale::models::Architecture;
 use safetensors::SafeTensors;
 
-/// A network, with a tensor that it alone of all has beside those before it, and its first and last weights.
+/// Networks of torchvision, each with a tensor that tells it from those after it, and its first and last weights.
 const NETWORKS: [(Architecture, &str, &str, &str); 7] = [
     (Architecture::InceptionV3, "Mixed_7c.branch_pool.conv.weight", "Conv2d_1a_3x3.conv.weight", "fc.weight"),
     (Architecture::InceptionV2, "inception3c.branch2.0.conv.weight", "conv1.conv.weight", "fc.weight"),
@@ -15,7 +15,7 @@ const NETWORKS: [(Architecture, &str, &str, &str); 7] = [
     (Architecture::AlexNet, "features.10.weight", "features.0.weight", "classifier.6.weight"),
 ];
 
-/// The network of a file.
+/// Recognises a network of torchvision by the tensors in its file.
 pub fn recognise(file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
     let (architecture, _, first, last) = NETWORKS.into_iter().find(|(_, own, ..)| file.tensor(own).is_ok())?;
     let [first, last] = torch::sizes(file, first, last);

@@ -11,14 +11,14 @@ use crate::{
 };
 use gradscale::{CrossEntropy, Scope, Var, models::Mlp, nn::Module, optim::Optimizer};
 
-/// The second loss counts 2^-GAP of the first.
+/// Exponent of the second tower's weight in the loss: 2^-GAP.
 pub const GAP: i32 = 46;
 /// Learning rate at which the digits are learned in a few hundred steps without overfitting.
 pub const LR: f64 = 0.02;
 /// Prefix of the second tower's parameter names.
 const SECOND: &str = "towers.second.";
 
-/// The network: a hidden layer in the trunk, none in the first tower, one in the second.
+/// Network of two towers on a trunk: a hidden layer in the trunk, none in the first tower, one in the second.
 #[derive(Debug)]
 pub struct Towers {
     trunk: Mlp,
@@ -36,7 +36,7 @@ impl Towers {
         }
     }
 
-    /// Logits of the first tower or of the second, from flattened images.
+    /// Returns the logits of the first or second tower, from flattened images.
     ///
     /// # Errors
     /// Images of another size.
@@ -45,7 +45,7 @@ impl Towers {
         if second { self.second.forward(features.detach()) } else { self.first.forward(features) }
     }
 
-    /// The sum of both losses, the second times 2^-46.
+    /// Returns the sum of both towers' losses, the second times 2^-46.
     ///
     /// # Errors
     /// Images of another size, labels in another number.
@@ -57,7 +57,7 @@ impl Towers {
     }
 }
 
-/// SGD with a parameter group for the second tower.
+/// Creates SGD with a parameter group for the second tower.
 ///
 /// # Errors
 /// Adam: a group has no eps of its own, and one for both towers would hide the second's gradients.

@@ -16,12 +16,12 @@ use gradscale::{
     gradscale_core::backend::Backend, optim::Optimizer,
 };
 
-/// Images of one evaluation, at most.
+/// Maximum number of images that are evaluated at once.
 const CHUNK: usize = 500;
 /// Maximum size of an image that is evaluated in chunks of `CHUNK`.
 const SMALL_IMAGE_BYTES: usize = 32 * 32 * 3;
 
-/// The likeliest class of each row: the first largest, or the first that is NaN, as `argmax` has it.
+/// Returns the most likely class of each row: the first largest, or the first that is NaN, as `argmax` has it.
 fn best(logits: &[f32], classes: usize) -> Vec<u32> {
     let best = |row: &[f32]| {
         let first = (0..)
@@ -32,7 +32,7 @@ fn best(logits: &[f32], classes: usize) -> Vec<u32> {
     logits.chunks_exact(classes.max(1)).map(best).collect()
 }
 
-/// The optimizer for a loss that is a mean over a batch, or divided by another number of images.
+/// Creates the optimizer for a loss that is a mean over a batch, or divided by another number of images.
 ///
 /// # Errors
 /// See [`crate::optimizer::Recipe::optimizer`] and [`towers::optimizer`].
@@ -108,7 +108,7 @@ impl run::TrainingTask for ClassifyTraining<'_> {
         self.settings.pixels.ratio(self.settings.batch)
     }
 
-    /// Evaluates with running statistics.
+    /// Evaluates the classifier on a split, with running statistics in batch norm.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let test = match (on, &self.data.validation) {
             (On::Validation, Some(validation)) => validation,

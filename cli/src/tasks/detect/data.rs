@@ -11,7 +11,7 @@ use crate::{
 };
 use gradscale::optim::Optimizer;
 
-/// Columns of a picture that a report shows.
+/// Maximum number of columns of a picture in a report.
 const COLUMNS: usize = 256;
 
 impl Dataset for Boxed {

@@ -22,14 +22,14 @@ use proposing::Proposing;
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Number of pictures in a report.
+/// Number of pictures that a report shows.
 const REPORT_SAMPLES: usize = 6;
-/// Learning rate: the paper's.
+/// Default learning rate of detectors, that of the paper.
 const LR: f64 = 0.001;
-/// Classes of the network that a plan is made for.
+/// Number of classes of the network for which a plan is printed.
 const PLANNED: usize = 3;
 
-/// Colours that are easy to tell apart.
+/// Colours of boxes, which are easy to tell apart.
 const COLOURS: [[u8; 3]; 10] = [
     [230, 30, 50],
     [30, 100, 230],
@@ -49,7 +49,7 @@ pub const fn colour(class: usize) -> [u8; 3] {
     COLOURS[class % COLOURS.len()]
 }
 
-/// The task.
+/// Task `detect`: boxes of objects in images.
 pub(super) struct Detecting;
 
 impl TaskSpec for Detecting {
@@ -102,7 +102,7 @@ impl TaskSpec for Detecting {
         applied::<Multibox>(trained, fill)
     }
 
-    /// Torchvision's `ssd300_vgg16`, and such as are built like it; its Faster R-CNN with VGG-16.
+    /// Recognises torchvision's `ssd300_vgg16`, and such as are built like it; its Faster R-CNN with VGG-16.
     fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         let (network, classes) = multibox(file).or_else(|| proposing(file))?;
         Some(DetectedNetwork { task: Task::Detect, network, classes, input: InputSpec::Channels(3), whole: false })
@@ -148,7 +148,7 @@ fn applied<D: Detects>(
     device.open(threads, Loading { parameters, net, method, normal })
 }
 
-/// A trained network before it is on its device.
+/// Loaded detector that is still to be placed on its device.
 struct Loading<D> {
     parameters: Parameters,
     net: D,

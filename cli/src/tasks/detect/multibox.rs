@@ -14,12 +14,12 @@ use gradscale::{
     models::{Ssd, SsdSize},
 };
 
-/// Overlap from which on a default box is for a truth.
+/// Minimum overlap with which a default box is assigned to a true box.
 const MATCH: f32 = 0.5;
-/// Background boxes that count, for each matched one.
+/// Number of background boxes that count for each matched one.
 const NEGATIVES: usize = 3;
 
-/// SSD for pictures `[n, side, side, 3]`.
+/// SSD, a detector for pictures `[n, side, side, 3]`.
 #[derive(Debug)]
 pub struct Multibox {
     net: Ssd,
@@ -87,7 +87,7 @@ impl Detects for Multibox {
 }
 
 impl Multibox {
-    /// Returns the loss; see [`Targets`].
+    /// Returns the loss of a batch; its inputs are [`Targets`].
     fn loss<'t>(&self, [x, labels, codes, negatives, share]: [Var<'t>; 5]) -> Var<'t> {
         let [logits, offsets] = self.net.answers(self.input.apply(x));
         logits.multibox_loss(offsets, &MultiBox { labels, codes, negatives, share })
@@ -105,7 +105,7 @@ impl Multibox {
         answers.chunks_exact((self.defaults.len() * all).max(1)).map(one).collect()
     }
 
-    /// Returns the targets of the loss.
+    /// Computes the targets of the loss from the true boxes of images.
     fn targets<'a>(&self, images: impl Iterator<Item = &'a [Truth]>) -> Targets {
         let (mut all, mut count) = (Targets::default(), 0);
         for truths in images {
@@ -131,7 +131,7 @@ struct Targets {
     labels: Vec<u32>,
     codes: Vec<f32>,
     negatives: Vec<f32>,
-    /// One over the number of matched boxes in the batch.
+    /// Reciprocal of the number of matched boxes in the batch.
     share: f32,
 }
 

@@ -15,18 +15,19 @@ use std::fmt::Debug;
 pub const MEANS: [f32; 3] = [0.482_35, 0.458_82, 0.407_84];
 pub const DEVIATION: f32 = 0.25;
 
-/// Detector for images `[n, side, side, 3]`.
+/// Trait of a detector for images `[n, side, side, 3]`.
 pub trait Detects: Debug + Sized + 'static {
-    /// Batch of a step.
+    /// Type of the detector's training batch.
     type Batch: BatchInfo;
 
-    /// A network with its parameters, for so many classes. It reads bytes, or if these are `normal` already, numbers.
+    /// Creates a network with its parameters, for so many classes. It reads bytes, or if these are `normal` already,
+    /// numbers.
     fn new(parameters: &mut Parameters, network: Network, classes: usize, normal: bool) -> Self;
 
-    /// Rows and columns of what it sees.
+    /// Returns the number of rows, and of columns, of the network's input.
     fn side(&self) -> usize;
 
-    /// Layers that read a flattened image.
+    /// Returns the layers that read a flattened image.
     fn flattened(&self) -> Vec<Flattened> {
         Vec::new()
     }
@@ -34,13 +35,13 @@ pub trait Detects: Debug + Sized + 'static {
     /// Returns the mixed-precision plan of its layers.
     fn plan<B: Backend<Error: 'static>>(&self, trainer: &Trainer<B>) -> Result<Vec<PlanRow>, Failure>;
 
-    /// A batch of these pictures, each with a random word, sent ahead as far as it is known. Its loss is multiplied by
-    /// `factor`.
+    /// Starts the transfer of a batch of these pictures, each with a random word, to the device. Its loss is multiplied
+    /// by `factor`.
     fn batch<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, shown: Vec<Shown>, words: Vec<u64>, factor: f32,
     ) -> Result<Self::Batch, Failure>;
 
-    /// Forward and backward pass of a batch.
+    /// Runs the forward and backward pass of a batch.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
     /// Detects the boxes of each image; corners are relative to the image size.
@@ -48,20 +49,20 @@ pub trait Detects: Debug + Sized + 'static {
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>,
     ) -> Result<Vec<Vec<Detection>>, Error<B::Error>>;
 
-    /// The network as an ONNX model for these pictures.
+    /// Exports the network as an ONNX model for these pictures.
     fn onnx<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
     ) -> Result<Vec<u8>, Error<B::Error>>;
 }
 
-/// A detector with first values by `seed`.
+/// Creates a detector with its parameters; `seed` determines the initial values.
 pub fn network<D: Detects>(seed: u64, network: Network, classes: usize, normal: bool) -> (Parameters, D) {
     let mut parameters = Parameters::seeded(seed);
     let net = D::new(&mut parameters, network, classes, normal);
     (parameters, net)
 }
 
-/// Pictures as networks read them.
+/// Normalisation of pictures as the first operation of a network.
 #[derive(Debug)]
 pub struct Normalised {
     /// Offset of each channel, unless images are normalized already.
@@ -82,7 +83,7 @@ impl Normalised {
     }
 }
 
-/// Pixels of all pictures, one after another.
+/// Returns the pixels of all pictures, one after another.
 pub fn pixels(shown: &[Shown]) -> Vec<u8> {
     shown.iter().flat_map(|one| &one.pixels).copied().collect()
 }

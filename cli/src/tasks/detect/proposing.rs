@@ -15,11 +15,11 @@ use gradscale::{
     models::{AnchorTargets, FasterRcnn, RegionTargets, Regions},
 };
 
-/// Random streams: for sampled anchors and for sampled regions.
+/// Keys of the random streams for sampled anchors and for sampled regions.
 const ANCHORS: u64 = 40;
 const REGIONS: u64 = 41;
 
-/// Faster R-CNN for pictures `[n, side, side, 3]`.
+/// Faster R-CNN, a detector for pictures `[n, side, side, 3]`.
 #[derive(Debug)]
 pub struct Proposing {
     net: FasterRcnn,
@@ -40,7 +40,7 @@ pub struct Batch {
     factor: f32,
 }
 
-/// A random word of a picture and a box in it.
+/// Returns the random word of a box in a picture.
 fn word(words: &[u64], of: u64, image: usize, place: usize) -> u64 {
     Random::from_key(&[words.get(image).copied().unwrap_or(0), of, place as u64]).word()
 }
@@ -77,7 +77,7 @@ impl Detects for Proposing {
         Ok(trainer.plan(self.inputs(&pixels, &anchors, &regions), |all| self.loss(all))?)
     }
 
-    /// Regions depend on the weights that the step before leaves: all stays here until then.
+    /// Creates a batch that stays on the host, because regions depend on the weights after the step before.
     fn batch<B: Backend<Error: 'static>>(
         &self, _: &mut Trainer<B>, shown: Vec<Shown>, words: Vec<u64>, factor: f32,
     ) -> Result<Batch, Failure> {
@@ -118,7 +118,8 @@ impl Detects for Proposing {
         Ok(found)
     }
 
-    /// Run twice: what it says of anchors (`proposed`) gives the boxes of which it then tells what they are.
+    /// Exports the network as an ONNX model in two passes: what the first says of anchors (`proposed`) gives the boxes
+    /// that the second classifies.
     fn onnx<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
     ) -> Result<Vec<u8>, Error<B::Error>> {
@@ -133,7 +134,7 @@ impl Detects for Proposing {
 }
 
 impl Proposing {
-    /// Returns the inputs of a step.
+    /// Returns the inputs of a training step of the network that proposes regions.
     fn inputs<'a>(
         &self, pixels: &'a [u8], of_anchors: &'a AnchorTargets, of_regions: &'a RegionTargets,
     ) -> [Input<'a>; 10] {
@@ -153,7 +154,7 @@ impl Proposing {
         ]
     }
 
-    /// Returns the loss that training minimises.
+    /// Returns the loss of a batch, which training minimises.
     fn loss<'t>(&self, all: [Var<'t>; 10]) -> Var<'t> {
         let [x, signs, codes, share, boxes, labels, places, counted, of_regions, share_of_regions] = all;
         let anchors = AnchorTruth { signs, codes, share };

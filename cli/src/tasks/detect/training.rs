@@ -16,7 +16,7 @@ use gradscale::{
 };
 use std::collections::BTreeSet;
 
-/// Pictures of one evaluation.
+/// Number of pictures that are evaluated at once.
 const CHUNK: usize = 8;
 /// Minimum overlap (intersection over union) of a correct detection.
 const MATCH_IOU: f32 = 0.5;
@@ -39,7 +39,7 @@ impl<'a, D: Detects> DetectTraining<'a, D> {
         Ok((Self { data, settings, net, order }, parameters, optimizer))
     }
 
-    /// Detects the boxes in these images.
+    /// Detects the boxes in some pictures.
     fn found<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, pictures: &[&Pictured],
     ) -> Result<Vec<Vec<Detection>>, Failure> {

@@ -42,7 +42,7 @@ impl Gallery {
         Ok(Self { data, features })
     }
 
-    /// Rows, columns, channels of an image.
+    /// Returns the rows, columns and channels of an image.
     pub const fn image(&self) -> [usize; 3] {
         [self.data.train.height, self.data.train.width, self.data.train.channels]
     }
@@ -85,7 +85,7 @@ impl Dataset for Gallery {
         run::start(opening, |settings, seed| GenerateTraining::new(self, settings, seed))
     }
 
-    /// Always the mean image is as far from the real ones as where nearness begins.
+    /// Returns a baseline of 0: the mean image is as far from the real ones as where the score's nearness begins.
     fn baseline(&self) -> EvaluationBaseline {
         EvaluationBaseline { constant: 0.0, answers: None }
     }

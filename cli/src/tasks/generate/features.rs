@@ -17,23 +17,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Most rows and columns of the means that stand for pixels.
+/// Maximum number of rows and columns of the means that are features of pixels.
 const CELLS: usize = 8;
-/// The widest network that a training may have.
+/// Maximum number of channels of a classifier whose answers are features.
 const MOST_WIDTH: usize = 4096;
-/// Images of one pass of a classifier.
+/// Number of images that the classifier reads at once.
 const CHUNK: usize = 250;
 
-/// Feature extractor for images.
+/// Feature extractor by which generated and real images are compared.
 #[derive(Debug)]
 pub enum Features {
     /// Means of parts of an image, as many as 8 × 8, of each channel, from 0 to 1.
     Pixels,
-    /// The answers of a classifier before softmax, one for each class.
+    /// Answers of a classifier before softmax, one feature for each class.
     Answers(Box<RefCell<Answering>>),
 }
 
-/// A classifier on the CPU.
+/// Classifier on the CPU whose answers are features of images.
 #[derive(Debug)]
 pub struct Answering {
     trainer: Trainer<Cpu>,
@@ -42,7 +42,7 @@ pub struct Answering {
     path: PathBuf,
 }
 
-/// Settings of a checkpoint's network.
+/// Settings of the network that a checkpoint contains.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -87,7 +87,7 @@ impl Features {
         Ok(Self::Answers(Box::new(RefCell::new(Answering { trainer, net, classes, path }))))
     }
 
-    /// Features of each image `[n, h, w, c]`, one image after another.
+    /// Computes the features of each image `[n, h, w, c]`, one image after another.
     ///
     /// # Errors
     /// The CPU's.
@@ -119,7 +119,7 @@ impl Features {
         }
     }
 
-    /// Describes the features in a sentence.
+    /// Describes the feature extractor in a sentence.
     pub fn words(&self, [height, width, _]: [usize; 3]) -> String {
         match self {
             Self::Pixels => format!(
@@ -135,7 +135,7 @@ impl Features {
     }
 }
 
-/// Means of the parts of an image.
+/// Computes the mean of each part of an image.
 fn means(image: &[u8], [height, width, channels]: [usize; 3]) -> Vec<f64> {
     let (rows, columns) = (height.min(CELLS), width.min(CELLS));
     let mut all = Vec::with_capacity(rows * columns * channels);

@@ -6,12 +6,12 @@ use crate::Failure;
 /// Position of images in the network's square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Rows, columns, channels.
+    /// Rows, columns and channels of an image.
     pub image: [usize; 3],
-    /// Rows and columns of the square.
+    /// Number of rows, and of columns, of the square that contains the image.
     pub side: usize,
     factor: usize,
-    /// First row and column.
+    /// First row and column of the image in the square.
     first: [usize; 2],
 }
 
@@ -30,7 +30,7 @@ impl Frame {
         Ok(Self { image, side, factor, first: [height, width].map(|size| (side - factor * size) / 2) })
     }
 
-    /// An image in its square.
+    /// Appends an image, enlarged and surrounded by the square, to a buffer.
     pub fn place(&self, image: &[u8], into: &mut Vec<u8>) {
         let ([height, width, channels], [top, left]) = (self.image, self.first);
         let (inside_rows, inside_columns) = (top..top + self.factor * height, left..left + self.factor * width);
@@ -46,7 +46,8 @@ impl Frame {
         }
     }
 
-    /// The image in the middle of a square of values from −1 to 1, as bytes: means of what one pixel has become.
+    /// Cuts the image out of the middle of a square of values from −1 to 1, as bytes: means of what one pixel has
+    /// become.
     pub fn take(&self, square: &[f32]) -> Vec<u8> {
         let ([height, width, channels], [top, left]) = (self.image, self.first);
         let mut image = Vec::with_capacity(height * width * channels);
@@ -73,7 +74,7 @@ fn byte(value: f32) -> u8 {
     (127.5 * (value + 1.0)).round() as u8
 }
 
-/// An image as the page and files have it: R G B.
+/// Converts an image to R G B, as the page and files have it.
 pub fn coloured(image: &[u8], channels: usize) -> Vec<u8> {
     match channels {
         3 => image.to_vec(),

@@ -2,7 +2,7 @@
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
-/// Mean and covariance of features.
+/// Normal distribution of image features: mean and covariance.
 #[derive(Clone, Debug)]
 pub struct Gaussian {
     mean: DVector<f64>,
@@ -23,20 +23,20 @@ impl Gaussian {
         Some(Self { mean, covariance })
     }
 
-    /// Always the same features.
+    /// Returns the distribution that always has the same features.
     pub fn point(features: &[f64]) -> Self {
         let width = features.len();
         Self { mean: DVector::from_column_slice(features), covariance: DMatrix::zeros(width, width) }
     }
 
-    /// The sum of all variances.
+    /// Returns the sum of the variances of all features.
     pub fn spread(&self) -> f64 {
         self.covariance.trace()
     }
 
-    /// |μ₁ − μ₂|² + tr(Σ₁ + Σ₂ − 2·(Σ₁Σ₂)^½). The trace of that root is the sum of the roots of the eigenvalues of
-    /// Σ₁^½·Σ₂·Σ₁^½, which is symmetric and has the same ones; those that rounding makes negative are 0. Infinite where
-    /// features are no numbers.
+    /// Returns the Fréchet distance |μ₁ − μ₂|² + tr(Σ₁ + Σ₂ − 2·(Σ₁Σ₂)^½). The trace of that root is the sum of the
+    /// roots of the eigenvalues of Σ₁^½·Σ₂·Σ₁^½, which is symmetric and has the same ones; those that rounding makes
+    /// negative are 0. Infinite where features are no numbers.
     pub fn distance(&self, other: &Self) -> f64 {
         let finite = |one: &Self| one.mean.iter().chain(one.covariance.iter()).all(|x| x.is_finite());
         if !(finite(self) && finite(other)) {
@@ -58,7 +58,7 @@ impl Gaussian {
 mod tests {
     use super::*;
 
-    /// Against `scipy.linalg.sqrtm` (`tests/golden/gan.py`).
+    /// Compares distances with those by `scipy.linalg.sqrtm` (`tests/golden/gan.py`).
     #[test]
     fn distances_are_those_of_scipy() {
         let table = include_str!("../../../../tests/golden/gan.txt");

@@ -30,7 +30,7 @@ use network::{LR, Noise, RULE, network, size};
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// The task.
+/// Task `generate`: images from noise.
 pub(super) struct Generate;
 
 impl TaskSpec for Generate {
@@ -89,7 +89,7 @@ impl TaskSpec for Generate {
         device.open(threads, Loading { parameters, generator, method, size, frame })
     }
 
-    /// The generator of PyTorch's example.
+    /// Recognises the generator of PyTorch's DCGAN example by the tensors in its file.
     fn recognise(&self, file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         let found = |place: usize, small: bool| {
             let [first, last] = torch::sizes(file, "main.0.weight", &format!("main.{place}.weight"));
@@ -105,7 +105,7 @@ impl TaskSpec for Generate {
     }
 }
 
-/// A trained network before it is on its device.
+/// Loaded generator that is still to be placed on its device.
 struct Loading {
     parameters: Parameters,
     generator: Generator,

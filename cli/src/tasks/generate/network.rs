@@ -12,17 +12,17 @@ use gradscale::{
     optim::Optimizer,
 };
 
-/// Both losses, the discriminator's first: what sites and curves are called by.
+/// Names of both losses, the discriminator's first, in sites and curves.
 pub const LOSSES: [&str; 2] = ["D", "G"];
-/// Learning rate of Adam (Radford et al. 2016, section 4).
+/// Default learning rate of Adam (Radford et al. 2016, section 4).
 pub const LR: f64 = 2e-4;
-/// The paper's rule: Adam with β₁ = ½.
+/// Default update rule, that of the paper: Adam with β₁ = ½.
 pub const RULE: Rule = Rule::Adam(Moments { betas: [0.5, 0.999], eps: 1e-8 });
 
-/// Which noise.
+/// Noise that images are generated from, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
-    /// Noise of the batch that ends at this position in the data.
+    /// Noise of the training batch that ends at this position in the data.
     Batch(u64),
     /// Noise of images for evaluation and for the report, the same throughout a training.
     Scores,
@@ -42,7 +42,7 @@ impl Noise {
     }
 }
 
-/// Returns the size of both networks.
+/// Returns the size of generator and discriminator.
 pub const fn size(network: Network) -> GanSize {
     let Network { width, small, .. } = network;
     if small { GanSize::small(width) } else { GanSize { width, ..GanSize::PAPER } }

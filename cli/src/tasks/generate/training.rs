@@ -21,19 +21,19 @@ use gradscale::{
 };
 use std::cell::OnceCell;
 
-/// Number of images in a report.
+/// Number of generated images that a report shows.
 pub const REPORT_SAMPLES: usize = 64;
 /// Images that scores are of, at most: as many made as real ones.
 const SCORED: usize = 2000;
-/// Images made in one go.
+/// Number of images that are generated at once.
 const CHUNK: usize = 100;
 
-/// Statistics of the real test images.
+/// Statistics of the real test images, with which generated images are compared.
 #[derive(Debug)]
 struct Real {
     count: usize,
     features: Gaussian,
-    /// Distance of always the mean of the training images.
+    /// Fréchet distance of a constant image, the mean of the training images.
     constant: f64,
     /// Sum of the variances of all pixels.
     spread: f64,
@@ -60,7 +60,7 @@ impl<'a> GenerateTraining<'a> {
         Ok((Self { gallery, settings, net, size, frame, order, seed, real: Default::default() }, parameters, optimizer))
     }
 
-    /// A loss that is a mean, or divided by another number of images.
+    /// Returns a loss as a mean, or divided by another number of images.
     fn divided<'t>(&self, loss: Var<'t>) -> Var<'t> {
         match self.settings.pixels {
             LossDivisor::Batch => loss,
@@ -69,7 +69,7 @@ impl<'a> GenerateTraining<'a> {
         }
     }
 
-    /// The real images that scores are of, once.
+    /// Returns the statistics of the real images of a split, computed once.
     fn real(&self, on: On) -> Result<&Real, Failure> {
         let data = &self.gallery.data;
         let (place, part) = match (on, &data.validation) {
@@ -102,13 +102,13 @@ impl<'a> GenerateTraining<'a> {
         Ok(Real { count, features, constant, spread: spread(&images, image.iter().product()) })
     }
 
-    /// Generated images, as those of the data are, of this noise.
+    /// Generates images in the data's format from this noise.
     fn make<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, noise: &[f32]) -> Result<Vec<u8>, Failure> {
         make(trainer, &self.net.generator, &self.frame, noise, self.size.noise)
     }
 }
 
-/// Generated images, with running statistics.
+/// Generates images from noise, with running statistics in batch norm.
 pub fn make<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &Generator, frame: &Frame, noise: &[f32], each: usize,
 ) -> Result<Vec<u8>, Failure> {
@@ -121,14 +121,14 @@ pub fn make<B: Backend<Error: 'static>>(
     Ok(images)
 }
 
-/// The mean of images of so many bytes.
+/// Returns the mean of several images of `bytes` bytes each.
 fn mean(images: &[u8], bytes: usize) -> Vec<u8> {
     let count = (images.len() / bytes.max(1)).max(1) as u64;
     let sum = |at: usize| images[at..].iter().step_by(bytes).map(|&value| u64::from(value)).sum::<u64>();
     (0..bytes).map(|at| u8::try_from((sum(at) + count / 2) / count).unwrap_or(u8::MAX)).collect()
 }
 
-/// The sum of the variances of all values of images of so many bytes.
+/// Returns the sum of the variances of all values of images of so many bytes.
 fn spread(images: &[u8], bytes: usize) -> f64 {
     let of = |at: usize| {
         let values = || images[at..].iter().step_by(bytes).map(|&value| f64::from(value));
@@ -139,7 +139,7 @@ fn spread(images: &[u8], bytes: usize) -> f64 {
     (0..bytes).map(of).sum()
 }
 
-/// Bytes as the network has them.
+/// Scales pixels from bytes to −1 … 1, as the networks read them.
 fn pixels(x: Var<'_>) -> Var<'_> {
     x.affine(1.0 / 127.5, -1.0)
 }
@@ -147,12 +147,13 @@ fn pixels(x: Var<'_>) -> Var<'_> {
 impl run::TrainingTask for GenerateTraining<'_> {
     type Batch = Prefetched<2>;
 
-    /// A PyTorch file of both networks, called as here.
+    /// Maps a layer to the module of a PyTorch file, which has the same name.
     fn module(&self, layer: &str) -> Option<TorchModule> {
         Some(TorchModule::named(layer))
     }
 
-    /// Running statistics of the discriminator follow all three batches of an iteration, as PyTorch's do.
+    /// Sets the trainer so that running statistics of the discriminator follow all three batches of an iteration, as
+    /// PyTorch's do.
     fn begin<B: Backend>(&self, trainer: Trainer<B>) -> Trainer<B> {
         trainer.with_options(TrainerOptions::new().with_statistics_of_each_call())
     }
@@ -169,7 +170,7 @@ impl run::TrainingTask for GenerateTraining<'_> {
         Ok(trainer.prefetch([Input::u8([count, side, side, channels], &images), noise])?)
     }
 
-    /// The discriminator's.
+    /// Runs the discriminator's forward and backward pass.
     fn backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
     ) -> Result<Gradients, Error<B::Error>> {
@@ -183,7 +184,7 @@ impl run::TrainingTask for GenerateTraining<'_> {
         &LOSSES
     }
 
-    /// The generator's, of the same noise.
+    /// Runs the generator's forward and backward pass, with the discriminator's noise.
     fn second_network_backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, position: u64,
     ) -> Option<Result<Gradients, Error<B::Error>>> {
@@ -229,7 +230,7 @@ impl run::TrainingTask for GenerateTraining<'_> {
         self.order = self.order.clone().at(position);
     }
 
-    /// The images that it makes stand for those that others read.
+    /// Returns the input format of the generated images, for networks that read them.
     fn classes(&self) -> Classes {
         Classes { input: Some(ImageInput::new(self.frame.image, [0.0, 1.0])), ..Classes::default() }
     }

@@ -14,7 +14,8 @@ impl Corpus {
         self.vocabulary.tokens() == Tokens::Characters
     }
 
-    /// Perplexity of a text by how often training has each token, each counted once more, so that none is impossible.
+    /// Returns the perplexity of a text by how often training has each token, each counted once more, so that none is
+    /// impossible.
     pub(super) fn unigram(&self, text: &[u32]) -> f64 {
         let all = self.counts.iter().sum::<u64>() as f64 + self.counts.len() as f64;
         let behind = &text[1.min(text.len())..];
@@ -37,7 +38,7 @@ impl Dataset for Corpus {
         &[]
     }
 
-    /// A window.
+    /// Returns the size of a sample: a window of tokens.
     fn size(&self) -> [usize; 2] {
         [1, self.window]
     }

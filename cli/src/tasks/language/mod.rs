@@ -28,18 +28,18 @@ use safetensors::SafeTensors;
 use std::path::Path;
 use writing::continued;
 
-/// Number of texts in a report.
+/// Number of texts that a report shows.
 const REPORT_SAMPLES: usize = 6;
-/// Learning rates of SGD, with which both learn slowly.
+/// Default learning rate of SGD, with which both kinds of networks learn slowly.
 const LR: f64 = 0.5;
-/// Learning rate of a decoder.
+/// Default learning rate of decoders with SGD.
 const DECODER_LR: f64 = 0.1;
-/// Learning rate of `AdamW`.
+/// Default learning rate with `AdamW`.
 const ADAM_LR: f64 = 0.003;
-/// The largest norm of gradients along which layers over time are trained.
+/// Default maximum norm of the gradients of layers over time.
 const CLIP: f64 = 1.0;
 
-/// The task.
+/// Task `language`: the next token of a text.
 pub(super) struct Language;
 
 impl TaskSpec for Language {
@@ -115,13 +115,13 @@ impl TaskSpec for Language {
         device.open(threads, Loading { parameters, model, method, vocabulary })
     }
 
-    /// Weights alone do not say which tokens they are for.
+    /// Returns no network, because weights do not say which tokens they are for.
     fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }
 }
 
-/// A trained network before it is on its device.
+/// Loaded language model that is still to be placed on its device.
 struct Loading {
     parameters: Parameters,
     model: Model,

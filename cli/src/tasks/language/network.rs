@@ -11,12 +11,12 @@ use gradscale::{
     nn::Candidate,
 };
 
-/// Tokens that the paper's softmax draws for a batch.
+/// Number of tokens that the paper's sampled softmax draws for a batch.
 const DRAWN: usize = 8192;
-/// Layers and heads of a small decoder.
+/// Number of layers and of heads of a small decoder.
 const SMALL_DECODER_LAYERS_HEADS: [usize; 2] = [3, 4];
 
-/// A network of either kind.
+/// Language model: bigLSTM or decoder.
 #[derive(Clone, Debug)]
 pub enum Model {
     /// bigLSTM, with the number of tokens that a sampled softmax draws for a batch.
@@ -25,7 +25,7 @@ pub enum Model {
     Decoder(Decoder),
 }
 
-/// Returns the size of a bigLSTM.
+/// Returns the size of a bigLSTM network.
 pub fn biglstm(Network { width, small, .. }: Network) -> BigLstmSize {
     // Small ones see too little text to need dropout.
     let size = BigLstmSize { width: 4 * width, hidden: 32 * width, projection: 4 * width, layers: 2, dropout: 0.0 };
@@ -40,7 +40,7 @@ pub fn decoder(Network { width, small, .. }: Network, context: usize) -> Decoder
     if small { size } else { DecoderSize { heads, layers, dropout, ..size } }
 }
 
-/// A network with its parameters, first values by `seed`, for so many tokens and windows.
+/// Creates a language model with its parameters, initial values by `seed`, for so many tokens and windows.
 pub fn network(seed: u64, network: Network, tokens: usize, window: usize) -> (Parameters, Model) {
     let mut parameters = Parameters::seeded(seed);
     let model = if network.net.is_decoder() {
@@ -58,13 +58,13 @@ pub fn network(seed: u64, network: Network, tokens: usize, window: usize) -> (Pa
 /// Windows side by side: so many rows of so many tokens, and of those behind each.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Rows and tokens of each.
+    /// Number of windows in the batch, and of tokens in each.
     pub size: [usize; 2],
     pub tokens: Vec<u32>,
     pub targets: Vec<u32>,
     /// Candidates of a sampled softmax; `None` for all tokens.
     pub candidates: Option<Candidates>,
-    /// Each row begins with an empty state.
+    /// True if every window begins with an empty recurrent state.
     pub fresh: bool,
     pub zeros: Vec<u8>,
 }
@@ -87,7 +87,7 @@ impl Batch {
         self
     }
 
-    /// Tokens, and those behind them.
+    /// Returns the inputs of a step: tokens, and the tokens that follow them.
     pub fn inputs(&self) -> [Input<'_>; 2] {
         [Input::u32(self.size, &self.tokens), Input::u32(self.size, &self.targets)]
     }
@@ -119,19 +119,19 @@ pub fn features<'t>(net: &BigLstm, [tokens, h, c]: [Var<'t>; 3]) -> Var<'t> {
     features
 }
 
-/// The values of [`Batch::sampled`].
+/// Returns the values of [`Batch::sampled`] as inputs of the sampled softmax.
 pub const fn candidate<'t>([labels, of_labels, classes, of_classes, hits, first]: [Var<'t>; 6]) -> Candidate<'t> {
     Candidate { labels, of_labels, classes, of_classes, hits, first }
 }
 
-/// The batches of a training, one after another.
+/// Sequence of a training's batches of windows.
 #[derive(Clone, Debug)]
 pub struct Windows {
     seed: u64,
-    /// Rows of a batch.
+    /// Number of windows in a batch.
     rows: usize,
     order: Order,
-    /// Each row of a batch continues where that of the last batch ended.
+    /// True if each window of a batch continues where that of the last batch ended.
     contiguous: bool,
     position: u64,
 }
@@ -144,18 +144,18 @@ impl Windows {
         Self { seed, rows, order: Order::new(data.windows(&data.train), seed), contiguous, position: 0 }
     }
 
-    /// Windows taken so far.
+    /// Returns the number of windows taken so far.
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes on after so many.
+    /// Continues after this number of windows.
     pub fn seek(&mut self, position: u64) {
         self.position = position;
         self.order = self.order.clone().at(position);
     }
 
-    /// The next.
+    /// Returns the next training batch.
     pub fn next(&mut self, data: &Corpus, model: &Model) -> Batch {
         let rows = self.rows.max(1);
         let each = data.windows(&data.train) / rows;

@@ -16,11 +16,11 @@ use gradscale::{
     optim::Optimizer,
 };
 
-/// Logits of one evaluation, about.
+/// Approximate number of logits that are evaluated at once.
 const LOGITS: usize = 1 << 23;
-/// Rows of one evaluation, at most.
+/// Maximum number of windows that are evaluated at once.
 const ROWS: usize = 32;
-/// Sampling of the report's texts.
+/// Sampling settings of the texts in a report.
 const CHOICE: Choice = Choice { temperature: 0.8, top_k: 0, seed: 0 };
 
 #[derive(Debug)]
@@ -49,7 +49,8 @@ impl<'a> LanguageTraining<'a> {
         }
     }
 
-    /// Rows that a text for scores is cut into, read side by side; each row from its first token on.
+    /// Returns the number and length of the rows that a text for scores is cut into, read side by side; each row from
+    /// its first token on.
     fn rows(&self, text: &[u32]) -> (usize, usize) {
         let room = LOGITS / (self.data.window * self.data.vocabulary.len()).max(1);
         let rows = room.clamp(1, ROWS).min(self.data.windows(text).max(1));
@@ -91,7 +92,7 @@ impl run::TrainingTask for LanguageTraining<'_> {
         }
     }
 
-    /// A state that is no number would stay so for ever.
+    /// Reads the recurrent state after a step; a state that is not finite is not kept.
     fn after_step<B: Backend<Error: 'static>>(&mut self, trainer: &Trainer<B>) -> Result<(), Failure> {
         if let Model::BigLstm(..) = self.model {
             let state = [trainer.output("h")?, trainer.output("c")?];
@@ -174,7 +175,7 @@ impl run::TrainingTask for LanguageTraining<'_> {
         Ok(Predictions::Texts(texts.iter().map(text).collect()))
     }
 
-    /// A row goes on where the last batch ended.
+    /// Returns true for decoders; a bigLSTM continues from the state of the last batch.
     fn supports_micro_batches(&self) -> bool {
         matches!(self.model, Model::Decoder(_))
     }
@@ -225,7 +226,7 @@ impl run::TrainingTask for LanguageTraining<'_> {
     }
 }
 
-/// Test texts that a report shows: a beginning, and how it goes on.
+/// Implementation of the test texts that a report shows: beginnings, and how they go on.
 impl Corpus {
     pub(super) fn shown(&self) -> impl Iterator<Item = [&[u32]; 2]> {
         let [known, then] = if self.are_characters() { [48, 96] } else { [12, 24] };

@@ -8,19 +8,19 @@ use gradscale::{
     models::{BigLstm, Cache, Cached, Decoder},
 };
 
-/// Sampling of tokens.
+/// Settings of the sampling of tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Temperature: divisor of the logits; 0 takes the likeliest token.
     pub temperature: f64,
     /// Number of the likeliest tokens to sample from; 0 for all.
     pub top_k: usize,
-    /// Decides what is drawn.
+    /// Seed of the random numbers that choose tokens.
     pub seed: u64,
 }
 
 impl Choice {
-    /// Samples a token from logits.
+    /// Samples a token number from the logits of all tokens.
     fn sample(self, logits: &[f32], random: &mut Random) -> u32 {
         // What is no number is never drawn.
         let value = |&x: &f32| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) };
@@ -50,7 +50,7 @@ enum Memory {
     Cache(Cache, Vec<Vec<u32>>),
 }
 
-/// A network that reads one token of each text after the other.
+/// Network that reads one token of each text after another.
 struct Reader<'a, B: Backend> {
     trainer: &'a mut Trainer<B>,
     model: &'a Model,
@@ -67,7 +67,7 @@ impl<'a, B: Backend<Error: 'static>> Reader<'a, B> {
         Self { trainer, model, count, memory }
     }
 
-    /// Logits behind these tokens, one of each text.
+    /// Returns the logits after these tokens, one for each text.
     fn read(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
         match (self.model, &mut self.memory) {
             (Model::BigLstm(net, _), Memory::State(state)) => {
@@ -95,7 +95,7 @@ impl<'a, B: Backend<Error: 'static>> Reader<'a, B> {
     }
 }
 
-/// A state of zeros.
+/// Returns the recurrent state of zeros with which a text begins.
 pub fn empty(net: &BigLstm, count: usize) -> [Tensor; 2] {
     net.state(count).map(|shape| Tensor { shape, data: vec![0.0; shape.len()] })
 }

@@ -4,7 +4,7 @@ use super::{super::DistributedOptions, steps::MicroBatching};
 use crate::Failure;
 use gradscale::{Trainer, TrainerOptions, distributed::ReduceTimings, gradscale_core::backend::Backend};
 
-/// A trainer that trains with others, in parts; what the ways of gradients take, if nobody has said which one to go.
+/// Returns the trainer connected to its group of ranks, and the times of the reduce modes if none was chosen.
 pub(super) fn joined<B: Backend<Error: 'static>>(
     trainer: Trainer<B>, cut: Option<MicroBatching>, together: DistributedOptions,
 ) -> Result<(Trainer<B>, Option<ReduceTimings>), Failure> {

@@ -3,7 +3,7 @@
 use crate::{Failure, data::Element};
 use gradscale::{Input, Trainer, Var, gradscale_core::backend::Backend, nn::Module};
 
-/// The likeliest class of every pixel, or image; images are [n, h, w, channels].
+/// Predicts the most likely class of every pixel, or image; images are [n, h, w, channels].
 pub fn predict<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
 ) -> Result<Vec<u32>, Failure> {
@@ -11,7 +11,7 @@ pub fn predict<B: Backend<Error: 'static>>(
     best(trainer, net, batch(read, images, &values))
 }
 
-/// Returns the logits of every image.
+/// Returns a network's logits for every image.
 pub fn logits<B: Backend<Error: 'static>>(
     trainer: &mut Trainer<B>, net: &impl Module, read: ([usize; 4], Element), images: &[u8],
 ) -> Result<Vec<f32>, Failure> {
@@ -42,7 +42,7 @@ pub fn best<B: Backend<Error: 'static>>(
     Ok(best.data)
 }
 
-/// Numbers from their bytes.
+/// Converts bytes to f32 values, little-endian.
 pub fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

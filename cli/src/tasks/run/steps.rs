@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MicroBatching {
     pub parts: u32,
-    /// Samples of a micro-batch.
+    /// Number of samples of a micro-batch.
     pub batch: u64,
 }
 

@@ -51,7 +51,7 @@ impl Dataset for Segmentation {
         run::start(opening, |settings, seed| SegnetTraining::new(self, settings, seed))
     }
 
-    /// The class that is always answered has its share as intersection over union, the others none.
+    /// Returns the score of always answering the same class: its share as intersection over union, 0 for the others.
     fn baseline(&self) -> EvaluationBaseline {
         let mut counts = [0usize; 256];
         // What cannot be read ends a training in other places.

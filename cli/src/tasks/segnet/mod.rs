@@ -18,10 +18,10 @@ use network::network;
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Number of images in a report.
+/// Number of images that a report shows.
 const REPORT_SAMPLES: usize = 4;
 
-/// The task.
+/// Task `segnet`: the class of each pixel of an image.
 pub(super) struct Segnet;
 
 impl TaskSpec for Segnet {

@@ -7,13 +7,13 @@ use gradscale::{
     nn::Module,
 };
 
-/// Either of them.
+/// Network that classifies pixels: SegNetBasic or SegNet.
 #[derive(Debug)]
 pub enum Pixelwise {
     Basic(SegNet),
     Full {
         net: SegNetVgg,
-        /// Inputs are raw bytes, which need scaling for the initial weights.
+        /// True if inputs are raw bytes, which must be scaled for the initial weights.
         bytes: bool,
     },
 }
@@ -28,8 +28,8 @@ impl Module for Pixelwise {
     }
 }
 
-/// The network with its parameters, first values by `seed`, and the weights of the loss; for bytes, or for what they
-/// become for a PyTorch model.
+/// Creates a segmentation network with its parameters, initial values by `seed`, and the weights of the loss; for
+/// bytes, or for what they become for a PyTorch model.
 #[must_use]
 pub fn network(seed: u64, network: Network, bytes: bool, class_weights: &[f32]) -> (Parameters, Pixelwise, Parameter) {
     let classes = class_weights.len();

@@ -15,10 +15,10 @@ use gradscale::{
     gradscale_core::backend::Backend, nn::Module, optim::Optimizer,
 };
 
-/// Most batches that batch norm's statistics are recomputed from.
+/// Maximum number of batches from which batch norm's statistics are recomputed.
 const STATISTICS_BATCHES: usize = 32;
 
-/// The optimizer for a loss that is a mean over a batch, or divided by another number of pixels.
+/// Creates the optimizer for a loss that is a mean over a batch, or divided by another number of pixels.
 ///
 /// # Errors
 /// See [`crate::optimizer::Recipe::optimizer`].

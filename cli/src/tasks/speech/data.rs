@@ -10,7 +10,7 @@ use crate::{
 use gradscale::optim::Optimizer;
 use std::collections::BTreeSet;
 
-/// Texts that the best constant answer is looked for among.
+/// Number of texts among which the best constant answer is searched.
 const TEXTS: usize = 100;
 
 impl Dataset for Speech {
@@ -27,7 +27,7 @@ impl Dataset for Speech {
         &[]
     }
 
-    /// Frames of the longest recording, and frequencies.
+    /// Returns the frames of the longest recording, and the number of frequencies.
     fn size(&self) -> [usize; 2] {
         [self.train.iter().map(|one| one.frames).max().unwrap_or(0), self.frequencies]
     }
@@ -52,7 +52,7 @@ impl Dataset for Speech {
         run::start(opening, |settings, seed| SpeechTraining::new(self, settings, seed))
     }
 
-    /// The text that is nearest to all others.
+    /// Returns the error rate of the best constant text.
     fn baseline(&self) -> EvaluationBaseline {
         let texts: BTreeSet<&str> = self.train.iter().map(|one| one.text.as_str()).collect();
         let errors = |said: &str| {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Beginnings of texts that are kept from one step to the next.
+/// Number of prefixes that beam search keeps from one step to the next.
 pub const BEAM: usize = 16;
 
-/// Logarithms of probabilities of a step's characters, the blank first.
+/// Returns the log probabilities of a step's characters, the blank first.
 fn logarithms(logits: &[f32]) -> Vec<f64> {
     let most = logits.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(f64::from(x)));
     let sum = logits.iter().map(|&x| (f64::from(x) - most).exp()).sum::<f64>().ln();
@@ -41,14 +41,14 @@ impl Beginning {
     }
 }
 
-/// ln(e^a + e^b).
+/// Adds two probabilities given as logarithms: ln(e^a + e^b).
 fn add(a: f64, b: f64) -> f64 {
     let most = a.max(b);
     if most == f64::NEG_INFINITY { most } else { most + ((a - most).exp() + (b - most).exp()).ln() }
 }
 
-/// The likeliest text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2; Hannun et
-/// al. 2014), which keeps so many beginnings. Characters from 1.
+/// Returns the most likely text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2;
+/// Hannun et al. 2014), which keeps so many beginnings. Characters from 1.
 pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
     let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..IMPOSSIBLE })];
     for step in logits.chunks_exact(characters.max(1)) {
@@ -82,7 +82,7 @@ mod tests {
     use gradscale::data::Random;
     use std::collections::BTreeMap;
 
-    /// Finds the likeliest text by summing over all alignments.
+    /// Returns the most likely text, by summing over all alignments.
     fn likeliest(logits: &[f32], characters: usize) -> Vec<usize> {
         let steps: Vec<Vec<f64>> = logits.chunks(characters).map(logarithms).collect();
         let mut all: BTreeMap<Vec<usize>, f64> = BTreeMap::new();

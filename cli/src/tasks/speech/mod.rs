@@ -21,12 +21,12 @@ use network::{Batch, losses, network, sizes};
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Number of recordings in a report.
+/// Number of recordings that a report shows.
 const REPORT_SAMPLES: usize = 12;
-/// Learning rate.
+/// Default learning rate of the speech network.
 const LR: f64 = 0.01;
 
-/// The task.
+/// Task `speech`: the text of recordings.
 pub(super) struct Speaking;
 
 impl TaskSpec for Speaking {
@@ -85,13 +85,13 @@ impl TaskSpec for Speaking {
         device.open(threads, Loading { parameters, net, method, sound, letters })
     }
 
-    /// PyTorch's implementations have their frequencies in another order.
+    /// Returns no network, because PyTorch's implementations order frequencies differently.
     fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }
 }
 
-/// A trained network before it is on its device.
+/// Loaded speech network that is still to be placed on its device.
 struct Loading {
     parameters: Parameters,
     net: DeepSpeech,
@@ -119,7 +119,7 @@ struct Listening<B: Backend> {
 }
 
 impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
-    /// Transcribes spectra.
+    /// Transcribes recordings, given as spectra.
     fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         if frequencies != self.sound.frequencies {
             let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);

@@ -7,13 +7,13 @@ use crate::{
 };
 use gradscale::{Input, Parameters, Var, models::DeepSpeech};
 
-/// Channels of the convolutions, units of a layer, recurrent layers.
+/// Returns the channels of the convolutions, the units of a layer, and the number of recurrent layers.
 pub fn sizes(network: Network) -> [usize; 3] {
     let Network { width, small, .. } = network;
     [width.div_ceil(2).min(32), 4 * width, if small { 2 } else { 5 }]
 }
 
-/// A network with its parameters, first values by `seed`.
+/// Creates a speech network with its parameters; `seed` determines the initial values.
 pub fn network(seed: u64, frequencies: usize, network: Network, characters: usize) -> (Parameters, DeepSpeech) {
     let mut parameters = Parameters::seeded(seed);
     let net = DeepSpeech::new(&mut parameters.at("deepspeech"), frequencies, sizes(network), characters);
@@ -99,12 +99,12 @@ impl Batch {
     }
 }
 
-/// Numbers of frames and letters: memory holds fewer than 2^32.
+/// Converts a number of frames or letters to u32; memory holds fewer than 2^32.
 fn word(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The loss of each sequence.
+/// Returns the CTC loss of each recording.
 pub fn losses<'t>(net: &DeepSpeech, [x, frames, steps, targets, letters]: [Var<'t>; 5]) -> Var<'t> {
     net.logits(x, frames, steps).ctc_losses(targets, steps, letters, 0, true)
 }

@@ -15,7 +15,7 @@ use gradscale::{
     optim::Optimizer,
 };
 
-/// Recordings of one evaluation.
+/// Number of recordings that are evaluated at once.
 const CHUNK: usize = 32;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct SpeechTraining<'a> {
     settings: Settings,
     net: DeepSpeech,
     order: Order,
-    /// Training recordings, the shortest first.
+    /// Indices of the training recordings, the shortest first.
     sorted: Vec<usize>,
 }
 
@@ -38,8 +38,8 @@ impl<'a> SpeechTraining<'a> {
         Ok((Self { data, settings, net, order, sorted }, parameters, optimizer))
     }
 
-    /// The next recordings: in the first epoch by length, later in the order of the seed (SortaGrad, Amodei et al.
-    /// 2016, section 3.3).
+    /// Returns the next recordings: in the first epoch by length, later in the order of the seed (SortaGrad, Amodei et
+    /// al. 2016, section 3.3).
     fn next(&mut self) -> Vec<&'a Spoken> {
         let mut recordings = Vec::with_capacity(self.settings.batch);
         for _ in 0..self.settings.batch {
@@ -51,7 +51,7 @@ impl<'a> SpeechTraining<'a> {
         recordings
     }
 
-    /// Transcribes recordings by both decoders.
+    /// Transcribes recordings by the greedy decoder and by beam search.
     fn heard<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, recordings: &[&Spoken],
     ) -> Result<Vec<Transcript>, Failure> {
@@ -88,7 +88,7 @@ impl run::TrainingTask for SpeechTraining<'_> {
         self.settings.pixels.ratio(self.settings.batch)
     }
 
-    /// Evaluates with running statistics.
+    /// Evaluates the network on a split, with running statistics in batch norm.
     fn evaluate<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>, on: On) -> Result<Metrics, Failure> {
         let recordings = match (on, &self.data.validation) {
             (On::Validation, Some(validation)) => validation,

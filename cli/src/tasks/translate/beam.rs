@@ -1,6 +1,6 @@
 //! Beam search for the likeliest sequences; the caller evaluates the network.
 
-/// Length penalty of Wu et al. 2016, equation 14: offset and exponent.
+/// Length penalty of Wu et al. 2016, equation 14: its offset and exponent.
 const LENGTH: (f64, f64) = (5.0, 0.6);
 
 /// Parameters of a beam search.
@@ -8,11 +8,11 @@ const LENGTH: (f64, f64) = (5.0, 0.6);
 pub struct Search<'a> {
     /// Sequences that are kept of each sentence; one: the likeliest word at every step.
     pub width: usize,
-    /// The longest that each sentence's may become.
+    /// Maximum length of each sentence's translation.
     pub longest: &'a [usize],
-    /// A word with which a sequence begins, and one with which it ends.
+    /// Word with which a sequence begins, and word with which it ends.
     pub ends: [u32; 2],
-    /// Words that no sequence has: those before this, but for the end.
+    /// Number of the first ordinary word; of those before, only the end may occur.
     pub first: u32,
 }
 
@@ -23,7 +23,7 @@ pub struct Step {
     pub from: Vec<usize>,
 }
 
-/// A sequence with the logarithm of its probability.
+/// Sequence of words with the logarithm of its probability.
 #[derive(Clone, Debug)]
 struct Kept {
     words: Vec<u32>,
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-/// Beam of one sentence.
+/// State of the beam search for one sentence: open and ended sequences.
 #[derive(Clone, Debug)]
 struct Sentence {
     live: Vec<Kept>,
@@ -45,8 +45,8 @@ struct Sentence {
 }
 
 impl Search<'_> {
-    /// The best sequence for each sentence, without its end. `ask` gives the logarithms of all words' probabilities, a
-    /// row for each of `width` rows for each sentence.
+    /// Returns the best sequence for each sentence, without its end. `ask` gives the logarithms of all words'
+    /// probabilities, a row for each of `width` rows for each sentence.
     ///
     /// # Errors
     /// Those of `ask`.
@@ -106,8 +106,8 @@ impl Sentence {
         parents
     }
 
-    /// The likeliest sequences of one word more: their logarithms, what they go on from, their words. Of equal ones the
-    /// first.
+    /// Returns the most likely sequences of one word more: their logarithms, what they go on from, their words. Of
+    /// equal ones the first.
     fn candidates<'l>(
         &self, search: &Search<'_>, most: usize, logs: impl Fn(usize) -> &'l [f32],
     ) -> Vec<(f64, usize, u32)> {
@@ -145,7 +145,7 @@ mod tests {
     const WORDS: usize = 5;
     const ENDS: [u32; 2] = [0, 1];
 
-    /// Probabilities of a next word that depend on sentence and words so far.
+    /// Returns log probabilities of the next word that depend on sentence and words so far.
     fn logs(sentence: usize, words: &[u32]) -> Vec<f32> {
         let mut key = vec![7, sentence as u64];
         key.extend(words.iter().map(|&word| u64::from(word)));
@@ -157,7 +157,7 @@ mod tests {
         all.iter().map(|x| x - sum).collect()
     }
 
-    /// Follows rows as a network's states would.
+    /// Runs the beam search with a network whose states follow the rows.
     fn search(width: usize, longest: &[usize]) -> Vec<Vec<u32>> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); longest.len() * width];
         let mut first = true;
@@ -172,7 +172,7 @@ mod tests {
         found.unwrap_or_default()
     }
 
-    /// Of all sequences that end.
+    /// Returns the most likely of all sequences that end, by exhaustive search.
     fn likeliest(sentence: usize, longest: usize) -> Vec<u32> {
         let (mut open, mut ended) = (vec![Kept { words: Vec::new(), log: 0.0 }], Vec::new());
         for _ in 0..longest {

@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale::optim::Optimizer;
 
-/// Sentences that the best constant answer is looked for among.
+/// Number of sentences among which the best constant answer is searched.
 const SENTENCES: usize = 20;
 
 impl Dataset for Parallel {
@@ -26,7 +26,7 @@ impl Dataset for Parallel {
         &[]
     }
 
-    /// Pieces of a target, on the average: of these the loss is a mean.
+    /// Returns the mean number of pieces of a target: of these the loss is a mean.
     fn size(&self) -> [usize; 2] {
         let all: usize = self.train.iter().map(|pair| pair.pieces[1].len()).sum();
         [all.div_ceil(self.train.len().max(1)), 1]
@@ -52,7 +52,7 @@ impl Dataset for Parallel {
         run::start(opening, |settings, seed| TranslateTraining::new(self, settings, seed))
     }
 
-    /// The best of some sentences.
+    /// Returns the best BLEU that one sentence reaches as the translation of all.
     fn baseline(&self) -> EvaluationBaseline {
         let score = |said: &str| {
             let mut bleu = Bleu::default();

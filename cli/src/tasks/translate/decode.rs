@@ -16,19 +16,19 @@ use gradscale::{
 };
 use std::collections::BTreeMap;
 
-/// Sequences that are kept of each sentence.
+/// Number of sequences that beam search keeps for each sentence.
 pub const BEAM: usize = 4;
-/// Sequences side by side.
+/// Maximum number of sequences that are decoded in one batch.
 const ROWS: usize = 128;
-/// Pieces that stand for text come from here on.
+/// Number of the first piece that stands for text; those before are special.
 const TEXT: u32 = 4;
 
-/// A network at work, with what was compiled for each size of source and width.
+/// Translation network in use, with the programs compiled for each size of source and width.
 #[derive(Debug)]
 pub struct Translator<'a, B: Backend> {
     trainer: &'a mut Trainer<B>,
     net: &'a Seq2Seq,
-    /// Units of a layer, and layers.
+    /// Number of units of a layer, and number of layers.
     sizes: [usize; 2],
     programs: BTreeMap<(usize, usize), (Program<2>, Program<5>)>,
 }
@@ -38,7 +38,8 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
         Self { trainer, net, sizes, programs: BTreeMap::new() }
     }
 
-    /// Both texts of each source, in their order: the likeliest sequence by a beam, and that of the likeliest pieces.
+    /// Returns both texts of each source, in their order: the most likely sequence by a beam, and that of the most
+    /// likely pieces.
     pub fn texts(&mut self, sources: &[&[u32]], pieces: &Pieces) -> Result<Vec<Transcript>, Failure> {
         let [beam, greedy] = [self.translated(sources, BEAM)?, self.translated(sources, 1)?];
         let text = |pieces_of: &Vec<u32>| pieces.text(pieces_of);
@@ -49,7 +50,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
             .collect())
     }
 
-    /// The best sequence of each source.
+    /// Translates each source by beam search and returns the best sequence.
     fn translated(&mut self, sources: &[&[u32]], width: usize) -> Result<Vec<Vec<u32>>, Failure> {
         // Those of a length side by side.
         let mut order: Vec<usize> = (0..sources.len()).collect();

@@ -27,16 +27,16 @@ use network::{Batch, loss, network, sizes};
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Number of sentences in a report.
+/// Number of sentences that a report shows.
 const REPORT_SAMPLES: usize = 12;
-/// Learning rate of SGD, with which it learns slowly.
+/// Default learning rate of SGD, with which the network learns slowly.
 const LR: f64 = 0.5;
-/// Learning rate of `AdamW`.
+/// Default learning rate with `AdamW`.
 const ADAM_LR: f64 = 0.003;
 /// Maximum number of tokens in a sentence to translate, because attention's memory grows with its square.
 const MAX_SOURCE_TOKENS: usize = 1024;
 
-/// The task.
+/// Task `translate`: sentences into another language.
 pub(super) struct Translating;
 
 impl TaskSpec for Translating {
@@ -102,13 +102,13 @@ impl TaskSpec for Translating {
         device.open(threads, Loading { parameters, net, sizes: sizes(network), method, sentences })
     }
 
-    /// A file of PyTorch's does not say what its words are.
+    /// Returns no network, because a file of PyTorch does not contain its vocabulary.
     fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }
 }
 
-/// A trained network before it is on its device.
+/// Loaded translation network that is still to be placed on its device.
 struct Loading {
     parameters: Parameters,
     net: Seq2Seq,

@@ -11,14 +11,15 @@ const DROPOUT: f32 = 0.2;
 /// Places of a batch are a multiple of this: few programs for a device, and the same results.
 const PLACES: usize = 8;
 
-/// Units of a layer, and layers of encoder and decoder.
+/// Returns the units of a layer, and the number of layers of encoder and decoder.
 pub fn sizes(network: Network) -> [usize; 2] {
     let deep = [(Net::Seq2Seq3, 3), (Net::Seq2Seq5, 5)];
     let layers = deep.into_iter().find(|(net, _)| *net == network.net).map_or(1, |(_, layers)| layers);
     [8 * network.width, layers]
 }
 
-/// A network with its parameters, first values by `seed`, for so many pieces of source and target.
+/// Creates a translation network with its parameters, initial values by `seed`, for so many pieces of source and
+/// target.
 pub fn network(seed: u64, pieces: [usize; 2], network: Network) -> (Parameters, Seq2Seq) {
     let mut parameters = Parameters::seeded(seed);
     let [units, layers] = sizes(network);
@@ -31,7 +32,7 @@ pub fn room(places: usize) -> usize {
     places.max(1).next_multiple_of(PLACES)
 }
 
-/// Sources side by side, those that are shorter filled up.
+/// Source sentences of a batch, padded to one length.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub count: usize,
@@ -58,13 +59,13 @@ impl Sources {
         self.pieces.resize(self.count * self.room, PAD_TOKEN);
     }
 
-    /// Pieces and lengths.
+    /// Returns the inputs about the sources: pieces and lengths.
     pub fn inputs(&self) -> [Input<'_>; 2] {
         [Input::u32([self.count, self.room], &self.pieces), Input::u32([self.count], &self.lengths)]
     }
 }
 
-/// Sentences in both languages side by side.
+/// Batch of sentence pairs, padded to one length.
 #[derive(Clone, Debug)]
 pub struct Batch {
     sources: Sources,
@@ -95,20 +96,20 @@ impl Batch {
         Self { sources, targets, labels }
     }
 
-    /// Sources, their lengths, targets, labels.
+    /// Returns the inputs of a step: sources, their lengths, targets and labels.
     pub fn inputs(&self) -> [Input<'_>; 4] {
         let [pieces, lengths] = self.sources.inputs();
         let size = [self.sources.count, self.sources.room];
         [pieces, lengths, Input::u32(size, &self.targets), Input::u32(size, &self.labels)]
     }
 
-    /// Labels that count.
+    /// Returns the number of labels that count in the loss, those without padding.
     pub fn counted(&self) -> usize {
         self.labels.iter().filter(|&&label| label != PAD_TOKEN).count()
     }
 }
 
-/// The cross-entropy of all pieces of the targets.
+/// Returns the cross-entropy of all pieces of the targets.
 pub fn loss<'t>(net: &Seq2Seq, [sources, lengths, targets, labels]: [Var<'t>; 4], divisor: Divisor) -> Var<'t> {
     let counted = CrossEntropy { weights: None, ignore: Some(PAD_TOKEN), divisor };
     net.logits(sources, lengths, targets).cross_entropy_with(labels, &counted)

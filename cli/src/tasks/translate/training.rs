@@ -18,7 +18,7 @@ use gradscale::{
     optim::Optimizer,
 };
 
-/// Pairs of one evaluation of the loss.
+/// Number of sentence pairs in one evaluation of the loss.
 const CHUNK: usize = 64;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl<'a> TranslateTraining<'a> {
         Ok((Self { data, settings, net, order }, parameters, optimizer))
     }
 
-    /// Translations of these pairs' sources.
+    /// Translates the source sentences of some pairs.
     fn translated<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, pairs: &[&Pair],
     ) -> Result<Vec<Transcript>, Failure> {

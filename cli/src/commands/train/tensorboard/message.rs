@@ -1,10 +1,10 @@
 //! The wire format of protocol buffers, as far as it is needed.
 
-/// A message being written: each call appends a field.
+/// Message of Protocol Buffers under construction: each call appends a field.
 #[derive(Debug, Default)]
 pub struct Message(Vec<u8>);
 
-/// Wire types.
+/// Wire types of Protocol Buffers.
 const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
 const LENGTH: u32 = 2;
@@ -35,7 +35,7 @@ impl Message {
         self.bytes(field, &value.0)
     }
 
-    /// A packed list.
+    /// Appends a field with a packed list of doubles.
     pub fn doubles(self, field: u32, values: &[f64]) -> Self {
         self.bytes(field, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
     }
@@ -44,7 +44,7 @@ impl Message {
         self.varint(u64::from(field << 3 | wire))
     }
 
-    /// Seven bits a byte, the lowest first; the eighth says that more follow.
+    /// Appends an integer as a varint: seven bits a byte, the lowest first; the eighth says that more follow.
     fn varint(mut self, mut value: u64) -> Self {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
