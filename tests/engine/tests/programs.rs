@@ -166,9 +166,9 @@ fn what_cannot_run_says_why() {
     let refused = |result: Result<Gradients, Error>| result.expect_err("refused").to_string();
     assert_eq!(refused(other.backward_compiled(&training, data.batch())), "this program is of another trainer");
     let said = refused(trainer.backward_compiled(&answer, data.batch()));
-    assert_eq!(said, "this program is for evaluation; compile makes one to train");
+    assert_eq!(said, "this program is for evaluation; ProgramKind::Training makes one to train");
     let said = trainer.evaluate_compiled(&training, data.batch()).expect_err("refused").to_string();
-    assert_eq!(said, "this program is for training; compile_evaluation makes one to evaluate");
+    assert_eq!(said, "this program is for training; ProgramKind::Evaluation makes one to evaluate");
     let said = other.evaluate_compiled(&answer, data.batch()).expect_err("refused").to_string();
     assert_eq!(said, "this program is of another trainer");
     let said = refused(trainer.backward_compiled(&training, short.batch()));
