@@ -102,7 +102,6 @@ pub trait Communicator: Send {
 
 /// Transport of gradients between ranks: through the host, or between devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum GradTransport {
     /// Through host memory, by the [`Communicator`]. If device transport was tried, the reason why the first rank failed.
     Host(Option<String>),

@@ -62,7 +62,6 @@ pub enum SlotKind {
 
 /// Reason why a training step was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Cause {
     /// Values were not finite, and no scale cures that; or the method skips every overflow.
     NotFinite,

@@ -37,7 +37,7 @@ impl fmt::Display for Skipped {
             Cause::Again => f.write_str("; run the same batch again"),
             Cause::Repeats => f.write_str("; it was repeated three times"),
             // A value that is not finite has been described above.
-            _ => Ok(()),
+            Cause::NotFinite => Ok(()),
         }
     }
 }

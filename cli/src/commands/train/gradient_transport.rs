@@ -6,15 +6,15 @@ use gradscale::distributed::{GradTransport, Group, ReduceTimings};
 
 /// Says how gradients get from rank to rank, where there is more than one way.
 pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure> {
+    if group.rank() != 0 {
+        return Ok(());
+    }
     match run.route() {
-        GradTransport::Host(Some(why)) if group.rank() == 0 => {
+        GradTransport::Host(None) => Ok(()),
+        GradTransport::Host(Some(why)) => {
             output::print(&format!("gradients go through the memory of the hosts: {why}\n"))
         }
-        GradTransport::Device(by) if group.rank() == 0 => {
-            output::print(&format!("gradients go from device to device by {by}\n"))
-        }
-        // Other ranks, and the one way that always exists.
-        _ => Ok(()),
+        GradTransport::Device(by) => output::print(&format!("gradients go from device to device by {by}\n")),
     }
 }
 
