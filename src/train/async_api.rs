@@ -96,11 +96,11 @@ impl<B: Backend> NonBlocking<'_, B> {
             if let Some(outcome) = trainer.attempt(&gradients, repeatable, &mut failed).await? {
                 return Ok(outcome);
             }
+            let executed = match trainer.begin_attempt(gradients.program) {
+                Ok(mode) => trainer.execute(gradients.program, None::<&Inputs<'_, 0>>, mode).await,
+                Err(error) => Err(error),
+            };
             // The retry has the same dropout seed. If it fails, the caller tries again with that seed.
-            trainer.counters.seed -= 1;
-            let mode = trainer.begin_attempt(gradients.program)?;
-            trainer.counters.seed += 1;
-            let executed = trainer.execute(gradients.program, None::<&Inputs<'_, 0>>, mode).await;
             executed.inspect_err(|_| trainer.counters.seed -= 1)?;
         }
     }
