@@ -43,7 +43,7 @@ pub struct Module {
     pub blocks: u32,
     /// Bytes of dynamic shared memory of the module's kernels.
     pub shared: u32,
-    /// Least and greatest compute capability for which the module is compiled.
+    /// Minimum and maximum compute capability for which the module is compiled.
     pub arch: [u32; 2],
 }
 

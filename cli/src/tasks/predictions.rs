@@ -28,7 +28,7 @@ pub struct GeneratedImages {
 /// Transcript of a recording, translation of a sentence, or continuation of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
-    /// Most likely text of the recording or sentence.
+    /// Likeliest text that was found for the recording or sentence.
     pub text: String,
     /// Greedy result: of the likeliest alignment, or of the likeliest tokens one by one.
     pub greedy: String,

@@ -15,8 +15,8 @@ const MOST_BINS: u32 = 1 << 10;
 /// `scale` these are pixels of x. Corners are rounded to whole pixels, halves away from 0. They belong to the box,
 /// which has at least one row and one column.
 ///
-/// Of L rows, bin i of B has those from ⌊i·L/B⌋ to ⌈(i + 1)·L/B⌉, in integer arithmetic; bins overlap if B does not
-/// divide L. (Torchvision computes these ends in f32, and for some L a bin has one pixel more.)
+/// Bin i of B covers rows ⌊i·L/B⌋ to ⌈(i + 1)·L/B⌉ of L, in integer arithmetic; bins overlap if B does not divide L.
+/// (Torchvision computes these ends in f32, and for some L a bin has one pixel more.)
 ///
 /// The result is `[boxes, rows, columns, c]`. It is the first NaN if there is one, and 0 for a bin outside its image
 /// and for a box with a NaN or an invalid image number.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// A network over inputs of known shapes and types, as a trainer has compiled it. It takes part in training and
 /// evaluation as a closure does; nothing is traced when it runs. A clone is the same program.
 ///
-/// A trainer keeps as many compiled steps as [`TrainerOptions::with_programs`](crate::TrainerOptions::with_programs) says. One that had to go is compiled again when
-/// it next runs.
+/// A trainer caches as many programs as [`TrainerOptions::with_programs`](crate::TrainerOptions::with_programs) allows. An
+/// evicted one is compiled again when it next runs.
 #[derive(Clone, Debug)]
 pub struct Program<const N: usize> {
     trainer: u64,

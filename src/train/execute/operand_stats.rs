@@ -12,7 +12,7 @@ use gradscale_core::{
     stats::{Detail, Stats},
 };
 
-/// Where a gradient was stored, and the exponent in force there.
+/// Site that stored an incoming gradient, and the exponent in force there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The cast site; none for values that are not scaled.
@@ -21,13 +21,13 @@ pub struct Source {
     pub exponent: i32,
 }
 
-/// What the paper's rules decide the exponent of one cast site from. Of several calls in a step, it is the first.
+/// Operands from which the paper's rules decide the exponent of one cast site, from the site's first call in a step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operands {
     /// A product: the incoming gradient as it is stored, and the weights. None if all are zero or some not finite.
     Product {
-        /// Where the gradient comes from.
+        /// Site that stored the incoming gradient.
         from: Source,
         /// The gradient.
         dy: Option<solve::Operand>,
@@ -36,9 +36,9 @@ pub enum Operands {
         /// Terms of one element.
         terms: Terms,
     },
-    /// The cast behind a softmax.
+    /// A cast after the backward pass of a softmax.
     Softmax {
-        /// Where the gradient comes from.
+        /// Site that stored the incoming gradient.
         from: Source,
         /// The f32 values at that exponent, with sums.
         row: Box<Stats>,
@@ -51,7 +51,7 @@ pub enum Operands {
     Cast(Source),
 }
 
-/// What steps observe beside what the method decides from, for [`Trainer::observe`].
+/// Additional statistics that steps collect, besides those of the method's decisions, for [`Trainer::observe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// Minimum detail of the statistics rows, even if the rules need less: [`Detail::Full`] gives every row of

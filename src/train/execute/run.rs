@@ -43,7 +43,7 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) fn execution_mode(&self, program: usize) -> ExecutionMode {
         let decides = self.exec.program(program).order.iter().any(|&slot| self.sites.at_once(slot));
         let is_eager = self.ranks.decides_in_step() && (decides || self.observed.is_some());
-        // Of several ranks one decides, and the others wait for it, from one synchronisation of statistics to the next.
+        // One of several ranks decides, and the others wait for it, from one synchronisation of statistics to the next.
         let is_shared = decides && self.ranks.micro_batch == MicroBatch::First;
         match (is_eager, is_shared) {
             (false, false) => ExecutionMode::Replay,
@@ -134,7 +134,7 @@ impl<B: Backend> Trainer<B> {
         let mut ran = Ok(());
         for (at, launch) in range.clone().zip(&launches[range]) {
             let site = launch.site();
-            // Of several calls in a step, the first decides.
+            // The first of several calls in a step decides.
             let new = site.filter(|target| !stored.contains(&target.to));
             stored.extend(site.map(|target| target.to));
             ran = match new {

@@ -11,7 +11,7 @@ use gradscale_core::{
     step::{Outcome, found_inf},
 };
 
-/// What the host reads after an attempt at a step.
+/// Rows and scalars that the host reads from the device after an attempt at a step.
 #[derive(Debug)]
 pub(in crate::train) struct StepReadback {
     /// Statistics rows of all slots.
