@@ -26,7 +26,7 @@ impl Backend for Wgpu {
     }
 
     fn scratch_peak(&self) -> Option<u64> {
-        Some(self.take_peak())
+        Some(self.take_peak_scratch_bytes())
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, Error> {
@@ -81,7 +81,7 @@ impl Backend for Wgpu {
     }
 
     fn product_engine_availability(&self, name: &str) -> EngineAvailability {
-        match self.products.named(name) {
+        match self.products.find_engine(name) {
             Some(engine) if engine == self.products.engine() => EngineAvailability::Available,
             _ if self.products.preference() != EnginePreference::Fastest => EngineAvailability::Pinned,
             Some(_) => EngineAvailability::Available,
@@ -92,7 +92,7 @@ impl Backend for Wgpu {
     fn select_product_engine(&mut self, name: &str) -> Done<Self> {
         let engine = self
             .products
-            .named(name)
+            .find_engine(name)
             .filter(|_| self.product_engine_availability(name) == EngineAvailability::Available);
         let engine = engine.ok_or_else(|| Error::Engine(format!("this device has no products by {name}")))?;
         if engine != self.products.engine() {

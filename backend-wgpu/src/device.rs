@@ -5,7 +5,7 @@ use crate::{
     engine::{EnginePreference, EngineReason, ProductEngine, ProductLaunches, Refusal, RefusalCause},
     kernel::Compiled,
     launch::ALIGNMENT,
-    operators::coop::{Planted, Products},
+    operators::coop::{PlantedFault, Products},
     queue::{Health, Pending},
 };
 use gradscale_core::stats::FlushRule;
@@ -30,26 +30,28 @@ pub struct Wgpu {
     largest_binding: u64,
     subgroups: bool,
     pub(crate) products: Products,
-    pub(crate) planted: Planted,
+    pub(crate) planted_fault: PlantedFault,
     pub(crate) flush: FlushRule,
     pub(crate) f32_subnormals: bool,
     pub(crate) compiled: Mutex<Compiled>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) health: Arc<Health>,
-    /// Sums of workgroups, between a launch and the one that adds them up.
-    partials: Mutex<Option<wgpu::Buffer>>,
-    /// Scratch memory for the sums of slices of a product.
-    slices: Mutex<Option<wgpu::Buffer>>,
-    /// Totals of the parts of a sum, and numbers that one kernel leaves for the next, likewise.
-    totals: Mutex<Option<wgpu::Buffer>>,
-    /// Scratch memory that an operator binds through windows; see [`Wgpu::tables`].
+    /// Scratch memory, grown on demand: sums of workgroups, for the launch that adds them to a statistics row.
+    partial_sums: Mutex<Option<wgpu::Buffer>>,
+    /// Partial sums of split-K.
+    split_k_partials: Mutex<Option<wgpu::Buffer>>,
+    /// Partial totals of reductions.
+    partial_totals: Mutex<Option<wgpu::Buffer>>,
+    /// Tables larger than one binding: see [`Wgpu::tables`].
     tables: Mutex<Option<wgpu::Buffer>>,
-    numbers: Mutex<Option<wgpu::Buffer>>,
-    /// Buffers that are bound in place of those that a kernel does not use.
-    nothing: [Mutex<Option<wgpu::Buffer>>; 3],
-    others: Mutex<Option<wgpu::Buffer>>,
-    /// Largest number of bytes of a scratch buffer since the peak was last read.
-    peak: AtomicU64,
+    /// Values that one kernel of an operator stores for the next.
+    intermediates: Mutex<Option<wgpu::Buffer>>,
+    /// Buffers bound in place of those that an update lacks.
+    placeholders: [Mutex<Option<wgpu::Buffer>>; 3],
+    /// Buffer bound after the end of a tensor that is written in windows.
+    dummy: Mutex<Option<wgpu::Buffer>>,
+    /// Maximum number of bytes of one request for scratch memory since the last call of [`Wgpu::take_peak_scratch_bytes`].
+    peak_scratch_bytes: AtomicU64,
     /// Number of dispatches enqueued since the device was opened.
     pub(crate) dispatches: AtomicU64,
     /// Number of launches of products by the SIMT kernels; see [`Wgpu::product_launches`].
@@ -70,7 +72,7 @@ impl Wgpu {
     /// Opens a device on an adapter; `checked` lets kernels check every index, divisor and loop. The environment
     /// variable `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products.
     ///
-    /// Where the adapter offers cooperative matrices, they are proven and timed first: see [`Wgpu::product_engine_reason`].
+    /// If the adapter offers cooperative matrices, they are tested and timed first: see [`Wgpu::product_engine_reason`].
     ///
     /// # Errors
     /// [`Error::NoDevice`], [`Error::Engine`], and what the first kernels meet.
@@ -104,16 +106,16 @@ impl Wgpu {
     pub async fn open_with_async(
         adapter: &Adapter, checked: bool, preference: EnginePreference,
     ) -> Result<Self, Error> {
-        Self::open_planted(adapter, checked, preference, Planted::Nothing).await
+        Self::open_planted(adapter, checked, preference, PlantedFault::None).await
     }
 
     pub(crate) async fn open_planted(
-        adapter: &Adapter, checked: bool, preference: EnginePreference, planted: Planted,
+        adapter: &Adapter, checked: bool, preference: EnginePreference, planted_fault: PlantedFault,
     ) -> Result<Self, Error> {
         let candidates = adapter.cooperative();
         let offered = preference != EnginePreference::Simt && candidates.is_ok();
-        let mut opened = Self { planted, ..Self::connect(adapter, checked, offered).await? };
-        let chosen = opened.choose_products(candidates.clone(), preference, adapter.is_software()).await;
+        let mut opened = Self { planted_fault, ..Self::connect(adapter, checked, offered).await? };
+        let chosen = opened.choose_engine(candidates.clone(), preference, adapter.is_software()).await;
         opened.products = match (chosen, candidates, preference) {
             (Ok(products), _, _) => products,
             // A driver that loses its device over cooperative matrices may well do without them.
@@ -125,7 +127,7 @@ impl Wgpu {
             }
             (Err(error), _, _) => return Err(error),
         };
-        // Those of the proof are nobody's.
+        // Launches of the self-test are not counted.
         opened.launches_by_simt = AtomicU64::new(0);
         opened.launches_by_coop = AtomicU64::new(0);
         Ok(opened)
@@ -145,20 +147,20 @@ impl Wgpu {
             subgroups,
             limits,
             products: Products::simt(EnginePreference::Simt, EngineReason::Pinned),
-            planted: Planted::Nothing,
+            planted_fault: PlantedFault::None,
             flush: FlushRule::Nearest,
             f32_subnormals: false,
             compiled: Mutex::default(),
             pending: Mutex::default(),
             health,
-            partials: Mutex::default(),
-            slices: Mutex::default(),
-            totals: Mutex::default(),
+            partial_sums: Mutex::default(),
+            split_k_partials: Mutex::default(),
+            partial_totals: Mutex::default(),
             tables: Mutex::default(),
-            numbers: Mutex::default(),
-            nothing: <[Mutex<_>; 3]>::default(),
-            others: Mutex::default(),
-            peak: AtomicU64::new(0),
+            intermediates: Mutex::default(),
+            placeholders: <[Mutex<_>; 3]>::default(),
+            dummy: Mutex::default(),
+            peak_scratch_bytes: AtomicU64::new(0),
             dispatches: AtomicU64::new(0),
             launches_by_simt: AtomicU64::new(0),
             launches_by_coop: AtomicU64::new(0),
@@ -245,7 +247,7 @@ impl Wgpu {
     }
 
     /// Returns the bytes of a window on a tensor that is larger than a binding.
-    pub(crate) const fn window(&self) -> u64 {
+    pub(crate) const fn window_bytes(&self) -> u64 {
         1 << self.largest_binding.ilog2()
     }
 
@@ -257,53 +259,53 @@ impl Wgpu {
 
     /// Returns the size of the largest buffer that kernels can bind, through windows if necessary.
     pub(crate) fn max_buffer(&self) -> u64 {
-        let seen = (self.window() * u64::from(self.max_windows())).max(self.largest_binding);
+        let seen = (self.window_bytes() * u64::from(self.max_windows())).max(self.largest_binding);
         // A multiple of 32, to which buffers are padded.
         self.limits.max_buffer_size.min(seen) / 32 * 32
     }
 
     /// Returns scratch memory for the sums of a launch's workgroups; the next launch may overwrite it.
-    pub(crate) fn partials(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        self.scratch(&self.partials, bytes)
+    pub(crate) fn partial_sums(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.scratch_buffer(&self.partial_sums, bytes)
     }
 
     /// Returns scratch memory for the slices of a product; the next product may overwrite it.
-    pub(crate) fn slices(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        self.scratch(&self.slices, bytes)
+    pub(crate) fn split_k_partials(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.scratch_buffer(&self.split_k_partials, bytes)
     }
 
     /// Returns scratch memory for the totals of parts; the next sum may overwrite it.
-    pub(crate) fn totals(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        self.can_bind(bytes)?;
-        self.scratch(&self.totals, bytes)
+    pub(crate) fn partial_totals(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.check_binding_size(bytes)?;
+        self.scratch_buffer(&self.partial_totals, bytes)
     }
 
     /// Returns scratch memory that an operator binds through windows. It may be larger than one binding, and so is not
     /// that of totals, which are bound as a whole by operators that ask for less, too.
     pub(crate) fn tables(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        self.scratch(&self.tables, bytes)
+        self.scratch_buffer(&self.tables, bytes)
     }
 
     /// Returns scratch memory for what one kernel of an operator leaves for the next.
-    pub(crate) fn numbers(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        self.can_bind(bytes)?;
-        self.scratch(&self.numbers, bytes)
+    pub(crate) fn intermediates(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.check_binding_size(bytes)?;
+        self.scratch_buffer(&self.intermediates, bytes)
     }
 
     /// Returns three buffers that stand where a kernel asks for one and does not touch it: no two are the same, because
     /// it might write.
     pub(crate) fn placeholder_buffers(&self) -> Result<[wgpu::Buffer; 3], Error> {
-        let [a, b, c] = &self.nothing;
-        Ok([self.scratch(a, 16)?, self.scratch(b, 16)?, self.scratch(c, 16)?])
+        let [a, b, c] = &self.placeholders;
+        Ok([self.scratch_buffer(a, 16)?, self.scratch_buffer(b, 16)?, self.scratch_buffer(c, 16)?])
     }
 
     /// Returns scratch memory that is bound as the windows behind the end of a written tensor.
-    pub(crate) fn dummy_buffers(&self) -> Result<wgpu::Buffer, Error> {
-        self.scratch(&self.others, 32 * ALIGNMENT)
+    pub(crate) fn dummy_buffer(&self) -> Result<wgpu::Buffer, Error> {
+        self.scratch_buffer(&self.dummy, 32 * ALIGNMENT)
     }
 
     /// Returns an error unless one binding can cover so many bytes.
-    pub(crate) fn can_bind(&self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn check_binding_size(&self, bytes: u64) -> Result<(), Error> {
         if bytes <= self.largest_binding {
             return Ok(());
         }
@@ -311,23 +313,23 @@ impl Wgpu {
         Err(Error::OutOfMemory { bytes, reason: reason.into() })
     }
 
-    fn scratch(&self, kept: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {
-        self.peak.fetch_max(bytes, Relaxed);
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
+    fn scratch_buffer(&self, cached: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {
+        self.peak_scratch_bytes.fetch_max(bytes, Relaxed);
+        let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
             Some(buffer) if buffer.size() >= bytes => Ok(buffer.clone()),
             _ => {
-                // Doubled, so that it grows rarely; but one binding must hold it.
+                // Rounded up to a power of two, so that it grows rarely; limited, because one binding must hold it.
                 let size = bytes.next_power_of_two().max(1 << 12).min(self.largest_binding.max(bytes));
                 let buffer = self.new_buffer(size, wgpu::BufferUsages::STORAGE)?;
-                *kept = Some(buffer.clone());
+                *cached = Some(buffer.clone());
                 Ok(buffer)
             }
         }
     }
 
     /// Returns the most scratch memory that one operator has used since the last call.
-    pub(crate) fn take_peak(&self) -> u64 {
-        self.peak.swap(0, Relaxed)
+    pub(crate) fn take_peak_scratch_bytes(&self) -> u64 {
+        self.peak_scratch_bytes.swap(0, Relaxed)
     }
 }

@@ -36,9 +36,9 @@ pub enum EnginePreference {
     /// Cooperative matrices if they pass the self-test and are clearly faster, else SIMT.
     #[default]
     Fastest,
-    /// SIMT. Cooperative matrices are neither proven nor timed, so the device opens faster.
+    /// SIMT. Cooperative matrices are neither tested nor timed, so the device opens faster.
     Simt,
-    /// Cooperative matrices where they are proven, however slow; a device without them does not open.
+    /// Cooperative matrices if they pass the self-test, however slow. A device without them does not open.
     Cooperative,
 }
 

@@ -160,23 +160,23 @@ impl Wgpu {
             // Kernels without a store have no sums. Others write them at the highest level of detail only.
             None => None,
             Some(seen) if seen.detail == Detail::Moments => {
-                Some(self.partials(PARTIAL_SUMS_BYTES * u64::from(groups))?)
+                Some(self.partial_sums(PARTIAL_SUMS_BYTES * u64::from(groups))?)
             }
-            Some(_) => Some(self.partials(PARTIAL_SUMS_BYTES)?),
+            Some(_) => Some(self.partial_sums(PARTIAL_SUMS_BYTES)?),
         };
         let windows = self.windows_of(&call);
         let mut constants = core::mem::take(&mut call.constants);
         if windows > 1 {
-            constants.push(("WINDOW", self.window().ilog2()));
+            constants.push(("WINDOW", self.window_bytes().ilog2()));
         }
         let pipeline = self.pipeline(call.kernel, windows, constants)?;
         let mut buffers = core::mem::take(&mut call.buffers);
         if let Some(partials) = &partials {
             buffers.push((4, partials.as_entire_buffer_binding()));
         }
-        let dummy_buffers = if windows > 1 { Some(self.dummy_buffers()?) } else { None };
-        if let Some(dummy_buffers) = &dummy_buffers {
-            buffers = self.split_into_bindings(call.kernel, windows, buffers, dummy_buffers);
+        let dummy_buffer = if windows > 1 { Some(self.dummy_buffer()?) } else { None };
+        if let Some(dummy_buffer) = &dummy_buffer {
+            buffers = self.split_into_bindings(call.kernel, windows, buffers, dummy_buffer);
         }
         let bindings = self.bind(&pipeline, &call.params, buffers)?;
         self.enqueue(Launch { pipeline, bindings, grid, only: None })?;
@@ -208,7 +208,7 @@ impl Wgpu {
         if largest <= self.largest_binding() {
             return 1;
         }
-        let needed = u32::try_from(largest.div_ceil(self.window())).unwrap_or(u32::MAX);
+        let needed = u32::try_from(largest.div_ceil(self.window_bytes())).unwrap_or(u32::MAX);
         needed.checked_next_power_of_two().unwrap_or(u32::MAX).min(self.max_windows())
     }
 
@@ -216,10 +216,10 @@ impl Wgpu {
     /// that is read its own begin, of one that is written a part of `others`, as writable memory may be bound but once.
     fn split_into_bindings<'a>(
         &self, kernel: &Kernel, windows: u32, buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
-        dummy_buffers: &'a wgpu::Buffer,
+        dummy_buffer: &'a wgpu::Buffer,
     ) -> Vec<(u32, wgpu::BufferBinding<'a>)> {
         let (mut all, mut used) = (Vec::new(), 0);
-        let size = self.window();
+        let size = self.window_bytes();
         for (binding, bound) in buffers {
             let Some(tensor) = kernel.tensors().find(|tensor| tensor.binding == binding) else {
                 all.push((binding, bound));
@@ -234,7 +234,7 @@ impl Wgpu {
                 } else if tensor.is_written() {
                     used += ALIGNMENT;
                     let size = wgpu::BufferSize::new(ALIGNMENT);
-                    wgpu::BufferBinding { buffer: dummy_buffers, offset: used - ALIGNMENT, size }
+                    wgpu::BufferBinding { buffer: dummy_buffer, offset: used - ALIGNMENT, size }
                 } else {
                     let size = wgpu::BufferSize::new(whole.min(ALIGNMENT));
                     wgpu::BufferBinding { buffer: bound.buffer, offset: bound.offset, size }
@@ -250,7 +250,7 @@ impl Wgpu {
     ) -> Result<wgpu::BindGroup, Error> {
         for (_, bound) in &buffers {
             let bytes = bound.size.map_or_else(|| bound.buffer.size() - bound.offset, wgpu::BufferSize::get);
-            self.can_bind(bytes)?;
+            self.check_binding_size(bytes)?;
         }
         // Uniform structs are multiples of 16 bytes.
         let mut words = params.to_vec();

@@ -1,4 +1,4 @@
-// Compares words with those that a proof expects, counts those that differ, and replaces what it has read, so that a
+// Compares words with the expected words of a self-test, counts differences, and overwrites what it has read, so that a
 // kernel which stores nothing the next time is found.
 
 struct Params {

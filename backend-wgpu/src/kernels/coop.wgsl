@@ -119,7 +119,7 @@ fn store_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
 }
 
 /// Fills the tile with NaN, so that a subgroup size which this pipeline was not built for shows in results and counts.
-/// The proof refuses it; a training would see the NaN in its statistics.
+/// The self-test finds it, and a training would count the NaN in its statistics.
 fn store_nan_tile(e: Epilogue, lane: u32, z: u32, r: u32, c: u32) {
     let o = p.output;
     // Not a constant: WGSL refuses constants that are NaN.

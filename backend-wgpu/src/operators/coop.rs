@@ -1,14 +1,14 @@
-//! Products of halves by cooperative matrices, where an adapter has them, has been seen to multiply exactly with them, and
-//! is clearly faster with them.
+//! GEMM of halves by cooperative matrices, if an adapter has them, multiplies exactly with them in a self-test, and is
+//! clearly faster with them.
 //!
-//! Until today they have run on software drivers only (lavapipe 26, 8x8x8, subgroups of 8), on no GPU. Nothing that a
-//! driver says of them is believed:
+//! So far they have run on software drivers only (lavapipe 26, 8x8x8, subgroups of 8), on no GPU. So the properties that a
+//! driver reports are checked:
 //!
 //! 1. *Candidates.* A pipeline is built for one subgroup size, but wgpu lets the driver choose the size of each pipeline
 //!    between a minimum and a maximum. So every power of two between them is a candidate. On Metal, wgpu reports 4 to 64
 //!    for every GPU, and Apple's are 32.
 //! 2. *Size.* The kernel compares the size it runs with, and fills its tile with NaN if it is another one.
-//! 3. *Proof.* Small integers, whose sums f32 holds exactly in any order, are multiplied in all four layouts, in shapes
+//! 3. *Self-test.* Small integers, whose sums f32 holds exactly in any order, are multiplied in all four layouts, in shapes
 //!    with remainders and with a sum longer than 4096, [`REPETITIONS`] times each (the long sum
 //!    [`LONG_REPETITIONS_SOFTWARE`] times on a driver on a CPU). All words of results and statistics are compared with
 //!    those that the host computes. A layout is one pipeline, and these are all pipelines there are.
@@ -20,8 +20,8 @@
 //! `OpCooperativeMatrixLoadKHR` and `OpCooperativeMatrixStoreKHR` without memory operands (`back/spv/instructions.rs`,
 //! `coop_load`), loads and stores without `NonPrivatePointer`, and barriers without `MakeAvailable` and `MakeVisible`.
 //! Formally every exchange through workgroup memory is a race then. Drivers that treat the barrier as the older memory
-//! model does compute rightly; a driver that does not may err rarely. The proof finds what shows in
-//! [`REPETITIONS`] repetitions; it cannot exclude what is rarer.
+//! model does compute correctly; a driver that does not may err rarely. The self-test finds errors that occur within
+//! [`REPETITIONS`] repetitions; it cannot exclude rarer ones.
 
 use crate::{
     Error, Memory, Wgpu,
@@ -42,20 +42,20 @@ use half::f16;
 use std::time::Instant;
 
 /// Bytes of workgroup memory that coop.wgsl needs at most.
-pub(crate) const MEMORY: u32 = 28 << 10;
+pub(crate) const WORKGROUP_MEMORY_BYTES: u32 = 28 << 10;
 /// Subgroup size of every Apple GPU, whatever wgpu reports.
 const METAL_SUBGROUP: u32 = 32;
-/// Repetitions of each product of a proof. All of them together are 0.25 TFLOP, with what pads tiles: 0.8 s at 0.3 TFLOP/s.
+/// Repetitions of each product of the self-test. All of them together are 0.25 TFLOP, with what pads tiles: 0.8 s at 0.3 TFLOP/s.
 const REPETITIONS: u32 = 50;
 /// Repetitions of the long sum on a driver on a CPU, where one takes 0.1 s, because the tile is 128x128 whatever the shape.
 const LONG_REPETITIONS_SOFTWARE: u32 = 4;
 /// Times that cooperative matrices must be faster than SIMT to be used. Matrix units are at least twice as fast as SIMT
 /// on the hardware that has them, and emulated ones are slower than SIMT. So few devices are near 1.5, and two runs on one
 /// device choose the same although times vary.
-const MARGIN: f64 = 1.5;
+const MIN_SPEEDUP: f64 = 1.5;
 /// Pairs of times of which the shortest count: noise only adds to a time. Of 5 pairs on a busy CPU the ratio was 1.6 to
 /// 5.6, where 2.4 is right.
-const TIMINGS: u32 = 15;
+const TIMED_PAIRS: u32 = 15;
 /// Sides of the product that is timed: 2 GFLOP fill a GPU and take 7 ms at 0.3 TFLOP/s; a driver on a CPU computes about
 /// 0.5 GFLOP/s.
 const TIMED_SIZE: u32 = 1024;
@@ -65,7 +65,7 @@ const SENTINEL: u32 = u32::MAX;
 
 /// Shape and result type of a product in the self-test.
 #[derive(Clone, Copy, Debug)]
-struct ProofShape {
+struct TestShape {
     m: u32,
     n: u32,
     k: u32,
@@ -75,16 +75,16 @@ struct ProofShape {
 
 /// Several tiles with remainders of rows, columns and depth; a depth that ends within a step of 16; a sum longer than
 /// 4096 over enough tiles to keep all units of a GPU busy (0.6 GFLOP a product).
-const PROOF_SHAPES: [ProofShape; 3] = [
-    ProofShape { m: 136, n: 152, k: 104, results: DType::F16, repetitions: REPETITIONS },
-    ProofShape { m: 260, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
-    ProofShape { m: 264, n: 276, k: 4108, results: DType::F32, repetitions: REPETITIONS },
+const TEST_SHAPES: [TestShape; 3] = [
+    TestShape { m: 136, n: 152, k: 104, results: DType::F16, repetitions: REPETITIONS },
+    TestShape { m: 260, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
+    TestShape { m: 264, n: 276, k: 4108, results: DType::F32, repetitions: REPETITIONS },
 ];
 /// Shapes of the self-test for drivers on a CPU, with fewer tiles.
-const PROOF_SHAPES_SOFTWARE: [ProofShape; 3] = [
-    ProofShape { m: 36, n: 136, k: 40, results: DType::F16, repetitions: REPETITIONS },
-    ProofShape { m: 132, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
-    ProofShape { m: 36, n: 36, k: 4108, results: DType::F32, repetitions: LONG_REPETITIONS_SOFTWARE },
+const TEST_SHAPES_SOFTWARE: [TestShape; 3] = [
+    TestShape { m: 36, n: 136, k: 40, results: DType::F16, repetitions: REPETITIONS },
+    TestShape { m: 132, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
+    TestShape { m: 36, n: 36, k: 4108, results: DType::F32, repetitions: LONG_REPETITIONS_SOFTWARE },
 ];
 
 /// Periods of the operands' rows and columns. Primes, so that rows or columns exchanged at a distance of a power of two
@@ -110,7 +110,7 @@ impl Coop {
         if !adapter.features().contains(Self::features()) {
             return Err(NotOffered::Features);
         }
-        if limits.max_compute_workgroup_storage_size < MEMORY {
+        if limits.max_compute_workgroup_storage_size < WORKGROUP_MEMORY_BYTES {
             return Err(NotOffered::WorkgroupMemory);
         }
         let (half, single) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
@@ -174,12 +174,12 @@ impl Coop {
     }
 }
 
-/// Engine that a device uses for matrix products, with the reason and the proven alternative.
+/// Engine that a device uses for matrix products, with the reason and the verified alternative.
 #[derive(Clone, Debug)]
 pub(crate) struct Products {
     preference: EnginePreference,
     /// Cooperative matrices that passed the self-test, whether they are used or not.
-    proven: Option<Coop>,
+    verified: Option<Coop>,
     engine: ProductEngine,
     /// Name of the engine, as [`Backend::product_engine`] returns it.
     name: String,
@@ -187,8 +187,8 @@ pub(crate) struct Products {
 }
 
 impl Products {
-    fn new(preference: EnginePreference, proven: Option<Coop>, engine: ProductEngine, reason: EngineReason) -> Self {
-        Self { preference, proven, engine, name: engine.to_string(), reason }
+    fn new(preference: EnginePreference, verified: Option<Coop>, engine: ProductEngine, reason: EngineReason) -> Self {
+        Self { preference, verified, engine, name: engine.to_string(), reason }
     }
 
     /// Returns the setting that computes all products by SIMT.
@@ -213,27 +213,27 @@ impl Products {
     }
 
     /// Returns the engine of this name, if the device has it.
-    pub fn named(&self, name: &str) -> Option<ProductEngine> {
-        let all = [Some(ProductEngine::Simt), self.proven.map(Coop::engine)];
+    pub fn find_engine(&self, name: &str) -> Option<ProductEngine> {
+        let all = [Some(ProductEngine::Simt), self.verified.map(Coop::engine)];
         all.into_iter().flatten().find(|engine| engine.to_string() == name)
     }
 
     /// Returns these products with another engine of the device.
     pub fn with_engine(&self, engine: ProductEngine, reason: EngineReason) -> Self {
-        Self::new(self.preference, self.proven, engine, reason)
+        Self::new(self.preference, self.verified, engine, reason)
     }
 
-    /// Returns the proven cooperative matrices if the device uses them.
-    fn used(&self) -> Option<Coop> {
-        self.proven.filter(|coop| coop.engine() == self.engine)
+    /// Returns the verified cooperative matrices if the device uses them.
+    fn active_coop(&self) -> Option<Coop> {
+        self.verified.filter(|coop| coop.engine() == self.engine)
     }
 }
 
 /// Deliberate error in the cooperative kernel, which tests plant to see that the self-test finds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Planted {
+pub(crate) enum PlantedFault {
     #[default]
-    Nothing,
+    None,
     /// Error of the subgroup size: pipelines are compiled for this one in place of the candidate's.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
     SubgroupSize(u32),
@@ -247,38 +247,40 @@ impl Wgpu {
     pub(crate) fn coop_for(
         &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Option<Coop> {
-        let coop = self.products.used()?;
-        let ([m, n, k], [lead_a, lead_b, _], [stride_a, stride_b, _]) = (p.mnk(), p.lead(), p.strides());
+        let coop = self.products.active_coop()?;
+        let ([m, n, k], [lda, ldb, _], [stride_a, stride_b, _]) = (p.mnk(), p.lead(), p.strides());
         let [a_transposed, b_transposed] = p.transposed();
-        let along = [if a_transposed { m } else { k }, if b_transposed { k } else { n }];
-        let fours = [along[0], along[1], lead_a, lead_b, stride_a, stride_b].iter().all(|size| size.is_multiple_of(4));
-        let halves = operands.iter().all(|memory| memory.dtype() == DType::F16);
-        // Tensors that are seen through several windows are another pipeline, which is not proven.
+        let contiguous_sizes = [if a_transposed { m } else { k }, if b_transposed { k } else { n }];
+        let divisible_by_4 = [contiguous_sizes[0], contiguous_sizes[1], lda, ldb, stride_a, stride_b]
+            .iter()
+            .all(|size| size.is_multiple_of(4));
+        let are_halves = operands.iter().all(|memory| memory.dtype() == DType::F16);
+        // Tensors that are bound in several windows need another pipeline, which the self-test does not run.
         let mut tensors = operands.into_iter().chain(bias).chain([&*y.y]);
         let visible = tensors.all(|memory| memory.bytes().size <= self.largest_binding());
         // Below 32, most of a tile would be empty.
-        (fours && halves && visible && m > 32 && n > 32).then_some(coop)
+        (divisible_by_4 && are_halves && visible && m > 32 && n > 32).then_some(coop)
     }
 
     pub(crate) fn run_coop(
         &self, coop: Coop, p: &Gemm, [a, b]: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        let ([m, n, k], [lead_a, lead_b, lead], [stride_a, stride_b, stride]) = (p.mnk(), p.lead(), p.strides());
+        let ([m, n, k], [lda, ldb, ldy], [stride_a, stride_b, stride]) = (p.mnk(), p.lead(), p.strides());
         let ([a_transposed, b_transposed], [rows, columns]) = (p.transposed(), coop.tile());
         let [tiles_m, tiles_n] = [m.div_ceil(rows), n.div_ceil(columns)];
-        let (a_along, size) = match self.planted {
-            Planted::Nothing => (!a_transposed, coop.size),
-            Planted::SubgroupSize(size) => (!a_transposed, size),
-            Planted::Layout => (a_transposed, coop.size),
+        let (a_k_contiguous, size) = match self.planted_fault {
+            PlantedFault::None => (!a_transposed, coop.size),
+            PlantedFault::SubgroupSize(size) => (!a_transposed, size),
+            PlantedFault::Layout => (a_transposed, coop.size),
         };
         let call = KernelLaunch::new(coop.kernel())
-            .constant("A_K_CONTIGUOUS", u32::from(a_along))
+            .constant("A_K_CONTIGUOUS", u32::from(a_k_contiguous))
             .constant("B_K_CONTIGUOUS", u32::from(b_transposed))
             .constant("ROWS", coop.subgroups[0])
             .constant("COLUMNS", coop.subgroups[1])
             .constant("SIZE", size)
-            .params([m, n, k, p.batch(), stride, lead, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
-            .params([lead_a, lead_b, stride_a, stride_b])
+            .params([m, n, k, p.batch(), stride, ldy, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
+            .params([lda, ldb, stride_a, stride_b])
             .optional_operand(bias, a)
             .memory(16, a)
             .memory(17, b);
@@ -290,8 +292,8 @@ impl Wgpu {
     ///
     /// # Errors
     /// A device that is lost, and a preference for cooperative matrices that cannot be met.
-    pub(crate) async fn choose_products(
-        &self, candidates: Result<Vec<Coop>, NotOffered>, preference: EnginePreference, software: bool,
+    pub(crate) async fn choose_engine(
+        &self, candidates: Result<Vec<Coop>, NotOffered>, preference: EnginePreference, is_software: bool,
     ) -> Result<Products, Error> {
         let candidates = match (preference, candidates) {
             (EnginePreference::Simt, _) => return Ok(Products::simt(preference, EngineReason::Pinned)),
@@ -304,10 +306,10 @@ impl Wgpu {
             }
         };
         let mut refusals = Vec::new();
-        let mut proven = None;
+        let mut verified = None;
         for coop in candidates {
-            match self.prove(coop, software).await {
-                Ok(None) => proven = Some(coop),
+            match self.self_test(coop, is_software).await {
+                Ok(None) => verified = Some(coop),
                 Ok(Some(cause)) => refusals.push(Refusal { engine: coop.engine(), cause }),
                 // Nothing more can be tried on this device.
                 Err(Error::Lost(reason)) => return Err(Error::Lost(reason)),
@@ -316,11 +318,11 @@ impl Wgpu {
                     refusals.push(Refusal { engine: coop.engine(), cause });
                 }
             }
-            if proven.is_some() {
+            if verified.is_some() {
                 break;
             }
         }
-        let Some(coop) = proven else {
+        let Some(coop) = verified else {
             let reason = EngineReason::Refused(refusals);
             return match preference {
                 EnginePreference::Fastest | EnginePreference::Simt => Ok(Products::simt(preference, reason)),
@@ -328,66 +330,66 @@ impl Wgpu {
             };
         };
         if preference == EnginePreference::Cooperative {
-            return Ok(Products::new(preference, proven, coop.engine(), EngineReason::Pinned));
+            return Ok(Products::new(preference, verified, coop.engine(), EngineReason::Pinned));
         }
-        let timing = self.compare_speed(coop, software).await?;
+        let timing = self.compare_speed(coop, is_software).await?;
         Ok(if is_clearly_faster(&timing) {
-            Products::new(preference, proven, coop.engine(), EngineReason::Faster(timing))
+            Products::new(preference, verified, coop.engine(), EngineReason::Faster(timing))
         } else {
-            Products::new(preference, proven, ProductEngine::Simt, EngineReason::NotFaster(timing))
+            Products::new(preference, verified, ProductEngine::Simt, EngineReason::NotFaster(timing))
         })
     }
 
     /// Multiplies small integers, subnormal halves and large ones among them, and compares all words of results and
     /// statistics with the host's. Returns the cause for a refusal, if there is one.
-    async fn prove(&self, coop: Coop, software: bool) -> Result<Option<RefusalCause>, Error> {
-        let shapes = if software { PROOF_SHAPES_SOFTWARE } else { PROOF_SHAPES };
+    async fn self_test(&self, coop: Coop, is_software: bool) -> Result<Option<RefusalCause>, Error> {
+        let shapes = if is_software { TEST_SHAPES_SOFTWARE } else { TEST_SHAPES };
         let mut table = self.new_table(Slot::FIRST_SITE.0 + 1, 0)?;
         let mut exponents = vec![0; usize::from(Slot::FIRST_SITE.0) + 1];
-        exponents[usize::from(Slot::FIRST_SITE.0)] = PROOF_EXPONENT;
+        exponents[usize::from(Slot::FIRST_SITE.0)] = TEST_EXPONENT;
         let control = Control { exponents: &exponents, hyperparameters: &[], seed: 0, detail: Detail::Full };
         self.upload_control(&control, 0..0, &mut table)?;
-        let mut trials = Vec::new();
+        let mut cases = Vec::new();
         for shape in shapes {
-            trials.push(Trial::new(self, shape)?);
+            cases.push(SelfTestCase::new(self, shape)?);
         }
         for transposed in [[false, false], [true, false], [false, true], [true, true]] {
             // A counter for the results of each shape, and one for the statistics.
-            let differing = self.new_memory(DType::U32, 2 * trials.len())?;
-            self.write_memory(Data::U32(&vec![0; 2 * trials.len()]), &differing)?;
+            let differing = self.new_memory(DType::U32, 2 * cases.len())?;
+            self.write_memory(Data::U32(&vec![0; 2 * cases.len()]), &differing)?;
             let mut compared = 0;
-            for (number, trial) in trials.iter_mut().enumerate() {
-                let p = transposed_gemm(trial.shape, transposed)?;
-                let operands = [&trial.a[usize::from(transposed[0])], &trial.b[usize::from(transposed[1])]];
+            for (number, case) in cases.iter_mut().enumerate() {
+                let p = transposed_gemm(case.shape, transposed)?;
+                let operands = [&case.a[usize::from(transposed[0])], &case.b[usize::from(transposed[1])]];
                 let row = u32::from(Slot::FIRST_SITE.0) * word_of(WORDS);
                 let rows = Bytes::whole(&table.rows);
                 let product = self.record(|| {
-                    let store = Store::site(Slot::ONE, Slot::FIRST_SITE, &table, &mut trial.y);
+                    let store = Store::site(Slot::ONE, Slot::FIRST_SITE, &table, &mut case.y);
                     self.run_coop(coop, &p, operands, None, &store)
                 })?;
                 let checks = self.record(|| {
-                    let words = trial.y.bytes();
+                    let words = case.y.bytes();
                     let counter = 2 * word_of(number);
                     let call = KernelLaunch::new(&kernel::COMPARE)
-                        .params([0, trial.words, 0, 0, SENTINEL, counter])
+                        .params([0, case.words, 0, 0, SENTINEL, counter])
                         .part(3, words)
-                        .memory(5, &trial.expected)
+                        .memory(5, &case.expected)
                         .memory(6, &differing);
-                    self.launch(call, strided_workgroups(trial.words))?;
+                    self.launch(call, strided_workgroups(case.words))?;
                     // Sums are those of detail `Moments`, which is not asked for.
                     let call = KernelLaunch::new(&kernel::COMPARE)
                         .params([row, word_of(WORDS), 16, 24, 0, counter + 1])
                         .part(3, rows)
-                        .memory(5, &trial.expected_row)
+                        .memory(5, &case.expected_row)
                         .memory(6, &differing);
                     self.launch(call, 1)
                 })?;
-                for _ in 0..trial.shape.repetitions {
+                for _ in 0..case.shape.repetitions {
                     [&product, &checks].into_iter().flatten().try_for_each(|step| self.replay(step))?;
                 }
-                compared += u64::from(trial.shape.repetitions) * u64::from(trial.words + word_of(WORDS) - 8);
+                compared += u64::from(case.shape.repetitions) * u64::from(case.words + word_of(WORDS) - 8);
             }
-            let mut counts = vec![0; 2 * trials.len()];
+            let mut counts = vec![0; 2 * cases.len()];
             self.read_memory(&differing, DataMut::U32(&mut counts)).await?;
             let words = counts.iter().fold(0u32, |sum, &count| sum.saturating_add(count));
             if words != 0 {
@@ -399,12 +401,12 @@ impl Wgpu {
 
     /// Times one product of halves by both engines, alternately. Timestamps are waited for, which a browser could not; but
     /// browsers offer no cooperative matrices.
-    async fn compare_speed(&self, coop: Coop, software: bool) -> Result<Timing, Error> {
-        let size = if software { TIMED_SIZE_SOFTWARE } else { TIMED_SIZE };
-        let shape = ProofShape { m: size, n: size, k: size, results: DType::F16, repetitions: TIMINGS };
+    async fn compare_speed(&self, coop: Coop, is_software: bool) -> Result<Timing, Error> {
+        let size = if is_software { TIMED_SIZE_SOFTWARE } else { TIMED_SIZE };
+        let shape = TestShape { m: size, n: size, k: size, results: DType::F16, repetitions: TIMED_PAIRS };
         let p = transposed_gemm(shape, [false; 2])?;
-        let values = |seed| (0..size * size).map(|i| value(i % 4093, i / 4093, seed, 1.0)).collect::<Vec<_>>();
-        let (a, b) = (self.halves(&values(1))?, self.halves(&values(2))?);
+        let values = |seed| (0..size * size).map(|i| test_value(i % 4093, i / 4093, seed, 1.0)).collect::<Vec<_>>();
+        let (a, b) = (self.upload_halves(&values(1))?, self.upload_halves(&values(2))?);
         let mut y = self.new_memory(DType::F16, (size * size) as usize)?;
         let table = self.new_table(Slot::FIRST_SITE.0, 0)?;
         let [cooperative, simt] = [Some(coop), None].map(|coop| {
@@ -419,9 +421,9 @@ impl Wgpu {
         let [cooperative, simt] = [cooperative?, simt?].map(Option::unwrap_or_default);
         let mut shortest = [Duration::MAX; 2];
         // The first pair warms up.
-        for number in 0..=TIMINGS {
+        for number in 0..=TIMED_PAIRS {
             for (shortest, step) in shortest.iter_mut().zip([&cooperative, &simt]) {
-                let time = self.time_of(step, &y).await?;
+                let time = self.measure_step(step, &y).await?;
                 if number != 0 {
                     *shortest = time.min(*shortest);
                 }
@@ -431,7 +433,7 @@ impl Wgpu {
     }
 
     /// Measures the device time of a step; wall-clock time if it has no timestamps.
-    async fn time_of(&self, step: &Recording, y: &Memory) -> Result<Duration, Error> {
+    async fn measure_step(&self, step: &Recording, y: &Memory) -> Result<Duration, Error> {
         if let Some(time) = self.time(step)? {
             return Ok(time);
         }
@@ -441,19 +443,19 @@ impl Wgpu {
         Ok(start.elapsed())
     }
 
-    fn halves(&self, values: &[f16]) -> Result<Memory, Error> {
+    fn upload_halves(&self, values: &[f16]) -> Result<Memory, Error> {
         let memory = self.new_memory(DType::F16, values.len())?;
         self.write_memory(Data::F16(values), &memory)?;
         Ok(memory)
     }
 }
 
-/// Exponent at which a proof stores: another than 0, so that the epilogue scales.
-const PROOF_EXPONENT: i32 = 5;
+/// Exponent of the stores of the self-test: not 0, so that the epilogue scales.
+const TEST_EXPONENT: i32 = 5;
 
 /// Operands of a product in both layouts, memory for results, and the words that results and statistics must have.
-struct Trial {
-    shape: ProofShape,
+struct SelfTestCase {
+    shape: TestShape,
     a: [Memory; 2],
     b: [Memory; 2],
     y: Memory,
@@ -462,21 +464,21 @@ struct Trial {
     expected_row: Memory,
 }
 
-impl Trial {
-    fn new(device: &Wgpu, shape: ProofShape) -> Result<Self, Error> {
-        let ProofShape { m, n, k, results, .. } = shape;
+impl SelfTestCase {
+    fn new(device: &Wgpu, shape: TestShape) -> Result<Self, Error> {
+        let TestShape { m, n, k, results, .. } = shape;
         // Multiples of the smallest half there is, times multiples of 2^12.
         let units = [2f32.powi(-24), 4096.0];
-        let a = |i, t| value(i % ROW_PERIOD, t, 1, units[0]);
-        let b = |t, j| value(j % COLUMN_PERIOD, t, 2, units[1]);
+        let a = |i, t| test_value(i % ROW_PERIOD, t, 1, units[0]);
+        let b = |t, j| test_value(j % COLUMN_PERIOD, t, 2, units[1]);
         let lines = |outer: u32, inner: u32, of: &dyn Fn(u32, u32) -> f16| {
             let all = (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i)));
-            device.halves(&all.map(|(o, i)| of(o, i)).collect::<Vec<_>>())
+            device.upload_halves(&all.map(|(o, i)| of(o, i)).collect::<Vec<_>>())
         };
         let sums = expected_sums(shape);
-        let scale = units[0] * units[1] * 2f32.powi(PROOF_EXPONENT);
+        let scale = units[0] * units[1] * 2f32.powi(TEST_EXPONENT);
         let stored: Vec<f32> = sums.iter().map(|&sum| sum as f32 * scale).collect();
-        let mut row = Stats::new(Convention::FP16, PROOF_EXPONENT, Detail::Full);
+        let mut row = Stats::new(Convention::FP16, TEST_EXPONENT, Detail::Full);
         row.observe(&stored);
         let words: Vec<u32> = match results {
             DType::F32 => stored.iter().map(|value| value.to_bits()).collect(),
@@ -485,7 +487,7 @@ impl Trial {
                 bits.chunks(2).map(|two| u32::from(two[0]) | u32::from(two[1]) << 16).collect()
             }
         };
-        let given = |words: &[u32]| {
+        let upload_words = |words: &[u32]| {
             let memory = device.new_memory(DType::U32, words.len())?;
             device.write_memory(Data::U32(words), &memory)?;
             Ok::<_, Error>(memory)
@@ -502,20 +504,20 @@ impl Trial {
             b: [lines(k, n, &b)?, lines(n, k, &|j, t| b(t, j))?],
             y,
             words: word_of(words.len()),
-            expected: given(&words)?,
-            expected_row: given(&row.to_words())?,
+            expected: upload_words(&words)?,
+            expected_row: upload_words(&row.to_words())?,
         })
     }
 }
 
 /// Returns a small integer in units, determined by a line and a place in it.
-fn value(line: u32, place: u32, seed: u32, unit: f32) -> f16 {
-    f16::from_f32(integer(line, place, seed) as f32 * unit)
+fn test_value(line: u32, place: u32, seed: u32, unit: f32) -> f16 {
+    f16::from_f32(test_integer(line, place, seed) as f32 * unit)
 }
 
 /// Returns a pseudo-random integer from -3 to 3. Mixed with the constants of the generator of Numerical Recipes, whose
 /// high bits are good.
-fn integer(line: u32, place: u32, seed: u32) -> i32 {
+fn test_integer(line: u32, place: u32, seed: u32) -> i32 {
     let mix = |state: u32| state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     let state = mix(mix(mix(seed).wrapping_add(line)).wrapping_add(place));
     (state >> 16) as i32 % 7 - 3
@@ -523,9 +525,9 @@ fn integer(line: u32, place: u32, seed: u32) -> i32 {
 
 /// Returns the sums of a product in its operands' units: at most 9 · k, which f32 holds exactly. Each pair of periods
 /// once.
-fn expected_sums(ProofShape { m, n, k, .. }: ProofShape) -> Vec<i32> {
+fn expected_sums(TestShape { m, n, k, .. }: TestShape) -> Vec<i32> {
     let lines = |period: u32, seed: u32| {
-        let line = |line| (0..k).map(move |place| integer(line, place, seed)).collect::<Vec<_>>();
+        let line = |line| (0..k).map(move |place| test_integer(line, place, seed)).collect::<Vec<_>>();
         (0..period).map(line).collect::<Vec<_>>()
     };
     let (rows, columns) = (lines(ROW_PERIOD, 1), lines(COLUMN_PERIOD, 2));
@@ -536,7 +538,7 @@ fn expected_sums(ProofShape { m, n, k, .. }: ProofShape) -> Vec<i32> {
     (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| at(i, j)).collect()
 }
 
-fn transposed_gemm(ProofShape { m, n, k, .. }: ProofShape, [a, b]: [bool; 2]) -> Result<Gemm, Error> {
+fn transposed_gemm(TestShape { m, n, k, .. }: TestShape, [a, b]: [bool; 2]) -> Result<Gemm, Error> {
     let failed = |error: gradscale_core::ops::ShapeError| Error::Failed(error.to_string());
     let p = Gemm::new(m, n, k).map_err(failed)?;
     let p = if a { p.transpose_a().map_err(failed)? } else { p };
@@ -544,7 +546,7 @@ fn transposed_gemm(ProofShape { m, n, k, .. }: ProofShape, [a, b]: [bool; 2]) ->
 }
 
 fn is_clearly_faster(timing: &Timing) -> bool {
-    timing.simt.as_secs_f64() >= MARGIN * timing.cooperative.as_secs_f64()
+    timing.simt.as_secs_f64() >= MIN_SPEEDUP * timing.cooperative.as_secs_f64()
 }
 
 fn unavailable(reason: &EngineReason) -> Error {

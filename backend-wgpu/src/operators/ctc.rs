@@ -18,7 +18,7 @@ impl Wgpu {
             let count = most.min(batch - first);
             let (rows, bytes) = (count * frames, each * u64::from(count));
             let table = self.tables(bytes)?;
-            let numbers = self.numbers(4 * (u64::from(rows) + u64::from(count)))?;
+            let numbers = self.intermediates(4 * (u64::from(rows) + u64::from(count)))?;
             let call = |kernel: &'static Kernel| {
                 let call = KernelLaunch::new(kernel).params([
                     first,

@@ -53,8 +53,8 @@ impl Wgpu {
         let mut groups_before = 0;
         for Entry { len, roles } in entries {
             let whole = roles.into_iter().flatten().all(|memory| self.fits_one_binding(memory));
-            let most =
-                if whole { len } else { usize::try_from(self.window() / 4).unwrap_or(usize::MAX) }.max(SPLIT_ALIGNMENT);
+            let most = if whole { len } else { usize::try_from(self.window_bytes() / 4).unwrap_or(usize::MAX) }
+                .max(SPLIT_ALIGNMENT);
             for start in (0..len).step_by(most) {
                 let len = most.min(len - start);
                 let parts = roles.map(|memory| memory.map(|memory| self.bound(memory, start, len)));

@@ -1,5 +1,5 @@
 //! Updates of parameters: one dispatch that reads guard, hyperparameters and norm, then one for all parameters whose masters
-//! lie in one buffer, gradients in another, and so on. (Every device binds eight, and an update needs seven.)
+//! are in one buffer, gradients in another, and so on. (Every device can bind eight buffers; an update needs seven.)
 
 use crate::{
     Error, Memory, Table, Wgpu, kernel,
@@ -14,13 +14,13 @@ use gradscale_core::{
 };
 
 /// Bytes of the scalars of a step that step.wgsl computes for the optimizer.
-const NUMBERS: u64 = 5 * 4;
+const STEP_SCALARS_BYTES: u64 = 5 * 4;
 /// Number of weights that a workgroup updates, as in optimize.wgsl.
-const ELEMENTS: u32 = 16 * WORKGROUP_SIZE;
+const ELEMENTS_PER_WORKGROUP: u32 = 16 * WORKGROUP_SIZE;
 
 /// Returns what kernels know of a rule: whether it is the variant of its kind, the hyperparameters of its two scalars,
 /// its two constants, and its eps.
-fn numbers(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
+fn rule_params(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     match p.rule() {
         Rule::Sgd { momentum, nesterov } => (nesterov.into(), [p.lr(); 2], [momentum, 0.0], 0.0),
         Rule::Adam { beta, eps, correction, decoupled } => (decoupled.into(), correction, beta, eps),
@@ -39,10 +39,10 @@ impl Wgpu {
     pub(crate) fn run_optimize(
         &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &[Param<'_, Memory>],
     ) -> Result<(), Error> {
-        let (other, hyperparameters, beta, eps) = numbers(p);
-        let [most, limit] = p.limits();
+        let (variant, hyperparameters, beta, eps) = rule_params(p);
+        let [clip_limit, limit] = p.limits();
         let [dummy, second, third] = self.placeholder_buffers()?;
-        let step = self.numbers(NUMBERS)?;
+        let step = self.intermediates(STEP_SCALARS_BYTES)?;
         let (clips, limit) = match (norm, limit) {
             (Some(_), Some(limit)) => (1, limit),
             _ => (0, 0.0),
@@ -61,14 +61,14 @@ impl Wgpu {
         let call = call.buffer(1, &table.control).buffer(2, &table.rows).buffer(4, &step);
         self.launch(call.part(3, norm.map_or(Bytes::whole(&dummy), Memory::bytes)), 1)?;
         let states = word_of(p.states());
-        let most = most.unwrap_or(f32::INFINITY).to_bits();
-        for list in self.batch_tensors(ELEMENTS, params.iter().map(entry)) {
+        let clip_limit = clip_limit.unwrap_or(f32::INFINITY).to_bits();
+        for list in self.batch_tensors(ELEMENTS_PER_WORKGROUP, params.iter().map(entry)) {
             let words = self.words(&list.words)?;
             let mut call = KernelLaunch::new(&kernel::OPTIMIZE)
                 .constant("RULE", p.rule().code())
-                .constant("RULE_VARIANT", other)
+                .constant("RULE_VARIANT", variant)
                 .constant("STATES", states)
-                .params([list.count, p.weight_decay().to_bits(), most, eps.to_bits()])
+                .params([list.count, p.weight_decay().to_bits(), clip_limit, eps.to_bits()])
                 .params(beta.map(f32::to_bits))
                 .params([list.groups])
                 .buffer(4, &step)

@@ -16,7 +16,7 @@ impl Wgpu {
         while start < p.y_len() {
             let split = ParallelReduce::new(RESULTS.min(p.y_len() - start), len, inner);
             let end = split.final_pass();
-            let parts = self.totals(split.bytes(TOTAL))?;
+            let parts = self.partial_totals(split.bytes(TOTAL))?;
             let (name, contiguous_terms) = split.contiguity_constant();
             let call =
                 KernelLaunch::new(&kernel::REDUCE).constant("OP", p.op().code()).constant(name, contiguous_terms);

@@ -99,7 +99,7 @@ impl Wgpu {
         let output = [m, n, k, p.batch, p.stride, p.ldy, p.bias_stride, bias, split_len, splits, tiles_m, tiles_n];
         let bytes =
             if splits > 1 { 4 * u64::from(splits) * u64::from(p.batch) * u64::from(m) * u64::from(n) } else { 16 };
-        let parts = self.slices(bytes)?;
+        let parts = self.split_k_partials(bytes)?;
         let [a, b] = p.operands;
         let mut call = KernelLaunch::new(p.kernel)
             .constant("TILE_VEC4S", p.tile() / 4)

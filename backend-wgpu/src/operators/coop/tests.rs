@@ -1,6 +1,6 @@
-//! Candidates, the proof's own numbers, and planted mistakes that the proof must refuse.
+//! Candidates, the numbers of the self-test, and planted faults that it must find.
 
-use super::{COLUMN_PERIOD, Coop, PROOF_SHAPES, Planted, ProofShape, ROW_PERIOD, expected_sums, is_clearly_faster};
+use super::{COLUMN_PERIOD, Coop, PlantedFault, ROW_PERIOD, TEST_SHAPES, TestShape, expected_sums, is_clearly_faster};
 use crate::{
     Adapter, EnginePreference, EngineReason, Error, NotOffered, ProductEngine, Refusal, RefusalCause, Timing, Wgpu,
 };
@@ -32,18 +32,18 @@ fn every_power_of_two_between_minimum_and_maximum_is_a_candidate() {
 }
 
 #[test]
-fn sums_of_a_proof_are_exact_and_tell_lines_apart() {
-    let shape = ProofShape { m: ROW_PERIOD + 3, n: COLUMN_PERIOD + 5, k: 50, results: DType::F32, repetitions: 1 };
+fn sums_of_the_self_test_are_exact_and_tell_lines_apart() {
+    let shape = TestShape { m: ROW_PERIOD + 3, n: COLUMN_PERIOD + 5, k: 50, results: DType::F32, repetitions: 1 };
     let sums = expected_sums(shape);
     for (i, j) in [(0, 0), (ROW_PERIOD + 1, 4), (7, COLUMN_PERIOD + 2)] {
         let one = |t| {
-            let a = super::value(i % ROW_PERIOD, t, 1, 1.0).to_f32();
-            a * super::value(j % COLUMN_PERIOD, t, 2, 1.0).to_f32()
+            let a = super::test_value(i % ROW_PERIOD, t, 1, 1.0).to_f32();
+            a * super::test_value(j % COLUMN_PERIOD, t, 2, 1.0).to_f32()
         };
         let sum: f32 = (0..shape.k).map(one).sum();
         assert_eq!(sums[(i * shape.n + j) as usize] as f32, sum);
     }
-    for shape in PROOF_SHAPES {
+    for shape in TEST_SHAPES {
         let sums = expected_sums(shape);
         assert!(sums.iter().all(|sum| sum.unsigned_abs() < 1 << 24));
         let row = |i: u32| &sums[(i * shape.n) as usize..][..shape.n as usize];
@@ -57,12 +57,12 @@ fn sums_of_a_proof_are_exact_and_tell_lines_apart() {
 /// Errors that a race causes are rare, and long sums have the most exchanges through workgroup memory.
 #[test]
 fn every_shape_is_repeated_50_times_on_a_gpu() {
-    assert!(PROOF_SHAPES.iter().all(|shape| shape.repetitions >= 50), "{PROOF_SHAPES:?}");
+    assert!(TEST_SHAPES.iter().all(|shape| shape.repetitions >= 50), "{TEST_SHAPES:?}");
     // Only where a repetition takes 0.1 s there are fewer, of the long sum alone.
-    for shape in super::PROOF_SHAPES_SOFTWARE {
+    for shape in super::TEST_SHAPES_SOFTWARE {
         assert!(shape.repetitions >= 50 || shape.k > 4096 && shape.repetitions > 1, "{shape:?}");
     }
-    for shapes in [PROOF_SHAPES, super::PROOF_SHAPES_SOFTWARE] {
+    for shapes in [TEST_SHAPES, super::TEST_SHAPES_SOFTWARE] {
         assert!(shapes.iter().any(|shape| shape.k > 4096), "{shapes:?}");
     }
 }
@@ -88,24 +88,24 @@ fn adapter() -> Option<(Adapter, Vec<Coop>)> {
     found
 }
 
-fn refused(planted: Planted) -> Option<(Vec<Refusal>, usize)> {
+fn refused(planted_fault: PlantedFault) -> Option<(Vec<Refusal>, usize)> {
     let (adapter, candidates) = adapter()?;
     let device =
-        block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Fastest, planted)).expect("SIMT is there");
-    assert_eq!(device.product_engine(), ProductEngine::Simt, "{planted:?}");
+        block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Fastest, planted_fault)).expect("SIMT is there");
+    assert_eq!(device.product_engine(), ProductEngine::Simt, "{planted_fault:?}");
     let EngineReason::Refused(refusals) = device.product_engine_reason() else {
-        panic!("{planted:?}: {}", device.product_engine_reason());
+        panic!("{planted_fault:?}: {}", device.product_engine_reason());
     };
     // Whoever asks for them is not given others.
-    let error = block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Cooperative, planted));
-    assert!(matches!(error, Err(Error::Engine(_))), "{planted:?}");
+    let error = block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Cooperative, planted_fault));
+    assert!(matches!(error, Err(Error::Engine(_))), "{planted_fault:?}");
     Some((refusals.clone(), candidates.len()))
 }
 
 /// No driver has subgroups of 2, so the kernel runs with another size and fills its results with NaN.
 #[test]
 fn another_subgroup_size_is_refused() {
-    let Some((refusals, candidates)) = refused(Planted::SubgroupSize(2)) else { return };
+    let Some((refusals, candidates)) = refused(PlantedFault::SubgroupSize(2)) else { return };
     assert_eq!(refusals.len(), candidates);
     for Refusal { engine, cause } in refusals {
         let RefusalCause::Wrong { words, of } = cause else { panic!("{engine}: {cause:?}") };
@@ -117,7 +117,7 @@ fn another_subgroup_size_is_refused() {
 /// The other layout reads other numbers.
 #[test]
 fn a_wrong_kernel_is_refused() {
-    let Some((refusals, candidates)) = refused(Planted::Layout) else { return };
+    let Some((refusals, candidates)) = refused(PlantedFault::Layout) else { return };
     assert_eq!(refusals.len(), candidates);
     for Refusal { engine, cause } in refusals {
         assert!(matches!(cause, RefusalCause::Wrong { words: 1.., .. }), "{engine}: {cause:?}");
