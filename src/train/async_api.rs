@@ -1,5 +1,8 @@
-//! What waits for the device, without blocking: where there is an event loop, as in a browser, a device answers only once
-//! the program has returned to it. Every method here does what its namesake of [`Trainer`] does, which blocks on it.
+//! Non-blocking forms of the trainer's methods that wait for the device. They are needed where there is an event loop,
+//! for
+//! example in a browser, because there a device answers only after the program has returned to the loop. Each method
+//! has a
+//! blocking form of the same name in [`Trainer`].
 
 use crate::{
     Error, Pass, Tensor, Var,
@@ -236,7 +239,7 @@ impl<B: Backend> Trainer<B> {
         Ok(all)
     }
 
-    /// Reads a parameter's master.
+    /// Reads the master values of the parameter with that name.
     pub(in crate::train) async fn read_parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
         let id = self.parameters.find(name)?;
         self.part(id, Part::Master).await

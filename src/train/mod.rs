@@ -37,7 +37,8 @@ use std::{
 };
 use step::Update;
 
-/// Skips in a row that end a training unless told.
+/// Default number of consecutive skipped steps after which training ends with an error. A loss scale that halves in each
+/// of them has then lost 100 bits, more than the whole exponent range of FP16 (40 bits), so a scale cannot be the cause.
 const SKIPS: u32 = 100;
 
 static TRAINERS: AtomicU64 = AtomicU64::new(0);
@@ -72,7 +73,9 @@ static TRAINERS: AtomicU64 = AtomicU64::new(0);
 /// }
 /// ```
 ///
-/// Nor does clipping what is still scaled: only a parameter's gradient, which is unscaled at birth, can be clipped.
+/// Gradients that are still scaled cannot be clipped either. Only a parameter's gradient is unscaled when it is stored,
+/// so
+/// only it has a clip method.
 ///
 /// ```compile_fail,E0599
 /// # use gradscale::{Gradients, Tensor, gradscale_core::scaled::Scaled};
@@ -87,75 +90,75 @@ pub struct Trainer<B: Backend> {
     optimizer: Optimizer,
     sites: Sites,
     counters: Counters,
-    /// Steps that each group of the optimizer took part in.
+    /// Number of steps that each parameter group of the optimizer took part in.
     steps: Vec<u64>,
-    /// Hyperparameters of the step in progress.
+    /// Learning rates and other hyperparameters of the optimizer for the step in progress.
     hyperparameters: Vec<f32>,
-    /// What the rows of the step in progress hold.
+    /// Detail of the statistics rows that the step in progress collects.
     detail: Detail,
-    /// That program, as long as its outputs stand in memory.
+    /// Index of the program of the last backward pass, while its output buffers are valid.
     stands: Option<usize>,
-    /// The program that ran last, as long as its outputs stand in memory.
+    /// Index of the program that ran last, while its output buffers are valid.
     ran: Option<usize>,
-    /// Whether weights were written whose half copies were not.
+    /// True if master weights were written and their half copies are outdated.
     halves_are_behind: bool,
-    /// Updates, each with the number of its list in the executor.
+    /// Updates of the optimizer, each with the index of its operation list in the executor.
     updates: Vec<(Update, usize)>,
-    /// Numbers of a rule of one's own that are on the device.
+    /// Numbers of a custom optimizer rule, as they were last written to the device.
     numbers: Vec<f32>,
     tickets: Tickets,
     ranks: Ranks,
-    /// See [`Trainer::replaced_engine`].
+    /// Engine of products of the loaded checkpoint that the device does not use, see [`Trainer::replaced_engine`].
     replaced_engine: Option<Difference>,
-    /// What the paper's rules would decide from, if that is observed.
+    /// Operands from which the paper's rules would decide, by slot; `None` unless they are observed.
     observed: Option<Vec<(Slot, Operands)>>,
-    /// Attempts before the last of the last step, if operands are observed.
+    /// Failed attempts of the last step, if operands are observed.
     attempts: Vec<Attempt>,
-    /// Where rows are read to.
+    /// Statistics rows of the last attempt; kept between steps, so that the list is not allocated again.
     rows: Vec<Stats>,
 }
 
-/// What a training is told once.
+/// Settings of a trainer that stay fixed during training.
 #[derive(Debug)]
 struct Settings {
     policy: AmpPolicy,
     layers: Layers,
     weight_gradients: Precision,
-    /// How gradients are stored while a window is measured.
+    /// Storage of gradients while a window of loss scales is measured.
     probed: Option<execute::Stores>,
-    /// Whether every buffer of a step stays to its end.
+    /// True if every buffer of a step is kept to its end.
     keep: bool,
-    /// Share of running statistics that stays.
+    /// Share of batch norm's running statistics that stays in a step, in [0, 1].
     momentum: f32,
-    /// Whether they follow each call of a layer by itself.
+    /// True if running statistics follow each call of a layer separately, as in PyTorch.
     each_call: bool,
     /// Samples over which batch norm computes its statistics.
     batch_norm_scope: BatchNormScope,
-    /// The least that every step observes.
+    /// Minimum detail of the statistics rows that every step collects.
     least: Detail,
 }
 
-/// How far a training is.
+/// Counters that determine the progress of a training.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
-    /// Steps taken.
+    /// Number of steps that updated the parameters.
     taken: u64,
-    /// Micro-batches begun: the seed of dropout.
+    /// Number of micro-batches begun, which is the seed of dropout.
     seed: u64,
-    /// Skips in a row, and how many end a training.
+    /// Number of consecutive skipped steps, with its limit.
     skips: SkipLimit,
-    /// Attempts at the coming step that failed and were left to the caller to repeat.
+    /// Number of failed attempts at the coming step that the caller has to retry.
     failed: u32,
 }
 
-/// What gradients and batches that were sent ahead are held against.
+/// Generation counters that reject outdated [`Gradients`] and [`Prefetched`] batches.
 #[derive(Debug)]
 struct Tickets {
-    /// Of this trainer.
+    /// Identity of this trainer among all trainers of the process.
     id: u64,
-    /// Of the gradients that can be stepped with.
+    /// Generation of the gradients that [`Trainer::step`] accepts.
     serial: u64,
-    /// Batches sent ahead so far.
+    /// Number of prefetched batches so far, which identifies the latest.
     ahead: u64,
 }
 
@@ -168,11 +171,12 @@ impl<B: Backend> fmt::Debug for Trainer<B> {
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Uploads the parameters' first values.
+    /// Creates a trainer, and uploads the initial values of the parameters.
     ///
     /// # Errors
-    /// Two parameters of one name, weight gradients in half under gradient scaling, numbers of the optimizer or of the method that make no sense, a group of the
-    /// optimizer that no parameter belongs to, a device without memory.
+    /// Two parameters with one name; weight gradients in half under gradient scaling; invalid settings of the optimizer
+    /// or
+    /// the method; a parameter group without parameters; a device without enough memory.
     pub fn new(
         device: B, parameters: Parameters, optimizer: impl Into<Optimizer>, method: Method,
     ) -> Result<Self, Error<B::Error>> {
@@ -225,8 +229,9 @@ impl<B: Backend> Trainer<B> {
         Ok(trainer)
     }
 
-    /// From now on this is the learning rate of the group that begins with that prefix, or, without one, of all
-    /// parameters that no group claims; before the schedule. A checkpoint keeps it.
+    /// Sets the learning rate of the parameter group with that prefix, before the schedule is applied. Without a prefix
+    /// it is
+    /// that of all parameters that no group claims. Checkpoints contain it.
     ///
     /// # Errors
     /// A rate that is negative or not finite, a prefix that no group has.
@@ -234,7 +239,7 @@ impl<B: Backend> Trainer<B> {
         self.optimizer.set_lr(group, lr)
     }
 
-    /// Masters, gradients, state of the optimizer, and the four numbers.
+    /// Allocates masters, gradients, optimizer states and the four scalars (0, 1, norm and loss).
     fn allocate(&mut self) -> Result<(), B::Error> {
         let all: Vec<usize> = (0..self.parameters.all.len()).collect();
         let of_role = |may: fn(Role) -> bool| -> Vec<usize> {
@@ -260,35 +265,35 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    /// Allocates a part of some parameters, side by side where a device needs that to update them in one launch.
+    /// Allocates a part of some parameters, contiguously where a device needs that to update them in one launch.
     fn allocate_parts(&mut self, part: Part, ids: &[usize]) -> Result<(), B::Error> {
         let all: Vec<_> = ids.iter().map(|&id| (Fixed::part(id, part), self.parameters.len(id))).collect();
         self.exec.allocate_together(part.dtype(), &all)
     }
 
-    /// The level of the policy.
+    /// Returns the level of the autocast policy.
     const fn level(&self) -> Level {
         self.settings.policy.level()
     }
 
-    /// Uploads exponents, hyperparameters and seed as they are now, and empties rows.
+    /// Uploads the current exponents, hyperparameters and dropout seed, and clears the given statistics rows.
     fn send(&mut self, clear: Range<u16>) -> Result<(), B::Error> {
         let (exponents, hyperparameters, seed) = (self.sites.exponents(), &self.hyperparameters, self.counters.seed);
         self.exec.upload(&Control { exponents, hyperparameters, seed, detail: self.detail }, clear)
     }
 
-    /// Copies a part of a parameter into another of another type.
+    /// Copies one part of a parameter to another part with another element type, for example a master to its half copy.
     fn convert(&mut self, id: usize, from: Part, to: Part) -> Result<(), B::Error> {
         self.exec.run(&converted(id, self.parameters.len(id), from, to))
     }
 }
 
-/// The operation that copies a part of a parameter into another of another type.
+/// Returns the operation that copies one part of a parameter to another part with another element type.
 fn converted(id: usize, len: usize, from: Part, to: Part) -> Operation {
     cast(Fixed::part(id, from), Target::keep(Value { buf: Fixed::part(id, to), dtype: to.dtype(), len }, Slot::ONE))
 }
 
-/// As launches count them: sizes of parameters were checked.
+/// Converts a length to `u32`, the type in which launches count. Sizes of parameters were checked before.
 fn elements(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Options of a trainer, which are set when it is made.
+//! Options of a trainer, which are set when it is created.
 
 use crate::{
     distributed::{BatchNormScope, Overlap, ReduceMode},
@@ -59,7 +59,8 @@ impl TrainerOptions {
         self
     }
 
-    /// Sets whether steps are recorded and replayed where the device can; the default is `true`. Results are the same.
+    /// Sets whether steps are recorded and replayed if the device supports it; the default is `true`. Results are the
+    /// same.
     #[must_use]
     pub const fn with_recording(mut self, recording: bool) -> Self {
         self.recording = Some(recording);
@@ -75,10 +76,13 @@ impl TrainerOptions {
         self
     }
 
-    /// Sets how many bytes of constants compiled steps keep on the device beside the memory that they share; the default is
-    /// 2^28. Masks of attention and matrices of interpolation are constants, which grow with the square of a length. Above
-    /// the limit the least recently used steps go with theirs, but never the one in progress. What a driver needs for
-    /// recordings is not counted, because it does not report it.
+    /// Sets how many bytes of constants compiled steps keep on the device, besides the memory that they share; the
+    /// default is
+    /// 2^28. Masks of attention and matrices of interpolation are constants, which grow with the square of a length.
+    /// Above the
+    /// limit the least recently used steps are evicted with their constants, but never the one in progress. Memory that
+    /// a driver
+    /// needs for recordings is not counted, because the driver does not report it.
     #[must_use]
     pub const fn with_program_bytes(mut self, max: u64) -> Self {
         self.max_program_bytes = Some(max);

@@ -102,7 +102,7 @@ impl<B: Backend> Trainer<B> {
             || weights.iter().all(|&id| self.ranks.grad_exponents[id].is_some())
     }
 
-    /// Starts the all-reduce of a bucket.
+    /// Starts the all-reduce of a bucket, unless it has started already.
     fn start_all_reduce(&self, bucket: &mut Bucket) {
         if let BucketState::Local(sums) = &mut bucket.state {
             let weights: Vec<u8> = bucket.weights.iter().flat_map(|id| id.to_le_bytes()).collect();

@@ -19,7 +19,7 @@ use std::time::Instant;
 pub(in crate::train) enum GradAccumulator {
     /// Buckets in host memory, in the order in which they are sent.
     Host(Vec<Bucket>),
-    /// Sums in device memory.
+    /// Sums in device memory, for collectives between devices.
     Device,
 }
 
@@ -35,7 +35,7 @@ pub(in crate::train) struct Bucket {
 pub(in crate::train) enum BucketState {
     /// Sums of this rank, whose all-reduce has not started.
     Local(GradSums),
-    /// Running all-reduce.
+    /// All-reduce that has started and was not awaited yet.
     InFlight(PendingCollective<ReducedGrads>),
 }
 
@@ -46,7 +46,7 @@ impl<B: Backend> Trainer<B> {
         &self.ranks.grad_transport
     }
 
-    /// Measures how long gradients take in each reduce mode, in a step of so many micro-batches: see
+    /// Measures the time of the gradient exchange in each reduce mode, in a step of `micro_batches` micro-batches: see
     /// [`Group::measure_reduce_modes`].
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl<B: Backend> Trainer<B> {
         Ok(GradAccumulator::Host(buckets.into_iter().map(new_bucket).collect()))
     }
 
-    /// Initialises the sums in device memory.
+    /// Allocates gradient sums in device memory, and sets them to zero.
     fn init_device_sums(
         &mut self, weights: &[usize], micro_batches: u32, mode: ReduceMode,
     ) -> Result<(), Error<B::Error>> {
@@ -187,7 +187,7 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    /// Writes the mean gradients of a bucket.
+    /// Writes a bucket's mean gradients to the gradient buffers of its weights.
     fn write_bucket(&mut self, weights: &[usize], means: &ReducedGrads) -> Result<(), Error<B::Error>> {
         let mut at = 0;
         for &id in weights {

@@ -1,9 +1,12 @@
 //! Steps of several micro-batches, which the ranks of a group share.
 //!
-//! Each micro-batch runs as if it were the whole step, but at the exponents of the first one, and its statistics rows are
-//! added. Weight gradients are rounded to FP16, summed exactly and rounded once, even with a single rank: therefore results
-//! do not depend on the number of ranks. Rows, losses and running statistics of all ranks are exchanged before any decision
-//! and merged in the order of the micro-batches. So all ranks decide alike, and retry together.
+//! Each micro-batch runs as if it were the whole step, but at the exponents of the first one, and its statistics rows
+//! are
+//! added. Weight gradients are rounded to FP16, summed exactly and rounded once, even with a single rank, so results do
+//! not
+//! depend on the number of ranks. Rows, losses and running statistics of all ranks are exchanged before any decision,
+//! and
+//! merged in the order of the micro-batches. Therefore all ranks take the same decisions, and retry together.
 
 use super::{MicroBatch, MicroBatchState, step_report::StepReport};
 use crate::{
@@ -25,7 +28,7 @@ use std::fmt;
 
 /// Results of the micro-batches of this rank.
 struct LocalResult {
-    /// Gradients of the last micro-batch.
+    /// Gradients of this rank's last micro-batch, which name all parameters that have gradients.
     gradients: Gradients,
     /// Digest of the parameters and slots that they concern.
     digest: u32,
@@ -33,17 +36,18 @@ struct LocalResult {
     values: Vec<f32>,
 }
 
-/// Results of all ranks.
+/// Results of all ranks, merged.
 struct MergedReport {
-    /// Statistics rows, summed over all ranks.
+    /// Statistics row of each slot, summed over all ranks.
     rows: Vec<Stats>,
     /// Loss and pending running statistics of each micro-batch, in order.
     values: Vec<f32>,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Takes a step over so many micro-batches, with the mean of their gradients. The loss of the outcome is the mean of
-    /// their losses.
+    /// Takes a step over `micro_batches` micro-batches, with the mean of their gradients. The loss of the outcome is
+    /// the mean
+    /// of their losses.
     ///
     /// `pass` runs the forward and backward pass of the micro-batch with the given index once, for example by
     /// [`Trainer::backward`], and returns its gradients. Each rank calls it for its own micro-batches only: index i belongs
@@ -137,7 +141,7 @@ impl<B: Backend> Trainer<B> {
         self.conclude(&gradients, finished, scalars, failed)
     }
 
-    /// Runs the micro-batches of this rank.
+    /// Runs the micro-batches that belong to this rank.
     fn run_local_micro_batches<E: From<Error<B::Error>>>(
         &mut self, micro_batches: u32, pass: &mut impl FnMut(&mut Self, u32) -> Result<Gradients, E>,
     ) -> Result<LocalResult, E> {
@@ -236,7 +240,7 @@ impl<B: Backend> Trainer<B> {
         block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)
     }
 
-    /// Reads the first value of a buffer.
+    /// Reads the first f32 value of a buffer on the device.
     pub(in crate::train) async fn read_scalar(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
         let value = self.exec.read(buf, Precision::Single, 1).await.map_err(Error::Device)?;
         Ok(value.first().copied().unwrap_or(f32::NAN))

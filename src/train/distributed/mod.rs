@@ -34,7 +34,7 @@ pub(in crate::train) struct Ranks {
     pub micro_batch: MicroBatch,
     pub reduce_mode: ReduceMode,
     pub overlap: Overlap,
-    /// Micro-batches of the current step.
+    /// Progress of this rank's micro-batches in the current step.
     pub micro_batches: MicroBatchState,
     pub grad_transport: GradTransport,
     /// Optimizer states are sharded over the ranks (ZeRO stage 1).
@@ -48,22 +48,22 @@ pub(in crate::train) struct Ranks {
 /// Position of a micro-batch in its step, on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::train) enum MicroBatch {
-    /// The step is not split.
+    /// The step has a single micro-batch.
     Single,
     /// First micro-batch of this rank. That of rank 0 is the first of the step, in which sites decide.
     First,
-    /// Any other micro-batch.
+    /// Any later micro-batch of this rank.
     Subsequent,
 }
 
-/// Micro-batches of the current step.
+/// Progress of the micro-batches of the current step.
 #[derive(Debug, Default)]
 pub(in crate::train) struct MicroBatchState {
-    /// Number of micro-batches on all ranks.
+    /// Number of micro-batches of the step, on all ranks together.
     pub count: u32,
     /// The last micro-batch of this rank is running.
     pub is_last: bool,
-    /// Sums of their gradients, after the first backward pass.
+    /// Sums of this rank's gradients, after its first backward pass.
     pub accumulator: Option<GradAccumulator>,
 }
 
@@ -71,24 +71,24 @@ pub(in crate::train) struct MicroBatchState {
 #[derive(Serialize, Deserialize)]
 struct DecisionMessage {
     slot: u16,
-    /// Exponent of the statistics row.
+    /// Exponent at which the statistics row was observed.
     row_exponent: i32,
     /// Exponent of the values that the site received.
     incoming_exponent: i32,
     decision: Result<ChoiceMessage, ReasonIndex>,
 }
 
-/// Choice of an exponent, encoded.
+/// Exponent that a site has chosen ([`Choice`]), in the form that ranks send.
 #[derive(Serialize, Deserialize)]
 struct ChoiceMessage {
     exponent_delta: i32,
-    /// Index in [`LimitedBy::ALL`].
+    /// Index of the limiting constraint in [`LimitedBy::ALL`].
     limited_by: usize,
     /// Bits of the predicted share of underflow, because a float in text might be rounded.
     underflow_bits: u64,
 }
 
-/// Index in [`NoDecision::ALL`].
+/// Index of the reason for no decision in [`NoDecision::ALL`].
 type ReasonIndex = usize;
 
 impl DecisionMessage {

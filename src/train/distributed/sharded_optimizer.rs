@@ -115,7 +115,7 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// Decodes little-endian f32 values.
+/// Decodes the little-endian f32 values of a message from another rank.
 pub(in crate::train) fn decode_f32s(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }

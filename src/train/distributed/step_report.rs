@@ -2,7 +2,7 @@
 
 use gradscale_core::stats::{Detail, LIGHT_WORDS, Stats, WORDS};
 
-/// Report that a rank has sent.
+/// Report of one rank about an attempt at a step, as received.
 pub(in crate::train) struct StepReport {
     /// Loss and pending running statistics of each micro-batch.
     pub values: Vec<f32>,
@@ -20,8 +20,8 @@ impl StepReport {
         message
     }
 
-    /// Decodes a report with so many values. `None` if it has another digest or is malformed. Rows take exponents and
-    /// conventions from the local rows, because these are equal on all ranks.
+    /// Decodes a report with `value_count` values. `None` if it has another digest or is malformed. Rows take exponents
+    /// and conventions from the local rows, because these are equal on all ranks.
     pub(in crate::train) fn decode(message: &[u8], digest: u32, value_count: usize, local: &[Stats]) -> Option<Self> {
         let words: Vec<u32> =
             message.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();

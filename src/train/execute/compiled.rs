@@ -1,4 +1,4 @@
-//! Steps that are compiled once and run as often as wanted, without a closure.
+//! Programs that are compiled once and run any number of times, without tracing a closure again.
 
 use crate::{
     Error, InputType, Inputs, Pass, Tensor, Var,
@@ -143,7 +143,7 @@ impl<B: Backend> Trainer<B> {
         if program.trainer == self.tickets.id { Ok(()) } else { Err(Error::Program("of another trainer")) }
     }
 
-    /// The name of a training program's loss.
+    /// Returns the name of a training program's loss.
     pub(in crate::train) fn training<'p, const N: usize>(
         &self, program: &'p Program<N>,
     ) -> Result<&'p str, Error<B::Error>> {

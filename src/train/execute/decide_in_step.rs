@@ -1,7 +1,8 @@
-//! Deciding at once: inside the step, before the store.
+//! Decisions inside the step, before the store.
 //!
-//! The operator runs into f32 scratch at the exponent it came with, observed into PROBE; the host reads that row and
-//! decides; the scratch is stored at the new exponent. The same kernels, and the same bits as the fused store.
+//! The operator stores to f32 scratch at its incoming exponent, and its statistics go to the slot PROBE. The host reads
+//! that
+//! row and decides. Then the scratch is stored at the new exponent. The kernels and bits are those of the fused store.
 
 use crate::{
     Preset, Scaling,
@@ -18,8 +19,9 @@ use gradscale_core::{
 const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 
 impl<B: Backend> Trainer<B> {
-    /// Runs a launch that stores to a site for the first time in this step: its operands are observed, and it decides if it
-    /// has no usable exponent.
+    /// Runs the first launch of a step that stores to a site: observes its operands, and decides an exponent if the
+    /// site has no
+    /// usable one.
     pub(in crate::train) async fn run_site(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
         if self.observed.is_some() {
             let operands = self.operands_of(launch, target).await?;
@@ -50,7 +52,7 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    /// The exponent of what comes in; of several parts, the largest.
+    /// Returns the exponent of the incoming values; for a sum, the largest exponent of its terms.
     fn incoming(&self, launch: &Launch, target: Target) -> i32 {
         match &launch.operation {
             Operation::Sum { terms, .. } => terms.iter().map(|term| self.sites.exponent(term.alpha)).max().unwrap_or(0),
@@ -66,8 +68,9 @@ impl<B: Backend> Trainer<B> {
         if let (Operation::Sum { terms, .. }, true) = (&launch.operation, preset.decides_from_rows())
             && row.counts().non_finite() != 0
         {
-            // Parts of very unlike exponents: at the largest, those with the least may be beyond f32. At the least they
-            // all fit, and what is lost of the others is nothing beside these.
+            // The exponents of the terms are very different. At the largest, terms with the smallest exponent may
+            // exceed f32. At the
+            // smallest all fit, and the bits lost from the other terms are negligible.
             let least = terms.iter().map(|term| self.sites.exponent(term.alpha)).min().unwrap_or(incoming);
             (scratch, row) = self.probe_launch(launch, target, least).await?;
         }
@@ -89,7 +92,8 @@ impl<B: Backend> Trainer<B> {
         self.exec.run(&cast(scratch, store))
     }
 
-    /// Runs a launch with its first target in f32 scratch, at the exponent that came in: the scratch, and its row.
+    /// Runs a launch with its first target replaced by f32 scratch, at the incoming exponent. Returns the scratch and
+    /// its row.
     pub(in crate::train) async fn probe_launch(
         &mut self, launch: &Launch, target: Target, incoming: i32,
     ) -> Result<(Buf, Stats), B::Error> {
@@ -101,14 +105,14 @@ impl<B: Backend> Trainer<B> {
         Ok((scratch.buf, self.probe().await?))
     }
 
-    /// The rows of both operands of a product.
+    /// Returns the statistics rows of both operands of a product.
     pub(in crate::train) async fn observe_product(
         &mut self, dy: Gradient, w: Value,
     ) -> Result<(Stats, Stats), B::Error> {
         Ok((self.observe_values(dy.value, dy.slot).await?, self.observe_values(w, Slot::ONE).await?))
     }
 
-    /// The largest magnitude of each part of a sum, with its exponent.
+    /// Returns the largest magnitude of each term of a sum, with the term's exponent.
     pub(in crate::train) async fn observe_parts(&mut self, launch: &Launch) -> Result<Vec<Scaled<f32>>, B::Error> {
         let Operation::Sum { terms, y, .. } = &launch.operation else { return Ok(Vec::new()) };
         let mut parts = Vec::new();
@@ -119,7 +123,7 @@ impl<B: Backend> Trainer<B> {
         Ok(parts)
     }
 
-    /// The row of a buffer's values as they lie there.
+    /// Returns the statistics row of a buffer's values as they are stored.
     async fn observe_values(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
         self.sites.set_probe(self.sites.exponent(slot));
         self.send(PROBE)?;

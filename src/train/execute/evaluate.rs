@@ -13,17 +13,17 @@ use pollster::block_on;
 use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
-    /// Runs a network in evaluation mode and reads what it returns: f32, also of halves.
+    /// Runs a network in evaluation mode, and returns its result as f32 values, converted from halves if needed.
     ///
     /// # Errors
-    /// A network that does not fit the batch or returns integers, a batch that is not ahead any more, or the device's.
+    /// A network that does not fit the batch or returns integers, a prefetched batch that is outdated, or the device's.
     pub fn evaluate<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Tensor, Error<B::Error>> {
         block_on(self.non_blocking().evaluate(batch, net))
     }
 
-    /// As [`Trainer::evaluate`], where the network returns integers: the classes of [`Var::argmax`].
+    /// Runs a network that returns integers in evaluation mode, for example the classes of [`Var::argmax`].
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
@@ -35,7 +35,7 @@ impl<B: Backend> Trainer<B> {
     /// ```
     ///
     /// # Errors
-    /// A network that does not fit the batch or returns f32 or halves, a batch that is not ahead any more, or the
+    /// A network that does not fit the batch or returns f32 or halves, a prefetched batch that is outdated, or the
     /// device's.
     pub fn evaluate_integers<'a, const N: usize>(
         &mut self, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
@@ -43,7 +43,7 @@ impl<B: Backend> Trainer<B> {
         block_on(self.non_blocking().evaluate_integers(batch, net))
     }
 
-    /// The evaluation of a trace.
+    /// Runs the program of a trace in evaluation mode. Its result stays on the device.
     pub(in crate::train) async fn evaluate_of<const N: usize>(
         &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
     ) -> Result<Left, Error<B::Error>> {
@@ -53,19 +53,21 @@ impl<B: Backend> Trainer<B> {
         Ok(Left { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
     }
 
-    /// Runs a network in training mode for the sake of its running statistics alone: they keep the share `keep` and
-    /// take the rest from this batch. With keep = i / (i + 1) for i = 0, 1, 2 … they become the mean over all batches:
-    /// do that before an evaluation whose weights have moved quickly.
+    /// Runs a network in training mode only to update its running statistics. They keep the share `keep`, and take the
+    /// rest
+    /// from this batch. With keep = i / (i + 1) for i = 0, 1, 2 … they become the mean over all batches. Do that before
+    /// an
+    /// evaluation if the weights have changed quickly.
     ///
     /// # Errors
-    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's.
+    /// A network that does not fit the batch, a prefetched batch that is outdated, or the device's.
     pub fn update_statistics<'a, const N: usize>(
         &mut self, keep: f32, batch: impl Into<Inputs<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<(), Error<B::Error>> {
         block_on(self.non_blocking().update_statistics(keep, batch, net))
     }
 
-    /// Running statistics after a trace.
+    /// Runs a trace in training mode, and updates the running statistics of batch norm from it.
     pub(in crate::train) async fn statistics_of<const N: usize>(
         &mut self, keep: f32, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
     ) -> Result<(), Error<B::Error>> {
@@ -83,7 +85,7 @@ impl<B: Backend> Trainer<B> {
             let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;
             operations.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)
         });
-        // A step in progress finds its hyperparameters as it left them.
+        // The hyperparameters of a step in progress must not change.
         (self.hyperparameters, self.detail) = (hyperparameters, detail);
         updated.and_then(|()| self.send(0..0).map_err(Error::Device))
     }

@@ -1,4 +1,5 @@
-//! What the paper's rules decide from, observed in every step whatever rule is in force: for traces that are replayed.
+//! Operands of the paper's rules, observed in every step whatever rule is in force, because traces are replayed with
+//! them.
 
 use crate::{
     graph::{Launch, Operation, Rule, Target},
@@ -15,9 +16,9 @@ use gradscale_core::{
 /// Site that stored an incoming gradient, and the exponent in force there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The cast site; none for values that are not scaled.
+    /// Name of the cast site; `None` for values that are not scaled.
     pub site: Option<String>,
-    /// Its exponent in this step.
+    /// Exponent of that site in this step.
     pub exponent: i32,
 }
 
@@ -25,27 +26,29 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operands {
-    /// A product: the incoming gradient as it is stored, and the weights. None if all are zero or some not finite.
+    /// A product of the incoming gradient, as it is stored, and the weights. An operand is `None` if all its values are
+    /// zero
+    /// or some are not finite.
     Product {
         /// Site that stored the incoming gradient.
         from: Source,
-        /// The gradient.
+        /// Statistics of the incoming gradient.
         dy: Option<solve::Operand>,
-        /// The weights as they are multiplied.
+        /// Statistics of the weights, in the precision in which they are multiplied.
         w: Option<solve::Operand>,
-        /// Terms of one element.
+        /// Number of terms that are summed to one element of the product.
         terms: Terms,
     },
     /// A cast after the backward pass of a softmax.
     Softmax {
         /// Site that stored the incoming gradient.
         from: Source,
-        /// The f32 values at that exponent, with sums.
+        /// Statistics of the f32 values at the exponent of `from`, with their moments.
         row: Box<Stats>,
     },
-    /// A sum: where each part comes from, and its largest magnitude as it is stored.
+    /// A sum: the source of each term, and the term's largest magnitude as it is stored.
     Sum(Vec<(Source, f32)>),
-    /// The same where parts do not meet: the gradient of what was split.
+    /// The gradient of a split tensor, whose parts do not overlap: the source and the largest magnitude of each part.
     Split(Vec<(Source, f32)>),
     /// Any other cast, whose rule needs no more than the site's own row.
     Cast(Source),
@@ -57,13 +60,14 @@ pub enum Observation {
     /// Minimum detail of the statistics rows, even if the rules need less: [`Detail::Full`] gives every row of
     /// [`Trainer::sites`] a histogram. Costs time.
     Rows(Detail),
-    /// Operands from which the paper's rules would decide, for [`Trainer::operands`]. Nothing else changes by it. Launches
-    /// run one by one and wait, which costs time.
+    /// Operands from which the paper's rules would decide, for [`Trainer::operands`]. Decisions do not change. Launches
+    /// run one
+    /// by one, and the host waits for each, which costs time.
     Operands,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Observes more in every step from now on.
+    /// Collects additional statistics in every later step.
     ///
     /// ```
     /// use gradscale::{Cpu, Method, Observation, Parameters, Trainer, gradscale_core::stats::Detail, optim::Sgd};
@@ -80,18 +84,19 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    /// What the cast sites of the last step would have been decided from under the paper's rules, in backward order;
-    /// nothing without [`Observation::Operands`].
+    /// Returns the operands from which the paper's rules would have decided at the cast sites of the last step, in
+    /// backward
+    /// order. Empty without [`Observation::Operands`].
     pub fn operands(&self) -> impl Iterator<Item = (&str, &Operands)> {
         let all = self.observed.iter().flatten();
         all.map(|(slot, operands)| (self.sites.name(*slot), operands))
     }
 
-    /// Of a site's launch, before it runs.
+    /// Returns the operands of a launch that stores to a site, before the launch runs.
     pub(in crate::train) async fn operands_of(
         &mut self, launch: &Launch, target: Target,
     ) -> Result<Operands, B::Error> {
-        // Sums are wanted here; what the step's own rows hold stays as it is.
+        // These rows need moments; the detail of the step's own rows must not change.
         let detail = std::mem::replace(&mut self.detail, Detail::Moments);
         let operands = self.look_at(launch, target).await;
         self.detail = detail;

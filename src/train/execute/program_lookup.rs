@@ -1,4 +1,5 @@
-//! Compiled programs, and what a training keeps for them: rows of the table, half copies, statistics that wait.
+//! Lookup of compiled programs, and allocation of their buffers: the slot table, half copies and pending running
+//! statistics.
 
 use crate::{
     Error,
@@ -10,7 +11,7 @@ use gradscale_core::{amp::Level, backend::Backend};
 use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
-    /// The compiled program of a trace.
+    /// Returns the index of the compiled program for a trace, which is compiled if it is not in the cache.
     pub(in crate::train) fn program(
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str,
     ) -> Result<usize, Error<B::Error>> {
@@ -36,11 +37,11 @@ impl<B: Backend> Trainer<B> {
             given: &[],
         };
         let program = compile(trace, purpose, &mut shared);
-        // Also for one that does not fit: it may have named sites before that was found.
+        // Needed even if compilation fails, because it may have created sites before.
         self.fit_table().map_err(Error::Device)?;
         let program = program?;
         self.allocate_buffers(&program).map_err(Error::Device)?;
-        // Its memory may be that of outputs which could be read so far.
+        // The new program may use the memory of outputs that were readable until now.
         self.ran = None;
         if let Purpose::Train { .. } = purpose {
             self.stands = None;
@@ -51,7 +52,7 @@ impl<B: Backend> Trainer<B> {
     /// Allocates the buffers of parameters that a new program reads or writes.
     fn allocate_buffers(&mut self, program: &Program) -> Result<(), B::Error> {
         self.allocate_missing(program.purpose.statistics(), program.statistics.iter().map(|&(id, _)| id))?;
-        // O3 has no masters: what the optimizer updates is rounded to half each time.
+        // With O3 there are no masters: the updated values are rounded to half in each step.
         let rounds = self.level() == Level::O3;
         let mut halves = program.halves.clone();
         if rounds {
@@ -61,7 +62,7 @@ impl<B: Backend> Trainer<B> {
         if halves.iter().all(|&id| self.exec.has(Fixed::part(id, Part::Half))) {
             return Ok(());
         }
-        // Those that are there come along, so that one launch of an update writes all.
+        // Existing half copies are allocated again too, so that one launch of an update writes all.
         halves.extend((0..self.parameters.all.len()).filter(|&id| self.exec.has(Fixed::part(id, Part::Half))));
         halves.sort_unstable();
         halves.dedup();
@@ -70,7 +71,7 @@ impl<B: Backend> Trainer<B> {
         self.refresh_halves()
     }
 
-    /// Memory for a part of those of these parameters that have none.
+    /// Allocates one part of each of these parameters that does not have it.
     pub(in crate::train) fn allocate_missing(
         &mut self, part: Part, ids: impl Iterator<Item = usize>,
     ) -> Result<(), B::Error> {
@@ -78,12 +79,12 @@ impl<B: Backend> Trainer<B> {
         self.allocate_parts(part, &missing)
     }
 
-    /// A table for all sites.
+    /// Resizes the device's table of exponents and statistics rows to the number of sites.
     pub(in crate::train) fn fit_table(&mut self) -> Result<(), B::Error> {
         self.exec.fit_table(self.sites.len(), self.hyperparameters.len())
     }
 
-    /// Half copies after masters were written. Where the device fails at one, the next program tries again.
+    /// Copies the masters to their half copies. If the device fails, the next program tries again.
     pub(in crate::train) fn refresh_halves(&mut self) -> Result<(), B::Error> {
         self.halves_are_behind = true;
         for id in 0..self.parameters.all.len() {

@@ -8,13 +8,13 @@ use crate::{
 };
 use gradscale_core::backend::{Backend, Slot};
 
-/// How a program is executed.
+/// Mode in which a program is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::train) enum ExecutionMode {
-    /// Continues a step: statistics rows and exponents stay as they are. Later micro-batches, evaluation and running
-    /// statistics are executed so.
+    /// Continues a step: statistics rows and exponents stay as they are. Used for later micro-batches, evaluation and
+    /// running statistics.
     Continue,
-    /// Begins a step at the exponents of the last one. Segments are replayed as they were recorded.
+    /// Begins a step at the exponents of the last one. Segments are replayed from their recordings.
     Replay,
     /// Begins a step launch by launch: sites without a usable exponent decide, and operands are observed.
     Eager,
@@ -125,7 +125,8 @@ impl<B: Backend> Trainer<B> {
         Error::Operator { name: node.name.clone(), op: node.op, backward, error }
     }
 
-    /// Runs a segment launch by launch; sites decide, and operands are observed. `stored` are the sites so far.
+    /// Runs a segment launch by launch. Sites decide, and operands are observed. `stored` lists the sites that have
+    /// stored.
     async fn run_eagerly(
         &mut self, program: usize, segment: usize, stored: &mut Vec<Slot>,
     ) -> Result<(), Failed<B::Error>> {
@@ -134,7 +135,7 @@ impl<B: Backend> Trainer<B> {
         let mut ran = Ok(());
         for (at, launch) in range.clone().zip(&launches[range]) {
             let site = launch.site();
-            // The first of several calls in a step decides.
+            // If a site is stored to several times in a step, its first call decides.
             let new = site.filter(|target| !stored.contains(&target.to));
             stored.extend(site.map(|target| target.to));
             ran = match new {

@@ -15,21 +15,22 @@ use gradscale_core::{
 };
 use pollster::block_on;
 
-/// How a measurement stores gradients. Each has programs and sites of its own.
+/// Storage of gradients in a measurement. Each variant has its own programs and sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::train) enum Stores {
-    /// All in f32: the reference.
+    /// All gradients in f32, as the reference.
     Single,
-    /// Half behind half values, each at its own scale; f32 for weights.
+    /// Activation gradients in half where activations are half, each at its own scale; weight gradients in f32.
     PerTensor,
-    /// Half behind half values, all at one scale; f32 for weights.
+    /// Activation gradients in half where activations are half, all at one scale; weight gradients in f32.
     OneScale,
-    /// The same, half for weights too.
+    /// As [`Self::OneScale`], with weight gradients in half too.
     OneScaleHalfWeights,
 }
 
 impl Stores {
-    /// Begins the names of sites, and tells programs apart. No layer has it in its name.
+    /// Returns the prefix of the measurement's site names, which no layer name contains. It also distinguishes
+    /// programs.
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::Single => "window-f32:",
@@ -39,7 +40,7 @@ impl Stores {
         }
     }
 
-    /// What weight gradients are stored as.
+    /// Returns the precision in which weight gradients are stored.
     pub const fn weight_gradients(self) -> Precision {
         match self {
             Self::Single | Self::PerTensor | Self::OneScale => Precision::Single,
@@ -80,7 +81,7 @@ impl<B: Backend> Trainer<B> {
         let window = self.measure_window(&mut attempt, seed);
         self.settings.probed = None;
         (self.sites, self.observed, self.settings.least, self.counters.seed) = (sites, observed, least, seed);
-        // Their outputs and gradients have been overwritten, and they may have been evicted.
+        // The outputs and gradients of these programs have been overwritten, and the programs may have been evicted.
         (self.stands, self.ran) = (None, None);
         self.tickets.serial += 1;
         let prefixes = [Stores::Single, Stores::PerTensor, Stores::OneScale, Stores::OneScaleHalfWeights];

@@ -1,12 +1,13 @@
-//! How long the launches of a step take.
+//! Execution times of the launches of a step.
 
 use crate::{Error, LaunchTime, train::Trainer};
 use gradscale_core::backend::Backend;
 
 impl<B: Backend> Trainer<B> {
-    /// Whether every launch is timed from now on, by the device's own clock: the CPU's time, events of CUDA, timestamps of
-    /// wgpu. Timed launches run one by one, even where steps are recorded; results have the same bits. Uploads, read-backs
-    /// and exchanges between ranks are not timed.
+    /// Enables or disables the timing of every launch by the device's own clock: CPU time, CUDA events or wgpu
+    /// timestamps.
+    /// Timed launches run one by one, even if steps are recorded; results have the same bits. Uploads, read-backs and
+    /// communication between ranks are not timed.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -36,7 +37,7 @@ impl<B: Backend> Trainer<B> {
         Err(Error::NoClock { device: self.device().caps().name.to_owned() })
     }
 
-    /// The times since the last call, by name and shape, those that took longest first.
+    /// Returns the times since the last call by name and shape, in descending order.
     pub fn launch_times(&mut self) -> Vec<LaunchTime> {
         self.exec.drain_times()
     }

@@ -1,7 +1,8 @@
-//! Everything that a training needs to go on as if it had never stopped, as a checkpoint.
+//! Checkpoint of everything that a training needs to continue as if it had never stopped.
 //!
-//! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME`, `state1.NAME` … for what the
-//! optimizer keeps. The rest (steps, seed, schedule, sites) is JSON.
+//! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME`, `state1.NAME` … for the
+//! optimizer
+//! states. The rest (steps, seed, schedule, sites) is JSON.
 
 use crate::{
     Error, Method, Scaling,
@@ -28,38 +29,40 @@ struct Saved {
     taken: u64,
     seed: u64,
     in_a_row: u32,
-    /// Attempts at the coming step that failed already.
+    /// Number of failed attempts at the coming step.
     #[serde(default)]
     failed: u32,
-    /// Steps of each group of the optimizer, where they differ: in a step that trains one of several networks.
+    /// Step counts of the optimizer's groups; empty if all are equal. They differ if steps train only one of several
+    /// networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     groups: Vec<u64>,
-    /// Learning rates that were set since, bits of f64.
+    /// Learning rates set by [`Trainer::set_lr`], as bits of f64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rates: Vec<u64>,
-    /// What the training was told; none before format 3.
+    /// Settings of the training, for comparison; `None` before format 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<Settings>,
-    /// The state of a loss scale, with its numbers.
+    /// State of the loss scale, with its settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     loss_scale: Option<Vec<i64>>,
-    /// At which exponents gradients travel between ranks in the coming step, where a step has parts.
+    /// Exponents at which gradients are sent between ranks in the next step, if steps have micro-batches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     wire: Vec<Option<i32>>,
-    /// Engine of products, of a device that has several ([`Backend::product_engine`]). `None` in checkpoints of other
-    /// devices and of earlier versions: the device that loads them keeps its own choice.
+    /// Engine of products, if the device has several ([`Backend::product_engine`]). `None` in checkpoints of other
+    /// devices and
+    /// of earlier versions; then the loading device keeps its own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     product_engine: Option<String>,
-    /// Formats 1 and 2, which said no more of settings.
+    /// Scaling method in formats 1 and 2, which contain no other settings.
     #[serde(skip_serializing)]
     scaling: Option<ScalingBefore>,
-    /// Likewise: whether weight gradients are half before they are f32.
+    /// True if weight gradients are rounded to half before f32, in formats 1 and 2.
     #[serde(default, skip_serializing)]
     half_weight_gradients: bool,
     sites: Vec<SavedSite>,
 }
 
-/// What a training was told, to be compared alone.
+/// Settings of a training, stored separately so that they can be compared.
 #[derive(Serialize, Deserialize)]
 struct Settings {
     method: Configuration,
@@ -67,31 +70,35 @@ struct Settings {
     trainer: Configuration,
 }
 
-/// How gradients were scaled, before format 3.
+/// Scaling method of gradients, before format 3.
 #[derive(Serialize, Deserialize)]
 enum ScalingBefore {
-    /// A schedule with all its state.
+    /// Loss-scale schedule with its state, as words.
     Loss(Vec<i64>),
-    /// The rule in words.
+    /// Gradient scaling, as the text of its rule.
     Gradient(String),
 }
 
-/// Effect of a checkpoint on the engine of products.
+/// Effect of a loaded checkpoint on the engine of products.
 #[derive(Default)]
 struct Engine {
-    /// Name of the engine to select.
+    /// Name of the engine to select, if it must change.
     selected: Option<String>,
-    /// Engine of the checkpoint, and the pinned one that stays.
+    /// Engine of the checkpoint and the pinned engine, if they differ.
     replaced: Option<Difference>,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Everything as the bytes of a safetensors file with checksums, with metadata of your own (the data's position,
-    /// for instance). Equal states are equal bytes. Save between steps: gradients that have not been stepped with are
-    /// not in it.
+    /// Returns the whole state as the bytes of a safetensors file with checksums. `metadata` is stored too, for example
+    /// the
+    /// position in the data. Equal states have equal bytes. Save between steps, because gradients that were not used by
+    /// a step
+    /// are not saved.
     ///
-    /// What the trainer was told is in it, to be compared: the method with all numbers, level, lists and layers; the
-    /// optimizer with rule, numbers, groups, schedule and what is frozen; the share of running statistics that is kept.
+    /// The file also contains the settings of the trainer, for comparison: the method with all numbers, level, lists
+    /// and layers;
+    /// the optimizer with rule, numbers, groups, schedule and frozen parameters; the share of running statistics that
+    /// is kept.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -109,11 +116,12 @@ impl<B: Backend> Trainer<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Ranks that train together ([`Trainer::join_group`]) save together: the parts of an optimizer that is divided come
-    /// from their owners, and that all have come to the same is looked at. Metadata may differ.
+    /// All ranks of a group ([`Trainer::join_group`]) must call this together. Sharded optimizer states are collected
+    /// from
+    /// their owners, and all ranks check that their states are equal. Metadata may differ.
     ///
     /// # Errors
-    /// The device's, more than a file's header holds (100 MB of metadata), or ranks that have drifted apart.
+    /// The device's, more than 100 MB of metadata (the limit of the file's header), or ranks whose states differ.
     pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Error<B::Error>> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
         for (id, definition) in self.parameters.all.iter().enumerate() {
@@ -141,7 +149,7 @@ impl<B: Backend> Trainer<B> {
             } else {
                 self.ranks.grad_exponents.clone()
             },
-            // Devices of several kinds have no engine in common.
+            // Devices of several kinds have no common engine.
             product_engine: self
                 .exec
                 .device()
@@ -156,7 +164,7 @@ impl<B: Backend> Trainer<B> {
         checkpoint::write(&tensors, metadata, together, saved).map_err(Error::Checkpoint)
     }
 
-    /// That all ranks would save the same.
+    /// Checks that all ranks would save the same bytes.
     fn agree_on(&self, tensors: &[(String, Vec<usize>, Vec<u8>)], saved: &Saved) -> Result<(), Error<B::Error>> {
         if self.ranks.group.size() == 1 {
             return Ok(());
@@ -166,19 +174,21 @@ impl<B: Backend> Trainer<B> {
         Ok(self.ranks.group.check_equal("state", &format!("{all:08x}"))?)
     }
 
-    /// Goes on from what [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer must have
-    /// the same parameters, optimizer and method; if it has not, nothing is changed, and the error names what differs
-    /// ([`CheckpointError::Settings`]). Learning rates that were set since ([`Trainer::set_lr`]) come back. Of a
-    /// schedule of one's own it is known only that there was one, of a rule of one's own what `Debug` writes of it;
-    /// a checkpoint of an earlier version says nothing of optimizers' numbers, levels and layers. For the weights alone
-    /// there is [`Parameters::load`](crate::Parameters::load).
+    /// Restores the state that [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer
+    /// must have
+    /// the same parameters, optimizer and method. Otherwise nothing is changed, and the error names the differences
+    /// ([`CheckpointError::Settings`]). Learning rates set by [`Trainer::set_lr`] are restored. Of a custom schedule
+    /// only its
+    /// presence is compared, of a custom rule its `Debug` output. Checkpoints of earlier versions contain no optimizer
+    /// settings,
+    /// levels or layers. To load only weights, use [`Parameters::load`](crate::Parameters::load).
     ///
     /// A device that has several engines of products, which sum in different orders, selects the engine of the
     /// checkpoint. A device that lacks it is an error. If the user has pinned another engine, that one stays, and
     /// [`Trainer::replaced_engine`] names both.
     ///
     /// # Errors
-    /// Bytes that are no checkpoint, damaged, or of another network, optimizer or method; the device's.
+    /// Bytes that are no checkpoint, are damaged, or belong to another network, optimizer or method; the device's.
     pub fn load(&mut self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error<B::Error>> {
         let Contents { tensors, metadata, training: saved } =
             checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
@@ -188,7 +198,7 @@ impl<B: Backend> Trainer<B> {
         if [saved.rates.len(), saved.groups.len()].iter().any(|&len| len != 0 && len != groups) {
             return Err(wrong("made by another optimizer: its groups are others".to_owned()));
         }
-        // All is read and checked before anything is written.
+        // Everything is read and checked before anything is written.
         let (mut values, mut expected) = (Vec::new(), 0);
         for id in 0..self.parameters.all.len() {
             for (part, name) in self.saved_parts(id) {
@@ -199,7 +209,7 @@ impl<B: Backend> Trainer<B> {
                     return Err(wrong(format!("{name} is {:?} there, and {shape} here", tensor.shape())));
                 }
                 expected += 1;
-                // Of an optimizer that is divided among ranks, what is another's is not here.
+                // States of a sharded optimizer that belong to other ranks are not stored here.
                 if self.exec.has(buf) {
                     values.push((buf, checkpoint::floats(tensor)));
                 }
@@ -226,12 +236,13 @@ impl<B: Backend> Trainer<B> {
         self.counters.failed = saved.failed;
         self.ranks.grad_exponents = saved.wire;
         self.ranks.grad_exponents.resize(self.parameters.all.len(), None);
-        // Gradients from before are those of other weights.
+        // Gradients that were computed before belong to other weights.
         self.tickets.serial += 1;
         Ok(metadata)
     }
 
-    /// The engine of products that the last [`Trainer::load`] did not select, because the user has pinned another one.
+    /// Returns the engine of products that the last [`Trainer::load`] did not select, because the user has pinned
+    /// another one.
     /// Products then have other bits than before the checkpoint.
     pub const fn replaced_engine(&self) -> Option<&Difference> {
         self.replaced_engine.as_ref()
@@ -240,7 +251,7 @@ impl<B: Backend> Trainer<B> {
     /// Compares the engine of products that a checkpoint records with the device's.
     fn check_engine(&self, recorded: Option<&str>) -> Result<Engine, Error<B::Error>> {
         let device = self.exec.device();
-        // Another kind of device was chosen by the user, and an older checkpoint does not say.
+        // The user has chosen another kind of device, or the checkpoint is older and has no engine.
         let (Some(there), Some(here)) = (recorded, device.product_engine()) else { return Ok(Engine::default()) };
         if there == here {
             return Ok(Engine::default());
@@ -259,13 +270,13 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    /// What is saved of a parameter, with its names.
+    /// Returns the saved parts of a parameter, with their tensor names.
     pub(in crate::train) fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
         let definition = &self.parameters.all[id];
         let states = match (definition.role, self.parameters.infos[id].role) {
             (Role::Constant, _) => return Vec::new(),
             (_, Role::Weight) => self.optimizer.states(),
-            // Running statistics, and weights that are frozen.
+            // Running statistics and frozen weights have no optimizer states.
             (_, Role::Statistics | Role::Constant) => 0,
         };
         let kept = STATES.into_iter().take(states).enumerate();
@@ -273,7 +284,7 @@ impl<B: Backend> Trainer<B> {
         [(Part::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
     }
 
-    /// What this training was told.
+    /// Returns the settings of this training in the form that is saved.
     fn configured(&self) -> Settings {
         let crate::train::Settings { policy, layers, weight_gradients, momentum, each_call, batch_norm_scope, .. } =
             &self.settings;
@@ -301,7 +312,8 @@ impl<B: Backend> Trainer<B> {
             .map(|(subject, settings)| (subject, serde_json::to_string(&settings).unwrap_or_default()))
     }
 
-    /// That a checkpoint is of a training that was told the same, as far as it says; the state of its loss scale.
+    /// Checks that a checkpoint's settings are those of this training, as far as it contains them. Returns its loss
+    /// scale.
     fn check_settings(&self, saved: &Saved) -> Result<Option<LossScale>, Error<B::Error>> {
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         if let Some(there) = &saved.settings {

@@ -1,4 +1,4 @@
-//! Updates by a rule of one's own: traced once for each weight, compiled like a network, in f32.
+//! Updates by a custom optimizer rule, which is traced once for each weight and compiled like a network, in f32.
 
 use crate::{
     Error, Layers, TraceError,
@@ -18,8 +18,9 @@ use gradscale_core::{
 use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
-    /// The update of one weight. Its results are put in the places of weight and states at the end, where the guard is
-    /// asked.
+    /// Returns the operations that update one weight by the custom rule. The new weight and states replace the old ones
+    /// in the
+    /// last operation, which does nothing if the guard has found a gradient that is not finite.
     pub(in crate::train) fn own_update(
         &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<Buf>,
     ) -> Result<Vec<Operation>, Error<B::Error>> {
@@ -27,11 +28,12 @@ impl<B: Backend> Trainer<B> {
         let (group, len, states) = (self.parameters.groups[id], self.parameters.len(id), rule.states());
         let numbers = rule.numbers(self.steps[group]).len();
         let trace = self.own_trace(&*rule, id, numbers)?;
-        // The inputs, in the order in which they are traced.
+        // Inputs of the program, in the order in which they are traced.
         let gradient = clipping.is_none().then_some(Fixed::part(id, Part::Gradient));
         let mut given = vec![Some(Fixed::part(id, Part::Master)), gradient];
         given.extend(STATES.into_iter().take(states).map(|part| Some(Fixed::part(id, part))));
-        // The rates of all groups, then the first number of all, then the second.
+        // Scalars are stored by kind and then by group: first the learning rates, then number 0 of all groups, then
+        // number 1.
         let groups = self.optimizer.group_count();
         given.extend((0..=numbers).map(|number| Some(Buf::Number(number * groups + group))));
         let program = self.own_program(&trace, &given)?;
@@ -56,9 +58,10 @@ impl<B: Backend> Trainer<B> {
         Ok(operations)
     }
 
-    /// What the rule makes of a weight: its results are beside the output, the weight first.
+    /// Traces the rule for one weight. Its results are named outputs of the trace: the new weight first, then the new
+    /// states.
     fn own_trace(&self, rule: &dyn Own, id: usize, numbers: usize) -> Result<Arc<Trace>, TraceError> {
-        // No parameter can be used but the one that is given.
+        // The rule can use no parameter except the weight that it receives.
         let tape = Tape::new(false, self.parameters.owner, 0);
         let shape = self.parameters.shape(id);
         let mut inputs = 0;
@@ -87,7 +90,7 @@ impl<B: Backend> Trainer<B> {
         tape.finish(output).map(Arc::new)
     }
 
-    /// Compiled in f32, with memory.
+    /// Compiles the trace of a custom rule in f32, and assigns memory to it.
     fn own_program(&mut self, trace: &Arc<Trace>, given: &[Option<Buf>]) -> Result<Program, Error<B::Error>> {
         let mut shared = Shared {
             policy: &AmpPolicy::new(Level::O0),
@@ -108,7 +111,7 @@ impl<B: Backend> Trainer<B> {
         Ok(program)
     }
 
-    /// The learning rates and numbers of the coming step, for a rule of one's own.
+    /// Uploads the learning rates of the coming step, and the numbers that the custom rule computes from step counts.
     pub(in crate::train) fn write_numbers(&mut self) -> Result<(), Error<B::Error>> {
         let Some(rule) = self.optimizer.own_rule() else { return Ok(()) };
         let of_groups: Vec<Vec<f32>> = self.steps.iter().map(|&steps| rule.numbers(steps)).collect();
@@ -122,7 +125,7 @@ impl<B: Backend> Trainer<B> {
             return Err(TraceError::new("optimizer", TraceErrorKind::Range(words)).into());
         }
         for (i, &number) in numbers.iter().enumerate() {
-            // Most stay as they are from step to step.
+            // Most numbers do not change between steps.
             if self.numbers.get(i).map(|known| known.to_bits()) != Some(number.to_bits()) {
                 self.exec.allocate(Buf::Number(i), DType::F32, 1).map_err(Error::Device)?;
                 self.exec.write(Buf::Number(i), Data::F32(&[number])).map_err(Error::Device)?;
@@ -133,7 +136,7 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// What a launch that replaces or clips writes, and what it reads.
+/// Returns the buffers of a launch that replaces or clips a tensor.
 const fn replaced(len: u32, master: Buf, grad: Buf) -> Updated {
     Updated { len, master, grad, state: [None; 2], half: None }
 }

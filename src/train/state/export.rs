@@ -1,4 +1,4 @@
-//! A network for other runtimes.
+//! Export of a network to ONNX, for other runtimes.
 
 use crate::{
     Error, Inputs, Tensor, Var,
@@ -9,12 +9,15 @@ use crate::{
 use gradscale_core::backend::Backend;
 
 impl<B: Backend> Trainer<B> {
-    /// A network in evaluation as an ONNX model (operators of version 21), for inputs of these shapes. It computes in f32;
-    /// with `half`, what was learned is stored in FP16 and cast where they are read, which halves the file.
+    /// Exports a network in evaluation mode as an ONNX model (operator set 21), for inputs of these shapes. It computes
+    /// in f32.
+    /// With `half`, learned parameters are stored in FP16 and cast where they are read, which halves the file.
     ///
-    /// Inputs are called `input`, or `input0`, `input1`, …, and have the shapes and types of the batch: [n, h, w, c]; f32,
-    /// bytes, or 64-bit integers in place of ours. The result is `output`, [n, h, w, c]; what [`Var::output`] names has its
-    /// name. The values of the batch do not matter.
+    /// Inputs are called `input`, or `input0`, `input1`, …, and have the shapes of the batch, for example [n, h, w, c].
+    /// Their
+    /// types are f32, bytes, or 64-bit integers instead of our 32-bit ones. The result is `output`, [n, h, w, c].
+    /// Values named
+    /// by [`Var::output`] keep their names. The values of the batch do not matter.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, models::Mlp, nn::Module, optim::Sgd};

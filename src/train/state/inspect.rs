@@ -1,4 +1,4 @@
-//! Looking in: parameters, gradients, sites, plan, memory.
+//! Inspection of a training: parameters, gradients, sites, plan and memory.
 
 use crate::{
     Error, Input, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
@@ -12,41 +12,41 @@ use gradscale_core::{
 };
 use pollster::block_on;
 
-/// The gradient of an intermediate value, under the name of the operator that made the value.
+/// Gradient of an intermediate value, with the name of the operator that computed the value.
 pub type Named = (String, Scaled<Tensor>);
 
 impl<B: Backend> Trainer<B> {
-    /// The device.
+    /// Returns the device on which this trainer runs.
     pub const fn device(&self) -> &B {
         self.exec.device()
     }
 
-    /// Steps taken; skipped ones do not count.
+    /// Returns the number of steps that updated the parameters; skipped steps do not count.
     pub const fn steps(&self) -> u64 {
         self.counters.taken
     }
 
-    /// The exponent of the loss scale in force; 0 under gradient scaling.
+    /// Returns the exponent of the current loss scale; 0 under gradient scaling.
     pub fn loss_scale(&self) -> i32 {
         self.sites.loss_scale()
     }
 
-    /// Warning about a dynamic loss scale after the last step: that it has collapsed, or flushes gradients.
+    /// Returns a warning about a dynamic loss scale after the last step: it has collapsed, or flushes gradients.
     pub fn loss_scale_warning(&self) -> Option<crate::sites::LossScaleWarning> {
         self.sites.loss_scale_warning()
     }
 
-    /// All cast sites that have been used, as they stood after the last step.
+    /// Returns all cast sites that have been used, in their state after the last step.
     pub fn sites(&self) -> impl Iterator<Item = SiteReport<'_>> {
         self.sites.reports()
     }
 
-    /// Memory in use.
+    /// Returns the device memory that this trainer uses, by purpose.
     pub fn memory(&self) -> MemoryReport {
         self.exec.memory()
     }
 
-    /// Names and values of all trainable parameters and running statistics.
+    /// Returns names and values of all trainable parameters and running statistics.
     ///
     /// # Errors
     /// The device's.
@@ -54,7 +54,7 @@ impl<B: Backend> Trainer<B> {
         block_on(self.read_parameters())
     }
 
-    /// A parameter's master.
+    /// Returns the f32 master values of a parameter.
     ///
     /// # Errors
     /// No parameter of that name, or the device's.
@@ -62,7 +62,7 @@ impl<B: Backend> Trainer<B> {
         block_on(self.read_parameter(name))
     }
 
-    /// Writes a parameter.
+    /// Sets the values of a parameter.
     ///
     /// # Errors
     /// No parameter of that name and length, or the device's.
@@ -73,7 +73,7 @@ impl<B: Backend> Trainer<B> {
         self.refresh_halves().map_err(Error::Device)
     }
 
-    /// The gradient of a parameter: f32, unscaled. None if the loss does not depend on it.
+    /// Returns the gradient of a parameter as unscaled f32 values. `None` if the loss does not depend on it.
     ///
     /// # Errors
     /// No parameter of that name, gradients of another step, or the device's.
@@ -81,8 +81,9 @@ impl<B: Backend> Trainer<B> {
         block_on(self.read_named_gradient(gradients, name))
     }
 
-    /// What the last pass made readable ([`Var::output`](crate::Var::output)), as f32: of a training step until the next
-    /// one begins, of an evaluation until anything else runs.
+    /// Returns a named value of the last pass ([`Var::output`](crate::Var::output)) as f32. Values of a training step
+    /// are readable
+    /// until the next step begins, values of an evaluation until anything else runs.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{GruCell, Linear, Module}, optim::Sgd};
@@ -110,7 +111,7 @@ impl<B: Backend> Trainer<B> {
         block_on(self.numbers(&self.left(name)?))
     }
 
-    /// As [`Trainer::output`], of integers.
+    /// Returns a named integer value of the last pass, as [`Trainer::output`] does for f32.
     ///
     /// # Errors
     /// No value of that name, f32 or halves, or the device's.
@@ -118,9 +119,9 @@ impl<B: Backend> Trainer<B> {
         block_on(self.integers(&self.left(name)?))
     }
 
-    /// A value beside the output of the last pass.
+    /// Finds a named value that the last pass has stored on the device.
     pub(in crate::train) fn left(&self, name: &str) -> Result<Left, TraceError> {
-        // What ran last, or the last training step, whose values nothing else overwrites that runs.
+        // First the program that ran last, then the last training step, whose values no other program overwrites.
         let programs = self.ran.into_iter().chain(self.stands);
         let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
         let Some(found) = all.find(|beside| beside.name == name) else {
@@ -131,8 +132,10 @@ impl<B: Backend> Trainer<B> {
         Ok(Left { name, value, shape })
     }
 
-    /// The gradient of every intermediate value as it is stored, with its exponent, in backward order:
-    /// `true = data · 2^-alpha`. Needs [`TrainerOptions::with_all_kept`](crate::TrainerOptions::with_all_kept): without it, memory has been used again.
+    /// Returns the gradient of every intermediate value as it is stored, with its exponent, in backward order:
+    /// `true = data · 2^-alpha`. It needs [`TrainerOptions::with_all_kept`](crate::TrainerOptions::with_all_kept),
+    /// because
+    /// otherwise the memory of these gradients is reused within the step.
     ///
     /// # Errors
     /// Gradients of another step, or the device's.
@@ -150,7 +153,7 @@ impl<B: Backend> Trainer<B> {
         traced.map(read).collect()
     }
 
-    /// What the policy makes of a network, without running it.
+    /// Returns the precisions that the autocast policy assigns to a network's operators, without running it.
     ///
     /// # Errors
     /// A network that does not fit the batch.
@@ -162,7 +165,7 @@ impl<B: Backend> Trainer<B> {
         Ok(plan(&self.settings.policy, &self.settings.layers, &trace)?.0)
     }
 
-    /// The operators that the last backward pass ran, with the types of their results.
+    /// Returns the operators that the last backward pass ran, with the element types of their results.
     ///
     /// # Errors
     /// Gradients of another step.

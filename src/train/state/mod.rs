@@ -1,4 +1,4 @@
-//! State of a training, and its ways in and out: parameters, batches, outputs, checkpoints.
+//! State of a training, and access to it: parameters, batches, outputs and checkpoints.
 
 mod checkpoint;
 mod custom_optimizer;

@@ -1,4 +1,4 @@
-//! What a network gave, as the host reads it: numbers or integers.
+//! Results of a network, read by the host as f32 values or integers.
 
 use crate::{Error, Shape, Tensor, TraceError, error::TraceErrorKind, graph::Value, train::Trainer};
 use gradscale_core::{
@@ -6,17 +6,17 @@ use gradscale_core::{
     backend::{Backend, DType},
 };
 
-/// A value that a program left on the device.
+/// Named result of a program, which is still on the device.
 #[derive(Clone, Debug)]
 pub(in crate::train) struct Left {
-    /// Of its operator, or that it was given.
+    /// Name of its operator, or the name that the network gave to it.
     pub name: String,
     pub value: Value,
     pub shape: Shape,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Numbers, as f32.
+    /// Reads a result of type f32 or f16 as f32 values.
     pub(in crate::train) async fn numbers(&self, of: &Left) -> Result<Tensor, Error<B::Error>> {
         let precision = match of.value.dtype {
             DType::F32 => Precision::Single,
@@ -27,7 +27,7 @@ impl<B: Backend> Trainer<B> {
         Ok(Tensor { shape: of.shape, data })
     }
 
-    /// Integers, as u32.
+    /// Reads a result of an integer type as u32 values.
     pub(in crate::train) async fn integers(&self, of: &Left) -> Result<Tensor<u32>, Error<B::Error>> {
         let (buf, len) = (of.value.buf, of.shape.len());
         let data = match of.value.dtype {

@@ -1,4 +1,4 @@
-//! The parameters of a training: what they are, whose they are, and which group of the optimizer each is in.
+//! Parameters of a training, their owner, and the optimizer group of each.
 
 use crate::{
     Error, Parameters, Shape,
@@ -13,22 +13,23 @@ use std::{
     ops::Range,
 };
 
-/// All parameters, by number.
+/// All parameters of a trainer, indexed by parameter id.
 #[derive(Debug)]
 pub(in crate::train) struct ParameterSet {
-    /// Whose these are.
+    /// Identity of the [`Parameters`] from which networks must come.
     pub owner: Owner,
     pub all: Vec<Definition>,
-    /// What a compiler needs to know of each; one that is frozen is a constant to it.
+    /// Information about each parameter for the compiler, which treats frozen parameters as constants.
     pub infos: Vec<ParameterInfo>,
-    /// The optimizer's group of each.
+    /// Index of each parameter's group in the optimizer.
     pub groups: Vec<usize>,
 }
 
 impl ParameterSet {
     /// # Errors
-    /// Two parameters of one name, values of another number than the shape says, a group of the optimizer that no
-    /// parameter belongs to, more parameters than a table has slots.
+    /// Two parameters with one name; a number of values that differs from the shape; an optimizer group without
+    /// parameters;
+    /// more parameters than a table has slots.
     pub fn new<E>(parameters: Parameters, optimizer: &Optimizer, sites: &mut Sites) -> Result<Self, Error<E>> {
         let mut names = HashSet::new();
         if let Some(twice) = parameters.all.iter().find(|one| !names.insert(one.name.as_str())) {
@@ -45,7 +46,7 @@ impl ParameterSet {
         }
         let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());
         if let Some(prefix) = optimizer.idle_prefix(weights.clone()) {
-            // The first words of all names are the parts that could have been meant.
+            // The first words of all names are listed in the error, because the user may have meant one of these.
             let parts: BTreeSet<&str> =
                 weights.map(|name| name.split_once('.').map_or(name, |(part, _)| part)).collect();
             let parts = parts.into_iter().collect::<Vec<_>>().join(", ");
@@ -62,13 +63,13 @@ impl ParameterSet {
         Ok(Self { owner: parameters.owner, all: parameters.all, infos, groups })
     }
 
-    /// Those that are trained.
+    /// Returns the ids of the parameters that the optimizer trains.
     pub fn weights(&self) -> impl Iterator<Item = usize> {
         let weight = |(id, info): (usize, &ParameterInfo)| (info.role == Role::Weight).then_some(id);
         self.infos.iter().enumerate().filter_map(weight)
     }
 
-    /// The number of a parameter.
+    /// Finds a parameter by name, and returns its id.
     pub fn find<E>(&self, name: &str) -> Result<usize, Error<E>> {
         let found = self.all.iter().position(|one| one.name == name);
         found.ok_or_else(|| Error::Parameter(format!("there is no parameter {name}")))
@@ -82,18 +83,18 @@ impl ParameterSet {
         self.all[id].shape.len()
     }
 
-    /// The buffers that outlive steps.
+    /// Returns the layout of the buffers that are not freed between steps.
     pub fn fixed(&self) -> Fixed {
         Fixed { parameters: self.all.len() }
     }
 
-    /// Slots of all parameters: the rows that an update looks at.
+    /// Returns the slots of all parameters. An update reads their rows, and does nothing if a gradient is not finite.
     pub fn guard(&self) -> Range<u16> {
         let first = Slot::FIRST_SITE.0;
         first..first + u16::try_from(self.infos.len()).unwrap_or(u16::MAX - first)
     }
 
-    /// That so many values are a parameter's.
+    /// Checks that a parameter has `len` values.
     pub fn check_len<E>(&self, id: usize, len: usize) -> Result<(), Error<E>> {
         if len == self.len(id) { Ok(()) } else { Err(other_length(&self.all[id], len)) }
     }

@@ -1,4 +1,4 @@
-//! Batches on their way into a step: straight from the host, or sent ahead while the device is at work on another step.
+//! Input batches of a step: from host memory, or prefetched while the device runs another step.
 
 use crate::{
     Error, Input, InputType, Shape, TraceError,
@@ -11,7 +11,7 @@ use gradscale_core::{
     ops::{Dim, Strided},
 };
 
-/// A batch that is on its way to the device, or there already; one step takes it.
+/// Batch whose copy to the device has started or is complete. A single step can use it.
 #[derive(Debug)]
 #[must_use = "a batch that was sent ahead is for the next step"]
 pub struct Prefetched<const N: usize> {
@@ -21,19 +21,19 @@ pub struct Prefetched<const N: usize> {
 }
 
 impl<const N: usize> Prefetched<N> {
-    /// Shape and type of each input.
+    /// Returns shape and element type of each input of the prefetched batch.
     #[must_use]
     pub const fn types(&self) -> [InputType; N] {
         self.kinds
     }
 }
 
-/// What a step takes: a batch of the host's, or one that was sent ahead ([`Trainer::prefetch`]).
+/// Inputs of a step: a batch in host memory, or one that was prefetched ([`Trainer::prefetch`]).
 #[derive(Debug)]
 pub enum Inputs<'a, const N: usize> {
-    /// Copied to the device when the step begins.
+    /// Batch in host memory, which is copied to the device when the step begins.
     Host([Input<'a>; N]),
-    /// Sent before.
+    /// Batch that [`Trainer::prefetch`] has sent to the device.
     Ahead(Prefetched<N>),
 }
 
@@ -50,7 +50,7 @@ impl<const N: usize> From<Prefetched<N>> for Inputs<'_, N> {
 }
 
 impl<const N: usize> Inputs<'_, N> {
-    /// Shape and type of each.
+    /// Returns shape and element type of each input.
     pub(in crate::train) fn kinds(&self) -> [InputType; N] {
         match self {
             Self::Host(batch) => kinds(batch),
@@ -63,7 +63,7 @@ fn kinds<const N: usize>(batch: &[Input<'_>; N]) -> [InputType; N] {
     batch.map(InputType::from)
 }
 
-/// That each input has as many elements as its shape says, and no more than a device counts.
+/// Checks that each input has as many elements as its shape, and no more than a device can count.
 pub(in crate::train) fn check(batch: &[Input<'_>]) -> Result<(), TraceError> {
     for (i, input) in batch.iter().enumerate() {
         let name = format!("input{i}");
@@ -75,12 +75,12 @@ pub(in crate::train) fn check(batch: &[Input<'_>]) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// That data which comes straight from the host is what operators take, as far as they can say: labels of a
-/// cross-entropy are classes, or ignored.
+/// Checks the values of inputs in host memory where an operator restricts them. For example, labels of a cross-entropy
+/// must be classes or the ignored label.
 pub(in crate::train) fn check_values(trace: &Trace, batch: &[Input<'_>]) -> Result<(), TraceError> {
     for node in &trace.nodes {
         let Some(operator) = node.operator() else { continue };
-        // The first values of a trace are its inputs.
+        // The first nodes of a trace are its inputs.
         for (i, input) in node.inputs.iter().enumerate().filter_map(|(i, &id)| Some((i, batch.get(id)?))) {
             operator.check(i, input.data).map_err(|kind| node.error(kind))?;
         }
@@ -88,17 +88,20 @@ pub(in crate::train) fn check_values(trace: &Trace, batch: &[Input<'_>]) -> Resu
     Ok(())
 }
 
-/// The copy of a whole tensor.
+/// Returns the descriptor that copies a whole tensor.
 fn whole(shape: Shape) -> Strided {
     let len = u32::try_from(shape.len()).expect("sizes were checked");
     Strided::new(&[Dim { len, x: 1, y: 1 }], 0, 0).expect("every length has a copy")
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Sends a batch ahead. Called between [`Trainer::backward`] and [`Trainer::step`], it is sent to the device while
-    /// that works on the step (CUDA: on a second stream). Results are the same. One batch can be ahead: the
-    /// next one takes its place, and its memory if that is large enough and the types are the same. To a checkpoint the
-    /// data's position is that of the steps taken, without this batch.
+    /// Prefetches a batch. If this is called between [`Trainer::backward`] and [`Trainer::step`], the copy overlaps
+    /// with the
+    /// step on the device (CUDA: on a second stream). Results are the same. At most one batch is prefetched: the next
+    /// one
+    /// replaces it, and reuses its memory if that is large enough and the types are equal. A checkpoint does not count
+    /// this
+    /// batch in the position of the data.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -118,10 +121,10 @@ impl<B: Backend> Trainer<B> {
     /// ```
     ///
     /// # Errors
-    /// Data of a wrong length for its shape; the device's, after which no batch is ahead.
+    /// Data of a wrong length for its shape; the device's, after which no batch is prefetched.
     pub fn prefetch<const N: usize>(&mut self, batch: [Input<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
         check(&batch)?;
-        // What was ahead before is not any more, also if this fails.
+        // Invalidates the batch that was prefetched before, even if this call fails.
         self.tickets.ahead += 1;
         for (i, input) in batch.iter().enumerate() {
             self.exec.prefetch(i, input.data, input.shape.len()).map_err(Error::Device)?;
@@ -129,7 +132,7 @@ impl<B: Backend> Trainer<B> {
         Ok(Prefetched { trainer: self.tickets.id, number: self.tickets.ahead, kinds: kinds(&batch) })
     }
 
-    /// A batch that a step can take.
+    /// Checks that a step can use this batch.
     pub(in crate::train) fn checked<'a, const N: usize>(
         &self, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Inputs<'a, N>, Error<B::Error>> {
@@ -142,8 +145,9 @@ impl<B: Backend> Trainer<B> {
         Ok(batch)
     }
 
-    /// Brings a batch to its places, before the step's upload: what is sent ahead next comes behind these copies, and
-    /// need not wait for the step ([`Backend::prefetch`]).
+    /// Copies a batch to the inputs of a program, before the step's upload. The next prefetched batch is ordered after
+    /// these
+    /// copies only, so it need not wait for the step ([`Backend::prefetch`]).
     pub(in crate::train) fn place<const N: usize>(
         &mut self, places: &[Buf], batch: &Inputs<'_, N>,
     ) -> Result<(), B::Error> {

@@ -1,4 +1,4 @@
-//! Forward and backward pass: from a batch to gradients.
+//! Forward and backward pass, from a batch to gradients.
 
 use crate::{
     Error, InputType, Pass, TraceError, Var,
@@ -10,31 +10,34 @@ use gradscale_core::{backend::Backend, ops::ShapeError, stats::Detail};
 use pollster::block_on;
 use std::sync::Arc;
 
-/// A pass that is ready to be executed.
+/// Pass over a batch that is traced, compiled and checked, and can be executed.
 #[derive(Debug)]
 pub(in crate::train) struct PreparedPass {
     pub program: usize,
     pub mode: ExecutionMode,
-    /// Name of the loss.
+    /// Name of the loss, if there are several; otherwise empty.
     loss: String,
     /// Gradients of the earlier micro-batches of the step, if there are any.
     gradients: Option<Gradients>,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Runs a network forward and backward over a batch, or over a [`Pass`], which has options. The closure is traced each
-    /// time, and compiled when its trace is new.
+    /// Runs a network forward and backward over a batch, or over a [`Pass`] with options. The closure is traced each
+    /// time, and
+    /// compiled if its trace is new.
     ///
     /// # Errors
-    /// A network that does not fit the batch, a batch that is not ahead any more, or the device's. With
-    /// [`Pass::accumulate`], gradients that are not this trainer's latest, or of another loss.
+    /// A network that does not fit the batch, a prefetched batch that is outdated, or the device's. With
+    /// [`Pass::accumulate`],
+    /// gradients that are not this trainer's latest, or of another loss.
     pub fn backward<'a, const N: usize>(
         &mut self, pass: impl Into<Pass<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {
         block_on(self.non_blocking().backward(pass, net))
     }
 
-    /// Prepares a pass: its program, and what the step observes. With `gradients` it is another micro-batch of their step.
+    /// Prepares a pass: its program, and the detail that the step observes. With `gradients` it adds a micro-batch to
+    /// them.
     pub(in crate::train) fn prepare(
         &mut self, trace: &Arc<Trace>, loss: &str, mut gradients: Option<Gradients>,
     ) -> Result<PreparedPass, Error<B::Error>> {
@@ -82,7 +85,7 @@ impl<B: Backend> Trainer<B> {
         Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
     }
 
-    /// Sets what an attempt at a step observes and its hyperparameters; returns its mode.
+    /// Sets hyperparameters and observed detail of an attempt at a step. Returns its execution mode.
     pub(in crate::train) fn begin_attempt(&mut self, program: usize) -> Result<ExecutionMode, Error<B::Error>> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
@@ -97,9 +100,10 @@ impl<B: Backend> Trainer<B> {
         Ok(self.execution_mode(program))
     }
 
-    /// Extends the gradients of earlier micro-batches by what a program adds: parameters, running statistics and rows.
+    /// Extends the gradients of earlier micro-batches with the parameters, running statistics and rows of another
+    /// program.
     fn extend_gradients(&mut self, gradients: &mut Gradients, program: usize) -> Result<(), Error<B::Error>> {
-        // What gets its first gradient now adds to zeros.
+        // A parameter that has had no gradient in this step starts from zeros.
         for id in self.exec.program(program).contributes.clone() {
             if !gradients.contributes.contains(&id) {
                 self.clear_gradient(id).map_err(Error::Device)?;
@@ -110,7 +114,8 @@ impl<B: Backend> Trainer<B> {
             match gradients.statistics.iter_mut().find(|(known, _)| *known == id) {
                 Some((_, all)) => *all += calls,
                 None => {
-                    // What each call follows is there from the first; what is added up begins with zeros.
+                    // With "each call" the running statistics start from their current values; otherwise their sums
+                    // start from zeros.
                     let begun = if self.settings.each_call {
                         self.convert(id, Part::Master, Part::Gradient)
                     } else {
@@ -164,7 +169,7 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// That a batch is as the one that was traced.
+/// Checks that a batch has the shapes and types of the inputs that were traced.
 pub(in crate::train) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N]) -> Result<(), TraceError> {
     let inputs = trace.nodes.iter().take_while(|node| matches!(node.work, Work::Input(_)));
     for (i, (InputType { shape, dtype }, node)) in batch.into_iter().zip(inputs.clone()).enumerate() {

@@ -1,4 +1,4 @@
-//! The end of a step: what the rows say, and the outcome.
+//! The end of a step: reading the statistics rows, decisions and the outcome.
 
 use crate::{
     Error,
@@ -14,7 +14,7 @@ use gradscale_core::{
 /// Rows and scalars that the host reads from the device after an attempt at a step.
 #[derive(Debug)]
 pub(in crate::train) struct StepReadback {
-    /// Statistics rows of all slots.
+    /// Statistics row of every slot, indexed by slot.
     pub rows: Vec<Stats>,
     pub loss: f32,
     /// Norm of all gradients, if gradients are clipped by it.
@@ -33,7 +33,7 @@ impl<B: Backend> Trainer<B> {
     /// Reads all rows, the loss, and the norm of all gradients if there is one.
     pub(in crate::train) async fn collect(&mut self, has_norm: bool) -> Result<StepReadback, Error<B::Error>> {
         let all = self.exec.rows();
-        // All are read into; a new list in each step would be a megabyte of pages.
+        // All rows are overwritten. They are reused because a new list per step would cost a megabyte of page faults.
         let mut rows = std::mem::take(&mut self.rows);
         rows.resize(all.len(), Stats::new(Convention::FP16, 0, Detail::None));
         let (fixed, mut values) = (self.parameters.fixed(), [0.0; 2]);
@@ -44,7 +44,7 @@ impl<B: Backend> Trainer<B> {
         Ok(StepReadback { rows, loss, norm: has_norm.then_some(norm) })
     }
 
-    /// Whether some gradient of a parameter is not finite.
+    /// Returns true if a gradient of some parameter is not finite.
     pub(in crate::train) fn found_inf(&self, rows: &[Stats]) -> bool {
         let guard = self.parameters.guard();
         found_inf(rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts))
@@ -68,7 +68,7 @@ impl<B: Backend> Trainer<B> {
         (self.sites.finish(rows, &gradients.order, attempt), StepScalars { loss, norm, below_eps })
     }
 
-    /// A loss that is infinite or NaN, after the sites have taken the batch's rows.
+    /// Describes a loss that is infinite or NaN. Called after the sites have processed the batch's rows.
     fn unusable(&self, value: f32) -> UnusableLoss {
         let (before, after) = (self.sites.loss_scale_before(), self.sites.loss_scale());
         let exponents = if before != after {
@@ -89,7 +89,7 @@ impl<B: Backend> Trainer<B> {
             Finished::Stepped | Finished::Repeat(_) => {
                 self.counters.taken += 1;
                 for (group, steps) in self.steps.iter_mut().enumerate() {
-                    // A group without a weight has nothing to count by, and goes with the others.
+                    // A group without weights cannot be counted by its own, so it counts every step.
                     let steps_now = |id: usize| self.parameters.groups[id] == group;
                     let takes_part = gradients.contributes.iter().any(|&id| steps_now(id));
                     *steps += u64::from(takes_part || !self.parameters.weights().any(steps_now));
@@ -103,7 +103,7 @@ impl<B: Backend> Trainer<B> {
             }
         };
         self.counters.failed = if let Finished::Skipped(_, Cause::Again) = finished {
-            // What comes again has the same seed.
+            // The retry must have the same dropout seed.
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
             self.counters.failed + 1
         } else {

@@ -11,27 +11,26 @@ pub struct Gradients {
     pub(in crate::train) serial: u64,
     pub(in crate::train) program: usize,
     pub(in crate::train) micro: u32,
-    /// Weights that got one.
+    /// Ids of the weights that have gradients, in the order of the backward pass.
     pub(in crate::train) contributes: Vec<usize>,
-    /// Running statistics that got new ones, and from how many calls.
+    /// Running statistics that are updated in this step, each with its number of calls.
     pub(in crate::train) statistics: Vec<(usize, u32)>,
-    /// Name of the loss.
+    /// Name of the loss, if there are several; otherwise empty.
     pub(in crate::train) loss: String,
-    /// Rows in the order of their stores.
+    /// Slots of the statistics rows, in the order of their stores.
     pub(in crate::train) order: Vec<Slot>,
     pub(in crate::train) clip: Option<f32>,
 }
 
 impl Gradients {
-    /// Scales all down together to this norm in the coming step, where they exceed it; instead of the optimizer's own
-    /// limit.
+    /// Clips the norm of all gradients in the coming step to `most`, instead of the optimizer's own limit.
     ///
     /// `most` must be positive, else the step ends with an error.
     pub fn clip_norm(self, most: f32) -> Self {
         Self { clip: Some(most), ..self }
     }
 
-    /// Micro-batches that have added up here.
+    /// Returns the number of micro-batches whose gradients are summed here.
     #[must_use]
     pub const fn micro_batches(&self) -> u32 {
         self.micro

@@ -1,34 +1,36 @@
-//! How a step ended, as a value.
+//! Outcome of a step: updated, skipped or retried.
 
 use crate::sites::Cause;
 use gradscale_core::step::Kind;
 use std::fmt;
 
-/// Why a step was skipped. Parameters, optimizer state, step counts, schedules and running statistics are as before.
+/// Reason why a step was skipped. Parameters, optimizer state, step counts, schedules and running statistics do not
+/// change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skipped {
-    /// The first site at which values stopped being finite, and what happened there; none if they did in f32, between
-    /// the last site and a parameter.
+    /// First site where values were not finite, and the kind of failure. `None` if that happened in f32, between the
+    /// last
+    /// site and a parameter.
     pub site: Option<(String, Kind)>,
-    /// The exponent in force there.
+    /// Exponent of that site in the failed attempt; 0 without a site.
     pub exponent: i32,
-    /// Why it was not repeated.
+    /// Reason why the batch was not repeated.
     pub cause: Cause,
-    /// The batch's loss, where that is infinite or NaN: nothing that a scale could mend.
+    /// Loss of the batch, if it is infinite or NaN. No scale can cure that.
     pub loss: Option<UnusableLoss>,
 }
 
-/// Loss that is infinite or NaN, and what the step made of it.
+/// Loss that is infinite or NaN, and its effect on the exponents.
 ///
-/// Two are equal if their values have the same bits, because NaN is one of them.
+/// Two are equal if their values have the same bits, because NaN is not equal to itself.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct UnusableLoss {
-    /// ±∞ or NaN.
+    /// Value of the loss: ±∞ or NaN.
     pub value: f32,
-    /// What happened to the exponents.
+    /// Effect of the step on the exponents.
     pub exponents: ExponentsAfter,
-    /// Index of the sample whose loss it is, for a training loop that knows it.
+    /// Index of the sample with that loss, if the training loop has set it.
     pub sample: Option<u64>,
 }
 
@@ -39,20 +41,20 @@ impl PartialEq for UnusableLoss {
     }
 }
 
-/// Exponents after a batch from which nothing can be learned.
+/// State of the exponents after a batch whose loss is infinite or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExponentsAfter {
-    /// All are as they were.
+    /// No exponent has changed.
     Kept,
-    /// The loss scale took the batch for one that it was too large for.
+    /// The loss scale has changed, because it treats every overflow as too large a scale.
     LossScale {
-        /// Exponent of the step.
+        /// Exponent of the loss scale in the failed step.
         before: i32,
-        /// Exponent of the next step.
+        /// Exponent of the loss scale in the next step.
         after: i32,
     },
-    /// Those of some sites changed, by a rule that does not repeat.
+    /// Exponents of some sites have changed, by a rule that does not repeat.
     Sites,
 }
 
@@ -75,7 +77,7 @@ impl fmt::Display for UnusableLoss {
 }
 
 impl Skipped {
-    /// With the index of the sample whose loss is infinite or NaN, which only a training loop can know.
+    /// Sets the index of the sample whose loss is infinite or NaN, which only a training loop knows.
     #[must_use]
     pub fn with_sample(mut self, index: u64) -> Self {
         if let Some(loss) = &mut self.loss {
@@ -106,16 +108,16 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// An attempt at a step that overflowed: the batch was run again, at exponents that fit it.
+/// Failed attempt at a step: a site overflowed, and the batch was repeated at exponents that fit it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repeated {
-    /// The first site at which values stopped being finite.
+    /// Name of the first site where values were not finite.
     pub site: String,
-    /// What happened there.
+    /// Kind of the failure at that site.
     pub kind: Kind,
-    /// The exponent in force there.
+    /// Exponent of that site in the failed attempt.
     pub exponent: i32,
-    /// By how many exponents that was too high for the batch; none if the batch is not finite at any.
+    /// Number of exponents by which `exponent` was too high for the batch; `None` if no exponent fits it.
     pub excess: Option<i32>,
 }
 
@@ -135,19 +137,19 @@ fn happened(f: &mut fmt::Formatter<'_>, site: &str, kind: Kind, at: i32) -> fmt:
     }
 }
 
-/// How a step ended.
+/// Outcome of a step, whether or not the parameters were updated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// The loss before the step; over several micro-batches their sum.
+    /// Loss before the update; the sum over the micro-batches if there are several.
     pub loss: f32,
-    /// None if the parameters were updated.
+    /// Reason for a skipped step; `None` if the parameters were updated.
     pub skipped: Option<Skipped>,
-    /// Attempts before the last, each of which overflowed: none as a rule, one where a batch did not fit.
+    /// Failed attempts before the last one; usually none, or one after a batch that did not fit.
     pub repeated: Vec<Repeated>,
     /// Norm of all gradients, if the step clips by it.
     pub gradient_norm: Option<f32>,
-    /// Under Adam, parameters whose largest gradient is below eps: their updates are smaller than the learning rate
-    /// promises.
+    /// With Adam, parameters whose largest gradient is below eps, so that their updates are smaller than the learning
+    /// rate suggests.
     pub below_eps: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A batch with the options of its pass.
+//! Batch together with the options of its pass.
 
 use crate::{Gradients, Input, Inputs, Prefetched};
 
@@ -35,7 +35,7 @@ impl<'a, const N: usize> Pass<'a, N> {
         Self { batch: batch.into(), loss: None, gradients: None }
     }
 
-    /// Names one of several losses: each has scales of its own, under its name.
+    /// Names one of several losses; each loss has its own scales, under its name.
     pub const fn with_loss(mut self, loss: &'a str) -> Self {
         self.loss = Some(loss);
         self

@@ -1,9 +1,12 @@
-//! Repeats: a batch that did not fit is run again, and no batch whose f32 gradients are finite is lost.
+//! Retry of a batch that overflowed, so that no batch with finite f32 gradients is lost.
 //!
-//! An attempt that overflowed has changed nothing: the update is guarded on the device, and step counts, schedule and
-//! running statistics wait for its outcome. The inputs of the last pass lie in places of their own, which no other
-//! program uses and no batch sent ahead, so the step runs its program again by itself. Of several micro-batches only
-//! the last one's are there; [`Trainer::step_with`] brings all of them again.
+//! A failed attempt changes nothing: the update is guarded on the device, and step counts, schedule and running
+//! statistics
+//! wait for the outcome. The inputs of the last pass have buffers of their own, which no other program and no
+//! prefetched
+//! batch uses. Therefore the step can run its program again by itself. With several micro-batches only the inputs of
+//! the
+//! last one are on the device; [`Trainer::step_with`] uploads all of them again.
 
 use crate::{
     Error, Operands, SiteReport,
@@ -16,7 +19,7 @@ use gradscale_core::{
 };
 use pollster::block_on;
 
-/// An attempt at a step that was repeated: what its cast sites saw.
+/// Failed attempt at a step that was repeated, with the statistics of its cast sites.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     sites: Vec<(String, i32, Stats)>,
@@ -24,23 +27,23 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Name, exponent in force after it, and row of each site.
+    /// Returns name, exponent after the attempt, and statistics row of each site.
     pub fn sites(&self) -> impl Iterator<Item = (&str, i32, &Stats)> {
         self.sites.iter().map(|(name, alpha, row)| (name.as_str(), *alpha, row))
     }
 
-    /// What the paper's rules would have decided from.
+    /// Returns the operands from which the paper's rules would have decided, by site.
     pub fn operands(&self) -> impl Iterator<Item = (&str, &Operands)> {
         self.operands.iter().map(|(name, operands)| (name.as_str(), operands))
     }
 }
 
-/// The attempts of a step that failed so far.
+/// Failed attempts of the current step, each with the slot of the site that overflowed.
 #[derive(Debug, Default)]
 pub(in crate::train) struct Failed(Vec<(Slot, Repeated)>);
 
 impl Failed {
-    /// How many there are, beside those that were left to the caller to repeat.
+    /// Returns the number of failed attempts, plus `left` that the caller has to retry.
     pub fn before(&self, left: u32) -> u32 {
         left.saturating_add(u32::try_from(self.0.len()).unwrap_or(u32::MAX))
     }
@@ -48,23 +51,28 @@ impl Failed {
 
 impl<B: Backend> Trainer<B> {
     /// Updates the parameters. If a cast site overflowed and the method repeats ([`crate::GradientScaling::repeats`]),
-    /// the same batch is first run again, at exponents decided from its own values: the outcome says so. If a gradient
-    /// is not finite whatever the exponents are, nothing changes.
+    /// the same
+    /// batch runs again first, at exponents decided from its own values, and the outcome reports it. If a gradient is
+    /// not finite
+    /// at any exponent, nothing changes.
     ///
-    /// Gradients of several micro-batches cannot be had again here: the outcome is then a skip with
-    /// [`crate::Cause::Again`], and the same micro-batches run again are taken. [`Trainer::step_with`] does that by
+    /// Gradients of several micro-batches cannot be computed again here. The outcome is then a skip with
+    /// [`crate::Cause::Again`], and the caller runs the same micro-batches again. [`Trainer::step_with`] does that by
     /// itself.
     ///
     /// # Errors
-    /// Gradients of another trainer or of a step that is over, too many skips in a row, a limit that is not positive,
-    /// or the device's.
+    /// Gradients of another trainer or of an earlier step, too many consecutive skips, a clip limit that is not
+    /// positive, or the
+    /// device's.
     pub fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
         block_on(self.non_blocking().step(gradients))
     }
 
-    /// A step of several micro-batches, or one whose batch is not to stay on the device: `attempt` runs all of them
-    /// and returns their gradients. It is called again, with the same seed of dropout, where a batch has to be
-    /// repeated, and must then do the same.
+    /// Takes a step of several micro-batches, or of one whose batch is not kept on the device. `attempt` runs all
+    /// passes and
+    /// returns their gradients. It is called again with the same dropout seed if the batch has to be repeated, and must
+    /// then
+    /// compute the same.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Method, Parameters, Pass, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -96,7 +104,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         self.tickets.serial += 1;
         let has_norm = self.update(gradients).inspect_err(|_| {
-            // Nothing was updated: whoever tries again finds the same seed of dropout.
+            // Nothing was updated, so a retry must have the same dropout seed.
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
         })?;
         let failed_before = failed.before(self.counters.failed);
@@ -113,7 +121,7 @@ impl<B: Backend> Trainer<B> {
         let Finished::Repeat(blame) = finished else {
             let outcome = self.outcome(gradients, finished, scalars)?;
             let repeated = failed.0.drain(..).map(|(slot, one)| {
-                // What the last attempt saw of the batch says what would have fitted.
+                // The row of the last attempt shows which exponent would have fitted.
                 let row = self.sites.row(slot).filter(|row| row.counts().non_finite() == 0);
                 let fits = row.and_then(|row| Some(row.exponent().saturating_add(row.room_above()?)));
                 let excess = fits.map(|fits| one.exponent.saturating_sub(fits)).filter(|&excess| excess > 0);
@@ -132,7 +140,8 @@ impl<B: Backend> Trainer<B> {
         Ok(None)
     }
 
-    /// The attempts before the last of the last step, for traces; kept with [`Observation::Operands`](crate::Observation::Operands).
+    /// Returns the failed attempts of the last step, for traces; kept with
+    /// [`Observation::Operands`](crate::Observation::Operands).
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts

@@ -1,4 +1,4 @@
-//! The update as a list of operations, which is recorded and repeated as programs are.
+//! Parameter update as a list of operations, which is recorded and replayed like a program.
 
 use crate::{
     Error,
@@ -13,17 +13,18 @@ use gradscale_core::{
 };
 use std::ops::Range;
 
-/// Kinds of updates that are kept: one for each set of parameters that a loss depends on.
+/// Maximum number of cached updates. There is one for each set of parameters that a loss depends on, for example two in
+/// adversarial training. The limit bounds memory if a network uses ever new sets.
 const MOST: usize = 64;
 
-/// What an update updates.
+/// Parameters and statistics that an update list writes; the key of its cache.
 #[derive(Debug)]
 pub(in crate::train) struct Update {
-    /// Weights, in the order in which they got their gradients.
+    /// Ids of the weights, in the order of their gradients.
     contributes: Vec<usize>,
-    /// Running statistics, and from how many calls.
+    /// Running statistics, each with its number of calls.
     statistics: Vec<(usize, u32)>,
-    /// The norm to which these gradients are scaled down, if they say one.
+    /// Limit of the gradients' norm, if the step sets one.
     clip: Option<f32>,
 }
 
@@ -33,7 +34,7 @@ impl Update {
         Self { contributes: contributes.clone(), statistics: statistics.clone(), clip: *clip }
     }
 
-    /// Asked in every step, so that nothing is copied or sorted in those that follow the first.
+    /// Returns true if this update fits the gradients. Called in every step, so it neither allocates nor sorts.
     fn is_of(&self, gradients: &Gradients) -> bool {
         let bits = |clip: Option<f32>| clip.map(f32::to_bits);
         self.contributes == gradients.contributes
@@ -41,7 +42,7 @@ impl Update {
             && bits(self.clip) == bits(gradients.clip)
     }
 
-    /// In the order of their numbers.
+    /// Returns the ids of the weights in ascending order.
     fn weights(&self) -> Vec<usize> {
         let mut weights = self.contributes.clone();
         weights.sort_unstable();
@@ -50,7 +51,8 @@ impl Update {
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Launches the update, which does nothing on the device if a gradient is not finite; whether there is a norm.
+    /// Launches the update, which does nothing on the device if a gradient is not finite. Returns true if it computes a
+    /// norm.
     pub(in crate::train) fn update(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
         let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
         let list = match self.updates.iter().find(|(update, _)| update.is_of(gradients)) {
@@ -71,7 +73,8 @@ impl<B: Backend> Trainer<B> {
         Ok(clips)
     }
 
-    /// What buffers a parameter has is known when an update is made: another buffer is another update.
+    /// Clears the cached updates. Needed after a buffer was allocated, because an update refers to the buffers that
+    /// existed.
     pub(in crate::train) fn forget_updates(&mut self) {
         self.updates.clear();
         self.exec.clear_lists();
@@ -79,7 +82,7 @@ impl<B: Backend> Trainer<B> {
 
     fn operations(&mut self, update: &Update, clips: bool) -> Result<Vec<Operation>, Error<B::Error>> {
         let (guard, weights) = (self.parameters.guard(), update.weights());
-        // The norm is that of all, also where others update some.
+        // The norm is that of all gradients, even if other ranks update some of the weights.
         let norm = clips.then(|| self.parameters.fixed().norm());
         let mut operations = Vec::new();
         if let Some(norm) = norm {
@@ -121,7 +124,7 @@ impl<B: Backend> Trainer<B> {
         Ok(operations)
     }
 
-    /// How gradients are clipped for a rule of one's own, if they are.
+    /// Returns the clipping of gradients for a custom rule, if there is any.
     fn clipping(&self, update: &Update) -> Result<Option<Descriptor>, Error<B::Error>> {
         if !(self.optimizer.clips_norm() || self.optimizer.clips_values() || update.clip.is_some()) {
             return Ok(None);
@@ -129,12 +132,13 @@ impl<B: Backend> Trainer<B> {
         with_limit(self.optimizer.clipping().map_err(Error::Optimizer)?, update).map(Some)
     }
 
-    /// New running statistics from those that wait in `source`: the mean over calls and micro-batches.
+    /// Returns the operations that update running statistics from `source`, which has their sums over calls and
+    /// micro-batches.
     pub(in crate::train) fn statistics(
         &mut self, statistics: &[(usize, u32)], source: Part, guard: Range<u16>,
     ) -> Result<Vec<Operation>, B::Error> {
         let mut operations = Vec::new();
-        // Those with one call come as they are; others are divided first.
+        // Sums of one call are already means; others are divided first.
         let (single, several): (Vec<_>, Vec<_>) = statistics.iter().partition(|(_, calls)| *calls == 1);
         self.allocate_missing(Part::State0, several.iter().map(|&(id, _)| id))?;
         for &(id, calls) in &several {
@@ -156,7 +160,7 @@ impl<B: Backend> Trainer<B> {
         Ok(operations)
     }
 
-    /// A parameter in an update whose rule keeps so many states.
+    /// Returns the buffers of a parameter for an update whose rule has `states` states.
     fn updated(&self, id: usize, source: Part, states: usize) -> Updated {
         let there = |part: Part| Some(Fixed::part(id, part)).filter(|&buf| self.exec.has(buf));
         Updated {
@@ -169,7 +173,7 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// An update with the norm that the gradients of this step are scaled down to, if they say one.
+/// Returns the update with the clipping limit of this step, if the step sets one.
 fn with_limit<E>(p: Descriptor, update: &Update) -> Result<Descriptor, Error<E>> {
     match update.clip {
         Some(most) => p.max_norm(most).map_err(Error::Optimizer),
