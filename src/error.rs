@@ -34,12 +34,12 @@ pub enum TraceErrorKind {
     Input {
         /// Reason why the input shape is rejected.
         error: ShapeError,
-        /// Shape of the rejected input.
+        /// Shape of the input that is rejected.
         shape: Shape,
     },
-    /// Two shapes differ that must agree.
+    /// Two shapes must agree, but differ.
     Mismatch {
-        /// Actual shape of the value.
+        /// Shape of the value at which tracing failed.
         got: Shape,
         /// Shape with which the value must agree.
         with: Shape,
@@ -55,9 +55,9 @@ pub enum TraceErrorKind {
     Type {
         /// Operand with the wrong type: indices, labels, a batch.
         what: &'static str,
-        /// Element types that the operator accepts.
+        /// Element types that the operator accepts for the operand.
         takes: Vec<DType>,
-        /// Actual element type of the operand.
+        /// Element type that the operand has.
         got: DType,
     },
     /// A label is neither a class nor the ignored label.
@@ -66,7 +66,7 @@ pub enum TraceErrorKind {
         label: u32,
         /// Index of the invalid label among the labels, from 0.
         row: usize,
-        /// Number of classes of the loss.
+        /// Number of classes that the loss has.
         classes: u32,
     },
     /// An index is beyond the end of its axis.
@@ -92,14 +92,14 @@ pub enum TraceErrorKind {
     Sites,
     /// The number of inputs differs from that of the step to repeat.
     Inputs {
-        /// Number of inputs that were passed.
+        /// Number of inputs that the caller passed.
         got: usize,
         /// Number of inputs that the traced step has.
         with: usize,
     },
     /// The number of attention heads does not divide the width.
     Heads {
-        /// Number of attention heads.
+        /// Number of attention heads that was set.
         heads: usize,
         /// Number of channels of a token, which the heads must divide.
         width: usize,
@@ -223,7 +223,7 @@ pub enum Error<E = crate::device::Usual> {
         op: Op,
         /// True if the device failed at the operator's gradient.
         backward: bool,
-        /// Native error of the device.
+        /// Native error of the device's driver.
         error: E,
     },
     /// A setting of the optimizer is invalid.

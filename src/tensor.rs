@@ -43,9 +43,9 @@ impl<'a> Input<'a> {
 /// Shape and type of one input of a step, for [`crate::Trainer::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InputType {
-    /// Shape of the step's input.
+    /// Shape of one input, with the batch size.
     pub shape: Shape,
-    /// Element type of the step's input.
+    /// Element type of one input.
     pub dtype: DType,
 }
 

@@ -41,7 +41,7 @@ const EXPONENTS: [i32; 2] = [-126, 126];
 pub struct LibraryScale {
     /// Name of the library with that loss scale.
     pub library: &'static str,
-    /// Exponent of the library's loss scale.
+    /// Exponent of that initial or fixed loss scale.
     pub exponent: i32,
     /// True if the library keeps its loss scale fixed, false if it adapts it.
     pub is_fixed: bool,

@@ -7,13 +7,13 @@ use half::f16;
 /// Buffer of the CPU backend: host memory of one element type.
 #[derive(Debug)]
 pub enum Memory {
-    /// Buffer of f32 elements.
+    /// Buffer of f32 elements, for master weights and everything else that stays in single precision.
     F32(Vec<f32>),
-    /// Buffer of binary16 elements.
+    /// Buffer of f16 elements, for activations and scaled gradients.
     F16(Vec<f16>),
-    /// Buffer of bytes.
+    /// Buffer of bytes, for example of images, labels or pooling offsets.
     U8(Vec<u8>),
-    /// Buffer of 32-bit words.
+    /// Buffer of 32-bit unsigned integers, for example of tokens or gather indices.
     U32(Vec<u32>),
 }
 

@@ -15,7 +15,7 @@ use half::f16;
 /// Caller's slice of values to be stored: f32 or half.
 #[derive(Clone, Copy, Debug)]
 pub enum Slice<'a> {
-    /// f32 values, read as they are.
+    /// f32 values to be stored, read in place.
     F32(&'a [f32]),
     /// Halves, converted to f32, which is exact.
     F16(&'a [f16]),
@@ -24,7 +24,7 @@ pub enum Slice<'a> {
 /// Caller's slice to which values are stored: f32 or half.
 #[derive(Debug)]
 pub enum SliceMut<'a> {
-    /// f32 destination, which is not rounded.
+    /// f32 destination, to which values are stored without rounding.
     F32(&'a mut [f32]),
     /// Half destination, rounded once, to nearest even.
     F16(&'a mut [f16]),

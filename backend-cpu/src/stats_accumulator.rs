@@ -38,7 +38,7 @@ impl StatsAccumulator {
         Self { exponent, detail, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
     }
 
-    /// Adds values to the accumulated statistics.
+    /// Adds values to the accumulated statistics, as they are before rounding.
     pub fn observe(&mut self, isa: Isa, values: &[f32]) {
         if self.detail == Detail::None {
             return;

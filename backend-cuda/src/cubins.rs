@@ -33,7 +33,7 @@ pub struct Cubins {
 pub struct CubinReport {
     /// Number of modules whose machine code was found, by folder.
     pub found: BTreeMap<PathBuf, usize>,
-    /// Number of modules that were compiled.
+    /// Number of modules for which no machine code was found, so that NVRTC compiled them.
     pub compiled: usize,
     /// Files that were there and of no use, or could not be written, and why.
     pub ignored: Vec<String>,

@@ -9,12 +9,12 @@ use gradscale_core::backend::ErrorKind;
 pub enum Error {
     /// A library of NVIDIA's that is needed is not installed.
     NoLibrary {
-        /// Name of the missing library.
+        /// Name of the NVIDIA library that is missing, for example `nvrtc`.
         library: &'static str,
     },
     /// The machine has no GPU with this index.
     NoDevice {
-        /// Index of the requested GPU.
+        /// Index of the requested GPU, from 0.
         ordinal: usize,
         /// Number of GPUs that the machine has.
         count: usize,
@@ -33,7 +33,7 @@ pub enum Error {
     Compile {
         /// Name of the module that does not compile.
         module: &'static str,
-        /// Log of the compiler.
+        /// Output of NVRTC for the module that does not compile.
         log: String,
     },
     /// A call of the CUDA driver failed.
@@ -47,9 +47,9 @@ pub enum Error {
     },
     /// A call of NCCL, the library for communication between GPUs, failed.
     Nccl {
-        /// Operation for which NCCL was called.
+        /// Operation for which NCCL was called, for the error message.
         doing: &'static str,
-        /// Error message of NCCL.
+        /// Error message that NCCL reports.
         why: String,
     },
     /// The CUDA backend does not implement this operator.

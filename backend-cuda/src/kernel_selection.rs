@@ -70,7 +70,7 @@ mod tests;
 /// Main loop of a GEMM kernel: its multiply instructions, and how operands reach shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MainloopKind {
-    /// `wgmma`; TMA loads whole tiles.
+    /// `wgmma` instructions, whose operand tiles TMA loads to shared memory.
     WgmmaTma,
     /// `wgmma`; threads load 8-wide vectors by `cp.async`.
     WgmmaCpAsync,

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 /// Source file of kernels, in the folder `kernels`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Name of the source file.
+    /// Name of the CUDA source file, without its folder.
     pub name: &'static str,
-    /// Text of the source file.
+    /// CUDA source text of the file, embedded in the program.
     pub text: &'static str,
 }
 
@@ -31,7 +31,7 @@ pub use gemm_variants::{
 /// Compilation unit: files in order, preceded by definitions.
 #[derive(Debug)]
 pub struct Module {
-    /// Unique name of the module.
+    /// Unique name of the module, which also names its cubin.
     pub name: &'static str,
     /// Source files in order, after `ptx.cuh`, which every module begins with.
     pub files: &'static [File],
@@ -50,9 +50,9 @@ pub struct Module {
 /// Kernel entry point: its module and its name.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Module that contains the kernel.
+    /// Module that contains the entry point.
     pub module: &'static Module,
-    /// Name of the kernel's entry point.
+    /// Name of the `extern "C"` function in the module.
     pub entry: &'static str,
 }
 
@@ -302,7 +302,7 @@ pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
     by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(WGMMA_CONV.as_flattened()).chain(&WGMMA_CONV_SWAPPED)
 }
 
-/// Returns all kernels of the backend.
+/// Iterates over the entry points of all kernels of the backend.
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     STANDALONE.iter().copied().chain(SIMT.iter()).chain(halves).chain(wgmma_kernels())

@@ -18,7 +18,7 @@ const LIBRARY_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 #[repr(C)]
 struct UniqueId(Invitation);
 
-/// Communicator of NCCL: `ncclComm_t`.
+/// Handle of an NCCL communicator: `ncclComm_t`.
 type Comm = *mut c_void;
 /// Status that functions of NCCL return: `ncclResult_t`.
 type Status = c_int;
@@ -27,7 +27,7 @@ const SUCCESS: Status = 0;
 /// Operation of a reduction that adds: `ncclSum`.
 const SUM: c_int = 0;
 
-/// Type of the values sent: `ncclDataType_t`.
+/// Element type of a collective: `ncclDataType_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
     I64 = 4,
@@ -37,7 +37,7 @@ pub(crate) enum DataType {
 
 macro_rules! functions {
     ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// Functions loaded from the NCCL library.
+        /// Function pointers loaded from the NCCL library.
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
             /// Library handle, which keeps the functions loaded.
@@ -80,7 +80,7 @@ fn load_functions() -> Result<&'static Functions, Error> {
     LOADED.get_or_init(load).as_ref().ok_or(Error::NoLibrary { library: "nccl" })
 }
 
-/// Returns true if NCCL is installed.
+/// Returns true if the NCCL library can be loaded.
 pub(crate) fn is_present() -> bool {
     load_functions().is_ok()
 }

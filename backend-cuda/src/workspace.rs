@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Purpose of a workspace, of which a device has one each.
 #[derive(Clone, Copy, Debug)]
 pub enum WorkspaceKind {
-    /// Partial sums of blocks.
+    /// Partial sums of thread blocks, before they are reduced.
     BlockSums,
     /// Counters by which the last block of a launch is found; 0 between launches.
     BlockCounters,

@@ -95,7 +95,7 @@ impl fmt::Display for NotOffered {
 pub struct Refusal {
     /// Engine that was tried as a candidate and refused.
     pub engine: ProductEngine,
-    /// Reason why the candidate's self-test failed.
+    /// Reason why the engine's self-test failed.
     pub cause: RefusalCause,
 }
 

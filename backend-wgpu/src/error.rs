@@ -15,7 +15,7 @@ pub enum Error {
     },
     /// The adapter refuses to open a device; its message.
     NoDevice(String),
-    /// The device refused to allocate memory.
+    /// The GPU refused to allocate device memory.
     OutOfMemory {
         /// Number of bytes of the refused allocation.
         bytes: u64,
@@ -24,11 +24,11 @@ pub enum Error {
     },
     /// The device is lost, with all memory on it; its message.
     Lost(String),
-    /// A kernel does not compile.
+    /// The driver cannot compile a compute shader.
     Kernel {
         /// Name of the kernel that does not compile.
         name: &'static str,
-        /// Message of the shader compiler.
+        /// Message of the shader compiler about the kernel.
         log: String,
     },
     /// The wgpu backend does not implement this operator.

@@ -13,7 +13,7 @@ pub struct Memory {
     buffer: wgpu::Buffer,
     /// Offset of the memory in its buffer in bytes, a multiple of [`ALIGNMENT`].
     start: u64,
-    /// Size in bytes, including padding.
+    /// Size of this memory in bytes, including padding.
     size: u64,
     dtype: DType,
     len: usize,
@@ -120,7 +120,7 @@ impl Wgpu {
         Ok(buffer)
     }
 
-    /// Allocates a buffer of `size` bytes.
+    /// Allocates a wgpu buffer of `size` bytes.
     pub(crate) fn new_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let buffer = self.device().create_buffer(&descriptor);

@@ -11,7 +11,7 @@ use std::sync::{
 /// Maximum number of launches of a submission: enough to hide its cost, few enough that the device starts early.
 const MAX_LAUNCHES_PER_SUBMIT: usize = 512;
 
-/// Enqueued dispatch: pipeline, bindings and grid.
+/// Dispatch of a compute shader that waits for submission: pipeline, bindings and grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub pipeline: wgpu::ComputePipeline,

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Number of words of a loss scale.
+// Number of 64-bit words of a gs_loss_scale.
 #define GS_LOSS_SCALE_WORDS 37
 
 // Maximum number of steps of a rising minimum.
@@ -26,10 +26,10 @@
 // Version number of the structures, raised whenever one changes. gs_version returns that of the library.
 #define GS_VERSION_NUMBER 1
 
-// Number of words of a row.
+// Number of 32-bit words of a gs_row.
 #define GS_ROW_WORDS 280
 
-// Number of words of a site.
+// Number of 64-bit words of a gs_site.
 #define GS_SITE_WORDS 46
 
 // Status that every function returns. gs_status_text has a sentence for each.
@@ -38,7 +38,7 @@ enum gs_status
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Success.
+  // The function succeeded.
   GS_OK = 0,
   // A pointer is NULL, or misaligned for its type.
   GS_POINTER = 1,
@@ -102,15 +102,15 @@ typedef int32_t gs_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Number format.
+// Number format of a cast or a store.
 enum gs_format
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // IEEE binary16.
+  // FP16: IEEE binary16, 5 exponent and 10 mantissa bits.
   GS_FP16 = 0,
-  // bfloat16.
+  // BF16: the upper half of binary32, 8 exponent and 7 mantissa bits.
   GS_BF16 = 1,
   // OCP 8-bit E5M2, with infinities.
   GS_E5M2 = 2,
@@ -118,7 +118,7 @@ enum gs_format
   GS_E4M3 = 3,
   // E5M2 whose casts saturate: too large becomes the largest finite number.
   GS_E5M2_SATURATING = 4,
-  // E4M3 whose casts saturate.
+  // E4M3 whose casts saturate: too large becomes the largest finite number.
   GS_E4M3_SATURATING = 5,
 };
 #ifndef __cplusplus
@@ -160,7 +160,7 @@ enum gs_flush
   GS_FLUSH_NEAREST = 0,
   // Toward zero, subnormals kept: below 2^-24 flushes.
   GS_FLUSH_TOWARD_ZERO = 1,
-  // Flushed before rounding: below 2^-14.
+  // Subnormals are flushed before rounding: below 2^-14.
   GS_FLUSH_THEN_ROUND = 2,
   // Rounded onto the format's grid, then flushed: below 2^-14 - 2^-25.
   GS_ROUND_THEN_FLUSH = 3,
@@ -181,9 +181,9 @@ enum gs_detail
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The row observes nothing.
+  // Statistics are off: the row counts nothing.
   GS_NONE = 0,
-  // Counters and the largest magnitude.
+  // The row has counters and the largest magnitude.
   GS_COUNTS = 1,
   // Also the histogram, in steps that decide.
   GS_FULL = 2,
@@ -204,7 +204,7 @@ enum gs_calls
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The store runs once.
+  // The store runs once in a step.
   GS_ONE_CALL = 0,
   // The store runs several times (for example in a recurrent cell, a shared layer, or with micro-batches): the calls
   // share the exponent, and their rows merge.
@@ -224,7 +224,7 @@ enum gs_memory
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Earlier rows have no influence.
+  // Earlier rows have no influence on a decision.
   GS_NO_MEMORY = 0,
   // The lowest ceiling of the last 16 rows is an additional limit.
   GS_LEAST = 1,
@@ -240,7 +240,7 @@ typedef uint32_t gs_memory;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Constraint that determined a decision.
+// Constraint that determined the exponent of a decision.
 enum gs_limit
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -267,15 +267,15 @@ typedef uint32_t gs_limit;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Reason for a decision.
+// Event that caused a site to decide.
 enum gs_trigger
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The site had no exponent.
+  // The site had no exponent yet.
   GS_TRIGGER_FIRST = 0,
-  // The interval was over.
+  // The interval since the last decision was over.
   GS_TRIGGER_INTERVAL = 1,
   // The site overflowed, or precedes the site that did.
   GS_TRIGGER_OVERFLOW = 2,
@@ -315,13 +315,13 @@ typedef uint32_t gs_end;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Next action after a step.
+// Next action of the training loop after a step.
 enum gs_next
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Update the parameters.
+  // Update the parameters with the gradients of this step.
   GS_NEXT_STEP = 0,
   // Update nothing, and run the same batch again.
   GS_NEXT_REPEAT = 1,
@@ -342,7 +342,7 @@ enum gs_cause
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // All values were finite.
+  // All values of the site were finite.
   GS_NO_CAUSE = 0,
   // Finite values were too large for the store.
   GS_OVERFLOWED = 1,
@@ -365,7 +365,7 @@ enum gs_hysteresis
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Every overflow lowers the scale.
+  // Every overflow lowers the scale: no hysteresis.
   GS_NO_HYSTERESIS = 0,
   // The n-th overflow since the scale last grew (Megatron).
   GS_CUMULATIVE = 1,
@@ -382,15 +382,15 @@ typedef uint32_t gs_hysteresis;
 
 // Number of elements of a slice by the result of their cast.
 typedef struct gs_tally {
-  // Elements whose value did not change.
+  // Number of elements whose value was representable, so that it did not change.
   uint64_t exact;
-  // Elements that were rounded.
+  // Number of elements that were rounded to another value.
   uint64_t inexact;
-  // Elements that became zero.
+  // Number of non-zero elements that became zero.
   uint64_t underflow;
-  // Elements that overflowed.
+  // Number of elements that were too large for the format.
   uint64_t overflow;
-  // Signalling NaNs, and infinities where the format has none.
+  // Number of signalling NaNs, and of infinities if the format has none.
   uint64_t invalid;
 } gs_tally;
 
@@ -404,13 +404,13 @@ typedef struct gs_loss_scale {
 // Settings of a dynamic scale. gs_dynamic_config_init fills them with the defaults: 2^16, doubled after 2000
 // consecutive finite steps, halved at each overflow.
 typedef struct gs_dynamic_config {
-  // sizeof(gs_dynamic_config).
+  // Size of this structure in bytes: sizeof(gs_dynamic_config).
   uint32_t size;
-  // Exponent of the first step.
+  // Exponent of the scale in the first step.
   int32_t start;
   // Exponent added after interval finite steps, positive.
   int32_t growth;
-  // Exponent added after an overflow, negative.
+  // Exponent added after an overflow, which is negative.
   int32_t backoff;
   // Consecutive finite steps after which the scale grows.
   uint32_t interval;
@@ -450,25 +450,25 @@ typedef struct gs_row {
   uint32_t flush;
   // Exponent at which the values were observed: true magnitude = |u| * 2^-exponent.
   int32_t exponent;
-  // Statistics of the values.
+  // Counters, sums and histogram of the values, as in the table above.
   uint32_t words[GS_ROW_WORDS];
 } gs_row;
 
-// Counters of a row.
+// Counters of a statistics row.
 typedef struct gs_counts {
-  // Number of all values.
+  // Number of all values in the row.
   uint64_t count;
-  // Zeros before the store.
+  // Number of values that were zero before the store.
   uint64_t zeros;
-  // Infinities before the store.
+  // Number of values that were infinite before the store.
   uint64_t infinite;
-  // NaN before the store.
+  // Number of values that were NaN before the store.
   uint64_t nan;
-  // Non-zero values that became zero.
+  // Number of non-zero values that became zero in the store.
   uint64_t flushed;
-  // Finite values too large for the store.
+  // Number of finite values that were too large for the store's format.
   uint64_t overflowed;
-  // Values stored as subnormals.
+  // Number of values that were stored as subnormals.
   uint64_t subnormal;
   // Largest finite magnitude, 0 if there is none.
   float amax;
@@ -478,7 +478,7 @@ typedef struct gs_counts {
 
 // Settings of a site. gs_site_config_init fills them with the defaults; then change single ones.
 typedef struct gs_site_config {
-  // sizeof(gs_site_config).
+  // Size of this structure in bytes: sizeof(gs_site_config).
   uint32_t size;
   // Number of steps from one decision to the next, at least 1.
   uint32_t interval;
@@ -490,12 +490,12 @@ typedef struct gs_site_config {
   double gamma;
   // Number of exponents above the threshold that the rule goes if there is enough range: 0 to 30.
   int32_t window;
-  // Headroom in bits: 2 to 30.
+  // Headroom between the largest value and the overflow threshold, in bits: 2 to 30.
   int32_t room;
   // Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
   // for no limit. Needs GS_RING.
   int32_t outliers;
-  // Reserved, 0.
+  // Reserved for later versions; must be 0.
   uint32_t reserved;
 } gs_site_config;
 
@@ -511,7 +511,7 @@ typedef struct gs_request {
   // 1: first observe the f32 values (gs_row_init with exponent and detail, gs_row_observe), and decide from that row
   // (gs_site_decide) before anything is stored.
   uint32_t at_once;
-  // Detail of the row, a gs_detail.
+  // Level of detail of the row for the coming step, a gs_detail.
   uint32_t detail;
   // 1 if the site has an exponent.
   uint32_t decided;
@@ -523,19 +523,19 @@ typedef struct gs_request {
 typedef struct gs_decision {
   // Predicted fraction of the values that will flush; NaN without a prediction.
   double gamma;
-  // Exponent that was decided.
+  // Exponent that the site uses since this decision.
   int32_t exponent;
   // Decided exponent relative to the row's exponent.
   int32_t k;
-  // Constraint, a gs_limit.
+  // Constraint that determined the exponent, a gs_limit.
   uint32_t limit;
-  // Reason, a gs_trigger.
+  // Event that caused the decision, a gs_trigger.
   uint32_t trigger;
 } gs_decision;
 
-// Outcome of a step.
+// Outcome of a step over all sites.
 typedef struct gs_outcome {
-  // Next action, a gs_next.
+  // Next action of the training loop, a gs_next.
   uint32_t next;
   // Kind of value at the site, a gs_cause.
   uint32_t cause;

@@ -29,15 +29,15 @@ pub enum gs_round {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct gs_tally {
-    /// Elements whose value did not change.
+    /// Number of elements whose value was representable, so that it did not change.
     pub exact: u64,
-    /// Elements that were rounded.
+    /// Number of elements that were rounded to another value.
     pub inexact: u64,
-    /// Elements that became zero.
+    /// Number of non-zero elements that became zero.
     pub underflow: u64,
-    /// Elements that overflowed.
+    /// Number of elements that were too large for the format.
     pub overflow: u64,
-    /// Signalling NaNs, and infinities where the format has none.
+    /// Number of signalling NaNs, and of infinities if the format has none.
     pub invalid: u64,
 }
 

@@ -16,7 +16,7 @@ use gradscale_core::{
     scaled::Scaled,
 };
 
-/// Number of words of a loss scale.
+/// Number of 64-bit words of a gs_loss_scale.
 pub const GS_LOSS_SCALE_WORDS: usize = 37;
 const _: () = assert!(GS_LOSS_SCALE_WORDS == WORDS + 3, "cbindgen wants a number");
 /// Maximum number of steps of a rising minimum.
@@ -39,7 +39,7 @@ unsafe impl Plain for gs_loss_scale {}
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_hysteresis {
-    /// Every overflow lowers the scale.
+    /// Every overflow lowers the scale: no hysteresis.
     GS_NO_HYSTERESIS = 0,
     /// The n-th overflow since the scale last grew (Megatron).
     GS_CUMULATIVE = 1,
@@ -52,13 +52,13 @@ pub enum gs_hysteresis {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_dynamic_config {
-    /// sizeof(gs_dynamic_config).
+    /// Size of this structure in bytes: sizeof(gs_dynamic_config).
     pub size: u32,
-    /// Exponent of the first step.
+    /// Exponent of the scale in the first step.
     pub start: i32,
     /// Exponent added after interval finite steps, positive.
     pub growth: i32,
-    /// Exponent added after an overflow, negative.
+    /// Exponent added after an overflow, which is negative.
     pub backoff: i32,
     /// Consecutive finite steps after which the scale grows.
     pub interval: u32,

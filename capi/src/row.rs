@@ -15,7 +15,7 @@ use gradscale_core::{
 };
 use half::f16;
 
-/// Number of words of a row.
+/// Number of 32-bit words of a gs_row.
 pub const GS_ROW_WORDS: usize = 280;
 const _: () = assert!(GS_ROW_WORDS == gradscale_core::stats::WORDS, "cbindgen wants a number");
 
@@ -27,7 +27,7 @@ pub enum gs_flush {
     GS_FLUSH_NEAREST = 0,
     /// Toward zero, subnormals kept: below 2^-24 flushes.
     GS_FLUSH_TOWARD_ZERO = 1,
-    /// Flushed before rounding: below 2^-14.
+    /// Subnormals are flushed before rounding: below 2^-14.
     GS_FLUSH_THEN_ROUND = 2,
     /// Rounded onto the format's grid, then flushed: below 2^-14 - 2^-25.
     GS_ROUND_THEN_FLUSH = 3,
@@ -39,9 +39,9 @@ pub enum gs_flush {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_detail {
-    /// The row observes nothing.
+    /// Statistics are off: the row counts nothing.
     GS_NONE = 0,
-    /// Counters and the largest magnitude.
+    /// The row has counters and the largest magnitude.
     GS_COUNTS = 1,
     /// Also the histogram, in steps that decide.
     GS_FULL = 2,
@@ -69,30 +69,30 @@ pub struct gs_row {
     pub flush: u32,
     /// Exponent at which the values were observed: true magnitude = |u| * 2^-exponent.
     pub exponent: i32,
-    /// Statistics of the values.
+    /// Counters, sums and histogram of the values, as in the table above.
     pub words: [u32; GS_ROW_WORDS],
 }
 
 // SAFETY: integers.
 unsafe impl Plain for gs_row {}
 
-/// Counters of a row.
+/// Counters of a statistics row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct gs_counts {
-    /// Number of all values.
+    /// Number of all values in the row.
     pub count: u64,
-    /// Zeros before the store.
+    /// Number of values that were zero before the store.
     pub zeros: u64,
-    /// Infinities before the store.
+    /// Number of values that were infinite before the store.
     pub infinite: u64,
-    /// NaN before the store.
+    /// Number of values that were NaN before the store.
     pub nan: u64,
-    /// Non-zero values that became zero.
+    /// Number of non-zero values that became zero in the store.
     pub flushed: u64,
-    /// Finite values too large for the store.
+    /// Number of finite values that were too large for the store's format.
     pub overflowed: u64,
-    /// Values stored as subnormals.
+    /// Number of values that were stored as subnormals.
     pub subnormal: u64,
     /// Largest finite magnitude, 0 if there is none.
     pub amax: f32,

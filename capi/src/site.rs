@@ -13,7 +13,7 @@ use gradscale_core::{
     solve::{Choice, LimitedBy, NoDecision},
 };
 
-/// Number of words of a site.
+/// Number of 64-bit words of a gs_site.
 pub const GS_SITE_WORDS: usize = 46;
 const _: () = assert!(GS_SITE_WORDS == WORDS + 2, "cbindgen wants a number");
 
@@ -21,7 +21,7 @@ const _: () = assert!(GS_SITE_WORDS == WORDS + 2, "cbindgen wants a number");
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_calls {
-    /// The store runs once.
+    /// The store runs once in a step.
     GS_ONE_CALL = 0,
     /// The store runs several times (for example in a recurrent cell, a shared layer, or with micro-batches): the calls
     /// share the exponent, and their rows merge.
@@ -32,7 +32,7 @@ pub enum gs_calls {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_memory {
-    /// Earlier rows have no influence.
+    /// Earlier rows have no influence on a decision.
     GS_NO_MEMORY = 0,
     /// The lowest ceiling of the last 16 rows is an additional limit.
     GS_LEAST = 1,
@@ -45,7 +45,7 @@ pub enum gs_memory {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct gs_site_config {
-    /// sizeof(gs_site_config).
+    /// Size of this structure in bytes: sizeof(gs_site_config).
     pub size: u32,
     /// Number of steps from one decision to the next, at least 1.
     pub interval: u32,
@@ -57,12 +57,12 @@ pub struct gs_site_config {
     pub gamma: f64,
     /// Number of exponents above the threshold that the rule goes if there is enough range: 0 to 30.
     pub window: i32,
-    /// Headroom in bits: 2 to 30.
+    /// Headroom between the largest value and the overflow threshold, in bits: 2 to 30.
     pub room: i32,
     /// Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
     /// for no limit. Needs GS_RING.
     pub outliers: i32,
-    /// Reserved, 0.
+    /// Reserved for later versions; must be 0.
     pub reserved: u32,
 }
 
@@ -88,7 +88,7 @@ pub struct gs_request {
     /// 1: first observe the f32 values (gs_row_init with exponent and detail, gs_row_observe), and decide from that row
     /// (gs_site_decide) before anything is stored.
     pub at_once: u32,
-    /// Detail of the row, a gs_detail.
+    /// Level of detail of the row for the coming step, a gs_detail.
     pub detail: u32,
     /// 1 if the site has an exponent.
     pub decided: u32,
@@ -99,7 +99,7 @@ pub struct gs_request {
 // SAFETY: integers.
 unsafe impl Plain for gs_request {}
 
-/// Constraint that determined a decision.
+/// Constraint that determined the exponent of a decision.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_limit {
@@ -117,13 +117,13 @@ pub enum gs_limit {
     GS_LIMIT_AMAX = 5,
 }
 
-/// Reason for a decision.
+/// Event that caused a site to decide.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_trigger {
-    /// The site had no exponent.
+    /// The site had no exponent yet.
     GS_TRIGGER_FIRST = 0,
-    /// The interval was over.
+    /// The interval since the last decision was over.
     GS_TRIGGER_INTERVAL = 1,
     /// The site overflowed, or precedes the site that did.
     GS_TRIGGER_OVERFLOW = 2,
@@ -139,13 +139,13 @@ pub enum gs_trigger {
 pub struct gs_decision {
     /// Predicted fraction of the values that will flush; NaN without a prediction.
     pub gamma: f64,
-    /// Exponent that was decided.
+    /// Exponent that the site uses since this decision.
     pub exponent: i32,
     /// Decided exponent relative to the row's exponent.
     pub k: i32,
-    /// Constraint, a gs_limit.
+    /// Constraint that determined the exponent, a gs_limit.
     pub limit: u32,
-    /// Reason, a gs_trigger.
+    /// Event that caused the decision, a gs_trigger.
     pub trigger: u32,
 }
 

@@ -14,7 +14,7 @@ use gradscale_core::{
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_status {
-    /// Success.
+    /// The function succeeded.
     GS_OK = 0,
     /// A pointer is NULL, or misaligned for its type.
     GS_POINTER = 1,
@@ -221,13 +221,13 @@ impl From<StateError> for gs_status {
     }
 }
 
-/// Number format.
+/// Number format of a cast or a store.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_format {
-    /// IEEE binary16.
+    /// FP16: IEEE binary16, 5 exponent and 10 mantissa bits.
     GS_FP16 = 0,
-    /// bfloat16.
+    /// BF16: the upper half of binary32, 8 exponent and 7 mantissa bits.
     GS_BF16 = 1,
     /// OCP 8-bit E5M2, with infinities.
     GS_E5M2 = 2,
@@ -235,7 +235,7 @@ pub enum gs_format {
     GS_E4M3 = 3,
     /// E5M2 whose casts saturate: too large becomes the largest finite number.
     GS_E5M2_SATURATING = 4,
-    /// E4M3 whose casts saturate.
+    /// E4M3 whose casts saturate: too large becomes the largest finite number.
     GS_E4M3_SATURATING = 5,
 }
 

@@ -11,11 +11,11 @@ use gradscale_core::{
     step::{self, Blame, Kind},
 };
 
-/// Next action after a step.
+/// Next action of the training loop after a step.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_next {
-    /// Update the parameters.
+    /// Update the parameters with the gradients of this step.
     GS_NEXT_STEP = 0,
     /// Update nothing, and run the same batch again.
     GS_NEXT_REPEAT = 1,
@@ -27,7 +27,7 @@ pub enum gs_next {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_cause {
-    /// All values were finite.
+    /// All values of the site were finite.
     GS_NO_CAUSE = 0,
     /// Finite values were too large for the store.
     GS_OVERFLOWED = 1,
@@ -37,11 +37,11 @@ pub enum gs_cause {
     GS_NAN = 3,
 }
 
-/// Outcome of a step.
+/// Outcome of a step over all sites.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_outcome {
-    /// Next action, a gs_next.
+    /// Next action of the training loop, a gs_next.
     pub next: u32,
     /// Kind of value at the site, a gs_cause.
     pub cause: u32,

@@ -26,7 +26,7 @@ pub enum Device {
 
 /// Trait of generic work that can run on a device of any backend.
 pub trait Work {
-    /// Type of the work's result.
+    /// Result type of the generic work.
     type Output;
 
     /// Runs the work on a device and returns its result.

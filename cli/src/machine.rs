@@ -6,7 +6,7 @@ use std::fs;
 /// Origin of results: version and commit of the program, and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Origin {
-    /// Version of the program.
+    /// Version of the gradscale program.
     pub version: &'static str,
     /// Git commit that the program was built from.
     pub commit: &'static str,

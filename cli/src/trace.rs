@@ -15,7 +15,7 @@ use std::{
 
 pub use gradscale::replay::{Seen, Step, parse, row};
 
-/// Writer of a trace file.
+/// Writer of a trace file, which `gradscale replay` reads.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,

@@ -29,7 +29,7 @@ pub enum Class {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts {
-    /// Format of the decomposed bit pattern.
+    /// Number format to which the bit pattern belongs.
     pub format: Format,
     /// Decomposed bit pattern, without bits above the format's width.
     pub bits: u32,

@@ -1,6 +1,8 @@
-//! What the JavaScript of this package calls: the functions of `gradscale.h`, and those below, which need memory of their
-//! own. The JavaScript alone calls them, with pointers into memory that it asked for; it keeps all that lasts, so that an
-//! instance which fails can be thrown away.
+//! WebAssembly interface of the npm package: the functions of `gradscale.h`, and those below, which own memory. Only
+//! the
+//! package's JavaScript calls them, with pointers into memory that it has requested. All persistent state is in
+//! JavaScript, so
+//! a module instance that has failed can be discarded.
 #![cfg(target_arch = "wasm32")]
 
 use gradscale_c::gs_status::{self, GS_FORMAT, GS_LENGTH, GS_OK, GS_OTHER};
@@ -16,16 +18,17 @@ use gradscale_cpu::{Cpu, Isa, Memory, Slice, SliceMut};
 use half::f16;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Memory for the arguments of one call.
+/// Memory for the arguments of a single call.
 static ARGUMENTS: Mutex<Vec<[u64; 2]>> = Mutex::new(Vec::new());
 
-/// So many bytes for the arguments of the next call, or NULL where there are no more. Those of the last call are void.
+/// Reserves `bytes` bytes for the arguments of the next call, and returns NULL if memory is exhausted. Invalidates the
+/// arguments of the last call.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_npm_reserve(bytes: usize) -> *mut [u64; 2] {
     let mut arguments = ARGUMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let len = bytes.div_ceil(16).max(1);
     if arguments.len() < len {
-        // The old ones are worth nothing: first away with them.
+        // Frees the old buffer first, because its content is not needed and memory may be short.
         *arguments = Vec::new();
         if arguments.try_reserve_exact(len).is_err() {
             return std::ptr::null_mut();
@@ -35,13 +38,13 @@ pub extern "C" fn gs_npm_reserve(bytes: usize) -> *mut [u64; 2] {
     arguments.as_mut_ptr()
 }
 
-/// GS_VERSION_NUMBER of the structures whose layout the JavaScript knows.
+/// Returns the GS_VERSION_NUMBER of the structures whose layout the JavaScript code contains.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_npm_version() -> u32 {
     GS_VERSION_NUMBER
 }
 
-/// 1 if this module has SIMD128, else 0.
+/// Returns 1 if this module was compiled with SIMD128, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_npm_simd() -> u32 {
     u32::from(Isa::best() != Isa::Portable)
@@ -52,15 +55,15 @@ fn cpu() -> Result<&'static Cpu, gs_status> {
     CPU.get_or_init(|| Cpu::new(1).ok()).as_ref().ok_or(GS_OTHER)
 }
 
-/// As `gs_row_store16`, by the CPU backend's kernels: the same halves, counters and histogram.
+/// Stores a gradient as `gs_row_store16` does, but by the CPU backend's kernels: same halves, counters and histogram.
 ///
 /// # Safety
-/// As there.
+/// As for `gs_row_store16`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_npm_store16(
     row: *mut gs_row, v: *const f32, from: i32, y: *mut u16, count: usize,
 ) -> gs_status {
-    // SAFETY: promised by the caller. What is no row is found here.
+    // SAFETY: promised by the caller. An invalid row is rejected here.
     let status = unsafe { gs_row_counts(row, &mut gs_counts::default()) };
     if status != GS_OK {
         return status;
@@ -83,13 +86,13 @@ pub unsafe extern "C" fn gs_npm_store16(
     unsafe { gs_row_merge(row, &seen) }
 }
 
-/// Where a row says what it observes: the table in `gradscale.h`.
+/// Index of the word of a row that has its level of detail; see the table of `gs_row` in `gradscale.h`.
 const DETAIL: usize = 15;
 
-/// Numbers of an operand: f32, or patterns of FP16.
+/// Copies an operand of a product to a buffer: f32 values, or FP16 bit patterns if `halves` is not 0.
 ///
 /// # Safety
-/// So many of them are there.
+/// `from` points to `len` elements.
 unsafe fn operand(from: *const f32, halves: u32, len: usize) -> Option<Memory> {
     // SAFETY: promised by the caller; a half is 16 bits, whatever they are.
     unsafe {
@@ -108,11 +111,11 @@ fn copy<T: Copy>(from: &[T]) -> Option<Vec<T>> {
     Some(to)
 }
 
-/// y = op(a) · op(b) in f32: m × n, with k terms of each sum. `halves` and `transposed` have a bit for a (1) and one for b
-/// (2). GS_FORMAT for a shape that is none, GS_LENGTH where memory ends.
+/// Computes y = op(a) · op(b) in f32, of shape m × n, with k terms in each sum. In `halves` and `transposed`, bit 0
+/// concerns a and bit 1 concerns b. Returns GS_FORMAT for an invalid shape, and GS_LENGTH if memory is exhausted.
 ///
 /// # Safety
-/// The operands have so many elements, and nothing else is in y.
+/// The operands have the elements of these shapes, and y overlaps neither of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_npm_product(
     a: *const f32, b: *const f32, y: *mut f32, m: u32, n: u32, k: u32, halves: u32, transposed: u32,

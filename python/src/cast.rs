@@ -1,4 +1,4 @@
-//! Casts of arrays to any format, and back.
+//! Casts of NumPy arrays to any format, and back.
 
 use crate::{device::cpu, words, wrong};
 use gradscale_core::{
@@ -10,17 +10,17 @@ use gradscale_core::{
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::{exceptions::PyTypeError, prelude::*};
 
-/// Elements of one piece of work.
+/// Number of elements that a thread casts at a time.
 const CHUNK: usize = 1 << 14;
 
-/// Numbers to be rounded.
+/// NumPy array of the numbers to be rounded.
 #[derive(Debug, FromPyObject)]
 pub enum Numbers<'py> {
     F32(PyReadonlyArray1<'py, f32>),
     F64(PyReadonlyArray1<'py, f64>),
 }
 
-/// Patterns to be written.
+/// NumPy array to which bit patterns are written, as wide as the format.
 #[derive(Debug, FromPyObject)]
 pub enum Patterns<'py> {
     U8(PyReadwriteArray1<'py, u8>),
@@ -28,7 +28,7 @@ pub enum Patterns<'py> {
     U32(PyReadwriteArray1<'py, u32>),
 }
 
-/// Patterns to be read.
+/// NumPy array of bit patterns to be decoded, as wide as the format.
 #[derive(Debug, FromPyObject)]
 pub enum Read<'py> {
     U8(PyReadonlyArray1<'py, u8>),
@@ -36,7 +36,7 @@ pub enum Read<'py> {
     U32(PyReadonlyArray1<'py, u32>),
 }
 
-/// Rounding of elements.
+/// Settings of a cast: target format, rounding mode, seed of stochastic rounding, and exponent of the scale.
 #[derive(Clone, Copy)]
 struct Rounding {
     format: Format,
@@ -62,13 +62,14 @@ impl Rounding {
     }
 
     fn cast_f64(self, x: f64, index: usize) -> Cast {
-        // 2^k in two factors: exact but where the result is far below all formats.
+        // 2^k as two factors, because k can exceed f32's range. The product is exact unless the result underflows every
+        // format.
         let k = step(0, self.exponent);
         self.format.encode_f64(x * 2f64.powi(k / 2) * 2f64.powi(k - k / 2), self.round_at(index))
     }
 }
 
-/// Elements by status: exact, inexact, underflow, overflow, invalid.
+/// Number of elements by cast status: exact, inexact, underflow, overflow, invalid.
 type Tally = [u64; 5];
 
 fn each<T: Sync + Copy, W: Send>(
@@ -129,8 +130,8 @@ impl PatternsMut<'_> {
     }
 }
 
-/// Rounds flat arrays: patterns of `format` into `y`. Returns how many were exact, inexact, underflowed, overflowed and
-/// invalid.
+/// Rounds a flat array, and writes the patterns of `format` to `y`. Returns the numbers of exact, inexact, underflowed,
+/// overflowed and invalid elements.
 #[pyfunction]
 pub fn cast_into(
     py: Python<'_>, x: Numbers<'_>, mut y: Patterns<'_>, format: &str, round: &str, exponent: i32, seed: u64,
@@ -164,7 +165,7 @@ pub fn cast_into(
     }
 }
 
-/// The values of patterns of `format`, times 2^-exponent, into `y`.
+/// Decodes patterns of `format`, multiplies the values by 2^-exponent, and writes them to `y`.
 #[pyfunction]
 pub fn decode_into(
     py: Python<'_>, x: Read<'_>, mut y: PyReadwriteArray1<'_, f32>, format: &str, exponent: i32,
@@ -196,7 +197,7 @@ pub fn decode_into(
     }
 }
 
-/// Bits of a pattern of a format.
+/// Returns the width of a format's bit patterns in bits.
 #[pyfunction]
 pub fn width(format: &str) -> PyResult<u32> {
     words::format(format).map(Format::width)

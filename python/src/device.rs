@@ -1,4 +1,4 @@
-//! The threads that work on arrays.
+//! CPU device and threads that process arrays.
 
 use gradscale_cpu::Cpu;
 use pyo3::{exceptions::PyRuntimeError, prelude::*};
@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The device in use, with the process that opened it and the threads that were asked for.
+/// Device in use, the process that opened it, and its requested number of threads.
 struct Open {
     cpu: Arc<Cpu>,
     process: u32,
@@ -16,14 +16,14 @@ struct Open {
 
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
-/// The CPU with its threads. A process that was forked has none of its parent's threads, and opens its own.
+/// Returns the CPU device. A forked process has none of its parent's threads, so it opens its own device.
 pub fn cpu() -> PyResult<Arc<Cpu>> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let threads = open.as_ref().map_or(0, |open| open.threads);
     match &*open {
         Some(open) if open.process == process::id() => Ok(Arc::clone(&open.cpu)),
         Some(_) | None => {
-            // The parent's device waits for threads that are not here: it is left as it is.
+            // The parent's device would wait for threads that do not exist in this process, so it is not dropped.
             std::mem::forget(open.take());
             start(&mut open, threads)
         }
@@ -36,7 +36,7 @@ fn start(open: &mut Option<Open>, threads: usize) -> PyResult<Arc<Cpu>> {
     Ok(cpu)
 }
 
-/// Use this many threads for arrays from now on; 0 means one for each core. Results are the same bits for any number.
+/// Sets the number of threads for arrays; 0 means one for each core. Results have the same bits for any number.
 #[pyfunction]
 pub fn set_num_threads(threads: usize) -> PyResult<()> {
     cpu()?;

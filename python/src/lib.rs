@@ -1,8 +1,8 @@
 //! The module `gradscale._gradscale`: casts, statistics, sites, rules and schedules of gradient scaling for Python.
 //!
-//! Nothing is decided or computed here: every function hands arrays and numbers to `gradscale-core`, to the engine's sites
-//! and to the CPU backend, and what they answer back to Python. The package `gradscale` around it has types and
-//! docstrings.
+//! Nothing is decided or computed here: every function passes arrays and numbers to `gradscale-core`, the engine's
+//! sites or
+//! the CPU backend, and returns their results. The package `gradscale` around this module adds types and docstrings.
 
 mod cast;
 mod device;
@@ -18,20 +18,20 @@ mod words;
 use pyo3::{exceptions::PyValueError, prelude::*};
 use std::fmt::Display;
 
-/// A `ValueError` that says what an error says.
+/// Creates a `ValueError` with the message of an error.
 fn wrong(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// The text of a method; for a training of so many steps, with the interval that is a part of these.
+/// Returns the text of a method. If its interval is a fraction of the training, `steps` determines the number of steps.
 fn method_for(method: &str, steps: Option<u64>) -> PyResult<String> {
     let Some(steps) = steps else { return Ok(method.to_owned()) };
     let read = gradscale::Method::for_steps(method, steps).map_err(wrong)?;
-    // A text that needs no steps stays as it was written.
+    // A text that does not depend on the number of steps is returned unchanged.
     Ok(if method.parse::<gradscale::Method>().is_ok() { method.to_owned() } else { read.to_string() })
 }
 
-/// Name, method and description of loss scales that are called by who has them.
+/// Returns name, method and description of the loss scales that are named after other libraries.
 #[pyfunction]
 fn baselines() -> Vec<(&'static str, &'static str, &'static str)> {
     gradscale::BASELINES.iter().map(|baseline| (baseline.name, baseline.method, baseline.about)).collect()

@@ -1,4 +1,4 @@
-//! How a step ended.
+//! Outcome of a training step.
 
 use gradscale::{
     Cause,
@@ -7,26 +7,26 @@ use gradscale::{
 };
 use pyo3::prelude::*;
 
-/// Result of a step or of one attempt.
+/// Outcome of a step, or of one attempt at it.
 #[pyclass(frozen, get_all, module = "gradscale")]
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// "stepped", "repeat" or "skipped".
+    /// Kind of the outcome: "stepped", "repeat" or "skipped".
     kind: &'static str,
-    /// The first site at which values stopped being finite.
+    /// Index of the first site where values were not finite.
     site: Option<usize>,
-    /// Name of the site.
+    /// Name of that site.
     name: Option<String>,
     /// Problem at the site: "overflow", "infinite" or "nan".
     problem: Option<&'static str>,
-    /// The exponent in force there.
+    /// Exponent of that site in the failed attempt.
     exponent: Option<i32>,
-    /// Why a step was skipped: "not_finite", "outlier", "again" or "repeats".
+    /// Reason why a step was skipped: "not_finite", "outlier", "again" or "repeats".
     cause: Option<&'static str>,
 }
 
 impl Outcome {
-    /// `at` is the index and the name of what was `blamed`.
+    /// Converts the end of an attempt. `at` returns index and name of the site that failed.
     pub fn from_finished(finished: Finished, at: impl FnOnce(Blame) -> (usize, String)) -> Self {
         let (kind, blame, cause) = match finished {
             Finished::Stepped => ("stepped", None, None),

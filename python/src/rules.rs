@@ -1,4 +1,4 @@
-//! Rules: from rows to exponents.
+//! Rules of gradient scaling, which compute exponents from statistics rows.
 
 use crate::{stats::Stats, wrong};
 use gradscale::{
@@ -18,8 +18,8 @@ create_exception!(
     "A row gives no decision: all zero, not finite, or observed in too little detail."
 );
 
-/// A decision: an exponent relative to that at which its row was measured, what bound it, and the share of the non-zero
-/// values that it expects to flush.
+/// Decision about an exponent: its value relative to the row's exponent, the limiting constraint, and the predicted
+/// fraction of the non-zero values that flush.
 #[pyclass(frozen, eq, module = "gradscale")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice(pub solve::Choice);
@@ -66,7 +66,7 @@ pub fn conv_terms(
     Ok((typical, worst))
 }
 
-/// A rule of gradient scaling, without a site's memory.
+/// Rule of gradient scaling, without the history of a site.
 #[pyclass(frozen, module = "gradscale")]
 #[derive(Clone, Debug)]
 pub struct Rule {
@@ -81,7 +81,7 @@ fn parts(parts: &[(f32, i32)]) -> Vec<Scaled<f32>> {
 }
 
 impl Rule {
-    /// Decision of a rule that needs no more than the row of the values that are stored.
+    /// Decides by a rule that needs only the row of the values to be stored.
     fn of_row(&self, row: &Stats) -> Result<solve::Choice, solve::NoDecision> {
         let Some(amax) = self.amax else { return self.exact.decide(&row.0) };
         if row.0.counts().non_finite() != 0 {
@@ -120,8 +120,9 @@ impl Rule {
         })
     }
 
-    /// The data gradient of a product, from the rows (with sums) of the incoming gradient and the weights, and how many
-    /// terms make one element, typically and at most.
+    /// Decides the exponent of a product's data gradient, from the rows (with sums) of the incoming gradient and the
+    /// weights.
+    /// `terms` are the typical and the maximum number of terms in one element.
     #[pyo3(signature = (dy, w, terms, exponent=0))]
     fn product(&self, dy: &Stats, w: &Stats, terms: (f64, f64), exponent: i32) -> PyResult<Choice> {
         let operands = Operand::from_row(&dy.0).and_then(|dy| Ok((dy, Operand::from_row(&w.0)?)));
@@ -133,7 +134,7 @@ impl Rule {
         }))
     }
 
-    /// The cast behind a softmax, from a row with sums.
+    /// Decides the exponent of the cast after a softmax, from a row with sums.
     fn softmax_cast(&self, row: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(row),
@@ -142,7 +143,8 @@ impl Rule {
         })
     }
 
-    /// A sum of gradients, each given by its largest magnitude and its exponent; `total` is the row of the sum.
+    /// Decides the exponent of a sum of gradients. Each term has its largest magnitude and its exponent; `total` is the
+    /// sum's row.
     #[pyo3(signature = (of, total))]
     fn branch(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {
@@ -152,7 +154,7 @@ impl Rule {
         })
     }
 
-    /// The gradient of what was split.
+    /// Decides the exponent of a split tensor's gradient, from the largest magnitude and the exponent of each part.
     #[pyo3(signature = (of, total))]
     fn split(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
         answer(match &self.preset {

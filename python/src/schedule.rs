@@ -1,4 +1,4 @@
-//! Loss scales: one number for all gradients.
+//! Loss scales, which multiply all gradients by one number.
 
 use crate::wrong;
 use gradscale::{
@@ -10,7 +10,7 @@ use gradscale::{
 };
 use pyo3::{prelude::*, types::PyDict};
 
-/// A loss-scale schedule with its whole state.
+/// Loss-scale schedule with its whole state.
 #[pyclass(eq, module = "gradscale")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScale {
@@ -49,7 +49,7 @@ impl LossScale {
         2f64.powi(self.schedule.exponent())
     }
 
-    /// Takes the end of a step; once for each, skipped ones included.
+    /// Updates the scale after a step. Call it once for each step, skipped ones included.
     #[pyo3(signature = (found_inf=false, *, amax=None, exponent=0))]
     fn update(&mut self, found_inf: bool, amax: Option<f32>, exponent: i32) {
         let amax = amax.map(|amax| Scaled::new(amax, exponent));
@@ -86,8 +86,8 @@ impl LossScale {
     }
 }
 
-/// The exponent of the largest fixed scale for gradients whose largest magnitude was `amax`, at 2^exponent; None if that
-/// is zero or not finite.
+/// Returns the exponent of the largest fixed scale for gradients with the largest magnitude `amax`, measured at
+/// 2^exponent. None if `amax` is zero or not finite.
 #[pyfunction]
 #[pyo3(signature = (amax, exponent=0))]
 pub fn propose_fixed(amax: f32, exponent: i32) -> Option<i32> {

@@ -1,4 +1,4 @@
-//! All sites that train together.
+//! Cast sites of a training, with their common method.
 
 use crate::{
     outcome::Outcome,
@@ -15,7 +15,7 @@ use gradscale::{
 use numpy::{PyArray1, PyReadonlyArray2};
 use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
 
-/// Slots that the engine reserves, and Python does not see.
+/// Number of slots that the engine reserves; Python's site indices start after them.
 const RESERVED: usize = 2;
 
 /// Input of a site's decision.
@@ -25,12 +25,12 @@ enum Verdict<'py> {
     Choice(PyRef<'py, Choice>),
 }
 
-/// Names, exponents and decisions of all sites.
+/// Names, exponents and decisions of all cast sites of a training.
 #[pyclass(module = "gradscale")]
 #[derive(Clone, Debug)]
 pub struct Sites {
     sites: sites::Sites,
-    /// Text of the method as given.
+    /// Text of the method, as the caller passed it.
     method: String,
     late: bool,
 }
@@ -87,7 +87,7 @@ impl Sites {
         Ok(usize::from(slot.0) - RESERVED)
     }
 
-    /// Several calls in a step store there.
+    /// Declares that a site is stored to several times in a step.
     fn share(&mut self, index: usize) -> PyResult<()> {
         let slot = self.known(index)?;
         self.sites.share(slot);
@@ -118,7 +118,7 @@ impl Sites {
         self.late
     }
 
-    /// Exponents in force.
+    /// Returns the current exponent of each site.
     #[getter]
     fn exponents<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
         PyArray1::from_slice(py, &self.sites.exponents()[RESERVED..])
@@ -131,13 +131,13 @@ impl Sites {
         PyArray1::from_iter(py, all)
     }
 
-    /// Which sites decide inside the coming step.
+    /// Returns for each site whether it decides inside the coming step.
     #[getter]
     fn at_once<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
         PyArray1::from_iter(py, (0..self.__len__()).map(|index| self.sites.at_once(slot(index))))
     }
 
-    /// The exponent of the loss scale; 0 under gradient scaling.
+    /// Returns the exponent of the loss scale; 0 under gradient scaling.
     #[getter]
     fn loss_exponent(&self) -> i32 {
         self.sites.loss_scale()
@@ -149,9 +149,11 @@ impl Sites {
         self.sites.repeats()
     }
 
-    /// Decides at once: by the exact rule from the row of a first run, or what another rule chose relative to the
-    /// exponent `measured_at`; None: nothing. Returns the exponent to store with. Without a decision a site that never
-    /// had one stores at `incoming`.
+    /// Decides inside the step: by the exact rule from the row of a first run, or by the choice of another rule,
+    /// relative to
+    /// the exponent `measured_at`. With None nothing is decided. Returns the exponent to store with. Without a decision
+    /// a site
+    /// that never had an exponent stores at `incoming`.
     #[pyo3(signature = (index, verdict, incoming=0, *, measured_at=None))]
     fn decide(
         &mut self, index: usize, verdict: Option<Verdict<'_>>, incoming: i32, measured_at: Option<i32>,
@@ -171,8 +173,9 @@ impl Sites {
         Ok(self.sites.exponent(slot))
     }
 
-    /// Takes the rows of a step, in the order of the sites; `order` is that of the stores. Where `failed` is None, what
-    /// was not finite was so before anything was scaled, and no repeat mends it.
+    /// Processes the rows of a step, in the order of the sites; `order` is that of the stores. If `failed` is None,
+    /// values
+    /// were not finite before anything was scaled, so a repeat cannot help.
     #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=Some(0), micro=1))]
     fn finish(
         &mut self, rows: PyReadonlyArray2<'_, u32>, found_inf: Option<bool>, order: Option<Vec<usize>>,
@@ -208,7 +211,7 @@ impl Sites {
         }))
     }
 
-    /// The last row of a site, if it has stored.
+    /// Returns the last row of a site, or None if it has not stored.
     fn row(&self, index: usize) -> PyResult<Option<Stats>> {
         Ok(self.sites.row(self.known(index)?).copied().map(Stats))
     }
@@ -236,7 +239,7 @@ impl Sites {
         entries.collect()
     }
 
-    /// The last decisions of a site, oldest first.
+    /// Returns the last decisions of a site, oldest first.
     fn history<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let site = self.sites.site(self.known(index)?);
         let entries = site.into_iter().flat_map(|site| site.history()).map(|decision| {
@@ -260,7 +263,7 @@ impl Sites {
         entries.collect()
     }
 
-    /// Returns the state for a checkpoint.
+    /// Returns the state of all sites as a dictionary, for a checkpoint.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = PyDict::new(py);
         state.set_item("method", &self.method)?;
@@ -272,7 +275,7 @@ impl Sites {
         Ok(state)
     }
 
-    /// Goes on from there, bit for bit. The method is the saved one.
+    /// Restores a saved state, bit for bit. The method becomes the saved one.
     fn load_state_dict(&mut self, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let get = |key: &str| state.get_item(key)?.ok_or_else(|| wrong(format!("a saved state has no {key}")));
         let method: String = get("method")?.extract()?;
@@ -284,11 +287,11 @@ impl Sites {
             Some(words) => Some(LossScale::from_words(&words.extract::<Vec<i64>>()?).map_err(wrong)?),
             None => None,
         };
-        // All is checked before anything changes.
+        // Everything is checked before anything changes.
         let mut sites = sites::Sites::new(scaling(&method)?).map_err(wrong)?;
         sites.restore(schedule, &saved).map_err(wrong)?;
         let loaded = Self { sites, method, late };
-        // Sites that are here keep their numbers.
+        // Sites that exist here keep their indices.
         let mut there = loaded.names().into_iter();
         for name in self.names() {
             match there.next() {

@@ -1,4 +1,4 @@
-//! Rows of statistics.
+//! Statistics rows of stores.
 
 use crate::{
     device::cpu,
@@ -10,14 +10,14 @@ use gradscale_core::stats::{self, Convention, Rate};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{IntoPyObjectExt, prelude::*, types::PyBytes};
 
-/// Statistics of one f16 store: counts, largest magnitude, histogram, sums.
+/// Statistics row of one f16 store: counts, largest magnitude, histogram and sums.
 #[pyclass(frozen, eq, module = "gradscale")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats(pub stats::Stats);
 
 #[pymethods]
 impl Stats {
-    /// Computes the statistics of flat `x` times 2^(exponent − start).
+    /// Computes the row of a flat array `x`, multiplied by 2^(exponent − start).
     #[staticmethod]
     pub fn _of(py: Python<'_>, x: Values<'_>, start: i32, exponent: i32, detail: u32) -> PyResult<Self> {
         let (cpu, detail) = (cpu()?, words::detail(detail)?);
@@ -25,13 +25,13 @@ impl Stats {
         Ok(Self(py.detach(|| cpu.observe(x, start, exponent, detail))))
     }
 
-    /// Reads the words of a row.
+    /// Creates a row from its words, as `store` and `store_site` write them.
     #[staticmethod]
     fn _from_words(words: PyReadonlyArray1<'_, u32>) -> PyResult<Self> {
         row_of(words.as_slice()?).map(Self)
     }
 
-    /// Reads the bytes of `to_bytes`.
+    /// Creates a row from the bytes that `to_bytes` returns.
     #[staticmethod]
     fn from_bytes(bytes: &[u8]) -> PyResult<Self> {
         let (words, rest) = bytes.as_chunks();
@@ -163,6 +163,6 @@ impl Stats {
 }
 
 impl Stats {
-    /// The empty row.
+    /// Row of no values, with level of detail "none".
     pub const EMPTY: stats::Stats = stats::Stats::new(Convention::FP16, 0, stats::Detail::None);
 }

@@ -1,4 +1,4 @@
-//! The store of halves with its row.
+//! Store of gradients as halves, with their statistics row.
 
 use crate::{
     device::cpu,
@@ -11,17 +11,17 @@ use half::f16;
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray1};
 use pyo3::{exceptions::PyIndexError, prelude::*};
 
-/// Values of a store.
+/// NumPy array of the values to be stored.
 #[derive(Debug, FromPyObject)]
 pub enum Values<'py> {
-    /// Float32 values without a scale.
+    /// Float32 values, which have no scale.
     F32(PyReadonlyArray1<'py, f32>),
-    /// Widened.
+    /// Float16 values, converted to f32 before the store.
     F16(PyReadonlyArray1<'py, f16>),
 }
 
 impl Values<'_> {
-    /// Their elements.
+    /// Returns the elements of the array for the CPU backend.
     pub fn slice(&self) -> PyResult<Slice<'_>> {
         Ok(match self {
             Self::F32(x) => Slice::F32(x.as_slice()?),
@@ -34,9 +34,9 @@ impl Values<'_> {
 /// values.
 #[derive(Debug, FromPyObject)]
 pub enum Stored<'py> {
-    /// Rounded to nearest even.
+    /// Float16 destination, rounded to nearest even.
     F16(PyReadwriteArray1<'py, f16>),
-    /// Float32 values without a scale.
+    /// Float32 destination, not rounded and without a scale.
     F32(PyReadwriteArray1<'py, f32>),
 }
 
@@ -49,7 +49,7 @@ impl Stored<'_> {
     }
 }
 
-/// Stores flat `x`, which stands at the exponent `start`, at the exponent `exponent`; without `y` it only looks.
+/// Stores flat `x` from the exponent `start` at the exponent `exponent`. Without `y` it only observes the values.
 fn stored(
     py: Python<'_>, x: &Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
 ) -> PyResult<Stats> {
@@ -61,20 +61,22 @@ fn stored(
     })
 }
 
-/// Stores flat `x`, which stands at the exponent `start`, into flat `y` at the exponent `exponent`, rounding once to
-/// nearest even where `y` is half; what the store saw is merged into the words `row`.
+/// Stores flat `x` from the exponent `start` into flat `y` at the exponent `exponent`. If `y` is half, values are
+/// rounded
+/// once to nearest even. The statistics are merged into the words `row`.
 #[pyfunction]
 pub fn store(
     py: Python<'_>, x: Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
     row: Bound<'_, PyArray1<u32>>,
 ) -> PyResult<()> {
     let seen = stored(py, &x, start, y, exponent, detail)?;
-    // Only now, with the interpreter's lock: other threads may have stored at other sites of the array meanwhile.
+    // The row is borrowed only now, with the interpreter's lock, because other threads may store to other rows of the
+    // array.
     merge_into(row.try_readwrite()?.as_slice_mut()?, &seen)
 }
 
-/// Stores values of the site `source` (−1: unscaled) at the site `site`. `control` has a line of exponents and one of
-/// details; the statistics go to the row of `rows`.
+/// Stores values of the site `source` (−1: unscaled) at the site `site`. `control` has one line of exponents and one of
+/// details; the statistics are merged into row `site` of `rows`.
 #[pyfunction]
 pub fn store_site(
     py: Python<'_>, x: Values<'_>, y: Option<Stored<'_>>, rows: Bound<'_, PyArray2<u32>>,

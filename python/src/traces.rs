@@ -1,4 +1,4 @@
-//! Traces played through other schedules and rules.
+//! Replay of traces under other schedules and rules.
 
 use crate::wrong;
 use gradscale::{
@@ -12,7 +12,7 @@ use std::{
     path::PathBuf,
 };
 
-/// Plays the trace in a file through `method`: the attempts that would have been made, and a summary.
+/// Replays the trace in a file under `method`. Returns the attempts that would have been made, and a summary.
 #[pyfunction]
 #[pyo3(name = "replay", signature = (path, method=None))]
 pub fn play<'py>(py: Python<'py>, path: PathBuf, method: Option<&str>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,4 +1,4 @@
-//! What Python says in words and numbers: formats, details, rows.
+//! Conversion of formats, details and rows between Python and Rust.
 
 use crate::wrong;
 use gradscale_core::{
@@ -8,11 +8,12 @@ use gradscale_core::{
 };
 use pyo3::{PyResult, exceptions::PyValueError};
 
-/// Words of a row in Python: those of core, the exponent at which the values were seen, and zeros up to whole cache
-/// lines, so that the counters of every row of an array lie where a device can add to them.
+/// Number of 32-bit words of a row in Python: those of core, the row's exponent, and zeros up to whole cache lines, so
+/// that
+/// the counters of every row of an array are aligned for a device that adds to them.
 pub const ROW_WORDS: usize = 288;
 
-/// Converts words to a statistics row.
+/// Converts the words of a NumPy array to a statistics row.
 pub fn row_of(words: &[u32]) -> PyResult<Stats> {
     let (Some((row, [exponent, ..])), ROW_WORDS) = (words.split_at_checked(WORDS), words.len()) else {
         return Err(wrong(format!("a row has {ROW_WORDS} words, not {}", words.len())));
@@ -20,7 +21,7 @@ pub fn row_of(words: &[u32]) -> PyResult<Stats> {
     Stats::from_words(row, Convention::FP16, exponent.cast_signed()).map_err(wrong)
 }
 
-/// The words of a row.
+/// Converts a statistics row to the words of a NumPy array.
 pub fn words_of(row: &Stats) -> [u32; ROW_WORDS] {
     let mut words = [0; ROW_WORDS];
     words[..WORDS].copy_from_slice(&row.to_words());
@@ -28,7 +29,8 @@ pub fn words_of(row: &Stats) -> [u32; ROW_WORDS] {
     words
 }
 
-/// Adds a row to those that other calls of the site have left in `words` in this step; none, if they are zeros.
+/// Merges a row into `words`, which has the rows of the site's earlier calls in this step, or zeros before the first
+/// call.
 pub fn merge_into(words: &mut [u32], row: &Stats) -> PyResult<()> {
     if row.detail() == Detail::None {
         return Ok(());
@@ -39,7 +41,7 @@ pub fn merge_into(words: &mut [u32], row: &Stats) -> PyResult<()> {
     Ok(())
 }
 
-/// Converts a number to a row's level of detail.
+/// Converts a detail's number to a row's level of detail.
 pub fn detail(code: u32) -> PyResult<Detail> {
     let all = [Detail::None, Detail::Counts, Detail::Full, Detail::Moments];
     all.into_iter()
@@ -47,7 +49,7 @@ pub fn detail(code: u32) -> PyResult<Detail> {
         .ok_or_else(|| wrong(format!("no detail has the number {code}")))
 }
 
-/// The name of a detail.
+/// Returns the name of a level of detail.
 pub const fn detail_name(detail: Detail) -> &'static str {
     match detail {
         Detail::None => "none",
@@ -57,7 +59,7 @@ pub const fn detail_name(detail: Detail) -> &'static str {
     }
 }
 
-/// A format by one of its names.
+/// Parses one of the names of a format.
 pub fn format(name: &str) -> PyResult<Format> {
     let (name, saturating) = match name.strip_suffix(",saturating") {
         Some(name) => (name, true),
@@ -81,7 +83,7 @@ pub fn format(name: &str) -> PyResult<Format> {
     Ok(if saturating { format.saturating() } else { format })
 }
 
-/// A rounding by its name; a stochastic one gets its random numbers elsewhere.
+/// Parses the name of a rounding mode. The random numbers of stochastic rounding are set elsewhere.
 pub fn round(name: &str) -> PyResult<Round> {
     match name {
         "nearest" => Ok(Round::NearestEven),

@@ -9,7 +9,7 @@ pub struct Detection {
     pub class: usize,
     /// Probability that the network assigns to the class.
     pub score: f32,
-    /// Corners of the detected object's box.
+    /// Corners of the box around the detected object.
     pub corners: Corners,
 }
 

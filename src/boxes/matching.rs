@@ -36,7 +36,7 @@ pub fn matches(truths: &[Corners], defaults: &[Corners], threshold: f32) -> Vec<
 pub enum Assigned {
     /// The box is to predict the truth with this index.
     Truth(usize),
-    /// The box is to predict background.
+    /// The box matches no object, and is trained as background.
     Background,
     /// The box is ignored in training, because it overlaps a truth too much for background and too little for a target.
     Neither,

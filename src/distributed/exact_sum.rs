@@ -115,7 +115,7 @@ impl ReducedGrads {
 pub(crate) struct ExactAccumulator {
     /// Number of micro-batches of this rank whose gradients are added.
     micro_batches: u32,
-    /// FP16 gradients of the last micro-batch.
+    /// FP16 bit patterns of the last micro-batch's gradients.
     halves: Vec<u16>,
     sums: Vec<i64>,
 }

@@ -29,7 +29,7 @@ pub(crate) enum MessageTag {
     ScaleDecisions = 3,
     /// Message with the statistics of an attempt at a step.
     StepReport = 4,
-    /// Message with mean gradients.
+    /// Message with the mean gradients of a bucket.
     GradMean = 5,
     /// Message at the end of a training.
     Finish = 6,

@@ -134,7 +134,7 @@ pub enum DistributedError {
     ConfigMismatch {
         /// Index of the rank with another setting.
         rank: usize,
-        /// Name of the setting that differs.
+        /// Name of the setting, for example "network" or "version".
         name: String,
         /// Value of the setting on that rank.
         value: String,

@@ -110,7 +110,7 @@ impl<B: Backend> Executor<B> {
         self.device.upload(control, clear, &mut self.table)
     }
 
-    /// Enqueues one operation on the device.
+    /// Enqueues the launch of one operation on the device.
     pub fn run(&mut self, operation: &Operation) -> Result<(), B::Error> {
         let Self { device, table, memory, times, .. } = self;
         if times.are_taken() {

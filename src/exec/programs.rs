@@ -31,7 +31,7 @@ pub(super) struct Programs<R> {
     by_hash: HashMap<u64, Vec<usize>>,
     /// Lists of operations that are not programs, for example updates of parameters.
     lists: Vec<(Vec<Operation>, Recorded<R>)>,
-    /// Capacity of the cache in programs.
+    /// Maximum number of programs in the cache.
     most: usize,
     /// Limit of the cached programs' constants, in bytes.
     most_bytes: u64,

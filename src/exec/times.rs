@@ -72,7 +72,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Returns true if launches are timed.
+    /// Returns true if the execution times of launches are measured.
     pub const fn are_taken(&self) -> bool {
         self.taken
     }

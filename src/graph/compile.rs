@@ -25,7 +25,7 @@ pub(crate) enum Purpose {
     Train { later: bool },
     /// Statistics alone: forward pass in training mode, only for running statistics.
     Statistics,
-    /// Evaluation: forward pass only.
+    /// Evaluation: forward pass in evaluation mode, without gradients.
     Evaluate,
     /// Update of weights by a custom optimizer's rule.
     Update,

@@ -17,7 +17,7 @@ pub(crate) enum Buf {
     Fixed(usize),
     /// Buffer of this step in the arena, reused as soon as it is not read any more.
     Arena(usize),
-    /// Prefetched input of a coming step.
+    /// Prefetched input of the next step, by its position among the inputs.
     Ahead(usize),
     /// Scalar buffer that the host writes before an update.
     Number(usize),

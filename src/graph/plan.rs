@@ -15,7 +15,7 @@ use std::fmt;
 pub struct PlanRow {
     /// Name of the planned layer or operator.
     pub name: String,
-    /// Kind of the planned operator.
+    /// Operator whose precision is planned.
     pub op: Op,
     /// Precision in which the operator reads its inputs and stores its result.
     pub precision: Precision,

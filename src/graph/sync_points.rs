@@ -42,7 +42,7 @@ pub(crate) struct BucketPlan {
 pub(crate) struct StatsSync {
     /// Index of the first launch after the synchronisation.
     pub before: usize,
-    /// Index of the batch-norm layer's node.
+    /// Index of the batch-norm layer in the trace.
     pub node: usize,
     pub channels: usize,
     /// Number of values of each channel in the batch of this rank.

@@ -36,7 +36,7 @@ use std::fmt;
 pub enum MetricError {
     /// The numbers of labels and predictions differ.
     Length {
-        /// Number of labels that were passed.
+        /// Number of labels in the call.
         labels: usize,
         /// Number of predictions, or of rows of logits, that were passed.
         predictions: usize,
@@ -49,7 +49,7 @@ pub enum MetricError {
         prediction: Option<u32>,
         /// Index of the label among the labels, from 0.
         place: usize,
-        /// Number of classes of the metric.
+        /// Number of classes that the metric counts.
         classes: usize,
     },
 }

@@ -9,7 +9,7 @@ use crate::{
 use half::f16;
 use std::collections::HashSet;
 
-/// Value of an ONNX attribute.
+/// Value of an attribute of an ONNX node.
 #[derive(Clone, Debug)]
 pub(crate) enum Is<'a> {
     Int(i64),

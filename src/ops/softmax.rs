@@ -93,7 +93,7 @@ impl<'t> Var<'t> {
 /// Columns of a matrix over which the softmax of a row is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
-    /// All columns of the row.
+    /// All columns: no attention mask.
     All,
     /// First i + 1 columns, for row i.
     Causal,

@@ -69,7 +69,7 @@ impl<'t> Var<'t> {
         self.unary(Unary::Pow(p))
     }
 
-    /// Multiplies each element by `factor`.
+    /// Returns this tensor with each element multiplied by the constant `factor`.
     pub fn scale(self, factor: f32) -> Self {
         self.affine(factor, 0.0)
     }

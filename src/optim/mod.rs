@@ -33,7 +33,7 @@ struct Group {
     prefix: String,
     /// Learning rate of the group before the schedule's factor.
     lr: f64,
-    /// Weight decay of the parameter group.
+    /// Weight decay coefficient of the parameter group.
     decay: f32,
 }
 

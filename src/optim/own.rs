@@ -71,7 +71,7 @@ pub struct Given<'t> {
     pub lr: Var<'t>,
     /// Numbers of this step from [`Own::numbers`], a scalar each.
     pub numbers: Vec<Var<'t>>,
-    /// Weight decay of the weight's group.
+    /// Weight decay coefficient of the parameter group that the weight is in.
     pub decay: f32,
 }
 

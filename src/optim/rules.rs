@@ -12,7 +12,7 @@
 pub struct Sgd {
     /// Learning rate of SGD, before the schedule's factor.
     pub lr: f64,
-    /// Momentum of SGD, in [0, 1).
+    /// Momentum coefficient of SGD, in [0, 1).
     pub momentum: f32,
     /// True if SGD uses Nesterov momentum: w ← w − lr·(g + momentum·v).
     pub nesterov: bool,

@@ -194,7 +194,7 @@ impl Sites {
         self.spread();
     }
 
-    /// Returns the purpose of the slot.
+    /// Returns the purpose of a slot: cast site, observed store or parameter gradient.
     pub(crate) fn kind(&self, slot: Slot) -> SlotKind {
         self.entries[usize::from(slot.0)].kind
     }

@@ -1,14 +1,16 @@
-//! Digits as strokes, bent as hands bend them, and strokes as images.
+//! Handwritten digits as strokes, random distortions of these strokes, and their rendering as images.
 //!
-//! Nothing is a data set: ten skeletons, some in two shapes, are slanted, stretched, turned and waved by chance. What a
-//! visitor draws comes as strokes too, and goes through the same pen, so the network sees it as it saw its own digits.
+//! There is no data set. Ten skeletons, some of them in two shapes, are randomly slanted, stretched, rotated and bent.
+//! A
+//! visitor's drawing is a list of strokes too and is rendered by the same pen, so the network sees it like its training
+//! digits.
 
 use gradscale::data::Random;
 
 /// Number of pixels along each side of an image.
 pub const SIDE: usize = 16;
 
-/// Number of pixels of an image.
+/// Number of pixels of an image of a digit.
 pub const PIXELS: usize = SIDE * SIDE;
 
 /// Longer side of a centered digit, in pixels.
@@ -23,7 +25,7 @@ pub type Point = [f32; 2];
 /// Stroke of a pen: the points between touching and lifting.
 pub type Stroke = Vec<Point>;
 
-/// Returns so many images, one after another, and their digits: the same for the same key.
+/// Returns `count` images, concatenated, and their digits. Equal keys return equal batches.
 #[must_use]
 pub fn batch(count: usize, key: u64) -> (Vec<f32>, Vec<u8>) {
     let (mut images, mut labels) = (Vec::with_capacity(count * PIXELS), Vec::with_capacity(count));
@@ -38,8 +40,8 @@ pub fn batch(count: usize, key: u64) -> (Vec<f32>, Vec<u8>) {
     (images, labels)
 }
 
-/// Renders strokes as an image: from 0, paper, to 1, ink. The drawing is scaled and put into the middle; without
-/// strokes, or of numbers that are no places, there is paper alone.
+/// Renders strokes as an image, from 0 (paper) to 1 (ink). The drawing is scaled and centered. Without strokes, or if a
+/// coordinate is not finite, the image is paper only.
 #[must_use]
 pub fn image(strokes: &[Stroke], pen: f32) -> [f32; PIXELS] {
     let mut pixels = [0f32; PIXELS];
@@ -54,7 +56,7 @@ pub fn image(strokes: &[Stroke], pen: f32) -> [f32; PIXELS] {
             most[axis] = most[axis].max(point[axis]);
         }
     }
-    // A dot is a dot.
+    // A drawing of a single point has no extent; the minimum keeps its scale finite.
     let size = (most[0] - least[0]).max(most[1] - least[1]).max(1e-3);
     let place = |point: Point| -> Point {
         let along = |axis: usize| {
@@ -77,7 +79,7 @@ fn ink(pixels: &mut [f32; PIXELS], [from, to]: [Point; 2], pen: f32) {
     let [dx, dy] = [to[0] - from[0], to[1] - from[1]];
     let length = (dx * dx + dy * dy).max(1e-12);
     for (i, pixel) in pixels.iter_mut().enumerate() {
-        // The middle of the pixel.
+        // Center of the pixel.
         let [x, y] = [(i % SIDE) as f32 + 0.5, (i / SIDE) as f32 + 0.5];
         let along = (((x - from[0]) * dx + (y - from[1]) * dy) / length).clamp(0.0, 1.0);
         let [x, y] = [x - from[0] - along * dx, y - from[1] - along * dy];
@@ -120,7 +122,7 @@ fn arc(middle: Point, radius: Point, from: f32, to: f32) -> Stroke {
 /// Returns the strokes of a digit in a square of side 1, in one of the shapes that it has.
 fn skeleton(digit: u8, random: &mut Random) -> Vec<Stroke> {
     let other = random.below(2) == 1;
-    // How far curves go differs.
+    // The length of curves varies at random.
     let [a, b] = [symmetric(random), symmetric(random)];
     match digit {
         0 => vec![arc([0.5, 0.5], [0.36 + 0.06 * a, 0.5], -90.0 + 20.0 * b, 270.0 + 30.0 * b)],
@@ -193,7 +195,7 @@ mod tests {
         assert_ne!(images, batch(200, 8).0);
         assert!(images.iter().all(|ink| (0.0..=1.0).contains(ink)));
         assert!((0..10).all(|digit| labels.contains(&digit)));
-        // Ink on every image, and paper.
+        // Every image has both ink and paper.
         for image in images.chunks(PIXELS) {
             let inked = image.iter().filter(|ink| **ink > 0.5).count();
             assert!((8..160).contains(&inked), "{inked}");
@@ -207,7 +209,7 @@ mod tests {
             one.iter().map(|stroke| stroke.iter().map(|[x, y]| [300.0 + 64.0 * x, 64.0 * y - 5.0]).collect()).collect();
         let [one, other] = [one, other].map(|strokes| image(&strokes, PEN));
         assert!(one.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-3));
-        // Nothing of it touches the border.
+        // The digit does not touch the border.
         assert!((0..SIDE).all(|i| one[i] == 0.0 && one[i * SIDE] == 0.0 && one[PIXELS - 1 - i] == 0.0));
     }
 

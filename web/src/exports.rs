@@ -1,6 +1,6 @@
-//! What a worker calls: bytes of a question in, bytes of an answer out.
+//! Functions that a web worker calls: they take the bytes of a question and return the bytes of an answer.
 //!
-//! No binding generator is needed for that: numbers and pointers are all that a module without WebGPU exchanges.
+//! They need no binding generator, because a module without WebGPU exchanges only numbers and pointers.
 
 use crate::{
     message::{Answer, Request},
@@ -22,7 +22,7 @@ thread_local! {
     static WORKER: RefCell<Worker> = RefCell::default();
 }
 
-/// Allocates room for the bytes of a question, and returns its address.
+/// Allocates memory for the bytes of a question, and returns its address.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_web_room(bytes: usize) -> *mut u8 {
     WORKER.with_borrow_mut(|worker| {
@@ -31,7 +31,7 @@ pub extern "C" fn gs_web_room(bytes: usize) -> *mut u8 {
     })
 }
 
-/// Answers the question that was written there, and returns how many bytes the answer has.
+/// Answers the question in the memory of [`gs_web_room`], and returns the length of the answer in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_web_ask() -> usize {
     WORKER.with_borrow_mut(|worker| {

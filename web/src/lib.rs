@@ -1,7 +1,8 @@
-//! gradscale in the browser: a small network learns digits by several methods side by side, each in a worker of its own.
+//! gradscale in the browser: a small network learns digits by several methods in parallel, each in its own worker.
 //!
-//! The page asks in JSON ([`message::Request`]) and is answered in JSON; [`training`] does what was asked. Digits are drawn
-//! by [`digits`], strokes by strokes: those that the network learns from and those of the page's visitor alike.
+//! The page sends requests in JSON ([`message::Request`]) and receives answers in JSON; [`training`] carries them out.
+//! All
+//! digits are rendered from strokes by [`digits`], those of the training data and those that a visitor draws.
 
 pub mod digits;
 pub mod message;

@@ -1,4 +1,4 @@
-//! What the page asks of a worker, and what it is answered: JSON with these names.
+//! Requests of the page to a worker, and the worker's answers, as JSON with these names.
 
 use crate::digits::Stroke;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "ask", deny_unknown_fields)]
 pub enum Request {
-    /// Starts a new training.
+    /// Starts a new training, and ends the previous one.
     Open {
         /// Name of the method, as `gradscale` reads it: `gs`, `dynamic` …
         method: String,
@@ -16,9 +16,9 @@ pub enum Request {
         /// Exponent of the factor of the loss: it is multiplied by 2^magnitude.
         magnitude: i32,
     },
-    /// Runs training steps.
+    /// Runs training steps, and reports on the last of them.
     Steps {
-        /// Number of steps to run.
+        /// Number of training steps to run.
         count: u32,
     },
     /// Multiplies the loss by another power of two from now on.
@@ -28,14 +28,14 @@ pub enum Request {
     },
     /// Evaluates the network on a test set of digits.
     Score,
-    /// Classifies a drawing of a digit.
+    /// Classifies a digit that a visitor has drawn.
     Classify {
         /// Strokes of the drawing, in any unit of length.
         strokes: Vec<Stroke>,
     },
     /// Returns sample digits to show on the page.
     Digits {
-        /// Number of digits to return.
+        /// Number of sample digits to return.
         count: u32,
     },
 }
@@ -44,35 +44,35 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase", tag = "said")]
 pub enum Answer {
-    /// Answer to [`Request::Open`] and [`Request::Magnitude`].
+    /// Answer to [`Request::Open`] and [`Request::Magnitude`]: the training is ready.
     Ready {
         /// Name of the device that trains.
         device: String,
     },
-    /// Answer to [`Request::Steps`].
+    /// Answer to [`Request::Steps`]: the results of these steps.
     Steps(Report),
     /// Answer to [`Request::Score`]: the share of digits that are classified correctly.
     Score {
         /// Share of the test digits that are classified correctly.
         right: f64,
     },
-    /// Answer to [`Request::Classify`].
+    /// Answer to [`Request::Classify`]: probabilities and image.
     Class {
-        /// Probability of each digit.
+        /// Probability of each of the ten digits.
         shares: Vec<f32>,
         /// Image of the drawing as the network reads it.
         image: Vec<f32>,
     },
-    /// Answer to [`Request::Digits`].
+    /// Answer to [`Request::Digits`]: images and labels.
     Digits {
         /// Pixels of all digits, one image after another.
         images: Vec<f32>,
-        /// True digit of each image.
+        /// Digit that each image shows.
         labels: Vec<u8>,
     },
-    /// Answer to a request that failed.
+    /// Answer to a request that failed, with the reason.
     Error {
-        /// Error message in one line.
+        /// Error message, as one line.
         why: String,
     },
 }
@@ -90,7 +90,7 @@ pub struct Report {
     pub repeated: u64,
     /// Note about a skip or repeat in the last step.
     pub note: Option<String>,
-    /// Cast sites of the last step.
+    /// Statistics of each cast site in the last step.
     pub sites: Vec<Site>,
 }
 
@@ -113,10 +113,10 @@ pub struct Site {
 /// Exponent of the first bin of [`Site::stored`].
 pub const FIRST_BIN_EXPONENT: i32 = -60;
 
-/// Number of bins of a histogram.
+/// Number of bins of [`Site::stored`].
 pub const BINS: usize = 81;
 
-/// Serializes an answer as JSON.
+/// Serializes an answer as the JSON that the page reads.
 #[must_use]
 pub fn text(answer: &Answer) -> String {
     serde_json::to_string(answer).unwrap_or_else(|error| format!(r#"{{"said":"error","why":"{error}"}}"#))

@@ -1,7 +1,8 @@
-//! The conformance suite on the browser's device, case by case.
+//! The conformance suite on the browser's device, run case by case.
 //!
-//! Cases are written as if a device answered at once. Here the whole stack of a case is suspended until it has (JavaScript
-//! Promise Integration, which Chromium has): for tests alone; nothing else in this crate asks for it.
+//! Cases are written for a device that answers at once. Here the whole stack of a case is suspended until the device
+//! has
+//! answered, by JavaScript Promise Integration, which Chromium has. Only tests use it.
 
 use gradscale::{Adapter, Wgpu, WgpuError, adapters_async, gradscale_core::backend::Backend};
 use gradscale_conformance::{Outcome, TOLERANCES, drive_by, suite};
@@ -14,12 +15,12 @@ use std::{
 };
 use wasm_bindgen::prelude::wasm_bindgen;
 
-/// Operators that the suite may not miss, with recordings.
+/// Feature that a browser's device must support besides all operators, so that the suite does not skip it: recordings.
 const REQUIRED: &str = "record";
 
 #[link(wasm_import_module = "./waiting.js")]
 unsafe extern "C" {
-    /// Suspends the caller until [`gs_woken`] was called; at once if that has happened since the last time.
+    /// Suspends the caller until [`gs_woken`] is called. Returns at once if that has happened since the last wait.
     safe fn gs_wait();
     safe fn gs_woken();
 }
@@ -50,7 +51,7 @@ fn drive(mut future: Pin<&mut dyn Future<Output = ()>>) {
     }
 }
 
-/// Opens the device: its name, the cases' names and the tolerance table, as JSON.
+/// Opens the device, and returns its name, the names of the cases and the tolerance table, as JSON.
 #[wasm_bindgen]
 pub async fn conformance_open() -> Result<String, String> {
     std::panic::set_hook(Box::new(|panic| error(&format!("panicked: {panic}"))));
@@ -69,7 +70,7 @@ pub async fn conformance_open() -> Result<String, String> {
     Ok(json!({ "device": name, "cases": cases, "required": required, "tolerances": rows }).to_string())
 }
 
-/// Runs a case, with few inputs if it is to be brief. It may only be called through `WebAssembly.promising`.
+/// Runs a case, with fewer inputs if `brief` is set. It may only be called through `WebAssembly.promising`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_conformance_run(case: usize, brief: bool) {
     let Some(device) = DEVICE.with_borrow(Clone::clone) else { return };

@@ -1,4 +1,4 @@
-//! A training that is asked step by step.
+//! Training whose steps are requested one by one.
 
 use crate::{
     digits::{self, PEN, PIXELS},
@@ -16,10 +16,10 @@ use std::collections::HashMap;
 /// Number of digits in the batch of a training step.
 const BATCH: usize = 64;
 
-/// Number of digits in the test set, and their key, which no training step has.
+/// Number of digits in the test set, and their random key, which no training step uses.
 const TEST: (usize, u64) = (500, u64::MAX);
 
-/// Learning rate for a loss that is not multiplied.
+/// Learning rate for a loss of magnitude 1.
 const RATE: f64 = 0.2;
 
 /// Number of units in each layer of the network: pixels, two hidden layers, classes.
@@ -50,7 +50,7 @@ impl<B: Backend> Training<B>
 where
     gradscale::Error<B::Error>: std::error::Error + 'static,
 {
-    /// Starts a training of a new network by a method.
+    /// Starts a training of a new network with the given method.
     ///
     /// # Errors
     /// No method of that name, a magnitude outside f32's range, or the device's.
@@ -58,10 +58,10 @@ where
         let method: Method = method.parse()?;
         let mut parameters = Parameters::seeded(seed);
         let net = Mlp::new(&mut parameters.at("net"), &SIZES);
-        // Whoever watches wants to see it skip and skip.
+        // No skip limit, because the page shows how a method skips step after step.
         let mut trainer = Trainer::new(device, parameters, Sgd::new(RATE), method)?
             .with_options(TrainerOptions::new().with_skip_limit(0));
-        // A histogram in every step.
+        // Every step collects histograms, which the page draws.
         trainer.observe(Observation::Rows(Detail::Full));
         let answer =
             trainer.compile(ProgramKind::Evaluation, [InputType::f32([1, PIXELS])], |[x]| net.forward(x).softmax())?;
@@ -71,7 +71,7 @@ where
         Ok(training)
     }
 
-    /// Returns the name of the device that trains.
+    /// Returns the name of the device on which the training runs.
     #[must_use]
     pub fn device(&self) -> String {
         self.trainer.device().caps().name.to_owned()
@@ -80,7 +80,7 @@ where
     /// Carries out a request of the page and returns the answer.
     ///
     /// # Errors
-    /// What is asked makes no sense, or the device's.
+    /// An invalid request, or the device's.
     pub async fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
         match request {
             Request::Open { .. } => Err("open makes another training".into()),
@@ -103,7 +103,8 @@ where
         }
     }
 
-    /// Sets another magnitude of the loss, with the learning rate that undoes it: in exact arithmetic nothing changes.
+    /// Sets the magnitude of the loss, and divides the learning rate by it. In exact arithmetic the training does not
+    /// change.
     fn set_magnitude(&mut self, magnitude: i32) -> Result<(), Failure> {
         if magnitude.abs() > MAX_LOSS_EXPONENT {
             return Err(format!(

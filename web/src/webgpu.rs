@@ -1,4 +1,4 @@
-//! What a worker calls where the training is on WebGPU: a question in, a promise of an answer out.
+//! Functions that a web worker calls for a training on WebGPU: they take a question and return a promise of an answer.
 
 use crate::{
     message::{Answer, Request},
@@ -9,8 +9,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 thread_local! {
-    /// Training of the worker, which has one. It is taken out while it works: the worker asks one question after the
-    /// other.
+    /// Training of this worker. It is taken out while a request is processed; the worker sends one request at a time.
     static TRAINING: RefCell<Option<Training<Wgpu>>> = const { RefCell::new(None) };
 }
 

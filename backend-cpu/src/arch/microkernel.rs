@@ -70,7 +70,7 @@ pub struct F16Rows<'a> {
     pub b_k_stride: usize,
     /// One segment from the first step on, with as many steps as a row has elements.
     pub run: [KSegment; 1],
-    /// Number of columns, at most [`TileShape::columns`].
+    /// Number of columns of the tile that are computed, at most [`TileShape::columns`].
     pub columns: usize,
 }
 

@@ -5,9 +5,9 @@ use half::f16;
 
 /// Elements of N operands of a normalisation, all of one type.
 pub enum Operands<'a, const N: usize> {
-    /// Halves, read in place.
+    /// f16 operands, read in place.
     Halves([&'a [f16]; N]),
-    /// f32 values, converted to a workspace.
+    /// f32 operands, converted to a workspace.
     Floats([Workspace<'a>; N]),
 }
 

@@ -8,7 +8,7 @@ use gradscale_core::ops::{Norm, NormOver};
 #[derive(Clone, Copy)]
 pub struct NormShape {
     pub pixels: usize,
-    /// Number of pixels of an image.
+    /// Number of pixels of one image; `pixels` counts those of the whole batch.
     pub image: usize,
     pub channels: usize,
     /// Number of groups of one image; `None` for a normalisation over the batch.

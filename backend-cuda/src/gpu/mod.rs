@@ -59,7 +59,7 @@ struct Loaded {
     functions: HashMap<(&'static str, &'static str), Function>,
 }
 
-/// Kernel function loaded on this GPU.
+/// Kernel entry point loaded on this GPU, with its occupancy.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     handle: sys::CUfunction,
@@ -172,7 +172,7 @@ impl Gpu {
         Ok(self.function(kernel)?.resident_blocks * self.multiprocessors)
     }
 
-    /// Returns the GPU's name for messages.
+    /// Returns the device name that error messages and reports show.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

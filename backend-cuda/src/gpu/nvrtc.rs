@@ -10,13 +10,13 @@ use std::ffi::CString;
 /// Module of kernels as NVRTC compiled it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// Machine code of the module.
+    /// Machine code (cubin) of the compiled module.
     pub cubin: Vec<u8>,
     /// Output of compiler and assembler: registers, shared memory and spills of each kernel.
     pub log: String,
 }
 
-/// Returns true if NVRTC is installed.
+/// Returns true if the NVRTC library can be loaded.
 #[must_use]
 pub fn is_present() -> bool {
     // SAFETY: looking for the library runs its initialisers, which are NVIDIA's.

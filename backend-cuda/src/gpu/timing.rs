@@ -13,7 +13,7 @@ const MAX_TIMED_LAUNCHES: usize = 1024;
 struct Events(Vec<sys::CUevent>);
 
 impl Events {
-    /// Creates events in the current context.
+    /// Creates `count` CUDA events in the current context.
     fn new(count: usize) -> Result<Self, Error> {
         let mut events = Self(Vec::with_capacity(count));
         for _ in 0..count {

@@ -5,9 +5,9 @@ use super::{File, Kernel, Module, STORE};
 /// Tile: the rows and columns of results that a block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileShape {
-    /// Number of rows of the tile.
+    /// Number of rows of the result tile that one thread block computes.
     pub m: u32,
-    /// Number of columns of the tile.
+    /// Number of columns of the result tile that one thread block computes.
     pub n: u32,
 }
 

@@ -97,7 +97,7 @@ const COLUMN_PERIOD: u32 = 29;
 pub(crate) struct Coop {
     /// Number of rows and columns of a cooperative matrix: 8 or 16.
     side: u32,
-    /// Number of invocations of a subgroup.
+    /// Number of invocations of each subgroup.
     size: u32,
     /// Number of subgroups in a workgroup, along rows and columns of the result.
     subgroups: [u32; 2],

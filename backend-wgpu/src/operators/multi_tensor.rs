@@ -28,7 +28,7 @@ pub(crate) struct TensorBatch<'a, const N: usize> {
     pub bound: [Option<Bytes<'a>>; N],
     /// Table of the tensors' lengths and offsets, in the words that multi_tensor.wgsl reads.
     pub words: Vec<u32>,
-    /// Number of tensors in the table.
+    /// Number of tensors that one launch updates.
     pub count: u32,
     /// Number of workgroups for all tensors of the dispatch.
     pub groups: u32,

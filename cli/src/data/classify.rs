@@ -12,7 +12,7 @@ use std::{
 /// Stored type of the values of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// Value stored as a byte, 0…255.
+    /// Byte from 0 to 255 per value.
     Byte,
     /// Value stored as an f32 in four bytes, little-endian.
     Number,
@@ -34,22 +34,22 @@ impl Element {
 pub enum Stored {
     /// All stored images have these rows and columns.
     Of([usize; 2]),
-    /// Images may have any size.
+    /// Stored images differ in size, and are cropped.
     Any,
 }
 
 /// Images of one size with a label each; rows of numbers are images of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classification {
-    /// Number of images.
+    /// Number of images in the set.
     pub count: usize,
-    /// Number of rows of an image.
+    /// Number of rows of each image.
     pub height: usize,
-    /// Number of columns of an image.
+    /// Number of columns of each image.
     pub width: usize,
     /// Number of values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,
-    /// Stored type of the images' values.
+    /// Stored type of the pixel values.
     pub element: Element,
     /// Values of all images, [count, height, width, channels].
     pub features: Store,

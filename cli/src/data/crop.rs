@@ -15,12 +15,12 @@ const TRIES: usize = 10;
 /// Maximum relative change of brightness, contrast and saturation.
 const JITTER: f64 = 0.4;
 
-/// Image of bytes, [rows, columns, channels].
+/// Decoded image before it is cropped: bytes, [rows, columns, channels].
 #[derive(Clone, Debug)]
 pub struct Whole<'a> {
     /// Values of the pixels, row by row.
     pub pixels: Cow<'a, [u8]>,
-    /// Number of rows and of columns.
+    /// Number of rows and of columns of the whole image.
     pub size: [usize; 2],
     /// Number of values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,

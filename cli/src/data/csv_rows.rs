@@ -226,7 +226,7 @@ impl Table {
     }
 }
 
-/// Reader of an opened CSV file.
+/// Open CSV file with its header line.
 struct Reader {
     path: PathBuf,
     head: Vec<String>,

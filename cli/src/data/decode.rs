@@ -28,7 +28,7 @@ pub struct Form {
 pub(super) struct Header {
     /// Number of rows and of columns of the image.
     pub size: [usize; 2],
-    /// True if the image is grey.
+    /// True if the image has one channel (grey), false for R G B.
     pub grey: bool,
 }
 

@@ -21,7 +21,7 @@ impl DataError {
         &self.path
     }
 
-    /// Returns the cause of the error.
+    /// Returns the cause of the error, without the path.
     #[must_use]
     pub const fn cause(&self) -> &Cause {
         &self.cause
@@ -64,9 +64,9 @@ pub enum Cause {
     Missing(String),
     /// The directory has none of the known layouts.
     Layout {
-        /// Description of the expected layouts.
+        /// Description of the known layouts of a data directory.
         expected: &'static str,
-        /// Names of the directory's entries.
+        /// Names of the entries that the directory has instead.
         found: Vec<String>,
     },
     /// Data compressed by gzip are truncated or corrupt.
@@ -83,7 +83,7 @@ pub enum Cause {
     Truncated {
         /// Number of bytes that the header declares.
         expected: usize,
-        /// Number of bytes in the file.
+        /// Number of bytes that the file has.
         found: usize,
     },
     /// The file has more bytes than its header declares.
@@ -93,12 +93,12 @@ pub enum Cause {
     },
     /// The dimensions in the file do not fit what is needed.
     Shape {
-        /// Description of the expected dimensions.
+        /// Description of the dimensions that the data need.
         expected: String,
-        /// Dimensions in the file.
+        /// Dimensions that the file declares.
         found: Vec<usize>,
     },
-    /// The image file cannot be decoded.
+    /// The image file cannot be decoded, with the decoder's error.
     Image(image::ImageError),
     /// The data of a JPEG file end before its end marker.
     Unfinished,
@@ -106,16 +106,16 @@ pub enum Cause {
     Png(png::DecodingError),
     /// An image has another size than expected.
     Size {
-        /// Expected rows and columns.
+        /// Rows and columns that the image must have.
         expected: [usize; 2],
         /// Name of the object that has the expected size.
         of: &'static str,
-        /// Rows and columns of the image.
+        /// Rows and columns that the image has.
         found: [usize; 2],
     },
     /// A label value that is no class.
     Label {
-        /// Label value that was found.
+        /// Label value in the file that is no class.
         value: String,
         /// Label values that are classes, or ignored.
         known: Vec<String>,
@@ -130,21 +130,21 @@ pub enum Cause {
     Format,
     /// Several files or lines cannot be read.
     Several {
-        /// First error of several.
+        /// First of the errors, in the order of files or lines.
         first: Box<Cause>,
         /// Number of further errors after the first.
         more: usize,
     },
     /// All labels are of the same class.
     OneClass {
-        /// Description of the only class found.
+        /// Description of the class that all labels have.
         found: String,
     },
-    /// The data have too many classes.
+    /// The data have more classes than the program supports.
     Classes {
-        /// Number of classes found.
+        /// Number of classes in the data.
         found: usize,
-        /// Names of some of the classes.
+        /// Names of some of the classes, for the error message.
         examples: Vec<String>,
     },
     /// An option does not apply to these data, with the reason.
@@ -163,7 +163,7 @@ pub enum Cause {
     Table {
         /// Number of the faulty line, from 1.
         line: usize,
-        /// Error message about the line.
+        /// Reason why the line cannot be read.
         reason: String,
     },
     /// The split has fewer images than a batch.
@@ -175,15 +175,15 @@ pub enum Cause {
     },
     /// The vectors of a [`super::Split`] have other lengths than its numbers say.
     Inconsistent {
-        /// Number of images.
+        /// Number of images that the split declares.
         count: usize,
-        /// Number of rows of an image.
+        /// Number of rows of an image that the split declares.
         height: usize,
-        /// Number of columns of an image.
+        /// Number of columns of an image that the split declares.
         width: usize,
-        /// Number of bytes of the images.
+        /// Length of the vector of images in bytes.
         images: usize,
-        /// Number of bytes of the labels.
+        /// Length of the vector of labels in bytes.
         labels: usize,
     },
 }

@@ -24,7 +24,7 @@ pub struct Labelled {
     pub channels: Option<[[f32; 3]; 2]>,
     /// Columns of a data set of rows; empty for images.
     pub columns: Vec<Column>,
-    /// Training set of images with labels.
+    /// Training set: images with one class label each.
     pub train: Classification,
     /// Validation set, if [`DataOptions::validation`] asks for one and the data have one.
     pub validation: Option<Classification>,

@@ -238,9 +238,9 @@ fn parted<T>(
 /// Decoded image: its size and its pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// Number of rows of the image.
+    /// Number of rows of each image.
     pub height: usize,
-    /// Number of columns of the image.
+    /// Number of columns of each image.
     pub width: usize,
     /// Values of the pixels, [height, width, 3], R G B in 0…255.
     pub pixels: Vec<u8>,

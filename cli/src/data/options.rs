@@ -100,13 +100,13 @@ impl Default for DataOptions {
 /// Option that only some kinds of data take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meant {
-    /// The option `--size HxW`.
+    /// The option `--size HxW`, which resizes images.
     Size,
-    /// The option `--crop`.
+    /// The option `--crop`, which crops images.
     Crop,
-    /// The option `--ignore`.
+    /// The option `--ignore`, which excludes a label value.
     Ignore,
-    /// The option `--label`.
+    /// The option `--label`, which names the column of labels.
     Label,
 }
 
@@ -160,9 +160,9 @@ impl fmt::Display for Size {
 /// Label value that counts for nothing, as `--ignore` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignore {
-    /// No value is ignored.
+    /// Every label value counts as a class.
     Nothing,
-    /// Label value that is ignored.
+    /// Label value that is excluded from losses and scores.
     Value(u16),
 }
 

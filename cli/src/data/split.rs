@@ -9,11 +9,11 @@ use std::{
 /// Split of a data set: images of one size with the class ids of their pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// Number of images.
+    /// Number of images in the split.
     pub count: usize,
-    /// Number of rows of an image.
+    /// Number of rows of each image.
     pub height: usize,
-    /// Number of columns of an image.
+    /// Number of columns of each image.
     pub width: usize,
     /// Values of all pixels, [count, height, width, 3], R G B in 0…255.
     pub images: Store,

@@ -35,7 +35,7 @@ pub enum Store {
     },
     /// Encoded images on disk, one file each.
     Files {
-        /// Paths of the image files.
+        /// Paths of the encoded image files, by image index.
         paths: Vec<PathBuf>,
         /// Size and channels that images are decoded to.
         form: Form,
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-/// Reads all bytes of a file.
+/// Reads all bytes of a file; errors name its path.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     fs::read(path).map_err(|error| Cause::Io(error).at(path))
 }

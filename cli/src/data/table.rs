@@ -20,7 +20,7 @@ pub(super) struct Table {
     /// Label value of the row that is named as the ignored class.
     void: Option<u32>,
     colours: bool,
-    /// Number of the table's last line.
+    /// Line number of the table's last line, from 1.
     last: usize,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Mean intersection over union of pixels.
+    /// Mean intersection over union (mIoU) of a segmentation.
     Miou,
     /// Share of images that the first of two towers classifies correctly.
     FirstTower,
@@ -46,7 +46,7 @@ pub enum Metric {
     CerGreedy,
     /// BLEU of translations by greedy decoding, 0 to 100.
     BleuGreedy,
-    /// Perplexity of translations per byte-pair piece.
+    /// Perplexity of reference translations per byte-pair piece.
     PiecePerplexity,
     /// Share of tokens to which a language model gave the highest probability.
     LikeliestToken,
@@ -70,9 +70,9 @@ pub enum Role {
 /// Unit in which a score is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Share, formatted in percent.
+    /// Fraction of 1, formatted in percent.
     Share,
-    /// Number, formatted with this many decimals.
+    /// Number, formatted with the given count of decimals.
     Number(usize),
 }
 

@@ -36,7 +36,7 @@ impl Metrics {
         Self { values: values.into_iter().collect(), ..Self::default() }
     }
 
-    /// Adds the value of a score.
+    /// Adds a metric with its value to the scores.
     #[must_use]
     pub fn with(mut self, metric: Metric, value: f64) -> Self {
         self.values.insert(metric, value);

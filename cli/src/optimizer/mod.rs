@@ -55,14 +55,14 @@ fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     number.ok_or_else(|| format!("must be a number from {} to {}", text::shortest(least), text::shortest(most)))
 }
 
-/// Complete settings of an optimizer.
+/// Complete optimizer settings of a training: update rule and learning-rate schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// Learning rate, for a loss that is a mean.
     pub lr: f64,
-    /// Update rule of the optimizer.
+    /// Update rule, with momentum, decay and other constants.
     pub rule: Rule,
-    /// Learning-rate schedule.
+    /// Schedule of the learning rate over the steps.
     pub schedule: Schedule,
     /// Weight decay, for a loss that is a mean.
     pub decay: f64,

@@ -9,9 +9,9 @@ use std::{fmt, str::FromStr};
 pub enum Rule {
     /// Stochastic gradient descent, with momentum.
     Sgd {
-        /// Momentum of SGD, in [0, 1).
+        /// Momentum coefficient of SGD, in [0, 1).
         momentum: f32,
-        /// True for Nesterov momentum.
+        /// True for Nesterov momentum (as PyTorch's `nesterov`).
         nesterov: bool,
     },
     /// Adam, whose weight decay is added to the gradient.
@@ -25,7 +25,7 @@ pub enum Rule {
 pub struct Moments {
     /// Decay rates of both moments, in [0, 1).
     pub betas: [f32; 2],
-    /// Adam's epsilon, from [`LEAST_EPS`] to 1.
+    /// Constant eps that Adam adds to its denominator, from [`LEAST_EPS`] to 1.
     pub eps: f32,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Communication of gradients between ranks in a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientTraffic {
-    /// Number of ranks that trained together.
+    /// Number of ranks of the group.
     pub ranks: usize,
     /// Bytes that rank 0 sent to other ranks.
     pub sent: u64,
@@ -32,13 +32,13 @@ impl GradientTraffic {
     }
 }
 
-/// Steps one behind the other that as many ranks took, until a resume had others.
+/// Consecutive steps with the same number of ranks, which changes at most where a training was resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stretch {
     /// First step of the stretch, and its number of steps.
     pub first: u64,
     pub steps: u64,
-    /// Time of these steps, in seconds.
+    /// Total duration of these steps in seconds.
     pub whole: f64,
     /// Communication of gradients in all these steps.
     #[serde(flatten)]

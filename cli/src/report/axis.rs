@@ -5,13 +5,13 @@ use super::text::power;
 /// Unit in which an axis of a plot labels its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Numbers, shown as they are.
+    /// Numbers, labelled without a unit.
     Plain,
-    /// Shares of 1, shown in percent.
+    /// Fractions of 1, labelled in percent.
     Percent,
     /// Exponents, shown as powers of this base.
     Power(u32),
-    /// Integer exponents, shown as they are.
+    /// Exponents of scales, labelled as integers.
     Exponent,
 }
 

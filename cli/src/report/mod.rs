@@ -28,7 +28,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Content of a report page.
+/// Content of a report page, from which its HTML is written.
 #[derive(Debug)]
 pub struct Report<'a> {
     /// Title of the page: network and data.

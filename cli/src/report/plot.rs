@@ -9,7 +9,7 @@ use super::{
 /// Width of a chart in its units, which are about pixels on a phone.
 pub const WIDTH: f64 = 400.0;
 
-/// SVG plot with two axes.
+/// SVG plot with a horizontal and a vertical axis.
 #[derive(Debug)]
 pub struct Plot {
     pub svg: Svg,

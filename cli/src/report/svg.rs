@@ -59,7 +59,7 @@ impl Svg {
         }
     }
 
-    /// Draws a dot with a tooltip.
+    /// Draws a filled circle with a tooltip.
     pub fn dot(&mut self, class: &str, at: Point, radius: f64, tip: &str) {
         if at.0.is_finite() && at.1.is_finite() {
             let [x, y, radius] = [at.0, at.1, radius].map(number);

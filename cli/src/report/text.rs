@@ -46,7 +46,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Formats a share briefly in percent.
+/// Formats a fraction in percent, with as few digits as possible.
 pub fn brief(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0".to_owned(),

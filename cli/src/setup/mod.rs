@@ -214,7 +214,7 @@ impl Setup {
         (Some(&recipe) != usual.as_ref()).then(|| recipe.words())
     }
 
-    /// Describes the network in words.
+    /// Returns a description of the network as a phrase, for messages and reports.
     #[must_use]
     pub fn words(&self) -> String {
         self.chosen

@@ -11,7 +11,7 @@ use gradscale::{Input, Method, Parameters, Trainer, gradscale_core::backend::Bac
 /// Shapes and precision of an exported ONNX model.
 #[derive(Clone, Copy, Debug)]
 pub struct Export {
-    /// Batch size of the exported network.
+    /// Batch size of the exported network's inputs.
     pub batch: usize,
     /// Length of a sequence of the exported network, in tokens.
     pub length: usize,
@@ -57,9 +57,9 @@ pub trait InferenceModel {
 /// channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputNormalization {
-    /// Mean of each input channel.
+    /// Mean of each input channel, which is subtracted from the input.
     pub mean: Vec<f32>,
-    /// Standard deviation of each input channel.
+    /// Standard deviation of each input channel, by which the input is divided.
     pub deviation: Vec<f32>,
 }
 
@@ -77,15 +77,15 @@ impl InputNormalization {
 /// Arguments for loading a trained network from a checkpoint.
 #[derive(Clone, Debug)]
 pub struct CheckpointInfo<'a> {
-    /// Device that the network runs on.
+    /// Device on which the network runs.
     pub device: Device,
-    /// Number of threads of the CPU.
+    /// Number of CPU threads; 0 for one per core.
     pub threads: usize,
-    /// Network that the checkpoint contains.
+    /// Network whose weights the checkpoint has.
     pub network: Network,
-    /// Classes that the network predicts.
+    /// Names of the classes that the network predicts.
     pub classes: &'a Classes,
-    /// Precision in which the network runs.
+    /// Method that determines the precision of the forward pass.
     pub method: Method,
     /// Normalization of images; `None` is that of `gradscale train`.
     pub normal: Option<InputNormalization>,

@@ -124,7 +124,7 @@ pub trait TaskSpec {
         self.loss_denominator(1, 1).0
     }
 
-    /// Describes the network in a phrase.
+    /// Describes a network of this task in a phrase, for reports.
     fn network(&self, network: Network) -> String;
 
     /// Reads a directory or a file, or generates synthetic data. Validation data are split off only on request.
@@ -157,7 +157,7 @@ pub trait Dataset: fmt::Debug {
     /// Returns notes about loaded and skipped files.
     fn notes(&self) -> &LoadNotes;
 
-    /// Returns the names of the classes.
+    /// Returns the names of the classes, in the order of their ids.
     fn classes(&self) -> &[String];
 
     /// Returns the rows and columns of a training image, in pixels.
@@ -228,26 +228,26 @@ impl dyn Dataset + '_ {
 /// Settings of a training besides data, method and seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Network to train.
+    /// Network to train, with its size.
     pub network: Network,
-    /// Number of images in a batch.
+    /// Batch size, in images or other samples.
     pub batch: usize,
-    /// Divisor of the sum of losses.
+    /// Divisor of the summed losses of a batch.
     pub pixels: LossDivisor,
-    /// Settings of the optimizer.
+    /// Update rule and learning-rate schedule of the optimizer.
     pub recipe: Recipe,
 }
 
 /// Arguments with which a training is created.
 #[derive(Clone, Debug)]
 pub struct TrainingConfig<'a> {
-    /// Device to train on.
+    /// Device on which the training runs.
     pub device: Device,
     /// Number of threads of the CPU; 0: one for each core.
     pub threads: usize,
     /// Network, batch size, divisor of the loss, optimizer.
     pub settings: Settings,
-    /// Method of precision and scaling.
+    /// Method of precision and scaling, for example `gs`.
     pub method: Method,
     /// Seed of first weights, order and flips.
     pub seed: u64,
@@ -261,7 +261,7 @@ pub struct TrainingConfig<'a> {
     pub together: DistributedOptions,
 }
 
-/// Options of data-parallel training.
+/// Options of data-parallel training over several ranks.
 #[derive(Clone, Debug)]
 pub struct DistributedOptions {
     /// Group of the ranks that train together.
@@ -315,9 +315,9 @@ pub struct Classes {
 /// Format of sentences that a translation network reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sentences {
-    /// Source and target language.
+    /// Source and target language of the translation.
     pub languages: Languages,
-    /// Byte-pair vocabularies of source and target.
+    /// Byte-pair vocabularies of the source and the target language.
     pub pieces: [Pieces; 2],
 }
 
@@ -326,16 +326,16 @@ pub struct Sentences {
 pub struct TextInput {
     /// Kind of tokens that texts are split into.
     pub tokens: Tokens,
-    /// Number of tokens in a window.
+    /// Number of tokens that the model reads at once.
     pub window: usize,
 }
 
 /// Format of recordings that a speech network reads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoundInput {
-    /// Sampling rate, in samples a second.
+    /// Sampling rate of recordings in samples per second.
     pub rate: u32,
-    /// Number of frequencies of a spectrum.
+    /// Number of frequency bins of a spectrum.
     pub frequencies: usize,
 }
 

@@ -223,10 +223,10 @@ impl fmt::Display for Net {
     }
 }
 
-/// Network with its size.
+/// Architecture of a network together with its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Kind of the network.
+    /// Architecture of the network.
     pub net: Net,
     /// Number of channels of a small network, as `--width` sets it.
     pub width: usize,
@@ -235,7 +235,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates a network for small images.
+    /// Creates a network in the variant for small images.
     #[must_use]
     pub const fn small(net: Net, width: usize) -> Self {
         Self { net, width, small: true }

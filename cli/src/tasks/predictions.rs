@@ -12,14 +12,14 @@ pub enum Predictions {
     Texts(Vec<Transcript>),
     /// Boxes detected in each of the images.
     Boxes(Vec<Vec<DetectedBox>>),
-    /// Images that the network generated.
+    /// Images that a generator network produced from noise.
     Made(GeneratedImages),
 }
 
 /// Generated images of one size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratedImages {
-    /// Rows and columns of an image.
+    /// Number of rows and of columns of each image.
     pub size: [usize; 2],
     /// Values of the pixels, R G B, one image after another.
     pub pixels: Vec<u8>,
@@ -67,7 +67,7 @@ impl GeneratedImages {
 }
 
 impl Predictions {
-    /// Empty predictions.
+    /// Predictions for no samples at all.
     pub const NONE: Self = Self::Classes(Vec::new());
 
     /// Returns the predicted classes, or an empty slice for other predictions.

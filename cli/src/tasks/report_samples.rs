@@ -5,7 +5,7 @@ use super::DetectedBox;
 /// Baseline that a network must beat, and the sample count behind its scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvaluationBaseline {
-    /// Score of the best constant prediction.
+    /// Score of the best prediction that ignores its input.
     pub constant: f64,
     /// Number of independent answers: images that are right or wrong. `None` where pixels are counted.
     pub answers: Option<usize>,
@@ -23,29 +23,29 @@ impl EvaluationBaseline {
 /// Test samples of a report, in the order of what [`super::TrainingRun::samples`] predicts of them.
 #[derive(Debug)]
 pub enum Samples {
-    /// No samples to show.
+    /// The task shows no samples in a report.
     Nothing,
     /// Images with a class for every pixel.
     Pixels {
-        /// Rows and columns of an image.
+        /// Number of rows and of columns of each image.
         size: [usize; 2],
         /// Names and colours of the classes, without the ignored one.
         classes: Vec<(String, [u8; 3])>,
-        /// Colours of all 256 label values.
+        /// Colour of each of the 256 label values.
         palette: Vec<[u8; 3]>,
         /// R G B of each image, and its labels, as far as they can be read.
         images: Vec<[Option<Vec<u8>>; 2]>,
     },
-    /// Images with one true class each.
+    /// Images with one true class each, for classification.
     Images {
-        /// Rows and columns of an image.
+        /// Number of rows and of columns of each image.
         size: [usize; 2],
-        /// Names of the classes.
+        /// Names of the classes, by class id.
         names: Vec<String>,
         /// R G B of each image, as far as it can be read, and its class.
         images: Vec<(Option<Vec<u8>>, u32)>,
     },
-    /// Sentences, each with its true translation.
+    /// Source sentences, each with its reference translation.
     Sentences(Vec<[String; 2]>),
     /// Recordings, each with its name and its true transcript.
     Texts(Vec<[String; 2]>),
@@ -53,30 +53,30 @@ pub enum Samples {
     Continued(Vec<[String; 2]>),
     /// Real images, whose like a network generates.
     Made {
-        /// Rows and columns of an image.
+        /// Number of rows and of columns of each image.
         size: [usize; 2],
         /// Values of the real images, R G B, one image after another.
         real: Vec<u8>,
     },
-    /// Images with true boxes.
+    /// Images with boxes around their objects, for detection.
     Boxes {
-        /// Names of the classes.
+        /// Names of the object classes, by class id.
         names: Vec<String>,
-        /// Images to show, with their boxes.
+        /// Test images with their true boxes.
         images: Vec<BoxedSample>,
     },
 }
 
-/// Test image with its true boxes.
+/// Test image with the true boxes of its objects.
 #[derive(Debug)]
 pub struct BoxedSample {
-    /// Name of the image file.
+    /// File name of the test image.
     pub name: String,
-    /// Rows and columns of the image.
+    /// Number of rows and of columns of the image.
     pub size: [usize; 2],
     /// Values of the pixels, R G B, if the file can be read.
     pub pixels: Option<Vec<u8>>,
-    /// True boxes in the image.
+    /// True boxes and classes of the objects.
     pub truths: Vec<DetectedBox>,
 }
 

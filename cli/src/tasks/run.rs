@@ -58,7 +58,7 @@ impl<const N: usize> BatchInfo for Prefetched<N> {
 
 /// Trait of the task-specific part of a training: batches, forward and backward pass, scores.
 pub(super) trait TrainingTask {
-    /// Type of the task's training batch.
+    /// Training batch that the network reads.
     type Batch: BatchInfo;
 
     /// Reads the next batch and starts its transfer to the device.
@@ -299,7 +299,7 @@ struct Training<B: Backend, T: TrainingTask> {
     ahead: Option<T::Batch>,
     /// Time that loading the next batch took.
     fetched: Duration,
-    /// Shape of the last step's batch.
+    /// Shape of the input in the last step.
     taken: Vec<usize>,
     /// Number of samples that the steps so far have used.
     position: u64,

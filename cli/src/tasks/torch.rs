@@ -8,9 +8,9 @@ use safetensors::SafeTensors;
 /// Network that was recognised by the tensors in a file of PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetectedNetwork {
-    /// Task that the network is for.
+    /// Task to which the PyTorch model belongs.
     pub task: Task,
-    /// Network that was recognised.
+    /// Network that was recognised by the names and shapes of its tensors.
     pub network: Network,
     /// Number of classes that the network predicts.
     pub classes: usize,

@@ -24,7 +24,7 @@ pub enum Input {
 pub struct Node<'a> {
     /// Display name of the node in a precision plan.
     pub name: &'a str,
-    /// Operator that the node applies.
+    /// Kind of the operator at the node.
     pub op: Op,
     /// Sources of the inputs of the node, at most [`MAX_INPUTS`].
     pub inputs: &'a [Input],

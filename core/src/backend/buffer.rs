@@ -9,7 +9,7 @@ pub enum DType {
     F32,
     /// 16-bit floats (binary16): activations and their gradients.
     F16,
-    /// 8-bit integers: images, labels, pooling offsets.
+    /// 8-bit unsigned integers: images, labels, pooling offsets.
     U8,
     /// 32-bit unsigned integers: tokens and indices.
     U32,

@@ -14,7 +14,7 @@ pub enum ErrorKind {
     DeviceLost,
     /// A kernel did not compile; the native error has the compiler's log.
     KernelCompile,
-    /// Any other error of the device.
+    /// Any other error of the device, for example a failed launch.
     Other,
 }
 

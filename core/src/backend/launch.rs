@@ -18,7 +18,7 @@ pub enum Launch<O: Operands> {
     /// Element-wise function of one tensor: `y[i] = op(x[i])` for i < len; x may also be U8 or U32. [`Unary::Id`] is
     /// the cast.
     Unary {
-        /// Element-wise function of one value.
+        /// Element-wise function that is applied to `x`.
         op: Unary,
         /// Number of elements to which the function is applied.
         len: u32,

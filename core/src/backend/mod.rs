@@ -66,7 +66,7 @@ pub enum EngineAvailability {
     Available,
     /// The user has pinned another GEMM engine, which stays selected.
     Pinned,
-    /// The device lacks the GEMM engine.
+    /// The device has no GEMM engine of that name.
     Missing,
 }
 

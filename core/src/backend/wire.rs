@@ -25,7 +25,7 @@ pub enum Wire<'a, Buffer> {
     Add {
         /// Index in the sums of the first value to add.
         at: usize,
-        /// Number of gradient values to add.
+        /// Number of gradient values that are added.
         len: usize,
         /// Gradient of one parameter to add to the sums.
         values: &'a Buffer,

@@ -11,7 +11,7 @@ use heapless::Vec;
 /// Maximum number of words of a saved loss-scale schedule.
 pub const WORDS: usize = 18 + 2 * FLOOR_STEPS;
 
-/// Loss-scale schedule saved as 64-bit integers.
+/// State and settings of a loss-scale schedule, saved as 64-bit integers.
 pub type Words = Vec<i64, WORDS>;
 
 impl LossScale {

@@ -2,7 +2,7 @@
 
 use super::{At, ShapeError, Unary, elements};
 
-/// Element-wise function of two tensors.
+/// Element-wise function of two tensors of the same shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BinaryOp {
     /// Addition of two elements: a + b.

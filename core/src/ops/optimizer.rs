@@ -9,7 +9,7 @@ pub enum Rule {
     /// SGD: v ← momentum·v + g; w ← w − lr·v, or with Nesterov w ← w − lr·(g + momentum·v). One state, v, starting at
     /// 0; no state without momentum.
     Sgd {
-        /// Momentum of SGD, in [0, 1).
+        /// Momentum coefficient of SGD, in [0, 1).
         momentum: f32,
         /// True if SGD uses Nesterov momentum instead of plain momentum.
         nesterov: bool,

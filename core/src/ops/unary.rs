@@ -3,7 +3,7 @@
 use super::{At, ShapeError, dropout_keeps};
 use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-/// Element-wise function of one tensor.
+/// Element-wise function of one tensor, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
     /// Identity: x, the cast of a tensor.

@@ -31,7 +31,7 @@ pub struct Decision {
     pub alpha: i32,
     /// Choice of the rule: k relative to the exponent of the row, its limit, the predicted γ.
     pub choice: Choice,
-    /// Reason why the site decided.
+    /// Event that caused the site to decide.
     pub trigger: Trigger,
 }
 

@@ -10,7 +10,7 @@ use num_traits::Float;
 /// below. Sums of squares leave the range of f32 outside 2^-63 … 2^60; stored halves stay well inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
-    /// Sum of the finite values, Σu.
+    /// Sum of the finite values u before rounding: Σu.
     pub sum: f64,
     /// Sum of the squares of the finite values, Σu².
     pub sum_sq: f64,

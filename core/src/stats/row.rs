@@ -9,7 +9,7 @@ pub const BINS: usize = 256;
 /// Level of detail of a statistics row; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Detail {
-    /// No detail: the row observes nothing.
+    /// Statistics are off: the row counts nothing.
     None,
     /// Counters and amax, 64 bytes; observed in every step.
     Counts,

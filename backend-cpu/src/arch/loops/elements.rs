@@ -120,7 +120,7 @@ kernels! {
         }
     }
 
-    /// Converts each byte to f32.
+    /// Converts each byte of `x` to the same number as f32, for example pixels of images.
     fn bytes[](x: &[u8], y: &mut [f32]) {
         for (&x, y) in x.iter().zip(y) {
             *y = f32::from(x);

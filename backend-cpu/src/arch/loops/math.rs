@@ -265,7 +265,7 @@ pub fn silu_slopes<const N: usize>(x: [f32; N]) -> [f32; N] {
 mod tests {
     use super::{erfs, exp, exps, fast_ln, gelu_slopes, ln, ln_of_any, normal_cdfs, pow, sigmoids, tanhs};
 
-    /// Of one number.
+    /// Returns the scalar form of a vectorised function, by calling it with an array of one element.
     fn scalar(f: impl Fn([f32; 1]) -> [f32; 1]) -> impl Fn(f32) -> f32 {
         move |x| f([x])[0]
     }

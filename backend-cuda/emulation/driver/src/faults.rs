@@ -1,25 +1,25 @@
-//! What can go wrong with a device, or be otherwise, by a text such as `oom=17,maps,broken=wgmma`.
+//! Faults and properties of an emulated device, set by a text such as `oom=17,maps,broken=wgmma`.
 
 use crate::status::Status;
 
 /// Faults that an emulated device simulates.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// `oom=N`: the N-th allocation from now on finds no memory, device memory or pinned.
+    /// `oom=N`: the N-th allocation from now on fails, in device memory or pinned host memory.
     pub out_of_memory_in: Option<u64>,
-    /// `maps`: creating a tensor map fails.
+    /// `maps`: the creation of tensor maps (`cuTensorMapEncodeTiled`) fails.
     pub maps: bool,
-    /// `broken=PREFIX`: kernels of modules whose names begin so do nothing.
+    /// `broken=PREFIX`: kernels of modules whose names have this prefix do nothing.
     pub broken: Option<String>,
-    /// `hang=PREFIX`: kernels of modules whose names begin so never end.
+    /// `hang=PREFIX`: kernels of modules whose names have this prefix never return.
     pub hang: Option<String>,
     /// `lost=PREFIX`: the device is lost when a kernel of such a module runs.
     pub lost: Option<String>,
     /// `code=N`: error of the driver by which the device is lost; by default a failed launch.
     pub code: Option<Status>,
-    /// `resident=N`: a multiprocessor holds so many blocks of any kernel; else two.
+    /// `resident=N`: occupancy that the device reports for every kernel, in blocks per multiprocessor; 2 by default.
     pub resident: Option<i32>,
-    /// `unloadable=PREFIX`: modules whose names begin so cannot be loaded.
+    /// `unloadable=PREFIX`: modules whose names have this prefix cannot be loaded.
     pub unloadable: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Faults {
     /// Parses a text such as `oom=17,maps`; an empty text has no faults.
     ///
     /// # Errors
-    /// What is not understood.
+    /// A part of the text that is no fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut faults = Self::default();
         for fault in text.split(',').filter(|fault| !fault.is_empty()) {

@@ -17,7 +17,7 @@ pub type Handle = usize;
 /// Bytes of memory of each device: enough for the conformance suite, and little enough that tests can exceed it.
 pub const DEVICE_MEMORY_BYTES: u64 = 4 << 30;
 
-/// Emulated GPU.
+/// Emulated GPU, with its memory and faults.
 #[derive(Debug)]
 pub struct Device {
     /// Compute capability of the GPU, as in `sm_80`.
@@ -106,7 +106,7 @@ impl Drop for Owned {
     }
 }
 
-/// Loaded module of kernels.
+/// Module of kernels (`CUmodule`), loaded in a context.
 #[derive(Debug)]
 pub struct Module {
     pub context: Handle,
@@ -114,14 +114,14 @@ pub struct Module {
     pub library: Arc<Library>,
 }
 
-/// Kernel function of a loaded module.
+/// Kernel entry point (`CUfunction`) of a loaded module.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub module: Handle,
     pub entry: EntryPoint,
-    /// Bytes of the kernel's parameters.
+    /// Size of the kernel's parameters in bytes.
     pub parameters: usize,
-    /// Bytes of shared memory that launches may ask for.
+    /// Maximum dynamic shared memory of a launch, in bytes.
     pub shared: u32,
 }
 

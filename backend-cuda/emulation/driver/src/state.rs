@@ -22,7 +22,7 @@ pub struct State {
     pub functions: HashMap<Handle, Function>,
     pub graphs: HashMap<Handle, Graph>,
     pub executables: HashMap<Handle, Executable>,
-    /// Allocations of device memory by address.
+    /// Allocations of device memory, by start address.
     pub memory: BTreeMap<u64, Allocation>,
     /// Allocations of pinned host memory by address.
     pub pinned: BTreeMap<usize, Pinned>,

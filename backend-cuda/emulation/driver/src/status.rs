@@ -14,7 +14,7 @@ pub const LAUNCH_FAILED: Status = 719;
 pub const CAPTURE_UNSUPPORTED: Status = 900;
 pub const CAPTURE_INVALIDATED: Status = 901;
 
-/// Returns the status's name in `cuda.h`.
+/// Returns the name of the `CUresult` code in `cuda.h`, for example `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const fn name(status: Status) -> Option<&'static core::ffi::CStr> {
     Some(match status {
         SUCCESS => c"CUDA_SUCCESS",

@@ -24,7 +24,7 @@ use world::World;
 /// Status that functions of NCCL return: `ncclResult_t`.
 type Status = c_int;
 
-/// Values of `ncclResult_t` in `nccl.h`.
+/// Result codes that the emulation returns, with the values of `ncclResult_t` in `nccl.h`.
 mod status {
     use super::Status;
 

@@ -11,7 +11,7 @@ use gradscale::gradscale_core::{
 };
 use std::fmt::Write;
 
-/// `gradscale inspect accumulate`.
+/// Arguments of `gradscale inspect accumulate`.
 #[derive(Clone, Debug, Args)]
 pub struct Accumulate {
     /// Terms of a sum.

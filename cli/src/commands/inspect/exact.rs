@@ -26,7 +26,7 @@ pub struct Number {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Size {
-    /// Finite magnitude: digits · 10^power.
+    /// Finite magnitude: decimal digits, and the power of ten that multiplies them.
     Finite(BigUint, i32),
     Infinite,
     Nan,

@@ -23,7 +23,7 @@ pub struct Fit {
     pub resized: Option<Size>,
     /// True if the centre of the image is cropped.
     pub middle: bool,
-    /// True if the network detects boxes.
+    /// True if the network is an object detector, whose results are boxes.
     pub boxes: bool,
 }
 

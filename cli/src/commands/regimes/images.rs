@@ -17,7 +17,7 @@ pub struct Images {
     pub labels: Vec<u32>,
     pub test: Vec<f32>,
     pub test_labels: Vec<u32>,
-    /// Number of values of an image.
+    /// Number of values of one image: pixels times channels.
     pub values: usize,
     pub classes: usize,
 }

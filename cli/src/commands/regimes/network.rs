@@ -30,7 +30,7 @@ const POINTS: usize = 512;
 /// Small network of a synthetic regime, with its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
-    /// Perceptron that classifies images.
+    /// Multilayer perceptron that classifies images.
     Perceptron,
     /// Recurrent classifier that reads the image row by row.
     Recurrent,

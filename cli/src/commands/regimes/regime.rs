@@ -90,7 +90,7 @@ fn normal(seed: u64, step: u64) -> f64 {
 /// Task that a network learns in a regime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Small network under a synthetic course.
+    /// Small network whose loss or data follow a synthetic course, for example a loss that alternates by 2^40.
     Constructed(Net),
     /// Classifier of images, one of which is damaged.
     BadSample(Damage),

@@ -10,9 +10,9 @@ use serde_json::Value;
 pub struct Results<'a> {
     #[serde(flatten)]
     pub origin: Origin,
-    /// Command-line arguments of the program.
+    /// Command-line arguments of the run, as JSON.
     pub arguments: Value,
-    /// Description of the training data.
+    /// Description of the training data in a phrase.
     pub data: &'a str,
     pub regimes: &'a [Regime],
     pub rows: Vec<Row>,
@@ -43,7 +43,7 @@ impl<'a> Results<'a> {
         methods
     }
 
-    /// Returns the regimes that have results.
+    /// Returns the regimes for which all trainings have results.
     pub fn done(&self) -> impl Iterator<Item = &'a Regime> {
         self.regimes.iter().filter(|regime| self.rows.iter().any(|row| row.regime == regime.name))
     }

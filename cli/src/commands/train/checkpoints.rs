@@ -98,7 +98,7 @@ impl Checkpoints {
 }
 
 impl FoundCheckpoint {
-    /// Reads a checkpoint file.
+    /// Reads a checkpoint file, with the settings of its training.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
         Self::new(path, bytes)

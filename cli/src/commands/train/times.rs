@@ -17,7 +17,7 @@ const NAME: usize = 41;
 /// Timer of a training's launches and steps.
 #[derive(Debug)]
 pub(super) struct Times {
-    /// Number of steps so far.
+    /// Number of steps that the training has taken so far.
     steps: u64,
     /// Seconds of each step whose launches were not timed.
     usual: Vec<f64>,

@@ -67,7 +67,7 @@ pub struct Boxed {
     pub name: String,
     /// Names of the classes, numbered from 1.
     pub classes: Vec<String>,
-    /// Training set of images with boxes.
+    /// Training set: images with the boxes and classes of their objects.
     pub train: Vec<Pictured>,
     /// Validation set of images with boxes, if one was requested.
     pub validation: Option<Vec<Pictured>>,

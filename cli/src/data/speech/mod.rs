@@ -30,11 +30,11 @@ const LAYOUT: &str = "recordings/*.wav, or *.wav, called DIGIT_….wav or listed
 /// Recording of speech, as log spectra, with its transcript.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spoken {
-    /// Name of the recording's file.
+    /// Name of the recording's audio file.
     pub name: String,
-    /// Transcript of the recording.
+    /// Transcript of the recording, in letters and spaces.
     pub text: String,
-    /// Number of spectra of the recording.
+    /// Length of the recording in spectra.
     pub frames: usize,
     /// Log spectra of the recording, `[frames, frequencies]`.
     pub spectra: Vec<f32>,
@@ -56,9 +56,9 @@ pub struct Speech {
     pub letters: Vec<char>,
     /// Sampling rate of the recordings, in samples a second.
     pub rate: u32,
-    /// Number of frequencies of a spectrum.
+    /// Number of frequency bins of a spectrum.
     pub frequencies: usize,
-    /// Training set of recordings.
+    /// Training set: recordings with their transcripts.
     pub train: Vec<Spoken>,
     /// Validation set of recordings, if one was requested.
     pub validation: Option<Vec<Spoken>>,

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Samples of a WAV file, one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
-    /// Sampling rate, in samples a second.
+    /// Sampling rate of the recording in samples per second.
     pub rate: u32,
     /// Values of the samples, from −1 to 1.
     pub samples: Vec<f32>,

@@ -76,7 +76,7 @@ impl Pieces {
         pieces
     }
 
-    /// Decodes byte-pair pieces to text.
+    /// Decodes byte-pair pieces to the text that they encode.
     #[must_use]
     pub fn text(&self, pieces: &[u32]) -> String {
         self.0.decode(pieces, true).map(|text| text.trim().to_owned()).unwrap_or_default()

@@ -61,11 +61,11 @@ pub struct Pair {
 pub struct Parallel {
     /// Name of the data set: the last part of the directory's path.
     pub name: String,
-    /// Source and target language.
+    /// Source and target language of the sentence pairs.
     pub languages: Languages,
-    /// Byte-pair vocabularies of source and target.
+    /// Byte-pair vocabularies of the source and the target language.
     pub pieces: [Pieces; 2],
-    /// Training set of sentence pairs.
+    /// Training set: sentences with their translations.
     pub train: Vec<Pair>,
     /// Validation set of sentence pairs, if one was requested.
     pub validation: Option<Vec<Pair>>,

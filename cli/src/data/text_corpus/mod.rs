@@ -22,11 +22,11 @@ const LAYOUT: &str =
 pub struct Corpus {
     /// Name of the corpus: the last part of its path.
     pub name: String,
-    /// Vocabulary of the corpus.
+    /// Vocabulary of the corpus: the tokens that the model predicts.
     pub vocabulary: Vocabulary,
     /// Count of each token in the training set.
     pub counts: Vec<u64>,
-    /// Tokens of the training set.
+    /// Token ids of the training text.
     pub train: Vec<u32>,
     /// Tokens of the validation set, if one was requested.
     pub validation: Option<Vec<u32>>,

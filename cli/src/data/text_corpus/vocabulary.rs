@@ -17,7 +17,7 @@ const END: &str = "<eos>";
 pub enum Tokens {
     /// Tokens are words between blanks, with a mark at the end of each line.
     Words,
-    /// Tokens are Unicode characters.
+    /// Each Unicode character is a token.
     Characters,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Tokens {
 as_text!(Tokens);
 
 impl Tokens {
-    /// Splits a text into tokens.
+    /// Splits a text into tokens, characters or words.
     pub fn split(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
         match self {
             Self::Words => Box::new(text.lines().flat_map(|line| line.split_whitespace().chain([END]))),
@@ -56,7 +56,7 @@ impl Tokens {
         }
     }
 
-    /// Joins tokens to a text.
+    /// Joins tokens to a text; words are separated by spaces.
     pub fn joined<'a>(self, tokens: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::new();
         for token in tokens {
@@ -165,7 +165,7 @@ impl Vocabulary {
         tokens.iter().map(number).collect()
     }
 
-    /// Converts token numbers to a text.
+    /// Converts token ids to the text that they stand for.
     #[must_use]
     pub fn text(&self, numbers: &[u32]) -> String {
         let name = |&number: &u32| self.names.get(number as usize).map_or("", String::as_str);

@@ -92,7 +92,7 @@ fn last_half(one: &[f32], other: &[f32]) -> Option<(f64, f64)> {
 pub struct Comparison {
     pub method: String,
     pub baseline: String,
-    /// Name of the compared quantity.
+    /// Name of the compared measure, for example a score.
     pub measure: String,
     #[serde(flatten)]
     pub paired: Paired,

@@ -17,7 +17,7 @@ pub const DEVIATION: f32 = 0.25;
 
 /// Trait of a detector for images `[n, side, side, 3]`.
 pub trait Detects: Debug + Sized + 'static {
-    /// Type of the detector's training batch.
+    /// Training batch that the detector reads.
     type Batch: BatchInfo;
 
     /// Creates a network with its parameters, for so many classes. It reads bytes, or if these are `normal` already,

@@ -39,7 +39,7 @@ impl<'a, D: Detects> DetectTraining<'a, D> {
         Ok((Self { data, settings, net, order }, parameters, optimizer))
     }
 
-    /// Detects the boxes in some pictures.
+    /// Runs the detector on some pictures, and returns the boxes of each.
     fn found<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, pictures: &[&Pictured],
     ) -> Result<Vec<Vec<Detection>>, Failure> {

@@ -30,7 +30,7 @@ use network::{LR, Noise, RULE, network, size};
 use safetensors::SafeTensors;
 use std::path::Path;
 
-/// Task `generate`: images from noise.
+/// Task `generate`: training a network that generates images from noise.
 pub(super) struct Generate;
 
 impl TaskSpec for Generate {

@@ -9,7 +9,7 @@ use crate::{
 use gradscale::optim::Optimizer;
 
 impl Corpus {
-    /// Returns true if tokens are characters.
+    /// Returns true if the vocabulary's tokens are characters, false for words.
     pub(super) fn are_characters(&self) -> bool {
         self.vocabulary.tokens() == Tokens::Characters
     }

@@ -16,7 +16,7 @@ const DRAWN: usize = 8192;
 /// Number of layers and of heads of a small decoder.
 const SMALL_DECODER_LAYERS_HEADS: [usize; 2] = [3, 4];
 
-/// Language model: bigLSTM or decoder.
+/// Language model, either bigLSTM or a transformer decoder.
 #[derive(Clone, Debug)]
 pub enum Model {
     /// bigLSTM, with the number of tokens that a sampled softmax draws for a batch.
@@ -128,7 +128,7 @@ pub const fn candidate<'t>([labels, of_labels, classes, of_classes, hits, first]
 #[derive(Clone, Debug)]
 pub struct Windows {
     seed: u64,
-    /// Number of windows in a batch.
+    /// Number of token windows in a batch.
     rows: usize,
     order: Order,
     /// True if each window of a batch continues where that of the last batch ended.
@@ -149,13 +149,13 @@ impl Windows {
         self.position
     }
 
-    /// Continues after this number of windows.
+    /// Moves to the given number of windows since the begin of the training.
     pub fn seek(&mut self, position: u64) {
         self.position = position;
         self.order = self.order.clone().at(position);
     }
 
-    /// Returns the next training batch.
+    /// Returns the next training batch, and advances the position.
     pub fn next(&mut self, data: &Corpus, model: &Model) -> Batch {
         let rows = self.rows.max(1);
         let each = data.windows(&data.train) / rows;

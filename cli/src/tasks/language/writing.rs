@@ -8,7 +8,7 @@ use gradscale::{
     models::{BigLstm, Cache, Cached, Decoder},
 };
 
-/// Settings of the sampling of tokens.
+/// Settings of token sampling when a text is continued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Temperature: divisor of the logits; 0 takes the likeliest token.

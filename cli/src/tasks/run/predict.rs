@@ -42,7 +42,7 @@ pub fn best<B: Backend<Error: 'static>>(
     Ok(best.data)
 }
 
-/// Converts bytes to f32 values, little-endian.
+/// Decodes little-endian f32 values from bytes.
 pub fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

@@ -5,11 +5,11 @@ use crate::Failure;
 use gradscale::{Attempt, Operands, StepOutcome, gradscale_core::backend::Backend};
 use std::time::{Duration, Instant};
 
-/// Division of a step into micro-batches.
+/// Division of a step's samples into micro-batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MicroBatching {
     pub parts: u32,
-    /// Number of samples of a micro-batch.
+    /// Number of samples in one micro-batch.
     pub batch: u64,
 }
 

@@ -26,7 +26,7 @@ const REPORT_SAMPLES: usize = 12;
 /// Default learning rate of the speech network.
 const LR: f64 = 0.01;
 
-/// Task `speech`: the text of recordings.
+/// Task `speech`: training a network that transcribes recordings.
 pub(super) struct Speaking;
 
 impl TaskSpec for Speaking {
@@ -119,7 +119,7 @@ struct Listening<B: Backend> {
 }
 
 impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
-    /// Transcribes recordings, given as spectra.
+    /// Transcribes recordings, whose spectra are f32 values in `bytes`.
     fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         if frequencies != self.sound.frequencies {
             let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);

@@ -3,12 +3,12 @@
 /// Length penalty of Wu et al. 2016, equation 14: its offset and exponent.
 const LENGTH: (f64, f64) = (5.0, 0.6);
 
-/// Parameters of a beam search.
+/// Parameters of a beam search for translations.
 #[derive(Clone, Debug)]
 pub struct Search<'a> {
     /// Sequences that are kept of each sentence; one: the likeliest word at every step.
     pub width: usize,
-    /// Maximum length of each sentence's translation.
+    /// Maximum number of pieces of each sentence's translation.
     pub longest: &'a [usize],
     /// Word with which a sequence begins, and word with which it ends.
     pub ends: [u32; 2],

@@ -36,7 +36,7 @@ const ADAM_LR: f64 = 0.003;
 /// Maximum number of tokens in a sentence to translate, because attention's memory grows with its square.
 const MAX_SOURCE_TOKENS: usize = 1024;
 
-/// Task `translate`: sentences into another language.
+/// Task `translate`: training a network that translates sentences.
 pub(super) struct Translating;
 
 impl TaskSpec for Translating {

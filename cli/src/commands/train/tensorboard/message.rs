@@ -4,7 +4,7 @@
 #[derive(Debug, Default)]
 pub struct Message(Vec<u8>);
 
-/// Wire types of Protocol Buffers.
+/// Wire types of Protocol Buffers, the low three bits of each field's tag.
 const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
 const LENGTH: u32 = 2;
