@@ -1,11 +1,11 @@
-//! One property of one operator, and what came of it.
+//! Test case for one property of one operator, and its outcome.
 
 use gradscale_core::backend::{Error, ErrorKind};
 use std::fmt;
 
 /// One property that a backend must have.
 pub struct Case<B> {
-    /// What is tested, like `gemm::transposed_b`.
+    /// Name of the tested operator and property, for example `gemm::transposed_b`.
     pub name: String,
     run: Box<dyn Fn(&B) -> Check + Send + Sync>,
 }
@@ -22,7 +22,7 @@ impl<B> Case<B> {
         Self { name: name.into(), run: Box::new(run) }
     }
 
-    /// As [`Case::run`], with few random inputs and a sparse walk through all f32: enough to meet a gross fault.
+    /// Runs the case with few random inputs and a sparse selection of all f32 values: enough to find a gross fault.
     pub fn run_briefly(&self, backend: &B) -> Outcome {
         crate::property::briefly(|| self.run(backend))
     }
@@ -43,14 +43,14 @@ impl<B> Case<B> {
     }
 }
 
-/// What came of a case.
+/// Outcome of a test case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It holds. How far results were from exact ones, where they need not be equal.
+    /// The property holds. Contains the measured errors, if results need not be equal to exact ones.
     Passed(Vec<Measured>),
     /// The backend does not offer an operator that it needs: the device's message.
     Unsupported(String),
-    /// It does not hold, and why.
+    /// The property does not hold; contains the reason.
     Failed(String),
 }
 
@@ -66,7 +66,7 @@ pub struct Measured {
 /// Result of a case's body.
 pub type Check = Result<Vec<Measured>, Fail>;
 
-/// Why a case did not pass.
+/// Reason why a case did not pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fail {
     /// The device does not offer an operator.
@@ -82,7 +82,7 @@ impl Fail {
     }
 }
 
-// So that `?` works on what a device returns. `Fail` itself is no such error.
+// Lets `?` convert the errors of a device. `Fail` itself does not implement `Error`, which would make this ambiguous.
 impl<E: Error> From<E> for Fail {
     fn from(error: E) -> Self {
         match error.kind() {

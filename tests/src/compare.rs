@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::backend::{Caps, DType};
 
-/// An exact result, and what its error is measured by.
+/// Exact result, and the scale in which its error is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
     /// The result in f64.
@@ -54,12 +54,13 @@ pub fn compare(
     let mut worst = 0f64;
     for (i, (&got, want)) in got.iter().zip(want).enumerate() {
         let unit = (want.terms.max(1) as f64).sqrt() * want.scale.max(f64::from(f32::MIN_POSITIVE)) * 2f64.powi(-24);
-        // A device without f32 subnormals may lose what lies below the least normal number.
+        // A device without f32 subnormals may flush values below the smallest normal number.
         let floor = if caps.f32_subnormals { 0.0 } else { f64::from(f32::MIN_POSITIVE) };
         let allowed = bound(entry) * unit + floor;
         let (low, high) = (want.value - allowed, want.value + allowed);
         let narrow = |x: f64| match dtype {
-            // By the device's own rule, which is monotone: what lies between two numbers is stored between them.
+            // Rounded by the device's own rule. The rule is monotone, so a value between two numbers is stored between
+            // them.
             DType::F16 => f64::from(half(caps.flush, x as f32)),
             _ => f64::from(x as f32),
         };
@@ -79,7 +80,7 @@ pub fn compare(
             )));
         }
         if dtype == DType::F32 && want.value.is_finite() && x.is_finite() {
-            // What a device must lose is no error of the operator's.
+            // A loss that the device's number format causes is not an error of the operator.
             worst = worst.max(((x - want.value).abs() - floor).max(0.0) / unit);
         }
     }

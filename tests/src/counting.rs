@@ -1,4 +1,4 @@
-//! A decorator that counts what a backend is asked to do.
+//! Decorator that counts the calls of a backend.
 
 use core::{
     fmt,
@@ -15,7 +15,7 @@ use gradscale_core::{
 /// Calls and bytes since the last [`Counting::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Buffers allocated, alone or together.
+    /// Number of allocated buffers, with those of joint allocations.
     pub allocs: u64,
     /// Bytes allocated.
     pub allocated: u64,
@@ -37,8 +37,9 @@ pub struct Calls {
     pub repeats: u64,
 }
 
-/// A backend that does what another does, and counts. So a test can say that a training step uploads once, collects
-/// once, and neither reads nor allocates.
+/// Backend that passes every call to another backend and counts it. With it a test can prove that a training step
+/// uploads
+/// once, collects once, and neither reads nor allocates.
 ///
 /// ```
 /// use gradscale_conformance::{Counting, Reference};
@@ -53,7 +54,7 @@ pub struct Calls {
 pub struct Counting<B> {
     inner: B,
     counters: [AtomicU64; 10],
-    /// Operators, whatever was taken.
+    /// Number of operators launched, whether or not they were recorded.
     launched: AtomicU64,
     watch: Option<Watch>,
 }
@@ -80,12 +81,13 @@ const OPERATORS: usize = 8;
 const REPEATS: usize = 9;
 
 impl<B> Counting<B> {
-    /// Counts what `inner` is asked.
+    /// Creates a counting decorator around `inner`.
     pub fn new(inner: B) -> Self {
         Self { inner, counters: Default::default(), launched: AtomicU64::new(0), watch: None }
     }
 
-    /// Calls `watch` before each operator with its number, from 0: to hold it up, say.
+    /// Calls `watch` with the index of each operator, from 0, before the operator runs. A test can delay it in that
+    /// way.
     #[must_use]
     pub fn watched(self, watch: impl Fn(u64) + Send + Sync + 'static) -> Self {
         Self { watch: Some(Watch(Box::new(watch))), ..self }
@@ -96,7 +98,7 @@ impl<B> Counting<B> {
         &self.inner
     }
 
-    /// The counts so far; starts again from 0.
+    /// Returns the counts so far, and resets them to 0.
     pub fn take(&self) -> Calls {
         let [allocs, allocated, writes, bytes_up, reads, bytes_down, uploads, collects, operators, repeats] =
             self.counters.each_ref().map(|counter| counter.swap(0, Relaxed));

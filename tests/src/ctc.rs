@@ -51,7 +51,7 @@ pub fn sequence(
     let states: Vec<usize> =
         target.iter().flat_map(|&letter| [p.blank(), letter]).chain([p.blank()]).map(|c| c as usize).collect();
     let count = states.len();
-    // Of each frame the largest, and the logarithm of the sum of exponentials beside it.
+    // Largest value of each frame, and the logarithm of its sum of exponentials relative to that value.
     let sums: Vec<(f64, f64)> = (0..frames)
         .map(|t| {
             let most = (0..classes).map(|c| logits(t, c)).fold(f64::NEG_INFINITY, f64::max);
@@ -67,7 +67,7 @@ pub fn sequence(
         let jumps = s >= 2 && states[s] != states[s - 2];
         [Some(s), s.checked_sub(1), s.checked_sub(2).filter(|_| jumps)].into_iter().flatten()
     };
-    // before[t][s]: alignments of frames 0 to t that end in state s. after[t][s]: those of the frames behind t.
+    // before[t][s]: alignments of frames 0 to t that end in state s. after[t][s]: alignments of the frames after t.
     let mut before = vec![vec![f64::NEG_INFINITY; count]; frames];
     let mut after = before.clone();
     for t in 0..frames {

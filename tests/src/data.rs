@@ -48,7 +48,7 @@ impl Random {
         self.below(2 * most + 1) as f32 - most as f32
     }
 
-    /// So many of one kind.
+    /// Returns `len` random values of one kind.
     pub fn many(&mut self, len: usize, mut one: impl FnMut(&mut Self) -> f32) -> Vec<f32> {
         (0..len).map(|_| one(self)).collect()
     }
@@ -56,13 +56,14 @@ impl Random {
 
 const LENGTHS: [usize; 17] = [0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 255, 256, 257, 1023, 4095, 4097, 65_537];
 
-/// Lengths around whatever a device may divide work by. Brief cases leave out the longest: how work is divided does not
-/// depend on the instruction set.
+/// Returns lengths around the sizes by which devices may divide work. Brief cases omit the longest, because the
+/// division of
+/// work does not depend on the instruction set.
 pub fn lengths() -> impl Iterator<Item = usize> {
     LENGTHS.into_iter().filter(|&len| is_small(len))
 }
 
-/// Whether a tensor of so many elements is looked at: brief cases have small ones.
+/// Returns true if a tensor of `len` elements is tested; brief cases test only small ones.
 #[must_use]
 pub fn is_small(len: usize) -> bool {
     !is_brief() || len < 20_000
@@ -104,7 +105,7 @@ pub fn held(dtype: DType, values: &[f32]) -> Vec<f32> {
     if dtype == DType::F16 { values.iter().map(half).collect() } else { values.to_vec() }
 }
 
-/// As [`held`], with 0 for subnormal halves: not every device reads those.
+/// Returns the values as [`held`] does, with 0 for subnormal halves, because some devices do not read those.
 #[must_use]
 pub fn readable(dtype: DType, values: &[f32]) -> Vec<f32> {
     let is_fine = |v: &f32| dtype != DType::F16 || v.abs() >= 2f32.powi(-14);

@@ -1,8 +1,8 @@
-//! What every store must do, whatever operator stands before it.
+//! Properties that every store must have, for any operator before it.
 //!
-//! An operator is run into f32 at the exponent of its operands, which gives its results v. Then the same operator is
-//! run through real stores, and everything that a store adds is computed here from v with core's scalar functions:
-//! scale, sum, row, rounding. It must agree bit for bit.
+//! The operator runs into f32 at the exponent of its operands, which yields its results v. Then the same operator runs
+//! through real stores. Everything that a store adds (scale, sum, row and rounding) is computed here from v with core's
+//! scalar functions, and must agree bit for bit.
 
 use crate::{case::Fail, compare::same_bits, rig::Rig};
 use gradscale_core::{
@@ -44,7 +44,7 @@ pub fn check<B: Backend>(
             same_row(&what, rig, TO, &scaled, detail)?;
         }
     }
-    // Added to what is there: statistics see the sum.
+    // Added to existing values: the statistics are those of the sum.
     let before: Vec<f32> = (0..len).map(|i| (i % 13) as f32 * 0.25 - 1.0).collect();
     let sums: Vec<f32> = before.iter().zip(&plain).map(|(&y, &v)| y + v).collect();
     for dtype in [DType::F32, DType::F16] {
@@ -58,7 +58,7 @@ pub fn check<B: Backend>(
     Ok(())
 }
 
-/// What a device with its flush rule stores of f32 values.
+/// Returns the values that a device with its flush rule stores for f32 values.
 pub fn stored<B: Backend>(rig: &Rig<'_, B>, dtype: DType, values: &[f32]) -> Vec<f32> {
     let rule = rig.backend.caps().flush;
     values.iter().map(|&s| if dtype == DType::F16 { half(rule, s) } else { s }).collect()
@@ -90,7 +90,7 @@ pub fn same_row<B: Backend>(
     let mut want = Stats::new(rig.convention(), exponent, detail.min(rig.detail));
     want.observe(values);
     if values.is_empty() {
-        // Nothing was stored: the detail is a matter of taste.
+        // Nothing was stored, so the row may have any detail.
         return if got.counts().count == 0 {
             Ok(())
         } else {
@@ -110,7 +110,7 @@ pub fn same_row<B: Backend>(
     }
     if let Some(got) = got.moments() {
         let live = || values.iter().map(|&u| f64::from(u)).filter(|u| u.is_finite() && *u != 0.0);
-        // Where a square leaves f32, blocks of f32 sums need not hold it.
+        // Where a square is outside f32's range, a device's f32 sums of blocks need not be right.
         if live().any(|u| !(1e-18..1e18).contains(&u.abs())) {
             return Ok(());
         }

@@ -14,7 +14,7 @@ pub enum Fault {
     TruncatingCast,
     /// Subnormal halves become zeros.
     FlushToZero,
-    /// What is too large becomes the largest half.
+    /// Overflowing values become the largest half instead of infinity.
     InfinityToMax,
     /// The sums of a matrix product are rounded to half after every addition.
     HalfAccumulator,
@@ -26,7 +26,7 @@ pub enum Fault {
     StatsAfterRounding,
     /// The row of the slot before is written.
     WrongSlot,
-    /// Half results are rounded, then scaled, then rounded again.
+    /// Half results are rounded, then scaled, then rounded a second time.
     FactorAfterRounding,
     /// A product whose last tile has one column loses it.
     LastTileOffByOne,
@@ -42,7 +42,7 @@ pub enum Fault {
     ControlIgnored,
     /// Clipping by norm does nothing.
     ClipDropped,
-    /// Of several largest values in a window the last wins.
+    /// If a window has several equal maxima, the last one wins.
     LastOfTies,
     /// Rows with the ignored label count.
     IgnoredCounted,
@@ -57,7 +57,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults that a test can plant.
     pub const ALL: [Self; 22] = [
         Self::TruncatingCast,
         Self::FlushToZero,
@@ -86,7 +86,7 @@ impl Fault {
 
 /// The arithmetic of the reference backend, which may be broken.
 impl Reference {
-    /// With a mistake.
+    /// Creates a reference backend with a planted fault.
     #[must_use]
     pub const fn broken(fault: Fault) -> Self {
         Self { fault: Some(fault) }
@@ -115,7 +115,7 @@ impl Reference {
         products.fold(0.0, |sum, v| if half { self.round(sum + v, Detail::Counts) } else { sum + v })
     }
 
-    /// What happens behind the last of `end` results.
+    /// Overwrites the element after the last of `end` results, if that fault is planted.
     pub(crate) fn overrun(&self, dtype: DType, detail: Detail, memory: &mut [f64], end: usize) {
         if self.on(Fault::CanaryOverwritten)
             && detail == Detail::None
@@ -127,7 +127,7 @@ impl Reference {
         }
     }
 
-    /// What statistics see of a value `s` that is stored as `rounded`.
+    /// Returns the value that the statistics count for a value `s` that is stored as `rounded`.
     pub(crate) fn seen(&self, s: f32, rounded: f32) -> f32 {
         match self.fault {
             Some(Fault::StatsAfterRounding) => rounded,

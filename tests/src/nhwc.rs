@@ -5,7 +5,7 @@ pub fn index(shape: [u32; 4], at: [u32; 4]) -> usize {
     shape.iter().zip(at).fold(0, |i, (&size, at)| i * size as usize + at as usize)
 }
 
-/// All places, in order.
+/// Returns all positions of a tensor of this shape, in order of their elements.
 pub fn places(shape: [u32; 4]) -> impl Iterator<Item = [u32; 4]> {
     let [_, b, c, d] = shape;
     (0..len(shape) as u32).map(move |i| [i / (b * c * d), i / (c * d) % b, i / d % c, i % d])
@@ -16,7 +16,7 @@ pub fn len(shape: [u32; 4]) -> usize {
     shape.iter().map(|&size| size as usize).product()
 }
 
-/// Whether `v` replaces `best`: the largest value wins, the first NaN before all.
+/// Returns true if `v` replaces `best`: the largest value wins, and the first NaN wins over all numbers.
 pub fn wins(v: f32, best: f32) -> bool {
     v > best || v.is_nan() && !best.is_nan()
 }

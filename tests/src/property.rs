@@ -1,4 +1,4 @@
-//! Properties over random inputs: 256 cases each unless fewer are asked for, shrinking, the seed printed.
+//! Properties over random inputs: 256 cases each by default, with shrinking; the seed is printed.
 
 use crate::case::{Check, Fail, Measured};
 use core::cell::{Cell, RefCell};
@@ -11,17 +11,18 @@ use proptest::{
 pub const CASES: u32 = 256;
 
 std::thread_local! {
-    /// Whether this thread only looks for gross faults, see [`crate::Case::run_briefly`].
+    /// True if this thread tests only for gross faults, see [`crate::Case::run_briefly`].
     static BRIEF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether cases should do with few inputs.
+/// Returns true if cases should use few inputs.
 pub fn is_brief() -> bool {
     BRIEF.get()
 }
 
-/// Whether casts are tried where their results change, and not on all 2^32 inputs: in brief cases, in builds without
-/// optimisation, and with `GRADSCALE_CASTS=sparse`.
+/// Returns true if casts are tested only where their results change, and not on all 2^32 inputs: in brief cases, in
+/// builds
+/// without optimisation, and with `GRADSCALE_CASTS=sparse`.
 pub fn is_sparse() -> bool {
     is_brief() || cfg!(debug_assertions) || std::env::var("GRADSCALE_CASTS").is_ok_and(|value| value == "sparse")
 }
@@ -57,7 +58,7 @@ pub fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
         let given = env::var("GRADSCALE_SEED").ok().and_then(|text| text.parse().ok());
-        // In a browser std has no clock.
+        // In a browser the standard library has no clock.
         let has_clock = !cfg!(all(target_family = "wasm", target_os = "unknown"));
         let time = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|time| time.as_secs());
         given.or_else(|| has_clock.then(time).flatten()).unwrap_or(1)

@@ -14,7 +14,7 @@ use gradscale_core::{
 use operands::{Keep, Kept, run};
 use std::rc::Rc;
 
-/// What changes from step to step and a bad recording would keep.
+/// State that changes from step to step, which a faulty recording would keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeps {
     /// A recording as it should be.
@@ -22,14 +22,15 @@ pub enum Keeps {
     Nothing,
     /// The exponents of the step that was recorded.
     Exponents,
-    /// Its hyperparameters.
+    /// The hyperparameters of that step.
     Hyperparameters,
-    /// Its seed.
+    /// The dropout seed of that step.
     Seed,
 }
 
-/// A backend that does what another does, and records: while [`Backend::record`] runs, launches are kept and nothing is
-/// computed. So recording can be tested where no device records.
+/// Backend that passes calls to another backend, and can record. While [`Backend::record`] runs, launches are stored
+/// and
+/// nothing is computed. With it recording can be tested even where no device records.
 pub struct Recorder<B: Backend> {
     inner: B,
     keeps: Keeps,
@@ -39,7 +40,7 @@ pub struct Recorder<B: Backend> {
     launched: Rc<Cell<usize>>,
 }
 
-/// Memory that recorded launches share with whoever allocated it.
+/// Memory that recorded launches share with its owner.
 #[derive(Debug)]
 pub struct Shared<T> {
     memory: Rc<RefCell<T>>,
@@ -47,7 +48,7 @@ pub struct Shared<T> {
     len: usize,
 }
 
-/// A table, likewise.
+/// Table that recorded launches share with its owner.
 #[derive(Debug)]
 pub struct SharedTable<T>(Rc<RefCell<T>>);
 
@@ -57,7 +58,7 @@ pub struct Recorded<B: Backend> {
     control: Uploaded<B>,
 }
 
-/// What was uploaded last, and where to.
+/// Last uploaded control, and the table to which it was uploaded.
 struct Uploaded<B: Backend> {
     exponents: Vec<i32>,
     hyperparameters: Vec<f32>,
@@ -67,7 +68,7 @@ struct Uploaded<B: Backend> {
 }
 
 impl<B: Backend> Recorder<B> {
-    /// Records what `inner` is to do.
+    /// Creates a recording decorator around `inner`.
     pub fn new(inner: B) -> Self {
         Self::keeping(inner, Keeps::Nothing)
     }
@@ -84,12 +85,12 @@ impl<B: Backend> Recorder<B> {
         }
     }
 
-    /// How often a recording was repeated; goes on counting when the recorder is given away.
+    /// Returns the counter of replayed recordings, which stays valid after the recorder has been moved.
     pub fn repeats(&self) -> Rc<Cell<usize>> {
         self.repeats.clone()
     }
 
-    /// How many launches were enqueued by themselves; goes on counting likewise.
+    /// Returns the counter of launches outside recordings, which stays valid after the recorder has been moved.
     pub fn launched(&self) -> Rc<Cell<usize>> {
         self.launched.clone()
     }
@@ -204,7 +205,7 @@ impl<B: Backend> fmt::Debug for Recorded<B> {
     }
 }
 
-// Derived, it would ask that the device itself can be copied.
+// A derived implementation would require that the device itself can be cloned.
 impl<B: Backend> Clone for Uploaded<B> {
     fn clone(&self) -> Self {
         let Self { exponents, hyperparameters, seed, detail, table } = self;

@@ -1,4 +1,4 @@
-//! A table, and buffers with canaries, around whatever a case does.
+//! Table and buffers with guard elements, in which every case runs.
 
 use crate::{case::Fail, wait::block_on};
 use gradscale_core::{
@@ -12,10 +12,10 @@ use half::f16;
 pub const SLOTS: u16 = 8;
 /// Hyperparameters of a rig's table.
 pub const HYPERPARAMETERS: u16 = 8;
-/// Elements behind every output that must stay as they are.
+/// Number of guard elements after every output, which must not change.
 const MARGIN: usize = 67;
 
-/// A device with a table of its own.
+/// Device with a table of exponents and statistics rows for one case.
 pub struct Rig<'b, B: Backend> {
     pub backend: &'b B,
     pub table: B::Table,
@@ -25,7 +25,7 @@ pub struct Rig<'b, B: Backend> {
     pub detail: Detail,
 }
 
-/// An output and what must not be touched: a margin behind it, a buffer allocated before and one after.
+/// Output buffer with its guards: a margin after it, a buffer allocated before it and one allocated after it.
 pub struct Output<B: Backend> {
     pub buffer: B::Buffer,
     len: usize,
@@ -33,7 +33,7 @@ pub struct Output<B: Backend> {
 }
 
 impl<'b, B: Backend> Rig<'b, B> {
-    /// All exponents and hyperparameters 0, full detail, empty rows.
+    /// Creates a rig: all exponents and hyperparameters are 0, rows have full detail and are empty.
     pub fn new(backend: &'b B) -> Result<Self, Fail> {
         let mut rig = Self {
             backend,
@@ -47,12 +47,12 @@ impl<'b, B: Backend> Rig<'b, B> {
         Ok(rig)
     }
 
-    /// The next step: uploads what the fields say, empties all rows.
+    /// Begins the next step: uploads the fields of this rig, and clears all rows.
     pub fn upload(&mut self) -> Result<(), Fail> {
         self.upload_clearing(0..SLOTS)
     }
 
-    /// As [`Rig::upload`], emptying only some rows.
+    /// Uploads as [`Rig::upload`] does, but clears only some rows.
     pub fn upload_clearing(&mut self, clear: core::ops::Range<u16>) -> Result<(), Fail> {
         let control = Control {
             exponents: &self.exponents,
@@ -69,7 +69,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         self.upload()
     }
 
-    /// How the device's stores of half treat small numbers, as core's statistics know it.
+    /// Returns the convention by which core's statistics describe the device's stores of small halves.
     pub fn convention(&self) -> Convention {
         Convention::new(gradscale_core::format::Format::FP16, self.backend.caps().flush).unwrap_or(Convention::FP16)
     }
@@ -81,7 +81,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         Ok(buffer)
     }
 
-    /// As [`Rig::input`], followed by NaN that no operator may read.
+    /// Creates an input as [`Rig::input`] does, followed by NaN that no operator may read.
     pub fn padded(&self, dtype: DType, values: &[f32]) -> Result<B::Buffer, Fail> {
         let tail = if matches!(dtype, DType::F32 | DType::F16) { f32::NAN } else { 255.0 };
         let padded: Vec<f32> = values.iter().copied().chain([tail; MARGIN]).collect();
@@ -120,7 +120,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         self.output_of(&mut buffers.into_iter(), len)
     }
 
-    /// As [`Rig::output_over`], of several tensors that are allocated together.
+    /// Creates outputs as [`Rig::output_over`] does, for several tensors that are allocated together.
     pub fn outputs_together(&self, dtype: DType, all: &[&[f32]]) -> Result<Vec<Output<B>>, Fail> {
         let lens: Vec<usize> = all.iter().flat_map(|values| guarded(values.len())).collect();
         let mut buffers = Vec::new();
@@ -134,7 +134,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         all.iter().map(one).collect()
     }
 
-    /// An output made of three buffers as long as [`guarded`] says.
+    /// Creates an output from three buffers, whose lengths are those of [`guarded`].
     fn output_of(&self, buffers: &mut impl Iterator<Item = B::Buffer>, len: usize) -> Result<Output<B>, Fail> {
         let mut full = || {
             let mut buffer = buffers.next().ok_or_else(|| Fail::new("fewer buffers than were to be allocated"))?;
@@ -146,14 +146,14 @@ impl<'b, B: Backend> Rig<'b, B> {
         Ok(Output { buffer, len, guards: [before, full()?] })
     }
 
-    /// As [`Rig::output`], with values at its start.
+    /// Creates an output as [`Rig::output`] does, with initial values.
     pub fn output_over(&self, dtype: DType, values: &[f32]) -> Result<Output<B>, Fail> {
         let mut output = self.output(dtype, values.len())?;
         self.fill(&mut output.buffer, values)?;
         Ok(output)
     }
 
-    /// All elements of a buffer, as f32 (words beyond 2^24 lose digits: see [`Rig::read_words`]).
+    /// Reads all elements of a buffer as f32. Words beyond 2^24 lose digits; for those see [`Rig::read_words`].
     pub fn read(&self, buffer: &B::Buffer) -> Result<Vec<f32>, Fail> {
         let len = buffer.len();
         Ok(match buffer.dtype() {
@@ -176,7 +176,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         })
     }
 
-    /// All words of a buffer.
+    /// Reads all words of a u32 buffer.
     pub fn read_words(&self, buffer: &B::Buffer) -> Result<Vec<u32>, Fail> {
         let mut values = vec![0u32; buffer.len()];
         block_on(self.backend.read(buffer, DataMut::U32(&mut values)))?;
@@ -206,7 +206,7 @@ impl<'b, B: Backend> Rig<'b, B> {
         Ok(out[0])
     }
 
-    /// Runs an operator into a fresh f32 output at exponent 0 and gives its values.
+    /// Runs an operator into a new f32 output at exponent 0, and returns its values.
     pub fn plain(&self, len: usize, run: impl FnOnce(Store<'_, B>) -> Result<(), B::Error>) -> Result<Vec<f32>, Fail> {
         let mut y = self.output(DType::F32, len)?;
         run(Store::keep(Slot::ONE, &self.table, &mut y.buffer))?;
@@ -219,7 +219,7 @@ const fn guarded(len: usize) -> [usize; 3] {
     [MARGIN, len + MARGIN, MARGIN]
 }
 
-/// What stands where nothing may be written.
+/// Returns the value of guard elements.
 fn canary(dtype: DType) -> f32 {
     match dtype {
         DType::F16 => 203.25,

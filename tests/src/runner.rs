@@ -22,8 +22,8 @@ pub fn main<B: Backend + Send + Sync + 'static>(
     main_for_each(required, vec![(name.to_owned(), open())])
 }
 
-/// As [`main`], for several devices of one type, or one device in several ways, each with its name. Where nothing is
-/// filtered out, every pair of a device and a case must have run.
+/// Runs the suite as [`main`] does, for several devices of one type or one device in several configurations, each with
+/// its name. Without a filter every case must have run on every device.
 pub fn main_for_each<B: Backend + Send + Sync + 'static>(
     required: &[&str], devices: Vec<(String, Result<B, String>)>,
 ) -> ! {
@@ -62,7 +62,7 @@ pub fn main_for_each<B: Backend + Send + Sync + 'static>(
     conclusion.exit()
 }
 
-/// What is printed in the end.
+/// Results that are printed after the last case.
 #[derive(Default)]
 struct Noted {
     /// Largest error of each entry of the tolerance table.
@@ -72,7 +72,7 @@ struct Noted {
     pairs: BTreeSet<(String, String)>,
 }
 
-/// All cases on one device.
+/// Returns the trials of all cases on one device.
 fn trials<B: Backend + Send + Sync + 'static>(
     name: &str, required: &[&str], device: Result<&Arc<B>, &String>, brief: bool, noted: &Arc<Mutex<Noted>>,
 ) -> Vec<Trial> {

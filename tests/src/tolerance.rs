@@ -1,9 +1,10 @@
 //! The one table of tolerances.
 
-/// How far the results of one class of operators may be from exact ones.
+/// Maximum error of one class of operators against exact results.
 ///
-/// The unit is 2^-24 · scale · √length: scale is the sum of the magnitudes of the terms of a sum, or the magnitude of
-/// the result where there is only one; length is the number of terms.
+/// The unit is 2^-24 · scale · √length. For a sum, scale is the sum of the magnitudes of its terms and length is their
+/// number.
+/// Otherwise scale is the magnitude of the result, and length is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Class of operators.
@@ -18,7 +19,7 @@ const fn row(entry: &'static str, measured: f64, bound: f64) -> Tolerance {
     Tolerance { entry, measured, bound }
 }
 
-/// Bounds for all operators, whatever the backend.
+/// Error bounds of all operators, which are the same for every backend.
 pub const TOLERANCES: &[Tolerance] = &[
     row("unary", 6.1, 8.0),
     row("unary_vjp", 4.1, 12.0),
@@ -32,7 +33,7 @@ pub const TOLERANCES: &[Tolerance] = &[
     row("cross_entropy_vjp", 2.1, 6.4),
     row("ctc", 4.5, 16.0),
     row("optimize", 5.0, 15.0),
-    // The rounding of the result alone can be 1.
+    // The final rounding contributes up to 1.
     row("global_norm", 1.0, 4.0),
     row("gemm", 1.7, 5.0),
     row("conv", 1.9, 5.0),

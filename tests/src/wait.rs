@@ -15,7 +15,7 @@ pub fn drive_by(driver: Driver) {
     DRIVER.set(driver);
 }
 
-/// What a future gives in the end.
+/// Returns the output of a future, which it polls until it is ready.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut result = None;
     DRIVER.get()(std::pin::pin!(async { result = Some(future.await) }));

@@ -1,5 +1,5 @@
-//! Functions of two numbers: every operation, type of operand and broadcast. (The vjp of a function is tested beside
-//! the function; here, that masks select.)
+//! Functions of two numbers: every operation, operand type and broadcast. The vjp of a function is tested with the
+//! function; the tests here prove that masks select.
 
 use super::Case;
 use crate::{
@@ -32,7 +32,8 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("binary::any_shape", any_shape::<B>));
 }
 
-/// The meaning in f64. Rounding that to f32 once gives what IEEE asks of f32: 53 digits are enough for + − · / on 24.
+/// Computes the function in f64. Rounding that to f32 once gives IEEE's result, because 53 digits suffice for + − · /
+/// on 24.
 fn exact(op: BinaryOp, a: f32, b: f32) -> f64 {
     let (a, b) = (f64::from(a), f64::from(b));
     match op {
@@ -54,7 +55,7 @@ fn check<B: Backend>(what: &str, b: &B, op: BinaryOp, pairs: &[[f32; 2]], got: &
         return Ok(vec![compare("div", DType::F32, &b.caps(), got, &want)?]);
     }
     let both_zeros = |&[a, b]: &[f32; 2]| op == BinaryOp::Max && a == 0.0 && b == 0.0;
-    // Of two zeros either may be the larger.
+    // If both operands are zeros, either may be the larger one.
     let got: Vec<f32> = got.iter().zip(pairs).map(|(&y, pair)| if both_zeros(pair) { y.abs() } else { y }).collect();
     let want: Vec<f32> =
         want.iter().zip(pairs).map(|(&y, pair)| if both_zeros(pair) { 0.0 } else { y as f32 }).collect();
@@ -169,7 +170,7 @@ fn any_length<B: Backend>(b: &B) -> Check {
             &rig.plain(len, |store| b.launch(Launch::Binary { p, a: &a, b: &other, y: store }))?,
             &want,
         )?;
-        // In half, so that the last word may be half full.
+        // The output is half, so that the last 32-bit word may be only half used.
         let mut z = rig.output(DType::F16, len)?;
         b.launch(Launch::Binary { p, a: &a, b: &other, y: Store::keep(Slot::ONE, &rig.table, &mut z.buffer) })?;
         let stored = epilogue::stored(&rig, DType::F16, &want);
@@ -178,7 +179,7 @@ fn any_length<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Where a mask is 0 the gradient is 0, even if what came from above is ∞ or NaN.
+/// Where a mask is 0, the gradient is 0 even if the incoming gradient is ∞ or NaN.
 fn masks<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let gradients = [1.0, -3.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
@@ -200,7 +201,7 @@ fn masks<B: Backend>(b: &B) -> Check {
                 Unary::Relu if kept > 0.0 => dy,
                 Unary::Abs if kept > 0.0 => dy,
                 Unary::Abs if kept < 0.0 => -dy,
-                // Which elements are dropped, only core can say; that they are 0 is said here.
+                // Only core determines which elements are dropped; that they become 0 is tested here.
                 Unary::Dropout { .. } if op.eval(1.0, At { seed: rig.seed, index: i as u32 }) != 0.0 => dy * 2.0,
                 _ => 0.0,
             })

@@ -40,7 +40,7 @@ fn up<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Inputs of one launch, where the device has buffers for so many.
+/// Number of inputs of one launch, if the device has buffers of that size.
 const CHUNK: usize = 1 << 20;
 
 /// Every f32 next to which the nearest half changes, with its neighbours: halves, the middles between two of them, and
@@ -48,7 +48,7 @@ const CHUNK: usize = 1 << 20;
 fn changes() -> Vec<f32> {
     let number = |bits: u16| f16::from_bits(bits).to_f64();
     let largest = f16::MAX.to_bits();
-    // Above the largest half the grid goes on as if there were another.
+    // Above the largest half, the grid continues as if there were one more number.
     let beyond = 2.0 * number(largest) - number(largest - 1);
     let line: Vec<f64> = (0..=largest).map(number).chain([beyond]).collect();
     let middles = line.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
@@ -62,8 +62,9 @@ fn changes() -> Vec<f32> {
     magnitudes.flat_map(|bits| [bits, bits | 1 << 31]).map(f32::from_bits).collect()
 }
 
-/// All 2^32 f32 values; or every place where the result changes, and every 4099th value between
-/// ([`crate::property::is_sparse`]).
+/// Tests all 2^32 f32 values, or with [`crate::property::is_sparse`] every value where the result changes and every
+/// 4099th
+/// value between.
 fn down<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let chunk = usize::try_from(b.caps().max_buffer / 4).map_or(CHUNK, |most| most.min(CHUNK));
@@ -86,12 +87,13 @@ fn down<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Whether all values were cast as the rule says. Most of the time goes into this: so it is not generic over
-/// backends, whose crates may be compiled without optimisation, and every processor takes its share.
+/// Checks that all values were cast by the rule. Most of the time is spent here. Therefore it is not generic over
+/// backends,
+/// whose crates may be compiled without optimisation, and it uses all processors.
 fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]) -> Result<(), Fail> {
     let of_share = |values: &[f32], cast: &[f16]| -> Result<(), Fail> {
         for (&value, got) in values.iter().zip(cast) {
-            // Nearly all: what follows asks the same with exceptions, and takes three times as long.
+            // Nearly all values take this path; the general path below computes the same and takes three times as long.
             if rule == FlushRule::Nearest && f16_from_f32(value, Round::NearestEven).to_bits() == got.to_bits() {
                 continue;
             }
@@ -109,7 +111,7 @@ fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]
         }
         Ok(())
     };
-    // On targets without threads nobody knows how many there may be.
+    // Targets without threads do not report how many processors they have.
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     if processors == 1 {
         return of_share(values, cast);
@@ -122,7 +124,7 @@ fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]
     })
 }
 
-/// So many inputs from one on; beyond the last of all they are zeros.
+/// Returns `count` inputs from `first` on, `stride` apart; after the last f32 pattern they are zeros.
 fn every(stride: u64, first: u64, count: usize) -> Vec<f32> {
     let bits = |i: u64| u32::try_from(first + i * stride).unwrap_or(0);
     (0..count as u64).map(bits).map(f32::from_bits).collect()
@@ -136,7 +138,7 @@ struct Walk<'a, 'b, B: Backend> {
 }
 
 impl<B: Backend> Walk<'_, '_, B> {
-    /// As many inputs as both buffers hold.
+    /// Checks as many inputs as both buffers hold.
     fn check(&mut self, values: &[f32]) -> Result<(), Fail> {
         let b = self.rig.backend;
         let (rule, keeps) = (b.caps().flush, b.caps().f32_subnormals);
@@ -169,7 +171,7 @@ fn probe<B: Backend>(b: &B) -> Check {
         y: Store::keep(Slot::ONE, &rig.table, &mut y.buffer),
     })?;
     let stored = rig.take(&y)?;
-    // What a later operator reads of them.
+    // Values that a later operator reads from the stored halves.
     let x = rig.input(DType::F16, &stored)?;
     let read = rig.plain(values.len(), |y| b.launch(Launch::Unary { op: Unary::Id, len: x.len() as u32, x: &x, y }))?;
     let rule = b.caps().flush;

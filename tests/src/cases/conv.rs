@@ -60,7 +60,7 @@ fn shapes() -> Vec<(&'static str, Vec<Convolution>)> {
                 new([1, 1, 1, 1], 1, [1, 1]),
                 new([1, 7, 6, 33], 17, [1, 1]).stride([2, 2]),
                 new([3, 4, 4, 64], 32, [1, 1]),
-                // All outputs but one see zeros only.
+                // All outputs except one depend on padding only.
                 new([1, 1, 1, 2], 3, [1, 1]).pad([2, 1]),
             ],
         ),
@@ -151,7 +151,7 @@ fn shapes() -> Vec<(&'static str, Vec<Convolution>)> {
     ]
 }
 
-/// A shape with everything in it, for what does not depend on the shape.
+/// Returns a shape with every feature, for properties that do not depend on the shape.
 fn rich() -> Convolution {
     Convolution::new([2, 8, 7, 6], 4, [3, 2]).pad([1, 1]).stride([2, 1]).dilation([1, 2]).groups(2)
 }
@@ -222,7 +222,7 @@ fn sums_in_f32<B: Backend>(b: &B) -> Check {
     ] {
         let [a, w, _] = shape.shapes(pass).map(|shape| shape.iter().product::<usize>());
         for [first, rest] in [[2048.0, 1.0], [65504.0, 0.0]] {
-            // One large number in 29, a prime: each sum meets several of them.
+            // One in 29 numbers is large. 29 is prime, so each sum contains several of them.
             let large = |i: usize| if i % 29 == 3 { first } else { rest };
             let signs = |i: usize| if first > 60_000.0 && i % 58 == 32 { -1.0 } else { 1.0 };
             let values: Vec<f32> = (0..a).map(|i| large(i) * signs(i)).collect();
@@ -248,7 +248,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
             }
         }
     }
-    // Where no window leaves the image every weight meets operands only.
+    // If no window exceeds the image, every weight is multiplied by real operands only.
     let shape = Convolution::new([2, 6, 7, 5], 9, [3, 3]);
     for pass in [Pass::Forward, Pass::Weight] {
         let mut operands = shape.operands(pass, HALVES, 8, Numbers::Integers);
@@ -309,7 +309,7 @@ fn weight_gradient<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Stores behind each pass.
+/// Tests the epilogue of each pass.
 fn epilogue<B: Backend>(b: &B) -> Check {
     for shape in [
         rich(),
@@ -327,7 +327,7 @@ fn epilogue<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// The same call gives the same bits, in the result and in the row.
+/// Repeated calls return the same bits, in the result and in the row.
 fn deterministic<B: Backend>(b: &B) -> Check {
     for shape in [rich(), Convolution::new([3, 20, 17, 8], 12, [3, 3]).pad([1, 1])] {
         for pass in Pass::ALL {
@@ -339,17 +339,18 @@ fn deterministic<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Pixels for each of which a gradient of weights may keep a partial sum of all results: beside so many, cut into as many
-/// sums, that is little traffic. A copy of the image for each tap would be four times as much with these channels.
+/// Number of pixels for each of which a gradient of weights may store a partial sum of all results. The sums then cause
+/// little memory traffic. A copy of the image for each tap would take four times as much with these channels.
 const PIXELS_OF_A_SUM: usize = 256;
 
-/// Beside its operands a convolution may use a tenth of their memory, and a gradient of weights partial sums: no copy of
-/// the image for each tap.
+/// A convolution may allocate a tenth of its operands' memory, and a gradient of weights partial sums, but no copy of
+/// the
+/// image for each tap.
 fn scratch_memory<B: Backend>(b: &B) -> Check {
     if b.scratch_peak().is_none() {
         return Ok(vec![]);
     }
-    // Large enough that what each thread or workgroup needs for itself is no matter, and an im2col would be.
+    // Large enough that fixed memory per thread or workgroup is negligible, while an im2col buffer would be found.
     let channels = if is_brief() { 8 } else { 32 };
     let shape = Convolution::new([2, 192, 96, channels], channels, [3, 3]).pad([1, 1]);
     for pass in Pass::ALL {
@@ -375,7 +376,7 @@ fn scratch_memory<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Everything at once.
+/// Tests random shapes with all features combined.
 fn any_shape<B: Backend>(b: &B) -> Check {
     let image = (0..4usize, [1..9usize, 1..9], [1..5usize, 1..5], 1..4usize);
     let window = ([1..5usize, 1..5], [1..4usize, 1..4], [0..4usize, 0..4], [1..4usize, 1..4]);

@@ -1,4 +1,4 @@
-//! Convolutions as the cases of `conv` state them: each pass as the sum of its own definition.
+//! Convolutions for the cases of `conv`: each pass is computed as the sum in its definition.
 
 use super::shared::{Numbers, of};
 use crate::{
@@ -123,7 +123,7 @@ impl Convolution {
         (0..self.kernel[axis]).filter_map(tap).collect()
     }
 
-    /// Pairs (place in x, output) that meet under tap `i` along an axis.
+    /// Returns the pairs (position in x, output) that are multiplied by tap `i` along an axis.
     fn meetings(&self, axis: usize, i: usize) -> Vec<(usize, usize)> {
         let all = (0..self.x[1 + axis]).flat_map(|u| (0..self.y()[1 + axis]).map(move |p| (u, p)));
         all.filter(|(u, p)| u + self.pad[axis] == p * self.stride[axis] + i * self.dilation[axis]).collect()
@@ -216,7 +216,7 @@ impl Convolution {
         self.check_with(backend, pass, types, &self.operands(pass, types, seed, numbers), numbers)
     }
 
-    /// As [`Convolution::check`], with operands given.
+    /// Checks the pass as [`Convolution::check`] does, with given operands.
     pub fn check_with<B: Backend>(
         &self, backend: &B, pass: Pass, types: Types, operands: &Operands, numbers: Numbers,
     ) -> Check {

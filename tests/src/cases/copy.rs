@@ -1,4 +1,4 @@
-//! Strided copies: places, bits, and what is left alone.
+//! Strided copies: positions, bits, and elements that must not change.
 
 use super::Case;
 use crate::{
@@ -60,7 +60,7 @@ impl Layout {
         Strided::new(&dims, self.start[0], self.start[1]).expect("a valid copy")
     }
 
-    /// All (place in x, place in y), by nested loops.
+    /// Returns all pairs (position in x, position in y), by nested loops.
     fn moves(&self) -> Vec<[usize; 2]> {
         fn walk(dims: &[(u32, i64, i64)], at: [i64; 2], moves: &mut Vec<[usize; 2]>) {
             match dims.split_first() {
@@ -121,7 +121,7 @@ fn write<B: Backend>(b: &B, bits: &[u32], buffer: &mut B::Buffer) -> Result<(), 
     Ok(())
 }
 
-/// The first bits of an output, and its canaries looked at.
+/// Reads the first bits of an output, and checks its guards.
 fn take<B: Backend>(rig: &Rig<'_, B>, output: &Output<B>, len: usize) -> Result<Vec<u32>, Fail> {
     rig.take(output)?;
     Ok(match output.buffer.dtype() {
@@ -171,7 +171,7 @@ fn expect(what: &str, dtype: DType, got: &[u32], want: &[u32]) -> Result<(), Fai
     }
 }
 
-/// The same type and slot: the same bits, subnormals and zeros with them, wherever the copy goes, and no other bit.
+/// Copies within one type and slot keep all bits, those of subnormals and zeros too, and change no other element.
 fn moves_bits<B: Backend>(b: &B, dtype: DType, layout: &Layout, seed: u64) -> Result<(), Fail> {
     let mut rig = Rig::new(b)?;
     rig.set(&[21])?;
@@ -180,7 +180,7 @@ fn moves_bits<B: Backend>(b: &B, dtype: DType, layout: &Layout, seed: u64) -> Re
         return Err(Fail::new(format!("the descriptor reaches {:?}, the loops {reach:?}", p.reach())));
     }
     let source = random_bits(dtype, reach[0], seed);
-    // Some elements behind the last that is written belong to the tensor too.
+    // Some elements after the last written one belong to the tensor too.
     let mut want = random_bits(dtype, reach[1] + 5, seed + 1);
     let mut x = b.alloc(dtype, source.len())?;
     write(b, &source, &mut x)?;
@@ -192,7 +192,7 @@ fn moves_bits<B: Backend>(b: &B, dtype: DType, layout: &Layout, seed: u64) -> Re
     same_row("an unobserved copy", &rig, Slot(2), &[], Detail::None)
 }
 
-/// Three tensors side by side, along the last dimension of y.
+/// Concatenates three tensors along the last dimension of y.
 fn concatenate<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let (rows, widths) = (57, [3u32, 5, 1]);
@@ -243,7 +243,7 @@ fn every_value<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// From one type to another: bytes and words up, f32 down.
+/// Copies between types: from bytes and words to wider types, and from f32 to narrower ones.
 fn types<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let layout = Layout::new(&[(16, 1, 16), (16, 16, 1)], [0, 0]);
@@ -267,7 +267,7 @@ fn types<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Between slots: what is copied is scaled, observed and may be added; what is not, not.
+/// Copies between slots: only the copied elements are scaled, observed and optionally added.
 fn part_scaled<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let layout = Layout::new(&[(11, 9, 13), (7, -1, 1)], [6, 4]);

@@ -31,7 +31,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("cross_entropy::not_finite", not_finite::<B>));
 }
 
-/// A batch, and what follows from it.
+/// Batch of logits and labels, with the options of its loss.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) shape: [usize; 2],
@@ -45,7 +45,7 @@ pub(super) struct Batch {
     pub(super) divisor: Divisor,
 }
 
-/// What `out` should hold.
+/// Expected values of the output `out`.
 pub(super) struct Exact {
     pub(super) loss: Want,
     pub(super) divisor: Want,
@@ -113,7 +113,7 @@ pub(super) struct Buffers<B: Backend> {
 }
 
 impl<B: Backend> Buffers<B> {
-    /// Behind each operand stands what must not be read.
+    /// Creates the operands, each followed by values that must not be read.
     pub(super) fn new(rig: &Rig<'_, B>, batch: &Batch) -> Result<Self, Fail> {
         let labels = if batch.label_type == DType::U8 {
             rig.padded(DType::U8, &batch.labels.iter().map(|&label| label as f32).collect::<Vec<_>>())?
@@ -129,7 +129,7 @@ impl<B: Backend> Buffers<B> {
     }
 }
 
-/// What a device makes of a batch: loss, divisor, log-sum-exp of each row.
+/// Runs the device on a batch, and returns loss, divisor and log-sum-exp of each row.
 pub(super) fn run<B: Backend>(rig: &Rig<'_, B>, batch: &Batch) -> Result<Vec<f32>, Fail> {
     let buffers = Buffers::new(rig, batch)?;
     let mut out = rig.output(DType::F32, 2 + batch.shape[0])?;
@@ -142,7 +142,7 @@ pub(super) fn check<B: Backend>(rig: &Rig<'_, B>, batch: &Batch) -> Check {
     same_bits("the same batch again", &run(rig, batch)?, &got)?;
     let mut want = vec![exact.loss, exact.divisor];
     if batch.counted().next().is_none() {
-        // By what nothing is divided is the device's choice.
+        // If nothing counts, the device may return any divisor.
         want[1] = Want::one(got[1].into());
     }
     want.extend(exact.lse);
@@ -170,7 +170,7 @@ pub(super) fn batches(divisor: Divisor) -> Vec<Batch> {
         let words = Batch { label_type: DType::U32, ..marked.clone() };
         batches.extend([plain, weighted, one_class, marked, words]);
     }
-    // One class and that ignored counts nothing: a case of its own.
+    // If the only class is ignored, nothing counts; that is a case of its own.
     batches.into_iter().filter(|batch| batch.shape[0] == 0 || batch.counted().next().is_some()).collect()
 }
 
@@ -256,7 +256,7 @@ fn excluded<B: Backend>(b: &B) -> Check {
     check(&rig, &batch)
 }
 
-/// ∞ or NaN in a row that counts is seen in the loss, wherever it stands in the row.
+/// An ∞ or NaN in any column of a row that counts reaches the loss.
 fn not_finite<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for (bad, class) in [f32::NAN, f32::INFINITY].into_iter().flat_map(|bad| [0, 3, 8].map(|class| (bad, class))) {

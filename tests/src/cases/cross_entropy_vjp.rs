@@ -54,7 +54,7 @@ fn formula(batch: &Batch, g: f64) -> Vec<Want> {
     want
 }
 
-/// What `cross_entropy` should have left, as f32.
+/// Returns the values that `cross_entropy` should have stored in `out`, as f32.
 fn out_of(batch: &Batch) -> Vec<f32> {
     let exact = batch.exact();
     let head = [exact.loss.value, exact.divisor.value].into_iter();
@@ -102,7 +102,7 @@ fn differences<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// Nothing counts: whatever `cross_entropy` left, the gradient is 0 and not 0/0.
+/// If nothing counts, the gradient is 0 and not 0/0, whatever `cross_entropy` has stored.
 fn all_ignored<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for divisor in [Divisor::Rows, Divisor::Weights, Divisor::Fixed(3.0)] {
@@ -113,7 +113,7 @@ fn all_ignored<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Rows do not spoil each other: an invalid label makes its own gradient NaN, an ignored row gets 0 whatever it holds.
+/// Rows are independent: an invalid label makes only its own gradient NaN, and an ignored row gets 0 for any logits.
 fn rows_apart<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for (invalid, label_type) in [(6, DType::U8), (254, DType::U8), (6, DType::U32), (u32::MAX, DType::U32)] {
@@ -150,8 +150,9 @@ fn large<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// Gradients divided by all pixels of a batch of 12 images of 1080 lines: nothing of them survives in half as it is,
-/// all of them at 2^32, a scale that no half and no loss in half could hold.
+/// Gradients divided by all pixels of 12 images of 1080 lines. Without a scale none of them is representable as a half.
+/// At
+/// 2^32 all are, although neither a half nor a loss in half could hold that scale.
 fn tiny<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let mut batch = Batch::new(500, 12, DType::F16, Divisor::Fixed(1920.0 * 1080.0 * 12.0), 76);
@@ -188,7 +189,7 @@ fn tiny<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// A loss times 2^-30 at exponents 30 higher gives the same bits.
+/// A loss times 2^-30 at exponents that are 30 higher has the same bits.
 fn shift_invariant<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let batch = Batch::new(200, 12, DType::F16, Divisor::Weights, 77);

@@ -1,4 +1,4 @@
-//! Connectionist temporal classification: against all alignments one by one, against sums in f64, and what does not count.
+//! Connectionist temporal classification, compared with an enumeration of all alignments and with sums in f64.
 
 use super::Case;
 use crate::{
@@ -47,7 +47,7 @@ impl Batch {
         let mut random = Random(seed);
         let blank = random.below(classes as u64) as u32;
         let mut letter = || match random.below(classes as u64) as u32 {
-            // One class alone is the blank: then no target is valid but the empty one.
+            // A single class is the blank, so only the empty target is valid.
             letter if letter == blank => (blank + 1) % classes as u32,
             letter => letter,
         };
@@ -94,7 +94,7 @@ impl Batch {
             let loss = rule(&p, n, &mut gradient);
             let counts = loss.is_finite();
             let loss = if loss == f64::INFINITY { 0.0 } else { loss };
-            // A number for each frame, each with digits of its own.
+            // Every frame has a different value, so that exchanged frames are found.
             let terms = (self.input_lengths[n] as usize).max(1);
             wants[0].push(Want { value: loss, scale: loss.abs() + 1.0, terms });
             // Sums over alignments are as far apart as logarithms of probabilities are.
@@ -150,7 +150,7 @@ impl Batch {
     }
 }
 
-/// Losses and gradients of a device; the same losses where no gradient is asked for.
+/// Returns losses and gradients of a device. Without gradients the losses must be the same.
 fn run<B: Backend>(rig: &Rig<'_, B>, batch: &Batch) -> Result<[Vec<f32>; 2], Fail> {
     let ([n, frames, classes], p) = (batch.shape, batch.build()?);
     let logits = rig.padded(batch.dtype, &batch.logits)?;
@@ -249,7 +249,7 @@ fn without_alignments() -> Batch {
     batch
 }
 
-/// What cannot be said has neither loss nor gradient, and spoils no other sequence.
+/// Impossible targets have neither loss nor gradient, and do not affect other sequences.
 fn impossible<B: Backend>(b: &B) -> Check {
     let (rig, batch) = (Rig::new(b)?, without_alignments());
     let [losses, gradient] = run(&rig, &batch)?;
@@ -258,8 +258,9 @@ fn impossible<B: Backend>(b: &B) -> Check {
     check(&rig, &batch, &batch.by_sums()?)
 }
 
-/// Without `zero_infinity` a target that has no alignment has loss ∞, gradient NaN at its frames and 0 behind them; the
-/// other sequences keep their bits.
+/// Without `zero_infinity` a target without an alignment has loss ∞, gradient NaN at its frames and 0 after them. The
+/// other
+/// sequences keep their bits.
 fn infinite<B: Backend>(b: &B) -> Check {
     let (rig, zero) = (Rig::new(b)?, without_alignments());
     let mut want = run(&rig, &zero)?;
@@ -303,7 +304,7 @@ fn invalid<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Frames and letters behind the end may be anything.
+/// Frames and letters after the end of a sequence have no influence.
 fn behind<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for dtype in TYPES {

@@ -18,7 +18,7 @@ use gradscale_core::{
 };
 use proptest::prelude::*;
 
-/// Around whatever a device may cut a matrix into.
+/// Sizes around those by which a device may divide a matrix.
 const SIZES: [usize; 18] = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129];
 const TRANSPOSED: [[bool; 2]; 4] = [[false, false], [true, false], [false, true], [true, true]];
 
@@ -43,7 +43,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("gemm::any_shape", any_shape::<B>));
 }
 
-/// Each size alone, and as each two of three: remainders in one direction at a time and in two.
+/// Tests each size alone, and as two of the three dimensions, so that remainders occur in one direction and in two.
 fn tile_edges<B: Backend>(b: &B) -> Check {
     for (round, s) in SIZES.into_iter().enumerate() {
         for (i, [m, n, k]) in [[s, 5, 6], [5, s, 6], [5, 6, s], [s, s, 5], [s, 5, s], [5, s, s]].into_iter().enumerate()
@@ -111,7 +111,7 @@ fn types<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// With k = 1 every way to sum gives the rounded product: of halves it is exact, of f32 it is rounded once.
+/// With k = 1 every order of summation returns the rounded product: exact for halves, rounded once for f32.
 fn one_product<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for dtype in HALF_AND_F32 {
@@ -151,7 +151,7 @@ fn sums_in_f32<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Terms far larger than what remains of them.
+/// Terms are far larger than their sum.
 fn cancellation<B: Backend>(b: &B) -> Check {
     let mut measured = vec![];
     for dtype in HALF_AND_F32 {
@@ -160,7 +160,7 @@ fn cancellation<B: Backend>(b: &B) -> Check {
         let [a, b_values, _] = &mut operands;
         // Columns 2l and 2l + 1 of a cancel, but for 2^-8 of them.
         for i in 0..19 * 100 {
-            // Of two bits, so that half holds the other number too.
+            // Two-bit values, so that a half can hold the other number too.
             a[2 * i] = a[2 * i].trunc().clamp(-3.0, 3.0);
             a[2 * i + 1] = -a[2 * i] * (1.0 - 2f32.powi(-8));
         }
@@ -171,7 +171,7 @@ fn cancellation<B: Backend>(b: &B) -> Check {
         }
         merge(&mut measured, &product.check_with(b, &operands, Numbers::Any)?);
     }
-    // Integers near the end of what f32 counts: no partial sum is rounded, so the small rest is exact.
+    // Integers close to f32's exact range: no partial sum is rounded, so the small rest is exact.
     let product = Product { types: [DType::F32; 2], ..Product::new(9, 9, 4) };
     let rows = [4_000_000.0, -3_999_999.0, 4_000_001.0, -4_000_003.0];
     let a: Vec<f32> = (0..36).map(|i| rows[i % 4]).collect();
@@ -179,7 +179,7 @@ fn cancellation<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// Nothing to compute, or sums of nothing.
+/// Products without elements, and sums without terms.
 fn zero_dimensions<B: Backend>(b: &B) -> Check {
     for mnk in [[0, 5, 3], [5, 0, 3], [5, 3, 0], [0, 0, 3], [0, 3, 0], [3, 0, 0], [0, 0, 0], [40, 33, 0]] {
         for [ta, tb] in TRANSPOSED {
@@ -194,7 +194,7 @@ fn zero_dimensions<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Rows that lie apart. What lies between those of a and b is NaN, what lies between those of y must stay.
+/// Rows with gaps between them. The gaps of a and b contain NaN, and those of y must not change.
 fn leading<B: Backend>(b: &B) -> Check {
     let mut measured = vec![];
     for mnk in [[5, 6, 7], [16, 16, 16], [33, 20, 65]] {
@@ -251,7 +251,7 @@ fn bias<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// Onto what was there: the bias comes once, also where a device cuts one sum into many.
+/// Accumulates to existing values. The bias is added once, even if a device divides one sum into several.
 fn add<B: Backend>(b: &B) -> Check {
     for [m, n, k] in [[1, 1, 1], [16, 16, 16], [31, 17, 9], [3, 5, 3000]] {
         for batch in [1, 3] {
@@ -285,7 +285,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Exponents of which no f32 could hold 2^α. Only their difference meets the results.
+/// Exponents so large that no f32 can hold 2^α. Only their difference affects the results.
 fn far_exponents<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let product = Product::new(20, 18, 10);
@@ -344,7 +344,7 @@ fn parameter_gradient<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Stores behind a small product, a long one and one of many results.
+/// Tests the epilogue of a small product, of a long one, and of one with many results.
 fn epilogue<B: Backend>(b: &B) -> Check {
     let products = [
         Product { bias: Some(DType::F16), ..Product::new(33, 17, 40).transposed(true, true) },
@@ -365,7 +365,7 @@ fn epilogue<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// The same call gives the same bits, also where a device cuts one sum into many.
+/// Repeated calls return the same bits, even if a device divides one sum into several.
 fn deterministic<B: Backend>(b: &B) -> Check {
     for product in [Product::new(65, 70, 150), Product::new(4, 6, 20_000).transposed(true, false)] {
         let mut rig = Rig::new(b)?;
@@ -375,7 +375,7 @@ fn deterministic<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Everything at once.
+/// Tests random shapes with all features combined.
 fn any_shape<B: Backend>(b: &B) -> Check {
     let dtype = || prop::sample::select(HALF_AND_F32.to_vec());
     let flag = any::<bool>;

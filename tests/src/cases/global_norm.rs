@@ -35,7 +35,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("global_norm::any_magnitudes", any_magnitudes::<B>));
 }
 
-/// What a device says of gradients, behind each of which nothing lies, or that were allocated together, NaN between them.
+/// Returns the device's norm of these gradients, allocated separately or together with NaN between them.
 fn norm<B: Backend>(b: &B, grads: &[Vec<f32>], together: bool) -> Result<f32, Fail> {
     let rig = Rig::new(b)?;
     let buffers: Vec<B::Buffer> = if together {
@@ -83,7 +83,7 @@ fn far<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// Nothing, and zeros of both signs, have the norm 0. (Its sign is of no use to anybody: a sum of nothing may be −0.)
+/// The norm of no values, and of zeros of both signs, is 0. Its sign is not tested, because an empty sum may be −0.
 fn zeros<B: Backend>(b: &B) -> Check {
     for grads in
         [vec![], vec![vec![]], vec![vec![], vec![], vec![]], vec![vec![0.0; 5000]], vec![vec![-0.0; 3], vec![]]]
@@ -103,7 +103,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
         .flat_map(|bad| [1, 5, 1000, 65_537].map(|len| (bad, len)))
     {
         for (buffer, place) in [(0, 0), (1, len / 2), (2, len - 1)] {
-            // Among zeros a maximum alone might miss a NaN, and among large numbers a scale might hide it.
+            // Among zeros a maximum could ignore a NaN, and among large numbers a scale could hide it.
             for rest in [0.0, 1.0, 1e30] {
                 let mut grads = vec![vec![rest; len]; 3];
                 grads[buffer][place] = bad;

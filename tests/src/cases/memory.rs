@@ -1,4 +1,4 @@
-//! Buffers: what is written comes back, and nothing else changes.
+//! Buffers: written values are read back, and nothing else changes.
 
 use super::Case;
 use crate::{
@@ -21,7 +21,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("memory::too_large", too_large::<B>));
 }
 
-/// All types, all bits of numbers; NaN stays some NaN.
+/// Tests all types and all bits of numbers; a NaN must stay a NaN.
 fn round_trip<B: Backend>(b: &B) -> Check {
     for len in lengths() {
         let mut random = Random(len as u64);
@@ -75,7 +75,7 @@ fn part<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Buffers that were allocated together are buffers as others: as long as was asked, with values and lives of their own.
+/// Buffers that were allocated together behave as separate ones: own length, values and lifetime.
 fn together<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let lens = [5, 0, 1, 67, 1000, 3, 64, 65];
@@ -111,8 +111,9 @@ fn together<B: Backend>(b: &B) -> Check {
     if none.is_empty() { Ok(vec![]) } else { Err(Fail::new("buffers of no length at all")) }
 }
 
-/// What was sent beside work is there for later work, in the order in which it was sent, and not for work before the last
-/// upload; the host's copy is free at once, and the rest of the buffer stays.
+/// Data that were prefetched during other work are visible to later work in the order of their prefetches, but not to
+/// work
+/// before the last upload. The host's copy is free immediately, and the rest of the buffer does not change.
 fn prefetch<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     for len in [0, 1, 1 << 10, 1 << 17] {
@@ -122,7 +123,7 @@ fn prefetch<B: Backend>(b: &B) -> Check {
         let mut y = rig.input(DType::F32, &vec![0.0; len])?;
         let mut seen = [rig.input(DType::F32, &vec![0.0; len + 1])?, rig.input(DType::F32, &vec![0.0; len + 1])?];
         for round in 0..3 {
-            // Work that takes a while, so that what must wait has something to wait for.
+            // Work of some duration, so that a prefetch that must wait can be found not to.
             let work = |rig: &Rig<'_, B>, y: &mut B::Buffer| {
                 (0..16).try_for_each(|_| {
                     b.launch(Launch::Unary {

@@ -64,8 +64,9 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     cases
 }
 
-/// All operators by the first parts of case names, but for `record`: a list of what must be supported, for backends
-/// that support everything.
+/// All operators except `record`, by the first parts of case names. Backends that support everything pass this list as
+/// the
+/// required operators.
 pub const OPERATORS: &[&str] = &[
     "memory",
     "table",

@@ -25,7 +25,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("norm::epilogue", stores::<B>));
 }
 
-/// A normalisation, and all that follows from its numbers by loops of its own.
+/// Normalisation, with its results computed from the definition by loops.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec {
     pub(super) x: [u32; 4],
@@ -213,7 +213,7 @@ fn ordinary<B: Backend>(b: &B, specs: &[Spec]) -> Check {
         specs.iter().filter(|spec| is_small(spec.len())).flat_map(|spec| [(spec, DType::F32), (spec, DType::F16)])
     {
         let mut random = Random(41);
-        // Every channel with a mean and a spread of its own.
+        // Each channel has its own mean and spread.
         let channel: Vec<[f32; 2]> =
             (0..spec.channels()).map(|_| [random.normal() * 3.0, random.unit() + 0.1]).collect();
         let x: Vec<f32> = (0..spec.len())
@@ -267,7 +267,7 @@ fn large_mean<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// No spread at all: the mean is exact, the variance 0, and eps alone divides.
+/// Constant input: the mean is exact, the variance is 0, and only eps prevents a division by 0.
 fn constant<B: Backend>(b: &B) -> Check {
     let (rig, mut measured) = (Rig::new(b)?, vec![]);
     for spec in [spec([4, 4, 4, 5], NormOver::Batch, 1e-5), layer(7, 64)] {
@@ -315,7 +315,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
 fn stores<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let batch = |x| spec(x, NormOver::Batch, 1e-5);
-    // Of the second a small device has several rounds.
+    // The second shape needs several rounds on a small device.
     let specs = [batch([3, 5, 4, 6]), batch([2, 64, 64, 8]), layer(9, 70), rms(9, 70), layer(9, 70).given()];
     for spec in specs.into_iter().filter(|spec| is_small(spec.len())) {
         let p = spec.build();

@@ -85,7 +85,7 @@ struct Operands<B: Backend> {
 }
 
 impl<B: Backend> Operands<B> {
-    /// With the statistics of x, or some others if they are given.
+    /// Creates the operands, with the statistics of x unless others are given.
     fn new(rig: &Rig<'_, B>, spec: &Spec, types: [DType; 2], seed: u64) -> Result<Self, Fail> {
         let mut random = Random(seed);
         let x = readable(types[0], &random.many(spec.len(), |random| random.normal() * 1.7 + 0.5));
@@ -98,7 +98,7 @@ impl<B: Backend> Operands<B> {
         } else {
             spec.statistics(&wide(&x)).map(|values| values.iter().map(|&v| v as f32).collect())
         };
-        // What was saved is f32; the formula takes it as it is.
+        // The saved statistics are f32; the formula uses them without further rounding.
         let exact = [wide(&statistics[0]), wide(&statistics[1])];
         let wants = |scale| formula(spec, &wide(&x), &exact, &wide(&dy), scale);
         Ok(Self {
@@ -115,7 +115,7 @@ impl<B: Backend> Operands<B> {
     }
 }
 
-/// Runs the vjp into f32 at exponent 0; the parameters' gradients are left out unless asked for.
+/// Runs the vjp into f32 at exponent 0; gradients of the parameters are computed only on request.
 fn run<B: Backend>(
     rig: &Rig<'_, B>, spec: &Spec, operands: &Operands<B>, scaled: bool, parameters: bool,
 ) -> Result<[Vec<f32>; 3], Fail> {
@@ -190,8 +190,8 @@ fn differences<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// All three results at once, each in its slot: dx a site, the parameters' gradients f32 times 2^-α, added to those
-/// of the last micro-batch.
+/// Runs all three results in one call, each with its own slot: dx at a site, and the parameters' gradients as f32 times
+/// 2^-α, added to those of the last micro-batch.
 fn parameters<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     for (spec, (alpha, to)) in [spec([3, 4, 5, 7], NormOver::Batch, 1e-5), layer(30, 17)]
@@ -244,7 +244,7 @@ fn stores<B: Backend>(b: &B) -> Check {
         epilogue::check(&mut rig, spec.len(), |b, y| {
             b.launch(Launch::NormVjp { p, x: operands.normed(true), dy: &operands.dy, dx: y, affine: None })
         })?;
-        // Each of the other two in the place of the store that is looked at.
+        // Each of the other two results takes the place of the store that is tested.
         for place in [0, 1] {
             epilogue::check(&mut rig, spec.channels(), |b, y| {
                 let table = y.table;

@@ -1,4 +1,5 @@
-//! Updates: each rule against f64, step by step from what the device holds, for several parameters at once.
+//! Updates: each rule against f64, step by step from the values that the device holds, for several parameters in one
+//! call.
 
 use super::Case;
 use crate::{
@@ -24,7 +25,7 @@ const KEEP: Hyperparameter = Hyperparameter(4);
 fn lengths() -> Vec<usize> {
     [0, 1, 5, 1000, 70_000].into_iter().filter(|&len| is_small(len)).collect()
 }
-/// Lengths at which rows, blocks and workgroups of devices end, and beside.
+/// Lengths at and next to the sizes where rows, blocks and workgroups of devices end.
 const ODD: [usize; 15] = [3, 4095, 4096, 4097, 31, 32, 33, 127, 128, 129, 255, 257, 16_383, 16_385, 64];
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
@@ -39,7 +40,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("optimize::together", together::<B>));
 }
 
-/// A rule and what a step does to its numbers.
+/// Update rule, with the change of its numbers from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) rule: Rule,
@@ -221,7 +222,7 @@ pub(super) fn place<B: Backend>(
     Ok(all.map(parameter).collect())
 }
 
-/// What the device holds now; the gradients, which it may not change, come along.
+/// Reads all values of the parameters from the device, and the gradients, which an update must not change.
 pub(super) fn take<B: Backend>(rig: &Rig<'_, B>, parameters: &[Parameter<B>]) -> Result<Vec<Values>, Fail> {
     let one = |parameter: &Parameter<B>| {
         let state = |i: usize| parameter.state[i].as_ref().map(|v| rig.take(v)).transpose();
@@ -316,7 +317,7 @@ fn together<B: Backend>(b: &B) -> Check {
     Ok(measured)
 }
 
-/// What parameters are after several steps.
+/// Returns the parameters after several steps.
 fn train<B: Backend>(
     b: &B, setup: &Setup, lengths: &[usize], together: bool,
 ) -> Result<(Vec<Values>, Vec<Measured>), Fail> {

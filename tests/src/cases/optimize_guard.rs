@@ -1,4 +1,4 @@
-//! When an update does not happen, and when it is clipped.
+//! Guarded updates, which do nothing after an overflow, and clipped updates.
 
 use super::{
     Case,
@@ -37,7 +37,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("optimize::norm_of_the_device", measured_norm::<B>));
 }
 
-/// A row: what it is about, its slot, exponent and values.
+/// Statistics row to be guarded: its description, slot, exponent and values.
 struct Row {
     about: &'static str,
     slot: u16,
@@ -97,7 +97,7 @@ fn begin<B: Backend>(rig: &mut Rig<'_, B>, setup: &Setup, rows: &[&Row], detail:
     rows.iter().try_for_each(|row| store(rig, row, detail))
 }
 
-/// Whether an update under `guard` happens: entirely, or not one bit of it.
+/// Returns true if an update under `guard` takes place completely, and false if no bit changes.
 fn happens<B: Backend>(
     rig: &Rig<'_, B>, setup: &Setup, what: &str, guard: Range<u16>, happens: bool,
 ) -> Result<(), Fail> {
@@ -116,7 +116,7 @@ fn guards<B: Backend>(b: &B, rows: &[Row], hold: bool) -> Check {
     let mut rig = Rig::new(b)?;
     for (setup, row) in [SGD, MOMENTUM, ADAMW, EMA].iter().flat_map(|setup| rows.iter().map(move |row| (setup, row))) {
         for detail in [Detail::Counts, Detail::Moments] {
-            // Beside the row in question others that are fine.
+            // Other rows without an overflow surround the tested one.
             let fine: Vec<Row> =
                 GUARD.filter(|&slot| slot != row.slot).map(|slot| self::row("", slot, &[1.0])).collect();
             let all: Vec<&Row> = [row].into_iter().chain(&fine).collect();
@@ -190,7 +190,7 @@ fn below<B: Backend>(b: &B) -> Check {
             let got = clipped(&mut rig, &Setup { max_norm: Some(most), ..setup }, Some(norm))?;
             same(&format!("norm {norm} of at most {most}"), &got, &want)?;
         }
-        // Nor does a norm that nobody clips by.
+        // A norm that is not used for clipping has no effect.
         same("a norm without a limit", &clipped(&mut rig, &setup, Some(1e9))?, &want)?;
     }
     Ok(vec![])

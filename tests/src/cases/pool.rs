@@ -1,4 +1,4 @@
-//! Pooling: windows, ties, offsets. The geometry stands here for unpooling too.
+//! Pooling: windows, ties and offsets. The geometry here is also used for unpooling.
 
 use super::{Case, shared::of};
 use crate::{
@@ -24,7 +24,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("pool::any", any_pool::<B>));
 }
 
-/// A pooling, and all that follows from its numbers by loops of its own.
+/// Pooling, with its results computed from the definition by loops.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     x: [u32; 4],
@@ -83,7 +83,7 @@ impl Shape {
         self.x.iter().product::<u32>() as usize
     }
 
-    /// For each result, in order: (offset in the window, place in x) of all that lies inside x.
+    /// Returns for each result, in order, the pairs (offset in the window, position in x) that are inside x.
     pub(super) fn windows(&self) -> Vec<Vec<(u32, usize)>> {
         let [n, h, w, c] = self.x;
         let mut windows = Vec::new();
@@ -158,7 +158,7 @@ fn max_is<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType, x: &[f32]) 
 
 fn check_max<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check {
     let mut random = Random(1);
-    // All negative, so that padding would win if it counted.
+    // All values are negative, so that padding would win if it counted.
     max_is(rig, shape, dtype, &random.many(shape.x_len(), |random| random.half() - 1.5))?;
     max_is(rig, shape, dtype, &random.many(shape.x_len(), Random::normal))?;
     Ok(vec![])
@@ -186,7 +186,7 @@ fn check_average<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> C
     Ok(vec![compare("average", DType::F32, &b.caps(), &got, &want)?])
 }
 
-/// Of several largest the lowest offset wins, −∞ beats nothing but is somewhere, the first NaN beats all.
+/// Of several maxima the lowest offset wins. −∞ does not win over any number but has a position; the first NaN wins.
 fn ties<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for (shape, dtype) in SHAPES.iter().flat_map(|shape| [DType::F32, DType::F16].map(|dtype| (shape, dtype))) {

@@ -1,4 +1,4 @@
-//! Matrix products as the cases of `gemm` state them: index arithmetic and exact results of their own.
+//! Matrix products for the cases of `gemm`, with their own index arithmetic and exact results.
 
 use super::shared::{Numbers, of};
 use crate::{
@@ -14,14 +14,14 @@ use gradscale_core::{
     stats::Detail,
 };
 
-/// What lies in y before a product.
+/// Value of y before a product.
 const BEFORE: f32 = -7.25;
 
 /// `y[m, n] = op(a)·op(b) + bias[n]`, several times.
 #[derive(Clone, Debug)]
 pub struct Product {
     pub mnk: [usize; 3],
-    /// Whether a and b are stored transposed.
+    /// True for each of a and b that is stored transposed.
     pub transposed: [bool; 2],
     /// Elements between the end of a stored row and the next row, in a, b, y.
     pub gaps: [usize; 3],
@@ -89,13 +89,13 @@ impl Product {
         (self.batch - 1) * self.stride(i) + (rows - 1) * self.lead(i) + cols
     }
 
-    /// Where element (`row`, `col`) of matrix `z` is stored.
+    /// Returns the index at which element (`row`, `col`) of matrix `z` is stored.
     fn at(&self, i: usize, z: usize, [row, col]: [usize; 2]) -> usize {
         let [row, col] = if i < 2 && self.transposed[i] { [col, row] } else { [row, col] };
         z * self.stride(i) + row * self.lead(i) + col
     }
 
-    /// Where the results are stored, in order.
+    /// Returns the indices at which the results are stored, in order.
     fn places(&self) -> Vec<usize> {
         let [m, n, _] = self.mnk;
         let rows = (0..self.batch).flat_map(|z| (0..m).map(move |i| (z, i)));
@@ -173,7 +173,7 @@ impl Product {
         want
     }
 
-    /// Runs it into a slot of its own at exponent 0. Gives the results, once nothing else is seen to have changed.
+    /// Runs the product into its own slot at exponent 0, checks that nothing else has changed, and returns the results.
     pub fn results<B: Backend>(&self, rig: &Rig<'_, B>, loaded: &Loaded<B>, dtype: DType) -> Result<Vec<f32>, Fail> {
         let mut y = rig.output_over(dtype, &vec![BEFORE; self.len(2)])?;
         let site = Store::site(Slot::ONE, Slot::FIRST_SITE, &rig.table, &mut y.buffer);
@@ -186,13 +186,14 @@ impl Product {
         }
     }
 
-    /// Compares it with exact results, stored as f32 and as half. Results of integers must be equal, and so must the
-    /// row: it counts results, not what a last tile holds beyond them.
+    /// Compares the product with exact results, stored as f32 and as half. Results of integers must be equal. The row
+    /// must be
+    /// equal too, because it counts only results, not the padding of a last tile.
     pub fn check<B: Backend>(&self, backend: &B, seed: u64, numbers: Numbers) -> Check {
         self.check_with(backend, &self.operands(seed, numbers), numbers)
     }
 
-    /// As [`Product::check`], with operands given.
+    /// Compares the product as [`Product::check`] does, with given operands.
     pub fn check_with<B: Backend>(&self, backend: &B, operands: &[Vec<f32>; 3], numbers: Numbers) -> Check {
         let mut rig = Rig::new(backend)?;
         let loaded = self.load(&rig, operands)?;

@@ -1,4 +1,4 @@
-//! Recorded steps: repeated with other exponents, hyperparameters and seeds they give the bits of an eager step.
+//! Recorded steps: replays with other exponents, hyperparameters and seeds have the bits of an eager step.
 
 use super::Case;
 use crate::{
@@ -96,7 +96,7 @@ fn descriptor<T, E: core::fmt::Debug>(built: Result<T, E>) -> T {
     built.expect("valid by the constants above")
 }
 
-/// What the host decides before step `i`; the fourth overflows.
+/// Sets the values that the host decides before step `i`. The fourth step overflows.
 fn set<B: Backend>(rig: &mut Rig<'_, B>, i: i32) -> Result<(), Fail> {
     rig.seed = 100 + i as u64;
     rig.hyperparameters[1] = 0.01 * (i + 1) as f32;
@@ -116,7 +116,7 @@ fn repeat_is_eager<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let mut work = Work::new(&rig)?;
     set(&mut rig, 0)?;
-    // Once eagerly, to warm up; its update is undone by writing the masters again.
+    // The first step is eager, as a warm-up; its update is undone by writing the masters again.
     work.step(b, &rig.table)?;
     let fresh = Work::new(&rig)?;
     let masters = rig.read(&fresh.master)?;

@@ -19,7 +19,7 @@ use gradscale_core::{
 };
 use proptest::prelude::*;
 
-/// All but ArgMax, whose results are indices.
+/// All functions except ArgMax, whose results are indices.
 const VALUES: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::SumSquares];
 
 pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
@@ -63,7 +63,7 @@ fn describe(op: ReduceOp, shape: [usize; 3]) -> Result<Reduce, Fail> {
     Reduce::new(op, outer, len, inner).map_err(|error| Fail::new(format!("{op:?} over {shape:?}: {error}")))
 }
 
-/// The values behind each result.
+/// Returns the values that each result reduces.
 fn lanes([outer, len, inner]: [usize; 3], x: &[f32]) -> Vec<Vec<f32>> {
     let lane = |o, i| (0..len).map(move |l| x[o * len * inner + l * inner + i]).collect();
     (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))).map(|(o, i)| lane(o, i)).collect()
@@ -81,7 +81,7 @@ fn exact(op: ReduceOp, lane: &[f32]) -> Want {
     }
 }
 
-/// Whether a result of these numbers is the same f32 in every order: a mean may be divided in several ways.
+/// Returns true if the f32 result of these numbers does not depend on the order. A mean may be divided in several ways.
 fn is_exact(op: ReduceOp, numbers: Numbers) -> bool {
     op == ReduceOp::Max || op != ReduceOp::Mean && numbers == Numbers::Integers
 }
@@ -162,7 +162,7 @@ fn argmax<B: Backend>(b: &B) -> Check {
         for from in HALF_AND_F32 {
             let len = shape.iter().product();
             indices(b, shape, from, &Random(5).many(len, |random| Numbers::Any.next(random, from)))?;
-            // All negative: no 0 that is not there may win.
+            // All values are negative, so that a 0 read from outside would win.
             indices(b, shape, from, &Random(6).many(len, |random| -1.0 - random.half().abs()))?;
         }
     }
@@ -224,7 +224,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
         for from in HALF_AND_F32 {
             for special in specials {
                 let mut x = Random(11).many(shape.iter().product(), |random| random.integer(3));
-                // In the first and the last lane, at the start, in the middle or at the end.
+                // The special values are in the first and the last lane: at the start, in the middle and at the end.
                 for start in [0, x.len() / 2, x.len() - (special.len() - 1) * shape[2] - 1] {
                     for (i, &value) in special.iter().enumerate() {
                         x[start + i * shape[2]] = value;
@@ -305,7 +305,7 @@ fn sums_in_f32<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// The same call gives the same bits, in the result and in the row.
+/// Repeated calls return the same bits, in the result and in the row.
 fn deterministic<B: Backend>(b: &B) -> Check {
     for shape in
         [[1, 70_000, 1], [70, 300, 20], [7, 300, 9]].into_iter().filter(|shape| is_small(shape.iter().product()))

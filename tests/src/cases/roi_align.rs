@@ -129,7 +129,7 @@ fn around(random: &mut Random, shape: &Shape, count: usize) -> Vec<[f32; 5]> {
     (0..count).map(|_| one()).collect()
 }
 
-/// Whether a point lies so near the edge behind which it counts as 0 that its rounding decides.
+/// Returns true if a point is so close to the edge after which it counts as 0 that rounding decides.
 fn on_the_edge(shape: &Shape, boxes: &[[f32; 5]]) -> bool {
     let [_, h, w, _] = shape.x;
     let near = |from: f32, to: f32, bins: u32, size: u32| {
@@ -170,7 +170,7 @@ fn shapes<B: Backend>(b: &B, way: GatherScatter) -> Check {
     Ok(measured)
 }
 
-/// A point in the middle of a place takes that place alone, however large its neighbours are.
+/// A point at the center of a pixel takes only that pixel's value, however large its neighbours are.
 fn whole_places<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let shape = Shape { x: [2, 4, 6, 3], bins: [2, 3], scale: 0.5, samples: 1 };
@@ -220,7 +220,7 @@ fn adjoint<B: Backend>(b: &B) -> Check {
     let mut random = Random(5);
     let mut boxes = || {
         let mut eighth = || random.below(32) as f32 / 2.0 - 2.0;
-        // Bins of four, so that points lie at eighths.
+        // Bins have size four, so that sample points are at multiples of 1/8.
         let (left, top) = (eighth(), eighth());
         [random.below(2) as f32, left, top, left + 8.0, top + 4.0]
     };
@@ -237,7 +237,7 @@ fn adjoint<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Boxes of images that are not there, and boxes with NaN: zeros, and they send nothing.
+/// Boxes of images that do not exist, and boxes with NaN: their results are zeros, and they propagate no gradient.
 fn no_image<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let shape = Shape { x: [2, 3, 3, 2], bins: [2, 2], scale: 1.0, samples: 2 };

@@ -1,5 +1,4 @@
-//! The largest value of each bin of boxes of images, and the vjp of that. The geometry stands here in whole numbers of its
-//! own; everything is exact.
+//! Maximum of each bin of boxes of images, and its vjp. The geometry here is computed in integers; everything is exact.
 
 use super::Case;
 use crate::{
@@ -47,7 +46,7 @@ impl Shape {
         boxes * (self.bins[0] * self.bins[1] * self.x[3]) as usize
     }
 
-    /// For each result, in order, the places of x that are compared, row by row: place in the image, element of x.
+    /// Returns for each result, in order, the pixels that are compared: position in the image, and element of x.
     fn bins(&self, boxes: &[[f32; 5]]) -> Vec<Vec<(u32, usize)>> {
         let [n, h, w, c] = self.x;
         let mut all = Vec::new();
@@ -67,13 +66,13 @@ impl Shape {
         all
     }
 
-    /// The places along an axis whose share of a box meets a bin.
+    /// Returns the positions along an axis whose part of a box overlaps with a bin.
     fn along(&self, size: u32, bins: u32, from: f32, to: f32, bin: u32) -> Vec<u32> {
-        // Halves away from 0; what is far away is beyond any image here.
+        // Halves are rounded away from 0. The clamp is far outside all images of these tests.
         let corner = |v: f32| f64::from(v * self.scale).clamp(-1_048_576.0, 1_048_576.0).round() as i64;
         let (first, last) = (corner(from), corner(to).max(corner(from)));
         let (len, bins, bin) = (last - first + 1, i64::from(bins), i64::from(bin));
-        // Place j of the box, from j to j + 1, meets bin i, from i·len/bins to (i + 1)·len/bins.
+        // Position j of the box covers j to j + 1, and bin i covers i·len/bins to (i + 1)·len/bins.
         let meets = |place: &u32| {
             let j = i64::from(*place) - first;
             (0..len).contains(&j) && (j + 1) * bins > bin * len && j * bins < (bin + 1) * len
@@ -154,8 +153,9 @@ fn shapes<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// A line of 1, 2, … in one bin gives its last place: halves are rounded away from 0, corners belong to the box, one that
-/// ends before it begins has one place, and what is outside is nothing.
+/// A line of 1, 2, … in one bin returns its last position. Halves are rounded away from 0, and corners belong to the
+/// box. A
+/// box that ends before it begins has one position, and parts outside the image have none.
 fn corners<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let shape = Shape { x: [1, 1, 8, 1], bins: [1, 1], scale: 0.5 };
@@ -188,7 +188,7 @@ fn corners<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// The first of several largest, the first NaN; zeros of either sign are equal, and what is smallest is found.
+/// Of several maxima the first wins, and the first NaN. Zeros of either sign are equal, and minima are found too.
 fn ties<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let shape = Shape { x: [1, 2, 3, 1], bins: [1, 1], scale: 1.0 };
@@ -207,7 +207,7 @@ fn ties<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Boxes of images that are not there, and boxes with NaN: zeros, no places, and they send nothing.
+/// Boxes of images that do not exist, and boxes with NaN: zeros, no positions, and no gradient.
 fn no_image<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let shape = Shape { x: [2, 3, 3, 2], bins: [2, 2], scale: 1.0 };

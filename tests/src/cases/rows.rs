@@ -29,11 +29,11 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("rows::any", any_rows::<B>));
 }
 
-/// What the operator means, on values whose sums are exact.
+/// Computes the operator from its definition, on values whose sums are exact.
 fn meaning(way: GatherScatter, [count, table, width]: [usize; 3], x: &[f32], index: &[u32]) -> Vec<f32> {
     let mut y = vec![0f32; width * if way == GatherScatter::Gather { count } else { table }];
     for (i, &row) in index.iter().enumerate() {
-        // An index beyond the table meets no row.
+        // An index beyond the table selects no row.
         let row = row as usize;
         for c in (0..width).filter(|_| row < table) {
             match way {
@@ -51,7 +51,7 @@ fn check<B: Backend>(
     let [count, table, width] = shape.map(|size| size as u32);
     let p = Rows::new(count, table, width).expect("small");
     let want = meaning(way, shape, x, index);
-    // Behind the indices stand others that must not be followed.
+    // More indices follow, which the operator must not use.
     let longer: Vec<u32> = index.iter().copied().chain([0; 9]).collect();
     let (x, index) = (rig.padded(dtype, x)?, rig.words(&longer)?);
     let got = rig.plain(want.len(), |y| rig.backend.launch(Launch::Rows { p, way, x: &x, indices: &index, y }))?;
@@ -71,7 +71,7 @@ fn shapes<B: Backend>(b: &B, way: GatherScatter) -> Check {
     for (shape, dtype) in shapes.into_iter().flat_map(|shape| [(shape, DType::F32), (shape, DType::F16)]) {
         let mut random = Random(1);
         let x = random.many(x_rows(way, shape) * shape[2], |random| random.integer(16));
-        // With repetitions; some rows are never met.
+        // Indices repeat, and some rows are never selected.
         let index: Vec<u32> = (0..shape[0]).map(|_| random.below(shape[1] as u64 + 1) as u32 / 2 * 2).collect();
         check(&rig, way, shape, dtype, &x, &index)?;
     }
@@ -95,7 +95,7 @@ fn beyond<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Many rows that meet at one place: every one arrives.
+/// Many rows are added to the same position, and none is lost.
 fn all_into_one<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for (count, row) in [(5000usize, 2u32), (4097, 0)] {
@@ -105,7 +105,7 @@ fn all_into_one<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Sums are formed in the order of the indices, so they have one value: that of f32 additions one by one.
+/// Sums are formed in the order of the indices, so their value is that of successive f32 additions.
 fn in_order<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     for dtype in [DType::F32, DType::F16] {
@@ -120,7 +120,7 @@ fn in_order<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// What is not asked for does not show, be it ∞ or NaN.
+/// Rows that are not selected have no influence, even if they are ∞ or NaN.
 fn selects<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let (rows, width) = (12usize, 5usize);

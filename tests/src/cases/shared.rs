@@ -1,4 +1,4 @@
-//! What the cases of sums and products share.
+//! Helpers for the cases of sums and products.
 
 use crate::{case::Fail, compare::same_bits, data::Random, rig::Rig};
 use core::fmt::Display;
@@ -7,14 +7,14 @@ use gradscale_core::backend::{Backend, DType, Done, Slot, Store};
 /// The types that operands and results have.
 pub const HALF_AND_F32: [DType; 2] = [DType::F16, DType::F32];
 
-/// What numbers operands have.
+/// Kind of numbers that operands have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Numbers {
-    /// Small integers: results are exact, whatever the order of their terms.
+    /// Small integers: results are exact, for any order of their terms.
     Integers,
-    /// Of all sizes and signs.
+    /// Numbers of all sizes and signs.
     Any,
-    /// From 0 to 1, so that nothing cancels and sums grow.
+    /// Numbers from 0 to 1, so that nothing cancels and sums grow.
     Positive,
 }
 
@@ -29,14 +29,14 @@ impl Numbers {
             Self::Any => {
                 // An f32 gets the digits that half has not.
                 let v = random.normal() + if is_half { 0.0 } else { random.unit() - 0.5 };
-                // Not every device reads subnormal halves.
+                // Some devices do not read subnormal halves.
                 if v.abs() < 2f32.powi(-13) { 0.0 } else { v * 2f32.powi(random.below(5) as i32 - 1) }
             }
         }
     }
 }
 
-/// Says of a failure where it was.
+/// Returns a function that adds the location to a failure's message.
 pub fn of(what: impl Display) -> impl Fn(Fail) -> Fail {
     move |fail| match fail {
         Fail::Failed(why) => Fail::new(format!("{what}: {why}")),
@@ -44,7 +44,7 @@ pub fn of(what: impl Display) -> impl Fn(Fail) -> Fail {
     }
 }
 
-/// Checks that the same call gives the same bits, in y and in the row.
+/// Checks that repeated calls return the same bits, in y and in the row.
 ///
 /// # Errors
 /// The first difference.

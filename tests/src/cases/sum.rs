@@ -1,4 +1,4 @@
-//! Sums of terms from several slots: what a branch does with the gradients that come back to it.
+//! Sums of terms from several slots, as a branch adds the gradients of its consumers.
 
 use super::{Case, shared::HALF_AND_F32};
 use crate::{
@@ -57,8 +57,9 @@ fn scaled(x: f32, from: i32, to: i32) -> f32 {
     (f64::from(x) * 2f64.powi(k)) as f32
 }
 
-/// What the store of a sum rounds: terms at the sum's exponent, added in order in f32. (f64 has more than twice the
-/// digits of f32, so rounding its sums again gives the sums of f32.)
+/// Computes the values that the store of a sum rounds: terms at the sum's exponent, added in order in f32. Rounding
+/// each
+/// f64 sum gives the f32 sum, because f64 has more than twice the digits of f32.
 fn exact(terms: &[Term], to: i32) -> Vec<f32> {
     let value = |i: usize| {
         let parts = terms.iter().map(|term| scaled(term.values[i], term.alpha, to));
@@ -67,7 +68,7 @@ fn exact(terms: &[Term], to: i32) -> Vec<f32> {
     (0..terms.first().map_or(0, |term| term.values.len())).map(value).collect()
 }
 
-/// Runs a sum into y, from the slots 2, 3, … `y.from` names a slot of its own, whose exponent must not matter.
+/// Runs a sum from the slots 2, 3, … into y. `y.from` names a slot of its own, whose exponent must have no effect.
 fn run<B: Backend>(
     rig: &mut Rig<'_, B>, terms: &[Term], to: i32, y: &mut B::Buffer, detail: Detail, add: bool,
 ) -> Result<(), Fail> {
@@ -163,7 +164,7 @@ fn far_exponents<B: Backend>(b: &B) -> Check {
             let term = |i: usize| Term::random(i as u64, HALF_AND_F32[i % 2], base + distances[i], 100);
             let terms: Vec<Term> = (0..3).map(term).collect();
             check(&mut rig, &terms, base)?;
-            // At the far exponent the near terms leave f32.
+            // At the far exponent the near terms exceed f32.
             check(&mut rig, &terms, base.saturating_add(200))?;
         }
     }
@@ -187,7 +188,7 @@ fn order<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// What rounding each term to half, or each partial sum, would make something else.
+/// Sums whose result would differ if each term or each partial sum were rounded to half.
 fn one_rounding<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let least = 2f32.powi(-10);
@@ -195,7 +196,7 @@ fn one_rounding<B: Backend>(b: &B) -> Check {
         // 2049 and 2049 are halves only as their sum.
         (&[2048.0, 1.0, 1.0], 0),
         (&[2048.0, 1.0, 2048.0, 1.0], 0),
-        // Halves of the least half: alone each is 0.
+        // Half of the smallest half: each alone is rounded to 0.
         (&[least, least], -15),
         (&[least, least, least], -15),
         // Beyond half, and back.
@@ -242,7 +243,7 @@ fn not_finite<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
-/// Onto what was there: y plus the finished sum, which the row sees.
+/// Adds the finished sum to the existing y. The row counts the total.
 fn add<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let terms = [Term::random(1, DType::F16, 3, 300), Term::random(2, DType::F32, -2, 300)];
@@ -302,7 +303,7 @@ fn any_terms<B: Backend>(b: &B) -> Check {
         let mut rig = Rig::new(b)?;
         let term = |(dtype, alpha, seed)| Term::random(seed, dtype, alpha, len);
         let terms: Vec<Term> = list.into_iter().map(term).collect();
-        // Not every device keeps what is small beyond f32's normal numbers.
+        // Some devices do not keep f32 subnormals.
         let small = |term: &Term| term.values.iter().any(|&v| scaled(v, term.alpha, to).is_subnormal());
         if !b.caps().f32_subnormals && terms.iter().any(small) {
             return Ok(vec![]);

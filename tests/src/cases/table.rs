@@ -1,4 +1,4 @@
-//! Exponents, hyperparameters, rows: what goes up in one upload comes down in one collect.
+//! Exponents, hyperparameters and rows: one upload sends them, and one collect returns them.
 
 use super::Case;
 use crate::{
@@ -61,7 +61,7 @@ fn rows_add_up<B: Backend>(b: &B) -> Check {
     if others == 0 { Ok(vec![]) } else { Err(Fail::new(format!("{others} other rows were written"))) }
 }
 
-/// `upload` empties the rows it is told to, and no others.
+/// `upload` clears exactly the requested rows.
 fn clear<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     for slot in 2..SLOTS {

@@ -84,12 +84,12 @@ fn exact(op: Unary, x: f64, at: At) -> f64 {
     }
 }
 
-/// Whether a function may have no error at all.
+/// Returns true if the function must be exact.
 fn is_exact(op: Unary) -> bool {
     matches!(op, Unary::Id | Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu)
 }
 
-/// What an error is measured by: the parts of a sum that may cancel.
+/// Returns the scale of the error: the parts of a sum that may cancel.
 fn scale(op: Unary, x: f64, y: f64) -> f64 {
     match op {
         Unary::Affine { a, b } => (f64::from(a) * x).abs() + f64::from(b).abs(),
@@ -101,7 +101,7 @@ fn scale(op: Unary, x: f64, y: f64) -> f64 {
     }
 }
 
-/// All halves, and f32 values where the function is neither too large nor too small for them.
+/// Returns all halves, and f32 values where the function neither overflows nor underflows.
 fn inputs(op: Unary) -> Vec<f32> {
     let halves = (0..=u16::MAX).map(|bits| half::f16::from_bits(bits).to_f32());
     let mut random = Random(11);
@@ -138,7 +138,7 @@ fn values<B: Backend>(b: &B, op: Unary) -> crate::Check {
 fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
     let rig = Rig::new(b)?;
     let mut random = Random(5);
-    // Where the function is smooth, and away from the ends of its range.
+    // Only where the function is smooth, and away from the ends of its range.
     let x: Vec<f64> = (0..2000)
         .map(|_| f64::from(random.half()) * 4.0)
         .map(|x| match op {
@@ -151,7 +151,7 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
         .collect();
     let dy = random.many(x.len(), |random| random.half() + 1.5);
     let at = |i: usize| At { seed: rig.seed, index: i as u32 };
-    // What the tape keeps, as the f32 that it is.
+    // Values that the tape keeps, as f32.
     let kept: Vec<f32> = x
         .iter()
         .enumerate()
@@ -175,14 +175,14 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
             Unary::Erf => slope.abs() * (1.0 + x * x),
             _ => slope.abs(),
         };
-        // The difference of two f64 loses what the function is larger than its slope: 2^-53 / h of it.
+        // The difference of two f64 values loses the digits by which the function exceeds its slope: 2^-53 / h of it.
         let parts = parts.max(exact(op, x, at(i)).abs() * 2f64.powi(-53) / h * 2f64.powi(24));
         Want { value: slope * f64::from(dy), scale: (parts.max(slope.abs()) * f64::from(dy)).abs(), terms: 1 }
     });
     Ok(vec![compare("unary_vjp", DType::F32, &b.caps(), &got, &want.collect::<Vec<_>>())?])
 }
 
-/// The mask is core's, differs from step to step and stream to stream, and drops what it should.
+/// The mask is core's, differs between steps and between streams, and drops the expected share.
 fn dropout<B: Backend>(b: &B) -> crate::Check {
     let mut rig = Rig::new(b)?;
     let len = 10_000;

@@ -60,7 +60,7 @@ fn unpool_is<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType, seed: u6
 
 fn check_max<B: Backend>(rig: &Rig<'_, B>, shape: &Shape, dtype: DType) -> Check {
     unpool_is(rig, shape, dtype, 5)?;
-    // What pooling found, gathering finds again.
+    // Gathering finds the elements that pooling has selected.
     let (p, b, len) = (shape.build(PoolOp::Max), rig.backend, shape.windows().len());
     let x = rig.padded(dtype, &Random(6).many(shape.x_len(), Random::normal))?;
     let mut at = rig.output(DType::U8, len)?;

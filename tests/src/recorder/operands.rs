@@ -1,4 +1,4 @@
-//! Launches that are kept: what their operands are, and how they are lent to a device again.
+//! Recorded launches: ownership of their operands, and borrowing them for a replay.
 
 use super::{Recorder, Shared, SharedTable};
 use core::cell::{Ref, RefCell};
@@ -9,7 +9,7 @@ use gradscale_core::{
 };
 use std::{marker::PhantomData, rc::Rc, vec::IntoIter};
 
-/// Operands that own what they refer to.
+/// Operand type that owns its buffers.
 pub(super) struct Kept<B>(PhantomData<B>);
 
 pub(super) type Memory<B> = Rc<RefCell<<B as Backend>::Buffer>>;
@@ -40,7 +40,7 @@ pub(super) struct KeptParam<B: Backend> {
     half: Option<Memory<B>>,
 }
 
-/// From the operands of a call to those that are kept.
+/// Conversion of a call's operands to owned ones.
 pub(super) struct Keep;
 
 impl<'a, B: Backend + 'a> MapOperands<OnDevice<'a, Recorder<B>>, Kept<B>> for Keep {
@@ -75,7 +75,7 @@ impl<'a, B: Backend + 'a> MapOperands<OnDevice<'a, Recorder<B>>, Kept<B>> for Ke
     }
 }
 
-/// The operands of a kept launch in the order of its fields. They are borrowed first, all at once, and lent then.
+/// Operands of a recorded launch in the order of its fields. All are borrowed first, and then passed to the device.
 struct Listed<B: Backend> {
     reads: Vec<Memory<B>>,
     writes: Vec<Memory<B>>,
@@ -123,7 +123,7 @@ impl<B: Backend> MapOperands<Kept<B>, Bare> for Listed<B> {
     }
 }
 
-/// What was borrowed, in the same order.
+/// Borrowed operands, in the same order.
 struct Lent<'a, B: Backend> {
     reads: IntoIter<&'a B::Buffer>,
     writes: IntoIter<&'a mut B::Buffer>,
@@ -216,7 +216,7 @@ pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> Done<B> {
     inner.launch(bare.map(&mut lent))
 }
 
-// Derived, these would ask that the device itself can be copied.
+// Derived implementations would require that the device itself can be cloned.
 impl<B> Clone for Kept<B> {
     fn clone(&self) -> Self {
         Self(PhantomData)

@@ -311,7 +311,7 @@ impl Reference {
     }
 
     pub(super) fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
-        // Not `sum`, by which nothing is −0.
+        // `sum` is not used here, because its value for no terms is −0.
         let squares = grads.iter().flat_map(|g| &g.1).fold(0.0, |sum, v| sum + v * v);
         norm.1[0] = f64::from(squares.sqrt() as f32);
         Ok(())
