@@ -1,8 +1,6 @@
 //! WebAssembly interface of the npm package: the functions of `gradscale.h`, and those below, which own memory. Only
-//! the
-//! package's JavaScript calls them, with pointers into memory that it has requested. All persistent state is in
-//! JavaScript, so
-//! a module instance that has failed can be discarded.
+//! the package's JavaScript calls them, with pointers into memory that it has requested. All persistent state is in
+//! JavaScript, so a module instance that has failed can be discarded.
 #![cfg(target_arch = "wasm32")]
 
 use gradscale_c::gs_status::{self, GS_FORMAT, GS_LENGTH, GS_OK, GS_OTHER};

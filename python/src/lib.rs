@@ -1,8 +1,8 @@
 //! The module `gradscale._gradscale`: casts, statistics, sites, rules and schedules of gradient scaling for Python.
 //!
 //! Nothing is decided or computed here: every function passes arrays and numbers to `gradscale-core`, the engine's
-//! sites or
-//! the CPU backend, and returns their results. The package `gradscale` around this module adds types and docstrings.
+//! sites or the CPU backend, and returns their results. The package `gradscale` around this module adds types and
+//! docstrings.
 
 mod cast;
 mod device;

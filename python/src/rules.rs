@@ -121,8 +121,7 @@ impl Rule {
     }
 
     /// Decides the exponent of a product's data gradient, from the rows (with sums) of the incoming gradient and the
-    /// weights.
-    /// `terms` are the typical and the maximum number of terms in one element.
+    /// weights. `terms` are the typical and the maximum number of terms in one element.
     #[pyo3(signature = (dy, w, terms, exponent=0))]
     fn product(&self, dy: &Stats, w: &Stats, terms: (f64, f64), exponent: i32) -> PyResult<Choice> {
         let operands = Operand::from_row(&dy.0).and_then(|dy| Ok((dy, Operand::from_row(&w.0)?)));

@@ -150,10 +150,8 @@ impl Sites {
     }
 
     /// Decides inside the step: by the exact rule from the row of a first run, or by the choice of another rule,
-    /// relative to
-    /// the exponent `measured_at`. With None nothing is decided. Returns the exponent to store with. Without a decision
-    /// a site
-    /// that never had an exponent stores at `incoming`.
+    /// relative to the exponent `measured_at`. With None nothing is decided. Returns the exponent to store with.
+    /// Without a decision a site that never had an exponent stores at `incoming`.
     #[pyo3(signature = (index, verdict, incoming=0, *, measured_at=None))]
     fn decide(
         &mut self, index: usize, verdict: Option<Verdict<'_>>, incoming: i32, measured_at: Option<i32>,
@@ -174,8 +172,7 @@ impl Sites {
     }
 
     /// Processes the rows of a step, in the order of the sites; `order` is that of the stores. If `failed` is None,
-    /// values
-    /// were not finite before anything was scaled, so a repeat cannot help.
+    /// values were not finite before anything was scaled, so a repeat cannot help.
     #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=Some(0), micro=1))]
     fn finish(
         &mut self, rows: PyReadonlyArray2<'_, u32>, found_inf: Option<bool>, order: Option<Vec<usize>>,

@@ -62,8 +62,7 @@ fn stored(
 }
 
 /// Stores flat `x` from the exponent `start` into flat `y` at the exponent `exponent`. If `y` is half, values are
-/// rounded
-/// once to nearest even. The statistics are merged into the words `row`.
+/// rounded once to nearest even. The statistics are merged into the words `row`.
 #[pyfunction]
 pub fn store(
     py: Python<'_>, x: Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,

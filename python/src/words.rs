@@ -9,8 +9,7 @@ use gradscale_core::{
 use pyo3::{PyResult, exceptions::PyValueError};
 
 /// Number of 32-bit words of a row in Python: those of core, the row's exponent, and zeros up to whole cache lines, so
-/// that
-/// the counters of every row of an array are aligned for a device that adds to them.
+/// that the counters of every row of an array are aligned for a device that adds to them.
 pub const ROW_WORDS: usize = 288;
 
 /// Converts the words of a NumPy array to a statistics row.

@@ -1,8 +1,6 @@
 //! Non-blocking forms of the trainer's methods that wait for the device. They are needed where there is an event loop,
-//! for
-//! example in a browser, because there a device answers only after the program has returned to the loop. Each method
-//! has a
-//! blocking form of the same name in [`Trainer`].
+//! for example in a browser, because there a device answers only after the program has returned to the loop. Each
+//! method has a blocking form of the same name in [`Trainer`].
 
 use crate::{
     Error, Pass, Tensor, Var,

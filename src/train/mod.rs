@@ -37,8 +37,9 @@ use std::{
 };
 use step::Update;
 
-/// Default number of consecutive skipped steps after which training ends with an error. A loss scale that halves in each
-/// of them has then lost 100 bits, more than the whole exponent range of FP16 (40 bits), so a scale cannot be the cause.
+/// Default number of consecutive skipped steps after which training ends with an error. A loss scale that halves in
+/// each of them has then lost 100 bits, more than the whole exponent range of FP16 (40 bits), so a scale cannot be the
+/// cause.
 const SKIPS: u32 = 100;
 
 static TRAINERS: AtomicU64 = AtomicU64::new(0);
@@ -74,8 +75,7 @@ static TRAINERS: AtomicU64 = AtomicU64::new(0);
 /// ```
 ///
 /// Gradients that are still scaled cannot be clipped either. Only a parameter's gradient is unscaled when it is stored,
-/// so
-/// only it has a clip method.
+/// so only it has a clip method.
 ///
 /// ```compile_fail,E0599
 /// # use gradscale::{Gradients, Tensor, gradscale_core::scaled::Scaled};
@@ -175,8 +175,7 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Two parameters with one name; weight gradients in half under gradient scaling; invalid settings of the optimizer
-    /// or
-    /// the method; a parameter group without parameters; a device without enough memory.
+    /// or the method; a parameter group without parameters; a device without enough memory.
     pub fn new(
         device: B, parameters: Parameters, optimizer: impl Into<Optimizer>, method: Method,
     ) -> Result<Self, Error<B::Error>> {
@@ -230,8 +229,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Sets the learning rate of the parameter group with that prefix, before the schedule is applied. Without a prefix
-    /// it is
-    /// that of all parameters that no group claims. Checkpoints contain it.
+    /// it is that of all parameters that no group claims. Checkpoints contain it.
     ///
     /// # Errors
     /// A rate that is negative or not finite, a prefix that no group has.

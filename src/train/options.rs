@@ -77,12 +77,9 @@ impl TrainerOptions {
     }
 
     /// Sets how many bytes of constants compiled steps keep on the device, besides the memory that they share; the
-    /// default is
-    /// 2^28. Masks of attention and matrices of interpolation are constants, which grow with the square of a length.
-    /// Above the
-    /// limit the least recently used steps are evicted with their constants, but never the one in progress. Memory that
-    /// a driver
-    /// needs for recordings is not counted, because the driver does not report it.
+    /// default is 2^28. Masks of attention and matrices of interpolation are constants, which grow with the square of a
+    /// length. Above the limit the least recently used steps are evicted with their constants, but never the one in
+    /// progress. Memory that a driver needs for recordings is not counted, because the driver does not report it.
     #[must_use]
     pub const fn with_program_bytes(mut self, max: u64) -> Self {
         self.max_program_bytes = Some(max);

@@ -1,7 +1,7 @@
-//! A backend of somebody else's, in one file: what has to be written, and how the suite is run on it.
+//! A third party's backend in one file: its implementation, and how the suite is run on it.
 //!
-//! It keeps everything in f32 with f16 as storage, does the cast, functions of one and of two numbers and matrix products, and
-//! answers *unsupported* to the other operators. The suite lists those; nothing else is asked.
+//! It stores everything as f32 or f16. It implements the cast, functions of one and of two numbers, and matrix
+//! products, and returns *unsupported* for the other operators. The suite lists those, and requires nothing else.
 //!
 //! `cargo run --release -p gradscale-conformance --example third_party -- --skip all_f32_down`
 
@@ -20,7 +20,7 @@ use std::{ops::Range, sync::Mutex};
 /// The device: nothing to open.
 struct Tiny;
 
-/// Its memory.
+/// Host memory of a buffer.
 enum Memory {
     F32(Vec<f32>),
     F16(Vec<f16>),
@@ -28,7 +28,7 @@ enum Memory {
     U32(Vec<u32>),
 }
 
-/// What a step needs besides buffers. Rows are behind a lock, because a store holds the table by reference.
+/// State of a step besides buffers. Rows are behind a lock, because a store holds the table by shared reference.
 struct Table {
     exponents: Vec<i32>,
     seed: u64,

@@ -38,8 +38,7 @@ pub struct Calls {
 }
 
 /// Backend that passes every call to another backend and counts it. With it a test can prove that a training step
-/// uploads
-/// once, collects once, and neither reads nor allocates.
+/// uploads once, collects once, and neither reads nor allocates.
 ///
 /// ```
 /// use gradscale_conformance::{Counting, Reference};

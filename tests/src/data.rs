@@ -57,8 +57,7 @@ impl Random {
 const LENGTHS: [usize; 17] = [0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 255, 256, 257, 1023, 4095, 4097, 65_537];
 
 /// Returns lengths around the sizes by which devices may divide work. Brief cases omit the longest, because the
-/// division of
-/// work does not depend on the instruction set.
+/// division of work does not depend on the instruction set.
 pub fn lengths() -> impl Iterator<Item = usize> {
     LENGTHS.into_iter().filter(|&len| is_small(len))
 }

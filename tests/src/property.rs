@@ -21,8 +21,7 @@ pub fn is_brief() -> bool {
 }
 
 /// Returns true if casts are tested only where their results change, and not on all 2^32 inputs: in brief cases, in
-/// builds
-/// without optimisation, and with `GRADSCALE_CASTS=sparse`.
+/// builds without optimisation, and with `GRADSCALE_CASTS=sparse`.
 pub fn is_sparse() -> bool {
     is_brief() || cfg!(debug_assertions) || std::env::var("GRADSCALE_CASTS").is_ok_and(|value| value == "sparse")
 }

@@ -29,8 +29,7 @@ pub enum Keeps {
 }
 
 /// Backend that passes calls to another backend, and can record. While [`Backend::record`] runs, launches are stored
-/// and
-/// nothing is computed. With it recording can be tested even where no device records.
+/// and nothing is computed. With it recording can be tested even where no device records.
 pub struct Recorder<B: Backend> {
     inner: B,
     keeps: Keeps,

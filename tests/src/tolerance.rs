@@ -3,8 +3,7 @@
 /// Maximum error of one class of operators against exact results.
 ///
 /// The unit is 2^-24 · scale · √length. For a sum, scale is the sum of the magnitudes of its terms and length is their
-/// number.
-/// Otherwise scale is the magnitude of the result, and length is 1.
+/// number. Otherwise scale is the magnitude of the result, and length is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Class of operators.

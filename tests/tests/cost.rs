@@ -39,7 +39,7 @@ impl Rig {
     }
 }
 
-/// That a launch has a name and shape, bytes and operations.
+/// Checks the name and shape, bytes and operations of a launch.
 #[track_caller]
 fn check(launch: &One<'_>, words: &str, bytes: u64, operations: u64) {
     assert_eq!(format!("{} {}", launch.name(), launch.shape()).trim_end(), words);
@@ -54,7 +54,7 @@ fn element_by_element() {
     // A cast computes nothing; it reads 4 bytes an element and writes 2.
     check(&One::Unary { op: Unary::Id, len: 10, x: &wide, y: rig.store(&mut y) }, "unary cast 10", 60, 0);
     check(&One::Unary { op: Unary::Id, len: 10, x: &bytes, y: rig.store(&mut y) }, "unary cast 10", 30, 0);
-    // What is added to is read, too.
+    // A destination that is added to is read too.
     let added = Store { add: true, ..rig.store(&mut y) };
     check(&One::Unary { op: Unary::Relu, len: 10, x: &half, y: added }, "unary relu 10", 60, 10);
     let p = Binary::new(BinaryOp::Grad(Unary::Relu), 3, 5, Broadcast::PerColumn).expect("a shape");

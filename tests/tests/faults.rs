@@ -1,5 +1,5 @@
-//! The suite tested: every fault of a broken reference backend fails some case and passes at least four fifths of the
-//! others, so that a failure says what is wrong.
+//! Test of the suite: every fault of a broken reference backend fails some case and passes at least four fifths of the
+//! others, so that a failure locates the fault.
 
 use gradscale_conformance::{Fault, Outcome, Reference, TOLERANCES, suite};
 use libtest_mimic::{Arguments, Failed, Trial};

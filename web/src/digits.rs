@@ -1,9 +1,8 @@
 //! Handwritten digits as strokes, random distortions of these strokes, and their rendering as images.
 //!
 //! There is no data set. Ten skeletons, some of them in two shapes, are randomly slanted, stretched, rotated and bent.
-//! A
-//! visitor's drawing is a list of strokes too and is rendered by the same pen, so the network sees it like its training
-//! digits.
+//! A visitor's drawing is a list of strokes too and is rendered by the same pen, so the network sees it like its
+//! training digits.
 
 use gradscale::data::Random;
 

@@ -1,8 +1,7 @@
 //! The conformance suite on the browser's device, run case by case.
 //!
 //! Cases are written for a device that answers at once. Here the whole stack of a case is suspended until the device
-//! has
-//! answered, by JavaScript Promise Integration, which Chromium has. Only tests use it.
+//! has answered, by JavaScript Promise Integration, which Chromium has. Only tests use it.
 
 use gradscale::{Adapter, Wgpu, WgpuError, adapters_async, gradscale_core::backend::Backend};
 use gradscale_conformance::{Outcome, TOLERANCES, drive_by, suite};

@@ -1,12 +1,10 @@
 //! Steps of several micro-batches, which the ranks of a group share.
 //!
 //! Each micro-batch runs as if it were the whole step, but at the exponents of the first one, and its statistics rows
-//! are
-//! added. Weight gradients are rounded to FP16, summed exactly and rounded once, even with a single rank, so results do
-//! not
-//! depend on the number of ranks. Rows, losses and running statistics of all ranks are exchanged before any decision,
-//! and
-//! merged in the order of the micro-batches. Therefore all ranks take the same decisions, and retry together.
+//! are added. Weight gradients are rounded to FP16, summed exactly and rounded once, even with a single rank, so
+//! results do not depend on the number of ranks. Rows, losses and running statistics of all ranks are exchanged before
+//! any decision, and merged in the order of the micro-batches. Therefore all ranks take the same decisions, and retry
+//! together.
 
 use super::{MicroBatch, MicroBatchState, step_report::StepReport};
 use crate::{
@@ -46,8 +44,7 @@ struct MergedReport {
 
 impl<B: Backend> Trainer<B> {
     /// Takes a step over `micro_batches` micro-batches, with the mean of their gradients. The loss of the outcome is
-    /// the mean
-    /// of their losses.
+    /// the mean of their losses.
     ///
     /// `pass` runs the forward and backward pass of the micro-batch with the given index once, for example by
     /// [`Trainer::backward`], and returns its gradients. Each rank calls it for its own micro-batches only: index i belongs

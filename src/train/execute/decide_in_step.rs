@@ -1,8 +1,8 @@
 //! Decisions inside the step, before the store.
 //!
 //! The operator stores to f32 scratch at its incoming exponent, and its statistics go to the slot PROBE. The host reads
-//! that
-//! row and decides. Then the scratch is stored at the new exponent. The kernels and bits are those of the fused store.
+//! that row and decides. Then the scratch is stored at the new exponent. The kernels and bits are those of the fused
+//! store.
 
 use crate::{
     Preset, Scaling,
@@ -20,8 +20,7 @@ const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 
 impl<B: Backend> Trainer<B> {
     /// Runs the first launch of a step that stores to a site: observes its operands, and decides an exponent if the
-    /// site has no
-    /// usable one.
+    /// site has no usable one.
     pub(in crate::train) async fn run_site(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
         if self.observed.is_some() {
             let operands = self.operands_of(launch, target).await?;
@@ -69,8 +68,7 @@ impl<B: Backend> Trainer<B> {
             && row.counts().non_finite() != 0
         {
             // The exponents of the terms are very different. At the largest, terms with the smallest exponent may
-            // exceed f32. At the
-            // smallest all fit, and the bits lost from the other terms are negligible.
+            // exceed f32. At the smallest all fit, and the bits lost from the other terms are negligible.
             let least = terms.iter().map(|term| self.sites.exponent(term.alpha)).min().unwrap_or(incoming);
             (scratch, row) = self.probe_launch(launch, target, least).await?;
         }

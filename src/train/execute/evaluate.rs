@@ -54,10 +54,8 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Runs a network in training mode only to update its running statistics. They keep the share `keep`, and take the
-    /// rest
-    /// from this batch. With keep = i / (i + 1) for i = 0, 1, 2 … they become the mean over all batches. Do that before
-    /// an
-    /// evaluation if the weights have changed quickly.
+    /// rest from this batch. With keep = i / (i + 1) for i = 0, 1, 2 … they become the mean over all batches. Do that
+    /// before an evaluation if the weights have changed quickly.
     ///
     /// # Errors
     /// A network that does not fit the batch, a prefetched batch that is outdated, or the device's.

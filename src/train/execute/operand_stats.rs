@@ -27,8 +27,7 @@ pub struct Source {
 #[non_exhaustive]
 pub enum Operands {
     /// A product of the incoming gradient, as it is stored, and the weights. An operand is `None` if all its values are
-    /// zero
-    /// or some are not finite.
+    /// zero or some are not finite.
     Product {
         /// Site that stored the incoming gradient.
         from: Source,
@@ -61,8 +60,7 @@ pub enum Observation {
     /// [`Trainer::sites`] a histogram. Costs time.
     Rows(Detail),
     /// Operands from which the paper's rules would decide, for [`Trainer::operands`]. Decisions do not change. Launches
-    /// run one
-    /// by one, and the host waits for each, which costs time.
+    /// run one by one, and the host waits for each, which costs time.
     Operands,
 }
 
@@ -85,8 +83,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Returns the operands from which the paper's rules would have decided at the cast sites of the last step, in
-    /// backward
-    /// order. Empty without [`Observation::Operands`].
+    /// backward order. Empty without [`Observation::Operands`].
     pub fn operands(&self) -> impl Iterator<Item = (&str, &Operands)> {
         let all = self.observed.iter().flatten();
         all.map(|(slot, operands)| (self.sites.name(*slot), operands))

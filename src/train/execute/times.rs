@@ -5,9 +5,8 @@ use gradscale_core::backend::Backend;
 
 impl<B: Backend> Trainer<B> {
     /// Enables or disables the timing of every launch by the device's own clock: CPU time, CUDA events or wgpu
-    /// timestamps.
-    /// Timed launches run one by one, even if steps are recorded; results have the same bits. Uploads, read-backs and
-    /// communication between ranks are not timed.
+    /// timestamps. Timed launches run one by one, even if steps are recorded; results have the same bits. Uploads,
+    /// read-backs and communication between ranks are not timed.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};

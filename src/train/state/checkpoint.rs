@@ -1,8 +1,7 @@
 //! Checkpoint of everything that a training needs to continue as if it had never stopped.
 //!
 //! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME`, `state1.NAME` … for the
-//! optimizer
-//! states. The rest (steps, seed, schedule, sites) is JSON.
+//! optimizer states. The rest (steps, seed, schedule, sites) is JSON.
 
 use crate::{
     Error, Method, Scaling,
@@ -49,8 +48,7 @@ struct Saved {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     wire: Vec<Option<i32>>,
     /// Engine of products, if the device has several ([`Backend::product_engine`]). `None` in checkpoints of other
-    /// devices and
-    /// of earlier versions; then the loading device keeps its own choice.
+    /// devices and of earlier versions; then the loading device keeps its own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     product_engine: Option<String>,
     /// Scaling method in formats 1 and 2, which contain no other settings.
@@ -90,15 +88,12 @@ struct Engine {
 
 impl<B: Backend> Trainer<B> {
     /// Returns the whole state as the bytes of a safetensors file with checksums. `metadata` is stored too, for example
-    /// the
-    /// position in the data. Equal states have equal bytes. Save between steps, because gradients that were not used by
-    /// a step
-    /// are not saved.
+    /// the position in the data. Equal states have equal bytes. Save between steps, because gradients that were not
+    /// used by a step are not saved.
     ///
     /// The file also contains the settings of the trainer, for comparison: the method with all numbers, level, lists
-    /// and layers;
-    /// the optimizer with rule, numbers, groups, schedule and frozen parameters; the share of running statistics that
-    /// is kept.
+    /// and layers; the optimizer with rule, numbers, groups, schedule and frozen parameters; the share of running
+    /// statistics that is kept.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Error, CheckpointError, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -117,8 +112,7 @@ impl<B: Backend> Trainer<B> {
     /// ```
     ///
     /// All ranks of a group ([`Trainer::join_group`]) must call this together. Sharded optimizer states are collected
-    /// from
-    /// their owners, and all ranks check that their states are equal. Metadata may differ.
+    /// from their owners, and all ranks check that their states are equal. Metadata may differ.
     ///
     /// # Errors
     /// The device's, more than 100 MB of metadata (the limit of the file's header), or ranks whose states differ.
@@ -175,13 +169,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Restores the state that [`Trainer::save`] wrote, bit for bit, and returns the caller's metadata. The trainer
-    /// must have
-    /// the same parameters, optimizer and method. Otherwise nothing is changed, and the error names the differences
-    /// ([`CheckpointError::Settings`]). Learning rates set by [`Trainer::set_lr`] are restored. Of a custom schedule
-    /// only its
-    /// presence is compared, of a custom rule its `Debug` output. Checkpoints of earlier versions contain no optimizer
-    /// settings,
-    /// levels or layers. To load only weights, use [`Parameters::load`](crate::Parameters::load).
+    /// must have the same parameters, optimizer and method. Otherwise nothing is changed, and the error names the
+    /// differences ([`CheckpointError::Settings`]). Learning rates set by [`Trainer::set_lr`] are restored. Of a custom
+    /// schedule only its presence is compared, of a custom rule its `Debug` output. Checkpoints of earlier versions
+    /// contain no optimizer settings, levels or layers. To load only weights, use
+    /// [`Parameters::load`](crate::Parameters::load).
     ///
     /// A device that has several engines of products, which sum in different orders, selects the engine of the
     /// checkpoint. A device that lacks it is an error. If the user has pinned another engine, that one stays, and

@@ -19,8 +19,7 @@ use std::sync::Arc;
 
 impl<B: Backend> Trainer<B> {
     /// Returns the operations that update one weight by the custom rule. The new weight and states replace the old ones
-    /// in the
-    /// last operation, which does nothing if the guard has found a gradient that is not finite.
+    /// in the last operation, which does nothing if the guard has found a gradient that is not finite.
     pub(in crate::train) fn own_update(
         &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<Buf>,
     ) -> Result<Vec<Operation>, Error<B::Error>> {

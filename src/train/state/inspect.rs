@@ -82,8 +82,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Returns a named value of the last pass ([`Var::output`](crate::Var::output)) as f32. Values of a training step
-    /// are readable
-    /// until the next step begins, values of an evaluation until anything else runs.
+    /// are readable until the next step begins, values of an evaluation until anything else runs.
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{GruCell, Linear, Module}, optim::Sgd};
@@ -132,9 +131,8 @@ impl<B: Backend> Trainer<B> {
         Ok(Left { name, value, shape })
     }
 
-    /// Returns the gradient of every intermediate value as it is stored, with its exponent, in backward order:
-    /// `true = data · 2^-alpha`. It needs [`TrainerOptions::with_all_kept`](crate::TrainerOptions::with_all_kept),
-    /// because
+    /// Returns the gradient of every intermediate value as it is stored, with its exponent, in backward order: `true =
+    /// data · 2^-alpha`. It needs [`TrainerOptions::with_all_kept`](crate::TrainerOptions::with_all_kept), because
     /// otherwise the memory of these gradients is reused within the step.
     ///
     /// # Errors

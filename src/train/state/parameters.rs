@@ -28,8 +28,7 @@ pub(in crate::train) struct ParameterSet {
 impl ParameterSet {
     /// # Errors
     /// Two parameters with one name; a number of values that differs from the shape; an optimizer group without
-    /// parameters;
-    /// more parameters than a table has slots.
+    /// parameters; more parameters than a table has slots.
     pub fn new<E>(parameters: Parameters, optimizer: &Optimizer, sites: &mut Sites) -> Result<Self, Error<E>> {
         let mut names = HashSet::new();
         if let Some(twice) = parameters.all.iter().find(|one| !names.insert(one.name.as_str())) {

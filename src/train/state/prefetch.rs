@@ -96,12 +96,9 @@ fn whole(shape: Shape) -> Strided {
 
 impl<B: Backend> Trainer<B> {
     /// Prefetches a batch. If this is called between [`Trainer::backward`] and [`Trainer::step`], the copy overlaps
-    /// with the
-    /// step on the device (CUDA: on a second stream). Results are the same. At most one batch is prefetched: the next
-    /// one
-    /// replaces it, and reuses its memory if that is large enough and the types are equal. A checkpoint does not count
-    /// this
-    /// batch in the position of the data.
+    /// with the step on the device (CUDA: on a second stream). Results are the same. At most one batch is prefetched:
+    /// the next one replaces it, and reuses its memory if that is large enough and the types are equal. A checkpoint
+    /// does not count this batch in the position of the data.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
@@ -146,8 +143,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Copies a batch to the inputs of a program, before the step's upload. The next prefetched batch is ordered after
-    /// these
-    /// copies only, so it need not wait for the step ([`Backend::prefetch`]).
+    /// these copies only, so it need not wait for the step ([`Backend::prefetch`]).
     pub(in crate::train) fn place<const N: usize>(
         &mut self, places: &[Buf], batch: &Inputs<'_, N>,
     ) -> Result<(), B::Error> {

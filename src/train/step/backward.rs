@@ -23,13 +23,11 @@ pub(in crate::train) struct PreparedPass {
 
 impl<B: Backend> Trainer<B> {
     /// Runs a network forward and backward over a batch, or over a [`Pass`] with options. The closure is traced each
-    /// time, and
-    /// compiled if its trace is new.
+    /// time, and compiled if its trace is new.
     ///
     /// # Errors
     /// A network that does not fit the batch, a prefetched batch that is outdated, or the device's. With
-    /// [`Pass::accumulate`],
-    /// gradients that are not this trainer's latest, or of another loss.
+    /// [`Pass::accumulate`], gradients that are not this trainer's latest, or of another loss.
     pub fn backward<'a, const N: usize>(
         &mut self, pass: impl Into<Pass<'a, N>>, net: impl for<'t> FnOnce([Var<'t>; N]) -> Var<'t>,
     ) -> Result<Gradients, Error<B::Error>> {

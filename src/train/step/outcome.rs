@@ -9,8 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skipped {
     /// First site where values were not finite, and the kind of failure. `None` if that happened in f32, between the
-    /// last
-    /// site and a parameter.
+    /// last site and a parameter.
     pub site: Option<(String, Kind)>,
     /// Exponent of that site in the failed attempt; 0 without a site.
     pub exponent: i32,

@@ -1,12 +1,9 @@
 //! Retry of a batch that overflowed, so that no batch with finite f32 gradients is lost.
 //!
 //! A failed attempt changes nothing: the update is guarded on the device, and step counts, schedule and running
-//! statistics
-//! wait for the outcome. The inputs of the last pass have buffers of their own, which no other program and no
-//! prefetched
-//! batch uses. Therefore the step can run its program again by itself. With several micro-batches only the inputs of
-//! the
-//! last one are on the device; [`Trainer::step_with`] uploads all of them again.
+//! statistics wait for the outcome. The inputs of the last pass have buffers of their own, which no other program and
+//! no prefetched batch uses. Therefore the step can run its program again by itself. With several micro-batches only
+//! the inputs of the last one are on the device; [`Trainer::step_with`] uploads all of them again.
 
 use crate::{
     Error, Operands, SiteReport,
@@ -51,10 +48,8 @@ impl Failed {
 
 impl<B: Backend> Trainer<B> {
     /// Updates the parameters. If a cast site overflowed and the method repeats ([`crate::GradientScaling::repeats`]),
-    /// the same
-    /// batch runs again first, at exponents decided from its own values, and the outcome reports it. If a gradient is
-    /// not finite
-    /// at any exponent, nothing changes.
+    /// the same batch runs again first, at exponents decided from its own values, and the outcome reports it. If a
+    /// gradient is not finite at any exponent, nothing changes.
     ///
     /// Gradients of several micro-batches cannot be computed again here. The outcome is then a skip with
     /// [`crate::Cause::Again`], and the caller runs the same micro-batches again. [`Trainer::step_with`] does that by
@@ -62,17 +57,14 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Gradients of another trainer or of an earlier step, too many consecutive skips, a clip limit that is not
-    /// positive, or the
-    /// device's.
+    /// positive, or the device's.
     pub fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
         block_on(self.non_blocking().step(gradients))
     }
 
     /// Takes a step of several micro-batches, or of one whose batch is not kept on the device. `attempt` runs all
-    /// passes and
-    /// returns their gradients. It is called again with the same dropout seed if the batch has to be repeated, and must
-    /// then
-    /// compute the same.
+    /// passes and returns their gradients. It is called again with the same dropout seed if the batch has to be
+    /// repeated, and must then compute the same.
     ///
     /// ```
     /// # use gradscale::{Input, Cpu, Method, Parameters, Pass, Trainer, nn::{Linear, Module}, optim::Sgd};

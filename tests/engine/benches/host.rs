@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A device that does nothing, and says that every site has seen the same values.
+/// Device that does nothing, and reports the same statistics for every site.
 struct Idle {
     row: Stats,
     records: bool,
@@ -88,7 +88,7 @@ impl Backend for Idle {
 const WARM: usize = 30;
 const STEPS: usize = 200;
 
-/// The middle one of many steps in µs, and of the forward and backward pass alone.
+/// Returns the median of many steps in µs, and that of the forward and backward pass only.
 fn measure(mut step: impl FnMut(usize) -> Duration) -> [f64; 2] {
     (0..WARM).for_each(|i| {
         step(i);
@@ -110,7 +110,7 @@ fn report(name: &str, [step, passes]: [f64; 2]) {
     println!("{name}: {step:.0} µs a step, {passes:.0} µs of it before the update");
 }
 
-/// How a step is said, and how it runs.
+/// Form of a step (closure or program) and its execution.
 #[derive(Clone, Copy)]
 struct How {
     records: bool,
@@ -177,7 +177,7 @@ impl Module for Block {
     }
 }
 
-/// 24 layers; batches of so many lengths in turn, each a program of its own.
+/// Measures 24 transformer layers on batches of `lengths` lengths in turn, each with its own program.
 fn transformer(how: How, lengths: usize) {
     const WIDTH: usize = 64;
     let mut parameters = Parameters::seeded(0);

@@ -1,5 +1,5 @@
-//! Writes every network of the library, small and after two steps of training, as an ONNX model, beside a batch and what
-//! this engine answers: `onnx DIR`. `tests/onnx/compare.py` asks ONNX Runtime for the same.
+//! Writes every network of the library, small and after two steps of training, as an ONNX model, with a batch and this
+//! engine's results: `onnx DIR`. `tests/onnx/compare.py` computes the same in ONNX Runtime.
 
 use gradscale::{
     Cpu, Input, Method, Parameters, Scope, Shape, Trainer, Var,
@@ -41,7 +41,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// A network of its own parameters.
+/// Network with its own parameters.
 struct Case {
     out: PathBuf,
     parameters: Parameters,
@@ -76,7 +76,7 @@ impl Case {
             Ok(fs::write(self.out.with_extension(ending), bytes)?)
         };
         answer(&mut trainer, "output.bin")?;
-        // What was learned, in FP16; running statistics stay as they are.
+        // Learned parameters, rounded to FP16; running statistics are not changed.
         for (name, weights) in trainer.parameters()? {
             if !name.ends_with(".running") {
                 let rounded: Vec<f32> = weights.data.iter().map(|&weight| f16::from_f32(weight).to_f32()).collect();
@@ -183,12 +183,12 @@ fn layers(out: &Path, numbers: &[f32]) -> Result<(), Failure> {
     })
 }
 
-/// So many bytes, of all kinds.
+/// Returns `count` bytes of all values.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|i| (i * i % 251).to_le_bytes()[0]).collect()
 }
 
-/// A network behind a pointer.
+/// Network behind a trait object.
 struct Boxed(Box<dyn gradscale::models::Vision>);
 
 impl Module for Boxed {

@@ -1,5 +1,5 @@
-//! Batch norm over the batches of all ranks: that of PyTorch over the whole batch (`tests/golden/batch_norm.py`), and what
-//! one rank comes to that takes all of it.
+//! Batch norm over the batches of all ranks, compared with PyTorch over the whole batch (`tests/golden/batch_norm.py`),
+//! and with a single rank that processes all of it.
 
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 
@@ -58,10 +58,10 @@ fn own(size: usize, rank: usize) -> Range<usize> {
     ends[rank]..ends[rank + 1]
 }
 
-/// What a step with a learning rate of 1 comes to on a rank.
+/// Results of a step with learning rate 1 on one rank.
 #[derive(Debug, PartialEq)]
 struct Step {
-    /// Gradients of what was normalised.
+    /// Gradients of the values that were normalised.
     dx: Vec<f32>,
     loss: f32,
     /// Gradients of scale and shift, of all ranks, and running statistics after the step.
@@ -77,7 +77,7 @@ fn step(of: BatchNormScope, exchange: ReduceMode, group: Group, name: &str) -> R
         .with_options(TrainerOptions::new().with_all_kept());
     let trainer = trainer.with_options(TrainerOptions::new().with_reduce_mode(exchange).with_batch_norm_scope(of));
     let mut trainer = trainer.join_group(group)?;
-    // What it gives is its input, exactly.
+    // An identity layer, so its output is exactly its input.
     trainer.set_parameter("in.weight", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0])?;
     trainer.set_parameter("in.bias", &[0.0; 3])?;
     trainer.set_parameter("norm.scale", &case["weight"])?;
@@ -89,7 +89,7 @@ fn step(of: BatchNormScope, exchange: ReduceMode, group: Group, name: &str) -> R
     let mut dx = Vec::new();
     let outcome = trainer.step_micro_batches(size as u32, |trainer, _| {
         let (x, t) = (Input::f32(shape, &x), Input::f32(shape, &t));
-        // The mean over ranks of so many times the sum is the sum.
+        // The mean over n ranks of n times the sum is the sum.
         let gradients = match &lengths {
             None => trainer.backward([x, t], |[x, t]| (norm.forward(first.forward(x)) * t).sum().scale(size as f32)),
             Some(lengths) => trainer.backward([x, t, Input::u32([shape[0]], lengths)], |[x, t, lengths]| {
@@ -109,7 +109,8 @@ fn step(of: BatchNormScope, exchange: ReduceMode, group: Group, name: &str) -> R
     Ok(Step { dx, loss: outcome.loss, norm })
 }
 
-/// How far gradients of the inputs and all else are from what PyTorch has for the whole batch; ranks agree to the bit.
+/// Returns the distance of the inputs' gradients, and of all other results, from PyTorch's over the whole batch. Ranks
+/// must agree to the bit.
 fn apart(of: BatchNormScope, exchange: ReduceMode, size: usize, name: &'static str) -> [f32; 5] {
     let ranks = world(size, move |group| step(of, exchange, group, name).expect("a step"));
     let (case, first) = (case(name), &ranks[0]);
@@ -133,7 +134,7 @@ fn ranks_together_have_what_pytorch_has_of_the_whole_batch() {
             let found = apart(BatchNormScope::World, ReduceMode::NativeF32, size, name);
             println!("{name}, {size} ranks: dx, loss, dscale, dshift, running {found:?}");
             assert!(found.iter().all(|&far| far < 1e-5), "{name}, {size} ranks: {found:?}");
-            // As halves the gradients of weights have 11 digits.
+            // As halves, gradients of weights have 11 significant bits.
             let found = apart(BatchNormScope::World, ReduceMode::ExactF16, size, name);
             assert!(found.iter().all(|&far| far < 1e-3) && found[0] < 1e-5, "{name}, {size} ranks: {found:?}");
         }
@@ -151,7 +152,7 @@ struct Told {
     method: &'static str,
     exchange: ReduceMode,
     of: BatchNormScope,
-    /// Whether the loss of one part is multiplied by much in the fourth step.
+    /// True if the loss of one micro-batch is multiplied by a large factor in the fourth step.
     large: bool,
 }
 
@@ -200,7 +201,7 @@ fn cpu() -> Cpu {
     Cpu::new(1).expect("a CPU")
 }
 
-/// What all ranks of a world come to, eagerly and recorded.
+/// Returns the results of all ranks of a group, eager and recorded.
 fn trained(told: Told, size: usize, steps: u32) -> Ended {
     let eager = world(size, move |group| train(cpu(), told, group, steps).expect("a training"));
     let recorded = world(size, move |group| {
@@ -210,7 +211,7 @@ fn trained(told: Told, size: usize, steps: u32) -> Ended {
         (ended, repeats.get())
     });
     for (ended, repeats) in recorded {
-        // Every stretch between two meetings is a recording of its own.
+        // Every segment between two synchronisations is a recording of its own.
         assert!(repeats > if size > 1 && told.of == BatchNormScope::World { 16 } else { 0 }, "{repeats} recordings");
         assert!(ended == eager[0], "{told:?}, {size} ranks: recorded is not eager");
     }
@@ -218,7 +219,7 @@ fn trained(told: Told, size: usize, steps: u32) -> Ended {
     eager.into_iter().next().expect("a rank")
 }
 
-/// How far losses, weights and running statistics are from another training's.
+/// Returns the distances of losses, weights and running statistics from those of another training.
 fn between(one: &Ended, other: &Ended) -> [f32; 3] {
     let of = |ended: &Ended, running: bool| -> Vec<f32> {
         let all = ended.parameters.iter().filter(|(name, _)| name.ends_with(".running") == running);
@@ -279,7 +280,7 @@ fn what_cannot_be_is_refused_on_all_ranks() {
     let line = "4 micro-batches: batch norm over all ranks takes as many as there are ranks, ";
     assert!(world(2, move |group| refused(parts(group))).iter().all(|words| *words == format!("{line}2")));
     assert_eq!(refused(parts(Group::single_rank())), format!("{line}1"));
-    // A checkpoint is of a training that was told the same.
+    // A checkpoint loads only into a training with the same settings.
     let saved = train(cpu(), FAST, Group::single_rank(), 1).expect("a training").checkpoint;
     let mut parameters = Parameters::seeded(3);
     let _ = SegNet::new(&mut parameters.at("net"), 3, 4, 4);

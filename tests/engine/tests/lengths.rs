@@ -1,4 +1,4 @@
-//! Sequences of many lengths: each is a program of its own, all share the memory of the longest, and steps are recorded.
+//! Sequences of many lengths: each has its own program, all share the memory of the longest, and steps are recorded.
 
 use gradscale::{
     Cpu, CpuError, Gradients, Input, Method, Parameters, Trainer, TrainerOptions,
@@ -29,7 +29,7 @@ fn backward<B: Backend>(
     let batch = [Input::f32([1, 1, len, WIDTH], &x), Input::u8([1, 1, len], &labels)];
     trainer.backward(batch, |[x, labels]| {
         let x = net[0].forward(x).tanh();
-        // Two branches that meet, and a softmax over the length.
+        // Two branches that are added, and a softmax over the length.
         let scores = x.matmul_transposed(x).causal_softmax();
         let mixed = scores.matmul(net[1].forward(x)) + x;
         net[2].forward(mixed).cross_entropy(labels)
@@ -85,11 +85,12 @@ fn each_length_is_recorded_with_the_same_bits() {
     let (recorded, _) = train(trainer, &net, lengths());
     println!("{} of {} steps were recordings", repeats.get(), 4 * LENGTHS);
     assert!(plain == recorded, "other weights");
-    // The first pass makes memory grow and decides, the second runs as it is, from the third on all is recorded.
+    // The first pass allocates memory and decides, the second runs eagerly, and from the third on all steps are
+    // recorded.
     assert!(repeats.get() >= 2 * LENGTHS, "{} repeats", repeats.get());
 }
 
-/// A recording names buffers: where a place has grown, it is made anew, and reads what the next batch brings.
+/// A recording refers to buffers. After a buffer has grown, it is recorded again, and reads the new batch.
 #[test]
 fn recordings_from_before_a_place_grew() {
     let train = |recording: bool| {
@@ -117,7 +118,7 @@ fn programs_that_were_evicted_come_again() {
     assert!(all == few, "other weights");
 }
 
-/// A device that can allocate so many buffers more.
+/// Device that can allocate only this number of further buffers.
 struct Short(Cpu, Rc<Cell<usize>>);
 
 impl Backend for Short {
@@ -161,8 +162,8 @@ impl Backend for Short {
     }
 }
 
-/// A batch for which there is no memory changes nothing, however many of its buffers there were: what was recorded
-/// before goes on over the memory that it names.
+/// A batch for which memory is insufficient changes nothing, even if some of its buffers were allocated. Earlier
+/// recordings continue to use the memory that they refer to.
 #[test]
 fn a_batch_too_large_changes_nothing() {
     let left = Rc::new(Cell::new(usize::MAX));
@@ -182,7 +183,7 @@ fn a_batch_too_large_changes_nothing() {
             Ok(_) => break,
         }
         failed += 1;
-        // Eagerly, recorded, and again.
+        // Eager, recorded, and replayed.
         (0..3).for_each(|_| step(&mut trainer, &net, 10));
         steps += 3;
     }

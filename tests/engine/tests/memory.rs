@@ -1,4 +1,4 @@
-//! Memory of a step: activations and their gradients in FP16 take at most 60 % of what they take in f32.
+//! Memory of a step: activations and their gradients in FP16 take at most 60 % of their memory in f32.
 
 use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::SegNet, nn::Module, optim::Sgd};
 
@@ -13,7 +13,7 @@ fn activations(method: &str, width: usize) -> u64 {
     let pixels = 2 * 90 * 120;
     let images: Vec<u8> = (0..pixels * 3).map(|i| u8::try_from(i * 7 % 251).expect("below 251")).collect();
     let labels: Vec<u8> = (0..pixels).map(|i| u8::try_from(i / 1000 % 11).expect("below 11")).collect();
-    // The first decides at once, with scratch that the second frees.
+    // The first step decides at all sites, with scratch that the second step frees.
     for _ in 0..3 {
         let batch = [Input::u8([2, 90, 120, 3], &images), Input::u8([2, 90, 120, 1], &labels)];
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels));

@@ -1,4 +1,4 @@
-//! Methods as text: whatever setters and presets can make is read as the same.
+//! Methods as text: every combination of setters and presets is parsed to the same method.
 
 use gradscale::{
     GradientScaling, Method, SharedLayers,
@@ -109,7 +109,7 @@ fn method() -> impl Strategy<Value = Method> {
         }),
     ];
     let lists = vec((select(Op::ALL), select(vec![List::Allow, List::Deny, List::Inside, List::Infer])), 0..4);
-    // Any name, and those that people give.
+    // Arbitrary names, and names in the usual form.
     let name = prop_oneof![any::<String>(), "[a-z]{1,5}(\\.[a-z0-9]{1,5}){0,2}(/[a-z]{1,4})?"];
     let layers = vec((name, select(vec![Precision::Half, Precision::Single])), 0..4);
     (scaled, option::of(select(Level::ALL.to_vec())), lists, layers).prop_map(|(method, level, lists, layers)| {
@@ -145,7 +145,8 @@ fn layers_in_any_order() {
     assert_eq!(of(["a", "b", "c"]).with_layer("b", Precision::Single).to_string(), "gs:f32=b,half=a+c");
 }
 
-/// The rules that decide at once have no window, room, memory or outliers: nothing of these is taken, or shown.
+/// Rules that decide inside the step have no window, room, memory or outliers: such options are refused and not
+/// printed.
 #[test]
 fn numbers_of_other_rules() {
     let paper = GradientScaling::paper(1e-3).expect("a share");
@@ -155,7 +156,7 @@ fn numbers_of_other_rules() {
         assert!(wrong.is_err());
     }
     assert!(GradientScaling::exact().with_outliers(7).is_err());
-    // Without the ring, no outliers.
+    // Outlier limits need the ring history.
     let none = GradientScaling::exact().with_outliers(20).map(|one| one.with_memory(Memory::Least));
     assert_eq!(none.map(|one| one.site.outliers), Ok(None));
 }

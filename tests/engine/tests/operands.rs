@@ -1,5 +1,5 @@
-//! What the paper's rules decide from, as a trainer observes it: the values that are multiplied, and no weight changes
-//! by looking at them.
+//! Operands of the paper's rules as a trainer observes them: they are the multiplied values, and observing them changes
+//! no weight.
 
 use gradscale::{
     Cpu, Gradients, Input, Observation, Operands, Parameters, Trainer, TrainerOptions,
@@ -60,7 +60,7 @@ fn no_weight_changes_by_being_observed() {
     ] {
         let [mut plain, mut seen] = [Training::new(method), Training::new(method)];
         for i in 0..9 {
-            // Also when it begins in the middle.
+            // Observation may begin in the middle of a training.
             if i == 2 {
                 seen.trainer.observe(Observation::Operands);
             }
@@ -71,7 +71,7 @@ fn no_weight_changes_by_being_observed() {
             assert_eq!(outcomes[0].skipped, outcomes[1].skipped, "{method}");
             assert_eq!(outcomes[0].loss.to_bits(), outcomes[1].loss.to_bits(), "{method}");
             assert!(plain.state() == seen.state(), "{method}, step {i}");
-            // In f32 the large loss fits, and where a batch is repeated it is taken too: it ruins all.
+            // In f32 the large loss fits, and where the batch is repeated it is used too. It spoils all later steps.
             let repeats = method == "gs:exact,interval=3";
             assert!(method == "fp32" || repeats || outcomes[0].skipped.is_some() == (i == 4), "{method}");
             assert!(!repeats || i != 4 || !outcomes[0].repeated.is_empty(), "{method}");

@@ -1,5 +1,5 @@
-//! Batches from which nothing can be learned: what the outcome says of them, and what they do to exponents. And training by
-//! per-tensor scales from largest magnitudes.
+//! Batches whose loss is not finite: their outcome, and their effect on exponents. Also training with per-tensor scales
+//! from largest magnitudes.
 
 use gradscale::{
     Cpu, CrossEntropy, ExponentsAfter, Input, Method, Parameters, StepOutcome, Trainer, TrainerOptions,
@@ -89,8 +89,8 @@ fn a_scale_that_bad_batches_have_taken_down_is_warned_of() {
     assert_eq!(other.trainer.loss_scale_warning(), None);
 }
 
-/// Both recipes of FP8 libraries train as f32 does. Delayed scaling without a margin loses a batch whenever a gradient grows
-/// past the power of two that its history has left free, and with one binade of margin none here.
+/// Both recipes of FP8 libraries train as f32 does. Delayed scaling without a margin loses a batch whenever a gradient
+/// exceeds the power of two above its history. With a margin of one power of two no batch is lost here.
 #[test]
 fn per_tensor_scales_from_largest_magnitudes_train() {
     let trained = |method: &str| -> (Vec<f32>, usize) {

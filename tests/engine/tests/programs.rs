@@ -1,5 +1,5 @@
-//! Steps that are compiled once: the same bits as closures, wherever they take part; what does not fit is an error; what
-//! is not used for long goes, with its constants.
+//! Programs that are compiled once: they have the bits of closures in all their uses; invalid uses are errors; programs
+//! that are not used for long are evicted with their constants.
 
 use gradscale::{
     Cpu, Error, Gradients, Init, Input, InputType, Method, Parameters, Pass, Program, ProgramKind, Trainer,
@@ -53,7 +53,7 @@ struct Data {
 }
 
 impl Data {
-    /// Of the i-th step; the seventh has a loss that overflows.
+    /// Creates the batch of the i-th step; the seventh has a loss that overflows.
     fn new(i: usize, len: usize) -> Self {
         let x = (0..len * WIDTH).map(|k| ((k + 7 * i) * 37 % 101) as f32 / 50.0 - 1.0).collect();
         let labels = (0..len).map(|k| u8::try_from((k + i) % 3).expect("below 3")).collect();
@@ -74,7 +74,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What a training shows of itself.
+/// Observable results of a training.
 #[derive(Debug, PartialEq)]
 struct Seen {
     steps: Vec<(u32, usize)>,
@@ -82,8 +82,8 @@ struct Seen {
     state: Vec<u8>,
 }
 
-/// Fourteen steps: of one batch, of two micro-batches of unlike lengths, of a batch that was sent ahead; an answer in
-/// between.
+/// Runs fourteen steps: with one batch, with two micro-batches of different lengths, and with a prefetched batch;
+/// evaluations run in between.
 fn train<B: Backend>((trainer, net): (Trainer<B>, Net), compiled: bool) -> Seen {
     let mut trainer = trainer;
     let programs = compiled.then(|| {
@@ -144,7 +144,7 @@ fn the_same_bits_as_closures() {
     let traced = train(start(cpu(), adam()), false);
     assert!(traced.steps.iter().any(|step| step.1 > 0), "nothing was repeated");
     assert!(train(start(cpu(), adam()), true) == traced, "compiled");
-    // Evicted again and again: there are five.
+    // There are five programs, so they are evicted repeatedly.
     let (trainer, net) = start(cpu(), adam());
     assert!(train((trainer.with_options(TrainerOptions::new().with_programs(2)), net), true) == traced, "evicted");
     for compiled in [false, true] {
@@ -179,14 +179,14 @@ fn what_cannot_run_says_why() {
     assert_eq!(said, "input1: the batch, as the step was compiled, must be u8, not f32");
     let said = refused(trainer.backward_compiled(&training, [Input::f32([1, 1, 5, 6], &labels), x, factor]));
     assert_eq!(said, "input0: 5 elements for a shape of 1×1×5×6");
-    // Labels are looked at as ever.
+    // Labels are checked as in closures.
     let nine = [9u8; 5];
     let said = refused(trainer.backward_compiled(&training, [x, Input::u8([1, 1, 5], &nine), factor]));
     assert!(said.contains("label 0 of the batch is 9"), "{said}");
     let gradients = trainer.backward_compiled(&training, data.batch()).expect("gradients");
     let said = refused(trainer.backward_compiled(&second, Pass::new(data.batch()).accumulate(gradients)));
     assert_eq!(said, "this program is of another loss than the step began with");
-    // What does not fit is found when it is compiled.
+    // Networks that do not fit are found when they are compiled.
     assert!(matches!(trainer.compile(ProgramKind::Training, kinds(5), |[x, ..]| net.logits(x)), Err(Error::Trace(_))));
     assert!(matches!(
         trainer.compile(ProgramKind::Training, [InputType::f32([1, 2])], |[x]| net.logits(x).sum()),
@@ -217,7 +217,7 @@ fn traces_of_one_hash_are_told_apart() {
     }
 }
 
-/// Constants of programs that are gone are freed, and made anew when the program comes again.
+/// Constants of evicted programs are freed, and created again when the program is used again.
 #[test]
 fn constants_go_with_their_programs() {
     let train = |limit: Option<u64>, most: usize, recorder: bool| {
@@ -240,7 +240,7 @@ fn constants_go_with_their_programs() {
     // A mask of each length, f32, and a few numbers of the normalisation.
     let masks: u64 = (1..=30).map(|len| 4 * len * len).sum();
     assert!((masks..masks + 30 * 100).contains(&all), "{all} bytes, masks alone {masks}");
-    // Little more than the longest; nothing but what is in use; two programs, of any length.
+    // Limits: little more than the longest program, nothing but the one in use, and two programs of any length.
     let limit = 4 * 30 * 30 + 200;
     for (limit, most, least) in [(Some(limit), 256, 4 * 30 * 30), (Some(0), 256, 4 * 30 * 30), (None, 2, 4 * 30 * 30)] {
         for recorder in [true, false] {
@@ -274,7 +274,7 @@ fn integers_are_integers() {
     let program = trainer.compile(ProgramKind::Evaluation, batch(), |[x]| x.argmax()).expect("it fits");
     assert_eq!(trainer.evaluate_compiled_integers(&program, batch()).expect("classes").data, [1, 0]);
     assert!(trainer.evaluate_compiled(&program, batch()).is_err());
-    // Beyond what an f32 tells apart, and bytes, which come as they went.
+    // Integers that f32 cannot distinguish, and bytes, which are returned unchanged.
     let (large, small) = ([16_777_217, u32::MAX], [0, 255]);
     assert_eq!(trainer.evaluate_integers([Input::u32([2], &large)], |[x]| x).expect("words").data, large);
     assert_eq!(trainer.evaluate_integers([Input::u8([2], &small)], |[x]| x).expect("bytes").data, [0, 255]);
@@ -296,7 +296,7 @@ fn what_does_not_fit_changes_nothing() {
     trainer.step(gradients).expect("a step");
 }
 
-/// Outputs of a step are there until a program that was compiled may have taken their memory.
+/// Outputs of a step are readable until a compiled program may have taken their memory.
 #[test]
 fn outputs_are_there_or_said_to_be_gone() {
     let (mut trainer, net) = start(cpu(), Sgd::new(0.1));
@@ -326,8 +326,8 @@ fn evaluations_go_too() {
     assert!(trainer.output("mixed").is_ok(), "the program of the last step stays");
 }
 
-/// Half copies that a later program needs, though it has no site of its own: those that were there move to them, so that one
-/// launch of an update writes all, and what was recorded is recorded anew.
+/// A later program needs half copies although it has no site of its own. Existing copies are moved next to them, so
+/// that one launch of an update writes all, and recordings are renewed.
 #[test]
 fn half_copies_that_come_later() {
     let train = |recording: bool, early: bool| {

@@ -1,5 +1,5 @@
-//! The case of recorded steps tested: a device that records passes it, one that keeps what changes from step to step
-//! does not.
+//! Test of the case for recorded steps: a device that records correctly passes it, and one that keeps state that
+//! changes from step to step fails it.
 
 use gradscale_conformance::{Case, Keeps, Outcome, Recorder, Reference, suite};
 

@@ -1,4 +1,4 @@
-//! A residual network: the gradients of both ways around a block meet in a sum, which is a site of its own.
+//! A residual network: the gradients of both paths around a block are added, and the sum is a site of its own.
 
 use gradscale::{Cpu, Input, Method, Parameters, Trainer, models::ResNet, nn::Module, optim::Sgd};
 

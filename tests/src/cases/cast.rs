@@ -63,8 +63,7 @@ fn changes() -> Vec<f32> {
 }
 
 /// Tests all 2^32 f32 values, or with [`crate::property::is_sparse`] every value where the result changes and every
-/// 4099th
-/// value between.
+/// 4099th value between.
 fn down<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let chunk = usize::try_from(b.caps().max_buffer / 4).map_or(CHUNK, |most| most.min(CHUNK));
@@ -88,8 +87,7 @@ fn down<B: Backend>(b: &B) -> Check {
 }
 
 /// Checks that all values were cast by the rule. Most of the time is spent here. Therefore it is not generic over
-/// backends,
-/// whose crates may be compiled without optimisation, and it uses all processors.
+/// backends, whose crates may be compiled without optimisation, and it uses all processors.
 fn compare(rule: FlushRule, keeps_subnormals: bool, values: &[f32], cast: &[f16]) -> Result<(), Fail> {
     let of_share = |values: &[f32], cast: &[f16]| -> Result<(), Fail> {
         for (&value, got) in values.iter().zip(cast) {

@@ -344,8 +344,7 @@ fn deterministic<B: Backend>(b: &B) -> Check {
 const PIXELS_OF_A_SUM: usize = 256;
 
 /// A convolution may allocate a tenth of its operands' memory, and a gradient of weights partial sums, but no copy of
-/// the
-/// image for each tap.
+/// the image for each tap.
 fn scratch_memory<B: Backend>(b: &B) -> Check {
     if b.scratch_peak().is_none() {
         return Ok(vec![]);

@@ -151,8 +151,7 @@ fn large<B: Backend>(b: &B) -> Check {
 }
 
 /// Gradients divided by all pixels of 12 images of 1080 lines. Without a scale none of them is representable as a half.
-/// At
-/// 2^32 all are, although neither a half nor a loss in half could hold that scale.
+/// At 2^32 all are, although neither a half nor a loss in half could hold that scale.
 fn tiny<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     let mut batch = Batch::new(500, 12, DType::F16, Divisor::Fixed(1920.0 * 1080.0 * 12.0), 76);

@@ -259,8 +259,7 @@ fn impossible<B: Backend>(b: &B) -> Check {
 }
 
 /// Without `zero_infinity` a target without an alignment has loss ∞, gradient NaN at its frames and 0 after them. The
-/// other
-/// sequences keep their bits.
+/// other sequences keep their bits.
 fn infinite<B: Backend>(b: &B) -> Check {
     let (rig, zero) = (Rig::new(b)?, without_alignments());
     let mut want = run(&rig, &zero)?;

@@ -112,8 +112,7 @@ fn together<B: Backend>(b: &B) -> Check {
 }
 
 /// Data that were prefetched during other work are visible to later work in the order of their prefetches, but not to
-/// work
-/// before the last upload. The host's copy is free immediately, and the rest of the buffer does not change.
+/// work before the last upload. The host's copy is free immediately, and the rest of the buffer does not change.
 fn prefetch<B: Backend>(b: &B) -> Check {
     let mut rig = Rig::new(b)?;
     for len in [0, 1, 1 << 10, 1 << 17] {

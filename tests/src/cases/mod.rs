@@ -65,8 +65,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
 }
 
 /// All operators except `record`, by the first parts of case names. Backends that support everything pass this list as
-/// the
-/// required operators.
+/// the required operators.
 pub const OPERATORS: &[&str] = &[
     "memory",
     "table",

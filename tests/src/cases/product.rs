@@ -187,8 +187,7 @@ impl Product {
     }
 
     /// Compares the product with exact results, stored as f32 and as half. Results of integers must be equal. The row
-    /// must be
-    /// equal too, because it counts only results, not the padding of a last tile.
+    /// must be equal too, because it counts only results, not the padding of a last tile.
     pub fn check<B: Backend>(&self, backend: &B, seed: u64, numbers: Numbers) -> Check {
         self.check_with(backend, &self.operands(seed, numbers), numbers)
     }

@@ -154,8 +154,7 @@ fn shapes<B: Backend>(b: &B) -> Check {
 }
 
 /// A line of 1, 2, … in one bin returns its last position. Halves are rounded away from 0, and corners belong to the
-/// box. A
-/// box that ends before it begins has one position, and parts outside the image have none.
+/// box. A box that ends before it begins has one position, and parts outside the image have none.
 fn corners<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
     let shape = Shape { x: [1, 1, 8, 1], bins: [1, 1], scale: 0.5 };

@@ -58,8 +58,7 @@ fn scaled(x: f32, from: i32, to: i32) -> f32 {
 }
 
 /// Computes the values that the store of a sum rounds: terms at the sum's exponent, added in order in f32. Rounding
-/// each
-/// f64 sum gives the f32 sum, because f64 has more than twice the digits of f32.
+/// each f64 sum gives the f32 sum, because f64 has more than twice the digits of f32.
 fn exact(terms: &[Term], to: i32) -> Vec<f32> {
     let value = |i: usize| {
         let parts = terms.iter().map(|term| scaled(term.values[i], term.alpha, to));

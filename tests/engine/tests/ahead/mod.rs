@@ -1,4 +1,4 @@
-//! Batches sent ahead: the same training, bit for bit, as with batches that come with the step.
+//! Prefetched batches: training has the same bits as with batches that are passed to the step.
 
 use gradscale::{
     Error, Input, Inputs, Parameters, Pass, Prefetched, ProgramKind, TraceErrorKind, Trainer, TrainerOptions, Var,
@@ -11,7 +11,7 @@ const STEPS: u32 = 6;
 const SIDE: usize = 6;
 const CLASSES: u32 = 3;
 
-/// A convolution and a layer behind it, for images of bytes with a number for each.
+/// Convolution followed by a linear layer, for images of bytes with one number for each.
 struct Net {
     conv: Conv2d,
     head: Linear,
@@ -34,7 +34,7 @@ impl Net {
     }
 }
 
-/// What comes in one step: images, a number for each class, labels beyond a byte's type.
+/// Inputs of one step: images, a number for each class, and labels that exceed a byte.
 struct Data {
     count: usize,
     images: Vec<u8>,
@@ -73,7 +73,7 @@ enum Sent {
     Ahead,
 }
 
-/// Losses, weights and exponents, as bits. Steps have two micro-batches each; a score is asked for in between.
+/// Returns losses, weights and exponents as bits. Each step has two micro-batches, with an evaluation between them.
 fn train<B: Backend<Error: 'static>>(device: B, sent: Sent, recording: bool) -> Vec<u32> {
     let mut parameters = Parameters::seeded(5);
     let net = Net::new(&mut parameters);
@@ -108,7 +108,7 @@ fn train<B: Backend<Error: 'static>>(device: B, sent: Sent, recording: bool) -> 
     seen
 }
 
-/// The same bits however batches come, in recorded steps and in others; and what is refused.
+/// Checks that prefetched batches do not change bits, in recorded steps and others, and that invalid ones are refused.
 pub fn batches_sent_ahead<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let plain = train(open(), Sent::WithTheStep, false);
     for (sent, recording) in [(Sent::Ahead, false), (Sent::WithTheStep, true), (Sent::Ahead, true)] {
@@ -134,7 +134,7 @@ fn refused<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let short = trainer.prefetch([Input::u8([2, 3], &[0; 5])]);
     let Err(Error::Trace(error)) = short else { panic!("five elements for six were sent") };
     assert!(matches!(error.kind, TraceErrorKind::Length { got: 5, .. }), "{error}");
-    // What was refused before anything was sent has replaced nothing.
+    // A refused batch must not have replaced the prefetched one.
     let _ = trainer.backward(new, |all| net.loss(all)).expect("the batch that is ahead");
     let program = trainer.compile(ProgramKind::Training, batch.batch(), |all| net.loss(all)).expect("it fits");
     let other_shape = trainer.prefetch(data(2).batch()).expect("sent");

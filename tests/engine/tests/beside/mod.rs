@@ -1,8 +1,8 @@
-//! A device beside the CPU: SegNet, each step from the same state on both.
+//! Comparison of a device with the CPU: SegNet, each step from the same state on both.
 //!
-//! Left to themselves, two trainings in half drift apart: sums are formed in another order on each device, a value that
-//! lies between two halves rounds up on one and down on the other, and the steps behind it grow that. So the device goes
-//! on from the CPU's checkpoint after each step, and what one step makes of the same state is compared.
+//! Two trainings in half would diverge if they ran independently. Each device sums in another order, so a value between
+//! two halves rounds up on one and down on the other, and the following steps amplify that. Therefore the device
+//! continues from the CPU's checkpoint after each step, and the results of single steps are compared.
 
 use gradscale::{
     Cpu, CrossEntropy, Input, Method, Parameters, SiteReport, Trainer, TrainerOptions,
@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 
 const STEPS: usize = 20;
 const PIXELS: usize = 2 * 32 * 48;
-/// γ′ of the exact rule, as it is by default.
+/// Default γ′ of the exact rule.
 const GAMMA: f64 = 1e-3;
 
-/// How far apart one step may come out: at most four times what has been seen.
+/// Maximum distance of one step's results: at most four times the largest that was measured.
 #[derive(Debug, Default)]
 struct Distance {
     loss: f64,
@@ -31,11 +31,11 @@ struct Distance {
 }
 
 const SINGLE: Distance = Distance { loss: 5e-7, stored: 1.2e-5, stored_rms: 6e-6, parameters: 2e-5 };
-/// FP16 rounds by up to 4.9e-4, and some twenty casts lie one behind the other.
+/// FP16 rounds by up to 4.9e-4, and about twenty casts follow one another.
 const HALF: Distance = Distance { loss: 8e-5, stored: 8e-3, stored_rms: 6e-3, parameters: 1.6e-2 };
-/// Of neighbours that are equal in half but for one rounding, another is the maximum: pooling hands the gradient to
-/// another pixel, and SegNet's unpooling puts the value there. The loss hardly feels it, gradients do, as a whole.
-/// Devices that add in the CPU's order see none of that; with tensor cores it was 5 steps of 20.
+/// If neighbours are equal as halves but for one rounding, another one may be the maximum. Then pooling passes the
+/// gradient to another pixel, and SegNet's unpooling writes the value there. The loss hardly changes, but gradients do
+/// as a whole. Devices that add in the CPU's order never differ so; with tensor cores 5 of 20 steps did.
 const MOVED_LOSS: f64 = 8e-3;
 
 impl Distance {
@@ -104,9 +104,10 @@ fn compare<B: Backend<Error: 'static>>(device: B, name: &str, bounds: &Distance)
     (apart, decided)
 }
 
-/// Why two devices may decide differently at a site: at the lower exponent, the share that flushes lies on both within
-/// 10 % of γ′ or one value of it; or what flushes there is smaller than what rounding made of the tensor, so that these
-/// values mean nothing; or what flushes on one alone lies that near the edge. Panics where none of them holds.
+/// Returns the reason why two devices may decide differently at a site. At the lower exponent the share that flushes
+/// may be within 10 % of γ′, or within one value of it, on both. Or the flushed values are smaller than the rounding
+/// error of the tensor, so they carry no information. Or the values that flush on one device only are close to the
+/// threshold. Panics if no reason applies.
 fn excuse(a: &SiteReport<'_>, b: &SiteReport<'_>, stored: &[Difference]) -> String {
     let k = least(a).min(least(b));
     let [here, cpu] = [a, b].map(|site| flushed(site, k));
@@ -147,7 +148,7 @@ struct Difference {
     /// The CPU's largest magnitude, and the root mean square of its values.
     amax: f64,
     values: f64,
-    /// The furthest apart, and the root mean square of what they are apart.
+    /// Largest difference; `rms` is the root mean square of all differences.
     worst: f64,
     rms: f64,
 }
@@ -171,7 +172,7 @@ struct Training<B: Backend> {
     net: SegNet,
 }
 
-/// What one step made: true values, without their scales.
+/// Results of one step as true values, without scales.
 struct Step {
     loss: f32,
     /// Gradients of all intermediate values, in backward order.

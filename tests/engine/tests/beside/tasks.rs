@@ -1,9 +1,10 @@
-//! A device beside the CPU: a narrow network of each task, trained on both from the same weights.
+//! Comparison of a device with the CPU: a narrow network of each task, trained on both from the same weights.
 //!
-//! The CPU's sums are in another order. Where a value lies between two halves, or two values are candidates for a maximum or for
-//! the hardest negatives, it is taken for one here and for the other there, and batch norm makes that larger at each level.
-//! After a dozen steps with a large learning rate nothing is left to compare (relative differences of SSD's movement in fp32,
-//! from step to step: 1e-6, 2e-6, 1e-3, 1). So one step is taken, and the movement of all weights together is compared.
+//! The CPU sums in another order. If a value is between two halves, or two values compete for a maximum or for the
+//! hardest negatives, the devices may choose differently, and batch norm amplifies that at each level. After a dozen
+//! steps with a large learning rate the results are unrelated (relative differences of SSD's movement in fp32, from
+//! step to step: 1e-6, 2e-6, 1e-3, 1). Therefore a single step is taken, and the movement of all weights together is
+//! compared.
 
 #![allow(dead_code, reason = "networks that others train")]
 
@@ -31,7 +32,7 @@ use speech::speech;
 use translation::translation;
 use vision::vision;
 
-/// How far a step may be off: its movement of all weights in fp32, of the CPU's movement. Seen: at most 8e-6.
+/// Maximum difference of all weights' movement in an fp32 step, relative to the CPU's movement. Measured: at most 8e-6.
 const SINGLE: f64 = 1e-4;
 
 /// The same under gradient scaling.
@@ -43,8 +44,9 @@ struct Half {
 
 /// Seen: at most 4e-6, and at no site another scale.
 const ALIKE: Half = Half { off: 1e-4, sites: 0.05 };
-/// One picture has few places in the deepest levels: their batch norm divides by differences of halves, which rounding
-/// makes, and the smallest values, which decide scales, are what is left of sums. Seen: 3e-2, at 24 of 41 sites.
+/// The deepest levels have few pixels of one picture. Their batch norm divides by differences of halves, which are
+/// rounding errors, and the smallest values, which determine scales, are residues of sums. Measured: 3e-2, at 24 of 41
+/// sites.
 const FEW_PLACES: Half = Half { off: 1e-1, sites: 1.0 };
 
 /// Trains all of them on both.
@@ -59,7 +61,7 @@ pub fn tasks_beside_the_cpu<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     compare("GoogLeNet", &ALIKE, &open, googlenet::<B>, googlenet::<Cpu>);
 }
 
-/// Of the networks for classes the one with most kinds of operators.
+/// Trains GoogLeNet, the classification network with the most kinds of operators.
 fn googlenet<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     vision(device, Architecture::GoogLeNet, method, setting)
 }
@@ -68,7 +70,7 @@ fn compare<B: Backend<Error: 'static>>(
     name: &str, half: &Half, open: impl Fn() -> B, here: impl Fn(B, &Method, Setting) -> Trained,
     cpu: impl Fn(Cpu, &Method, Setting) -> Trained,
 ) {
-    // Where shaders take long to compile, of each network the method that says more.
+    // If shaders take long to compile, each network is trained only by the method that tests more.
     let brief = std::env::var("GRADSCALE_BRIEF").is_ok_and(|value| value == "1");
     for (method, bound) in [("fp32", SINGLE), ("gs:exact", half.off)] {
         if brief && (method == "fp32") == (half.sites < 1.0) {
@@ -90,7 +92,8 @@ fn compare<B: Backend<Error: 'static>>(
     }
 }
 
-/// Of the movement of all weights: root of the squares of the differences, of the CPU's movement.
+/// Returns the relative difference of all weights' movement: the norm of the differences, divided by the norm of the
+/// CPU's movement.
 fn distance(found: &Trained, right: &Trained) -> f64 {
     let (mut differences, mut moved) = (0.0, 0.0);
     for ((found, right), before) in found.weights.iter().zip(&right.weights).zip(&right.before) {

@@ -125,7 +125,7 @@ fn a_pinned_engine_stays_and_is_named() {
     pinned.load(&bytes(&units)).expect("the user has chosen");
     assert_eq!(pinned.device().product_engine(), Some("tiles"));
     assert_eq!(pinned.replaced_engine().expect("another").to_string(), "products units there, tiles here");
-    // A checkpoint of the pinned engine has nothing to say.
+    // A checkpoint with the pinned engine causes no warning.
     let tiles = trainer(Engines::new(&["tiles"]));
     pinned.load(&bytes(&tiles)).expect("the same");
     assert!(pinned.replaced_engine().is_none());

@@ -113,7 +113,7 @@ fn a_cut_at_any_length_is_found() {
     for end in 0..good.len() {
         let error = refused(&mut trainer, &good[..end]);
         assert!(matches!(error, CheckpointError::Unreadable(_)), "{end}: {error}");
-        // As long as before, the rest zeros: what a file system may leave after a crash.
+        // A file of the old length whose rest is zeros, as a file system may leave it after a crash.
         let mut zeros = good[..end].to_vec();
         zeros.resize(good.len(), 0);
         assert!(zeros == good || checkpoint_metadata(&zeros).is_err(), "zeros from {end}");
@@ -159,7 +159,7 @@ fn files_of_format_1_still_load() {
     assert!(trainer.load(&bytes).is_err());
 }
 
-/// Weights alone, into a trainer of any kind: the same answers.
+/// Weights alone load into a trainer with any settings, and give the same results.
 #[test]
 fn weights_load_without_the_training() {
     let (mut trainer, net) = training();
@@ -195,7 +195,7 @@ fn weights_that_do_not_fit_are_named() {
     assert_eq!(imported.expect("the others").missing, ["three.weight", "three.bias"]);
     assert!(format!("{parameters:?}").starts_with(&before[..before.len() / 2]), "changed by what was refused");
 
-    // Each format has its own way in, and says so.
+    // Each format has its own load function, and the error names it.
     let torch = parameters.import_torch(&bytes, |layer| Some(TorchModule::named(layer)));
     assert_eq!(torch, Err(ImportError::Checkpoint));
     let values = [0; 24];

@@ -1,4 +1,4 @@
-//! A training that is saved and restored goes on bit for bit, whatever the method and wherever it is cut.
+//! A training that is saved and restored continues bit for bit, with any method and after any step.
 
 mod engines;
 mod files;
@@ -87,7 +87,7 @@ fn a_restored_training_goes_on_bit_for_bit() {
                 got.extend(second.run(cut..14));
                 assert_eq!(got, expected, "{method}, cut at {cut}");
                 assert_eq!(second.weights(), whole.weights(), "{method}, cut at {cut}");
-                // Also into a trainer that has gone elsewhere meanwhile.
+                // The checkpoint also loads into a trainer that has continued differently.
                 first.run(20..23);
                 first.trainer.load(&bytes).expect("the same training");
                 assert_eq!(first.run(cut..14), expected[usize::from(cut)..], "{method}, rewound to {cut}");

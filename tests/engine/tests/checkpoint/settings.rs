@@ -1,5 +1,5 @@
-//! A checkpoint is of a training with the same settings: others are refused, and what differs is named. Those of earlier
-//! versions load, and are compared by what they have.
+//! Checkpoints load only into a training with the same settings; otherwise the error names the differences. Checkpoints
+//! of earlier versions load, and are compared by the settings that they contain.
 
 use crate::files::{Net, apply, device, network, step, steps};
 use gradscale::{
@@ -23,7 +23,7 @@ fn method(text: &str) -> Method {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What loading the first into the second says.
+/// Returns the error of loading the checkpoint of the first training into the second.
 fn refused((there, net): Training, (mut here, own): Training) -> String {
     let mut there = there;
     steps(2, &mut there, &net);
@@ -86,7 +86,7 @@ fn another_optimizer_is_named() {
         let mixed = || method("gs:interval=3");
         let error = refused(training(mixed(), there.clone()), training(mixed(), here));
         assert_eq!(error, format!("checkpoint: made by another optimizer: {said}"));
-        // Its own loads.
+        // A checkpoint loads into the training that wrote it.
         let (mut one, net) = training(mixed(), there.clone());
         steps(2, &mut one, &net);
         let bytes = one.save(&BTreeMap::new()).expect("a checkpoint");

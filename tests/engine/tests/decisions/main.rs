@@ -1,4 +1,4 @@
-//! What the engine decides for SegNetBasic in its first steps, by each rule: the files beside which `python/tests` puts
+//! The engine's decisions for SegNetBasic in its first steps, by each rule, as files. `python/tests` compares them with
 //! PyTorch's training of the same network from the same weights.
 
 use gradscale::{
@@ -12,9 +12,9 @@ struct Run {
     name: &'static str,
     method: &'static str,
     steps: usize,
-    /// What the loss is multiplied by.
+    /// Factor of the loss.
     factor: f32,
-    /// Steps whose rows stand in the file: what decisions are made from is long.
+    /// Number of steps whose rows the file contains. It is small because rows are long.
     with_rows: usize,
 }
 
@@ -42,7 +42,7 @@ impl Iterator for Drawn {
     }
 }
 
-/// A line for each step: its loss, and what each site saw, in backward order, and decided.
+/// Returns a line for each step: its loss, and for each site in backward order its row and its decision.
 fn lines(run: &Run) -> Vec<Value> {
     let mut parameters = Parameters::seeded(0);
     let net = SegNet::new(&mut parameters.at("net"), 3, CHANNELS, CLASSES);
@@ -97,7 +97,8 @@ fn path(run: &Run) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../python/tests/{}.jsonl", run.name))
 }
 
-/// Where networks or rules are meant to differ, `GRADSCALE_WRITE_DECISIONS=1` writes the file anew.
+/// Compares a run with its file. After an intended change of networks or rules, `GRADSCALE_WRITE_DECISIONS=1` writes
+/// the file again.
 fn check(run: &Run) {
     let here = lines(run);
     if std::env::var_os("GRADSCALE_WRITE_DECISIONS").is_some() {

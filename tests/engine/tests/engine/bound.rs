@@ -1,4 +1,4 @@
-//! A backward pass in f64 that carries a bound of the error at every place: what each store may have rounded away.
+//! Backward pass in f64 that carries an error bound for every element: the sum of what each store may have rounded.
 
 use crate::{
     f64::{self as oracle, Tensor},
@@ -8,7 +8,7 @@ use crate::{
 use gradscale::gradscale_core::ops::Unary;
 use std::collections::BTreeMap;
 
-/// Of one node: its gradient, and how far a stored one may lie from it.
+/// Gradient of one node, with the maximum distance of a stored gradient from it.
 #[derive(Clone, Debug)]
 pub struct Bounded {
     pub g: Vec<f64>,
@@ -68,7 +68,7 @@ pub fn backward(graph: &Graph, sites: &BTreeMap<String, i32>) -> Vec<Option<Boun
             }
             let map = Map { graph, node, values: &values, at: &at, i };
             let g = map.apply(&total.g, false);
-            // What f32 rounds on the way, and what came in.
+            // Rounding errors of f32 within the operator, and the bound of the incoming gradient.
             let sizes: Vec<f64> = total.g.iter().map(|g| g.abs()).collect();
             let e = map.apply(&total.e, true).into_iter().zip(map.apply(&sizes, true)).map(|(e, g)| e + SINGLE * g);
             let mut part = Bounded { g, e: e.collect(), parts: 1, site: None };
@@ -81,7 +81,7 @@ pub fn backward(graph: &Graph, sites: &BTreeMap<String, i32>) -> Vec<Option<Boun
                     part.site = Some(site);
                 }
             }
-            // What passes through keeps its exponent, and has no row of its own.
+            // A gradient that is passed through keeps its exponent, and has no row of its own.
             parts[input].push(part);
         }
         all[id] = Some(total);
@@ -99,7 +99,7 @@ struct Map<'a> {
 }
 
 impl Map<'_> {
-    /// With `sizes`, by the magnitudes of its coefficients.
+    /// Applies the operator's linear map; with `sizes` by the magnitudes of its coefficients.
     fn apply(&self, g: &[f64], sizes: bool) -> Vec<f64> {
         let value = |i: usize| &self.values[self.node.inputs[i]];
         let size = |x: f64| if sizes { x.abs() } else { x };
@@ -114,7 +114,8 @@ impl Map<'_> {
                     *dx = (0..out).map(|o| g[row * out + o] * size(w.data[o * c + k])).sum();
                 }
             }
-            // Of the others each result is a sum of inputs times coefficients: those are found by trying.
+            // For the other operators each result is a sum of inputs times coefficients, which are found by evaluating
+            // the operator.
             Op::Conv(p) => self.columns(&mut dx, g, sizes, |x| oracle::conv(x, value(1), None, *p)),
             Op::AveragePool { window, stride, pad } => {
                 let [window, stride, pad] = [window, stride, pad].map(|both| both.map(|size| size as usize));

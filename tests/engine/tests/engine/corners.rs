@@ -67,7 +67,7 @@ fn micro_batches_of_a_named_loss() {
     assert_eq!(more.map(|gradients| gradients.micro_batches()).ok(), Some(2));
 }
 
-/// A later micro-batch with new sites is refused, and the step before it goes on.
+/// A later micro-batch with new sites is refused, and the training continues with the step before it.
 #[test]
 fn a_micro_batch_with_new_operators_is_refused() {
     let mut parameters = Parameters::seeded(1);

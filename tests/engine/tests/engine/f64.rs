@@ -11,7 +11,7 @@ pub fn len(shape: [usize; 4]) -> usize {
     shape.iter().product()
 }
 
-/// All places, c running fastest.
+/// Returns all positions of a tensor in order, with c running fastest.
 fn places(shape: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {
     let [_, h, w, c] = shape;
     (0..len(shape)).map(move |i| [i / (h * w * c), i / (w * c) % h, i / c % w, i % c])
@@ -44,7 +44,8 @@ impl Tensor {
         Self { shape: self.shape, data: self.data.iter().copied().map(f).collect() }
     }
 
-    /// The value that meets `place` of a larger tensor: the same place, a channel, or the only one.
+    /// Returns the broadcast value for `place` of a larger tensor: that of the same position, of its channel, or the
+    /// only one.
     fn spread(&self, shape: [usize; 4], place: [usize; 4]) -> f64 {
         match self.data.len() {
             _ if self.shape == shape => self.at(place),
@@ -142,7 +143,7 @@ pub fn norm(x: &Tensor, groups: Option<usize>, scale: &Tensor, shift: &Tensor, e
     })
 }
 
-/// Windows side by side, incomplete ones at the end included. With the place in x of each result.
+/// Max-pooling with adjacent windows, also incomplete ones at the end. Returns the position in x of each result too.
 pub fn max_pool(x: &Tensor, window: [usize; 2]) -> (Tensor, Vec<usize>) {
     let [n, h, w, c] = x.shape;
     let mut at = Vec::new();
@@ -218,7 +219,7 @@ pub fn local_response_norm(x: &Tensor, n: usize, alpha: f64, beta: f64, k: f64) 
     })
 }
 
-/// By what a cross-entropy is divided.
+/// Divisor of a cross-entropy.
 #[derive(Clone, Copy, Debug)]
 pub enum Divisor {
     Rows,

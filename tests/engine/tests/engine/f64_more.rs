@@ -171,7 +171,7 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor) -> f64 {
     x.binary(target, |x, t| t * softplus(-x) + (1.0 - t) * softplus(x)).mean()
 }
 
-/// By probabilities, as the paper has it.
+/// Computes the focal loss from probabilities, as in the paper.
 pub fn focal(x: &Tensor, target: &Tensor, alpha: f64, gamma: f64) -> f64 {
     let one = |x: f64, t: f64| {
         let p = 1.0 / (1.0 + (-x).exp());

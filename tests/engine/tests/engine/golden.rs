@@ -12,7 +12,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 const TABLE: &str = include_str!("../../../golden/engine.txt");
 
-/// Names of a row, and what is behind them.
+/// Returns the fields of each row of the table.
 pub fn rows() -> impl Iterator<Item = [&'static str; 4]> {
     TABLE.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let mut parts = line.split('\t');
@@ -39,7 +39,7 @@ struct Case {
     all: BTreeMap<&'static str, Tensor>,
 }
 
-/// What a network of a case takes: parameters and inputs by name.
+/// Parameters and inputs of a case's network, by name.
 struct Given<'a, 't> {
     any: Var<'t>,
     handles: &'a BTreeMap<String, Parameter>,
@@ -226,7 +226,7 @@ fn points(name: &'static str, function: impl for<'t> Fn(Var<'t>) -> Var<'t>) -> 
     Points { x, values: [y, found], slopes: [slope, slopes] }
 }
 
-/// At 0 and at what is not finite: the same in both.
+/// The derivative at 0 and at non-finite values is PyTorch's.
 fn leaky_relu_points() {
     let Points { x, values, slopes } = points("leaky_relu points", |x| x.leaky_relu(0.25));
     for [expected, found] in [values, slopes] {
@@ -235,7 +235,7 @@ fn leaky_relu_points() {
     }
 }
 
-/// Where hardswish's branches meet, and at what is not finite, value by value.
+/// hardswish at its branch points and at non-finite values, value by value.
 fn hardswish_points() {
     let Points { x, values: [y, found], slopes: [slope, slopes] } = points("hardswish points", |x| x.hardswish());
     for (i, &x) in x.iter().enumerate() {
@@ -245,8 +245,8 @@ fn hardswish_points() {
         // PyTorch multiplies −∞ by 0; here the limit is given.
         let right = if x == f32::NEG_INFINITY { 0.0 } else { y[i] };
         assert!(near(found[i], right), "hardswish({x}) is {} and not {right}", found[i]);
-        // Where branches meet the derivative is that of the middle one here, that of the outer ones in PyTorch 2.15, which
-        // gives 1 to NaN, too.
+        // At a branch point the derivative here is that of the middle branch. PyTorch 2.15 uses that of the outer
+        // branches, and returns 1 for NaN too.
         let right = match x {
             -3.0 => -0.5,
             3.0 => 1.5,
@@ -332,7 +332,7 @@ fn all_of<'t>(parts: &[Var<'t>]) -> Var<'t> {
     flat[0].concat(&flat[1..], 3)
 }
 
-/// Layers over time: layers, whether in both directions, whether sequences have lengths of their own.
+/// Recurrent layers over time: cell types, both directions, and sequences of different lengths.
 fn over_time() {
     for name in named("LSTM") {
         let [layers, both, packed] = of_name(name)[..] else { panic!("{name}") };

@@ -99,7 +99,7 @@ fn every_operator_in_mixed_precision() {
     }
 }
 
-/// Operators on lists drawn at random, so that halves and f32 values meet in all ways.
+/// Operators under randomly drawn autocast lists, so that halves and f32 values are combined in all ways.
 #[test]
 fn every_operator_under_other_lists() {
     let mut worst = 0f64;

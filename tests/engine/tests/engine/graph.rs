@@ -6,7 +6,7 @@ use crate::{
 };
 use gradscale::{gradscale_core::ops::Unary, nn::LocalResponseNorm};
 
-/// What a node computes from its inputs.
+/// Operator of a node.
 #[derive(Clone, Debug)]
 pub enum Op {
     Parameter(usize),
@@ -40,7 +40,7 @@ pub enum Op {
         stride: [u32; 2],
         pad: [u32; 2],
     },
-    /// x, and the pooling that says where.
+    /// Unpooling of x by the positions of another node's pooling.
     Unpool,
     /// x, scale, shift; none: batch.
     Norm(Option<u32>),
@@ -60,10 +60,10 @@ pub enum Op {
     Embedding([usize; 4]),
     /// Places along an axis by the graph's indices.
     Gather(usize),
-    /// The graph's labels among so many classes.
+    /// One-hot vectors of the graph's labels, with this number of classes.
     OneHot(usize),
     Permute([usize; 4]),
-    /// Taken apart along an axis; `Part`s are what comes out.
+    /// Splits a tensor along an axis; `Part` nodes are its results.
     Split {
         axis: usize,
         lens: Vec<usize>,
@@ -113,11 +113,11 @@ pub struct Graph {
     pub parameters: Vec<([usize; 4], Vec<f32>)>,
     pub constants: Vec<([usize; 4], Vec<f32>)>,
     pub labels: Vec<u8>,
-    /// Of an embedding.
+    /// Indices of the embedding.
     pub indices: Vec<u32>,
 }
 
-/// Where max-poolings took their values from.
+/// For each max-pooling, the positions of the values that it selected.
 type Places = Vec<Vec<usize>>;
 
 impl Graph {
@@ -153,7 +153,7 @@ impl Graph {
         self.eval_detached(parameters, None)
     }
 
-    /// The same; what is detached has the values of `detached`.
+    /// Evaluates the graph. Detached nodes have the values in `detached`.
     pub fn eval_detached(&self, parameters: &[Tensor], detached: Option<&[Tensor]>) -> (Vec<Tensor>, Places) {
         let mut all: Vec<Tensor> = Vec::new();
         let mut at: Places = vec![Vec::new(); self.nodes.len()];

@@ -1,4 +1,4 @@
-//! First values: what PyTorch draws from, moments, right angles.
+//! Initial values: PyTorch's distributions, their moments, and orthogonality.
 
 use crate::{
     corners::trainer,
@@ -45,7 +45,7 @@ fn as_pytorch() {
         let (kind, right) = values.split_once(' ').unwrap();
         let (right, n) = (right.parse::<f64>().unwrap(), all.len() as f64);
         if kind == "uniform" {
-            // All but a share of (1 − 10⁻²)ⁿ of samples come so near to their bound.
+            // The maximum of n samples is this close to its bound except with probability (1 − 10⁻²)ⁿ.
             assert!(most(&all) <= right * (1.0 + 1e-7) && most(&all) > 0.99 * right, "{name}: {}", most(&all));
             assert!((spread(&all) * 3f64.sqrt() / right - 1.0).abs() < 4.0 * (0.2 / n).sqrt(), "{name}");
         } else {

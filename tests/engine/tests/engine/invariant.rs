@@ -1,8 +1,8 @@
-//! The invariant of ⟨α, ∇X⟩ on random networks: at every node data·2^-α is the f32 gradient, but for what the stores
-//! so far have rounded away.
+//! The invariant of ⟨α, ∇X⟩ on random networks: at every node data·2^-α is the f32 gradient, except for the rounding
+//! errors of the stores so far.
 //!
-//! Weights are 0, ±½ and ±1 and networks short, so that the forward pass is exact in half and both runs meet the same
-//! activations; all that differs is stored on the way back.
+//! Weights are 0, ±½ and ±1 and networks are short, so the forward pass is exact in half and both runs have the same
+//! activations. They differ only in the stores of the backward pass.
 
 use crate::{
     bound::{Bounded, backward},
@@ -33,10 +33,10 @@ use std::collections::BTreeMap;
 const SHAPE: [usize; 4] = [2, 2, 2, 4];
 /// Operators that a recipe draws from.
 const OPERATORS: usize = 19;
-/// Of the embeddings: one row twice, and one beyond the table.
+/// Indices of the embeddings, with one row twice and one index beyond the table.
 const INDICES: [u32; 8] = [0, 3, 3, 1, 4, 7, 2, 0];
 
-/// What a random network is made from: an operator, two inputs and a seed of each step.
+/// Construction of a random network: an operator, two inputs and a seed for each node.
 #[derive(Clone, Debug)]
 struct Recipe {
     steps: Vec<(u8, u8, u8, u16)>,
@@ -64,7 +64,7 @@ fn build(recipe: &Recipe) -> Graph {
     let mut pool = vec![g.named(Op::Linear, &[x, shared], "shared".to_owned())];
     let mut used = vec![false];
     for &(op, a, b, seed) in &recipe.steps {
-        // Old nodes are used again: those are the branches.
+        // Earlier nodes may be used several times, which creates branches.
         let (i, j) = (usize::from(a) % pool.len(), usize::from(b) % pool.len());
         let (a, b) = (pool[i], pool[j]);
         used[i] = true;
@@ -165,7 +165,7 @@ fn build(recipe: &Recipe) -> Graph {
     g
 }
 
-/// Whether all that is stored as half is a half, and small.
+/// Returns true if every value that is stored as half is exactly representable and small.
 fn is_exact(graph: &Graph) -> bool {
     let half = |x: &f64| f16::from_f64(*x).to_f64() == *x && x.abs() < 64.0;
     let large = |tensor: &Tensor| tensor.data.len() > 1;
@@ -229,7 +229,7 @@ fn check(graph: &Graph, method: &str, steps: usize) -> Result<f64, TestCaseError
             }
             worst = worst.max(if e > 0.0 { error / e } else { 0.0 });
         }
-        // What a row says of a store that nobody else makes.
+        // Row of a store that writes this node only.
         let row = site.as_ref().filter(|site| *parts == 1 && !site.starts_with("shared"));
         if let Some(row) = row.and_then(|site| run.trainer.sites().find(|one| one.name == site)) {
             let counts = row.row.counts();
@@ -277,7 +277,7 @@ fn invariant(methods: &[&str], steps: usize, cases: u32) {
 
 const ALL: [&str; 5] = ["fp32", "gs:exact", "gs:paper", "gs:authors", "fixed:1024"];
 
-/// Operators on other lists, so that halves and f32 values meet.
+/// Autocast lists that combine halves and f32 values.
 const LISTS: [&str; 6] = [
     "gs:exact lists 1",
     "gs:exact lists 2",

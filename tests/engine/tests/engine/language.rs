@@ -39,7 +39,7 @@ impl Case {
         numbers(self.0[key].1)
     }
 
-    /// What PyTorch would have saved.
+    /// Returns the `state_dict` that PyTorch would have saved.
     fn state_dict(&self) -> Vec<u8> {
         let all = self.0.iter().filter_map(|(key, (shape, values))| {
             let bytes: Vec<u8> = numbers::<f32>(values).into_iter().flat_map(f32::to_le_bytes).collect();
@@ -61,7 +61,7 @@ impl Case {
         trainer(parameters, method)
     }
 
-    /// That all gradients of parameters are these, and so is the loss.
+    /// Checks the loss and the gradients of all parameters.
     fn check<const N: usize>(
         &self, trainer: &mut Trainer<Cpu>, batch: [Input<'_>; N], net: impl for<'t> Fn([Var<'t>; N]) -> Var<'t>,
     ) {
@@ -172,7 +172,7 @@ fn biglstm_with_sampled_softmax() {
         let of = Candidate { labels, of_labels, classes, of_classes, hits, first };
         net.sampled_loss(net.features(tokens, None).0, &of)
     });
-    // In halves the same to their rounding, with what is hidden hidden.
+    // In half the results agree to its rounding, with the causal mask.
     for method in ["gs", "gs:amp=O2", "dynamic:amp=O2"] {
         let mut trainer = case.trainer(parameters.clone(), method);
         let gradients = trainer.backward(batch(), |[tokens, labels, of_labels, classes, of_classes, hits, first]| {
@@ -267,7 +267,7 @@ fn a_cache_changes_nothing() {
     }
 }
 
-/// What stands at `tokens` and makes logits is one parameter: its gradients add up.
+/// The embedding table and the output layer share one parameter, whose gradients are added.
 #[test]
 fn names_of_layers_in_torch() {
     let named = |layer: &str| Decoder::torch(layer);

@@ -12,7 +12,7 @@ use gradscale::{
 };
 use std::collections::BTreeMap;
 
-/// How a parameter begins.
+/// Initial distribution of a parameter.
 #[derive(Clone, Copy, Debug)]
 enum First {
     Uniform(f64),
@@ -37,7 +37,7 @@ fn check(name: &str, values: &[f64], first: First) {
     let spread = (values.iter().map(|x| x * x).sum::<f64>() / n).sqrt();
     let right = match first {
         Every(value) => return assert!(values.iter().all(|&x| x == value), "{name}"),
-        // All of n numbers lie within 1 − 7 / n of the bound once in e⁷ cases.
+        // Of n uniform samples, the largest is further than 7 / n below the bound with probability e⁻⁷.
         Uniform(bound) => {
             assert!(most <= bound * (1.0 + 1e-6) && most > bound * (1.0 - 7.0 / n), "{name}: {most} for {bound}");
             bound / 3f64.sqrt()
@@ -126,7 +126,7 @@ fn heads_that_do_not_divide_the_width_are_said() {
     assert_eq!(error.to_string(), "attention: a width of 8 channels cannot be divided among 3 heads");
 }
 
-/// By whole words; one that claims nothing is an error.
+/// Groups match whole components of names; a group without parameters is an error.
 #[test]
 fn groups_of_the_optimizer() {
     let build = |optimizer: Optimizer| {

@@ -1,5 +1,5 @@
-//! Losses of several operators where the network is right, in mixed precision: what they hand back is the small
-//! difference of large terms, and its digits must be there before it is stored as half.
+//! Losses of several operators at nearly perfect predictions, in mixed precision. Their gradient is a small difference
+//! of large terms, so its digits must exist before it is stored as half.
 
 use crate::corners::trainer;
 use gradscale::{Init, Input, Parameters, Var, nn::Linear, nn::Module};

@@ -1,4 +1,4 @@
-//! What errors say: the layer, what was found, what would do; and that `Debug` is that sentence.
+//! Error messages: they name the layer, the values found and the remedy; `Debug` writes the same sentence.
 
 use crate::corners::trainer;
 use gradscale::{
@@ -76,7 +76,7 @@ fn many_parts_are_joined() {
     });
     last.extend(states.expect("a state").data);
     assert_eq!([&joined.data[63 * 3..64 * 3], &joined.data[127 * 3..]].concat(), last, "in their order");
-    // And back: every part gets its gradient.
+    // In the backward pass every part receives its gradient.
     let gradients = trainer.backward(batch(), |[x, state]| {
         let all: Vec<_> = (0..20).map(|_| cell.forward(x, state)).collect();
         all[0].concat(&all[1..], 3).mean()
@@ -108,7 +108,7 @@ fn a_main_that_fails_prints_a_sentence() {
     assert_eq!(format!("{:?}", ErrorKind::unsupported("gemm")), "not supported by this device");
 }
 
-/// A device of somebody's own, with few operators, whose error says no more than its kind.
+/// Custom device with few operators, whose error has only a kind.
 struct Few(Reference);
 
 type Buffer = <Reference as Backend>::Buffer;
@@ -170,7 +170,7 @@ fn an_operator_that_a_device_lacks_is_named() {
     }
 }
 
-/// A network of other parameters is refused, whatever their number and shapes.
+/// A network with foreign parameters is refused, for any number and shape of them.
 #[test]
 fn parameters_of_somebody_else() {
     let net = |count: usize| {

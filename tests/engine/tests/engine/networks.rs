@@ -44,8 +44,8 @@ impl Network<'_> {
         (all, found)
     }
 
-    /// For each parameter: the largest error at `samples` places by central differences, relative to the largest
-    /// gradient there.
+    /// Returns for each parameter the largest error at `samples` elements against central differences, relative to the
+    /// largest gradient of these elements.
     fn distances(&self, all: &Named, found: &BTreeMap<String, Vec<f32>>, samples: usize) -> BTreeMap<String, f64> {
         let (mut random, mut distances) = (Random(5), BTreeMap::new());
         for (name, found) in found {

@@ -23,7 +23,7 @@ pub fn input(graph: &mut Graph, shape: [usize; 4], values: Vec<f32>) -> usize {
     graph.push(Op::Unary(Unary::Affine { a: 1.0, b: 0.0 }), &[parameter])
 }
 
-/// One input of that shape, and what the closure makes of it.
+/// Builds a graph with one input of that shape, and the nodes that the closure adds.
 pub fn one<T>(shape: [usize; 4], seed: u64, build: impl FnOnce(&mut Graph, usize) -> T) -> Graph {
     let mut graph = Graph { labels: vec![0], ..Graph::default() };
     let x = input(&mut graph, shape, values(seed, shape.iter().product()));

@@ -44,7 +44,7 @@ fn products(add: &mut impl FnMut(&str, Graph)) {
     add("matmul with itself", one([2, 1, 3, 4], 48, |g, x| g.push(Op::Matmul { transposed: true }, &[x, x])));
 }
 
-/// Shapes that meet when sizes of 1 are repeated, on either side, and what goes the other way.
+/// Broadcast shapes: sizes of 1 are repeated on either side, and summed in the backward pass.
 fn axes(add: &mut impl FnMut(&str, Graph)) {
     for (a, b) in [
         ([2, 3, 4, 5], [2, 1, 1, 5]),

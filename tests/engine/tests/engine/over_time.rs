@@ -1,4 +1,4 @@
-//! Recurrent layers over time beside what PyTorch says of them (golden.rs): lengths, states, sites, errors.
+//! Recurrent layers over time, in addition to the comparison with PyTorch in golden.rs: lengths, states, sites, errors.
 
 use crate::graph::values;
 use gradscale::{
@@ -56,7 +56,7 @@ fn run(both: bool, x: &[f32], lengths: Option<&[u32]>, threads: usize) -> BTreeM
 
 const LENGTHS: [u32; N] = [2, 5, 0];
 
-/// Whatever stands behind the end of a sequence, nothing depends on it, to the bit: not NaN, not ∞.
+/// No result depends on values after the end of a sequence, not in a single bit, even if they are NaN or ∞.
 #[test]
 fn what_stands_behind_the_end_is_never_looked_at() {
     let x = values(1, N * STEPS * INPUTS);
@@ -77,8 +77,8 @@ fn what_stands_behind_the_end_is_never_looked_at() {
     }
 }
 
-/// Forwards, a length changes nothing of what comes before it; the last state is that of the last step; a sequence of no
-/// steps keeps the state that it begins with.
+/// In forward direction a length does not change earlier results. The last state is that of the last step, and a
+/// sequence without steps keeps its initial state.
 #[test]
 fn a_state_stands_still_behind_the_end() {
     let x = values(2, N * STEPS * INPUTS);
@@ -97,7 +97,7 @@ fn a_state_stands_still_behind_the_end() {
         let right = if len == 0 { vec![0.0; HIDDEN] } else { row(&full, len as usize - 1) };
         assert_eq!(last, right, "sequence {i}");
     }
-    // With all steps there are no lengths.
+    // With the full length in all sequences, the results are those without lengths.
     assert_eq!(run(true, &x, Some(&[STEPS as u32; N]), 1)["y"], run(true, &x, None, 1)["y"]);
 }
 
@@ -164,7 +164,7 @@ fn trains_by_every_method() {
     }
 }
 
-/// All steps share the layer's sites, so there are as many for a longer sequence; with `calls=each` each has its own.
+/// All steps share the layer's sites, so longer sequences have as many. With `calls=each` each step has its own.
 #[test]
 fn sites_of_a_layer_do_not_count_its_steps() {
     for level in [Level::O1, Level::O2] {
@@ -241,8 +241,8 @@ fn a_state_of_zeros() {
     assert!(error.to_string().starts_with("zeros: "), "{error}");
 }
 
-/// What slices give: the same gradient in f32, also of places that nobody reads;
-/// and memory that grows with the length, where that of slices grows with its square.
+/// Selecting single positions gives the gradient of slices: the same in f32, also for positions that are never read.
+/// Its memory grows linearly with the length, while that of slices grows quadratically.
 #[test]
 fn places_one_by_one() {
     let gradient = |method: &str, steps: usize, unbind: bool, every: usize| {

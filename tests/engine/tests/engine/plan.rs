@@ -1,4 +1,4 @@
-//! The plan printed before training, and what the tape records.
+//! The plan that is printed before training, and the record on the tape.
 
 use crate::{operators, run::Run};
 use gradscale::{
@@ -179,7 +179,7 @@ fn layers_of_sequences() {
     }
 }
 
-/// Indices are integers: a list that wants halves casts the table alone.
+/// Indices are integers, so a list that requires halves casts only the table.
 #[test]
 fn indices_are_not_cast() {
     let mut policy = AmpPolicy::new(Level::O1);
@@ -207,7 +207,8 @@ fn plan_of_every_operator() {
     }
 }
 
-/// Layers by name: what the plan says of them is what runs, forward and backward, and the others are as they were.
+/// Layers with a precision set by name: the plan and the executed operators agree, forward and backward, and other
+/// layers do not change.
 #[test]
 fn layers_have_a_precision_of_their_own() {
     let run = |layers: &[(&str, Precision)], level| {
@@ -236,7 +237,7 @@ fn layers_have_a_precision_of_their_own() {
             let precision = match (row.is_of("net.encoder.conv2"), row.is_of("net.encoder")) {
                 (true, _) => Precision::Half,
                 (false, true) => Precision::Single,
-                // What reads them decides by what it reads.
+                // The consumer's precision depends on the type that it reads.
                 (false, false) => row.precision,
             };
             assert_eq!(row.precision, precision, "{}", row.name);
@@ -246,7 +247,7 @@ fn layers_have_a_precision_of_their_own() {
         assert!(!sites.iter().any(|site| site.starts_with("net.encoder.conv1/dgrad")), "{sites:?}");
         assert_eq!(plan.iter().find(|row| row.op == Op::CrossEntropy).unwrap().precision, Precision::Single);
     }
-    // All is of one type there, whatever is asked for.
+    // At these levels everything has one type, whatever the layer options are.
     for (level, precision) in [(Level::O0, Precision::Single), (Level::O3, Precision::Half)] {
         let (plan, _) = run(&[("net.encoder", Precision::Single), ("net.decoder", Precision::Half)], level);
         assert!(plan.iter().all(|row| row.precision == precision));

@@ -115,7 +115,7 @@ impl Cell {
 
 struct Ran {
     found: BTreeMap<String, Vec<f32>>,
-    /// With the values that each has seen in the last step.
+    /// Number of values that each site observed in the last step.
     sites: BTreeMap<String, usize>,
     parameters: Named,
 }
@@ -159,7 +159,8 @@ fn gradients_through_time() {
     }
 }
 
-/// All calls share their sites (spec 6): as many names as one call has, each with the values of all calls behind it.
+/// All calls share their sites (spec 6): there are as many names as one call has, and each counts the values of all
+/// calls.
 #[test]
 fn calls_share_their_sites() {
     // Under O2 the state is half too, and every operator has sites.
@@ -167,8 +168,8 @@ fn calls_share_their_sites() {
         let sites = check(lstm, "gs:exact", level, 12, 4e-3);
         let of_cell: BTreeSet<&str> =
             sites.keys().map(String::as_str).filter(|name| name.starts_with("cell")).collect();
-        // Outside of the cell are products with t and their sums. They are called by number, as an operator in it would
-        // be that has no name of its own.
+        // Outside the cell there are products with t and their sums. They are named by number, like an unnamed operator
+        // inside the cell.
         let others: Vec<&String> = sites.keys().filter(|name| !name.starts_with("cell")).collect();
         assert!(others.iter().all(|name| name.starts_with("mul") || name.starts_with("sum")), "{others:?}");
         assert!(of_cell.len() > 8, "{of_cell:?}");
@@ -179,7 +180,7 @@ fn calls_share_their_sites() {
     }
 }
 
-/// With `calls=each` every call has the sites that all share otherwise, counted from the loss.
+/// With `calls=each` every call has its own sites instead of shared ones, counted from the loss.
 #[test]
 fn calls_have_sites_of_their_own_by_choice() {
     let merged = check(true, "gs:exact", Level::O2, 12, 4e-3);

@@ -1,4 +1,4 @@
-//! What does not fit is refused with an error that says so, and the training goes on.
+//! Invalid networks and inputs are refused with an error that names the reason, and the training can continue.
 
 use crate::corners::trainer;
 use gradscale::{
@@ -78,7 +78,7 @@ fn layers_that_do_not_fit() {
     assert!(matches!(error, Err(Error::Trace(_))), "{error:?}");
 }
 
-/// Indices are words; and a network that cannot be compiled leaves nothing behind that another would miss.
+/// Indices are words. A network that cannot be compiled leaves no state that another network would notice.
 #[test]
 fn a_refused_network_leaves_nothing() {
     let mut trainer = trainer(Parameters::seeded(1), "fp32");
@@ -103,7 +103,7 @@ fn a_refused_network_leaves_nothing() {
     assert!(y.iter().zip(right).all(|(y, right)| (y - right).abs() < 1e-6), "{y:?}");
 }
 
-/// Of several operators that do not fit, the first is said, and what comes after it finds a number.
+/// Of several invalid operators the error names the first, and later ones operate on a placeholder.
 #[test]
 fn the_first_of_several() {
     let first = "concat: 2×3×4×5 does not fit 2×3×4×6";

@@ -1,4 +1,5 @@
-//! Places by index, and labels as vectors: sums in the order of the indices, what nobody named, what is no index.
+//! Gathering by index, and labels as one-hot vectors: sums in the order of the indices, unselected rows, invalid
+//! indices.
 
 use crate::{corners::trainer, graph::values};
 use gradscale::{
@@ -8,7 +9,7 @@ use gradscale::{
     optim::Sgd,
 };
 
-/// Gradients of `w` behind a gather of its products, and those of the gathered value as its site saw them.
+/// Gradients of `w`, whose products are gathered, and those of the gathered value as its site observed them.
 fn gathered(threads: usize, method: &Method, indices: &[u32]) -> Vec<f32> {
     let mut parameters = Parameters::seeded(1);
     let net = Linear::new(&mut parameters.at("net"), 3, 8);
@@ -41,7 +42,7 @@ fn a_sum_of_rows_does_not_depend_on_threads() {
     }
 }
 
-/// What is named twice adds, in f32 also of halves; what nobody named has a gradient of 0.
+/// Rows that are selected twice add their gradients, in f32 also for halves; unselected rows have a gradient of 0.
 #[test]
 fn repeated_and_missing() {
     for level in [Level::O0, Level::O1, Level::O2] {
@@ -97,7 +98,7 @@ fn indices_beyond_the_axis() {
     assert_eq!(of(4, Input::u32([1], &[0])), Err(said.to_owned()));
     assert_eq!(of(0, Input::u8([1], &[0])), Err("net.boxes: indices must be u32, not u8".to_owned()));
     assert_eq!(of(0, Input::f32([1], &[0.0])), Err("net.boxes: indices must be u32, not f32".to_owned()));
-    // Sent ahead nobody looks at them: such a place reads 0.
+    // Prefetched indices are not checked; an invalid index reads 0.
     let ahead = trainer.prefetch([Input::f32([2, 3], &x), Input::u32([2], &[7, 1])]).expect("a batch");
     let y = trainer.evaluate(ahead, |[x, rows]| x.gather("net.boxes", 0, rows)).expect("it runs");
     assert_eq!(y.data, [0.0, 0.0, 0.0, 4.0, 5.0, 6.0]);
@@ -125,7 +126,7 @@ fn labels_as_vectors() {
         let said = format!("one_hot: there are 1 to 16777216 classes, not {classes}");
         assert_eq!(of(Input::u8([1], &[0]), classes), Err(said));
     }
-    // Of what was computed.
+    // A gather of computed values.
     let x = [0.5, 3.0, 1.0, 7.0, 2.0, 0.0];
     let y = trainer.evaluate([Input::f32([2, 3], &x)], |[x]| x.argmax().one_hot(3)).expect("it fits");
     assert_eq!(y.data, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);

@@ -170,7 +170,7 @@ where
         Self { trainer, graph: graph.clone(), known: Known { parameters, constants } }
     }
 
-    /// With all buffers kept.
+    /// Sets the run to keep all buffers.
     pub fn kept(self) -> Self {
         Self { trainer: self.trainer.with_options(TrainerOptions::new().with_all_kept()), ..self }
     }

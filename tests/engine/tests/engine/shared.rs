@@ -56,7 +56,7 @@ fn a_jump_at_a_shared_layer_costs_one_step() {
     assert_eq!(jump("gs:exact,room=6,history=0").0, [4]);
     let (skipped, repeats) = jump("gs:exact");
     assert_eq!(skipped, [0; 0]);
-    // 2^40 is more than FP16 serves together: until such steps are most of what is remembered.
+    // 2^40 exceeds the range of FP16, until such steps are the majority of the history.
     assert!(repeats[..4] == [0; 4] && repeats[13..] == [0; 7], "{repeats:?}");
     assert!(repeats[4] > 0 && repeats.iter().all(|&repeats| repeats <= 3), "{repeats:?}");
 }
@@ -98,7 +98,7 @@ fn called<'t>(first: &Linear, shared: &Linear, x: Var<'t>) -> Var<'t> {
     x.sum()
 }
 
-/// The gradient of what lies behind 60 calls of a layer that halves: 2^-60 of the loss's, more than FP16's range.
+/// Returns the gradient before 60 calls of a layer that halves: 2^-60 of the loss's gradient, beyond FP16's range.
 fn through_many_calls(method: &str, micro: usize) -> (Vec<f32>, Vec<(String, i32)>) {
     let mut parameters = Parameters::seeded(1);
     let [first, shared] = ["first", "shared"].map(|name| Linear::new(&mut parameters.at(name), 4, 4));
@@ -122,7 +122,7 @@ fn through_many_calls(method: &str, micro: usize) -> (Vec<f32>, Vec<(String, i32
     (found, trainer.sites().map(|site| (site.name.to_owned(), site.alpha)).collect())
 }
 
-/// All values are powers of two and small whole numbers: with an exponent for each call nothing is rounded (spec 6).
+/// All values are powers of two and small integers, so with an exponent for each call nothing is rounded (spec 6).
 #[test]
 fn each_call_may_have_its_own_exponent() {
     let (right, none) = through_many_calls("fp32", 1);
@@ -208,7 +208,7 @@ fn the_whole_step_is_recorded() {
         assert_eq!(trainer.step(gradients.expect("it fits")).expect("a step").skipped, None);
         seen.push((launched.get(), repeats.get()));
     }
-    // The second step decides its sites' first exponents by what the first saw, and is recorded.
+    // The second step decides the sites' first exponents from the statistics of the first, and is recorded.
     let (last, before) = (seen[7], seen[4]);
     assert_eq!((last.0 - before.0, last.1 - before.1), (0, 2 * 3), "{seen:?}");
 }

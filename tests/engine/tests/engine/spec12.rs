@@ -1,4 +1,4 @@
-//! Mistakes of others (specification, section 12), as far as they are an engine's.
+//! Mistakes of other implementations (specification, section 12), as far as they concern an engine.
 
 use crate::{
     f64::Divisor,
@@ -31,7 +31,7 @@ fn schedules_count_steps_taken() {
     assert_eq!(trainer.steps(), 4);
 }
 
-/// 10: clipping before unscaling. Norm and update are the same whatever the scale.
+/// Mistake 10, clipping before unscaling: norm and update are the same at any scale.
 #[test]
 fn clipping_sees_true_gradients() {
     let mut found = Vec::new();
@@ -99,14 +99,14 @@ fn norm_backward_is_rounded_once() {
     let [half, single] = [run("gs:exact"), run("fp32")];
     let largest = single.iter().fold(0f32, |most, x| most.max(x.abs()));
     for (half, single) in half.iter().zip(&single) {
-        // The norm's own result is stored as half (t meets it in f32); x and t are halves. So its input gradient
-        // rounds twice: where the product's gradient is stored, and where its own is.
+        // The norm's own result is stored as half, and t combines with it in f32; x and t are halves. So its input
+        // gradient is rounded twice: where the product's gradient is stored, and where its own is.
         assert!((half - single).abs() <= 2f32.powi(-11) * single.abs() + 2f32.powi(-11) * largest, "{half} {single}");
     }
 }
 
-/// 17: a branch whose parts fit and whose sum does not: 40000 + 40000. `paper` takes it by its rule, overflows, and
-/// says where; `exact` looks at the sum.
+/// Mistake 17: a branch whose terms fit and whose sum does not, 40000 + 40000. `paper` decides by its rule, overflows
+/// and names the site; `exact` decides from the sum.
 #[test]
 fn the_sum_of_a_branch() {
     let graph = {
@@ -132,8 +132,8 @@ fn the_sum_of_a_branch() {
     }
 }
 
-/// 18: deciding β instead of α. Sites whose update falls on other steps than that of the site before them do not add
-/// their errors: a jump at one site moves none of the exponents behind it but by what their own values ask.
+/// Mistake 18, deciding β instead of α. Sites whose decisions are in other steps than those of the preceding site do
+/// not accumulate errors. A jump at one site changes later exponents only as far as their own values require.
 #[test]
 fn exponents_do_not_depend_on_those_before() {
     let graph = |factor: f32| {
@@ -156,14 +156,14 @@ fn exponents_do_not_depend_on_those_before() {
         run.trainer.sites().map(|site| site.alpha).collect::<Vec<i32>>()
     };
     let at_first = exponents(1.0, 1);
-    // Decided again and again from scaled rows, they stay; and they follow a factor of the loss one by one.
+    // Repeated decisions from scaled rows do not drift, and they follow a factor of the loss exactly.
     assert_eq!(exponents(1.0, 45), at_first);
     let lifted: Vec<i32> = at_first.iter().map(|alpha| alpha + 30).collect();
     assert_eq!(exponents(2f32.powi(-30), 45), lifted);
 }
 
-/// 19: the least scale on narrow tensors. ±1/1000, as a mean of absolute errors gives: γ = 0 at 2^-15 too, where the
-/// value is a subnormal of one bit.
+/// Mistake 19, the smallest scale for narrow tensors. ±1/1000, as the gradient of a mean of absolute errors: γ = 0 at
+/// 2^-15 too, where the value is a subnormal of one bit.
 #[test]
 fn narrow_tensors_keep_their_digits() {
     let mut graph = Graph { labels: vec![0], ..Graph::default() };

@@ -1,4 +1,5 @@
-//! What speech needs, against PyTorch (`tests/golden/speech.py`): connectionist temporal classification and Deep Speech 2.
+//! Operators of speech networks against PyTorch (`tests/golden/speech.py`): connectionist temporal classification and
+//! Deep Speech 2.
 
 use crate::{corners::trainer, golden::numbers};
 use gradscale::{
@@ -19,7 +20,7 @@ fn cases() -> BTreeMap<&'static str, Case> {
     table(TABLE)
 }
 
-/// Of a table, by name.
+/// Parses a table, and returns its cases by name.
 pub fn table(text: &'static str) -> BTreeMap<&'static str, Case> {
     let mut all: BTreeMap<_, Case> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -86,7 +87,7 @@ fn losses_and_gradients_of_ctc() {
         let gradient = trainer.gradient(&gradients, "in.logits").expect("a parameter").expect("its gradient").data;
         let far = [(&found, "losses"), (&gradient, "gradient")].map(|(found, key)| {
             let right = floats(case, key);
-            // ∞ and NaN stand at the same places; numbers are near.
+            // ∞ and NaN are at the same positions, and finite numbers are close.
             let classes = |all: &[f32]| all.iter().map(|x| x.classify()).map(finite_class).collect::<Vec<_>>();
             assert_eq!(classes(found), classes(&right), "{name}: {key}");
             let finite = |all: &[f32]| all.iter().copied().filter(|x| x.is_finite()).collect::<Vec<f32>>();
@@ -141,7 +142,7 @@ fn forward_values_gradients_and_statistics_of_deep_speech() {
         found
     };
     let found = run(&x);
-    // Logits behind the ends mean nothing.
+    // Logits after the end of a sequence are not defined.
     let counts = |i: usize| i / 4 % 7 < steps[i / 28] as usize;
     let before = |all: &[f32]| -> Vec<f32> { (0..all.len()).filter(|&i| counts(i)).map(|i| all[i]).collect() };
     let far = distance(&before(&found["y"]), &before(&floats(case, "y")));
@@ -152,7 +153,7 @@ fn forward_values_gradients_and_statistics_of_deep_speech() {
         println!("{key}: {far:.1e}");
         assert!(far < 1e-5, "{key}: {far:e}");
     }
-    // Whatever stands behind the ends changes no bit.
+    // Changing values after the ends changes no bit of the results.
     let mut noisy = x;
     for (i, value) in noisy.iter_mut().enumerate() {
         if i / 9 % 14 >= frames[i / 126] as usize {
@@ -179,8 +180,8 @@ fn forward_values_gradients_and_statistics_of_deep_speech() {
     }
 }
 
-/// The loss begins at logits in half: their gradient is the cast site behind the softmax; a length too large is said, and
-/// under O2 and O3 lengths and targets stay words.
+/// The loss starts at logits in half, so the cast after the softmax is a site. A length that is too large is an error,
+/// and with O2 and O3 lengths and targets stay words.
 #[test]
 fn a_loss_on_half_logits() {
     for level in [Level::O1, Level::O2, Level::O3] {

@@ -62,7 +62,8 @@ fn authors() {
     assert_eq!(exponents(&graph, "gs:authors"), map(&[("mul/cast", 0), ("l3/dgrad", 8), ("l2/dgrad", 13)]));
 }
 
-/// Where they differ: l2's weights ±2^-7. σ = 2^-20, log2 β = 5.65: `paper` 6; `authors` ⌊6.15⌋ = 6; with ±1.5·2^-7,
+/// Where the rules differ: l2's weights ±2^-7. σ = 2^-20, log2 β = 5.65: `paper` 6; `authors` ⌊6.15⌋ = 6; with
+/// ±1.5·2^-7,
 /// log2 1.5 = 0.585: 5.06 → `paper` 6, `authors` ⌊5.56⌋ = 5.
 #[test]
 fn paper_and_authors_differ_by_the_floor() {
@@ -141,19 +142,19 @@ fn the_cast_behind_a_softmax() {
     assert_eq!(exponents(&net(-29), "gs:paper-literal"), map(&[("loss/cast", 9)]));
     assert_eq!(exponents(&g, "gs:paper"), map(&[("loss/cast", 11)]));
     assert_eq!(exponents(&g, "gs:authors"), map(&[("loss/cast", 10)]));
-    // Histogram: 3·2^-33 lies in (2^-32, 2^-31], 2^-33 at the top of its bin, c = −33. Nothing flushes from
-    // k = 33 − 24 = 9 on; window 11: 20; k_of = 47, minus 6: 41. So 20.
+    // Histogram: 3·2^-33 is in (2^-32, 2^-31], 2^-33 is at the top of its bin, c = −33. Nothing flushes from k = 33 −
+    // 24 = 9 on; window 11: 20; k_of = 47, minus 6: 41. So 20.
     assert_eq!(exponents(&g, "gs:exact"), map(&[("loss/cast", 20)]));
 }
 
-/// `exact`: narrow ∇Y = 2^-20: c = −20, k_uf = −4, lifted by 11 to 7; k_of = 35, so room enough. l3: ∇X = ±2^-21 (and
-/// zeros): 8, whatever α came in. l2 with ±2^-6: its incoming gradient has one value, ∇X = ±2^-27: 14.
+/// `exact`: narrow ∇Y = 2^-20: c = −20, k_uf = −4, raised by 11 to 7; k_of = 35, so there is enough range. l3: ∇X =
+/// ±2^-21 (and zeros): 8, for any incoming α. l2 with ±2^-6: its incoming gradient has one value, ∇X = ±2^-27: 14.
 #[test]
 fn exact() {
     let graph = net(2f32.powi(-6), 2f32.powi(-3), 2f32.powi(-20));
     assert_eq!(exponents(&graph, "gs"), map(&[("mul/cast", 7), ("l3/dgrad", 8), ("l2/dgrad", 14)]));
-    // A threshold that is missed: 2^-40 beside 2^0. γ(k) = ¾ wherever 2^0 does not overflow (k_of = 15, c = 13), and
-    // the least k with γ ≤ γ(c) + γ′ below 1 keeps 2^0 alone: −24. Lifted to −13; room 9. So −13.
+    // A threshold that is missed: values 2^-40 and 2^0. γ(k) = ¾ wherever 2^0 does not overflow (k_of = 15, c = 13),
+    // and the least k with γ ≤ γ(c) + γ′ below 1 keeps only 2^0: −24. Raised to −13; room 9. So −13.
     let mut g = Graph { labels: vec![0], ..Graph::default() };
     let x = g.constant([1, 1, 1, 4], vec![1.0; 4]);
     let w = g.parameter([4, 1, 1, 4], SIGNS.map(|sign| sign * 0.5).to_vec());

@@ -1,5 +1,5 @@
-//! Exponents computed by hand, continued: products of computed matrices, transposed convolutions, a softmax inside of a
-//! network, parts of what was split. As in `traces`, 4.78731e-5 = 2^-14.3504 is β·σ.
+//! Exponents computed by hand, continued: products of computed matrices, transposed convolutions, a softmax inside a
+//! network, and parts of a split. As in `traces`, 4.78731e-5 = 2^-14.3504 is β·σ.
 
 use crate::{
     f64_more::Transposed,
@@ -45,7 +45,8 @@ fn both_operands_of_a_product() {
     assert_eq!(exponents(&g, "gs:paper"), map(&[("mul/cast", 0), ("mm/dgrad", 9), ("mm/dgrad.1", 10)]));
 }
 
-/// From 16 channels to 2, 2 × 2 taps, stride 2: every x meets all 2·2·2 = 8 taps, whatever the stride. ∇Y = 2^-20,
+/// From 16 channels to 2, 2 × 2 taps, stride 2: every x is multiplied by all 2·2·2 = 8 taps, for any stride. ∇Y =
+/// 2^-20,
 /// weights ±2^-3: σ = √8·2^-23, log2 β = −14.3504 + 21.5 = 7.15: 8. (With the taps of the convolution that it reverses,
 /// 16: 7; with all of its channels, 64: 6.)
 #[test]
@@ -62,7 +63,7 @@ fn transposed_convolution() {
 }
 
 /// Equal logits over four classes, ∇Y = 2^-30·(1, 0, 0, 0): ∇X = ¼·(∇Y − ¼·2^-30) = 2^-30·(3, −1, −1, −1)/16. That is
-/// half of what `the_cast_behind_a_softmax` has: log2 β = 11.735, so 12, and 11 for the authors.
+/// half of the gradient in `the_cast_behind_a_softmax`: log2 β = 11.735, so 12, and 11 for the authors.
 #[test]
 fn a_softmax_inside() {
     let mut g = Graph { labels: vec![0], ..Graph::default() };
@@ -77,10 +78,10 @@ fn a_softmax_inside() {
     assert_eq!(exponents(&g, "gs:authors"), map(&[("weights/cast", 11)]));
 }
 
-/// Two parts. One meets a product: ∇Y = 2^-20, weights ±2^-3, N = 2, σ = √2·2^-23: log2 β = 8.15, α = 9 (`authors`, with
-/// half of the terms, ⌊8.65⌋ = 8), and its gradient is (2^-22, 0). The other's is 2^-4 at α = 0. Where they meet again the
-/// paper takes the largest exponent under which both fit (lines 18–22), so 9; the authors' code that of the part with the
-/// larger true values, 0.
+/// Two parts. One is an operand of a product: ∇Y = 2^-20, weights ±2^-3, N = 2, σ = √2·2^-23: log2 β = 8.15, α = 9
+/// (`authors`, with half of the terms, ⌊8.65⌋ = 8), and its gradient is (2^-22, 0). The other's is 2^-4 at α = 0. For
+/// their sum the paper takes the largest exponent at which both fit (lines 18–22), so 9; the authors' code takes that
+/// of the part with the larger true values, 0.
 #[test]
 fn parts_of_a_split() {
     let mut g = Graph { labels: vec![0], ..Graph::default() };

@@ -1,4 +1,4 @@
-//! What translation needs, against PyTorch (`tests/golden/translation.py`).
+//! Operators of translation networks against PyTorch (`tests/golden/translation.py`).
 
 use crate::{
     corners::trainer,
@@ -29,7 +29,7 @@ fn network(layers: usize, case: &Case) -> (Trainer<Cpu>, Seq2Seq) {
         [rows, width]
     });
     let net = Seq2Seq::new(&mut parameters.at("net"), [source, target], units, layers);
-    // As PyTorch would save it.
+    // The tensors in PyTorch's file format.
     let saved: BTreeMap<&str, (&Vec<usize>, Vec<u8>)> = case
         .keys()
         .filter(|key| case.contains_key(&format!("gradient.{key}")[..]))
@@ -99,7 +99,7 @@ fn forward_values_and_gradients_of_one_three_and_five_layers() {
     assert_eq!(seen, [1, 3, 5]);
 }
 
-/// What stands behind a source's end changes no bit; a source that is alone, without any padding, gives what it gave.
+/// Values after a source's end change no bit, and a source without padding gives the same results.
 #[test]
 fn padding_is_not_looked_at() {
     let (layers, case) = networks().nth(1).expect("three layers");
@@ -137,7 +137,7 @@ fn padding_is_not_looked_at() {
     }
 }
 
-/// Word by word from the state behind the last one: the logits of all words at once.
+/// Decoding word by word, from the state after the last word, gives the logits of all words in one pass.
 #[test]
 fn one_word_at_a_time() {
     for (layers, case) in networks() {

@@ -101,14 +101,14 @@ fn the_window_is_that_of_trainings_at_every_scale() {
         assert!(found.lost.as_deref().is_some_and(|name| name.contains('.')), "{found:?}");
         assert!(found.overflowed.as_deref().is_some_and(|site| !site.contains(':')), "{found:?}");
     }
-    // Sums over the batch lie above the gradients that they are sums of.
+    // Sums over the batch overflow at lower scales than the gradients that they sum.
     let ScaleWindow { weight_gradients, overflow, .. } = window.half;
     assert_eq!(weight_gradients, Precision::Half);
     assert!(overflow <= window.single.overflow, "{window:?}");
     assert!(matches!(window.single.place(16), Place::Inside { .. }), "{window:?}");
 }
 
-/// A training goes on as if nobody had measured, with batch norm, dropout, momentum of scales and all.
+/// Measuring changes no bit of a training, with batch norm, dropout and a dynamic loss scale.
 #[test]
 fn measuring_changes_no_bit_of_a_training() {
     let train = |method: &str, measures: bool| {

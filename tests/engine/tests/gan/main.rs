@@ -1,5 +1,5 @@
-//! Two networks that train in turn over the parameters of one trainer: a DCGAN against PyTorch (`tests/golden/gan.py`), and
-//! what a step of one leaves alone of the other.
+//! Two networks that are trained alternately over the parameters of one trainer: a DCGAN against PyTorch
+//! (`tests/golden/gan.py`), and the state of one network that a step of the other must not change.
 
 mod table;
 mod turns;
@@ -11,10 +11,10 @@ use gradscale::{
 };
 use table::{Case, cases, pattern, state_dict};
 
-/// Of the largest value.
+/// Maximum error, relative to the largest value.
 const BOUND: f32 = 1e-5;
 
-/// A training of the table's networks with its first weights, each network with a rate and a decay of its own.
+/// Starts a training of the table's networks with its initial weights; each network has its own rate and decay.
 fn start(case: &Case, channels: usize, size: GanSize) -> (Trainer<Cpu>, Dcgan) {
     let mut parameters = Parameters::seeded(1);
     let net = Dcgan::new(&mut parameters, channels, size);
@@ -36,7 +36,7 @@ fn far(found: &[f32], right: &[f32]) -> f32 {
     differences.fold(0f32, |most, x| if x.is_nan() { f32::INFINITY } else { most.max(x) }) / largest
 }
 
-/// Both passes of an iteration, or the discriminator's alone: losses, and gradients of the network that learns.
+/// Runs both passes of an iteration, or only the discriminator's. Returns losses, and gradients of the trained network.
 fn iteration(
     (trainer, net): (&mut Trainer<Cpu>, &Dcgan), (images, sizes): (&[f32], [usize; 4]), noise: &[f32], whole: bool,
 ) -> (Vec<f32>, Vec<(String, Vec<f32>)>) {
@@ -60,7 +60,7 @@ fn iteration(
     (losses, all)
 }
 
-/// Compares what the table has of these, by names of the engine.
+/// Compares these values with the table, by the engine's names.
 fn agree(case: &Case, prefix: &str, found: &[(String, Vec<f32>)]) -> usize {
     let mut compared = 0;
     for (name, values) in found {
@@ -104,7 +104,7 @@ fn an_iteration_in_the_shape_of_the_paper() {
     let size = GanSize { noise: 2, width: 1, ..GanSize::PAPER };
     let noise = case.floats("z");
     let (mut trainer, net) = start(case, 3, size);
-    // In training mode, as the example makes its samples.
+    // The example generates its samples in training mode.
     let z = Input::f32([2, 1, 1, 2], &noise);
     let gradients = trainer.backward(Pass::new([z]).with_loss("look"), |[z]| {
         use gradscale::nn::Module;

@@ -26,7 +26,7 @@ impl Case {
         self.0[key].1.clone()
     }
 
-    /// What stands for a parameter of the engine, channels last; none if the table does not have it.
+    /// Returns the table's values for a parameter of the engine, channels last. `None` if the table lacks it.
     pub fn of_engine(&self, prefix: &str, name: &str) -> Option<Vec<f32>> {
         let (layer, leaf) = name.rsplit_once('.')?;
         let key = |leaf: &str| format!("{prefix}{layer}.{leaf}");
@@ -46,7 +46,7 @@ impl Case {
     }
 }
 
-/// The file of a `state_dict`, of what begins so.
+/// Returns a `state_dict` file of the tensors whose names have the prefix.
 pub fn state_dict(case: &Case, prefix: &str) -> Vec<u8> {
     let of = |(key, (shape, values)): (&&'static str, &(Vec<usize>, Vec<f32>))| {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();

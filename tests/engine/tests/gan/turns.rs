@@ -1,4 +1,4 @@
-//! What a step of one network leaves alone of the other, and that nothing else about steps is new.
+//! State of one network that a step of the other must not change; everything else about steps is as usual.
 
 use super::pattern;
 use gradscale::{
@@ -28,7 +28,7 @@ fn momentum() -> Optimizer {
     Optimizer::from(sgd).group("generator", 0.05, 0.1).group("discriminator", 0.05, 0.1)
 }
 
-/// Both networks under one method.
+/// Both networks, trained by one method.
 struct Pair<B: Backend> {
     trainer: Trainer<B>,
     net: Dcgan,
@@ -89,7 +89,7 @@ fn a_step_leaves_the_other_network_as_it_is() {
     for method in methods() {
         for optimizer in [adam, momentum] {
             let mut pair = Pair::new(cpu(), optimizer(), method.clone());
-            // Without masters (O3) a first step rounds the first values.
+            // Without masters (O3) a first step rounds the initial values.
             pair.step('D', 7);
             pair.step('G', 7);
             for (i, network) in "DGDDGG".chars().enumerate() {
@@ -142,7 +142,7 @@ fn running_statistics_of_the_discriminator_follow_each_call() {
 
 #[test]
 fn each_call_and_each_micro_batch_counts_by_itself_or_all_as_one() {
-    // Means 2, 4 and 7 of what is normalised.
+    // The normalised values have the means 2, 4 and 7.
     let batches = [[1.0, 3.0], [2.0, 6.0], [6.0, 8.0]];
     let run = |each: bool| {
         let mut parameters = Parameters::seeded(1);
@@ -184,7 +184,7 @@ fn groups_count_their_own_steps() {
     assert_eq!(trainer.steps(), 4);
 }
 
-/// A parameter that is a constant in one place and learns in another gets its gradient from the other alone.
+/// A parameter that is a constant in one use and trained in another gets its gradient only from the second.
 #[test]
 fn a_parameter_may_be_frozen_in_one_place_alone() {
     let mut parameters = Parameters::seeded(1);
@@ -207,7 +207,7 @@ fn format(bytes: &[u8]) -> u64 {
     json["format"].as_u64().expect("a number")
 }
 
-/// In the middle of an iteration too, on a device that records and on one that does not.
+/// Tests also a resume in the middle of an iteration, on a device that records and on one that does not.
 #[test]
 fn resumed_or_recorded_it_is_the_same_training() {
     for method in ["gs", "dynamic", "fp32"] {
@@ -237,7 +237,7 @@ fn resumed_or_recorded_it_is_the_same_training() {
     }
 }
 
-/// A checkpoint that says one number of steps for all, as those before did.
+/// A checkpoint of an earlier version has one step count for all groups.
 #[test]
 fn one_number_of_steps_is_that_of_all_groups() {
     let start = || {
@@ -262,11 +262,11 @@ fn one_number_of_steps_is_that_of_all_groups() {
     assert!(one.0.save(&BTreeMap::new()).unwrap() == two.0.save(&BTreeMap::new()).unwrap());
 }
 
-/// What overflows is repeated, in either network's step, and the other network does not notice.
+/// An overflow in either network's step is repeated, and does not affect the other network.
 #[test]
 fn a_batch_that_overflows_is_repeated() {
     let mut pair = Pair::new(cpu(), momentum(), "gs:exact".parse().expect("a method"));
-    // The last layer's weights make gradients small, and then far larger than what the sites have seen.
+    // Weights of the last layer make gradients small, and then far larger than any in the sites' history.
     let name = "discriminator.main.2.weight";
     let times = |pair: &mut Pair<Cpu>, factor: f32| {
         let weights: Vec<f32> = pair.trainer.parameter(name).unwrap().data.iter().map(|x| x * factor).collect();
@@ -291,7 +291,7 @@ fn a_batch_that_overflows_is_repeated() {
     assert!(weights(&pair) == discriminator);
 }
 
-/// The same layer has a scale of its own in each network's step.
+/// A layer has separate scales in the steps of the two networks.
 #[test]
 fn sites_of_both_steps_have_scales_of_their_own() {
     let mut pair = Pair::new(cpu(), adam(), "gs".parse().expect("a method"));
@@ -305,7 +305,7 @@ fn sites_of_both_steps_have_scales_of_their_own() {
         own.map(|(name, alpha)| (name[2..].to_owned(), *alpha)).collect::<BTreeMap<_, _>>()
     };
     let (own, through) = (of("D"), of("G"));
-    // In the generator's step gradients reach the images as well.
+    // In the generator's step gradients propagate to the images too.
     assert!(own.keys().all(|name| through.contains_key(name)) && through.len() > own.len(), "{own:?} {through:?}");
     assert!(own.iter().any(|(name, alpha)| through[name] != *alpha), "{own:?} {through:?}");
     assert!(!alphas.keys().any(|name| name.starts_with("D:generator.")), "{alphas:?}");

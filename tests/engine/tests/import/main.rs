@@ -1,4 +1,4 @@
-//! Weights of PyTorch models, against what PyTorch computes from them. `golden/make.py` made the files.
+//! Weights of PyTorch models, compared with PyTorch's results for them. `golden/make.py` wrote the files.
 
 use gradscale::{
     Cpu, ImportError, Imported, Input, Method, Parameters, Shape, TorchModule, Trainer, Var,
@@ -64,7 +64,7 @@ impl Small {
     }
 }
 
-/// Names of the small model; its head as it is, or behind a flattening.
+/// Returns the names of the small model, whose head is either separate or follows a flattening.
 fn small(layer: &str, flattened: bool) -> Option<TorchModule> {
     let named = |name: &str| Some(TorchModule::named(name));
     match layer {
@@ -89,7 +89,7 @@ fn every_layer_in_every_type() {
         let off = difference(name, parameters, |x| net.forward(x));
         assert!(off <= BOUND, "{name}: {off}");
     }
-    // Without a word about the flattening, shapes fit and values do not.
+    // Without the information about the flattening, shapes fit and values do not.
     let mut parameters = Parameters::seeded(1);
     let net = Small::new(&mut parameters);
     let imported = parameters.import_torch(&golden("small-f32"), |layer| small(layer, false)).expect("weights");
@@ -226,7 +226,7 @@ fn what_is_missing_or_left_over_is_reported() {
     assert!(values[..48].iter().all(|&value| value == 0.0) && values[52..60].iter().all(|&value| value != 0.0));
 }
 
-/// All parameters of a recurrent module are taken from it by PyTorch's own names.
+/// All parameters of a recurrent module are imported by PyTorch's own names.
 #[test]
 fn recurrent_layers_from_one_module() {
     let mut parameters = Parameters::seeded(1);

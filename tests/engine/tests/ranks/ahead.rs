@@ -1,4 +1,4 @@
-//! Gradients that travel while the backward pass goes on.
+//! Gradient communication that overlaps with the backward pass.
 
 use super::{Net, Told, Training, USUAL, backward, refused, run, same, world};
 use gradscale::{
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A rank alone sends nothing: what others come to is what it comes to, whenever gradients travel.
+/// A single rank sends nothing. Groups have its results, whenever their gradients are sent.
 #[test]
 fn when_gradients_travel_changes_nothing() {
     for net in [Net::Segnet, Net::Transformer] {
@@ -24,7 +24,7 @@ fn when_gradients_travel_changes_nothing() {
             }
         }
     }
-    // Decisions inside of steps, by ranks with two parts and with one; what does not fit, and what is not finite.
+    // Decisions inside steps, by ranks with two micro-batches and with one, overflows, and values that are not finite.
     for method in ["gs:authors,interval=3", "gs:paper", "dynamic"] {
         for large in [1.0, 1e8, f32::INFINITY] {
             same(Told { method, large, parts: 5, ..USUAL }, &[3, 5], 5);
@@ -34,7 +34,7 @@ fn when_gradients_travel_changes_nothing() {
     same(Told { sharded: true, parts: 3, ..USUAL }, &[3], 5);
 }
 
-/// Ranks that meet in each layer send gradients in between; sums in f32 are those of the order of the ranks.
+/// Ranks that synchronise at each layer send gradients in between; f32 sums are in the order of the ranks.
 #[test]
 fn whatever_else_ranks_say_meanwhile() {
     let both = BatchNormScope::World;
@@ -54,7 +54,7 @@ fn whatever_else_ranks_say_meanwhile() {
     }
 }
 
-/// One part for each rank: half of what f32 would be, all-reduced, and what rows are.
+/// With one micro-batch per rank, half the bytes of f32 are all-reduced, besides the statistics rows.
 #[test]
 fn what_travels_is_half() {
     let bytes = world(2, |group| {
@@ -73,13 +73,14 @@ fn what_travels_is_half() {
         (of_steps, weights as u64)
     });
     for (of_steps, weights) in bytes {
-        // Two halves travel of each value: half of one part's, and half of the means. In f32 both were 4 bytes.
+        // For each value two halves are sent: half of one rank's values, and half of the means. In f32 both had 4
+        // bytes.
         let least = *of_steps.iter().min().expect("steps");
         assert!(least > 2 * weights && least < 2 * weights + 64 * 80, "{least} bytes for {weights} weights");
     }
 }
 
-/// What goes wrong when gradients have been sent.
+/// Tests failures after gradients have been sent.
 #[test]
 fn what_happens_behind_is_known_to_all() {
     let words = world(3, |group| {
@@ -95,7 +96,7 @@ fn what_happens_behind_is_known_to_all() {
     });
     assert_eq!(words[1], "on 1: the disk is gone");
     assert_eq!([&words[0], &words[2]], ["rank 1: on 0: the disk is gone", "rank 1: on 2: the disk is gone"]);
-    // Twice in a part: what the first pass came to is on its way.
+    // Two passes in one micro-batch: the result of the first is already being sent.
     let words = world(2, |group| {
         let mut training = Training::new(USUAL, group).expect("a training");
         (0..2).for_each(|step| drop(training.step(step).expect("a step")));
@@ -113,7 +114,7 @@ fn what_happens_behind_is_known_to_all() {
     assert_eq!(words, ["rank 1 has another overlap than rank 0: off, not on"; 2]);
 }
 
-/// How far a rank is.
+/// Progress of a rank.
 #[derive(Clone, Default)]
 struct Events {
     now: Arc<(Mutex<Now>, Condvar)>,
@@ -121,12 +122,12 @@ struct Events {
 
 #[derive(Default)]
 struct Now {
-    /// Operators that have been asked for.
+    /// Number of operators launched so far.
     launched: u64,
     /// The one that is held up until gradients are on their way, which then wait until it has run.
     held: Option<u64>,
     exchanging: bool,
-    /// What has waited for the other, and found it.
+    /// Events that have waited for the other side, and have seen it.
     met: Vec<&'static str>,
 }
 
@@ -175,8 +176,8 @@ impl Communicator for Slow {
     }
 }
 
-/// What ranks have met in one step, in which each holds an operator of the backward pass until an exchange has begun, and
-/// the exchange until that operator has run; weights, and what has travelled.
+/// Returns the events of one step, the weights, and the traffic. In that step each rank delays an operator of the
+/// backward pass until an exchange has begun, and delays the exchange until that operator has run.
 fn held_up(overlap: Overlap) -> Vec<(Vec<&'static str>, Vec<f32>, Traffic)> {
     let rank = move |threads: Threads| {
         let events = Events::default();
@@ -196,8 +197,8 @@ fn held_up(overlap: Overlap) -> Vec<(Vec<&'static str>, Vec<f32>, Traffic)> {
         for step in 0..5u8 {
             trainer.step_micro_batches(2, |trainer, part| {
                 let launched = events.read(|now| now.launched);
-                // By the steps before, the last operators of this one are those of the update, whose number is that of
-                // all but those of the pass; the one held up is well before them and behind the first gradients.
+                // As in earlier steps, the last operators are those of the update. The delayed operator is well before
+                // them, and after the first gradients.
                 let x: Vec<f32> = (0..16).map(|i| ((i * 7 + u32::from(step) + part) % 5) as f32).collect();
                 if step == 4 {
                     events.change(|now| now.held = Some(launched + begun - 1));
@@ -216,8 +217,8 @@ fn held_up(overlap: Overlap) -> Vec<(Vec<&'static str>, Vec<f32>, Traffic)> {
     ranks.into_iter().map(|rank| rank.join().expect("a rank").expect("a training")).collect()
 }
 
-/// By order, not by time: the last operator of the backward pass does not run before an exchange of gradients has begun,
-/// and that exchange does not go on before the operator has run.
+/// Proves the overlap by order, not by time: the last operator of the backward pass does not run before an exchange of
+/// gradients has begun, and that exchange does not continue before the operator has run.
 #[test]
 fn gradients_travel_while_the_backward_pass_goes_on() {
     let ahead = held_up(Overlap::BucketSize(100));

@@ -1,4 +1,4 @@
-//! Ranks that train together: whatever their number, the same bits.
+//! Data-parallel training: any number of ranks gives the same bits.
 
 mod ahead;
 
@@ -26,20 +26,20 @@ enum Built {
     Transformer(Decoder),
 }
 
-/// What a training is told.
+/// Settings of a training.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     net: Net,
     method: &'static str,
     recorded: bool,
-    /// By what the losses of some steps are multiplied, a part of them alone.
+    /// Factor of the losses of some steps, for one micro-batch only.
     large: f32,
     exchange: ReduceMode,
-    /// When gradients travel, where there are several ranks.
+    /// Overlap of communication with the backward pass, if there are several ranks.
     overlap: Overlap,
     batch_norm: BatchNormScope,
     parts: u32,
-    /// Whether the optimizer is divided.
+    /// True if the optimizer is sharded.
     sharded: bool,
 }
 
@@ -120,7 +120,7 @@ fn backward(net: &Built, trainer: &mut Trainer<Cpu>, seed: u32, factor: f32) -> 
     }
 }
 
-/// What a world comes to.
+/// Results of a group of ranks.
 #[derive(Clone, Debug, PartialEq)]
 struct Ended {
     losses: Vec<u32>,
@@ -152,7 +152,7 @@ fn world<T: Send + 'static>(size: usize, rank: impl Fn(Group) -> T + Clone + Sen
     ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
 }
 
-/// All these worlds come to what one rank comes to.
+/// Checks that groups of all these sizes have the results of a single rank.
 fn same(told: Told, worlds: &[usize], steps: u32) -> Ended {
     let alone = run(told, Group::single_rank(), steps).expect("one rank");
     for &size in worlds {
@@ -168,7 +168,7 @@ fn same(told: Told, worlds: &[usize], steps: u32) -> Ended {
 
 #[test]
 fn any_number_of_ranks_gives_the_same_checkpoint() {
-    // GRADSCALE_STEPS asks for more, by all worlds.
+    // GRADSCALE_STEPS requests more steps, for all group sizes.
     let asked = std::env::var("GRADSCALE_STEPS").ok().and_then(|steps| steps.parse().ok());
     let (steps, eagerly) = asked.map_or((12, &WORLDS[..1]), |steps| (steps, &WORLDS[..]));
     for net in [Net::Segnet, Net::Transformer] {
@@ -219,7 +219,8 @@ fn another_number_of_ranks_goes_on() {
     assert!(ended.into_iter().all(|checkpoint| checkpoint.expect("a checkpoint") == whole.checkpoint));
 }
 
-/// Each rank keeps the states of its own weights, and what comes of it is the same, also after a resume by another number.
+/// With a sharded optimizer each rank stores the states of its own weights, with the same results, also after a resume
+/// with another number of ranks.
 #[test]
 fn an_optimizer_that_is_divided_is_the_same_and_half() {
     let whole = Told { net: Net::Transformer, ..USUAL };
@@ -353,7 +354,7 @@ fn ranks_that_are_not_alike_are_refused_on_all() {
     assert!(words.iter().all(|words| words == "12 micro-batches for 13 ranks: each rank takes at least one"));
 }
 
-/// A rank whose data fail says why; one that is gone is named; neither leaves the others waiting.
+/// A rank whose data fail reports the reason, a lost rank is named, and neither leaves the others waiting.
 #[test]
 fn what_happens_to_one_rank_is_known_to_all() {
     let words = world(3, |group| {

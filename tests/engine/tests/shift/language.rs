@@ -13,7 +13,7 @@ fn tokens(count: u32, most: u32, factor: u32) -> Vec<u32> {
     (0..count).map(|i| i * factor % most).collect()
 }
 
-/// Layers over time with projection, and a softmax that is sampled, with some of the labels among what is drawn.
+/// Trains recurrent layers with projection, and a sampled softmax with some labels among the sampled classes.
 pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(7);
     let size = BigLstmSize { width: 6, hidden: 8, projection: 4, layers: 2, dropout: 0.25 };
@@ -43,7 +43,7 @@ pub fn biglstm<B: Backend<Error: 'static>>(device: B, method: &Method, setting: 
     })
 }
 
-/// Attention, and a table whose gradients of two uses meet.
+/// Trains an attention network with a table that is used twice, so that two gradients are added.
 pub fn decoder<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(8);
     let size = DecoderSize { context: 6, width: 8, heads: 2, layers: 2, dropout: 0.25 };

@@ -26,7 +26,7 @@ fn device() -> Cpu {
     Cpu::new(2).expect("a pool of two threads")
 }
 
-/// What of two trainings differs, if anything: weights in bits, exponents but for the shift.
+/// Returns the difference between two trainings, if any: weights in bits, and exponents except for the shift.
 fn difference(plain: &Trained, shifted: &Trained) -> Option<String> {
     if plain.skipped != shifted.skipped {
         return Some(format!("skipped {:?} against {:?}", plain.skipped, shifted.skipped));
@@ -102,7 +102,8 @@ fn language_models_are_shift_invariant() {
     invariant("a decoder", |method, setting| decoder(device(), method, setting));
 }
 
-/// What is new of a larger network is where its gradients meet: under the method that is to hold alone.
+/// In larger networks only the sums of gradients are new, so they are tested only under the method that must be
+/// invariant.
 #[test]
 fn networks_for_images_are_shift_invariant() {
     let method: Method = "gs:exact".parse().expect("a method");
@@ -160,8 +161,8 @@ fn f32_is_shift_invariant() {
     }
 }
 
-/// Steps that a device has recorded and repeats give the bits of steps that it runs one launch after the other, and
-/// are shift invariant too.
+/// Steps that a device records and replays have the bits of steps that run launch by launch, and are shift invariant
+/// too.
 #[test]
 fn recorded_steps_are_eager_ones() {
     for method in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3"] {

@@ -10,7 +10,7 @@ use gradscale::{
     optim::{Optimizer, Sgd},
 };
 
-/// How a network is trained.
+/// Settings of a network's training.
 #[derive(Clone, Copy)]
 pub struct Setting {
     /// Loss, weight decay and clipping threshold times 2^-shift, learning rate times 2^shift.
@@ -19,7 +19,7 @@ pub struct Setting {
     pub steps: usize,
 }
 
-/// Without any of it.
+/// Setting without shift and recording.
 pub const PLAIN: Setting = Setting { shift: 0, recording: false, steps: 23 };
 
 pub struct Trained {
@@ -32,7 +32,7 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Whether weights are others than at the start.
+    /// Returns true if the weights have changed since the start.
     pub fn moved(&self) -> bool {
         self.weights != self.before
     }

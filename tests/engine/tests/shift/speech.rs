@@ -5,8 +5,8 @@ use gradscale::{
     Input, Method, Parameters, Trainer, TrainerOptions, gradscale_core::backend::Backend, models::DeepSpeech,
 };
 
-/// Deep Speech 2 on sequences of unlike lengths, one of which says nothing: normalisations over frames, a loss that begins at
-/// sums over alignments.
+/// Trains Deep Speech 2 on sequences of different lengths, one with an empty transcript: normalisations over frames,
+/// and a loss that is a sum over alignments.
 pub fn speech<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(6);
     let net = DeepSpeech::new(&mut parameters.at("net"), 9, [2, 4, 2], 4);

@@ -7,8 +7,8 @@ use gradscale::{
     models::Seq2Seq,
 };
 
-/// Encoder and decoder of two layers on sentences of unlike lengths: states that two networks share, attention that does not
-/// see what is behind an end, labels that do not count.
+/// Trains encoder and decoder of two layers on sentences of different lengths: states shared by two networks, attention
+/// that ignores padding, and labels that do not count.
 pub fn translation<B: Backend<Error: 'static>>(device: B, method: &Method, setting: Setting) -> Trained {
     let mut parameters = Parameters::seeded(8);
     let net = Seq2Seq::new(&mut parameters.at("net"), [9, 7], 6, 2).dropout(0.25);

@@ -13,7 +13,8 @@ pub fn vision<B: Backend<Error: 'static>>(
     device: B, architecture: Architecture, method: &Method, setting: Setting,
 ) -> Trained {
     let mut parameters = Parameters::seeded(6);
-    // Without small pictures' first layers where that makes the network no larger: all of its heads.
+    // Without the first layers for small pictures where that does not enlarge the network, so that it has all its
+    // heads.
     let small = architecture != Architecture::GoogLeNet;
     let scale = Scale { small, ..Scale::small(1) };
     let net = architecture.build(&mut parameters.at("net"), 3, scale, 4);

@@ -13,7 +13,7 @@ const STEPS: usize = 6;
 /// Recorded by then where a device records.
 const TIMED: [usize; 2] = [4, 5];
 
-/// What a training leaves: losses, weights, times, and the operators that each step called.
+/// Results of a training: losses, weights, times, and the operators that each step called.
 struct Trained {
     bits: Vec<u32>,
     times: Vec<LaunchTime>,
@@ -57,7 +57,7 @@ fn by_hand(times: &[LaunchTime]) {
         ("conv", "weight 2x16x16x8 7x7x8", 1, 2 * (8 * pixels + 8 * pixels) + 4 * 8 * 392, 2 * pixels * 8 * 392),
         // The second level of the encoder, and of the decoder.
         ("conv", "forward 2x8x8x8 7x7x8", 2, 2 * 2 * (2 * 8 * 128 + 8 * 392), 2 * 2 * 128 * 8 * 392),
-        // A byte for each window says where its largest value was; four comparisons each.
+        // One byte for each window stores the position of its maximum; each window needs four comparisons.
         ("pool", "2x16x16x8 2x2", 1, 2 * 8 * pixels + 3 * 2 * 8 * pixels / 8, 8 * pixels),
         // One launch for all weights; two products and two sums each.
         ("optimize", "sgd", 1, 0, 4 * (8 * 147 + 7 * 8 * 392 + 8 * 2 * 8 + 4 * 8 + 4)),
@@ -90,7 +90,7 @@ pub fn launches_are_timed<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     assert!(times.is_sorted_by(|a, b| a.seconds >= b.seconds));
     let (seconds, shares): (f64, f64) = times.iter().fold((0.0, 0.0), |(s, r), row| (s + row.seconds, r + row.share));
     assert!(seconds > 0.0 && (shares - 1.0).abs() < 1e-9, "{seconds} s, {shares} of it");
-    // From the first step on: what is timed also warms up.
+    // Timed from the first step on, so timing also covers the warm-up.
     let from_the_start = train(open(), true, &[0, 1, 2, 3]);
     assert_eq!(from_the_start.bits, plain.bits);
     let idle = from_the_start.times.iter().all(|row| row.cost == Cost::default());

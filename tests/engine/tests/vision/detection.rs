@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 
 const NARROW: Scale = Scale { width: 8, small: false, dropout: false };
 const CLASSES: usize = 3;
-/// Of the largest.
+/// Maximum error, relative to the largest value.
 const BOUND: f32 = 1e-5;
 
-/// As in the script: corners in shares of the image, and classes.
+/// Ground truth as in the script: corners as fractions of the image, and classes.
 const TRUTHS: [&[(Corners, u32)]; 2] =
     [&[([0.11, 0.2, 0.36, 0.52], 1), ([0.5, 0.47, 0.95, 0.91], 2), ([0.05, 0.7, 0.123, 0.79], 3)], &[]];
 
-/// What the loss compares with.
+/// Targets of the loss.
 #[derive(Debug, Default)]
 struct Targets {
     labels: Vec<u32>,
@@ -51,7 +51,7 @@ fn targets(truths: &[&[(Corners, u32)]], defaults: &[Corners]) -> Targets {
     all
 }
 
-/// How far biases are from 0 before a ReLU: see the script.
+/// Distance of biases from 0 before a ReLU, as in the script.
 const SHIFT: f64 = 4.0;
 
 /// A tensor of layers before a ReLU, drawn from its name.
@@ -86,7 +86,7 @@ fn value(name: &str, shape: &[usize]) -> Vec<f32> {
     values.into_iter().map(|value| value as f32).collect()
 }
 
-/// What torchvision's model has, as a file.
+/// Returns the file of torchvision's model.
 fn state_dict(network: &Golden) -> Vec<u8> {
     let rows: Vec<_> = network.rows.iter().filter(|row| row.key.contains('.')).collect();
     let bytes = |value: f32| value.to_le_bytes();
@@ -135,7 +135,7 @@ fn agrees(network: &Golden, size: SsdSize, drawn: &str, bounds: [f32; 2]) {
     }
     let right = &network.rows[3..];
     let largest = right.iter().fold(0f32, |most, row| most.max(row.numbers[0]));
-    // Of all, and of their own, before the poolings and behind them.
+    // Largest error relative to all gradients and to the tensor's own, before and after the poolings.
     let mut worst = [(0f32, ""); 2];
     for name in &names {
         let gradient = trainer.gradient(&gradients, name).expect("a parameter").expect("its gradient");
@@ -171,7 +171,7 @@ fn sizes_are_the_papers() {
         drop(Ssd::new(&mut parameters.at("net"), size, Scale::PAPER, 90));
         parameters.count()
     };
-    // Of torchvision's weights for the 91 classes of COCO.
+    // Number of torchvision's weights for the 91 classes of COCO.
     assert_eq!(count(SsdSize::Ssd300), 35_641_826);
     let boxes = [(SsdSize::Ssd300, 8732), (SsdSize::Ssd512, 24564)];
     assert!(boxes.iter().all(|(size, boxes)| size.default_boxes(false).len() == *boxes));
@@ -262,7 +262,7 @@ fn detections_are_torchvision_s() {
         let boxes: Vec<Corners> = found.iter().map(|one| one.corners).collect();
         assert!(near(boxes.as_flattened(), &numbers(&case, "corners"), 1e-5), "{name}");
     }
-    // What is no number is no box, and without default boxes there is none.
+    // NaN is no box, and without default boxes nothing is detected.
     let nothing =
         |logits: &[f32], defaults: &[Corners]| detections(logits, &[0.0; 4], defaults, [1.0; 2], &Keep::default());
     assert_eq!(nothing(&[f32::NAN; 2], &[[0.0, 0.0, 1.0, 1.0]]), []);
@@ -295,7 +295,8 @@ fn average_precision_is_that_of_others() {
     }
 }
 
-/// Of three truths one is difficult: who finds it is neither right nor wrong. A second detection of one is wrong.
+/// One of three ground-truth boxes is difficult: a detection of it counts neither as right nor as wrong. A second
+/// detection of one box is wrong.
 #[test]
 fn difficult_truths_do_not_count() {
     let truth = |left: f32, difficult| Truth { class: 2, corners: [left, 0.0, left + 10.0, 10.0], difficult };
@@ -310,8 +311,8 @@ fn difficult_truths_do_not_count() {
     assert_eq!(precision.mean_eleven(), Some((6.0 + 5.0 * (2.0 / 3.0)) / 11.0));
 }
 
-/// Gradients of the logits `[1, boxes, 2]` of one image in which the first `matched` boxes are of class 1, and so many
-/// background boxes count.
+/// Returns the gradients of the logits `[1, boxes, 2]` of one image. The first `matched` boxes have class 1, and
+/// `negatives` background boxes count.
 fn mined(logits: &[f32], matched: usize, negatives: f32) -> Vec<f32> {
     let boxes = logits.len() / 2;
     let mut parameters = Parameters::seeded(1);
@@ -334,7 +335,7 @@ fn mined(logits: &[f32], matched: usize, negatives: f32) -> Vec<f32> {
     trainer.gradient(&gradients.expect("gradients"), "in.logits").expect("a parameter").expect("a gradient").data
 }
 
-/// Of each background box its part: what the gradient of class 1's logit is of that class's probability.
+/// Returns the weight of each background box: the gradient of class 1's logit divided by that class's probability.
 fn parts(logits: &[f32], matched: usize, negatives: f32) -> Vec<f32> {
     let gradients = mined(logits, matched, negatives);
     let share = |(logits, gradient): (&[f32], &[f32])| gradient[1] * (1.0 + (logits[0] - logits[1]).exp());
@@ -349,7 +350,7 @@ fn the_hardest_negatives_count() {
     for (spread, negatives) in [(1.0, 30.0), (6.0, 1.0), (1.0, 470.0), (0.1, 77.0), (3.0, 0.0), (1.0, 480.0)] {
         let logits: Vec<f32> = random.iter().map(|value| spread * value).collect();
         let found = parts(&logits, 20, negatives);
-        // As a sort has it.
+        // The order that a sort would give.
         let mut order: Vec<usize> = (20..500).collect();
         let loss = |place: usize| logits[2 * place + 1] - logits[2 * place];
         order.sort_by(|&a, &b| loss(b).total_cmp(&loss(a)));
@@ -362,7 +363,7 @@ fn the_hardest_negatives_count() {
     }
 }
 
-/// Places that are left are shared by what is alike: none is preferred for its place in the image.
+/// Equal losses share the remaining places; none is preferred for its position in the image.
 #[test]
 fn equal_losses_share_their_places() {
     let near = |found: &[f32], right: &[f32]| found.iter().zip(right).all(|(a, b)| (a - b).abs() < 1e-5);

@@ -16,12 +16,12 @@ use safetensors::{Dtype, tensor::TensorView};
 
 const NARROW: Scale = Scale { width: 8, small: false, dropout: false };
 const CLASSES: usize = 3;
-/// Of the largest.
+/// Maximum error, relative to the largest value.
 const BOUND: f32 = 1e-5;
-/// What the image is drawn from.
+/// Name from which the image is drawn at random.
 const DRAWN: &str = "faster-rcnn 1";
 
-/// As in the script: corners in shares of the image, and classes.
+/// Ground truth as in the script: corners as fractions of the image, and classes.
 const TRUTHS: [&[(Corners, usize)]; 2] =
     [&[([0.11, 0.2, 0.46, 0.72], 1), ([0.5, 0.37, 0.95, 0.91], 2), ([0.05, 0.7, 0.223, 0.89], 3)], &[]];
 
@@ -50,7 +50,7 @@ fn value(name: &str, shape: &[usize]) -> Vec<f32> {
     all.into_iter().map(|value| value as f32).collect()
 }
 
-/// What torchvision's model has, as a file.
+/// Returns the file of torchvision's model.
 fn state_dict(network: &Golden) -> Vec<u8> {
     let rows: Vec<_> = network.rows.iter().filter(|row| row.key.contains('.')).collect();
     let bytes = |value: f32| value.to_le_bytes();
@@ -101,7 +101,7 @@ impl Case {
         self.trainer.evaluate([x], |[x]| net.proposed(x)).expect("answers").data
     }
 
-    /// That values are the script's.
+    /// Checks that values are those of the script.
     fn same(&self, key: &'static str, values: &[f32]) {
         let right = self.network.row(key);
         assert_eq!(values.len(), right.shape.iter().product::<usize>(), "{key}");
@@ -223,7 +223,7 @@ fn it_finds_what_torchvision_s_finds() {
     case.same("found", &rows);
 }
 
-/// What fills up to a fixed number changes nothing, whatever is said of it.
+/// Padding boxes up to a fixed number change nothing, whatever their labels are.
 #[test]
 fn what_fills_up_does_not_count() {
     let mut case = Case::new();
@@ -256,8 +256,8 @@ fn what_fills_up_does_not_count() {
     }
 }
 
-/// As many parameters as torchvision's `FasterRCNN` of `vgg16().features[:-1]` with dense layers of 4096 for VOC, and the
-/// anchors of the paper's images.
+/// The number of parameters is that of torchvision's `FasterRCNN` of `vgg16().features[:-1]` with dense layers of 4096
+/// for VOC, and there are as many anchors as in the paper.
 #[test]
 fn sizes_are_the_papers() {
     let mut parameters = Parameters::seeded(0);
@@ -293,7 +293,8 @@ fn what_stands_for_what_and_counts() {
     let found = assigned(&truths, &boxes, [0.3, 0.7], false);
     assert_eq!(found, [first, first, Assigned::Neither, Assigned::Background]);
     assert_eq!(assigned(&[], &boxes, [0.3, 0.7], true), [Assigned::Background; 4]);
-    // At most half for truths, those with the least words; the others of the background, as many as there are.
+    // At most half are boxes of objects, those with the smallest random words; the rest is background, as far as there
+    // is any.
     let of = |count, share| balanced(&found, count, share, |place| 9 - place as u64);
     assert_eq!((of(2, 0.5), of(4, 0.5), of(1, 0.5)), (vec![1, 3], vec![0, 1, 3], vec![3]));
     assert_eq!((of(4, 0.0), of(1, 1.0), of(0, 0.5)), (vec![3], vec![1], vec![]));

@@ -13,13 +13,13 @@ use gradscale::{
 };
 use table::{Golden, Row, golden, hashed, line, state_dict, uniform};
 
-/// As in the script.
+/// Number of classes, as in the script.
 const CLASSES: usize = 7;
 const NARROW: Scale = Scale { width: 8, small: false, dropout: false };
-/// Of the largest: answer, or gradient of all.
+/// Maximum error of the output and of gradients, relative to the largest of all.
 const BOUND: f32 = 1e-5;
-/// Of the largest gradient of a layer. Behind batch norm comes batch norm again: gradients of its factors are what nearly
-/// cancels, and PyTorch's own in f32 are as far from those in f64.
+/// Maximum error relative to a layer's largest gradient. One batch norm follows another, so gradients of its factors
+/// nearly cancel, and PyTorch's f32 gradients are as far from those in f64.
 const OF_LAYER: f32 = 1e-4;
 
 /// SegNet as the other networks are: with one answer.
@@ -111,7 +111,8 @@ fn agrees(network: &Golden) {
             }
             None => table::channels_first(&gradient.data, gradient.shape.sizes()),
         };
-        // Of the layer, not of the tensor: a bias before batch norm has no gradient but roundings.
+        // Relative to the layer, not to the tensor, because a bias before batch norm has only rounding errors as
+        // gradient.
         let layer = ["weight", "bias"].map(|leaf| format!("{layer}.{leaf}"));
         let of_layer = network.rows.iter().filter(|row| layer.iter().any(|name| name == row.key));
         let of_layer = of_layer.fold(0f32, |most, row| most.max(row.numbers[0]));
@@ -192,12 +193,12 @@ fn sizes_are_the_papers() {
         let found = count(&|parameters| drop(architecture.build(&mut parameters.at("net"), 3, Scale::PAPER, 1000)));
         assert_eq!(found, parameters, "{}", architecture.name());
     }
-    // Of VGG-16 the convolutions alone: its first linear layer has a hundred million.
+    // Only the convolutions of VGG-16, because its first linear layer has a hundred million weights.
     let encoder = count(&|parameters| drop(SegNetVgg::new(&mut parameters.at("net"), 3, Scale::PAPER, 12)));
     assert_eq!(encoder, 29_446_220);
 }
 
-/// With batch norm, VGG-16 has the names of torchvision's `vgg16_bn`.
+/// With batch norm, VGG-16 has the parameter names of torchvision's `vgg16_bn`.
 #[test]
 fn vgg_with_batch_norm_is_called_as_torchvision_s() {
     let mut parameters = Parameters::seeded(0);

@@ -1,8 +1,8 @@
-//! The table of `tests/golden/vision.py`, and what both sides draw from names.
+//! The table of `tests/golden/vision.py`, and the values that both sides derive from names.
 
 use safetensors::{Dtype, tensor::TensorView};
 
-/// How far batch norm's shifts are from 0: see the script.
+/// Distance of batch norm's shifts from 0, as in the script.
 const SHIFT: f64 = 2.0;
 
 const TABLE: &str = include_str!("../../../golden/vision.txt");
@@ -30,7 +30,7 @@ impl Golden {
 }
 
 impl Golden {
-    /// Whether a bias is that of a normalisation, whose weight has one value for each channel.
+    /// Returns true if a bias belongs to a normalisation, whose weight has one value for each channel.
     fn is_norm(&self, bias: &str) -> bool {
         bias.strip_suffix(".bias").is_some_and(|layer| self.row(&format!("{layer}.weight")).shape.len() == 1)
     }
@@ -78,7 +78,7 @@ pub fn drawn(name: &str, count: usize) -> impl Iterator<Item = f64> {
     hashed(name, count, 0).into_iter().map(|bits| f64::from(bits) / 2f64.powi(31) - 1.0)
 }
 
-/// In −1 … 1.
+/// Returns numbers in −1 … 1, derived from a name.
 #[expect(clippy::cast_possible_truncation, reason = "rounded")]
 pub fn uniform(name: &str, count: usize) -> Vec<f32> {
     drawn(name, count).map(|value| value as f32).collect()
@@ -104,12 +104,12 @@ pub fn channels_last(values: &[f32], channels: usize, pixels: usize) -> Vec<f32>
     values.chunks(channels * pixels).flat_map(image).collect()
 }
 
-/// `[n, h, w, c]` as `[n, c, h, w]`; what has no pixels stays.
+/// Permutes `[n, h, w, c]` to `[n, c, h, w]`; a tensor without pixels is not changed.
 pub fn channels_first(values: &[f32], [_, h, w, c]: [usize; 4]) -> Vec<f32> {
     channels_last(values, h * w, c)
 }
 
-/// What PyTorch's model of that network has, as a file: every tensor drawn from its name.
+/// Returns the file of PyTorch's model of that network, with every tensor derived from its name.
 pub fn state_dict(network: &Golden) -> Vec<u8> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     let bytes = |values: &mut dyn Iterator<Item = f64>| -> Vec<u8> {
@@ -132,7 +132,7 @@ pub fn state_dict(network: &Golden) -> Vec<u8> {
             _ => bytes(&mut drawn(key, count).map(|value| 0.1 * value)),
         };
         tensors.push(((*key).to_owned(), shape.clone(), values));
-        // Of a normalisation, whose weight has one value for each channel, the statistics too.
+        // A normalisation, whose weight has one value for each channel, also has running statistics.
         if shape.len() == 1
             && let Some(layer) = key.strip_suffix(".weight")
         {

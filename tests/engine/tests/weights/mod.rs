@@ -11,7 +11,7 @@ use gradscale::{
     optim::Sgd,
 };
 
-/// From a scale at which many of them flush to one at which some overflow.
+/// Tests scales from one at which many gradients flush to one at which some overflow.
 pub fn weight_gradients_in_half<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let (mut flushed, mut overflowed) = (0, 0);
     for exponent in [-14, 19] {

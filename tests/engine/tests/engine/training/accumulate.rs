@@ -16,7 +16,8 @@ fn parts(cuts: &[usize]) -> Vec<std::ops::Range<usize>> {
     cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
 }
 
-/// Gradients of a linear net: of twelve rows at once, and of parts of them with their share of the mean.
+/// Returns the gradients of a linear network: of twelve rows in one batch, and of micro-batches with their share of the
+/// mean.
 #[test]
 fn micro_batches_add_to_one_batch() {
     let data = Data::new(1, 12);
@@ -107,7 +108,7 @@ fn running_statistics() {
     }
 }
 
-/// One bad micro-batch of three skips the step, wherever it comes, and leaves no trace.
+/// One bad micro-batch of three skips the step, at any position, and changes no state.
 #[test]
 fn a_bad_micro_batch_skips_the_step() {
     let data = Data::new(5, 12);

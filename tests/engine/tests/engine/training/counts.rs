@@ -1,4 +1,4 @@
-//! What a step costs a device beside its operators.
+//! Device calls of a step, besides its operators.
 
 use super::{Data, Training};
 use gradscale::{
@@ -29,7 +29,7 @@ fn one_upload_and_one_collect_a_step() {
     }
 }
 
-/// A batch sent ahead is written once, and copied once on the device.
+/// A prefetched batch is written once, and copied once on the device.
 #[test]
 fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
     let device = Counting::new(Cpu::new(1).expect("one thread"));
@@ -54,7 +54,7 @@ fn a_batch_sent_ahead_costs_a_copy_for_each_input() {
     assert_eq!(operators[1], operators[0] + 3);
 }
 
-/// Deciding at once waits once for each site; `paper` does so in the first of its 100 steps.
+/// A decision inside the step waits once for each site; `paper` decides so in the first of its 100 steps.
 #[test]
 fn paper_decides_at_once_in_update_steps_only() {
     let device = Counting::new(Cpu::new(1).expect("one thread"));
@@ -84,7 +84,7 @@ fn collects(method: &str, factor: f32) -> (Vec<u64>, u64) {
     (collects, training.trainer.sites().count() as u64)
 }
 
-/// A skip makes all sites decide at once in the next step, and only there.
+/// After a skip all sites decide inside the next step, and only in that one.
 #[test]
 fn a_skip_is_followed_by_one_step_that_waits() {
     let (collects, sites) = collects("gs:exact,room=6,history=0", 2f32.powi(40));

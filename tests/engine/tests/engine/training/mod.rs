@@ -1,4 +1,4 @@
-//! Steps: skipped, accumulated, counted, and what optimizers do in them.
+//! Training steps: skipping, gradient accumulation, device calls, and optimizers.
 
 mod accumulate;
 mod counts;

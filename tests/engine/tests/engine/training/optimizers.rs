@@ -1,4 +1,4 @@
-//! Optimizers against naive f64, with gradients that the batch says: the loss is Σ p·g.
+//! Optimizers against naive f64, with gradients that the batch determines: the loss is Σ p·g.
 
 use gradscale::Init;
 use gradscale::{
@@ -56,7 +56,7 @@ pub fn gradient(step: usize) -> [f32; 4] {
     [0.5, -1.25, 3.0, 0.125].map(|g| g * (1.0 - 0.3 * step as f32))
 }
 
-/// What five steps should give, element by element: (w, g, states, t) → w.
+/// Computes the expected result of five steps, element by element: (w, g, states, t) → w.
 pub fn five(mut update: impl FnMut(f64, f64, &mut [f64; 2], i32) -> f64) -> [f64; 4] {
     let mut at = 0;
     FIRST.map(|first| {

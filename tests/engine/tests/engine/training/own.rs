@@ -1,4 +1,4 @@
-//! Optimizers of one's own, against plain loops over f64 and against the rules that are built in.
+//! Custom optimizers, against plain loops in f64 and against the built-in rules.
 
 use super::{
     Data, Training, batches,
@@ -112,7 +112,8 @@ fn states_and_numbers() {
     close(&rig.read("a.w"), &right, 100.0 * 2f64.powi(-24));
 }
 
-/// Clipped by value, by norm, for one step only, or not: as the kernel does it, bit for bit. What is not finite changes
+/// Clipping by value, by norm, for one step only, and none: the bits are those of the kernel. Non-finite gradients
+/// change
 /// nothing.
 #[test]
 fn clipped_and_guarded() {
@@ -152,7 +153,7 @@ fn train(optimizer: &Optimizer, method: &str, recording: bool, resume: bool) -> 
             training = build();
             training.trainer.load(&bytes).expect("its own");
         }
-        // Beyond what the exponents were decided for.
+        // A factor that overflows the exponents in force.
         let factor = if step == 5 { 2f32.powi(18) } else { 1.0 };
         let outcome = training.step(&Data { factor, ..data.clone() });
         losses.push(outcome.loss.to_bits());
@@ -182,7 +183,7 @@ fn in_a_training() {
     }
 }
 
-/// A rule that does what a test says.
+/// Custom rule whose number of states and update are set by a test.
 struct Says(usize, for<'t> fn(Given<'t>) -> Next<'t>);
 
 impl std::fmt::Debug for Says {
@@ -203,7 +204,7 @@ impl Own for Says {
     }
 }
 
-/// What a rule gives may be what it was given, in another place.
+/// A rule may return its inputs, in another order.
 #[test]
 fn results_that_are_inputs() {
     fn swap(of: Given<'_>) -> Next<'_> {

@@ -30,7 +30,7 @@ impl Net {
 struct Training {
     net: Net,
     trainer: Trainer<Cpu>,
-    /// Losses are 2^shift times as large, and what makes up for it.
+    /// Losses are 2^shift times as large, and the learning rate compensates for it.
     shift: i32,
 }
 

@@ -1,7 +1,7 @@
-//! Batches that do not fit at the exponents in force: they are run again, and nothing is lost.
+//! Batches that do not fit at the exponents in force: they are repeated, and nothing is lost.
 //!
-//! What a repeat must be is another training's step: one that stands where this one stood, and whose sites all decide
-//! at once by themselves, without an attempt that failed.
+//! A repeat must equal a step of another training, which starts from the same state and whose sites all decide inside
+//! the step without a failed attempt before it.
 
 use super::Data;
 use gradscale::{
@@ -13,7 +13,7 @@ use gradscale::{
 use gradscale_conformance::Recorder;
 use std::collections::BTreeMap;
 
-/// With all that a repeat could get wrong: dropout, running statistics, momentum, a schedule.
+/// Network with everything that a repeat could get wrong: dropout, running statistics, momentum, a schedule.
 struct Net {
     first: Linear,
     norm: BatchNorm,
@@ -93,7 +93,7 @@ fn parts(bytes: &[u8]) -> (String, Vec<u8>) {
     (String::from_utf8(header.to_vec()).expect("text"), tensors.to_vec())
 }
 
-/// The same checkpoint, whose sites decide at once in the next step.
+/// Returns the same checkpoint, changed so that its sites decide inside the next step.
 fn deciding(bytes: &[u8]) -> Vec<u8> {
     let (header, tensors) = parts(bytes);
     let now = header.replace(r#"\"at_once\":false"#, r#"\"at_once\":true "#);
@@ -102,7 +102,7 @@ fn deciding(bytes: &[u8]) -> Vec<u8> {
     [&before[..], &checksum(&before)].concat()
 }
 
-/// All of a checkpoint but how often something overflowed, which is all that an attempt leaves.
+/// Returns the content of a checkpoint without the counts of overflows, which are all that a failed attempt may change.
 fn content(bytes: &[u8]) -> (String, Vec<u8>) {
     let (header, tensors) = parts(bytes);
     let pieces = header.split(r#"\"overflows\":"#).enumerate();
@@ -113,13 +113,13 @@ fn content(bytes: &[u8]) -> (String, Vec<u8>) {
     (pieces.map(counted).collect(), tensors)
 }
 
-/// What may happen between a backward pass and its step.
+/// Calls between a backward pass and its step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meanwhile {
     Nothing,
-    /// The next batch is sent ahead.
+    /// The next batch is prefetched.
     Prefetch,
-    /// Another batch of the same shapes, and one of others, are evaluated; statistics are looked at.
+    /// Another batch of the same shapes and one of other shapes are evaluated, and statistics are read.
     Evaluation,
 }
 
@@ -151,7 +151,7 @@ fn repeats<B: Backend<Error: 'static>>(open: impl Fn() -> B, loss: &str, k: i32,
     let repeated = &outcome.repeated[0];
     let first = training.trainer.sites().next().expect("a site").name.to_owned();
     assert_eq!(repeated.site, first, "the first behind the loss");
-    // By how much: the exponent that was in force, less the largest at which the batch would have fitted.
+    // Excess: the exponent in force minus the largest exponent at which the batch would have fitted.
     let excess = repeated.excess.expect("it was finite");
     assert!(excess > 0 && (repeated.exponent, repeated.kind != Kind::Nan) == (exponents[0], true), "{repeated:?}");
 
@@ -164,14 +164,15 @@ fn repeats<B: Backend<Error: 'static>>(open: impl Fn() -> B, loss: &str, k: i32,
     let [one, two] = [&training, &other].map(|training| content(&training.bytes()));
     assert!(one.1 == two.1, "weights, momentum or running statistics differ: {loss}, 2^{k}, {meanwhile:?}");
     if k < 30 {
-        // Beyond what FP16 serves together the others keep their exponents, which the other training has not seen.
+        // If a jump exceeds FP16's range, the other sites keep their exponents, which the other training has not
+        // decided.
         assert_eq!(one.0, two.0, "{loss}, 2^{k}, {meanwhile:?}");
     } else {
         assert_eq!(training.exponents(), exponents, "the others keep theirs");
     }
     assert_eq!(training.trainer.steps(), 8);
 
-    // What was sent ahead is the batch that was sent.
+    // The prefetched batch is still the one that was sent.
     if let Some(ahead) = ahead {
         let one = training
             .trainer
@@ -193,7 +194,7 @@ fn a_repeat_is_a_step_like_any_other() {
     }
 }
 
-/// Micro-batches: all of the step are repeated, by the trainer if it is told how, else by the caller.
+/// All micro-batches of a step are repeated, by the trainer in `step_with`, otherwise by the caller.
 #[test]
 fn micro_batches_are_repeated_together() {
     let three = |k: i32| [data(20), data(21).times(2f32.powi(k)), data(22)];
@@ -213,7 +214,7 @@ fn micro_batches_are_repeated_together() {
         }
         training
     };
-    // By the trainer.
+    // Repeated by the trainer.
     let mut one = start();
     let Training { net, trainer } = &mut one;
     let large = three(12);
@@ -225,7 +226,7 @@ fn micro_batches_are_repeated_together() {
         })
         .expect("a step");
     assert_eq!((outcome.skipped, outcome.repeated.len()), (None, 1));
-    // By the caller, who is told; in the middle of it the training is killed and goes on.
+    // Repeated by the caller, after the outcome requests it; meanwhile the training is killed and resumed.
     let mut after = Vec::new();
     for killed in [false, true] {
         let mut two = start();
@@ -254,7 +255,7 @@ fn micro_batches_are_repeated_together() {
         }
     }
     assert!(after[0] == after[1], "killed in the middle, it goes on bit for bit");
-    // A caller who goes on with other batches loses this one alone: the sites have learnt from it.
+    // A caller who continues with other batches loses only this one, because the sites have learnt from it.
     let mut careless = start();
     let mut lost = 0;
     for i in 0..60 {
@@ -264,7 +265,7 @@ fn micro_batches_are_repeated_together() {
     assert!(lost <= 2, "{lost} of 60 were lost");
 }
 
-/// What no exponent mends is tried once more where it could have been one, and leaves no trace.
+/// A failure that no exponent cures is retried only if an exponent could have been the cause, and changes no state.
 #[test]
 fn what_is_not_finite_is_skipped_and_moves_nothing() {
     for (bad, attempts) in [(f32::NAN, 1), (f32::INFINITY, 1)] {
@@ -273,7 +274,7 @@ fn what_is_not_finite_is_skipped_and_moves_nothing() {
             training.step(&data(i));
         }
         let (before, exponents) = (training.trainer.parameters().expect("parameters"), training.exponents());
-        // It comes in behind the last store of the forward pass.
+        // The bad value appears after the last store of the forward pass.
         let outcome = training.step(&data(5).times(bad));
         let skipped = outcome.skipped.expect("a skip");
         assert_eq!((skipped.cause, outcome.repeated.len()), (Cause::NotFinite, attempts), "{skipped}");
@@ -284,7 +285,7 @@ fn what_is_not_finite_is_skipped_and_moves_nothing() {
     }
 }
 
-/// By choice, a finite batch far above all others is left out.
+/// As an option, a finite batch far above all others is skipped.
 #[test]
 fn outliers_are_left_out_by_choice() {
     for (method, cause) in [("gs:exact,outliers=24", Some(Cause::Outlier)), ("gs", None)] {
@@ -297,7 +298,7 @@ fn outliers_are_left_out_by_choice() {
         assert_eq!(outcome.skipped.as_ref().map(|skipped| skipped.cause), cause, "{outcome:?}");
         assert_eq!(outcome.repeated.len(), usize::from(cause.is_none()));
         assert_eq!(content(&training.bytes()).1 == content(&before).1, cause.is_some());
-        // What lies no further above than that is a batch like any other.
+        // A batch within the outlier limit is trained like any other.
         assert_eq!(training.step(&data(7).times(2f32.powi(12))).skipped, None);
     }
 }
@@ -384,7 +385,7 @@ fn alternating_losses_train_as_f32_does() {
         println!("2^{k}: fp32 {single:.1}, gs {half:.1} with {repeats} repeats; before {before:.1}, {lost} lost");
         assert!(single > 90.0 && half > single - 3.0, "2^{k}: {half} beside {single}");
         assert_eq!(skips, 0);
-        // Below what FP16 serves together repeats are rare; beyond, each large one is one.
+        // Below FP16's range repeats are rare; beyond it, each large step is repeated.
         assert!(repeats <= if k > 24 { 102 } else { 15 }, "2^{k}: {repeats}");
         if k >= 20 {
             assert!(lost > 90 && before < single - 8.0, "2^{k}: {before} with {lost} lost");

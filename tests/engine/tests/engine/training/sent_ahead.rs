@@ -1,4 +1,4 @@
-//! Batches sent ahead, on the CPU.
+//! Prefetched batches on the CPU.
 
 #[path = "../../ahead/mod.rs"]
 mod ahead;

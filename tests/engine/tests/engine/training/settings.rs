@@ -1,4 +1,4 @@
-//! Parts that are frozen, learning rates that are set, schedules of one's own, and what a step lets read.
+//! Frozen parameters, learning rates that are set during training, custom schedules, and values that a step lets read.
 
 use super::{Data, Training, batches, optimizers::Rig};
 use crate::graph::values;
@@ -16,7 +16,8 @@ use std::{
     },
 };
 
-/// What is frozen stays, bit for bit, takes no gradient and no state; the rest learns as if it were not trained beside.
+/// Frozen parameters keep every bit, and have no gradient and no state. The others learn as if the frozen were
+/// constants.
 #[test]
 fn frozen_parts() {
     for method in ["fp32", "gs"] {
@@ -52,7 +53,7 @@ fn frozen_parts() {
     };
     let wrong = refused(Optimizer::from(Sgd::new(0.1)).freeze("net.on")).expect_err("no such part").to_string();
     assert_eq!(wrong, "optimizer: no parameter belongs to net.on; there are net");
-    // With nothing to train left, a step says so.
+    // If nothing can be trained, a step returns an error.
     let mut none = Training::new(Optimizer::from(Sgd::new(0.1)).freeze("net"), "fp32");
     let error = none.trainer.backward(batches(1)[0].batch(), |all| none.net.loss(all)).expect_err("nothing to train");
     assert!(error.to_string().contains("depends on no weight"), "{error}");
@@ -71,14 +72,14 @@ fn rates_that_are_set() {
     rig.trainer.set_lr(None, 4.0).expect("a rate");
     after(&mut rig, [-4.5, -0.5]);
     rig.trainer.set_lr(Some("b"), 1.0).expect("a group");
-    // The schedule goes on: half of both.
+    // The schedule continues: both rates are halved.
     after(&mut rig, [-6.5, -1.0]);
     // A checkpoint keeps them.
     let bytes = rig.trainer.save(&BTreeMap::new()).expect("a checkpoint");
     let mut again = Rig::new(sgd(), &[0.0]);
     again.trainer.load(&bytes).expect("its own");
     after(&mut again, [-8.5, -1.5]);
-    // And one from before has those of the optimizer.
+    // A checkpoint from before has the optimizer's own rates.
     let fresh = Rig::new(sgd(), &[0.0]).trainer.save(&BTreeMap::new()).expect("a checkpoint");
     again.trainer.load(&fresh).expect("its own");
     after(&mut again, [-0.5, -0.25]);
@@ -110,7 +111,7 @@ fn schedules_of_ones_own() {
         rig.step(&[1.0], &[1.0]);
         assert_eq!(rig.read("a.w"), [right]);
     }
-    // It is asked once a step, whatever the number of groups, and whoever reads the rates.
+    // A custom schedule is called once a step, for any number of groups and however often rates are read.
     for own in [false, true] {
         let asked = Arc::new(AtomicU64::new(0));
         let counts = asked.clone();
@@ -128,7 +129,7 @@ fn schedules_of_ones_own() {
         let right = -(1.0 + 1.0 / 2.0 + 1.0 / 3.0f32);
         assert!((rig.read("a.w")[0] - right).abs() < 1e-6 && (rig.read("b.w")[0] - right / 2.0).abs() < 1e-6);
     }
-    // One that gives no number is an error before anything has run.
+    // A schedule that returns no number is an error before anything runs.
     let broken = Schedule::own(|step| if step == 1 { f64::NAN } else { 1.0 });
     let mut training = Training::new(Optimizer::from(Sgd::new(0.1)).schedule(broken), "gs");
     let data = Data::new(1, 4);
@@ -139,8 +140,8 @@ fn schedules_of_ones_own() {
     assert_eq!(training.bits(), before);
 }
 
-/// Truncated backpropagation: the state that a step ends with begins the next. It can be read until then, whatever is
-/// evaluated in between, and is that of a network which runs in one go.
+/// Truncated backpropagation: the final state of one step is the initial state of the next. It can be read until then,
+/// even if evaluations run in between, and is that of a network which processes the whole sequence.
 #[test]
 fn states_that_are_carried_on() {
     let mut parameters = Parameters::seeded(5);

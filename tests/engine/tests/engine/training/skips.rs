@@ -31,7 +31,7 @@ fn bad() -> [(Data, &'static str, Kind, i32); 3] {
     ]
 }
 
-/// A run that saw bad batches goes on as one that never did, bit for bit: parameters, momentum, Adam's states and
+/// After bad batches a run continues as if they had never existed, bit for bit: parameters, momentum, Adam's states and
 /// step count, schedule, running statistics, half copies.
 #[test]
 fn a_skipped_step_leaves_no_trace() {
@@ -125,7 +125,7 @@ fn one_bad_gradient_is_named() {
     }
 }
 
-/// Behind the last site a gradient is f32: there is no site to name.
+/// After the last site gradients are f32, so the error names the parameter and no site.
 #[test]
 fn a_parameter_gradient_alone_is_named_so() {
     let mut parameters = Parameters::seeded(1);
@@ -149,7 +149,7 @@ fn a_parameter_gradient_alone_is_named_so() {
     }
 }
 
-/// What no exponent can cure ends with an error that says how often, where and why.
+/// A failure that no exponent cures ends the training with an error that names count, site and reason.
 #[test]
 fn persistent_overflow_ends_the_training() {
     for (method, bad, last) in [
@@ -173,7 +173,7 @@ fn persistent_overflow_ends_the_training() {
     }
 }
 
-/// Overflow and NaN of the forward pass are named where they are stored, whatever follows.
+/// An overflow or NaN of the forward pass is reported for the store where it first occurs, whatever follows.
 #[test]
 fn the_forward_pass_is_blamed_for_its_own() {
     for method in ["gs:exact", "fixed:1024", "dynamic", "gs:paper"] {
@@ -210,8 +210,7 @@ fn nan_does_not_move_exponents() {
     }
 }
 
-/// Without repeats, a loss that is 2^20 times as large from one step on costs one step, wherever in the interval it
-/// falls.
+/// Without repeats, a loss that is 2^20 times as large from one step on costs one step, at any point of the interval.
 #[test]
 fn a_persistent_jump_costs_one_step() {
     for at in [1, 5, 10, 11, 12, 17] {
@@ -235,7 +234,7 @@ fn a_persistent_jump_costs_one_step() {
     }
 }
 
-/// With them it costs one more pass, and no step.
+/// With repeats it costs one more pass, and no step.
 #[test]
 fn a_persistent_jump_is_repeated_once() {
     for at in [1, 5, 10, 11, 12, 17] {
@@ -251,7 +250,7 @@ fn a_persistent_jump_is_repeated_once() {
     }
 }
 
-/// Sites fall by exactly the jump, and rise again after it.
+/// Sites lower their exponents by exactly the jump, and raise them again after it.
 #[test]
 fn exponents_follow_the_loss() {
     let mut training = Training::new(Sgd::new(0.0).into(), "gs:exact");
@@ -274,7 +273,7 @@ fn training_ends_after_too_many_skips() {
     let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1024");
     training.trainer = training.trainer.with_options(TrainerOptions::new().with_skip_limit(3));
     for _ in 0..2 {
-        // A step that is taken starts the count again.
+        // A successful step resets the count.
         for _ in 0..2 {
             assert!(training.step(&bad).skipped.is_some());
         }

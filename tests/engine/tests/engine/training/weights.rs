@@ -76,7 +76,7 @@ impl Net {
     }
 }
 
-/// The scaled f32 gradient rounded to half, and unscaled: what must be there, bit for bit.
+/// Returns the scaled f32 gradient rounded to half, and unscaled: the expected value, bit for bit.
 fn through_half(gradient: &[f32], scale: f32) -> Vec<f32> {
     gradient.iter().map(|value| f16::from_f32(value * scale).to_f32() / scale).collect()
 }
@@ -85,9 +85,9 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Beside a training whose weight gradients are f32: every weight that is read in half, rounded once at the scale;
-/// those of normalisations, which are read in f32, as they were. From scales at which nearly all of them flush to
-/// scales at which some overflow.
+/// Comparison with a training whose weight gradients are f32. Every weight that is read in half has a gradient rounded
+/// once at the scale; those of normalisations, which are read in f32, do not change. Scales range from one at which
+/// nearly all gradients flush to one at which some overflow.
 #[test]
 fn weights_read_in_half_have_gradients_in_half() {
     for (level, embedding) in [(Level::O1, false), (Level::O2, true), (Level::O3, true)] {
@@ -112,7 +112,7 @@ fn weights_read_in_half_have_gradients_in_half() {
     }
 }
 
-/// Each has a site of its own, which counts what flushes, and is blamed for what overflows: nothing before it did.
+/// Each weight has its own site, which counts the values that flush, and is named if it is the first to overflow.
 #[test]
 fn they_are_sites_that_are_counted_and_blamed() {
     let mut training = Training::new("fixed:2^-8,wgrad=half", Level::O1);
@@ -205,14 +205,14 @@ fn gradient_scaling_has_none() {
     assert!(matches!(trainer, Err(Error::WeightGradients)));
 }
 
-/// What is asked of other devices.
+/// Runs the tests of all devices on the CPU.
 #[test]
 fn on_this_device() {
     devices::weight_gradients_in_half(|| Cpu::new(1).expect("a CPU"));
 }
 
-/// PyTorch's gradients of half weights, bit for bit: where products and sums are exact in f32, the two can differ in
-/// their stores alone. At 2^-20 weights' gradients flush, at 2^17 a bias's overflow.
+/// Half weights have PyTorch's gradients, bit for bit. Where products and sums are exact in f32, the two can differ
+/// only in their stores. At 2^-20 weights' gradients flush, at 2^17 a bias's overflow.
 #[test]
 fn they_are_those_of_half_weights_in_pytorch() {
     let (mut flushed, mut overflowed) = (0, 0);
