@@ -1,4 +1,4 @@
-//! The matrix unit gives what AVX-512 gives: the same bits where sums are exact, with infinities and NaN as well.
+//! The matrix unit (AMX) has the results of AVX-512: the same bits where sums are exact, with infinities and NaN too.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(
@@ -17,7 +17,7 @@ use gradscale_cpu::{Cpu, Isa, Memory};
 use half::f16;
 use shared::{halves, store, upload};
 
-/// A device with AVX-512 alone, and one with the unit, if there is one.
+/// Returns a device with AVX-512 only, and one with the matrix unit, if the processor has one.
 fn avx512_and_amx(threads: usize) -> Option<[Cpu; 2]> {
     let named = |name: &str| Isa::available().into_iter().find(|isa| isa.to_string() == name);
     let [Some(plain), Some(unit)] = ["AVX-512", "AMX"].map(named) else {
@@ -51,8 +51,8 @@ fn bits(cpu: &Cpu, len: usize, run: impl FnOnce(Store<'_, Cpu>)) -> Vec<u32> {
     store(cpu, DType::F32, len, run).0.into_iter().map(canonical).collect()
 }
 
-/// What both devices say of a launch with operands of so many elements: of whole numbers, finite or not, they say the same;
-/// of others they do not, if the unit is `used`.
+/// Compares both devices on a launch with operands of these sizes. With integers, finite or not, the results must be
+/// equal. With other numbers they must differ if the unit is `used`, because it sums in another order.
 fn compare(
     cpus: &[Cpu; 2], what: &str, used: bool, lens: [usize; 3], launch: impl Fn(&Cpu, [&Memory; 2], Store<'_, Cpu>),
 ) {
@@ -102,8 +102,8 @@ fn products() {
     }
 }
 
-/// A convolution of so many channels: input, output, kernel, stride, padding, dilation, groups, and the passes that use
-/// the unit.
+/// Convolution: input shape, output channels, kernel, stride, padding, dilation, groups, and for each pass whether it
+/// uses the unit.
 type Case = ([u32; 4], u32, [u32; 2], [u32; 2], [u32; 2], [u32; 2], u32, [bool; 3]);
 
 #[test]

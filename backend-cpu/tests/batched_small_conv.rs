@@ -1,5 +1,5 @@
-//! Convolutions of small images and many channels, beside the sums of their definition. Operands are small integers, so
-//! that every sum is exact.
+//! Convolutions of small images with many channels, compared with the sums in their definition. Operands are small
+//! integers, so every sum is exact.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use shared::{Bits, halves, store, upload};
 /// Images, channels of the result, kernel, strides, padding, dilation.
 type Case = ([u32; 4], u32, [u32; 2], [u32; 2], [u32; 2], [u32; 2]);
 
-/// All with so many weights that forward and data pass take the way of small images.
+/// All have so many weights that the forward and data passes batch small images.
 const CASES: [Case; 6] = [
     ([5, 4, 4, 128], 128, [3, 3], [1, 1], [1, 1], [1, 1]),
     ([3, 6, 7, 64], 256, [3, 3], [2, 2], [1, 1], [1, 1]),
@@ -90,7 +90,7 @@ fn sums_are_those_of_the_definition_on_every_instruction_set_and_number_of_threa
         for (pass, operand, result) in [(Pass::Forward, p.x(), p.y()), (Pass::Data, p.y(), p.x())] {
             let [a, w, bias] = [(len(operand), 1), (len(p.w()), 2), (result[3], 3)].map(|(len, i)| integers(len, i));
             let exact = sums(&p, pass, &a, &w, &bias);
-            // From exponent 3 to 9, see `shared`.
+            // From exponent 3 to exponent 9, see `shared`.
             let stored = |v: &f32| f16_from_f32(v * 64.0, Round::NearestEven);
             let values: Vec<f32> = exact.iter().map(|v| v * 64.0).collect();
             let wide: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();

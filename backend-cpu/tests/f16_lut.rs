@@ -24,7 +24,7 @@ fn bits(cpu: &Cpu, len: usize, run: impl FnOnce(Store<'_, Cpu>)) -> Vec<u32> {
     store(cpu, DType::F32, len, run).0.into_iter().map(canonical).collect()
 }
 
-/// Looking up and storing may be one pass: its halves are those of the results, and it sees what core sees in them.
+/// Lookup and store may be one pass: its halves and its statistics are those of separate passes.
 #[test]
 fn looked_up_and_stored() {
     let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();

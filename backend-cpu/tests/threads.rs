@@ -43,7 +43,7 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     all.push(store(cpu, DType::F32, 49 * 176, |y| {
         cpu.launch(Launch::Conv { p: conv, pass: Pass::Weight, a: &x16, b: &dy11, bias: None, y }).unwrap()
     }));
-    // A bias gradient, which many threads share, and channels put beside others.
+    // A bias gradient, which many threads share, and a concatenation along channels.
     let bias = Reduce::new(ReduceOp::Sum, 1, 35_409, 2).unwrap();
     all.push(store(cpu, DType::F32, 2, |y| cpu.launch(Launch::Reduce { p: bias, x: &dy, y }).unwrap()));
     let dims = [Dim { len: 5400, x: 16, y: 48 }, Dim { len: 16, x: 1, y: 2 }];
@@ -139,8 +139,8 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// A product with few rows is made otherwise than one with many, but each sum takes its terms in the same order: but on
-/// the matrix unit, which has an order of its own, and is not used for few rows.
+/// A product with few rows is computed in another way than one with many, but each sum has its terms in the same order.
+/// The matrix unit is the exception: it has its own order, and is not used for few rows.
 #[test]
 fn few_rows_have_the_bits_of_many() {
     const FULL_M: u32 = 200;

@@ -1,4 +1,4 @@
-//! What the bench says of its figures: targets, and the model of what a device should take.
+//! Evaluation of the bench's figures: targets, and the model of the time that a device should take.
 
 #![allow(clippy::cast_possible_truncation, reason = "the bench's own modules: small sizes")]
 
@@ -93,7 +93,8 @@ fn casts_wait_for_memory_or_for_instructions() {
     assert_eq!([nothing.seconds, nothing.issue, nothing.tensor], [0.0; 3]);
 }
 
-/// By hand: a block of 128 × 256 multiplies a k in 16 clocks and reads 80 bytes a clock; 4096³ is 512 tiles in 4 rounds.
+/// Computed by hand: a block of 128 × 256 multiplies one k in 16 clocks and reads 80 bytes a clock; 4096³ is 512 tiles
+/// in 4 rounds.
 #[test]
 fn a_product_on_an_h100() {
     let gpu = figures("H100 80GB HBM3").expect("known");
@@ -113,17 +114,17 @@ fn a_product_on_an_h100() {
     assert!(near(expected.tensor, 65_536.0 / 67_584.0), "{expected:?}");
     assert!(near(expected.shared, 80.0 / 128.0 * expected.tensor), "{expected:?}");
     assert!(near(expected.issue, 2048.0 / 67_584.0), "{expected:?}");
-    // A tile of 64 columns reads as much as shared memory gives.
+    // A tile of 64 columns is limited by the bandwidth of shared memory.
     let narrow = Product { tile: [128.0, 64.0], part: [64.0, 64.0], ..product };
     let expected = gpu.expect(&narrow.work(gpu));
     assert!(near(expected.shared, expected.tensor), "{expected:?}");
     // Eight warps of 32 instructions, four at a time, are 64 of the 1024 clocks for 64 of k.
     let counted = gpu.expect(&Product { inner: 32.0, ..product }.work(gpu));
     assert!(near(counted.issue - 2048.0 / 67_584.0, 64.0 / 1024.0 * counted.tensor), "{counted:?}");
-    // Stored beside the next tile's products only the end of the last tile takes time.
+    // If stores overlap with the next tile's products, only the end of the last tile takes time.
     let hidden = gpu.expect(&Product { epilogue: [1.0, 8.0], ..product }.work(gpu));
     assert!(near(hidden.seconds, (4.0 * (65_536.0 + 256.0) + 2048.0) / 1.83e9), "{hidden:?}");
-    // Where sums are short, storing takes longer than multiplying.
+    // If sums are short, storing takes longer than multiplying.
     let short = Product { size: [4096.0, 4096.0, 64.0], epilogue: [1.0, 8.0], ..product };
     let expected = gpu.expect(&Work { memory: 0.0, ..short.work(gpu) });
     assert!(near(expected.seconds, (3.0 * 2048.0 + 4.0 * 256.0 + 2048.0) / 1.83e9), "{expected:?}");
@@ -140,7 +141,7 @@ fn emulated(arch: u32) -> Option<(Emulated, Cuda)> {
     Some((emulated, device))
 }
 
-/// A bench of small sizes that was asked for these words.
+/// Creates a bench of small sizes, filtered by these words.
 fn small<'a>(device: &'a Cuda, words: &[&str]) -> Bench<'a> {
     Bench::new(device, words.iter().map(|&word| word.to_owned()).collect(), true)
 }
@@ -151,7 +152,8 @@ fn read(device: &Cuda, memory: &Memory, len: usize) -> Vec<u32> {
     values.into_iter().map(f32::to_bits).collect()
 }
 
-/// Every variant of the copy kernel copies all, whatever is left behind the last chunk, and nothing behind the end.
+/// Every variant of the copy kernel copies everything, for any remainder after the last chunk, and nothing after the
+/// end.
 #[test]
 fn a_copy_is_a_copy() {
     let Some((_emulated, device)) = emulated(80) else { return };
@@ -171,7 +173,7 @@ fn a_copy_is_a_copy() {
     }
 }
 
-/// The copy names the fastest of its ways, and what waits for memory is compared with that.
+/// The copy reports its fastest variant, and memory-bound kernels are compared with that.
 #[test]
 fn the_fastest_copy_is_what_others_are_compared_with() {
     let Some((_emulated, device)) = emulated(80) else { return };
@@ -195,7 +197,7 @@ fn rows(bench: &Bench<'_>) -> Vec<String> {
     table.lines().filter_map(|row| Some(row.strip_prefix("| ")?.split(" | ").next()?.to_owned())).skip(1).collect()
 }
 
-/// Squares, alone too, and all odd sizes, on both generations of instructions.
+/// Square products, also alone, and all odd sizes, on both generations of instructions.
 #[test]
 fn products_of_all_sizes_run() {
     for arch in [80, 90] {
@@ -217,7 +219,7 @@ fn products_of_all_sizes_run() {
         for row in rows.iter().filter(|row| row.ends_with(": statistics on / off")) {
             assert_eq!(targets::find_target(row).map(|target| target.limits[0]), Some(0.97), "{row}");
         }
-        // Without the word there are none, though their names have others.
+        // Networks run only if their word is given, even if other words are part of their names.
         let mut bench = small(&device, &["gemm", "conv"]);
         odd::measure(&mut bench).expect("it runs");
         assert_eq!(bench.table().lines().count(), 3);
@@ -234,7 +236,7 @@ fn networks_train() {
     assert_eq!(rows(&bench), names);
 }
 
-/// A word that names a network measures that one alone; a file of other sizes is refused.
+/// A word that names a network measures only that network; a file of other sizes is refused.
 #[test]
 fn networks_are_those_of_the_file() {
     let Some((emulated, device)) = emulated(80) else { return };
@@ -250,10 +252,11 @@ fn networks_are_those_of_the_file() {
     assert!(error.contains(&format!("networks.csv has {} parameters", row.parameters)), "{error}");
 }
 
-/// Above so many parameters first values take so long to draw that only the bench itself counts them, before it measures.
+/// Maximum number of parameters that are counted here. Initialising more takes so long that only the bench itself
+/// counts them, before it measures.
 const MAX_COUNTED_HERE: usize = 50_000_000;
 
-/// What is trained is what the papers have, with as many parameters as in PyTorch, unless the file says why not.
+/// Networks have the sizes of their papers, and as many parameters as in PyTorch, unless the file gives a reason.
 /// `networks.py --count` counts PyTorch's.
 #[test]
 fn networks_have_the_size_of_the_papers() {

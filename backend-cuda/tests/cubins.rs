@@ -1,4 +1,4 @@
-//! Machine code is compiled once, kept whole or not at all, and what is of no use is ignored and said.
+//! Machine code is compiled once and stored as a whole or not at all; unusable files are ignored and reported.
 
 mod emulated;
 
@@ -75,7 +75,7 @@ fn what_is_damaged_is_said_and_made_anew() {
         assert!(report.ignored.len() == 1 && report.ignored[0].ends_with(".cubin: damaged"), "{report:?}");
         assert_eq!(fs::read(&file).expect("readable"), whole);
     }
-    // Whole, but nothing that this driver loads: what it would be for, under another name.
+    // A complete file that this driver cannot load: machine code under the name of another module.
     emulated.fail("unloadable=unary");
     let device = emulated.open_with(Cubins::at(&folder)).expect("a device");
     let table = device.table(2, 0).expect("a table");
@@ -99,7 +99,7 @@ fn a_folder_that_is_none() {
     assert_eq!((report.compiled, report.ignored.len()), (1, 2), "{report:?}");
 }
 
-/// Many at once, as processes of one node do.
+/// Several processes of one node write at the same time.
 #[test]
 fn several_at_once() {
     if Emulated::new(80, 1).is_err() {

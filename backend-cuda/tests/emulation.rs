@@ -1,7 +1,7 @@
-//! The conformance suite on the kernels' own text and the whole of the backend, with emulated libraries in place of
+//! The conformance suite on the original kernel text and the whole backend, with emulated libraries instead of
 //! NVIDIA's.
 //!
-//! `GRADSCALE_EMULATED_ARCH=75` runs what older devices run.
+//! `GRADSCALE_EMULATED_ARCH=75` selects the kernels of older devices.
 
 mod emulated;
 

@@ -1,5 +1,5 @@
-//! What goes wrong on a GPU is an error that says what; a training goes on where that can be, and ends cleanly where
-//! not.
+//! Failures of a GPU: each is an error that names its cause. A training continues if that is possible, and ends cleanly
+//! if not.
 
 mod emulated;
 mod gemm;
@@ -34,7 +34,7 @@ impl Net {
     }
 }
 
-/// A training of a few steps, in which whatever fails is tried again. What failed, and the weights.
+/// Runs a training of a few steps that retries every failed call. Returns the errors and the weights.
 fn train(emulated: &Emulated, recorded: bool) -> (Vec<Error<gradscale_cuda::Error>>, Vec<Vec<u32>>) {
     let mut failed = vec![];
     let method: Method = "gs:exact".parse().expect("a method");
@@ -73,8 +73,8 @@ fn train(emulated: &Emulated, recorded: bool) -> (Vec<Error<gradscale_cuda::Erro
     (failed, weights.map(|(_, tensor)| tensor.data.iter().map(|v| v.to_bits()).collect()).collect())
 }
 
-/// Whichever allocation fails: an error that says so, and the same batch again gives the weights of a training in
-/// which nothing failed.
+/// Any single allocation may fail. The error reports it, and the same batch again gives the weights of a training
+/// without failures.
 #[test]
 fn memory_that_is_not_there() {
     let Ok(emulated) = Emulated::new(80, 2) else {
@@ -114,7 +114,7 @@ fn unary(device: &Cuda) -> Result<(), gradscale_cuda::Error> {
     device.launch(Launch::Unary { op: Unary::Id, len: 9, x: &x, y })
 }
 
-/// A device that a kernel has killed says so from then on, and goes without a sound.
+/// A device that was lost by a kernel's failure reports that in every later call, and is dropped without a panic.
 #[test]
 fn a_device_that_is_lost() {
     let Ok(emulated) = Emulated::new(80, 2) else {
@@ -124,7 +124,7 @@ fn a_device_that_is_lost() {
     emulated.fail("lost=unary");
     let device = emulated.open().expect("a device");
     let mut table = device.table(2, 0).expect("a table");
-    // It is known when somebody waits.
+    // The failure is reported at the next synchronisation.
     unary(&device).ok();
     let control = Control { exponents: &[0; 2], hyperparameters: &[], seed: 0, detail: Detail::None };
     device.upload(&control, 0..0, &mut table).ok();
@@ -133,7 +133,7 @@ fn a_device_that_is_lost() {
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     }
     drop((table, device));
-    // The next process, or context, may have it again.
+    // Another process or context may use the device again.
     emulated.fail("");
     unary(&emulated.open().expect("a device")).expect("it is new");
 }
@@ -150,7 +150,7 @@ fn a_module_that_does_not_load() {
     assert!(error.to_string().contains("load a module: CUDA_ERROR_INVALID_IMAGE"), "{error}");
 }
 
-/// Tensor maps that the driver refuses: the kernels that need them are not used, and it is said why.
+/// If the driver refuses tensor maps, the kernels that need them are not used, and the reason is reported.
 #[test]
 fn tensor_maps_that_are_refused() {
     let Ok(emulated) = Emulated::new(90, 1) else {
@@ -169,7 +169,7 @@ fn tensor_maps_that_are_refused() {
     }
 }
 
-/// `gradscale-cuda prove` names each kernel that is wrong or hangs, and goes on.
+/// `gradscale-cuda prove` names each kernel that is wrong or hangs, and continues with the next.
 #[test]
 fn every_kernel_is_proven_in_a_process_of_its_own() {
     if let Err(reason) = Emulated::new(90, 1) {
@@ -199,7 +199,7 @@ fn every_kernel_is_proven_in_a_process_of_its_own() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains(expected) && output.status.success() == expected.is_empty(), "{module}: {said}");
     }
-    // All of them, each for so short a time that none ends.
+    // All kernels, each with a time limit so short that none finishes.
     let mut command = prove();
     command.env("GRADSCALE_EMULATED_CUDA", "90x1:hang=").env("GRADSCALE_PROVE_SECONDS", "0");
     let output = command.output().expect("it runs");

@@ -1,5 +1,5 @@
-//! What CUDA forbids and the emulation sees: the process ends with a message. Each test runs itself again in a process of
-//! its own.
+//! Operations that CUDA forbids and the emulation detects: the process ends with a message. Each test starts itself
+//! again in a process of its own.
 
 mod emulated;
 
@@ -10,7 +10,8 @@ use gradscale_core::{
 };
 use std::process::Command;
 
-/// Whether this is the process of a test's own; if not, there is one that ends with the message.
+/// Returns true in the child process of a test. In the parent, starts the child and checks that it ends with the
+/// message.
 fn ends_with(test: &str, message: &str) -> bool {
     const OWN: &str = "GRADSCALE_TEST_OF_ITS_OWN";
     if std::env::var_os(OWN).is_some() {
@@ -23,7 +24,7 @@ fn ends_with(test: &str, message: &str) -> bool {
     false
 }
 
-/// A copy ahead that a device might make too early.
+/// A prefetch copy that a device might execute too early.
 #[test]
 fn a_copy_that_comes_too_early() {
     if !ends_with("a_copy_that_comes_too_early", "beside other work that uses the same memory") {
@@ -61,7 +62,7 @@ fn a_recording_that_outlives_its_device() {
     drop(recording);
 }
 
-/// What a recording may not do is refused, and it ends as an error.
+/// An operation that a recording may not contain is refused, and the recording ends with an error.
 #[test]
 fn a_recording_that_allocates() {
     let device = emulated::open(80, 2).expect("a C++ compiler");

@@ -1,5 +1,5 @@
-//! The same on hardware: every tile of every product, where it is seen whether wgmma and the TMA engine read what this
-//! project thinks they do, and the engine.
+//! Tests on a real GPU: every tile of every product, which shows whether wgmma and the TMA engine behave as this
+//! project assumes, and the engine.
 
 mod gemm;
 mod grad_reduce;
@@ -9,7 +9,7 @@ mod tasks;
 
 use gradscale_cuda::Cuda;
 
-/// The first GPU; none is said, and is a failure with `GRADSCALE_REQUIRE_DEVICE=1`.
+/// Opens the first GPU. Without one it prints that, or fails with `GRADSCALE_REQUIRE_DEVICE=1`.
 fn gpu() -> Option<Cuda> {
     match Cuda::open(0) {
         Ok(device) => Some(device),
@@ -40,7 +40,7 @@ fn segnet() {
     }
 }
 
-/// Worlds of one rank and of as many as there are GPUs: NCCL gives each rank a GPU of its own.
+/// Tests groups of one rank, and of one rank for each GPU, because NCCL needs a GPU per rank.
 #[test]
 fn ranks() {
     let Some(first) = gpu() else { return };

@@ -1,4 +1,4 @@
-//! How work is divided among blocks: as many as a device holds, and no sum longer than one accumulator may be.
+//! Division of work among thread blocks: as many as a device holds, and no sum longer than one accumulator may be.
 
 mod emulated;
 
@@ -9,7 +9,7 @@ use gradscale_core::{
 };
 use gradscale_cuda::{Cuda, Error};
 
-/// A device with three multiprocessors that hold so many blocks each; none without a C++ compiler.
+/// Creates a device with three multiprocessors that hold `resident` blocks each. `None` without a C++ compiler.
 fn emulated(resident: u32) -> Option<Emulated> {
     match Emulated::new(80, 3) {
         Ok(emulated) => {
@@ -49,7 +49,7 @@ fn convolve(device: &Cuda, p: Conv2d, pass: Pass) -> Result<(), Error> {
     pollster::block_on(device.read(&result, DataMut::F32(&mut vec![0.0; of_result])))
 }
 
-/// Blocks that go from element to element: all that fit at once, so that no round is uneven.
+/// Blocks with grid-stride loops: as many as fit on the device, so that there is no partial wave.
 #[test]
 fn dense_kernels_fill_the_device_once() {
     for resident in [1, 3, 8] {
@@ -87,7 +87,7 @@ fn pictures_are_padded() {
     );
 }
 
-/// What the driver says when a device is gone, of which a training has to begin anew.
+/// Errors of the driver after which the device is lost, so that a training must restart.
 #[test]
 fn errors_after_which_nothing_works() {
     // As in cuda.h: ECC, illegal address, timeout, assert, hardware stack, illegal instruction, misaligned address, invalid

@@ -1,4 +1,4 @@
-//! What a step of a training enqueues: one by one, recorded, and beside it.
+//! Calls that a training step enqueues: launches, recordings and copies.
 
 mod emulated;
 
@@ -20,8 +20,8 @@ fn emulated() -> Option<Emulated> {
     Emulated::new(80, 2).inspect_err(|reason| println!("SKIPPED: {reason}")).ok()
 }
 
-/// From the third step on nothing is launched by itself: neither the update of weights, with the norm that clips them,
-/// nor that of running statistics. A batch that was sent ahead is copied to its place, each of its inputs.
+/// From the third step on no kernel is launched outside a recording: neither the update of weights, with its norm for
+/// clipping, nor that of running statistics. Of a prefetched batch each input is copied to its buffer.
 #[test]
 fn a_step_is_two_recordings() {
     let Some(emulated) = emulated() else { return };
@@ -51,7 +51,7 @@ fn a_step_is_two_recordings() {
         if step >= 3 {
             let [launched, repeated] = [after.launched - before.launched, after.repeated - before.repeated];
             assert_eq!((launched, repeated), (if was_ahead { 2 } else { 0 }, 2), "step {step}");
-            // Nobody has waited for what comes next.
+            // The next prefetch has not been waited for.
             assert_eq!(after.copies_waiting, if ahead.is_some() { 2 } else { 0 }, "step {step}");
         }
     }
@@ -64,8 +64,8 @@ fn double(
     device.launch(Launch::Unary { op, len: 9, x, y: Store::keep(Slot::ONE, table, y) })
 }
 
-/// What is read back does not wait for a copy that is on its way; whatever uses that memory does, launched, repeated,
-/// read, written or freed.
+/// Reading a result does not wait for a prefetch copy in flight. Every use of the copy's memory does: launch, replay,
+/// read, write or free.
 #[test]
 fn a_read_back_does_not_wait_for_the_next_batch() {
     let Some(emulated) = emulated() else { return };

@@ -1,4 +1,4 @@
-//! A network of each task on the emulated driver, beside the CPU.
+//! A network of each task on the emulated driver, compared with the CPU.
 
 mod emulated;
 #[path = "../../tests/engine/tests/beside/tasks.rs"]

@@ -12,7 +12,7 @@ fn every_tile_of_every_product() {
     let tensor: Vec<_> = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened()).collect();
     let wgmma_kernels: Vec<_> = wgmma_kernels().collect();
     for (arch, kernels) in [(80, &tensor), (75, &tensor), (90, &wgmma_kernels)] {
-        // With one multiprocessor the largest tile that fits is taken.
+        // With one multiprocessor the kernel selection takes the largest tile that fits.
         let emulated = match Emulated::new(arch, 1) {
             Ok(emulated) => emulated,
             Err(reason) => {
@@ -56,7 +56,7 @@ fn long_sums() {
     }
 }
 
-/// Kernels for one architecture that do not do there what they should are not used.
+/// Kernels of one architecture that fail their self-test are not used.
 #[test]
 fn what_is_wrong_on_a_device_is_not_used() {
     match Emulated::new(90, 1) {

@@ -1,4 +1,4 @@
-//! AdamW's update has core's bits, also where it divides by what it has inverted once (`quotient` of `optimize.cu`).
+//! AdamW's update has core's bits, also where it multiplies by a precomputed reciprocal (`quotient` of `optimize.cu`).
 
 mod emulated;
 
@@ -63,7 +63,7 @@ fn adam_has_the_bits_of_core() {
         Err(reason) => return println!("SKIPPED: {reason}"),
     };
     let device = emulated.open().expect("a device");
-    // Not a multiple of four, over two pieces: neighbours of ordinary size, and such as have one that is not.
+    // Not a multiple of four, and more than one piece. Some groups have only ordinary values, others an extreme one.
     let len = 4103;
     for exponents in [[90, 140], [1, 254]] {
         let mut columns = [1, 2, 3, 4].map(|seed| numbers(seed, len, exponents));

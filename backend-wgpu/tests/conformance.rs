@@ -1,7 +1,7 @@
-//! The conformance suite on the first adapter: everything supported, whether tensors have buffers of their own or lie
-//! between others. Kernels have run-time checks; `GRADSCALE_UNCHECKED=1` runs them as release builds do.
-//! `GRADSCALE_BINDING=262144` runs them as if a binding held no more bytes, so that larger tensors are seen through
-//! several, and as if there were no subgroups.
+//! The conformance suite on the first adapter: everything is supported, whether tensors have their own buffers or share
+//! one. Kernels have run-time checks; `GRADSCALE_UNCHECKED=1` runs them as release builds do.
+//! `GRADSCALE_BINDING=262144` limits the size of a binding, so that larger tensors need several, and disables
+//! subgroups.
 
 mod placed;
 

@@ -1,6 +1,6 @@
-//! A network of each task on a GPU, beside the CPU.
+//! A network of each task on a GPU, compared with the CPU.
 //!
-//! Without an adapter the test says so and passes; with `GRADSCALE_REQUIRE_DEVICE=1` it fails.
+//! Without an adapter the test prints that and passes; with `GRADSCALE_REQUIRE_DEVICE=1` it fails.
 
 #[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;

@@ -153,8 +153,9 @@ fn train((trainer, net): &mut (Trainer<Wgpu>, Linear), steps: usize) {
     }
 }
 
-/// A checkpoint names its engine; who resumes it continues with that engine, whatever the device had chosen, and with the
-/// same bits. A device without the engine refuses, and changes nothing; a pinned device stays as it is, and says so.
+/// A checkpoint records its engine. A resumed training uses that engine, whichever the device had chosen, with the same
+/// bits. A device without the engine returns an error and changes nothing; a pinned device keeps its engine and reports
+/// it.
 #[test]
 fn a_resumed_training_keeps_its_engine() {
     let Some((adapter, device)) = cooperative() else { return };
@@ -168,7 +169,7 @@ fn a_resumed_training_keeps_its_engine() {
     assert!(String::from_utf8_lossy(&saved).contains(&engine.to_string()));
     train(&mut whole, 3);
 
-    // A checkpoint of SIMT is resumed by SIMT, whatever the device has chosen by timing.
+    // A checkpoint of SIMT is resumed with SIMT, whichever engine the device has chosen by timing.
     let bits = |of: &(Trainer<Wgpu>, Linear)| of.0.save(&BTreeMap::new()).unwrap();
     let mut plain = trainer(simt());
     train(&mut plain, 1);
@@ -181,7 +182,8 @@ fn a_resumed_training_keeps_its_engine() {
     let by_simt = launches(&resumed);
     assert!(by_simt.simt > before.simt && by_simt.cooperative == before.cooperative, "{before:?} {by_simt:?}");
 
-    // Its steps are recorded by now. Those after a checkpoint of the other engine are recorded anew, and have its bits.
+    // Its steps are recorded already. After loading a checkpoint of the other engine they are recorded again, with its
+    // bits.
     resumed.0.load(&saved).unwrap();
     assert_eq!(resumed.0.device().product_engine(), engine);
     train(&mut resumed, 3);
@@ -217,7 +219,7 @@ fn whole_tiles_and_slices_agree_with_the_cpu() {
             .and_then(|p| p.dilation([1, 2]))
             .unwrap(),
         Conv2d::new([1, 9, 9, 80], 72, [3, 3]).and_then(|p| p.groups(2)).unwrap(),
-        // So many places that the weight gradient is cut into slices, with a small tile and with a large one.
+        // Enough pixels that the weight gradient is divided into slices, with a small and with a large tile.
         Conv2d::new([1, 64, 66, 8], 8, [3, 3]).and_then(|p| p.pad([1, 1])).unwrap(),
         Conv2d::new([2, 64, 50, 40], 40, [1, 1]).unwrap(),
     ] {

@@ -1,7 +1,7 @@
-//! The engine on a GPU: steps agree with the CPU's, shift invariance holds, recorded steps are eager ones, an update takes
-//! as many dispatches for few parameters as for many.
+//! The engine on a GPU: steps agree with the CPU's, shift invariance holds, recorded steps equal eager ones, and an
+//! update takes as many dispatches for few parameters as for many.
 //!
-//! Without an adapter the tests say so and pass; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
+//! Without an adapter the tests print that and pass; with `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 
 #[path = "../../tests/engine/tests/ahead/mod.rs"]
 mod ahead;
@@ -81,7 +81,7 @@ fn shift_invariance_of_segnet() {
     shift("SegNet", segnet::<Wgpu>);
 }
 
-/// A recorded step, encoded again, gives the bits of one that runs launch by launch; also where the decisions need sums.
+/// A recorded step that is encoded again has the bits of an eager step, also if decisions need sums.
 #[test]
 fn recorded_steps_are_eager_ones() {
     for name in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3,wgrad=half"] {

@@ -1,5 +1,5 @@
-//! A million random rows through store, site and loss scale, by the core alone: a hash of all bits. `rows.txt` contains
-//! it, and `test.sh` compares it with that of `rows.c`.
+//! A million random rows through store, site and loss scale, by core only: a hash of all bits. `rows.txt` contains it,
+//! and `test.sh` compares it with that of `rows.c`.
 
 use gradscale_core::{
     cast::{Round, f16_slice_from_f32},

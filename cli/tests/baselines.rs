@@ -1,5 +1,5 @@
-//! What loss scaling is compared by: weight gradients in half, schedules with all their numbers, levels of mixed
-//! precision, a scale proposed from a trace, the sweep.
+//! Options of the loss-scaling baselines: weight gradients in half, schedules with all their numbers, levels of mixed
+//! precision, a scale proposed from a trace, and the sweep.
 
 mod checkpoint;
 
@@ -77,7 +77,7 @@ fn a_schedule_by_its_numbers() {
     let steps = resumed(at, "--method dynamic:init=2^3,interval=3,growth=4,max=2^6,floor=8:2^6", "named");
     let exponents: Vec<i64> = steps.iter().map(|step| sites(step).next().expect("a site").1).collect();
     assert_eq!(exponents, [3, 3, 3, 5, 5, 5, 6, 6, 6]);
-    // Of a list each takes the options behind it.
+    // In a list of methods each takes the options that follow it.
     let out = done(
         at,
         &format!("compare {SMALL} --iters 2 --methods fp32,dynamic:init=8,interval=5,fixed:2^4,wgrad=half --out c"),
@@ -113,7 +113,7 @@ fn levels_and_layers_are_kept() {
     );
     let plan = done(at, "plan --task classify --net towers --half towers.first");
     assert!(plan.contains("towers.first") && plan.contains("towers.second"), "{plan}");
-    // What is wrong is said before anything is made.
+    // Errors are reported before any file is created.
     let before = fs::read_dir(at).expect("a directory").count();
     let train = format!("train {SMALL}");
     refused(
@@ -153,12 +153,12 @@ fn a_fixed_scale_is_proposed() {
     };
     let proposed = scale(&out);
     assert!(out.contains(&format!("| 100 | 2^{proposed} | 0 of 20 |")), "{out}");
-    // It fits, and the next does not.
+    // The proposed scale fits, and the next one does not.
     let fits = done(at, &format!("replay rows.jsonl --method fixed:2^{proposed}"));
     assert!(fits.starts_with(&format!("fixed:2^{proposed}: 0 of 20 steps skipped")), "{fits}");
     let larger = done(at, &format!("replay rows.jsonl --method fixed:2^{}", proposed + 1));
     assert!(!larger.contains(": 0 of 20 steps skipped"), "{larger}");
-    // A smaller share of the steps allows more, and says what it skips.
+    // A lower percentile of steps allows a larger scale, and the output reports the skips.
     let half = done(at, "propose rows.jsonl --percentile 50");
     assert!(scale(&half) >= proposed, "{half}");
     let skipped = done(at, &format!("replay rows.jsonl --method fixed:2^{}", scale(&half)));
@@ -193,7 +193,7 @@ fn the_sweep_is_a_comparison() {
 fn scales_from_largest_magnitudes() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
-    // Delayed scaling: from 2^0, and from then on by what was seen before. A replay of the trace finds the same exponents.
+    // Delayed scaling starts at 2^0, and then follows the history. A replay of the trace has the same exponents.
     let steps = resumed(at, "--method amax:history=4", "delayed");
     assert!(sites(&steps[0]).all(|(_, exponent)| exponent == 0));
     assert!(steps[1..].iter().flat_map(sites).all(|(_, exponent)| exponent > 0));
@@ -233,7 +233,7 @@ fn loss_scales_by_the_names_of_those_who_have_them() {
         assert!(said.contains(line), "{said}");
     }
     assert!(!said.contains("steps/20: never grows"), "{said}");
-    // What a part of the run is stays as it was when a training goes on for longer.
+    // An interval that is a fraction of the run does not change if the training is extended.
     let begin = format!("train {SMALL} --method torch-20th --iters 40 --out part");
     let error = gradscale(at, &begin).2;
     assert!(!error.contains("never grows"), "{error}");
@@ -242,7 +242,7 @@ fn loss_scales_by_the_names_of_those_who_have_them() {
     let exponents: Vec<i64> =
         log.iter().filter_map(|step| step["sites"].as_array()?.first()?["alpha"].as_i64()).collect();
     assert_eq!(exponents[..6], [16, 17, 17, 18, 18, 19], "a twentieth of 40 steps");
-    // It grows after two clean steps in the last third, too, where a twentieth of 60 steps would be three.
+    // It grows after two clean steps in the last third too, where a twentieth of 60 steps would be three.
     let growths: Vec<usize> = (40..59).filter(|&step| exponents[step + 1] > exponents[step]).collect();
     assert!(growths.windows(2).any(|pair| pair[1] - pair[0] == 2), "{exponents:?}");
     let error = gradscale(at, &format!("train {SMALL} --method torch --iters 3 --out short")).2;

@@ -18,7 +18,7 @@ fn right(directory: &Path) -> f64 {
 fn both_networks_learn_digits_that_are_made_up() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
-    // By chance a tenth would be right.
+    // A random prediction would be right in a tenth of all cases.
     for (net, iters, least) in [("mlp", "300", 0.85), ("resnet", "150", 0.6)] {
         done(at, &["train", "--task", "classify", "--net", net, "--width", "8", "--iters", iters, "--out", net]);
         let right = right(&at.join(net));
@@ -28,7 +28,8 @@ fn both_networks_learn_digits_that_are_made_up() {
         assert!(report.contains("<section id=\"samples\"") && report.contains("data:image/png"), "{net}");
         assert!(!report.contains("mIoU") && !report.contains("<script"), "{net}");
     }
-    // What was learned is in the checkpoint: of the training's own images, as files, most are right.
+    // The checkpoint contains the trained weights: most images of the training set, given as files, are classified
+    // correctly.
     let digits = gradscale_cli::data::Labelled::synthetic(0).test;
     fs::create_dir(at.join("images")).expect("a directory");
     for i in 0..40 {
@@ -90,7 +91,8 @@ fn comparing_shows_what_there_is() {
     assert!(report.contains("Test images, their classes"), "sample images");
 }
 
-/// What one scale cannot do, in a second for each method: the verdict says so, and how one sees it.
+/// A training that a single scale cannot do, in a second for each method. The verdict names the failure and its
+/// symptom.
 #[test]
 fn two_towers_train_only_with_a_scale_for_each_gradient() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -158,7 +160,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(!at.join("train-1").exists(), "nothing is made before everything fits");
 }
 
-/// Data sets as they are published.
+/// Data sets in their published form.
 #[test]
 fn real_images() {
     let Some(root) = std::env::var_os("GRADSCALE_DATA").map(PathBuf::from) else {

@@ -1,4 +1,4 @@
-//! Pictures with boxes: training, comparing, resuming, predicting, and what is wrong with data.
+//! Object detection: training, comparison, resume, prediction, and errors in data.
 
 mod checkpoint;
 
@@ -19,7 +19,7 @@ fn done(directory: &Path, arguments: &str) -> (String, String) {
     (out, error)
 }
 
-/// The one line that the program says.
+/// Returns the program's only line of error message.
 fn refused(directory: &Path, arguments: &str) -> String {
     let (code, _, error) = gradscale(directory, arguments);
     assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments}: {error}");
@@ -75,7 +75,7 @@ fn resumed_it_is_the_same_training_and_draws_boxes() {
     same_and_drawn("ssd-300");
 }
 
-/// Regions that a step learns of are proposed by the weights before it, and chosen by chance.
+/// The regions that a step learns from are proposed by the weights before it, and sampled at random.
 #[test]
 fn so_it_is_where_regions_are_proposed() {
     same_and_drawn("faster-rcnn");
@@ -197,7 +197,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(error.contains("--network ssd-300: is for --task detect, not for classify"), "{error}");
 }
 
-/// Boxes without an area are left out, which is said; broken files where that is asked for.
+/// Boxes without an area are skipped, which is reported; broken files are skipped on request.
 #[test]
 fn what_is_left_out_is_said() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -210,7 +210,7 @@ fn what_is_left_out_is_said() {
     assert!(error.contains("4.xml: broken XML: "), "{error}");
     // Seven pictures, one of which has one box.
     assert!(out.contains("13 boxes of 2 classes"), "{out}");
-    // Without lists every fifth is for scores.
+    // Without lists every fifth image is for scores.
     fs::remove_dir_all(at.join("data/ImageSets")).expect("a directory");
     let (out, _) = done(at, &format!("train {SMALL} --iters 1 --skip-broken --out fifths"));
     assert!(out.contains("every fifth is for scores, 2 of 10"), "{out}");

@@ -1,7 +1,7 @@
-//! Disks that are full and directories that cannot be written to: one line with file and cause, exit code 2, and the
-//! last good checkpoint goes on.
+//! Full disks and directories that cannot be written to: one line with file and cause, exit code 2, and the last good
+//! checkpoint can be resumed.
 //!
-//! A small disk is a tmpfs in a mount namespace of its own, which is gone when its holder ends.
+//! A small disk is a tmpfs in its own mount namespace, which disappears when its holder process ends.
 
 mod checkpoint;
 
@@ -26,7 +26,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// None where the system lets nobody mount; then says so.
+    /// Returns `None` and prints that if the system does not allow mounts.
     fn new(size: &str) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let script =
@@ -55,13 +55,13 @@ impl Disk {
         assert!(self.answer(), "{command}");
     }
 
-    /// Where this process sees it.
+    /// Returns the path of the disk as this process sees it.
     fn path(&self) -> PathBuf {
         let inside = self.directory.path().strip_prefix("/").expect("an absolute path").to_owned();
         Path::new("/proc").join(self.holder.id().to_string()).join("root").join(inside)
     }
 
-    /// Takes all space but so many bytes.
+    /// Fills the disk except for `free` bytes.
     fn fill(&self, free: u64) {
         let path = self.path().join("filler");
         let mut file = File::create(&path).expect("a file");
@@ -100,7 +100,8 @@ fn refused(output: &Output, file: &str, cause: &str) {
     println!("{}", error.trim());
 }
 
-/// Files of a directory with their content; the lock has none. (Event files for TensorBoard lie in one of their own.)
+/// Returns the files of a directory with their content, without the lock. Event files for TensorBoard are in a
+/// directory of their own.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -158,7 +159,8 @@ fn a_full_disk_leaves_the_last_checkpoint_good() {
     assert!(files(&at.join("c")).is_empty(), "half of a result");
     refused(&gradscale(&at, &["train", "--trace", "trace", "--out", "traced", "--iters", "2"]), "trace", FULL);
 
-    // Space for lines of the log, none for a checkpoint: those that are there stay, and nothing half written does.
+    // Enough space for lines of the log, but not for a checkpoint: existing checkpoints stay, and no partial file
+    // remains.
     disk.free();
     disk.fill(49_152);
     refused(&resume("8", "2"), "t/checkpoint-000006.safetensors", FULL);
@@ -178,14 +180,14 @@ fn a_full_disk_leaves_the_last_checkpoint_good() {
     let left = files(&at.join("d"));
     assert!(!left.keys().any(|name| name.ends_with(".part") || name == "report.html"), "{:?}", left.keys());
 
-    // Once there is space it goes on, and is what it would have been.
+    // With free space the training continues, with the results of an uninterrupted one.
     disk.free();
     assert_eq!(resume("250", "100").status.code(), Some(0));
     assert!(last(&at.join("t")) == last(&whole.path().join("t")), "another training");
     assert!(iterations(&at.join("t")).into_iter().eq(1..=250));
 }
 
-/// However much space there is, the directory that a full disk leaves can be resumed, or begun again.
+/// For any amount of space, the directory that a full disk leaves can be resumed, or a new training begun in it.
 #[test]
 fn a_disk_that_fills_at_any_write_leaves_a_directory_that_can_be_used() {
     let Some(disk) = Disk::new("2m") else { return };
@@ -195,7 +197,7 @@ fn a_disk_that_fills_at_any_write_leaves_a_directory_that_can_be_used() {
     let whole = tempfile::tempdir().expect("a directory");
     good(whole.path(), &arguments);
     let expected = last(&whole.path().join("t"));
-    // With so much space: the file that it did not suffice for, after which the training is brought to its end.
+    // Runs a training with that much space, and then completes it. Returns the name of the file that did not fit.
     let attempt = |free: u64| -> Option<String> {
         disk.fill(free);
         let output = gradscale(&at, &arguments);
@@ -219,7 +221,7 @@ fn a_disk_that_fills_at_any_write_leaves_a_directory_that_can_be_used() {
     };
     const PAGE: u64 = 4096;
     let mut named: Vec<String> = Vec::new();
-    // By two pages, and by one where one file ends and another begins.
+    // In steps of two pages, and of one page where one file ends and another begins.
     for free in (0..).map(|pairs| 2 * PAGE * pairs) {
         let Some(file) = attempt(free) else { break };
         if named.last() != Some(&file) {
@@ -241,7 +243,7 @@ fn iterations_before_the_last(directory: &Path) -> usize {
     text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")).count()
 }
 
-/// What every command says where nothing can be written.
+/// Checks the error of every command if nothing can be written.
 fn read_only(run: impl Fn(&[&str]) -> Output, cause: &str) {
     let new = [&["train", "--out", "new"], &SMALL[..], &["4"]].concat();
     refused(&run(&new), "new", cause);
@@ -289,7 +291,7 @@ fn a_directory_without_permission_is_named() {
     for entry in fs::read_dir(at.join("t")).expect("a directory") {
         mode(&entry.expect("an entry").path(), 0o444);
     }
-    // Root may write anywhere; then somebody else runs the program, from a place that he can reach.
+    // Root may write anywhere, so another user runs the program, from a place that this user can access.
     let root = fs::metadata("/proc/self").expect("a process").uid() == 0;
     let elsewhere = tempfile::tempdir().expect("a directory");
     mode(elsewhere.path(), 0o755);

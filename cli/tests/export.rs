@@ -1,4 +1,4 @@
-//! Exporting a trained network: what comes, and what is refused. `tests/onnx/run.sh` has ONNX Runtime compute it.
+//! Export of a trained network: outputs and errors. `tests/onnx/run.sh` computes the model in ONNX Runtime.
 
 mod command;
 

@@ -1,4 +1,4 @@
-//! Images that are made: training, comparing, resuming, making them, and what cannot be used.
+//! Image generation: training, comparison, resume, generation, and unusable data.
 
 mod checkpoint;
 mod command;
@@ -61,7 +61,7 @@ fn resumed_it_is_the_same_training_and_makes_the_same_images() {
         let png = |out: &str| image::open(at.join(out).join("made.png")).expect("an image").into_rgb8();
         assert_eq!((png("one").dimensions(), png("one")), ((8 * 28, 2 * 28), png("two")));
     }
-    // What the trace holds of both networks' steps can be played again.
+    // The trace of both networks' steps can be replayed.
     let trace = fs::read_to_string(at.join("gs.trace")).expect("a trace");
     for site in ["D:discriminator.main.2/dgrad", "G:discriminator.main.2/dgrad", "G:generator.main.3/dgrad"] {
         assert!(trace.contains(site), "{site}");
@@ -92,7 +92,7 @@ fn comparing_shows_distances_over_seeds() {
     for run in runs {
         assert!(run["metrics"]["frechet_distance"].is_f64(), "{}", run["metrics"]);
         assert_eq!(run["losses"]["G"].as_array().expect("losses").len(), 3);
-        // Ten steps are too few for anything, and that is said.
+        // Ten steps are too few for any result, and the doubts report that.
         assert!(run["doubts"].as_array().expect("doubts").iter().any(|doubt| {
             doubt.as_str().is_some_and(|doubt| doubt.contains("all images that are made are nearly the same"))
         }));
@@ -117,7 +117,7 @@ fn a_classifier_tells_what_pixels_do_not() {
     assert!(pixels.contains("images are compared by their pixels"), "{pixels}");
     let distance = |name: &str| log(&at.join(name))[1]["scores"]["frechet_distance"].as_f64().expect("a number");
     assert!(distance("run") > 0.0 && distance("run") != distance("pixels"));
-    // A resume finds it from wherever it is started.
+    // A resume finds the data from any working directory.
     fs::create_dir(at.join("elsewhere")).expect("a directory");
     done(&at.join("elsewhere"), &["train", "--resume", "../run", "--iters", "3"]);
     let with = |features: &str| refused(at, &[&SMALL[..], &["--iters", "1", "--features", features]].concat());
@@ -147,7 +147,8 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(error.contains("images of 36 × 40: the network makes images of 32 × 32: --size 32x32"), "{error}");
     // Resized, in colour or not, or in the paper's larger square.
     done(at, &train(&["--data", "large", "--size", "20x32", "--out", "resized"]));
-    // Classes count for nothing: one is enough, and what is said of them is refused, of made-up data too.
+    // Classes have no meaning for this task: one is enough, and options about classes are refused, also for synthetic
+    // data.
     for i in 0..10 {
         let from = at.join(format!("large/b/{i}.png"));
         fs::rename(from, at.join(format!("large/a/b{i}.png"))).expect("a file");

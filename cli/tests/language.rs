@@ -1,4 +1,4 @@
-//! Language models: training, comparing, resuming, going on with a text, and what is wrong with data.
+//! Language models: training, comparison, resume, continuation of a text, and errors in data.
 
 mod checkpoint;
 mod command;
@@ -6,7 +6,7 @@ mod command;
 use command::{done, last, refused, saved};
 use std::{fs, path::Path};
 
-/// So many words, of which the first are the most frequent.
+/// Returns `count` words, of which the first are the most frequent.
 fn words(count: usize, seed: usize) -> String {
     let word = |i: usize| {
         let x = (i + seed).wrapping_mul(2_654_435_761) >> 7 & 0xFFFF;
@@ -41,7 +41,8 @@ fn it_learns_sentences_that_are_made_up() {
         let report = fs::read_to_string(at.join(network).join("report.html")).expect("a report");
         assert!(report.contains("Generated text") && report.contains("<p><b>text</b><br>"));
         assert!(!report.contains("mIoU") && !report.contains("Class accuracy") && !report.contains("<script"));
-        // The same text for the same seed, another for another, the likeliest whatever the seed.
+        // The same seed gives the same text, another seed another text; the most likely text does not depend on the
+        // seed.
         let checkpoint = saved(Path::new(network), iters.parse().expect("a number"));
         let predict = ["predict", checkpoint.to_str().expect("text"), "--prompt", "the old", "--length", "20"];
         let write = |more: &[&str]| done(at, &[&predict[..], more].concat());
@@ -58,7 +59,7 @@ fn it_learns_sentences_that_are_made_up() {
     assert_eq!(error, "gradscale: prompt: there is no token to go on from");
 }
 
-/// With a state that goes from batch to batch, tokens that are drawn for each, and into the next epoch.
+/// With a state that is passed from batch to batch, tokens that are sampled for each batch, and a second epoch.
 #[test]
 fn resumed_it_is_the_same_training() {
     let directory = tempfile::tempdir().expect("a directory");

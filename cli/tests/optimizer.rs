@@ -1,5 +1,5 @@
-//! Learning rate, optimizer, schedule, weight decay and clipping of the program: what they do, where they are kept, what
-//! is refused.
+//! Options of learning rate, optimizer, schedule, weight decay and clipping: effects, storage in checkpoints, and
+//! errors.
 
 mod checkpoint;
 
@@ -26,7 +26,7 @@ fn refused(directory: &Path, arguments: &str, line: &str) {
     assert!(error.contains(line), "{arguments}: {error}");
 }
 
-/// Losses of a training, as they stand in its log.
+/// Returns the losses of a training from its log.
 fn losses(directory: &Path) -> Vec<String> {
     let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
     let loss = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["loss"].to_string();
@@ -42,7 +42,7 @@ fn settings(path: &Path) -> Value {
 
 const MLP: &str = "train --task classify --net mlp --width 2 --batch 8 --threads 1";
 
-/// What each task does unless told: said aloud it is the same training.
+/// Default options of each task: given explicitly they lead to the same training.
 #[test]
 fn defaults_can_be_said() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -66,7 +66,7 @@ fn defaults_can_be_said() {
     }
 }
 
-/// A loss divided by another number is the same training in f32, whatever the optimizer; by a power of two, bit for bit.
+/// A loss divided by another number gives the same training in f32 with any optimizer; by a power of two, bit for bit.
 #[test]
 fn a_divisor_changes_no_training() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -95,7 +95,7 @@ fn a_divisor_changes_no_training() {
         }
         let [mean, divided] = ["batch", "2048"].map(|pixels| losses(&at.join(format!("{i}-{pixels}"))));
         assert_eq!(mean, divided, "{options}");
-        // And every option does something.
+        // Every option changes the training.
         assert!(all.iter().all(|other| *other != mean), "{options}");
         all.push(mean);
     }
@@ -127,7 +127,7 @@ fn a_resumed_training_has_the_same_optimizer() {
     done(at, "train --resume short --iters 4");
 }
 
-/// A checkpoint of before there were options means the defaults, and says them when it goes on.
+/// A checkpoint from before these options existed means the defaults, which a resume prints.
 #[test]
 fn checkpoints_of_before_have_the_usual_optimizer() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -140,10 +140,10 @@ fn checkpoints_of_before_have_the_usual_optimizer() {
     let saved = settings(&at.join("old/checkpoint-000003.safetensors"));
     assert_eq!((&saved["optimizer"], &saved["schedule"]), (&"sgd:momentum=0.9".into(), &"constant".into()));
     assert_eq!((&saved["weight_decay"], &saved["clip"]), (&5e-4.into(), &Value::Null));
-    // What it does then is in `resume`.
+    // The test `resume` covers the resumed training.
 }
 
-/// Results, report and table name it; a file says it.
+/// Results, report and table name the optimizer, and a file can contain its options.
 #[test]
 fn results_say_how_weights_were_updated() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -165,7 +165,7 @@ fn results_say_how_weights_were_updated() {
         assert!(text.contains(sentence) && text.contains("and Adam"), "{name}");
     }
     assert!(read("report.html").contains("<dt>optimizer</dt><dd>adam:beta1=0.8,eps=1e-6</dd>"));
-    // The default is in the settings alone, and two towers are beside it only where no rate was said.
+    // Defaults are only in the settings, and the second network of two towers is added only if no rate was given.
     let out = done(at, "compare --iters 1 --width 2 --methods fp32 --lr 0.05 --out d");
     assert!(!out.contains("towers") && out.contains("Optimizer sgd:momentum=0.9, learning rate 0.05"), "{out}");
     let out = done(at, "compare --task classify --net mlp --iters 1 --width 2 --methods fp32 --lr 0.05 --out e");

@@ -1,4 +1,4 @@
-//! Data as people have them, from the command line: what is said of them, trained, resumed from and predicted.
+//! User data on the command line: messages about them, training, resume and prediction.
 
 mod checkpoint;
 
@@ -111,7 +111,7 @@ fn masks_say_what_they_are_taken_for() {
     let (out, _) = done(at, &format!("{train} --out t"));
     let line = "road: 2 classes by their values in the label images: 0 25.00 %, 255 75.00 %; every pixel counts\n";
     assert!(out.starts_with(line), "{out}");
-    // What is predicted is written in the same values.
+    // Predictions are written in the label values of the data.
     done(at, "predict t/checkpoint-000040.safetensors road/images/0.png --out p");
     let mask = image::open(at.join("p/0-labels.png")).expect("a mask").into_luma8().into_raw();
     assert!(mask.contains(&255) && mask.iter().all(|value| [0, 255].contains(value)), "{mask:?}");

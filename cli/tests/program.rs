@@ -10,7 +10,7 @@ fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, Stri
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// That nothing is wrong; small trainings may be doubtful.
+/// Returns true if standard error has no message except doubts about small trainings.
 fn calm(error: &str) -> bool {
     error.lines().all(|line| line.starts_with("gradscale: doubtful: "))
 }
@@ -57,7 +57,7 @@ fn compares_and_writes_results() {
     assert!(out.contains(&table), "the table is shown as it is written");
     assert_eq!(fs::read_dir(&results).expect("a directory").count(), 3, "no temporary files are left");
 
-    // A second comparison goes beside the first; none overwrites results.
+    // A second comparison creates a new directory; no results are overwritten.
     gradscale(directory.path(), &[&SMALL[..], &["--methods", "fp32"]].concat());
     assert!(directory.path().join("compare-2/results.json").exists());
     let (code, _, error) = gradscale(directory.path(), &[&SMALL[..], &["--out", "compare-1"]].concat());
@@ -65,7 +65,7 @@ fn compares_and_writes_results() {
     assert!(error.contains("results.json") && error.lines().count() == 1, "{error}");
 }
 
-/// Where nothing is said of task and data, two towers are shown beside the first network, in the same files.
+/// Without options for task and data, the two towers are compared in addition to the first network, in the same files.
 #[test]
 fn the_default_shows_two_towers_beside() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -82,7 +82,7 @@ fn the_default_shows_two_towers_beside() {
     assert!(titles.len() == 2 && titles[1].starts_with("# Two towers"), "{titles:?}");
     assert!(table.contains("- Too early: after 2 steps fp32 has reached mIoU "), "{table}");
     assert!(report.contains("<section id=\"beside\"") && report.matches("<ul class=\"verdict\">").count() == 2);
-    // Of one network alone there is nothing beside it.
+    // A comparison of a chosen network has no second network.
     let (code, out, _) = gradscale(directory.path(), &[&arguments[..7], &["--task", "segnet", "--out", "d"]].concat());
     assert!(code == Some(0) && !out.contains("towers"), "{out}");
 }
@@ -127,7 +127,7 @@ fn a_file_stands_for_flags() {
     assert_eq!(gradscale(directory.path(), &["train", "--config", "nowhere.toml"]).0, Some(2));
 }
 
-/// The file or the option, what was found, what to do.
+/// Messages name the file or option, the values found, and the remedy.
 #[test]
 fn messages_say_where_and_what() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -197,7 +197,7 @@ fn errors_are_one_line_with_exit_code_2() {
 fn weights_come_from_pytorch_models() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
-    // [out, in, kh, kw], all different: where each value comes to lie says whether the order was kept.
+    // [out, in, kh, kw], all different, so that the position of each value shows whether the order was kept.
     let values: Vec<u8> = (0..2 * 3 * 49u16).flat_map(|i| f32::from(i).to_le_bytes()).collect();
     let write = |name: &str, tensor: &str, shape: [usize; 4]| {
         let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.to_vec(), &values);
@@ -208,7 +208,7 @@ fn weights_come_from_pytorch_models() {
     write("wrong", "encoder.conv1.weight", [3, 2, 7, 7]);
     write("foreign", "backbone.weight", [2, 3, 7, 7]);
     fs::write(at.join("noise"), [7; 100]).expect("a file");
-    // Behind a batch norm, one step hardly moves weights as large as these.
+    // Before a batch norm, one step hardly changes weights as large as these.
     let train = ["train", "--batch", "2", "--width", "2", "--iters", "1", "--method", "fp32"];
     for (file, named) in [
         ("wrong", "encoder.conv1.weight is 3×2×7×7"),

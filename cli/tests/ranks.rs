@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// What the program says on its standard error, and whether it ended well.
+/// Returns the exit code of the program and its standard error.
 fn gradscale(at: &Path, arguments: &str, environment: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
     command.args(arguments.split(' ')).envs(environment.iter().copied()).current_dir(at);

@@ -1,4 +1,4 @@
-//! `gradscale regimes` as people call it: its files, and what it refuses.
+//! `gradscale regimes` on the command line: its files and its errors.
 
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
@@ -30,7 +30,7 @@ fn regimes_are_compared_and_written() {
     assert_eq!(file["arguments"]["methods"], serde_json::json!(["fp32", "gs", "gs:exact,room=6,history=0"]));
     assert_eq!(file["regimes"].as_array().map(Vec::len), Some(4));
     let rows = file["rows"].as_array().expect("rows");
-    // In the order of the regimes, which is ours, and of methods and seeds, which are the caller's.
+    // Rows are in the order of the regimes, which is fixed, and of methods and seeds, which the caller chooses.
     let named = |row: &Value| ["regime", "method"].map(|field| row[field].as_str().expect("text").to_owned()).join(" ");
     assert_eq!(rows.len(), 12);
     assert_eq!(named(&rows[2]), "1in3:2^20 gs:exact,room=6,history=0");
@@ -46,7 +46,7 @@ fn regimes_are_compared_and_written() {
         assert!(row["method"] != "gs" || row["skipped"] == 0, "{row}");
         assert!(row["method"] != "fp32" || row["repeated"] == 0, "{row}");
     }
-    // What made the difference is in the numbers, and said.
+    // The numbers show the cause of the difference.
     assert!(rows[2]["skipped"].as_u64() > Some(20) && rows[1]["repeated"].is_u64(), "{}", rows[2]);
     let table = fs::read_to_string(results.join("table.md")).expect("a table");
     assert!(out.contains(&table) && out.contains("regimes-1/report.html"), "{out}");
@@ -66,7 +66,7 @@ fn regimes_are_compared_and_written() {
     }
     assert_eq!(fs::read_dir(&results).expect("a directory").count(), 3, "no temporary files are left");
 
-    // Results do not depend on how many trainings run at a time; nor are there any written over.
+    // Results do not depend on the number of concurrent trainings, and no file is overwritten.
     let (code, _, error) = regimes(at, &format!("{asked} --threads 1"));
     assert_eq!((code, error.as_str()), (Some(0), ""));
     let timeless = |path: &str| {
@@ -81,7 +81,7 @@ fn regimes_are_compared_and_written() {
     assert!(error.contains("regimes.json: there are results already"), "{error}");
 }
 
-/// Figures alone train nothing; a regime that people meet has its methods, and the scale at the end in its table.
+/// `--only` with figures trains nothing. A regime from practice has its own methods, and its table the final scale.
 #[test]
 fn figures_and_natural_regimes_are_written() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! Recorded rows, replayed: the rule that made a trace finds its exponents again, other rules find theirs.
+//! Replay of recorded rows: the rule that wrote a trace has the same exponents in a replay, and other rules have their
+//! own.
 
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a trace are small and known")]
 
@@ -46,12 +47,12 @@ fn both(directory: &Path, method: &str, replayed: &str) -> (Vec<Value>, Vec<Valu
     (lines(&directory.join(trace)), lines(&directory.join(out)))
 }
 
-/// Whether a line is an attempt that was repeated.
+/// Returns true if a line is a failed attempt that was repeated.
 fn repeated(line: &Value) -> bool {
     line["repeated"].as_bool().unwrap_or(false)
 }
 
-/// Every step, site and exponent of the trace is found again.
+/// Checks that the replay has every step, site and exponent of the trace.
 fn same(method: &str, recorded: &[Value], replayed: &[Value]) {
     assert_eq!(recorded.len(), replayed.len());
     for (was, is) in recorded.iter().zip(replayed) {
@@ -176,7 +177,7 @@ fn forked(path: &Path, method: &str) {
             let x = norm.forward(first.forward(x));
             let parts = x.split(3, &[4, 4]);
             let left = left.forward(parts[0].relu());
-            // Small gradients behind it: this part comes to the split with the larger exponent.
+            // Small gradients follow, so this part reaches the split with the larger exponent.
             let right = right.forward(parts[1]).scale(2f32.powi(-8));
             let x = left.concat(&[right], 3) + x;
             last.forward(x).cross_entropy(labels).scale(factor)
@@ -216,7 +217,7 @@ fn splits_are_replayed_too() {
     assert!(splits[0] > splits[2], "{splits:?}");
 }
 
-/// What the paper's rules make of another rule's trace, computed here from its lines alone.
+/// Decisions of the paper's rules on another rule's trace, computed here from its lines only.
 #[test]
 fn the_papers_rules_on_another_rules_trace() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -254,7 +255,7 @@ fn the_papers_rules_on_another_rules_trace() {
                         convention: Convention::FP16,
                     };
                     let from = &operands["from"];
-                    // What a trace says of the gradient is what the site before it says of its own values.
+                    // The trace's exponent of the gradient is that of the site which stored it.
                     assert_eq!(number(&from["exponent"]), stored[from["site"].as_str().expect("a site")]);
                     let moved = incoming(from) - number(&from["exponent"]);
                     far = far.max(moved.abs());
@@ -298,7 +299,7 @@ fn the_papers_rules_on_another_rules_trace() {
     };
     let (own, other) = (sites(&paper[0], "exponent"), sites(&replayed[0], "alpha"));
     println!("first step: {own:?} in training, {other:?} from the other rule's trace");
-    // Operands are rounded elsewhere there, and a decision at an edge may fall by one; those behind it follow.
+    // Operands are rounded differently there, so a decision at a threshold may fall by one, and later sites follow it.
     assert!(own.iter().zip(&other).all(|(own, other)| (own - other).abs() <= 1));
 }
 

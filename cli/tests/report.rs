@@ -68,7 +68,7 @@ fn comparison_writes_its_report() {
     }
 }
 
-/// Of a trace, of which neither loss nor data are known; one of PyTorch's has other names and the same rows.
+/// A report from a trace, which has neither loss nor data; one of PyTorch has other names and the same rows.
 #[test]
 fn a_trace_has_a_page() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -87,7 +87,7 @@ fn a_trace_has_a_page() {
     }
     assert!(html.contains("6 steps at") && html.contains("0 skipped, 0 repeats") && !html.contains("NaN"));
 
-    // One step skipped, one repeated: said with the site and what happened there.
+    // One step was skipped and one repeated: the report names the site and the failure.
     let mut lines: Vec<serde_json::Value> =
         trace.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     let name = lines[2]["sites"][1]["name"].as_str().expect("a name").to_owned();
@@ -120,7 +120,7 @@ fn not_a_number(site: &mut serde_json::Value) {
     }
 }
 
-/// Nothing is loaded from elsewhere, and nothing runs.
+/// Checks that a page loads nothing from elsewhere and runs no script.
 fn self_contained(html: &str) {
     for word in ["http:", "https:", "<script", "<link", "<iframe", "@import", "url(", "href=", " onload="] {
         assert!(!html.contains(word), "{word}");
@@ -128,7 +128,7 @@ fn self_contained(html: &str) {
     assert!(html.split("src=\"").skip(1).all(|rest| rest.starts_with("data:image/png;base64,")), "another source");
 }
 
-/// That tags close in the order in which they open, and attributes are quoted; the number of drawings.
+/// Checks that tags close in reverse order and attributes are quoted. Returns the number of drawings.
 fn balanced(html: &str) -> usize {
     let mut open: Vec<&str> = Vec::new();
     let style = html.find("<style>").zip(html.find("</style>")).map(|(from, to)| from + 7..to).expect("a style");

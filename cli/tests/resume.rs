@@ -1,5 +1,5 @@
-//! Trainings that are stopped by signals or find what they left damaged: they say what is wrong, and how to go on, and
-//! end as they were meant.
+//! Trainings that are stopped by signals, or that find damaged files: messages name the cause and the remedy, and a
+//! resumed training ends as an uninterrupted one.
 #![cfg(unix)]
 
 use std::{
@@ -67,7 +67,7 @@ fn log(directory: &Path) -> Vec<String> {
 const TINY: [&str; 11] =
     ["train", "--task", "classify", "--net", "mlp", "--width", "1", "--batch", "2", "--threads", "1"];
 
-/// Begins a training and sends it a signal as soon as it logs. One that ends before the signal comes is begun again.
+/// Starts a training, and sends it a signal as soon as it logs. If it ends before the signal, it is started again.
 fn stopped(at: &Path, signal: &str, arguments: &[&str], directory: &str) -> Said {
     for attempt in 0..20 {
         let mut child = start(at, arguments);
@@ -92,7 +92,7 @@ fn stopped(at: &Path, signal: &str, arguments: &[&str], directory: &str) -> Said
     panic!("no signal comes in time");
 }
 
-/// The command that it says goes on to the steps asked for, with all settings, to the same bytes.
+/// The printed command continues to the requested steps, with all settings and the same bytes.
 #[test]
 fn a_signal_saves_and_says_how_to_go_on() {
     let whole = tempfile::tempdir().expect("a directory");
@@ -113,10 +113,10 @@ fn a_signal_saves_and_says_how_to_go_on() {
         assert!(start.starts_with("gradscale: my run: stopped and saved") && step < iters, "{start}");
         assert_eq!(command, format!("{GRADSCALE} train --resume 'my run'"));
         assert!(saved(&run, step).exists() && log(&run).len() as u64 == step);
-        // As somebody would who pastes it.
+        // The command is passed to a shell, as if a user had pasted it.
         let output = Command::new("sh").args(["-c", command]).current_dir(at).output().expect("a shell");
         let resumed = Said::from(output);
-        // So short a training may end with a doubt; there is nothing else to say.
+        // So short a training may end with a doubt; there must be no other message.
         let complaint = resumed.error.lines().find(|line| !line.contains(": doubtful: "));
         assert_eq!((resumed.code, complaint), (Some(0), None));
         let first = format!("my run/checkpoint-{step:06}.safetensors: going on from step {step} to step 400\n");
@@ -132,7 +132,7 @@ fn a_signal_saves_and_says_how_to_go_on() {
         assert_eq!(one.1, two.1);
         assert_eq!(log(&run), log(&whole.path().join("my run")));
         assert!(read(&at.join("rows.jsonl")) == read(&whole.path().join("rows.jsonl")), "another trace");
-        // 300 and 400: the checkpoints that it had asked for.
+        // 300 and 400 are the checkpoints that the command requested.
         assert!(saved(&run, 300).exists() && !saved(&run, step).exists());
 
         let complete = done(at, &["train", "--resume", "my run"]);
@@ -156,7 +156,7 @@ fn a_second_signal_ends_at_once() {
         sleep(Duration::from_millis(1));
     }
     send("INT", &child);
-    // Two of a kind that nobody took in between would be one.
+    // Two signals of one kind that arrive together would count as one.
     sleep(Duration::from_millis(50));
     send("INT", &child);
     let said = Said::from(child.wait_with_output().expect("a child"));
@@ -192,7 +192,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_taken() {
     }
 }
 
-/// The losses are in the checkpoint; what a line of garbage hid is said.
+/// The losses are in the checkpoint; losses that a damaged line hides are reported.
 #[test]
 fn a_lost_or_damaged_log_is_said_and_mended() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -212,12 +212,12 @@ fn a_lost_or_damaged_log_is_said_and_mended() {
     let kept = "8 of 9 steps can be read; it is kept as t/log.jsonl.damaged-1";
     assert_eq!(said.error, format!("gradscale: t/log.jsonl: {kept}; losses of step 3 are taken from the checkpoint\n"));
     assert_eq!(log(&at.join("t")), lines);
-    // What is whole is not touched.
+    // An intact log is not changed.
     let said = done(at, &["train", "--resume", "t"]);
     assert_eq!(said.error, "");
 }
 
-/// Of a training that an earlier version began: it goes on as it did, and what its checkpoint does not know is said.
+/// A training of an earlier version continues unchanged, and settings that its checkpoint lacks are reported.
 #[test]
 fn checkpoints_of_earlier_versions_go_on() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -252,7 +252,7 @@ fn weights_come_from_checkpoints() {
     assert_eq!((refused.code, refused.error.as_str()), (Some(2), expected));
 }
 
-/// A directory with a training is not begun again, whatever is left of it.
+/// A training does not start in a directory that has one, in whatever state that is.
 #[test]
 fn a_training_is_not_overwritten() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -21,7 +21,7 @@ fn paths(tree: &str) -> Vec<String> {
     parts.flat_map(paths).map(|path| format!("{}{path}", head.trim())).collect()
 }
 
-/// A file or folder beside `lib.rs`; each command is one.
+/// Returns the module of a path: a file or folder next to `lib.rs`; each command is one.
 fn room(path: &str) -> String {
     let mut parts = path.split("::");
     match (parts.next().unwrap_or_default(), parts.next()) {
@@ -31,7 +31,7 @@ fn room(path: &str) -> String {
     }
 }
 
-/// What the files of a directory import, by room.
+/// Collects the imports of all files of a directory, by module.
 fn read(directory: &Path, module: &str, imports: &mut Imports) {
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
@@ -67,7 +67,8 @@ fn file(path: &Path, module: &str, imports: &mut Imports) {
     imports.entry(own).or_default().extend(found);
 }
 
-/// What is left when rooms that import no other are taken away, again and again: circles, and who imports them.
+/// Returns the modules that remain after repeatedly removing those without imports: cycles, and modules that import
+/// them.
 fn circles(mut imports: Imports) -> Imports {
     loop {
         let free: Vec<String> = imports.iter().filter(|(_, of)| of.is_empty()).map(|(room, _)| room.clone()).collect();

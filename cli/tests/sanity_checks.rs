@@ -1,4 +1,4 @@
-//! Results that cannot be right are questioned: at once, in the results and in the report.
+//! Implausible results are questioned: immediately, in the results and in the report.
 
 use image::{GrayImage, Luma, RgbImage};
 use serde_json::Value;
@@ -56,7 +56,7 @@ fn of_data_without_labels() {
             RgbImage::from_pixel(16, 16, image::Rgb([9, 9, 9]))
                 .save(at.join(format!("d/images/{split}/{i}.png")))
                 .expect("a file");
-            // Of the second image nothing counts.
+            // No pixel of the second image counts.
             let mask = GrayImage::from_fn(16, 16, |x, _| Luma([if i == 1 { 255 } else { u8::from(x < 8) }]));
             mask.save(at.join(format!("d/labels/{split}/{i}.png"))).expect("a file");
         }
@@ -69,7 +69,7 @@ fn of_data_without_labels() {
     );
     let report = fs::read_to_string(at.join("t/report.html")).expect("a report");
     assert!(report.contains("is exactly 0, and in 2 steps in all"), "the report says so too");
-    // Who goes on has been told, and the report still says so.
+    // A resume does not repeat the question, and the report still has it.
     let error = gradscale(at, "train --resume t --iters 5");
     assert!(!error.contains(zero), "{error}");
     let report = fs::read_to_string(at.join("t/report.html")).expect("a report");

@@ -35,7 +35,7 @@ fn persistent_overflow_ends_with_one_line() {
     assert_eq!((code, error), (Some(2), expected));
     assert_eq!(fs::read_to_string(at.join("t/log.jsonl")).expect("a log").lines().count(), 99);
 
-    // Beside methods that train, one that cannot is a result.
+    // In a comparison with methods that train, a method that fails is a result, not an error.
     let compare = ["compare", "--methods", &format!("{METHOD},fp32"), "--out", "c"];
     let (code, error) = gradscale(at, &[&compare[..], &SMALL[..6], &["--iters", "101"]].concat());
     assert!(code == Some(0) && error.lines().all(|line| line.starts_with("gradscale: doubtful: ")), "{error}");

@@ -1,4 +1,4 @@
-//! Recordings of speech: training, comparing, resuming, predicting, and what is wrong with data.
+//! Speech recognition: training, comparison, resume, prediction, and errors in data.
 
 #![allow(clippy::cast_possible_truncation, reason = "test data is small and known")]
 
@@ -126,7 +126,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fs::write(one("cut"), b"RIFF and nothing else").expect("a file");
     let error = train("cut");
     assert!(error.contains("1_voice_0.wav: ") && error.contains("WAV"), "{error}");
-    // Left out, where that is asked for.
+    // On request such recordings are skipped.
     let arguments = ["train", "--task", "speech", "--data", "cut", "--iters", "1", "--batch", "2", "--skip-broken"];
     let (code, _, error) = gradscale(at, &[&arguments[..], &["--width", "2", "--out", "skipped"]].concat());
     assert!(code == Some(0) && error.contains("left out: ") && error.contains("1_voice_0.wav"), "{error}");

@@ -20,14 +20,15 @@ fn refused(at: &Path, arguments: &[&str], said: &str) {
     assert!(error.contains(said), "{arguments:?}: {error}");
 }
 
-/// Masters as a `state_dict`: channels second, modules without the network's name; tensors for which `keep` says so.
+/// Returns masters as a `state_dict`: channels second, module names without the network's name, only tensors that pass
+/// `keep`.
 fn state_dict(checkpoint: &Path, keep: impl Fn(&str) -> bool) -> Vec<u8> {
     let bytes = fs::read(checkpoint).expect("a checkpoint");
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
     let mut all: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for (name, view) in file.tensors() {
         let Some(name) = name.strip_prefix("master.").and_then(|name| name.split_once('.')) else { continue };
-        // Of two networks, PyTorch's examples keep each in a file; how images are normalised, in none.
+        // PyTorch's examples store two networks in separate files, and the normalization of images in none.
         if ["discriminator", "input"].contains(&name.0) {
             continue;
         }
@@ -44,7 +45,7 @@ fn state_dict(checkpoint: &Path, keep: impl Fn(&str) -> bool) -> Vec<u8> {
             }
             "scale" => add(&mut all, "weight", vec![data.len() / 4], data.to_vec()),
             "shift" | "bias" => add(&mut all, "bias", vec![data.len() / 4], data.to_vec()),
-            // Of regions in bins of 7 × 7, which PyTorch flattens with channels first.
+            // Weights for regions of 7 × 7 bins, which PyTorch flattens with channels first.
             "weight" if layer.ends_with("fc6") => {
                 let (pixels, channels) = (49, shape[3] / 49);
                 let places = (0..shape[0]).flat_map(|row| {
@@ -94,7 +95,7 @@ fn classifiers() {
         done(at, &[&train[..], &["--method", "fp32", "--batch", "32"]].concat());
         let checkpoint = format!("{net}/checkpoint-000060.safetensors");
         fs::write(at.join("torch"), state_dict(&at.join(&checkpoint), |_| true)).expect("a file");
-        // What the training subtracts and divides by, of bytes, as numbers from 0 to 1.
+        // Mean and deviation of the training's normalization, converted from bytes to numbers from 0 to 1.
         let metadata = gradscale::checkpoint_metadata(&fs::read(at.join(&checkpoint)).expect("a file"));
         let classes: serde_json::Value = serde_json::from_str(&metadata.expect("metadata")["classes"]).expect("JSON");
         let unit = |key: &str| (classes["input"][key].as_f64().expect("a number") / 255.0).to_string();
@@ -152,7 +153,7 @@ fn pixels() {
     let scene = image::RgbImage::from_fn(40, 33, |x, y| image::Rgb([byte(6 * x), byte(7 * y), byte(x * y)]));
     scene.save(at.join("scene.png")).expect("an image");
     done(at, &["predict", checkpoint, "scene.png", "--out", "own"]);
-    // The training feeds bytes as they are.
+    // The training passes bytes to the network without normalization.
     done(at, &["predict", "torch", "scene.png", "--out", "foreign", "--std", "0.00392156862745098"]);
     let [own, foreign] = ["own", "foreign"]
         .map(|out| image::open(at.join(out).join("scene-labels.png")).expect("labels").into_luma8().into_raw());
@@ -190,7 +191,7 @@ fn a_detector() {
     assert!(own.iter().zip(&foreign).all(|(a, b)| (a - b).abs() < 0.02), "{own:?}, {foreign:?}");
 }
 
-/// Of PyTorch's DCGAN example the generator's file; its images fill the whole square.
+/// The generator's file of PyTorch's DCGAN example, whose images are squares of 32 pixels and are not cropped to 28.
 #[test]
 fn a_generator() {
     let directory = tempfile::tempdir().expect("a directory");

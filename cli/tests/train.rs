@@ -1,4 +1,4 @@
-//! Trainings that are killed, resumed, short of space, or pointed at what they cannot use.
+//! Trainings that are killed, resumed, short of space, or started with unusable arguments.
 #![cfg(unix)]
 
 mod checkpoint;
@@ -72,7 +72,7 @@ fn killed_20_times_and_resumed_it_is_the_same_training() {
             let broken = format!("{name}-{round}");
             let path = directory.path().join(&broken);
             let mut child = start(directory.path(), &[&SETTINGS[..], &more, &["--out", &broken]].concat());
-            // Later and later, so that a slow machine comes to an end too.
+            // The delay grows, so that the test also ends on a slow machine.
             for patience in (400..).step_by(40) {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 sleep(Duration::from_millis(30 + (state >> 33) % patience));
@@ -87,7 +87,7 @@ fn killed_20_times_and_resumed_it_is_the_same_training() {
                         ["train", "--iters", ITERS, "--checkpoint-every", "4", "--threads", "1", "--resume", &broken];
                     child = start(directory.path(), &resume);
                 } else {
-                    // Nothing was reached yet: from the start.
+                    // No checkpoint was written yet, so the training starts again.
                     fs::remove_dir_all(&path).ok();
                     child = start(directory.path(), &[&SETTINGS[..], &more, &["--out", &broken]].concat());
                 }
@@ -148,7 +148,7 @@ fn what_cannot_go_on_says_why_in_one_line() {
     first.kill().expect("SIGKILL");
     first.wait().expect("a child");
 
-    // No space, for the log or for a checkpoint: the checkpoints that are there stay as they are.
+    // Without space for the log or for a checkpoint, existing checkpoints do not change.
     let without_space = |kilobytes: usize, arguments: &str, named: &str| {
         let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec '{GRADSCALE}' train {arguments}");
         let output = Command::new("bash").args(["-c", &script]).current_dir(at).output().expect("bash");
@@ -163,6 +163,6 @@ fn what_cannot_go_on_says_why_in_one_line() {
     let after: Vec<Vec<u8>> = good.iter().map(|path| fs::read(path).expect("a file")).collect();
     assert!(before == after, "a checkpoint was damaged");
     assert_eq!(checkpoints(&at.join("good")), good);
-    // And the training goes on once there is space.
+    // The training can continue once there is space.
     assert_eq!(gradscale(at, &["train", "--iters", "6", "--resume", "good"]).0, Some(0));
 }

@@ -1,4 +1,4 @@
-//! Sentences in two languages: training, comparing, resuming, predicting, and what is wrong with data.
+//! Translation: training, comparison, resume, prediction, and errors in data.
 
 mod checkpoint;
 mod command;
@@ -10,7 +10,7 @@ use std::{fmt::Write as _, fs, io::Write as _, path::Path};
 const WORDS: [[&str; 2]; 6] =
     [["red", "rot"], ["dog", "Hund"], ["house", "Haus"], ["and", "und"], ["two", "zwei"], ["runs", "läuft"]];
 
-/// Sentences of two to five words, which stand in the other order in the other language.
+/// Returns sentences of two to five words, whose order is reversed in the other language.
 fn sentences(count: usize) -> [String; 2] {
     let mut texts = [String::new(), String::new()];
     for i in 0..count {
@@ -49,7 +49,7 @@ fn it_learns_numbers_that_are_made_up() {
     let bleu = ["bleu_greedy", "bleu"].map(|key| scores[key].as_f64().expect("a score"));
     let perplexity = scores["piece_perplexity"].as_f64().expect("a number");
     println!("BLEU {bleu:?}, perplexity {perplexity}");
-    // There are 190 pieces.
+    // The vocabulary has 190 pieces.
     assert!(perplexity < 15.0 && bleu[1].is_finite() && bleu[0].is_finite(), "{bleu:?}, {perplexity}");
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
     assert!(report.contains("Test sentences, their translations by people") && report.contains("BLEU"));
@@ -69,7 +69,7 @@ fn resumed_it_is_the_same_training_and_translates_files() {
     done(at, &["train", "--resume", "broken", "--iters", "20"]);
     let read = |name: &str| checkpoint::content(&saved(&at.join(name), 20));
     assert!(read("whole") == read("broken"), "a resumed training differs from the unbroken one");
-    // What words are taken apart into is in the checkpoint.
+    // The checkpoint contains the pieces into which words are split.
     fs::remove_dir_all(at.join("data")).expect("a directory");
     fs::write(at.join("lines.txt"), "red dog runs.\r\n\r\nunknown  wörds\tand two\r\n").expect("a file");
     done(at, &["predict", "whole/checkpoint-000020.safetensors", "lines.txt", "--out", "said"]);
@@ -162,7 +162,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
         fs::remove_file(three.join(format!("train.{language}"))).expect("a file");
     }
     assert!(train("three", &[]).ends_with("train.en alone, without the same in another language"));
-    // Lines of which nothing can be learned are left out, and said.
+    // Lines that cannot be used are skipped and reported.
     let odd = fresh("odd");
     let [one, other] = sentences(60);
     fs::write(odd.join("train.en"), format!("\n{}\n{one}", "dog ".repeat(400))).expect("a file");

@@ -1,9 +1,9 @@
-//! Where one scale for all gradients cannot do it: two heads whose losses differ by 2^46 in weight.
+//! A case where no single scale works: two heads whose losses differ by 2^46 in weight.
 //!
-//! A trunk with a head for the ten classes of Fashion-MNIST, and on a detached copy of its features a second tower
-//! that tells classes 0 … 4 from 5 … 9. The second loss counts 2^-46 of the first; the tower's learning rate is 2^46
-//! times as large, so that training in f32 is the same as with equal weights. Gradients of the two towers lie 2^46
-//! apart, and FP16 reaches from 2^-24 to 2^16.
+//! A trunk has a head for the ten classes of Fashion-MNIST. A second tower on a detached copy of its features separates
+//! classes 0 … 4 from 5 … 9. The second loss has the weight 2^-46. The tower's learning rate is 2^46 times as large, so
+//! that training in f32 is the same as with equal weights. Gradients of the two towers differ by 2^46, while FP16's
+//! range is 2^-24 to 2^16.
 //!
 //! Needs `fashion-mnist-10k` in the directory that GRADSCALE_DATA names.
 

@@ -1,4 +1,4 @@
-//! Scores while a training goes on are of images for validation, the last ones of the test set.
+//! Scores during training use validation images, which are the last ones of the test set.
 
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
@@ -35,7 +35,7 @@ fn scores(directory: &Path) -> Vec<(u64, Option<f64>, Option<f64>)> {
 
 const TRAIN: &str = "train --task classify --net mlp --width 4 --batch 16 --threads 1 --iters 60";
 
-/// The test set has all classes turned round, so that what is right on one set is wrong on the other.
+/// The test set has permuted classes, so that a right prediction on one set is wrong on the other.
 #[test]
 fn curves_never_see_the_test_set() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -54,7 +54,7 @@ fn curves_never_see_the_test_set() {
     assert!(first > 0.6 && last > 0.8 && test < 0.2, "{first} {last} {test}");
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
     assert!(report.contains("on the validation set"));
-    // Resumed, it goes on with the same images; evaluation changes nothing about a training.
+    // A resumed training uses the same images, and evaluation does not change a training.
     done(
         at,
         "train --task classify --net mlp --width 4 --batch 16 --threads 1 --iters 30 --data rows --eval-every 25 --out part",
@@ -63,7 +63,7 @@ fn curves_never_see_the_test_set() {
     assert_eq!(scores(&at.join("part")).last(), scores(&at.join("run")).last());
     done(at, &format!("{TRAIN} --data rows --out plain"));
     assert_eq!(scores(&at.join("plain")), [(60, None, Some(test))]);
-    // Of several methods too.
+    // Also with several methods.
     done(
         at,
         "compare --task classify --net mlp --width 4 --batch 16 --threads 1 --iters 60 --data rows --eval-every 25 --methods fp32 --out c",
@@ -86,7 +86,7 @@ fn without_such_images_a_tenth_of_training_is_kept_for_it() {
     fs::create_dir(at.join("rows")).expect("a directory");
     table(&at.join("rows"), "train.csv", 0..200, false);
     table(&at.join("rows"), "val.csv", 200..240, true);
-    // Alone, val stands for test, and is none for curves.
+    // A val set without a test set serves as the test set, and not for curves.
     let out = done(at, &format!("{TRAIN} --data rows --eval-every 50 --out run"));
     let kept = "no validation set of its own: every tenth training image is kept from training for --eval-every, ";
     assert!(out.contains(kept) && out.contains(" for training, ") && out.contains(", 40 for the last scores"), "{out}");
@@ -94,9 +94,9 @@ fn without_such_images_a_tenth_of_training_is_kept_for_it() {
         panic!("{:?}", scores(&at.join("run")))
     };
     assert!(validation > 0.6 && test < 0.3, "{validation} {test}");
-    // Who asks for no curve trains with all.
+    // Without curves all images are used for training.
     assert!(!done(at, &format!("{TRAIN} --data rows --out plain")).contains("kept from training"));
-    // Too few for that: said, and on the test set.
+    // Too few images for that: reported, and the test set is used.
     table(at, "few.csv", 0..20, false);
     let out = done(
         at,
@@ -106,7 +106,7 @@ fn without_such_images_a_tenth_of_training_is_kept_for_it() {
     assert!(matches!(scores(&at.join("few"))[..], [(2, None, Some(_)), (4, None, Some(_))]));
 }
 
-/// What is made up has all three.
+/// Synthetic data have all three sets.
 #[test]
 fn made_up_data_have_images_for_it() {
     let directory = tempfile::tempdir().expect("a directory");

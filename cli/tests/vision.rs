@@ -50,7 +50,7 @@ fn log(directory: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Each takes what the others take, and says its name.
+/// Each network accepts the same options, and prints its name.
 #[test]
 fn every_network_trains() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -106,11 +106,11 @@ fn three_hundred_classes_resumed() {
     let mean = classes["input"]["channels"][0][0].as_f64().expect("a mean");
     assert!((mean - 0.485 * 255.0).abs() < 1e-3, "{mean}");
 
-    // The middle of any picture, of whatever size.
+    // The center of a picture of any size.
     picture(&at.join("new/wide.png"), [90, 20], 7);
     let said = done(at, "predict whole/checkpoint-000004.safetensors new");
     assert!(said.contains("wide.png: n0"), "{said}");
-    // A class beyond 255 is found again in the reports' truth.
+    // A class beyond 255 appears in the report's true labels.
     let truth = fs::read_to_string(at.join("whole/report.html")).expect("a report");
     assert!(truth.contains("<b>n0287</b>"), "the last sample is of class 287");
 }
@@ -121,9 +121,9 @@ fn what_is_wrong_is_said_in_a_line() {
     let at = directory.path();
     photographs(&at.join("data"), 3);
     let train = "train --network resnet-18 --data data --width 1 --batch 4 --iters 3 --threads 1";
-    // Of any sizes, and neither --crop nor --size.
+    // Images of several sizes, without --crop and --size.
     refused(at, train, "the first image");
-    // Headers are whole, and what is behind them is not: found when it is its turn.
+    // The headers are valid but the data are not, which is found when the image is used.
     for class in 0..3 {
         let path = at.join(format!("data/train/n{class:04}/1.JPEG"));
         let bytes = fs::read(&path).expect("a file");
@@ -145,7 +145,7 @@ fn what_is_wrong_is_said_in_a_line() {
     assert!(!at.join("v").exists());
 }
 
-/// `--net` and `resnet` are what `--network` and `resnet-8` were called; `--size` of images is as it was.
+/// `--net` and `resnet` are the earlier names of `--network` and `resnet-8`; `--size` of images has not changed.
 #[test]
 fn older_words_stay() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -21,7 +21,7 @@ fn a_window_in_text_and_as_json() {
     for weights in ["f32", "half"] {
         assert!(text.contains(&format!("\nweight gradients in {weights}: 2^")), "{text}");
     }
-    // Both windows say where every scale lies, its own too.
+    // Both windows list the position of every scale, including the trained one.
     for (scale, times) in
         [("  tiny-cuda-nn     2^7 ", 2), ("  torch.amp       2^16 ", 2), ("  this training   2^14 ", 2)]
     {
@@ -51,7 +51,7 @@ fn the_window_moves_with_the_loss() {
         let (code, json, error) = window(&format!("{NETWORK} --pixels {pixels} --method gs --json"));
         assert_eq!((code, error.as_str()), (Some(0), ""), "{json}");
         let json: Value = serde_json::from_str(&json).expect("JSON");
-        // Gradient scaling has no loss scale of its own.
+        // Gradient scaling has no loss scale to list.
         assert_eq!(json["scales"].as_array().map(Vec::len), Some(3));
         ["least", "overflow"].map(|key| json["windows"][0][key].as_i64().expect("an exponent"))
     };

@@ -1,4 +1,4 @@
-//! What the page shows is what is computed: which methods go on when the loss is small.
+//! The page shows computed results: the methods that still train if the loss is small.
 #![allow(clippy::unwrap_used, reason = "a test fails that way")]
 
 use gradscale::Cpu;
@@ -23,7 +23,7 @@ fn trained(method: &str, first: i32, then: i32) -> (Report, f64) {
 fn a_small_loss_stops_all_but_gradient_scaling() {
     let (reference, right) = trained("fp32", 0, 0);
     assert!(right > 0.6, "{right}");
-    // Powers of two: not a bit of what gradient scaling learns depends on them, wherever the slider has been.
+    // Magnitudes are powers of two, so gradient scaling learns the same bits for all positions of the slider.
     let (gs, gs_right) = trained("gs", 0, 0);
     assert!((gs.loss.unwrap() - reference.loss.unwrap()).abs() < 0.02, "{gs:?}");
     for magnitude in [-30, -40, 30] {
@@ -41,13 +41,13 @@ fn a_small_loss_stops_all_but_gradient_scaling() {
         assert!(other.skipped == 0 && repeated.contains(&other.repeated), "{other:?}");
         assert!(other.sites.iter().all(|site| site.flushed < 0.2), "{other:?}");
     }
-    // FP16 alone stores zeros: whatever there is to learn, it does not; a scale for all is at its end at 2^-40.
+    // FP16 without a scale stores zeros and learns nothing; a dynamic scale reaches its maximum at 2^-40.
     for (method, magnitude) in [("fp16", -30), ("fp16", -40), ("dynamic", -40)] {
         let (report, right) = trained(method, magnitude, magnitude);
         assert!(report.loss.unwrap() > 2.2 && right < 0.25, "{method}: {report:?}");
         assert!(report.sites.iter().all(|site| site.flushed == 1.0 || site.zeros > 0), "{method}: {report:?}");
     }
-    // At 2^-30 that one stores one value of a hundred, and has learned less.
+    // At 2^-30 the dynamic scale flushes one value of a hundred, and has learned less.
     let (report, _) = trained("dynamic", -30, -30);
     assert!(report.sites[0].flushed > 0.5 && report.loss > gs.loss, "{report:?}");
 }
@@ -77,7 +77,7 @@ fn what_makes_no_sense_is_an_error() {
     assert!(open("gz", 0).unwrap_err().to_string().contains("method gz: unknown"));
     assert!(open("gs", -61).unwrap_err().to_string().contains("2^-61 is beyond"));
     let mut training = open("fp16", 0).unwrap();
-    // Nothing has changed by what was refused.
+    // A refused request changes nothing.
     assert!(pollster::block_on(training.answer(Request::Magnitude { magnitude: 99 })).is_err());
     let Answer::Steps(report) = pollster::block_on(training.answer(Request::Steps { count: 1 })).unwrap() else {
         panic!("no steps")

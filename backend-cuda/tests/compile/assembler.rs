@@ -1,4 +1,4 @@
-//! What the assembler says of a module's kernels.
+//! Output of the assembler about a module's kernels.
 
 use crate::record::{Entry, checksum};
 use gradscale_cuda::{
@@ -12,7 +12,7 @@ fn number(line: &str, words: &str) -> Option<u32> {
     before.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The numbers of a module's kernels on one architecture, and what is wrong with them.
+/// Returns the figures of a module's kernels on one architecture, and the violations in the assembler's output.
 pub fn look_at(module: &'static Module, arch: u32) -> (Vec<Entry>, Vec<String>) {
     let (mut entries, mut faults) = (vec![], vec![]);
     let compiled = match nvrtc::compile(module, arch) {
@@ -29,7 +29,7 @@ pub fn look_at(module: &'static Module, arch: u32) -> (Vec<Entry>, Vec<String>) 
             faults.push(format!("sm_{arch}: {name} says nothing of {}:\n{log}", kernel.entry));
             continue;
         };
-        // The numbers stand in the lines up to the next entry.
+        // The figures are in the lines up to the next entry point.
         let rest = &log[at + of.len()..];
         let own = &rest[..rest.find("Compiling entry function").unwrap_or(rest.len())];
         let get = |words| own.lines().find_map(|line| number(line, words));
@@ -52,7 +52,7 @@ pub fn look_at(module: &'static Module, arch: u32) -> (Vec<Entry>, Vec<String>) 
             spill_loads,
         });
     }
-    // What the assembler says when it takes tensor-core instructions apart.
+    // Warnings that the assembler has serialized tensor-core instructions.
     for warning in ["C7508", "C7510", "serialized"] {
         if log.contains(warning) {
             faults.push(format!("sm_{arch}: {name}: {log}"));

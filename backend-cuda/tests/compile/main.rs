@@ -1,13 +1,14 @@
 //! Every kernel, compiled to machine code for every architecture: no errors, no spills, within the limits.
 //!
-//! `kernels.csv` beside this crate's manifest is the record of the last compile of each: a checksum of text and options,
-//! and what the assembler said of registers and memory. A kernel that still has the recorded text need not be compiled
-//! again; one that has changed fails until `kernels.sh --write` has compiled and recorded it. That needs NVIDIA's
-//! run-time compiler and no GPU; its wheel is enough: `pip install --no-deps nvidia-cuda-nvrtc==13.0.88`. It is looked
-//! for in `GRADSCALE_NVRTC` (the folder of `libnvrtc.so.13`), where the system looks, and in what `python3` has.
+//! `kernels.csv` in this crate's folder is the record of the last compilation of each kernel: a checksum of text and
+//! options, and the assembler's figures about registers and memory. A kernel whose text is still the recorded one need
+//! not be compiled again. One that has changed fails until `kernels.sh --write` has compiled and recorded it. That
+//! needs NVIDIA's run-time compiler and no GPU; its wheel is enough: `pip install --no-deps
+//! nvidia-cuda-nvrtc==13.0.88`. It is searched for in `GRADSCALE_NVRTC` (the folder of `libnvrtc.so.13`), in the
+//! system's library paths, and in the packages of `python3`.
 //!
-//! `GRADSCALE_KERNELS=write` compiles what has changed and writes the record; `GRADSCALE_KERNELS=all` compiles
-//! everything afresh and expects the record's numbers.
+//! `GRADSCALE_KERNELS=write` compiles changed kernels and writes the record. `GRADSCALE_KERNELS=all` compiles
+//! everything and expects the recorded figures.
 
 mod assembler;
 mod record;
@@ -61,7 +62,7 @@ fn load_wheel() -> Option<Vec<Library>> {
     ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"].into_iter().map(open).collect()
 }
 
-/// Compiles on all processors: what was measured, and what is wrong.
+/// Compiles modules on all processors. Returns the figures and the violations.
 fn compile(jobs: &[Job]) -> (Vec<Entry>, Vec<String>) {
     let (next, results) = (AtomicUsize::new(0), Mutex::new((vec![], vec![])));
     std::thread::scope(|scope| {
@@ -79,14 +80,14 @@ fn compile(jobs: &[Job]) -> (Vec<Entry>, Vec<String>) {
     results.into_inner().expect("no thread panics")
 }
 
-/// What a kernel may not have: spills, more registers or shared memory than there are.
+/// Returns the violation of a kernel, if any: spills, or more registers or shared memory than the device has.
 fn over_the_limits(entry: &Entry, (module, arch, shared): Job) -> Option<String> {
     let name = format!("sm_{arch}: {} {}", module.name, entry.kernel);
     let memory = entry.shared + module.shared;
     let [storers, multipliers] =
         ["EPILOGUE_THREADS", "CONSUMER_THREADS"].map(|name| module.defines.iter().find(|define| define.0 == name));
-    // Where those that multiply store too, they take registers that others give back: counted from what all begin with
-    // (`START_REGISTERS` of wgmma_tma.cu), and with fewer they would wait for ever.
+    // If the multiplying warps store too, they take registers that other warps release. All warps must start with the
+    // number that is checked here (`START_REGISTERS` of wgmma_tma.cu), because with fewer they would wait for ever.
     let hands_over = storers.is_some() && storers.map(|one| one.1) == multipliers.map(|one| one.1);
     if hands_over && entry.registers != 65_536 / module.threads / 8 * 8 {
         return Some(format!("{name} begins with {} registers", entry.registers));
@@ -131,7 +132,7 @@ fn every_kernel_on_every_architecture() {
         panic!("no NVRTC: pip install --no-deps nvidia-cuda-nvrtc==13.0.88, or set GRADSCALE_NVRTC");
     }
     if nvrtc::is_present() && !todo.is_empty() {
-        // What is done is on record, should somebody end this: all takes minutes.
+        // Written after every few modules, so that an interruption loses little: all modules take minutes.
         for some in todo.chunks(16) {
             let (entries, wrong) = compile(some);
             entries.iter().for_each(|entry| println!("{entry}"));

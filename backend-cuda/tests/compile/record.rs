@@ -1,4 +1,4 @@
-//! `kernels.csv`: what the last compile of each kernel said, and of which text.
+//! `kernels.csv`: the assembler's figures of the last compilation of each kernel, with a checksum of the text.
 
 use gradscale_cuda::{
     kernels::{Module, PTX},
@@ -15,9 +15,9 @@ pub struct Entry {
     pub kernel: String,
     /// Compute capability.
     pub arch: u32,
-    /// [`checksum`] of what was compiled.
+    /// [`checksum`] of the compiled text.
     pub text: u32,
-    /// Of a thread.
+    /// Number of registers of a thread.
     pub registers: u32,
     /// Bytes that the kernel itself declares.
     pub shared: u32,
@@ -26,7 +26,7 @@ pub struct Entry {
     pub spill_loads: u32,
 }
 
-/// Source text without what the compiler ignores: comments, names of files, blank lines, indentation.
+/// Returns source text without parts that the compiler ignores: comments, file names, blank lines and indentation.
 ///
 /// A comment or the name of a file can therefore change without another compile of the kernel, because the machine code
 /// stays the same.
@@ -78,7 +78,7 @@ impl Entry {
     }
 }
 
-/// All entries.
+/// All entries of the record.
 pub struct Record(Vec<Entry>);
 
 fn path() -> PathBuf {
@@ -109,17 +109,17 @@ impl Record {
         self.0.contains(entry)
     }
 
-    /// Drops entries of what is no more.
+    /// Removes entries of kernels that no longer exist.
     pub fn keep(&mut self, stays: impl Fn(&Entry) -> bool) {
         self.0.retain(stays);
     }
 
-    /// What is on record of a module on an architecture.
+    /// Returns the recorded entries of a module on an architecture.
     pub fn of(&self, module: &Module, arch: u32) -> impl Iterator<Item = &Entry> {
         self.0.iter().filter(move |entry| entry.module == module.name && entry.arch == arch)
     }
 
-    /// Whether this text of a module is on record.
+    /// Returns true if the record has this text of a module.
     pub fn has(&self, module: &Module, arch: u32) -> bool {
         let text = checksum(module, arch);
         self.of(module, arch).next().is_some() && self.of(module, arch).all(|entry| entry.text == text)
@@ -138,7 +138,7 @@ fn a_checksum_depends_on_code_alone() {
     let moved = "#line 1 \"b.cu\"\n\n// Adds.\n  int sum(int a, int b) { return a + b; }\n";
     assert_eq!(code_of(commented), code_of(moved));
     assert_ne!(code_of(moved), code_of(&moved.replace('+', "-")));
-    // A comment inside a string would hide the code behind it.
+    // A comment marker inside a string would hide the code after it.
     for kernel in gradscale_cuda::kernels::all_kernels() {
         let source = kernel.module.source(PTX);
         let hidden =

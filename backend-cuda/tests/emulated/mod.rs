@@ -1,4 +1,5 @@
-//! The backend on the emulated driver and compiler (`emulation/`) in place of NVIDIA's: all of its host code as it is.
+//! The backend with the emulated driver and compiler (`emulation/`) instead of NVIDIA's: all of its host code,
+//! unchanged.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -11,16 +12,16 @@ use std::{
     sync::OnceLock,
 };
 
-/// Both libraries, loaded before NVIDIA's would be: by their names they are found again.
+/// Both emulated libraries, loaded before NVIDIA's would be, so that a later load by name finds them.
 struct Libraries {
     driver: Library,
     compiler: Library,
 }
 
-/// A library beside the tests.
+/// Returns the path of a library in the folder of the tests.
 ///
 /// # Errors
-/// Nobody knows where that is.
+/// The folder is not known.
 pub fn path(name: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(program.with_file_name(name))
@@ -57,11 +58,11 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// A device with the instructions of `arch`, as in `sm_80`, and so many multiprocessors, which decide how work is
-    /// divided.
+    /// Creates a device with the instructions of `arch`, for example 80 for `sm_80`. The number of multiprocessors
+    /// determines how work is divided.
     ///
     /// # Errors
-    /// Why it cannot be: no C++ compiler.
+    /// The reason why there is no device, for example no C++ compiler.
     pub fn new(arch: u32, multiprocessors: u32) -> Result<Self, String> {
         let Libraries { driver, compiler } = libraries()?;
         let text = CString::new(format!("{arch}x{multiprocessors}")).expect("no zero");
@@ -76,7 +77,7 @@ impl Emulated {
         }
     }
 
-    /// Lets it fail from now on: `faults` as in the emulated driver's `faults.rs`.
+    /// Plants faults, in the syntax of the emulated driver's `faults.rs`.
     pub fn fail(&self, faults: &str) {
         let text = CString::new(faults).expect("no zero");
         let driver = &libraries().expect("loaded").driver;
@@ -88,7 +89,7 @@ impl Emulated {
         assert_eq!(status, 0);
     }
 
-    /// Whether an allocation is still to fail.
+    /// Returns true if a planted failure of an allocation has not happened yet.
     pub fn is_failing(&self) -> bool {
         let driver = &libraries().expect("loaded").driver;
         // SAFETY: the function has this type.
@@ -98,11 +99,11 @@ impl Emulated {
         }
     }
 
-    /// What was enqueued so far.
+    /// Returns counts of the calls enqueued so far.
     pub fn counts(&self) -> Counts {
         let mut counts = [0u64; 3];
         let driver = &libraries().expect("loaded").driver;
-        // SAFETY: the function has this type, and three numbers are there.
+        // SAFETY: the function has this type, and the array has three numbers.
         let status = unsafe {
             let count = driver.get::<unsafe extern "C" fn(c_int, *mut u64) -> u32>(b"emulated_counts");
             count.expect("the emulated driver")(self.ordinal, counts.as_mut_ptr())
@@ -132,7 +133,7 @@ impl Emulated {
     pub fn used(&self) -> BTreeMap<String, u64> {
         let mut text = vec![0u8; 1 << 16];
         let driver = &libraries().expect("loaded").driver;
-        // SAFETY: the function has this type, and as much room as it is told.
+        // SAFETY: the function has this type, and the buffer has the length that is passed.
         let len = unsafe {
             let used = driver.get::<unsafe extern "C" fn(c_int, *mut c_char, usize) -> usize>(b"emulated_modules");
             used.expect("the emulated driver")(self.ordinal, text.as_mut_ptr().cast(), text.len())
@@ -144,10 +145,10 @@ impl Emulated {
     }
 }
 
-/// What was enqueued on a device.
+/// Counts of calls that were enqueued on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Kernels that were launched one by one.
+    /// Number of kernels that were launched outside of recordings.
     pub launched: u64,
     /// Recordings.
     pub repeated: u64,

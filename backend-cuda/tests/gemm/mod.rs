@@ -34,7 +34,8 @@ fn product(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// The results, as halves and their row; `more`: with a bias, where there may be one, added to what was there.
+/// Returns the results as halves, and their row. With `more` a bias is added, if possible, and the destination is
+/// accumulated.
 fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, Stats), B::Error> {
     let [a_len, b_len, y_len] = match work {
         Work::Gemm(p) => p.lens().map(|len| len as usize),
@@ -110,7 +111,7 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::padded([3, 9, 8, 7], 11, [3, 3], [1, 1])?,
     ];
     all.extend(few.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
-    // What TMA brings: channels in 64, windows that step, taps far apart, groups, an even kernel.
+    // Shapes for TMA: multiples of 64 channels, strided windows, dilated taps, groups, an even kernel.
     let by_tma = [
         Conv2d::padded([3, 7, 5, 64], 136, [3, 3], [1, 1])?,
         Conv2d::padded([2, 9, 8, 128], 192, [3, 5], [1, 2])?.stride([2, 3])?,
@@ -122,7 +123,7 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
     ];
     all.extend(by_tma.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
-    // And what it cannot: nothing.
+    // Shapes that TMA does not support, and empty ones.
     let nothing = [
         Conv2d::padded([0, 6, 6, 64], 128, [3, 3], [1, 1])?,
         Conv2d::padded([2, 12, 12, 0], 128, [3, 3], [1, 1])?,
@@ -147,12 +148,12 @@ fn long_sums() -> Result<Vec<Work>, ShapeError> {
     Ok(all)
 }
 
-/// All shapes on a device; where results differ from the reference, panics.
+/// Tests all shapes on a device, and panics if results differ from the reference.
 pub fn check(device: &Cuda) {
     check_some(device, usize::MAX);
 }
 
-/// The first so many shapes.
+/// Tests the first `count` shapes.
 pub fn check_some(device: &Cuda, count: usize) {
     check_these(device, shapes().expect("valid shapes").into_iter().take(count), false);
 }
@@ -164,7 +165,7 @@ pub fn check_long_sums(device: &Cuda) {
     }
 }
 
-/// A sum longer than what one accumulator may add, which a kernel with operands by TMA adds itself.
+/// Tests a sum that is longer than one accumulator may add. A kernel with TMA operands divides it itself.
 pub fn check_longest_sum(device: &Cuda) {
     let p = Conv2d::new([1, 66, 64, 128], 8, [1, 1]).expect("a valid shape");
     check_these(device, [Work::Conv(p, Pass::Weight)], false);

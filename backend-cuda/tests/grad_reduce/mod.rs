@@ -30,7 +30,7 @@ fn world<T: Send>(ranks: usize, rank: impl Fn(usize, Threads) -> T + Sync) -> Ve
     })
 }
 
-/// Joined devices, each on a thread of its own with its rank: what each says.
+/// Runs `work` on devices that have joined a group, each in its own thread with its rank. Returns all results.
 fn joined<T: Send>(devices: &[impl Fn() -> Cuda + Sync], work: impl Fn(usize, &Cuda) -> T + Sync) -> Vec<T> {
     let ranks = devices.len();
     let invitation = devices[0]().invite().expect("an invitation");
@@ -42,7 +42,7 @@ fn joined<T: Send>(devices: &[impl Fn() -> Cuda + Sync], work: impl Fn(usize, &C
     })
 }
 
-/// Some values of any size and sign, subnormal halves and zeros among them; not all that lie between two halves, but many.
+/// Returns values of all sizes and signs, with subnormal halves and zeros; many of them are between two halves.
 fn part(number: u32, len: usize) -> Vec<f32> {
     let mut state = u64::from(number) + 1;
     let mut next = || {
@@ -52,7 +52,7 @@ fn part(number: u32, len: usize) -> Vec<f32> {
     (0..len).map(|_| (next() % 4095 - 2047) as f32 * 2f32.powi(next() % 30 - 29)).collect()
 }
 
-/// The exponents at which two parameters travel.
+/// Exponents at which the gradients of three parameters are sent. Without an exponent zeros are sent.
 const EXPONENTS: [Option<i32>; 3] = [Some(3), None, Some(-2)];
 const LENS: [usize; 3] = [1000, 70, 333];
 
@@ -66,7 +66,8 @@ fn naive(parts: u32) -> Vec<u32> {
                 Some(_) => f64::from(f16::from_f32(part(number + 100 * place as u32, len)[i] * scale)),
                 None => 0.0,
             };
-            // 53 digits are enough for some halves. `half` would leave out those behind the 20th before it rounds.
+            // The 53 digits of f64 are enough for some halves. The crate `half` would drop those after the 20th before
+            // it rounds.
             let mean = f16_from_f64((0..parts).map(half).sum::<f64>() / f64::from(parts), Round::NearestEven);
             means.push((f32::from(mean) / scale).to_bits());
         }
@@ -121,7 +122,7 @@ pub fn sums_are_exact(devices: &[impl Fn() -> Cuda + Sync]) {
     }
 }
 
-/// What some steps leave, and how gradients went.
+/// Runs some steps. Returns the checkpoint and the transport of gradients.
 fn train(device: Cuda, group: Group, exchange: ReduceMode) -> (Vec<u8>, GradTransport) {
     let mut parameters = Parameters::seeded(7);
     let scope = &mut parameters.at("net");
@@ -144,7 +145,8 @@ fn train(device: Cuda, group: Group, exchange: ReduceMode) -> (Vec<u8>, GradTran
     (trainer.save(&BTreeMap::new()).expect("a checkpoint"), route)
 }
 
-/// A training of each of these worlds, whose gradients go from GPU to GPU, beside one rank whose do not.
+/// Checks that groups of these sizes, whose gradients go from GPU to GPU, have the results of a single rank without
+/// that.
 pub fn trainings_are_the_same(devices: &[impl Fn() -> Cuda + Sync], worlds: &[usize]) {
     let (alone, route) = train(devices[0]().without_nccl(), Group::single_rank(), ReduceMode::ExactF16);
     assert_eq!(route, GradTransport::Host(None));

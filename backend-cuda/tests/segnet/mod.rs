@@ -1,5 +1,6 @@
-//! The engine on this backend: SegNet trained for some steps. Recorded steps give the bits of eager ones; a loss 2^-30 as
-//! large gives the same weights with exponents 30 higher; steps are the CPU's; batches may be sent ahead.
+//! The engine on this backend: SegNet trained for some steps. Recorded steps have the bits of eager ones. A loss times
+//! 2^-30 gives the same weights, with exponents that are 30 higher. Steps agree with the CPU's, and batches may be
+//! prefetched.
 
 #![allow(clippy::cast_possible_truncation, reason = "a test: small sizes")]
 
@@ -25,7 +26,7 @@ const STEPS: usize = 20;
 const SIDE: usize = 24;
 const IMAGES: [usize; 4] = [2, SIDE, SIDE, 3];
 
-/// What a training leaves.
+/// Results of a training.
 #[derive(Debug, PartialEq)]
 struct Trained {
     losses: Vec<f32>,
@@ -73,7 +74,7 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool, sh
     Trained { losses, weights, exponents, skipped }
 }
 
-/// All of the above, and what other devices prove as well.
+/// Runs all of these tests, and those that other devices share.
 pub fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     let eager = train(open(), "gs:exact", false, 0);
     assert_eq!(eager.skipped, 0);

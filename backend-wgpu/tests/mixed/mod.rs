@@ -10,7 +10,7 @@ use gradscale::{
 use gradscale_wgpu::Wgpu;
 use std::{collections::BTreeMap, fmt::Debug, thread};
 
-/// What a rank is left with: exponents of all sites after each step, and the checkpoint.
+/// Final state of a rank: exponents of all sites after each step, and the checkpoint.
 type Trained = (Vec<Vec<i32>>, Vec<u8>);
 
 fn train<B: Backend<Error: Debug + 'static>>(
@@ -58,8 +58,8 @@ fn both<T: Send>(
     })
 }
 
-/// They decide from the same rows, and each weight is updated by one of them for both, so nothing drifts apart. Where each
-/// updates all, they are refused: drivers on a processor may round as the CPU does, but none promises it.
+/// Both decide from the same rows, and each weight is updated by one of them for both, so their weights stay equal.
+/// Without sharding such a group is refused: software drivers may round as the CPU does, but none guarantees it.
 pub fn a_cpu_and_a_gpu(gpu: impl Fn() -> Wgpu + Sync) {
     for of in BatchNormScope::ALL {
         let [here, there] = both(&gpu, (true, of), |trained| trained.expect("a training"));

@@ -17,9 +17,9 @@ pub struct Placed {
 }
 
 enum Places {
-    /// What is allocated together lies in buffers of its own.
+    /// Tensors that are allocated together have separate buffers.
     Alone,
-    /// Every other tensor lies between others in a buffer that it shares.
+    /// Every second tensor is between others in a shared buffer.
     Between(AtomicBool),
 }
 

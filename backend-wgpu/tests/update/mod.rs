@@ -1,4 +1,4 @@
-//! What an update dispatches: as much for many parameters as for few, with the bits of one for each.
+//! Dispatches of an update: as many for many parameters as for few, with the bits of one dispatch per parameter.
 
 use crate::{device, placed::Placed};
 use gradscale::{
@@ -11,13 +11,13 @@ use gradscale_wgpu::Wgpu;
 
 const STEPS: usize = 5;
 
-/// Dispatches of the last two updates, which are recorded unless told, and bits of all parameters after them.
+/// Number of dispatches of the last two updates, which are recorded by default, and bits of all parameters after them.
 struct Updated {
     dispatches: [u64; 2],
     bits: Vec<Vec<u32>>,
 }
 
-/// So many layers, so wide, normalised once.
+/// Trains a number of layers of that width, with one normalisation.
 fn train<B: Backend<Error: 'static>>(
     device: B, [depth, width]: [usize; 2], optimizer: Optimizer, method: &str, dispatches: impl Fn(&B) -> u64,
 ) -> Updated {
@@ -29,7 +29,7 @@ fn train<B: Backend<Error: 'static>>(
     let mut trainer = Trainer::new(device, parameters, optimizer, method).expect("a trainer");
     let value = |i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0;
     let [x, target] = [0, 7].map(|seed| (0..6 * width).map(|i| value(i + seed)).collect::<Vec<f32>>());
-    // So that half copies of some weights are there before those of others.
+    // Allocates half copies of some weights before those of others.
     trainer.evaluate([Input::f32([6, width], &x)], |[x]| layers[0].forward(x)).expect("an answer");
     let mut seen = Vec::new();
     for _ in 0..STEPS {
@@ -47,7 +47,8 @@ fn train<B: Backend<Error: 'static>>(
     Updated { dispatches: [seen[STEPS - 2], seen[STEPS - 1]], bits }
 }
 
-/// For each group its numbers and its parameters, two for the norm, and running statistics are a group too.
+/// Each group has dispatches for its numbers and its parameters. The norm has two, and running statistics are a group
+/// too.
 #[test]
 fn as_many_dispatches_for_few_parameters_as_for_many() {
     let Some(gpu) = device() else { return };
@@ -56,7 +57,8 @@ fn as_many_dispatches_for_few_parameters_as_for_many() {
     assert_eq!(train(gpu, [7, 13], optimizer, method, Wgpu::dispatches).dispatches, [2 + 2 * 2 + 2; 2]);
 }
 
-/// Parameters side by side, in several buffers, and each in buffers of its own: the same bits, in more and more dispatches.
+/// Parameters in one buffer, in several buffers, and in a buffer each have the same bits, with increasing numbers of
+/// dispatches.
 #[test]
 fn the_bits_of_one_dispatch_for_each() {
     let (Some(gpu), Some(small), Some(alone)) = (device(), device(), device()) else { return };
@@ -69,7 +71,7 @@ fn the_bits_of_one_dispatch_for_each() {
     let alone = train(Placed::alone(alone), size, optimizer(), method, |device| device.inner.dispatches());
     assert!(together.bits == small.bits, "small bindings train to other bits");
     assert!(together.bits == alone.bits, "parameters alone train to other bits");
-    // The norm of all gradients, the optimizer, running statistics: numbers of each, and what they are of.
+    // The norm of all gradients, the optimizer and the running statistics, each with its numbers and its tensors.
     let parts = [[1, 1, 1], [5, 5, 1], [10, 10, 1]].map(|parts: [u64; 3]| 3 + parts.iter().sum::<u64>());
     assert_eq!([together, small, alone].map(|one| one.dispatches), parts.map(|count| [count; 2]));
 }

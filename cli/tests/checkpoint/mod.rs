@@ -1,4 +1,4 @@
-//! What is in a checkpoint.
+//! Content of a checkpoint, for comparisons.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -17,7 +17,7 @@ pub fn content(path: &Path) -> BTreeMap<String, Vec<u8>> {
     tensors.chain(all.map(|(key, value)| (key, value.into_bytes()))).collect()
 }
 
-/// All but the settings, which say how a training goes on, and the checksum, which covers them.
+/// Returns everything except the settings of further training, and the checksum, which covers them.
 #[allow(dead_code, reason = "not all programs that share this file compare trainings of other settings")]
 pub fn state(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut content = content(path);

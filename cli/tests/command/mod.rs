@@ -16,14 +16,14 @@ pub fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, 
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// What it says, where all goes well.
+/// Runs the program successfully, and returns its standard output.
 pub fn done(directory: &Path, arguments: &[&str]) -> String {
     let (code, out, error) = gradscale(directory, arguments);
     assert_eq!(code, Some(0), "{arguments:?}: {error}");
     out
 }
 
-/// The one line that it says of what is wrong.
+/// Runs the program with invalid input, and returns its only line of error message.
 pub fn refused(directory: &Path, arguments: &[&str]) -> String {
     let (code, _, error) = gradscale(directory, arguments);
     assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
@@ -36,7 +36,7 @@ pub fn log(directory: &Path) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Its last step.
+/// Returns the log entry of the last step.
 pub fn last(directory: &Path) -> serde_json::Value {
     log(directory).pop().expect("a line")
 }

@@ -16,7 +16,7 @@ fn idx_layout() {
     assert_eq!((data.train.count, data.train.height, data.train.width), (2, 1, 2));
     assert_eq!(data.train.images.memory(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
     assert_eq!((data.train.labels.memory(), data.test.labels.memory()), (&[0, 1, 2, 255][..], &[3, 0][..]));
-    // With val only, it stands for test; else it does not matter.
+    // If there is only val, it is the test set; otherwise it is ignored.
     put(&dir, "val-images-idx4-ubyte", &idx(&[1, 1, 2, 3], &[9; 6]));
     put(&dir, "val-labels-idx3-ubyte", &idx(&[1, 1, 2], &[1, 1]));
     assert_eq!(load(&dir).unwrap().test.labels.memory(), [3, 0]);

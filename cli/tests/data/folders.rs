@@ -24,7 +24,7 @@ fn every_fifth_of_a_class_is_for_scores() {
             put(&dir, &format!("{class}/{i}.png"), &grey(i));
         }
     }
-    // What is no class: files of the system, a table about the images, folders without any.
+    // Entries that are no class: system files, a table about the images, empty folders.
     put(&dir, "labels.csv", b"file,class\n0.png,cats\n");
     put(&dir, ".DS_Store", b"x");
     put(&dir, "cats/.hidden.png", b"x");
@@ -112,7 +112,7 @@ fn labels_of_0_and_255_are_two_classes_here_too() {
     let streamed = Labelled::load(dir.path(), &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     assert!(matches!(streamed.train.features, Store::Part { .. }));
     assert_eq!(streamed.train.image(1).unwrap()[..], [3, 4]);
-    // Cut off or longer than it says, it is refused as it is in memory.
+    // A file that is shorter or longer than declared is refused with the same error as in memory.
     for (bytes, cause) in [(&[1, 2, 3][..], "truncated: 3 bytes of the 6"), (&[0; 7], "more bytes follow the 6")] {
         put(&dir, "train-images-idx3-ubyte", &idx(&[3, 1, 2], bytes));
         for memory in [0, 1] {

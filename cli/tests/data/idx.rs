@@ -1,4 +1,4 @@
-//! IDX files: what is none, and how much memory they may take.
+//! IDX files: invalid ones, and the memory that valid ones may take.
 
 use crate::files::{gzip, idx};
 use gradscale_cli::data::{Cause, Idx};

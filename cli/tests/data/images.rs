@@ -23,7 +23,7 @@ fn labels_are_the_files_own_values() {
         let data = unpacked_but("labels/train/a.png", &png([2, 3], 1, colour, palette, &[&[0b0110_0000], &[0]]));
         assert_eq!(data.unwrap().train.labels.memory()[..6], [0, 1, 1, 0, 0, 0]);
     }
-    // Of 16 bits, of three equal channels, and with transparency.
+    // Images of 16 bits, of three equal channels, and with transparency.
     let wide: [&[u8]; 2] = [&[0, 2, 0, 1, 0, 0], &[0, 0, 0, 1, 0, 2]];
     let three: [&[u8]; 2] = [&[2, 2, 2, 1, 1, 1, 0, 0, 0], &[0, 0, 0, 1, 1, 1, 2, 2, 2]];
     let with_alpha: [&[u8]; 2] = [&[2, 9, 1, 8, 0, 7], &[0, 6, 1, 5, 2, 4]];

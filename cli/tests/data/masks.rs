@@ -1,4 +1,4 @@
-//! Which values of label images are which classes; folders of images and of label images.
+//! Mapping of label values to classes, and folders of images with label images.
 
 use crate::files::{folder, grey, photographs, png, put, rgb, unpacked};
 use crate::{load, refused};
@@ -28,14 +28,14 @@ fn masks_of_0_and_255_are_two_classes() {
     let [line] = &data.notes.taken[..] else { panic!("{:?}", data.notes) };
     let expected = "2 classes by their values in the label images: 0 33.33 %, 255 66.67 %; every pixel counts";
     assert!(line.ends_with(expected), "{line}");
-    // Asked for, 255 is ignored; then there is one class.
+    // With `--ignore 255` that value is ignored, so there is one class.
     let reading = DataOptions { ignore: Some(Ignore::Value(255)), ..DataOptions::default() };
     refused(
         with(&dir, &reading),
         "",
         "one class by their values in the label images: 0 33.33 %; 255 counts for nothing",
     );
-    // Beside two numbers it does so by itself, unless told.
+    // Among exactly two values 255 is ignored by default.
     let dir = masked(&grey([0, 255, 1, 0, 0, 0]), &grey([0; 6]));
     let data = load(&dir).unwrap();
     assert_eq!((data.classes.len(), data.ignore, data.train.labels.memory()[1]), (2, Some(255), 255));
@@ -51,7 +51,7 @@ fn one_class_is_refused_with_what_was_found() {
         "",
         "one class by their values in the label images: 7 100.00 %; every pixel counts: with one class",
     );
-    // One class in training is one class, whatever is tested.
+    // One class in training is one class, whatever the test set has.
     refused(load(&masked(&grey([0; 6]), &grey([1; 6]))), "", "1 50.00 %; every pixel counts: with one class");
 }
 
@@ -162,7 +162,7 @@ fn on_disk_it_is_the_same() {
     let (photos, _) = photographs();
     let values = masked(&grey([0, 255, 9, 0, 9, 9]), &grey([255; 6]));
     for dir in [unpacked(), photos, crate::files::packed(), values] {
-        // What is gzip'ed is read anyway.
+        // Gzip files are kept in memory in any case.
         let streamed = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
         let kept = load(&dir).unwrap();
         assert!(!matches!(streamed.train.images, Store::Memory(_)), "{:?}", streamed.train);
@@ -175,7 +175,7 @@ fn on_disk_it_is_the_same() {
             assert_eq!(streamed.labels.get(one, kept.pixels()).unwrap(), kept.labels.get(one, kept.pixels()).unwrap());
         }
     }
-    // Files that are no longer what they were.
+    // Files that have changed since they were validated.
     let dir = crate::files::packed();
     let data = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     put(&dir, "test-labels-idx3-ubyte", &crate::files::idx(&[1, 1, 2], &[3, 9]));

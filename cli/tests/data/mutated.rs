@@ -43,7 +43,7 @@ fn mutated_idx_is_read_or_refused() {
         if let Ok(idx) = &result {
             assert_eq!(idx.dims.iter().product::<usize>(), idx.data.len());
         }
-        // What a plain file is follows from its first bytes and its length.
+        // The kind of a plain file follows from its first bytes and its length.
         if bytes.get(..2) != Some(&[0x1f, 0x8b]) {
             let sizes = bytes.get(3).map_or(0, |&n| usize::from(n));
             let start = 4 + 4 * sizes;
@@ -79,7 +79,7 @@ fn mutated_cifar_is_read_or_refused() {
             );
             assert!(images.count > 0 && images.labels.iter().all(|&label| (label as usize) < images.classes));
         }
-        // What a plain file is follows from its length.
+        // The kind of a plain file follows from its length.
         if bytes.get(..2) != Some(&[0x1f, 0x8b]) {
             assert_eq!(result.is_ok(), bytes.len().is_multiple_of(RECORD), "{} bytes: {result:?}", bytes.len());
         }
@@ -114,7 +114,7 @@ fn mutated_image_files_are_read_or_refused() {
     assert!(refused > 500);
 }
 
-/// A file of a data set is changed at random again and again: what is refused is named, in one line.
+/// Mutates a file of a data set at random, many times. Every refusal must name the file in one line.
 fn mutated<T>(
     dir: &TempDir, names: &[&str], rounds: usize, load: impl Fn(&Path) -> Result<T, DataError>,
 ) -> [usize; 2] {

@@ -29,7 +29,7 @@ fn numbers_lose_the_mean_and_spread_of_their_column() {
     assert_eq!(data.notes.taken[1], "2 columns of numbers; the classes are those of the column kind, of it");
     // A directory with one table is that table.
     assert_eq!(load(dir.path(), None).unwrap().train, data.train);
-    // What a trained network is given.
+    // Input of a trained network.
     let other = dir.path().join("more.csv");
     std::fs::write(&other, "height;note;width\n9;x;3,\n9;y;4\n").unwrap();
     refused(rows(&other, &data.columns), "more.csv", "line 2: \"3,\" in the column width is no number");
@@ -40,7 +40,8 @@ fn numbers_lose_the_mean_and_spread_of_their_column() {
 
 #[test]
 fn which_column_has_the_classes() {
-    // By its name, wherever it is; a column without one is left out; tabs, and a mark of the byte order.
+    // The label column is found by name at any position, and a column without a name is skipped; tabs and a byte order
+    // mark.
     let text = "\u{feff}\tLabel\tx\ty\r\n0\t10\t1\t2\r\n1\t9\t3\t4\r\n";
     let dir = folder(&[("train.csv", text.as_bytes()), ("val.csv", text.as_bytes())]);
     let data = load(dir.path(), None).unwrap();

@@ -22,7 +22,7 @@ const WEIGHTS: [f64; 11] = [
     8.858_733_23,
 ];
 
-/// A folder of the real data; None, and a word about it, if it is not there.
+/// Returns a folder of the real data. If it does not exist, prints that and returns `None`.
 fn real(name: &str) -> Option<PathBuf> {
     let path = env::var_os("GRADSCALE_DATA").map(|folder| PathBuf::from(folder).join(name));
     let path = path.filter(|path| path.is_dir());
@@ -53,9 +53,9 @@ struct Expected {
     test: [u64; 12],
     train_mean: [f64; 3],
     test_mean: [f64; 3],
-    /// How far the means may be off: JPEG decoders differ.
+    /// Maximum difference of the means, because JPEG decoders differ.
     mean_off: f64,
-    /// How far, relatively, the weights may be off.
+    /// Maximum relative difference of the class weights.
     weights_off: f64,
 }
 
@@ -190,7 +190,7 @@ fn texts() {
         let words: Vec<&str> = Tokens::Words.split(&test).collect();
         assert_eq!(words.iter().filter(|word| **word == "<unk>").count(), 15_218);
         assert_eq!(Vocabulary::new(Tokens::Words, &words).len(), 14_143);
-        // As it was, but for blanks.
+        // Equal to the original text except for blanks.
         let again = data.vocabulary.text(&data.train);
         let valid = text(&path.join("valid.txt")).expect("text");
         assert!(again.split_whitespace().eq(valid.split_whitespace()));
@@ -204,7 +204,7 @@ fn texts() {
     }
 }
 
-/// Of the 4888 boxes two have no area: one in `train.txt`, one in `val.txt`.
+/// Two of the 4888 boxes have no area: one in `train.txt`, one in `val.txt`.
 #[test]
 fn bccd() {
     let Some(path) = real("bccd") else { return };

@@ -1,4 +1,4 @@
-//! Images for scores while a training goes on: a part of the data set's own, or every tenth for training.
+//! Images for scores during training: the data set's own validation set, or every tenth training image.
 
 use crate::files::{folder, idx, packed, put, unpacked};
 use gradscale_cli::data::{Classification, DataOptions, Labelled, Segmentation, Store};
@@ -16,14 +16,14 @@ fn parts_of_their_own() {
     let data = Segmentation::load(dir.path(), &wanted()).unwrap();
     assert_eq!(data.validation.unwrap().labels.memory(), [1, 1]);
     assert_eq!((data.train.count, data.test.labels.memory()), (2, &[3, 0][..]));
-    // Not asked for, it is not read; without test it is the test set.
+    // A validation set is read only on request. Without a test set it serves as one.
     assert_eq!(Segmentation::load(dir.path(), &DataOptions::default()).unwrap().validation, None);
     fs::remove_file(dir.path().join("test-images-idx4-ubyte.gz")).unwrap();
     let data = Segmentation::load(dir.path(), &wanted()).unwrap();
     assert_eq!((data.validation, data.test.labels.memory()), (None, &[1, 1][..]));
     assert!(data.notes.taken.iter().any(|line| line.contains("too few training images")), "{:?}", data.notes);
 
-    // In folders the same. Other sizes are named.
+    // The same in folders; images of other sizes are refused by name.
     let dir = unpacked();
     for kind in ["images", "labels"] {
         let [test, val] = ["test", "val"].map(|part| dir.path().join(kind).join(part));
@@ -67,7 +67,7 @@ fn a_tenth_of_the_training_images() {
     assert_eq!((in_memory.0, on_disk.0), (all.weights.clone(), all.weights));
 }
 
-/// Of each class alike, whatever their order.
+/// The same share of each class is taken, for any order of the images.
 #[test]
 fn a_tenth_of_each_class() {
     let row = |i: u32| format!("{},{}\n", i * i % 97, if i % 7 < 2 { "rare" } else { "common" });

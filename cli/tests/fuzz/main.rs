@@ -1,5 +1,5 @@
-//! Our own parsers on random bytes and on mutated files: each input is read or refused, nothing panics, and memory stays
-//! bounded. (IDX has a test of its own, beside the other data files.)
+//! Fuzz tests of our own parsers on random bytes and mutated files: each input is read or refused, nothing panics, and
+//! memory stays bounded. IDX has its own test, with the other data files.
 
 mod optimizers;
 
@@ -53,7 +53,7 @@ fn input(random: &mut Numbers, examples: &[&[u8]], words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Gives `count` inputs (or [`some_of`] them) to `parse`, on two threads; how many it takes.
+/// Passes `count` inputs (or [`some_of`] them) to `parse`, on two threads. Returns the number of accepted inputs.
 fn fuzz(
     name: &str, count: usize, examples: &[&[u8]], words: &[&str], parse: impl Fn(&[u8]) -> bool + Sync,
 ) -> (usize, usize) {
@@ -95,7 +95,8 @@ fn text(bytes: &[u8]) -> String {
 
 const MILLION: usize = 1_000_000;
 
-/// A quarter with `GRADSCALE_BRIEF=1`, as `./test.sh` asks for: the same inputs each time, of which `--all` has all.
+/// Returns a quarter of `count` with `GRADSCALE_BRIEF=1`, which `./test.sh` sets. Inputs are always the same; `--all`
+/// tests all.
 fn some_of(count: usize) -> usize {
     if std::env::var("GRADSCALE_BRIEF").is_ok_and(|value| value == "1") { count / 4 } else { count }
 }
@@ -187,7 +188,7 @@ fn tables() {
     });
 }
 
-/// Words of a row, some changed: what passes is a row that rules can decide from.
+/// Words of a row, some of them changed: an accepted row must be one that rules can decide from.
 fn rows() {
     let row = |detail: Detail, values: &[f32]| {
         let mut row = Stats::new(Convention::FP16, 3, detail);
@@ -258,7 +259,7 @@ fn step(net: &Linear, trainer: &mut Trainer<Cpu>) {
     }
 }
 
-/// With the checksum of what is there now, so that damage comes as far as the parser.
+/// Returns the bytes with a valid checksum, so that damage reaches the parser.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let body = &bytes[..bytes.len().saturating_sub(4)];
     [body, &crc32c::crc32c(body).to_le_bytes()].concat()
@@ -279,7 +280,7 @@ fn checkpoints() {
     fuzz("checkpoint metadata", MILLION, &examples, &words, |bytes| {
         checkpoint_metadata(&sealed(bytes)).is_ok_and(|metadata| !metadata.contains_key("gradscale"))
     });
-    // Numbers inside our own part of the header alone, so that the file stays a file.
+    // Changes numbers only inside our own part of the header, so that the container stays valid.
     let mut random = Numbers(5);
     let (mut taken, mut refused) = (0, 0);
     for (method, file) in ["gs", "gs:paper", "dynamic:2", "fixed:8"].iter().zip(&files) {
@@ -331,7 +332,7 @@ fn traces() {
     let rules: Vec<Method> = rules.iter().map(|rule| rule.parse().expect("a method")).collect();
     fuzz("trace lines", MILLION, &examples, &words, |bytes| {
         let Ok(steps) = trace::parse(bytes) else { return false };
-        // And what can be read can be played.
+        // A trace that can be read can be replayed.
         let rule = &rules[bytes.len() % rules.len()];
         if let Ok((table, lines)) = replay::play("x", rule.scaling.clone(), &steps) {
             assert!(table.starts_with("x: ") && lines.ends_with(b"\n"));
@@ -340,7 +341,7 @@ fn traces() {
     });
 }
 
-/// Peaks of memory so far, in MiB: what was touched, and what was asked for.
+/// Returns the peaks of used and of reserved memory so far, in MiB.
 fn peaks() -> Option<[u64; 2]> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let peak = |name: &str| {
@@ -350,10 +351,10 @@ fn peaks() -> Option<[u64; 2]> {
     Some([peak("VmHWM:")?, peak("VmPeak:")?])
 }
 
-/// One after the other: what they allocate is counted together.
+/// The parsers run one after the other, because their allocations are counted together.
 #[test]
 fn parsers_read_or_refuse() {
-    // What a process has anyway: a second thread with its arena, code that has been touched.
+    // Memory that a process has in any case: a second thread with its arena, and code pages.
     thread::scope(|scope| scope.spawn(|| tiny("gs")).join().map(drop)).expect("no panic");
     let before = peaks();
     for parser in [methods, optimizers::texts, configuration, tables, rows, checkpoints, traces] {
@@ -365,7 +366,7 @@ fn parsers_read_or_refuse() {
         Some(([touched, asked], [touched_after, asked_after])) => {
             println!("memory: {touched} to {touched_after} MiB touched, {asked} to {asked_after} MiB asked for");
             assert!(touched_after - touched < 32, "an input of a few bytes took megabytes");
-            // Threads ask for 64 MiB each, and use little of it.
+            // Threads reserve 64 MiB each, and use little of it.
             assert!(asked_after - asked < 1024, "an input of a few bytes asked for a gigabyte");
         }
         None => println!("SKIPPED: this system does not tell peaks of memory; Linux does"),

@@ -4,7 +4,7 @@ use super::{MILLION, NUMBERS, fuzz, text};
 use gradscale_cli::optimizer::{Rule, Schedule};
 use std::{fmt, str::FromStr};
 
-/// What is read is shown as text that is read as the same.
+/// Checks that the formatted form of a parsed text parses to the same value.
 fn same_again<T: FromStr<Err = String> + fmt::Display + PartialEq + fmt::Debug>(text: &str) -> Option<T> {
     let read = text.parse::<T>();
     assert_eq!(read, format!(" {text}\t").parse(), "{text:?}");

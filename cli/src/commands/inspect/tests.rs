@@ -19,7 +19,7 @@ fn numbers_are_taken_apart() {
     assert!(plain("1", Name::Tf32).contains("0 01111111 0000000000   0x1fc00\n"));
 }
 
-/// What f64 cannot hold is neither infinite nor zero.
+/// Numbers outside f64's range are neither infinite nor zero.
 #[test]
 fn numbers_beyond_f64_are_what_they_are() {
     for format in [Name::F16, Name::F32, Name::F64] {
@@ -49,7 +49,7 @@ fn decimals_are_rounded_once() {
         ["0.1", "1e23", "5e-324", "2.4703282292062328e-324", "65519.99999999999999999999", "-0.0"]
             .map(String::from)
             .to_vec();
-    // A middle between neighbours with a digit far behind it, which a cast by way of f64 loses.
+    // A midpoint between neighbours with a much later digit, which a cast by way of f64 would lose.
     texts.push("1.00048828125000000000000000000000000000001".to_owned());
     let mut state = 7u64;
     for _ in 0..2000 {
@@ -66,7 +66,7 @@ fn decimals_are_rounded_once() {
         let zero = number.round(Layout::from_format(Format::FP16), Round::TowardZero);
         assert_eq!(zero.0, u128::from(Format::FP16.encode_f64(wide, Round::TowardZero).bits), "{text}");
     }
-    // Of binary16 by way of f64 that would be the even neighbour.
+    // A cast to binary16 by way of f64 would give the even neighbour.
     let half = |text: &str| {
         Number::parse(text).expect("a number").round(Layout::from_format(Format::FP16), Round::NearestEven).0
     };
@@ -83,7 +83,7 @@ fn quadruple_precision_of_another_library() {
     }
 }
 
-/// A printed value is exact: read again, it is the same pattern, exactly; or it says that it is rounded.
+/// Printed values are exact: parsing one gives the same pattern without rounding, or the output marks it as rounded.
 #[test]
 fn values_are_printed_exactly() {
     for format in [Name::F16, Name::Bf16, Name::E4m3, Name::E5m2] {

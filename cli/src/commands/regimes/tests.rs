@@ -51,7 +51,7 @@ fn rare(regime: &Regime, steps: u64) -> [u64; 2] {
     [apart, count(&|step| !at(step).finite())]
 }
 
-/// All regimes of these families.
+/// Checks all regimes of these families.
 fn holds(families: &[&str]) {
     let all = regime::all();
     let chosen: Vec<&Regime> = all.iter().filter(|regime| families.contains(&regime.family())).collect();
@@ -73,7 +73,7 @@ fn holds(families: &[&str]) {
         }
         let [apart, lost] = rare(regime, steps);
         assert_eq!((*skipped, *finite_skipped, single.skipped), (lost, 0, lost), "{name}");
-        // One in twenty, beside those that no exponent serves with others; a jump costs up to nine, once.
+        // One in twenty, besides values that no common exponent serves. A jump costs up to nine, once.
         let most = apart + 2 * lost + (steps / 20).max(10);
         assert!(*repeated <= most, "{name}: {repeated} repeats, {most} are allowed");
     }
@@ -113,7 +113,7 @@ fn regime_of(name: &str) -> Regime {
     regime::all().into_iter().find(|regime| regime.name == name).expect("a regime")
 }
 
-/// One bad image takes a bit of a dynamic scale in every epoch, and nothing from others: they leave out its batch alone.
+/// One bad image lowers a dynamic scale by one bit per epoch. Other methods skip only its batch.
 #[test]
 fn one_bad_image_costs_a_dynamic_scale_a_bit_an_epoch() {
     for name in ["bad-sample:nan", "bad-sample:infinite", "bad-sample:corrupt"] {
@@ -148,7 +148,7 @@ fn short_recordings_are_skipped_unless_the_loss_leaves_them_out() {
     }
     let untrained = run(&short, "fp32", 1);
     assert!(untrained.score.is_some_and(|wrong| wrong > 50.0), "{untrained:?}");
-    // 2^16 may overflow in the first steps, and that is what a dynamic scale is for.
+    // 2^16 may overflow in the first steps, which a dynamic scale is designed for.
     assert_eq!([rows[0].finite_skipped, rows[2].finite_skipped], [0, 0]);
     assert_eq!(rows[1].scale, Some(16 - i32::try_from(rows[1].skipped).expect("few")));
     let right = ["torch", "gs"].map(|method| run(&regime_of("short-recordings:zero-infinity"), method, 60));
@@ -166,12 +166,12 @@ fn a_scale_grows_where_there_is_no_reward() {
     let lock = regime_of("rare-reward");
     let row = run(&lock, "torch:interval=100", 350);
     assert_eq!((row.skipped, row.scale), (0, Some(19)), "{row:?}");
-    // Nothing was learned: each digit is right in about one of eight.
+    // Nothing was learned: each digit is right in about one of eight cases.
     let same = run(&lock, "gs", 350);
     assert_eq!((same.skipped, row.score, same.score.map(|chance| chance < 0.1)), (0, same.score, Some(true)));
 }
 
-/// The rule of before starves where it is known to, and says so by its skips.
+/// The earlier rule starves in the regime where that is known, and its skips show it.
 #[test]
 fn the_rule_of_before_starves() {
     let all = regime::all();
@@ -186,10 +186,10 @@ fn the_rule_of_before_starves() {
     }
 }
 
-/// Unless told, five methods, and a sixth where it makes a difference.
+/// Every regime has five default methods, and a sixth where that makes a difference.
 #[test]
 fn every_default_method_is_one() {
-    /// As the program reads them.
+    /// Arguments as the program parses them.
     #[derive(Parser)]
     struct Alone {
         #[command(flatten)]
@@ -208,7 +208,7 @@ fn every_default_method_is_one() {
     assert_eq!((natural, regimes.jobs(&chosen, &data().images).len()), (6, 3 * (5 * chosen.len() + 2 + natural)));
 }
 
-/// Every regime is told from the others, and happens as it says.
+/// Every regime differs from the others, and behaves as its description states.
 #[test]
 fn regimes_are_what_they_are_called() {
     let all = regime::all();

@@ -86,7 +86,7 @@ fn of_images_chance_is_the_binomial_error() {
     let lower = said_of(0.90);
     assert!(lower[1].starts_with("gs is lower: top-1 90.0 % where fp32 has 94.0 %, more than the 3.0 points"));
     assert!(lower[1].ends_with("--seeds 0,1,2 shows it."), "one seed stays careful: {lower:?}");
-    // All right is not certain either.
+    // A perfect score is not certain either.
     let certain = said(&[images("fp32", 0, 1.0), images("gs", 0, 0.998)], IMAGES);
     assert!(certain[1].starts_with("Equal"), "{certain:?}");
 }
@@ -112,7 +112,7 @@ fn several_seeds_are_compared_pair_by_pair() {
         base.iter().zip(by).map(|(one, by)| (one.0 + by.0, one.1 + by.1)).collect()
     };
     let told = |method: &[(f32, f64)]| said(&together([seeds("fp32", &base), seeds("gs", method)]), PIXELS)[1].clone();
-    // Seeds lie six hundredths apart and pairs two thousandths: what a test of two means could not see is seen.
+    // Seeds differ by six hundredths and pairs by two thousandths, which a test of two means would miss.
     let differs = told(&moved([(0.010, 0.0), (0.012, 0.0), (0.011, 0.0)]));
     assert!(
         differs.starts_with(
@@ -220,7 +220,7 @@ fn a_run_that_ends_early_is_named() {
     // Another seed of it came to its end.
     let partly = said(&[pixels("fp32", 0, 0.4), pixels("dynamic", 0, 0.4), ended()], PIXELS);
     assert!(partly[1].starts_with("dynamic: 1 of 2 seeds ended early, seed 1 after 99 steps: 100 steps"), "{partly:?}");
-    // All of them ended: there is nothing to compare with.
+    // All trainings ended early, so there is no baseline.
     assert!(said(&[ended()], PIXELS)[0].starts_with("dynamic failed: It ended after 99 steps"));
 }
 
