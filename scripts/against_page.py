@@ -1,4 +1,4 @@
-"""The page of scripts/against_pytorch.py: tables of what its results say."""
+"""Page of scripts/against_pytorch.py: tables of its results."""
 
 import json
 import pathlib
@@ -32,7 +32,7 @@ The engine's f32 beside PyTorch's f32, both against PyTorch's f64, from the same
 
 
 def results(directory, part):
-    """In the order of the page."""
+    """Results of a part, in the order of the page."""
     found = {path.stem: json.loads(path.read_text()) for path in (directory / part).glob("*.json")}
     import workloads
 

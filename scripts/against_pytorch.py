@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""All networks against PyTorch, and how fast and large they are: docs/against-pytorch.md.
+"""Speed, memory and accuracy of all networks compared with PyTorch: docs/against-pytorch.md.
 
 usage: scripts/against_pytorch.py --data DIRECTORY --results DIRECTORY [--parts PART ...] [--only NETWORK ...] [--again]
        scripts/against_pytorch.py --results DIRECTORY --page
 
     pip install torch torchvision numpy safetensors sacrebleu jiwer scipy mean-average-precision
 
-Parts, each a directory of results with a file for each network; what is there is not done again, unless --again:
+Parts, each a directory of results with a file for each network. A part that exists is not run again, unless --again:
 
   speed     a training step of each network of docs/workloads.md as it is trained there, by fp32 and gs, beside PyTorch's f32
             on the same cores, turn by turn; --seconds N each, at most
@@ -14,7 +14,7 @@ Parts, each a directory of results with a file for each network; what is there i
   paper     a step of each network at its paper's size: time, and the memory of the process
   full      answers and gradients of the papers' networks for images and boxes against PyTorch's f64, beside its own f32
 
-DIRECTORY of data is that of scripts/workloads.py. --page only writes the page from what is there.
+DIRECTORY of data is that of scripts/workloads.py. --page only writes the page from existing results.
 """
 import argparse
 import json
@@ -47,7 +47,7 @@ PAPER = {
     "decoder": ("text/tinyshakespeare", "--batch 1"),
     "dcgan": ("fashion-mnist", "--batch 16"),
 }
-# Which script of golden values compares a network at its paper's size, where it is not that of the classifiers.
+# Scripts of golden values that compare a network at its paper's size, for networks that are no classifiers.
 ONE = {**{network: ("detection.py", "--paper", network) for network in ["ssd-300", "ssd-512"]},
        "faster-rcnn": ("faster_rcnn.py", "--paper")}
 LENGTHS = ["seq2seq-1", "deep-speech-2"]
@@ -59,14 +59,14 @@ class Steps(Turns):
     def __init__(self, methods, options, threads):
         program = TARGET / PROFILE / "examples/steps"
         super().__init__([program, "--methods", ",".join(methods), "--threads", threads, *options])
-        # Before the line of JSON stands what was found in the data.
+        # The program prints information about the data before the line of JSON.
         self.about = self.read()
 
     step = Turns.ask
 
 
 def busy(process="self"):
-    """Seconds that the processors have worked for a process: what else a machine does is not in them."""
+    """CPU time of a process in seconds, which other processes of the machine do not influence."""
     tasks = pathlib.Path(f"/proc/{process}/task")
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
@@ -112,7 +112,7 @@ def speed(workload, asked):
                 time.sleep(0.01)
                 work[name] = busy() - before
             seen[tuple(sizes)] = seen.get(tuple(sizes), 0) + 1
-            # Of lengths that change, a second time is enough.
+            # If lengths change, two measurements of a length are enough.
             if len(seen) > 1 and seen[tuple(sizes)] > 1 or len(seen) == 1 and seen[tuple(sizes)] > 3:
                 rounds.append(taken)
                 worked.append(work)
@@ -126,7 +126,7 @@ def speed(workload, asked):
 
 
 def lengths(workload, asked):
-    """Memory of the process after so many steps."""
+    """Memory of the process after certain numbers of steps."""
     after, sizes = {}, set()
     with Steps(["gs"], trained(workload, asked.data), asked.threads) as ours:
         for number in range(1, 401):
@@ -172,10 +172,10 @@ def paper(network, asked):
 
 
 def full(network, asked):
-    """By the scripts of golden values, in a process of its own: PyTorch keeps much memory."""
+    """Runs the scripts of golden values in a process of its own, because PyTorch keeps much memory."""
     script, option, *names = ONE.get(network, ("vision.py", "--full", network))
     directory = asked.results / "full"
-    # Whether they agree is written there.
+    # The script writes whether the values agree.
     subprocess.run([sys.executable, ROOT / "tests/golden" / script, option, "--results", directory, *names], check=False)
     path = directory / f"{network}.json"
     return json.loads(path.read_text()) if path.exists() else None

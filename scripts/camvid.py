@@ -3,8 +3,9 @@
 
 usage: scripts/camvid.py --data DIRECTORY --results DIRECTORY [--until first|90x120|180x240]
 
-DIRECTORY of data holds camvid-90x120 and camvid-180x240. Each training is kept in the directory of results, and what is
-there is not trained again: 45 minutes for the first methods on two cores, an hour and a quarter for each size. What is missing is said. Needs matplotlib. The data are for non-commercial research; nothing of them gets out.
+DIRECTORY of data holds camvid-90x120 and camvid-180x240. Each training is kept in the directory of results, and
+existing ones are not trained again: 45 minutes for the first methods on two cores, an hour and a quarter for each size.
+Missing trainings are reported. Needs matplotlib. The data are for non-commercial research, so they are not published.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZES = {"90x120": 600, "180x240": 160}
 SMALL_SIZE, LARGE_SIZE = SIZES
 SEEDS = [0, 1, 2]
-# What the sum over pixels is divided by (`--pixels`): as many as the paper has, or those that a batch has.
+# Divisor of the sum over pixels (`--pixels`): the number of the paper, or that of a batch.
 PAPERS, OWN = "2073600", "batch"
 # Methods that are trained first, by divisor; of its own pixels only these.
 FIRST_METHODS = {PAPERS: ["fp32", "fp16", "fixed:128", "dynamic", "gs"], OWN: ["fp32", "fp16", "gs"]}
@@ -36,7 +37,7 @@ PAPER = {"fp32": (51.1, 68.3, 83.9), "fp16": None, "zhao": (48.3, 64.1, 82.4), "
 
 
 class Trainings:
-    """What was trained, each in a directory of its own."""
+    """Finished trainings, each in its own directory."""
 
     def __init__(self, asked):
         self.data, self.results = asked.data, asked.results
@@ -72,7 +73,7 @@ def spread(values, digits=1):
 
 
 def table(found, methods, compared):
-    """Scores of the test set, by method, and what they were trained by; beside them the paper's, where compared."""
+    """Scores of the test set by method, with the training settings, and the paper's scores where they are compared."""
     runs = [run for one in found for run in one["runs"]]
     head = ["method", "mIoU %", "class accuracy %", "global accuracy %", "flushed at worst %", "skipped", "repeated", "activations MB"]
     head += ["the paper: mIoU, class, global"] if compared else []
@@ -94,7 +95,7 @@ def table(found, methods, compared):
 
 
 def beside(found, methods):
-    """Every method beside f32, pair by pair: training loss over the last half first, mIoU last."""
+    """Every method compared with f32 in pairs: training loss over the last half first, mIoU last."""
     runs = [run for one in found for run in one["runs"]]
     measures = [("training loss, last half", paired.training_loss, 4, lambda mean: paired.LOSS_MARGIN * abs(mean)),
                 ("mIoU, points", paired.score("miou"), 2, lambda _: paired.SCORE_MARGIN)]

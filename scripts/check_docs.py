@@ -25,7 +25,7 @@ FENCE = re.compile(r"^\s*(```|~~~)")
 LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.@+-]+(?:/[\w.@+{},*-]*)+")
-# Extensions whose bare file names are ours: nobody else's files of these kinds are named in our documents without a path.
+# Extensions of our own file names: our documents name no foreign files of these kinds without a path.
 OWN = (".rs", ".cu", ".cuh", ".wgsl")
 SECTION = re.compile(r"([\w./-]+\.md), sections? (\d+(?:\.\d+)*)(?: and (\d+(?:\.\d+)*))?")
 # Directories that builds and programs create. A path below one of them is not in the repository.
@@ -153,7 +153,7 @@ def check_paths(repository, document, number, text):
         before = match.string[match.start() - 1:match.start()]
         if path.split("/")[0] not in repository.top or before in ("/", "$", "~", "}", "-", ">", ":"):
             continue
-        # Words that are joined by a slash: only what has an extension, or stands in backticks, is meant as a path.
+        # Words joined by a slash count as a path only if they have an extension or are in backticks.
         quoted = before == "`" and match.string[match.end():match.end() + 1] == "`"
         if not quoted and not re.search(r"\.(md|rs|py|sh|cuh?|wgsl|csv|toml|json|svg|png|m?js)$", path):
             continue
@@ -220,7 +220,7 @@ def selftest(repository):
 def main():
     repository = Repository.tracked()
     found = check(repository)
-    # There is a planted fault only where the rest is clean, else it could hide behind a true one.
+    # The planted fault is tested only if everything else is clean, because it could otherwise hide behind a real fault.
     found = found or selftest(repository)
     for finding in found:
         print(finding)
@@ -229,6 +229,6 @@ def main():
     sys.exit(bool(found))
 
 
-# There is nothing to be fetched.
+# This check needs nothing to be fetched.
 if __name__ == "__main__" and "--fetch" not in sys.argv:
     main()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes docs/claims.md: each claim of the papers and courses, what became of it here, the figure that decides, the command.
+"""Writes docs/claims.md: each claim of the papers and courses, its verdict here, the figure that decides, and the
+command.
 
 usage: scripts/claims.py
 
-Figures are read from records and pages that scripts write: docs/science/*.csv, docs/gpu/figures.csv, docs/science.md and
-docs/workloads.md. A claim whose figure is missing stops the script. `scripts/claims_test.py` holds the page.
+Figures are read from records and pages that scripts write: docs/science/*.csv, docs/gpu/figures.csv, docs/science.md
+and docs/workloads.md. A claim whose figure is missing stops the script. `scripts/claims_test.py` tests the page.
 """
 import csv
 import pathlib
@@ -81,7 +82,8 @@ def natural_score(experiment, method):
 
 
 def difference(study, method, baseline, key, digits):
-    """A paired difference of a study's record in words, and what would have been detected; of no pairs, that."""
+    """Formats a paired difference of a study's record and the smallest detectable one, or says that there are no
+    pairs."""
     found = study.STUDY.pairs_of(study.STUDY.shown_rows(), method, baseline, key)
     if found is None:
         return "no two pairs are on record yet"
@@ -89,13 +91,13 @@ def difference(study, method, baseline, key, digits):
 
 
 def table3_steps():
-    """How much shorter than the paper's the runs are, if there are any."""
+    """Returns by how much the runs are shorter than the paper's, if there are any."""
     rows = table3.STUDY.shown_rows()
     return f". {rows[0]['steps']} steps of 16 000, a quarter of the size" if rows else ""
 
 
 class Claim:
-    """A claim, its verdict and why: `figure` is a text or what computes it from the records."""
+    """Claim with its verdict and reason. `figure` is a text, or a function that computes it from the records."""
 
     def __init__(self, number, claim, verdict, figure, command):
         if verdict not in VERDICTS:
@@ -117,7 +119,7 @@ SHIFT = command("cargo test -p gradscale-engine-tests --test shift")
 
 
 def natural_verdict():
-    """Whether torch.amp's defaults are worse than f32 by more than chance in both experiments with data."""
+    """Returns whether torch.amp's defaults are significantly worse than f32 in both experiments with data."""
     data, worse = natural.Record(record.read_rows()), []
     for experiment, sign in (("bad_image", -1), ("short_recordings", 1)):
         ours, theirs = data.scores(experiment, "torch.amp"), data.scores(experiment, "f32")
@@ -217,7 +219,7 @@ def courses():
 
 
 def equal_verdict():
-    """Whether gs is equal to f32 within the margin that was fixed beforehand."""
+    """Returns whether gs equals f32 within the margin that was fixed before the experiment."""
     found = table3.STUDY.pairs_of(table3.STUDY.shown_rows(), "gs", "fp32", "loss_last_half")
     if found is None:
         return "not tried"

@@ -55,7 +55,7 @@ class Studies(unittest.TestCase):
             self.assertEqual(master_weights.verdict_of(of({master_weights.O2: [1.0] * 3, master_weights.O3: half})), verdict, half)
 
     def test_pairs_are_of_the_same_seed(self):
-        # Of seed 1 the baseline is missing.
+        # The baseline of seed 1 is missing.
         kept = [row for row in rows([1.0, 2.0, 4.0]) if (row["method"], row["seed"]) != ("zhao", "1")]
         pairs, mean = table3.STUDY.pairs_of(kept, "gs:authors", "zhao", "miou")
         self.assertEqual((pairs.pairs, pairs.mean, mean), (2, 2.5, 20.0))
@@ -110,6 +110,6 @@ class Predicted(unittest.TestCase):
         self.assertIsNone(predicted.summary(rows, 2))
 
 
-# There is nothing to be fetched.
+# This check needs nothing to be fetched.
 if __name__ == "__main__" and "--fetch" not in sys.argv:
     unittest.main()

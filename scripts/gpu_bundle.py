@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Builds everything that a run on a machine with a GPU needs, as one folder and one archive. That machine may have a
-driver and nothing else.
+"""Builds everything that a run on a machine with a GPU needs, as one folder and one archive. That machine needs only a
+driver.
 
 usage: scripts/gpu_bundle.py FOLDER [--phases PHASE ...] [--arch 90 ...] [--data DIRECTORY] [--quick]
 
@@ -40,14 +40,14 @@ PROGRAMS = {
     "wgpu-bench": ("gradscale-wgpu", "wgpu", "bench"),
     "gradscale": ("gradscale-cli", "gradscale", "bin"),
 }
-# Files of phases that Python runs, beside run.sh. `python:` stands before their names in the table.
+# Files of phases that Python runs, besides run.sh. The table marks them with `python:` before their names.
 SCRIPTS = {
     "python:peers": ["backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/odd.csv"],
     "python:networks": [
         "backend-cuda/benches/cuda/networks.py", "backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/networks.csv",
     ],
 }
-# What the phases of the Python package need beside its wheel, and where it is put.
+# Files that the phases of the Python package need besides its wheel, and their destinations.
 PYTHON_TESTS = [
     *((f"python/tests/{name}", f"tests/{name}") for name in
       ["conftest.py", "test_torch_cuda.py", "test_torch_modules.py", "torch_models.py", "cpu_torch.py"]),
@@ -130,7 +130,7 @@ def add_vulkan(folder):
 
 
 def add_wheel(folder):
-    """Builds the wheel of the Python package; without maturin, its phases say that they lack it."""
+    """Builds the wheel of the Python package. Without maturin its phases report that the wheel is missing."""
     python = ROOT / "target/python-package/bin/python"
     python = str(python) if python.exists() else sys.executable
     if subprocess.run([python, "-m", "maturin", "--version"], capture_output=True).returncode:
@@ -143,7 +143,7 @@ def add_wheel(folder):
 
 
 def add_cubins(folder, architectures):
-    """Compiles all kernels ahead of time, by this build's own compiler."""
+    """Compiles all kernels ahead of time with the compiler of this build."""
     with tempfile.TemporaryDirectory() as scratch:
         program = folder / "bin/gradscale-cuda"
         if not program.exists():

@@ -3,9 +3,9 @@
 
 usage: scripts/instructions.py
 
-An emulator has no times that mean something, but it executes instruction by instruction and says so. What an operator takes is
-the difference between a process that runs it three times and one that runs it once. Needs qemu-user, a linker for AArch64 and
-the standard library for it: what backend-cpu/emulated.sh --install fetches.
+An emulator has no meaningful times, but it can trace every instruction. The cost of an operator is the difference
+between a process that runs it three times and one that runs it once. Needs qemu-user, a linker for AArch64 and its
+standard library, which backend-cpu/emulated.sh --install installs.
 """
 import argparse
 import datetime
@@ -37,9 +37,9 @@ def program(target):
 
 
 def executed(command):
-    """How many instructions a process executes: the emulator says one line for each."""
+    """Returns how many instructions a process executes: the emulator prints one line for each."""
     emulator, *rest = command
-    # As it is called since version 8.1, and before.
+    # Name of the option since version 8.1, and before.
     known = subprocess.run([emulator, "--help"], stdout=subprocess.PIPE, text=True).stdout
     one_by_one = "-one-insn-per-tb" if "one-insn-per-tb" in known else "-singlestep"
     with subprocess.Popen([emulator, one_by_one, "-d", "exec,nochain", *rest], stderr=subprocess.PIPE) as process:
@@ -50,7 +50,7 @@ def executed(command):
 
 
 def blocks(stream, size=1 << 20):
-    """What comes, cut at the ends of lines."""
+    """Yields the stream in blocks that end at the ends of lines."""
     rest = b""
     while block := stream.read(size):
         whole, end, tail = (rest + block).rpartition(b"\n")

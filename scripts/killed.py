@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Kills ranks of a training at random moments, and lets what is left go on with another number of them.
+"""Kills ranks of a training at random moments, and resumes it with another number of ranks.
 
     killed.py PROGRAM [--kills 50] [--seed 0]
 
-A training of SegNet in 12 parts is begun with some ranks. After a random time one of them gets SIGKILL. All others must
-be gone within a time limit, with a line that names the rank, every checkpoint must be whole, and another number of ranks
-goes on from the last one; until there were so many kills. In the end its weights, its optimizer and all else that a
-checkpoint holds must be those of one rank that nobody has disturbed, byte for byte.
+Starts a training of SegNet in 12 parts with some ranks. After a random time one of them gets SIGKILL. All others must
+end within a time limit, with a line that names the rank, and every checkpoint must be intact. Another number of ranks
+resumes the last one, until that many ranks were killed. At the end weights, optimizer and all other content of the
+checkpoint must be those of a single undisturbed rank, byte for byte.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def checkpoints(directory):
 
 
 def launch(program, ranks, arguments, said):
-    """Ranks in a group of their own, so that none is left behind."""
+    """Starts ranks in a process group of their own, so that none is left running."""
     command = ["mpirun", "--oversubscribe", "-n", str(ranks), program, "train", *arguments]
     return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Master weights: level O2 (f32 weights beside half ones) against O3 (half weights alone), pair by pair, on ResNet-18.
+"""Master weights: level O2 (f32 weights with half copies) against O3 (only half weights), in pairs, on ResNet-18.
 
 usage: scripts/master_weights.py [--data DIRECTORY --results DIRECTORY [--seeds N] [--steps N] [--methods METHOD ...] [--program FILE]]
 
@@ -17,7 +17,7 @@ INTRODUCTION = """ResNet-18 of 8 channels on CIFAR-10's first 10 000 images, 64 
 
 
 def verdict_of(rows):
-    """Whether weights in half are worse, as Micikevicius et al. say, by training loss."""
+    """Returns whether half weights have a higher training loss, as Micikevicius et al. report."""
     found = STUDY.pairs_of(rows, O3, O2, "loss_last_half")
     if found is None:
         return "not tried"

@@ -9,8 +9,8 @@
    a folder is one unit.
 5. A type that every user meets stays small: `PUBLIC_FUNCTIONS` has the number of its public functions, which may only fall.
 
-The tree still breaks these rules in places. `KNOWN_BARE_NAMES`, `KNOWN_REPEATED_TYPES` and `KNOWN_CIRCLES` are their numbers,
-which may only fall: whoever removes one lowers the number.
+The tree still breaks these rules in places. `KNOWN_BARE_NAMES`, `KNOWN_REPEATED_TYPES` and `KNOWN_CIRCLES` are their
+numbers, which may only fall: lower the number when you remove one.
 
 Prints PASSED or FAILED as its last line. `names_test.py FOLDER` checks another tree, `names_test.py --known` prints the known
 violations too.
@@ -24,7 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Words that say neither what a constant limits nor in which unit. `ALL`, `ONE` and `ZERO` are absent: Rust uses them for the
+# Words that name neither the limited quantity nor its unit. `ALL`, `ONE` and `ZERO` are absent, because Rust uses them
+# for the
 # variants of an enum and the numbers of a type.
 BARE_WORDS = set("""
     ABSENT ACROSS AHEAD ALONE ALONG ANSWERS APART AROUND AWAKE BEFORE BEHIND BESIDE BROKEN CERTAIN CHOSEN CLEAN DEEP EACH
@@ -35,7 +36,7 @@ BARE_WORDS = set("""
 """.split())
 BARE_FUNCTIONS = {"of", "one", "all", "some"}
 MAX_DEFINITIONS = 3
-# Names of a role that several crates or tasks fill, each behind its own module or trait.
+# Names of a role that several crates or tasks implement, each in its own module or for its own trait.
 ROLES = set("""
     Backend Batch Buffer Device Error Kind Loading Memory Operands Row Scratch Settings Shape Site State Status Store Table Task
 """.split())
@@ -66,7 +67,7 @@ def source_files(root, *endings):
 
 
 def is_test(path):
-    """Whether a path belongs to tests, benches or examples, whose names nobody outside them reads."""
+    """Returns whether a path belongs to tests, benches or examples, whose names are only used there."""
     parts = Path(path).parts
     return parts[-1] == "tests.rs" or any(part in ("tests", "test", "benches", "examples", "golden", "firmware") for part in parts[:-1])
 
@@ -135,7 +136,7 @@ def public_functions(texts, name):
 
 
 class Crate:
-    """The module tree of one crate: which file defines which module, and what a module's file hands on by `pub use`."""
+    """Module tree of one crate: the file of each module, and the items that it re-exports by `pub use`."""
 
     def __init__(self, root, folder, paths):
         self.files = {}
@@ -271,6 +272,6 @@ def main():
     return bool(found)
 
 
-# There is nothing to be fetched.
+# This check needs nothing to be fetched.
 if __name__ == "__main__" and "--fetch" not in sys.argv:
     sys.exit(main())

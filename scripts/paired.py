@@ -1,7 +1,7 @@
 """Statistics of paired runs, with the standard library alone: the same as `gradscale compare` prints.
 
-Methods share first weights, order and noise of each seed, so a method is compared with another seed by seed. What is
-analysed is the difference of a pair. `scripts/paired_test.py` compares every number with scipy's.
+Methods share initial weights, order and noise of each seed, so methods are compared seed by seed. The analysed quantity
+is the difference of a pair. `scripts/paired_test.py` compares every number with scipy's.
 """
 import math
 import statistics
@@ -33,7 +33,7 @@ def within(t, freedom):
 
 
 def quantile(probability, freedom):
-    """The t below which Student's t lies with that probability, at least one half."""
+    """Quantile of Student's t distribution, for a probability of at least one half."""
     low, high = 0.0, 1.0
     inside = 2 * probability - 1
     while within(high, freedom) < inside:
@@ -84,13 +84,14 @@ class Paired:
         return (quantile(1 - LEVEL / 2, freedom) + quantile(POWER, freedom)) * self.error
 
     def equivalence_p(self, margin):
-        """p of two one-sided tests (TOST): small where the difference lies within ± margin."""
+        """p value of two one-sided tests (TOST), which is small if the difference is within ± margin."""
         if not margin > 0:
             return 1.0
         return max(above(self.ratio(self.mean + margin), self.pairs - 1), above(self.ratio(margin - self.mean), self.pairs - 1))
 
     def verdict(self, margin, claim=None):
-        """`differs`, `equal` within the margin, `no test` of a claim that is too small to be seen, or `not told apart`."""
+        """`differs`, `equal` within the margin, `no test` of a claim that is too small to detect, or `not told
+        apart`."""
         if self.p < LEVEL:
             return "differs"
         if self.equivalence_p(margin) < LEVEL:
@@ -100,7 +101,7 @@ class Paired:
         return "not told apart"
 
     def text(self, digits):
-        """Mean difference, its 95 % interval and the pairs, with so many digits."""
+        """Mean difference, its 95 % interval and the number of pairs, with this number of digits."""
         low, high = self.interval()
         # No negative zero.
         number = lambda value: f"{round(value, digits) + 0.0:+.{digits}f}"
@@ -118,7 +119,7 @@ def last_half(one, other):
 
 
 def of_runs(runs, method, baseline, measure):
-    """Pairs of two methods by seed: what `measure` says of (run, baseline's run), a pair of numbers or None."""
+    """Pairs of two methods by seed. `measure` maps (run, baseline's run) to a pair of numbers or None."""
     by_seed = lambda name: {run["seed"]: run for run in runs if run["method"] == name and run["metrics"]}
     these, those = by_seed(method), by_seed(baseline)
     pairs = [measure(these[seed], those[seed]) for seed in sorted(these.keys() & those.keys())]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of scripts/paired.py: against values of scipy 1.17.1, and by simulation.
 
-The values below were printed by this command, with TABLE and SETS as they stand here:
+The values below were printed by this command, with TABLE and SETS as in this file:
 
     python3 -c 'from scipy import stats; import numpy as np
     for f in (1, 2, 3, 4, 7, 9, 19, 30, 99):
@@ -107,7 +107,7 @@ class Verdicts(unittest.TestCase):
         run = lambda seed, method, loss, **metrics: {"seed": seed, "method": method, "loss": loss, "metrics": metrics or None}
         runs = [run(0, "gs", [9, 9, 2, None, 4, 4], perplexity=math.e), run(0, "fp32", [9, 9, 9, 1, 3, 3], perplexity=1.0),
                 run(1, "gs", [1, 1], map=.5), run(1, "fp32", [1, 2], map=.4), run(2, "gs", [1, 1], map=.5), run(3, "fp32", [1, 1])]
-        # Of the last half, steps that both have.
+        # Over the last half, the steps that both runs have.
         self.assertEqual(paired.of_runs(runs, "gs", "fp32", paired.training_loss), [(4, 3), (1, 2)])
         self.assertEqual(paired.of_runs(runs, "gs", "fp32", paired.validation_loss), [(1.0, 0.0)])
         self.assertEqual(paired.of_runs(runs, "gs", "fp32", paired.score("map")), [(50.0, 40.0)])
@@ -133,12 +133,13 @@ class Simulation(unittest.TestCase):
         self.assertAlmostEqual(self.share(1.5, lambda pairs: pairs.equivalence_p(1.5) < .05), .05, delta=.012)
 
     def test_power(self):
-        # With the true deviation 1, a difference of (t + t)/√8 is seen in about 80 % (a little less: the deviation is
-        # measured, too).
+        # With true deviation 1, a difference of (t + t)/√8 is detected in about 80 % (slightly fewer, because the
+        # deviation is
+        # estimated too).
         size = (paired.quantile(.975, 7) + paired.quantile(.8, 7)) / math.sqrt(8)
         self.assertAlmostEqual(self.share(size, lambda pairs: pairs.p < .05), .8, delta=.03)
 
 
-# There is nothing to be fetched.
+# This check needs nothing to be fetched.
 if __name__ == "__main__" and "--fetch" not in sys.argv:
     unittest.main()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The CPU backend beside those whom people would use instead, turn by turn: docs/performance.md.
+"""The CPU backend compared with other libraries for the same purposes, in alternating runs: docs/performance.md.
 
 usage: scripts/performance.py --results DIRECTORY [--parts PART ...] [--quick] [--again] [--page]
 
-The peers (PyTorch with oneDNN, OpenBLAS as numpy's wheels have it; the `gemm` crate and a bare cast are in our bench) are
-those of the Python that runs this, or else are installed from PyPI into target/peers, which then runs this. Networks and
-operators are made up: no data are needed.
+The peers (PyTorch with oneDNN, and OpenBLAS from numpy's wheels; the `gemm` crate and a bare cast are in our bench) are
+those of the Python that runs this script. Otherwise they are installed from PyPI into target/peers, whose Python then
+runs it. Networks and operators use random data, so no data set is needed.
 
-Parts, each a file in DIRECTORY; what is there is not done again, unless --again:
+Parts, each a file in DIRECTORY; an existing part is not run again, unless --again:
 
   steps       training steps: SegNetBasic in two sizes and widths, ResNet-18, a GRU language model, a transformer
   gemm        products of square matrices
@@ -20,9 +20,9 @@ Parts, each a file in DIRECTORY; what is there is not done again, unless --again
   isa         the other instruction sets of the machine beside its widest
   growth      time and memory of steps over images, pixels, channels and threads: drawings and slopes
 
-All take an hour or so on a quiet machine of two cores, with --quick (less of each, and fewer turns) some minutes. --page
-writes the page alone. With --avx2 both sides are held to AVX2, as on a processor that has nothing wider: with a DIRECTORY of
-its own, which becomes a section of its own.
+All parts take about an hour on a quiet machine of two cores, with --quick (shorter runs) some minutes. --page only
+writes the page. With --avx2 both sides are limited to AVX2, as on a processor without wider instructions. It needs a
+DIRECTORY of its own, which becomes a separate section.
 """
 import argparse
 import contextlib
@@ -41,15 +41,15 @@ import performance_page as page
 from turns import PROFILE, ROOT, TARGET, Turns, build
 
 PEERS = ROOT / "scripts/performance_peers.py"
-# OpenBLAS's threads wait actively for 2^28 cycles after each call, a tenth of a second, which would be taken from whoever has
-# the next turn. 2^22 are enough from one run of a burst to the next. It is read when numpy is loaded.
+# OpenBLAS's threads spin for 2^28 cycles after each call, a tenth of a second, which would slow down the other side's
+# run. 2^22 are enough between the calls of one run. The variable is read when numpy is loaded.
 os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"
-# What the peers need of Python.
+# Python modules that the peers need.
 MODULES = ["jiwer", "matplotlib", "numpy", "PIL", "sacrebleu", "safetensors", "scipy", "threadpoolctl", "torch", "torchvision"]
 CORES = os.cpu_count() or 1
-# What holds the peers to AVX2, read when they are loaded.
+# Environment that limits the peers to AVX2, read when they are loaded.
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"}
-# Channels, images, rows, columns.
+# Shapes of SegNet: channels, images, rows, columns.
 SEGNET = [(16, 12, 90, 120), (16, 12, 180, 240), (64, 4, 90, 120), (64, 2, 180, 240)]
 # Texts, tokens of each, kinds of tokens, width, units or heads, layers.
 NETWORKS = [("resnet-18", (16, 64, 32, 32)), ("resnet-18", (64, 16, 32, 32)), ("gru", (16, 64, 1000, 128, 256, 2)),
@@ -57,7 +57,7 @@ NETWORKS = [("resnet-18", (16, 64, 32, 32)), ("resnet-18", (64, 16, 32, 32)), ("
 # Instructions for bfloat16. Without them PyTorch takes ten to a hundred times as long as in f32, and would leave no time for that.
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 LAYOUTS = ["f32", "f32, channels last"]
-# Words by which the bench chooses, and the names that count: all, and those of --quick.
+# Filter words of the bench and the benchmark names that are kept: all, and those of --quick.
 BENCH = {
     "gemm": (["³, f16"], r"gemm \d+³, f16", r"gemm \d+³, f16"),
     "shapes": (["gemm "], r"gemm \d+×.*", r"gemm (43200×64×27|2700×64×3136, bᵀ|16×784×10800, aᵀ|1024×512×128, bᵀ), f16"),
@@ -72,8 +72,8 @@ BENCH = {
 
 
 def taken(sides, turns, seconds, warm=1):
-    """Seconds of every side in every turn, A B A B, but of the first; a side is a function that says how long it took. Between
-    two of them there is time for threads that wait actively to fall asleep."""
+    """Returns the seconds of every side in every turn, A B A B, without the first. A side is a function that returns
+    its time. A pause between two sides lets spinning threads fall asleep."""
     found, end = {name: [] for name in sides}, time.perf_counter() + seconds
     for turn in range(-warm, turns):
         if turn >= 3 and time.perf_counter() > end:
@@ -88,8 +88,8 @@ def taken(sides, turns, seconds, warm=1):
 
 @contextlib.contextmanager
 def placed(threads):
-    """Whatever starts inside stays on one processor where it has one thread: ours and theirs on the same, as those of a virtual
-    machine are not always equally fast."""
+    """Keeps processes with a single thread on one processor: both sides use the same one, because processors of a
+    virtual machine can differ in speed."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)} if threads == 1 else before)
     try:
@@ -99,7 +99,7 @@ def placed(threads):
 
 
 def held():
-    """What ours is told to hold it to less than the machine has."""
+    """Returns the environment that limits our program to fewer instructions than the machine has."""
     return ["AVX2"] if os.environ.items() >= AVX2.items() else []
 
 
@@ -122,7 +122,7 @@ def stepped(network, sizes, threads, asked, variants):
 
 
 def processor():
-    """What the processor can, by Linux's names, as far as it may."""
+    """Returns the instruction sets of the processor by Linux's names, without those that are switched off."""
     found = set(pathlib.Path("/proc/cpuinfo").read_text().split())
     return {name for name in found if not name.startswith(("avx512", "amx"))} if held() else found
 
@@ -144,7 +144,7 @@ def resident(process, key):
 
 
 def grown(network, sizes, threads):
-    """By how many bytes a process grows in its first three steps: activations, gradients, the optimizer's state."""
+    """Returns the growth of a process in its first three steps in bytes: activations, gradients, optimizer states."""
     found = {}
     for name, variant, is_ours in [("ours", "gs", True), ("PyTorch f32", "f32", False)]:
         with process(network, sizes, threads, [variant], is_ours) as turns:
@@ -180,7 +180,7 @@ def bench(program, words, threads, isa=None):
 
 
 def rows(part, asked):
-    """Lines of the bench beside the peers."""
+    """Lines of the bench, with those of the peers."""
     import performance_peers as peers
 
     words, usual, quick = BENCH[part]
@@ -239,7 +239,7 @@ PARTS = {"steps": steps, **{part: (lambda asked, part=part: rows(part, asked)) f
 
 
 def work(part, path, asked):
-    """All rows of a part, with their origin."""
+    """Returns all rows of a part, with their origin."""
     import performance_peers as peers
 
     build("--example", "turns")

@@ -1,4 +1,4 @@
-"""The page of scripts/performance.py: what its results say beside the goals, and how time grows."""
+"""Page of scripts/performance.py: its results compared with the targets, and the growth of time."""
 
 import json
 import math
@@ -14,28 +14,28 @@ from shared.origin import commit, machine  # noqa: E402, F401
 
 PAGE = ROOT / "docs/performance.md"
 DRAWINGS = ROOT / "docs/performance"
-# Around what was measured on one machine, and where that of a machine not seen before goes.
+# Markers around the results of one machine, and the position for those of a new machine.
 MARKS = "<!-- measured on {}: written by scripts/performance.py -->", "<!-- end of {} -->"
 END_OF_MACHINES = "<!-- machines end here -->"
 NETWORKS = {"segnet": "SegNetBasic", "resnet-18": "ResNet-18", "gru": "GRU language model", "decoder": "transformer"}
-# Below such a share of the machine's peak a baseline of products is a weak one.
+# Baselines of products below this share of the machine's peak are reported as weak.
 WEAK = 0.6
 
 
 @dataclass
 class Goal:
-    """What a ratio of ours to theirs is to be."""
+    """Target of a ratio of our result to the peer's."""
 
     best: float
     floor: float
-    # Of times and memory less is better, of rates more.
+    # True for times and memory, where less is better; false for rates.
     less: bool = False
 
     def met(self, ratio, limit):
         return ratio <= limit if self.less else ratio >= limit
 
     def short(self, ratio, limit):
-        """By how many percent a ratio misses a limit."""
+        """Returns by how many percent a ratio misses a limit."""
         percent = 100 * (ratio / limit - 1 if self.less else 1 - ratio / limit)
         return f"{percent:.0f} %" if percent >= 1 else f"{percent:.1f} %"
 
@@ -56,7 +56,7 @@ MEMORY, STATISTICS = Goal(0.52, 0.6, True), Goal(0.99, 0.96)
 RATES = {"gemm": Goal(0.95, 0.85), "shapes": Goal(0.9, 0.75), "conv": Goal(0.95, 0.8), "statistics": STATISTICS}
 CASTS = {"Counts": Goal(0.95, 0.85), "Full": Goal(0.85, 0.7), "Moments": Goal(0.6, 0.4)}
 DETAILS = {"Counts": "counts", "Full": "counts and histogram", "Moments": "counts, histogram and moments"}
-# The share of a copy, or else ahead of PyTorch.
+# Minimum share of a copy's bandwidth; an operator below it must be faster than PyTorch.
 OF_A_COPY = 0.7
 # Bytes that the bench's copy reads and writes.
 COPIED = 128 * 2**20
@@ -67,24 +67,24 @@ HEADS = {
     "conv": "Convolutions", "statistics": "Products with statistics, beside those without", "casts": "Casts, 64 MiB of f32",
     "elements": "Norms, cross-entropy, functions, optimizers", "memory": "Memory of a step", "isa": "Other instruction sets",
 }
-# Peers that each goal is about, by how their names begin; the others are told beside.
+# Peers of each target, by the beginning of their names; other peers are listed for information.
 BASELINES = {"gemm": ["OpenBLAS"], "shapes": ["OpenBLAS", "PyTorch f32", "`gemm`"], "conv": ["oneDNN"], "elements": ["PyTorch"]}
 
 
 def fastest(row, *beginnings):
-    """Of the peers with such names the one that took least, or None."""
+    """Returns the fastest of the peers whose names begin so, or None."""
     found = [name for name in row["theirs"] if not beginnings or name.startswith(beginnings)]
     return min(found, key=lambda name: statistics.median(row["theirs"][name]), default=None)
 
 
 def quotients(row, other, less):
-    """Ours to theirs, turn by turn: of times, or of rates."""
+    """Ratios of our results to the peer's, turn by turn."""
     pairs = zip(row["ours"], row["theirs"][other])
     return [ours / theirs if less else theirs / ours for ours, theirs in pairs]
 
 
 def spread(ratios):
-    """The median with the quartiles."""
+    """Formats the median with the quartiles."""
     if len(ratios) < 3:
         return f"{statistics.median(ratios):.2f}"
     first, _, third = statistics.quantiles(ratios, n=4)
@@ -92,7 +92,7 @@ def spread(ratios):
 
 
 def named(row):
-    """What was measured, in words."""
+    """Describes the measured operation in words."""
     if "network" not in row:
         return row["case"]
     sizes = row["sizes"]
@@ -105,7 +105,7 @@ def named(row):
 
 
 def amount(row, values):
-    """A median, in the unit of its row."""
+    """Formats a median in the unit of its row."""
     value = statistics.median(values)
     if "unit" in row:
         return f"{row['amount'] / value / 1e9:.3g} {row['unit']}"
@@ -113,7 +113,7 @@ def amount(row, values):
 
 
 def compared(row, other, goal):
-    """Cells from the baseline on; the other peers are told."""
+    """Cells from the baseline on; other peers are listed without a verdict."""
     ratios = quotients(row, other, goal.less)
     others = "; ".join(f"{name} {amount(row, values)}" for name, values in row["theirs"].items() if name != other)
     return [other, amount(row, row["ours"]), amount(row, row["theirs"][other]), spread(ratios), *goal.words(),
@@ -195,7 +195,7 @@ def line(part, row):
 
 
 def weak(part, found):
-    """Baselines that are far from what the machine can."""
+    """Baselines that are far below the machine's peak."""
     said = []
     for row in found["rows"] if part == "steps" else []:
         bf16, f32 = (fastest(row, f"PyTorch {name}") for name in ("bf16", "f32"))
@@ -240,7 +240,7 @@ AXES = {"images": lambda row: row["sizes"][1], "pixels of an image": lambda row:
         "channels": lambda row: row["sizes"][0], "threads": lambda row: row["threads"]}
 
 
-# What is drawn of a step: what it is called, and its value for us and for PyTorch's faster layout.
+# Drawn quantities of a step: label, and value for us and for PyTorch's faster layout.
 DRAWN = {"ms of a step": lambda row: [1000 * statistics.median(row["ours"]), 1000 * statistics.median(row["theirs"][fastest(row)])],
          "MB of a step": lambda row: [row["memory"]["ours"] / 1e6, row["memory"]["PyTorch f32"] / 1e6]}
 
@@ -310,7 +310,7 @@ def title(found):
 
 
 def measured(directory, parts):
-    """The machine, what stands between its marks, and what is missing."""
+    """Returns the machine, the text between its markers, and the missing parts."""
     texts, missing, titles = [], [], set()
     for part in parts:
         path = directory / f"{part}.json"
@@ -329,7 +329,7 @@ def measured(directory, parts):
 
 
 def placed(text, machine, before):
-    """The page with what is measured on a machine between its marks; other machines, and what people wrote, stay."""
+    """Replaces the results of one machine between its markers. Other machines and hand-written text stay."""
     first, last = (mark.format(machine) for mark in MARKS)
     block = f"{first}\n\n{text}\n{last}"
     start, end = before.find(first), before.find(last)

@@ -1,4 +1,5 @@
-"""What people would use instead of the CPU backend, for scripts/performance.py: operators here, training steps in a process.
+"""Other libraries with the CPU backend's operators, for scripts/performance.py: operators in this process, training
+steps in another.
 
     performance_peers.py NETWORK SIZES THREADS VARIANT ...
 
@@ -78,13 +79,13 @@ def steps(network, sizes, threads, *variants):
 
 
 def limit(threads):
-    """How many threads operators have."""
+    """Sets the number of threads of operators."""
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)
 
 
 def about():
-    """Which kernels the peers have loaded."""
+    """Returns the kernels that the peers have loaded."""
     blas = [one for one in threadpoolctl.threadpool_info() if one["internal_api"] == "openblas"]
     kernels = sorted({f"{one['version']} ({one['architecture']})" for one in blas})
     return {"OpenBLAS": ", ".join(kernels) or "none", "numpy": np.__version__, "torch": torch.__version__,
@@ -93,7 +94,8 @@ def about():
 
 
 def peers(name):
-    """By name, what does in f32 what a line of the bench does; nothing, where there is no such thing."""
+    """Returns, by the peer's name, a function that computes in f32 what a line of the bench computes; empty if there
+    is none."""
     for pattern, make in CASES.items():
         if found := re.fullmatch(pattern, name):
             return make(*found.groups())
@@ -139,7 +141,7 @@ def function(op):
 
 
 def norm(kind, backward):
-    """Of channels of all images, of groups of channels, of rows."""
+    """Normalisation over channels of all images, over groups of channels, or over rows."""
     shape = [LEN // 256, 256] if kind.startswith("layer") else [SHAPE[0], SHAPE[3], *SHAPE[1:3]]
     channels, found = shape[1], {}
     layouts = {"PyTorch f32": torch.contiguous_format}
@@ -191,7 +193,7 @@ CASES = {
 
 
 def burst(run, seconds=0.03):
-    """As the bench's: the shortest of a few runs."""
+    """Measures as the bench does: the shortest of a few runs."""
     best, start = float("inf"), time.perf_counter()
     for count in range(1 << 30):
         before = time.perf_counter()

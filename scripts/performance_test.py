@@ -60,7 +60,7 @@ class Page(unittest.TestCase):
 
     def test_elements_are_measured_by_the_copy_of_their_turn(self):
         row = product("norm", [0.1] * 3, torch=[0.2] * 3)
-        # At 40 GB/s of copy the limit is 100; now the copy is half as fast, so the limit is 50.
+        # At 40 GB/s of copy the limit is 100. Here the copy is half as fast, so the limit is 50.
         row["theirs"]["copy"] = [page.COPIED / 20e9] * 3
         (cells,) = self.cells("elements", row)
         self.assertIn("0.20 (0.20 – 0.20) of the copy; 2.00 (2.00 – 2.00) × PyTorch", cells["ratio (quartiles)"])
@@ -130,7 +130,7 @@ class Page(unittest.TestCase):
             one.read()
 
 
-# There is nothing to be fetched.
+# This check needs nothing to be fetched.
 if __name__ == "__main__" and "--fetch" not in sys.argv:
     done = unittest.main(exit=False).result
     print(f"{'PASSED' if done.wasSuccessful() else 'FAILED'}: {done.testsRun} tests")

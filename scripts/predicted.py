@@ -29,7 +29,7 @@ SIZES = {"vgg-16": ["--size", "32x32"]}
 COLUMNS = ["network", "site", "threshold", "predicted", "measured", "values", "steps", "commit"]
 # Left and lower edge of the figure.
 LEAST_SHOWN = 1e-6
-# A prediction is compared where it lets at least so many values flush: fewer may be missed by chance.
+# Minimum number of values that a prediction lets flush, because fewer may be absent by chance.
 MIN_EXPECTED = 10
 # Sites of the softmaxes inside of attention; those of losses are casts. A layer that is called softmax is a product.
 ATTENTION = re.compile(r"(self_attn\.softmax|attention\.weights)/dgrad$")
@@ -43,7 +43,7 @@ def read_rows(record=RECORD):
 
 
 def theorem_of(site):
-    """Theorem 2 is of the cast behind a softmax, 1 of products. No other site of the rule has a prediction."""
+    """Returns the theorem of a site: 2 for the cast after a softmax, 1 for products. Other sites have no prediction."""
     return 2 if site.endswith("/cast") or re.search(r"/cast\.\d+$", site) or ATTENTION.search(site) else 1
 
 
@@ -76,13 +76,13 @@ def train(network, threshold, results, program):
 
 
 def is_compared(row):
-    """Whether a site stored enough values for its prediction to be seen."""
+    """Returns whether a site has stored enough values to test its prediction."""
     return float(row["predicted"]) * int(row["values"]) * int(row["steps"]) >= MIN_EXPECTED
 
 
 def summary(rows, theorem):
-    """Of a theorem's sites that can be compared: their number, the median of measured by predicted, and the shares of them that
-    flush between a quarter of the prediction and all of it, and more."""
+    """Summarises the comparable sites of a theorem: their number, the median of measured by predicted, and the
+    shares that flush between a quarter of the prediction and all of it, and more."""
     ratios = [float(row["measured"]) / float(row["predicted"]) for row in rows if theorem_of(row["site"]) == theorem and is_compared(row)]
     if not ratios:
         return None
@@ -90,13 +90,13 @@ def summary(rows, theorem):
     return {"sites": len(ratios), "ratio": statistics.median(ratios), "near": share(lambda ratio: .25 <= ratio <= 1), "above": share(lambda ratio: ratio > 1)}
 
 
-# Of the drawing: pixels, and decades from 10^-6 to 1.
+# Size of the drawing: pixels, and decades from 10^-6 to 1.
 SIZE, MARGIN, DECADES = 520, 60, 6
 COLOURS = {1: "#1f6fb4", 2: "#d1495b"}
 
 
 def place(share):
-    """From 0 at 10^-6 and less to 1 at 1."""
+    """Returns the position of a share: 0 for 10^-6 and less, 1 for 1."""
     return (math.log10(max(share, LEAST_SHOWN)) + DECADES) / DECADES
 
 

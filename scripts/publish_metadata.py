@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Looks at what the registry and docs.rs will show of each crate that is published, and prints their names in the order in
+"""Checks the metadata that the registry and docs.rs will show for each published crate, and prints the crates' names in
+the order in which they can be published. Reads `cargo metadata --no-deps` from standard input; exits with 1 if
+something is missing.
 which they can be. Reads `cargo metadata --no-deps` from its input; exits with 1 if something is missing."""
 
 import json
@@ -15,7 +17,7 @@ CATEGORIES = {
 
 
 def wrong(package, files):
-    """What is missing or wrong."""
+    """Returns missing and wrong fields."""
     folder = Path(package["manifest_path"]).parent
     for name in "description", "license", "documentation", "rust_version":
         if not package[name]:
@@ -39,7 +41,8 @@ def wrong(package, files):
     if not re.search(r"^```(rust|sh|c)", readme.read_text(), re.M):
         yield "README.md has no example"
     for dependency in package["dependencies"]:
-        # A path alone is left out where it is packed: fine for tests, not for what others build.
+        # A dependency by path alone is dropped from the package, which is right for tests but not for dependencies of
+        # users.
         if dependency["kind"] != "dev" and dependency.get("path") and dependency["req"] == "*":
             yield f"{dependency['name']} has no version"
 
@@ -58,13 +61,13 @@ def ordered(packages):
 
 
 def locked(path):
-    """What each of our own packages needs by a lock file, by name."""
+    """Returns the dependencies of each of our packages according to a lock file, by name."""
     ours = re.findall(r'^name = "(gradscale[^"]*)"\n(.*?)^(?=\[\[|\Z)', path.read_text(), re.M | re.S)
     return {name: set(re.findall(r'^ "([^" ]*)', text, re.M)) for name, text in ours if "source = " not in text}
 
 
 def outdated():
-    """What a workspace apart still has in its lock file, though the crates of this one do not need it any more."""
+    """Returns entries of a separate workspace's lock file that the crates of this workspace no longer need."""
     known = locked(Path(__file__).parent.parent / "Cargo.lock")
     for name, needs in locked(Path("Cargo.lock")).items():
         if gone := needs - known.get(name, needs):

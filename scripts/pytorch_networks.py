@@ -1,8 +1,8 @@
-"""PyTorch's side of scripts/against_pytorch.py: the small networks of docs/workloads.md, as wide as they are trained there,
-each with a training step in f32 on made-up batches of given sizes.
+"""PyTorch's side of scripts/against_pytorch.py: the small networks of docs/workloads.md, in the width of their
+trainings, each with a training step in f32 on random batches of given sizes.
 
-Networks are torchvision's or those of tests/golden, which are compared with the engine's value by value; what makes them
-small is that of src/models.
+Networks are torchvision's or those of tests/golden, which are compared with the engine's value by value. They are made
+small in the same way as in src/models.
 """
 
 import pathlib
@@ -29,8 +29,8 @@ import translation  # noqa: E402
 import vision  # noqa: E402
 from torch_segnet import SegNet as SegNetBasic  # noqa: E402
 
-# Classes of what networks are shown: CIFAR's, blood cells, CamVid's; letters of ten digits with the blank; pieces of a
-# language; characters of Shakespeare.
+# Numbers of classes: CIFAR's, blood cells, CamVid's; letters of ten digits with the blank; pieces of a language;
+# characters of Shakespeare.
 TEN, CELLS, CAMVID, LETTERS, PIECES, CHARACTERS = 10, 3, 11, 16, 2000, 65
 
 
@@ -82,7 +82,7 @@ class Classified(Training):
 
 
 class Segmented(Training):
-    """With weights of classes, and pixels that count for nothing."""
+    """Segmentation with class weights and ignored pixels."""
 
     def batch(self, sizes):
         n, h, w, _ = sizes
@@ -108,7 +108,7 @@ class Detected(Training):
         return x, labels, torch.randn(len(x), self.boxes, 4)
 
     def loss(self, x, labels, codes):
-        """As torchvision's SSD.compute_loss."""
+        """Computes the loss of torchvision's SSD.compute_loss."""
         answers = self.model.head(list(self.model.backbone(x).values()))
         found = labels > 0
         boxes = F.smooth_l1_loss(answers["bbox_regression"][found], codes[found], reduction="sum")
@@ -119,7 +119,7 @@ class Detected(Training):
 
 
 class Proposed(Training):
-    """What lies between proposing and telling is decided inside of the step, as the engine's host does between its two."""
+    """Faster R-CNN. The regions between its two stages are chosen inside the step, as the engine's host does."""
 
     def batch(self, sizes):
         x = self.images(sizes)
@@ -140,7 +140,7 @@ class Proposed(Training):
 class Heard(Training):
     def batch(self, sizes):
         n, t, f, _ = sizes
-        # Recordings of about one length side by side, as in an epoch by length.
+        # Recordings of similar length, as in an epoch that is sorted by length.
         frames = torch.randint(t - t // 8, t + 1, (n,))
         frames[0] = t
         letters = torch.randint(3, 6, (n,))
@@ -179,7 +179,7 @@ class Dropping(nn.Module):
 
 
 class Read(Training):
-    """Text: windows of tokens and what follows each, gradients clipped to a norm of 1."""
+    """Language model: windows of tokens and their next tokens, gradients clipped to a norm of 1."""
 
     clip = 1.0
 
@@ -340,6 +340,6 @@ def training(network, layout):
             return Made(layout)
 
 
-# Of images, whose layout counts.
+# Networks for images, for which the memory layout matters.
 PICTURES = ["alexnet", "vgg-16", "googlenet", "inception-v2", "inception-v3", "resnet-18", "resnet-50", "ssd-300", "ssd-512",
             "faster-rcnn", "segnet-basic", "segnet", "dcgan"]

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What steps of several ranks take over networks of given speeds, and what travels: the table of docs/guide/distributed.md.
+"""Time and traffic of steps of several ranks over networks of given speeds: the table of docs/guide/distributed.md.
 
     ranks_speed.py PROGRAM [--python PYTHON] [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 1,2,4] [--record]
     ranks_speed.py PROGRAM --turns 5 [--width 64] [--steps 6] [--rates 100,400,10000] [--ranks 2]
 
-SegNet, a batch of 12 in parts of one rank each, momentum: `exact` (halves, added exactly) while the backward pass goes on
-and behind it, `fast` behind it (MPI's all-reduce of f32), PyTorch's DistributedDataParallel on gloo, plain and with its FP16 hook, by PYTHON, if it has torch. All in one run,
-in a network namespace of its own, whose loopback is MPI's and gloo's only way (MTU 1500) and lets through as much as all
-ranks together may send: the rate times their number, as a switch would. Bytes are those that the interface has counted,
-of a long run less a short one. One thread for each rank. `--record` writes the tables into the guide.
+SegNet, a batch of 12 in parts of one rank each, momentum. Compared are `exact` (halves, summed exactly) with and
+without overlap with the backward pass, `fast` without overlap (MPI's all-reduce of f32), and PyTorch's
+DistributedDataParallel on gloo, plain and with its FP16 hook, by PYTHON, if it has torch. All run in a network
+namespace of their own, whose loopback is the only connection of MPI and gloo (MTU 1500). Its rate is that of all ranks
+together, as in a switch: the given rate times the number of ranks. Bytes are those that the interface has counted, of a
+long run minus a short one. One thread for each rank. `--record` writes the tables into the guide.
 
-`--turns` compares the two ways of `exact` alone, turn by turn, so that other work on the machine meets both.
+`--turns` compares `exact` with and without overlap in alternating runs, so that other work on the machine affects both.
 
 Needs root or user namespaces, `ip` and `tc` (iproute2) and mpirun.
 """
@@ -38,13 +39,13 @@ WAYS = {
     "plain": "DDP",
     "fp16": "DDP, FP16 hook",
 }
-# What the program is told.
+# Options of our program for each variant.
 OURS = {"exact": "--exchange exact", "behind": "--exchange exact --overlap off", "fast": "--exchange fast --overlap off"}
 SCALES = 8, 16, 32, 64, 128, 256, 512, 1024
 
 
 def inside():
-    """This again, in a network namespace of its own."""
+    """Starts this script again in a network namespace of its own."""
     root = [] if os.geteuid() == 0 else ["--map-root-user"]
     command = ["unshare", *root, "--net", sys.executable, *sys.argv]
     sys.exit(subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode)
@@ -55,7 +56,7 @@ def ran(*command, **more):
 
 
 def limit(megabits):
-    """What the loopback lets through; None for all."""
+    """Limits the rate of the loopback; None removes the limit."""
     subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], stderr=subprocess.DEVNULL, check=False)
     if megabits:
         burst = max(65536, int(megabits * 125))
@@ -63,7 +64,7 @@ def limit(megabits):
 
 
 def sent():
-    """Bytes that the loopback has sent."""
+    """Returns the bytes that the loopback has sent."""
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
         if name.strip() == "lo":
@@ -72,7 +73,8 @@ def sent():
 
 
 def steps_of(asked, ranks, way, steps):
-    """Seconds of each step of one of our trainings, what its log says of exchanges, and bytes at the interface."""
+    """Returns the seconds of each step of one of our trainings, the exchange times of its log, and the bytes at the
+    interface."""
     mpi = "--oversubscribe --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo".split()
     training = f"train --width {asked.width} --batch {BATCH} --micro-batches {ranks} {OURS[way]} --threads 1".split()
     with tempfile.TemporaryDirectory() as place:
@@ -86,7 +88,7 @@ def steps_of(asked, ranks, way, steps):
 
 
 def ours(asked, ranks, way):
-    """Median seconds of a step, of its exchanges, and bytes of a step."""
+    """Returns the median seconds of a step and of its exchanges, and the bytes of a step."""
     *_, few = steps_of(asked, ranks, way, SHORT_STEPS)
     seconds, exchanges, many = steps_of(asked, ranks, way, SHORT_STEPS + asked.steps)
     # The first step is run twice.
@@ -96,7 +98,7 @@ def ours(asked, ranks, way):
 
 
 def turns(asked):
-    """With and without overlap, one after the other, often."""
+    """Runs with and without overlap in alternation, several times."""
     lines = ["| Mbit/s | ranks | step, ms | behind, ms | : | in exchanges, ms | of these hidden | behind, ms |", "|---|---|---|---|---|---|---|---|"]
     for rate in asked.rates:
         for ranks in asked.ranks:
@@ -120,7 +122,7 @@ def turns(asked):
 
 
 def torch(asked, ranks, hook):
-    """Median seconds of a step of PyTorch's."""
+    """Returns the median seconds of a step in PyTorch."""
     script = [asked.python, HERE / "torch_ranks.py", asked.width, BATCH // ranks, *IMAGE, SHORT_STEPS + asked.steps, hook]
     network = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": str(ranks)}
     start = lambda rank: subprocess.Popen(
@@ -138,7 +140,7 @@ def torch(asked, ranks, hook):
 
 
 def measured(asked, ranks):
-    """One way after the other."""
+    """Measures the variants one after another."""
     seconds, exchanges, volumes = {}, {}, {}
     for way in OURS:
         seconds[way], exchanges[way], volumes[way] = ours(asked, ranks, way)
@@ -167,14 +169,14 @@ def tables(asked):
             lines.append(f"| {rate} | {ranks} | " + " | ".join(cells) + " |")
             print(lines[-1], f"  {volumes}", flush=True)
     limit(None)
-    # What exchanges of almost nothing take: messages, not bytes.
+    # Time of exchanges of very few values, which is the latency of messages.
     small = argparse.Namespace(**{**vars(asked), "width": 1})
     latency = ours(small, 2, "behind")[1]
     return [*lines, "", *model(asked, alone, latency)]
 
 
 def model(asked, alone, latency):
-    """Seconds of a step of more ranks than there are here."""
+    """Estimates the seconds of a step with more ranks than this machine has."""
     width = asked.width
     weights = 3 * width * 49 + 7 * width * width * 49 + 11 * width + 11 + 16 * width
     slots = 60
@@ -198,7 +200,7 @@ def model(asked, alone, latency):
 
 
 def measured_on():
-    """The machine, and the commit that is checked out."""
+    """Returns the machine, and the commit that is checked out."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     commit = ran("git", "-C", HERE, "rev-parse", "--short", "HEAD").strip()
     return f"{len(models)} × {models[0].partition(': ')[2]}, commit {commit}; medians of steps."

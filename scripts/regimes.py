@@ -5,8 +5,8 @@ usage: scripts/regimes.py --record PROGRAM --data DIRECTORY [--seeds 0,1,2] [--o
        scripts/regimes.py --page
        scripts/regimes.py --check
 
---record runs PROGRAM (`gradscale`) and replaces what is recorded of each part that ran; NAME is a regime, a figure, or the
-network of a window. --page writes the page from the record, --check exits with 1 if the page is another one.
+--record runs PROGRAM (`gradscale`) and replaces the record of each part that ran; NAME is a regime, a figure, or the
+network of a window. --page writes the page from the record. --check exits with 1 if the page differs from it.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ WINDOWS = [
     ("deepspeech2", "fsdd", "--width 8 --batch 8", [0]),
     ("decoder", None, "--width 4 --batch 8", [0]),
 ]
-# How the regimes of a family fail, and what else cures it.
+# How the regimes of a family fail, and other remedies.
 ABOUT = {
     "bad-sample": "The loss of the batch with the damaged image is not finite in f32 either, so every method leaves it out. "
                   "A dynamic scale also halves, once an epoch. An epoch is shorter than its growth interval of 2000 steps, "

@@ -19,7 +19,7 @@ PARTS = ROOT / "scripts/site"
 sys.path.insert(0, str(PARTS))
 import front  # noqa: E402
 
-# Chapters, each with its pages: a title, and where it stands.
+# Chapters, each with its pages: title and source file.
 CHAPTERS = {
     "": [("Overview", "README.md")],
     "Guide": [
@@ -88,13 +88,13 @@ CHAPTERS["Decisions"] = [
     for page in sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 ]
 PAGES = {path: path.replace("/", "-").lower().replace("readme.md", "index.md") for pages in CHAPTERS.values() for _, path in pages}
-# The front page is index.html, so README is a page beside it.
+# The front page is index.html, so README becomes another page.
 PAGES["README.md"] = "overview.md"
 LINK = re.compile(r"(\[[^\]\n]*\])\(([^()\s]+)\)")
 
 
 class Api:
-    """Rustdoc's pages, by what they are of."""
+    """Pages of rustdoc by the items that they describe."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -111,7 +111,7 @@ class Api:
         return min(found, key=score, default=None)
 
     def link(self, path):
-        """Where `crate::nn::Linear::new` is described."""
+        """Returns the page that describes a path such as `crate::nn::Linear::new`."""
         names = path.split("::")[1:]
         if page := self.page(names):
             return f"api/{page.relative_to(self.folder)}"
@@ -123,7 +123,7 @@ class Api:
 
 
 def sources(api, book):
-    """Writes what mdBook reads."""
+    """Writes the source files of the book for mdBook."""
     api, to = Api(api), book / "src"
     to.mkdir(parents=True)
     summary = ["# Summary", ""]
@@ -151,7 +151,7 @@ def sources(api, book):
 
 
 def page(api, path, to):
-    """A page whose links lead to other pages of the site; what it shows is copied there."""
+    """Returns a page with links to other pages of the site, and copies the files that it shows."""
 
     def target(match):
         text, link = match.groups()
@@ -187,7 +187,7 @@ def page(api, path, to):
     return re.sub(r"\[(`[^`\]]+`)\](\([a-z]+@[^)]*\))?(?![(\[:])", r"\1", text)
 
 
-# Where the README stands that a library's first page shows, and whose links lead from there.
+# Folders of the READMEs that crates include on their first page, because their links are relative to these folders.
 READMES = {"gradscale": "", "gradscale_c": "capi"}
 
 

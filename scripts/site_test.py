@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the site: its front page says what README and the record say, all pages are in it, and no link leads nowhere.
+"""Tests the site: its front page agrees with README and the record, all pages are in it, and no link is broken.
 
 The pages themselves are built if mdBook and rustdoc's pages are there (`site.sh --fetch`, `cargo doc`), and Chromium opens
 them if it is there. `--fetch` fetches mdBook and does nothing else.
@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# By its path, since Python has a module of this name.
+# Loaded by its path, because Python has a module of this name.
 SPEC = importlib.util.spec_from_file_location("site_pages", ROOT / "scripts/site.py")
 site_pages = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site_pages)
@@ -104,7 +104,7 @@ class Pages(unittest.TestCase):
         self.assertNotIn("index.md", site_pages.PAGES.values())
 
     def test_links_of_the_front_page_lead_to_pages(self):
-        # Without mdBook too; what rustdoc writes is seen by the built site.
+        # Tested without mdBook too; rustdoc's pages are tested with the built site.
         known = {page.removesuffix("md") + "html" for page in site_pages.PAGES.values()} | {"index.html", "api.html", "site.css"}
         for link in re.findall(r'(?:href|src)="([^"]+)"', write_front()):
             page, _, anchor = link.partition("#")
@@ -140,7 +140,7 @@ class Built(unittest.TestCase):
         if not mdbook or not (target / "doc/gradscale/index.html").exists():
             self.skipTest("needs mdBook (scripts/site.sh --fetch) and rustdoc's pages (cargo doc)")
         with tempfile.TemporaryDirectory() as folder:
-            # In a folder below, as GitHub's pages are.
+            # The site is served from a subfolder, as GitHub's pages are.
             book, site = Path(folder) / "book", Path(folder) / "served/gradscale"
             book.mkdir()
             try:

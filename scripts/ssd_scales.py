@@ -16,8 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD, FIGURE = ROOT / "docs/science/ssd_scales.csv", ROOT / "docs/science/ssd_scales.svg"
 COLUMNS = ["site", "log2_scale", "log2_largest", "steps", "commit"]
 STEPS = 21
-# As in scripts/workloads.py, with made-up shapes: the figure is about places in the network. Exponents are decided at every
-# tenth step, so the last step stores at those of the third decision.
+# As in scripts/workloads.py, with random shapes, because the figure is about sites of the network. Exponents are
+# decided at every tenth step, so the last step stores at those of the third decision.
 OPTIONS = "--network ssd-300 --width 8 --batch 8 --optimizer adamw --lr 0.002 --threads 1 --methods gs".split()
 
 
@@ -37,7 +37,7 @@ def rows_of(results):
 
 
 def predicts(site):
-    """Whether a site belongs to a branch that predicts classes or boxes."""
+    """Returns whether a site belongs to a branch that predicts classes or boxes."""
     return any(word in site for word in ("head", "class", "box", "predict"))
 
 

@@ -12,13 +12,13 @@ import subprocess
 import paired
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Of each run, apart from its scores.
+# Columns of each run, without its scores.
 COLUMNS_BEFORE_SCORES = ["method", "seed", "steps", "loss_first_tenth", "loss_last_half"]
 COLUMNS_AFTER_SCORES = ["flushed_worst", "lost_last", "skipped", "repeated", "version", "commit", "machine"]
 
 
 class Study:
-    """Methods, how they are trained, what is compared, and the section of a page that says so.
+    """Study: methods, training settings, compared measures, and its section of a page.
 
     A record may have runs of several lengths. Pages show those of the longest that has two seeds of the first method.
     """
@@ -55,10 +55,10 @@ class Study:
         return [row for row in rows if int(row["steps"]) == max(lengths)] if lengths else []
 
     def row_of(self, results, method):
-        """What the record keeps of a training that the program has written."""
+        """Returns the columns that the record keeps of a finished training."""
         (run,) = results["runs"]
         losses, sites = run["loss"], run["sites"]
-        # A run that diverged has no finite losses, and perhaps no scores: what is missing is left empty.
+        # A run that diverged has no finite losses, and perhaps no scores; missing values stay empty.
         finite = lambda part: [loss for loss in part if loss is not None]
         mean = lambda part: statistics.mean(finite(part)) if finite(part) else None
         metrics = run["metrics"] or {}
@@ -144,7 +144,7 @@ class Study:
         return f"{before}{self.marks[0]}\n{part}\n{self.marks[1]}{after}"
 
     def main(self, description, section):
-        """Trains what the record lacks, if data are given, and writes the section."""
+        """Runs the trainings that the record lacks, if data are given, and writes the section."""
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--data", type=pathlib.Path)
         parser.add_argument("--results", type=pathlib.Path)

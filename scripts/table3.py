@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""The paper's Table 3 in small, pair by pair: SegNetBasic on CamVid at 90 × 120, the paper's baseline beside its method and ours.
+"""The paper's Table 3 at a small scale, in pairs: SegNetBasic on CamVid at 90 × 120, the paper's baseline, its method
+and ours.
 
 usage: scripts/table3.py [--data DIRECTORY --results DIRECTORY [--seeds N] [--steps N] [--methods METHOD ...] [--program FILE]]
 
-With --data, trains what docs/science/table3.csv does not have yet, and adds it. DIRECTORY of data holds camvid-90x120; that
-of results keeps what the program wrote. Then writes the section of docs/science.md. Without --data it only writes.
+With --data, trains the runs that docs/science/table3.csv lacks, and adds them. DIRECTORY of data holds camvid-90x120;
+that of results keeps the program's output. Then writes the section of docs/science.md. Without --data it only writes.
 """
 import paired
 from study import Study
 
 # The divisor of the loss: pixels of twelve images of 360 × 480, as in the paper.
 PIXELS = 2073600
-# Steps are those of the first study of this comparison, so that both can be put side by side.
+# Number of steps of the first study of this comparison, so that both can be compared.
 STEPS = 250
 # Zhao et al. 2020, Table 3: mIoU of its gradient scaling above its loss scale, in points.
 CLAIM = 1.3
@@ -37,7 +38,7 @@ def claim_of(rows):
 
 
 def answer(rows):
-    """What this says of the paper's claim."""
+    """States whether the results agree with the paper's claim."""
     verdict, pairs = claim_of(rows)
     if pairs is None:
         return "The paper's claim has not been tested: fewer than two pairs are on record."

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tests everything that this machine can test. Called by ../test.sh, which says how.
+"""Tests everything that this machine can test. Called by ../test.sh, which explains the options.
 
-Checks and builds come first, one after the other, since each uses all processors; then programs and parts run side by
-side, as many at a time as there are processors. What the machine lacks is fetched meanwhile, if that was asked for. The
-last lines are a table: what ran and how long it took; what was left out and how to get it.
+Checks and builds run first, one after another, because each uses all processors. Then programs and parts run in
+parallel, one per processor. Missing tools are fetched meanwhile on request. The last lines are a table: the parts that
+ran and their times, and the skipped parts with the command that installs their tools.
 """
 
 import json
@@ -21,34 +21,34 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STARTED = time.monotonic()
 
-# How programs run, unless everything is asked for. Casts are tried on both sides of every change, on all 2^32 inputs
-# only by the best instruction set and core's own definition.
+# Environment of programs, unless everything is requested. Casts are tested on both sides of every change of the result,
+# and on all 2^32 inputs only with the best instruction set and core's own definition.
 SPARSE = {"GRADSCALE_CASTS": "sparse"}
 BRIEF = {"GRADSCALE_BRIEF": "1"}
 BRIEF_ENVIRONMENT = {
     ("gradscale-core", "exhaustive"): SPARSE,
-    # All inputs on the best instruction set, few on the others, which emulated processors run as well.
+    # All inputs with the best instruction set, and few with the others, which emulated processors run too.
     ("gradscale-cpu", "conformance"): {"GRADSCALE_BRIEF": "others"},
     ("gradscale-cuda", "emulation"): SPARSE,
-    # The definitions against themselves; backends are measured against them with all inputs.
+    # The reference against itself; backends are compared with it on all inputs.
     ("gradscale-conformance", "conformance"): BRIEF,
     ("gradscale-conformance", "third_party"): BRIEF,
-    # Of the same inputs each time, a quarter.
+    # A fixed quarter of the inputs.
     ("gradscale-cli", "fuzz"): BRIEF,
 }
-# And if everything is.
+# Environment if everything is requested.
 ALL = {("gradscale-engine-tests", "ranks"): {"GRADSCALE_STEPS": "100"}}
-# Those that take long, in the order in which they begin; the others follow.
+# Long programs in the order in which they start; the others follow.
 LONGEST_FIRST = ["emulation", "tiles", "faults", "conformance", "training", "engine", "exhaustive"]
-# What gives an answer within minutes after a small change: one device, no program that takes long.
+# Tests that give a result within minutes after a small change: one device, and no long program.
 QUICK = """chain golden mistakes policy prop_models prop_sites prop_solve prop_stats prop_words schedules sites
     conformance threads engine checkpoint shift operands import
     classify data program replay report""".split()
 
-# Scripts of their own. Each says what it could not do; its last line starts with PASSED, FAILED or SKIPPED. `--fetch`
-# installs what one lacks and does nothing else.
+# Separate scripts. Each reports the checks that it could not run; its last line starts with PASSED, FAILED or SKIPPED.
+# `--fetch` only installs the tools that a script lacks.
 PARTS = {
-    # First, since programs are built with it where it is.
+    # First, because programs are built with MPI if it is installed.
     "MPI": ["scripts/mpi.sh"],
     "wgpu on software drivers": ["backend-wgpu/drivers.sh"],
     "emulated processors": ["backend-cpu/emulated.sh"],
@@ -71,10 +71,10 @@ PARTS = {
     "natural experiments": ["scripts/natural/test.py"],
     "claims": ["scripts/claims_test.py"],
 }
-# What has not ended by then hangs (minutes: three times what takes longest on a slow machine). With `--all`, things
-# take hours.
+# Time limit in minutes, after which a program counts as hanging: three times the longest on a slow machine. With
+# `--all` some programs take hours.
 LIMIT = 45
-# With `--all` in place of those above or beside them.
+# Parts that `--all` adds, or runs instead of those above.
 EXHAUSTIVE = {
     "wgpu on software drivers": ["backend-wgpu/drivers.sh", "--all"],
     "emulated processors": ["backend-cpu/emulated.sh", "--all"],
@@ -89,7 +89,7 @@ EXHAUSTIVE = {
     "publishing": ["scripts/publish.sh"],
 }
 
-# What each part alone proves, for the table in docs/test-times.md.
+# Property that only this part proves, for the table in docs/test-times.md.
 PROVES = {
     "lints": "clippy on all targets of all crates and devices, warnings are errors",
     "documentation": "every link of the documentation; public items are documented",
@@ -136,23 +136,23 @@ PROVES = {
 MARKS = "<!-- times: written by ./test.sh --record -->", "<!-- end of times -->"
 
 
-# Set once there is MPI, or it is known that it is not to be had.
+# Set as soon as MPI is installed, or known to be unavailable.
 MPI = threading.Event()
 
 
 def features(*others):
-    """What programs are built with: the same everywhere, so that nothing is built twice."""
+    """Returns the features of all builds, which are the same everywhere, so that nothing is built twice."""
     MPI.wait()
     found = subprocess.run([ROOT / "scripts/features.sh"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return found.split() + [f"--features={one}" for one in others]
 
 
-# What runs now. `timeout` takes all that a job has started along, but keeps it from the terminal's Ctrl-C.
+# Running processes. `timeout` takes all children of a job along, but keeps the terminal's Ctrl-C from it.
 RUNNING = set()
 
 
 def interrupted(number, _):
-    """Ends what runs, and this."""
+    """Ends all running processes, and this script."""
     for process in list(RUNNING):
         process.terminate()
     os._exit(128 + number)
@@ -160,19 +160,19 @@ def interrupted(number, _):
 
 @dataclass
 class Job:
-    """Something to run."""
+    """Command to run."""
 
     name: str
     command: list
     folder: Path = ROOT
     environment: dict = field(default_factory=dict)
-    # Whether its last line says what came of it.
+    # True if its last line reports the result.
     tells: bool = False
 
 
 @dataclass
 class Result:
-    """What came of a job: seconds, and seconds of all processors."""
+    """Result of a job: elapsed seconds, and seconds of all processors."""
 
     name: str
     wall: float
@@ -182,7 +182,7 @@ class Result:
 
 
 def run(job, output=None):
-    """Runs a job to its end, into the file `output` or to the terminal."""
+    """Runs a job to its end, with output to the file `output` or to the terminal."""
     start = time.monotonic()
     errors = subprocess.STDOUT if output else None
     limited = "--all" not in sys.argv and shutil.which("timeout")
@@ -192,11 +192,11 @@ def run(job, output=None):
             limit + job.command, cwd=job.folder, env={**os.environ, **job.environment}, stdout=output, stderr=errors
         )
     except OSError as error:
-        # What cannot start has not passed.
+        # A command that cannot start has failed.
         print(f"{job.name}: {error}", file=sys.stderr)
         return Result(job.name, 0, 0, "FAILED")
     RUNNING.add(process)
-    # The processors' time includes that of whatever it has started and waited for.
+    # Processor time includes that of all children that were waited for.
     _, status, used = os.wait4(process.pid, 0)
     RUNNING.remove(process)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -207,7 +207,7 @@ def run(job, output=None):
 
 
 class Tests:
-    """What has run so far."""
+    """Results of the jobs so far."""
 
     def __init__(self):
         self.results = []
@@ -215,7 +215,7 @@ class Tests:
         self.left_out = []
 
     def step(self, name, *command, **environment):
-        """Runs in the foreground. A failure ends everything."""
+        """Runs a job in the foreground. A failure ends everything."""
         print(f"\n== {name}", flush=True)
         result = run(Job(name, list(command), environment=environment))
         self.results.append(result)
@@ -223,7 +223,7 @@ class Tests:
             self.end()
 
     def aside(self, job):
-        """Runs a job and prints what it has said when it has ended."""
+        """Runs a job, and prints its output after its end."""
         with tempfile.TemporaryFile() as output:
             result = run(job, output)
             output.seek(0)
@@ -240,7 +240,7 @@ class Tests:
             sys.stdout.flush()
 
     def side_by_side(self, jobs):
-        """Runs as many jobs at a time as there are processors."""
+        """Runs one job per processor."""
         waiting = iter(jobs)
 
         def work():
@@ -320,18 +320,18 @@ def built(*command):
 
 
 def program(package, target, path, folder, mode):
-    """The job of a test program. Tests print what they have counted."""
+    """Returns the job of a test program. Tests print the numbers that they have counted."""
     environment = (ALL if mode == "--all" else BRIEF_ENVIRONMENT).get((package, target), {})
     if mode == "--quick":
         environment = {**SPARSE, **BRIEF}
-    # Tests of wgpu that need a driver find none here; they have a part of their own.
+    # Tests of wgpu that need a driver find none here, because they have a part of their own.
     environment = {**environment, "VK_DRIVER_FILES": "/dev/null"}
     arguments = ["--quiet"] if target == "third_party" else ["--nocapture"]
     return Job(f"{package.removeprefix('gradscale-')}: {target}", [path, *arguments], folder, environment)
 
 
 def fetch():
-    """Installs what the parts lack, one after the other: packages can be installed by one at a time only."""
+    """Installs the tools that the parts lack, one after another, because package managers do not run in parallel."""
     start = time.monotonic()
     for name, command in PARTS.items():
         if name != "MPI":
@@ -341,7 +341,7 @@ def fetch():
 
 
 def checks(tests, mode):
-    """Format, lints, documentation. Each is a step: without it nothing else runs."""
+    """Format, lints and documentation. If one fails, nothing else runs."""
     # The profile of the tests, so that macros and build scripts are compiled once.
     cargo = "--profile", "tested", "--locked", "--quiet"
     strict = "--", "-D", "warnings"
@@ -350,7 +350,7 @@ def checks(tests, mode):
         tests.step("documentation", "cargo", "doc", *cargo, "--workspace", "--no-deps", RUSTDOCFLAGS="-Dwarnings")
         alone = "-p", "gradscale", "--no-default-features", "--lib"
         tests.step("the engine without a backend", "cargo", "clippy", *cargo, *alone, *strict)
-    # The program as it is built for servers; without these devices it is built for its tests.
+    # The program with the devices of servers; without these devices it is built for its tests.
     devices = features() if mode == "--quick" else features("gradscale-cli/wgpu,gradscale-cli/cuda")
     tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *devices, *strict)
 
@@ -361,8 +361,8 @@ def programs(tests, mode):
     start, before = time.monotonic(), os.times()
     commands = [("test", "--no-run", "--lib", *(word for name in QUICK for word in ("--test", name)))]
     if mode != "--quick":
-        # Of the examples only the one that is run here (`cargo test` would build its tests, not its main); that the others
-        # compile is seen by clippy.
+        # Of the examples only the one that runs here is built (`cargo test` would build its tests, not its main).
+        # clippy checks that the others compile.
         commands = [("test", "--no-run", "--lib", "--bins", "--tests"), ("build", "--example", "third_party")]
     try:
         found = [one for command in commands for one in built(*command)]
@@ -380,7 +380,7 @@ def programs(tests, mode):
 
 
 def parts(mode):
-    """Scripts of their own and the examples, which cargo builds and runs."""
+    """Separate scripts, and the examples, which cargo builds and runs."""
     if mode == "--quick":
         return []
     commands = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
@@ -405,7 +405,7 @@ def main():
     if not only:
         checks(tests, mode)
     jobs = [job for job in parts(mode) if only in job.name]
-    # Parts build what they need themselves.
+    # Parts build the programs that they need.
     if not only or not jobs:
         jobs += [job for job in programs(tests, mode) if only in job.name]
     if "--install" in sys.argv:

@@ -12,7 +12,7 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
 def build(*arguments):
-    """The path of what cargo builds of that."""
+    """Returns the path of the program that cargo builds from this target."""
     command = ["cargo", "build", "--profile", PROFILE, "--quiet", *arguments, "--message-format=json"]
     said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     return [one["executable"] for one in map(json.loads, said.splitlines()) if one.get("executable")][-1]

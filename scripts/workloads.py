@@ -4,7 +4,8 @@
 usage: scripts/workloads.py --data DIRECTORY --results DIRECTORY [--only NETWORK ...] [--page]
 
 DIRECTORY of data holds the data sets by the names that `WORKLOADS` gives. Each comparison is kept in a directory of
-results, and what is there is not done again; --page only writes the page from what is there, and says what is missing.
+results, and existing ones are not run again. --page only writes the page from existing results, and reports missing
+ones.
 """
 import argparse
 import json
@@ -23,12 +24,12 @@ ZHAO = "Zhao et al. 2020"
 
 
 class Workload:
-    """A network with its data, and what the papers say of it."""
+    """Network with its data, and the claims of the papers about it."""
 
     def __init__(self, network, family, data, options, differs, figures, fixed="fixed:8"):
         self.network, self.family, self.data, self.options = network, family, data, options.split()
         self.differs, self.figures = differs, figures
-        # What people have, the paper's own loss scale, FP8's recipe, and the yardstick of chaos.
+        # Common practice, the paper's own loss scale, FP8's recipe, and a perturbed training that measures chaos.
         self.methods = ["fp32", "fp16", fixed, "dynamic", "torch-20th", "zhao", "amax:history=16", "gs", "chaos"]
 
 
@@ -91,14 +92,15 @@ def spread(values, digits=1):
 
 
 def worst_site(run):
-    """Of a run, the largest mean over the samples of the share of a site's non-zero gradients that became zero."""
+    """Returns, for a run, the largest mean over the samples of a site's share of non-zero gradients that became
+    zero."""
     means = [statistics.mean(shares) for site in run["sites"] if (shares := [g for g in site["gamma_measured"] if g is not None])]
     return 100 * max(means) if means else None
 
 
 def flushed(run):
-    """Of all gradients of each site's last histogram, those that were not zero and became so; and those that were zero. Both
-    in percent. A site that had only zeros has no histogram."""
+    """Returns, over all gradients of each site's last histogram, the shares that became zero and that were zero,
+    both in percent. A site that had only zeros has no histogram."""
     nonzero = zeros = lost = 0
     for site in run["sites"]:
         histogram = site["histogram"]
@@ -113,13 +115,13 @@ def flushed(run):
 
 
 def scales(runs):
-    """From the least to the greatest exponent of a site at the end."""
+    """Returns the smallest and the largest exponent of a site at the end."""
     last = [site["alpha"][-1] for run in runs for site in run["sites"]]
     return f"2^{min(last)} … 2^{max(last)}" if last else "–"
 
 
 def finished(results, workload):
-    """Whether a comparison has come to its end: it writes what it has after each training."""
+    """Returns whether a comparison is finished; it writes its results after each training."""
     path = results / workload.network / "results.json"
     return path.exists() and len(json.loads(path.read_text())["runs"]) == len(workload.methods) * len(SEEDS)
 
@@ -132,11 +134,11 @@ def rows_of(table):
 
 
 def section(workload, directory):
-    """One network: its table, what the comparison says, what the papers say."""
+    """Section of one network: its table, the comparison's verdict, and the papers' claims."""
     results, said = json.loads((directory / "results.json").read_text()), (directory / "table.md").read_text()
     rows, runs = rows_of(said), results["runs"]
     heads = rows[None]
-    # Scores stand before what scaling did.
+    # Columns of scores precede those about scaling.
     scores = heads[1:heads.index("flushed at worst %")]
     columns = ["method", *scores, "flushed at the worst site %", "zero before %", "skipped", "repeated", "scales at the end"]
     lines = [f"### {said.splitlines()[0].removeprefix('# ')}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
@@ -169,15 +171,15 @@ def paired_with(results, network, method, baseline, measure):
 
 
 class Claim:
-    """What a paper says of two methods: that `method` is `expects` (equal, above, diverges) beside `baseline`, by `size` in
-    units of the score. A difference of `size` that could not have been seen is no test of it."""
+    """Claim of a paper about two methods: `method` is `expects` (equal, above, diverges) relative to `baseline`, by
+    `size` in units of the score. A `size` that could not be detected is no test of the claim."""
 
     def __init__(self, text, network, key, method, baseline, expects, size, factor=100):
         self.text, self.network, self.key, self.method, self.baseline = text, network, key, method, baseline
         self.expects, self.size, self.factor = expects, size, factor
 
     def verdict(self, pairs, baseline):
-        """In words; `baseline` is its mean score."""
+        """Verdict in words; `baseline` is its mean score."""
         seen = f"only {pairs.detectable:.1f} or more would have been seen"
         # A network that diverges loses at least half of what f32 has here; equality is tested within the margin.
         claim = {"diverges": baseline / 2, "equal": paired.SCORE_MARGIN, "above": self.size}[self.expects]
@@ -226,7 +228,7 @@ CLAIMS = [
 
 
 def claims(results):
-    """What the papers observed, beside what is observed here."""
+    """Observations of the papers, compared with those here."""
     rows = [claim.row(results) for claim in CLAIMS]
     fp16 = [run for run in runs_of(results, "ssd-300") if run["method"] == "fp16"]
     pairs = [(lost * (100 - zero) / 100, zero) for run in fp16 for lost, zero in [flushed(run)] if lost is not None]
@@ -292,7 +294,7 @@ def main():
             out = asked.results / workload.network
             if finished(asked.results, workload) or asked.only and workload.network not in asked.only:
                 continue
-            # What ended early is begun again.
+            # A comparison that ended early is run again from the start.
             shutil.rmtree(out, ignore_errors=True)
             subprocess.run(command(workload, program, asked.data, out), check=True)
     missing = page(asked.results)

@@ -23,7 +23,8 @@ NUMBER = re.compile(r"\s*([0-9.]+)")
 SEPARATOR = " | "
 # Phases whose rows are ours, and those of peers that run in another process.
 OURS, THEIRS = ["bench-", "networks"], ["peers", "peers-compiled", "networks-torch"]
-# Ratios between them: the pattern of a line of ours, what of its name the peer has, the peer's ending, the ending of the ratio.
+# Ratios between figures: the pattern of one of our lines, its part in the peer's name, and the endings of peer and
+# ratio.
 PEERS = [
     ("conv *: statistics on / off", ": statistics on / off", "", ": with statistics / cuDNN"),
     ("network * step: with scaling", " step: with scaling", ", PyTorch AMP", " step: with scaling / PyTorch AMP"),
@@ -60,7 +61,7 @@ def find_target(name):
 
 
 def judge(target, ratio):
-    """Whether a ratio meets its target."""
+    """Returns whether a ratio reaches its target."""
     sign = 1 if target["relation"] == "at least" else -1
     least, goal = float(target["target"]) * sign, float(target["goal"]) * sign
     return "goal" if sign * ratio >= goal else "holds" if sign * ratio >= least else "MISSED"
@@ -89,7 +90,7 @@ def judged_rows(figures):
         name = values.get("what", "")
         if row["phase"] in THEIRS:
             figure = next(value for column, value in values.items() if column != "what")
-            # Of the variants of a peer, in several phases, the fastest is the baseline.
+            # If a peer has several variants or phases, the fastest is the baseline.
             if name not in theirs or (number(figure) or 0) > (number(theirs[name][0]) or 0):
                 theirs[name] = (figure, row)
         elif row["phase"].startswith(tuple(OURS)) and not row["table"]:
@@ -119,7 +120,7 @@ def target_section(figures):
 
 
 def limits(results, notes):
-    """What limits results, as long as those of the commit are on record."""
+    """Returns the notes about limits of results, if they belong to the recorded commit."""
     commits = {row["phase"]: row["commit"] for row in results}
     return [f"- **{note['phase']}** ({note['commit']}): {note['note']}" for note in notes if commits.get(note["phase"]) == note["commit"]]
 

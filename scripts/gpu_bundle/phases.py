@@ -11,7 +11,7 @@ TABLE = pathlib.Path(__file__).resolve().parent / "phases.tsv"
 
 @dataclass(frozen=True)
 class Phase:
-    """A row of the table. `files` are the paths on which a result depends; `programs` and `data` are what it needs."""
+    """Row of the table. `files` are the paths on which a result depends; `programs` and `data` are required by it."""
 
     name: str
     seconds: int

@@ -26,19 +26,19 @@ RECORDS = phases.ROOT / "docs/gpu"
 PHASE_COLUMNS = ["phase", "result", "seconds", "commit", "date", "card", "digest"]
 FIGURE_COLUMNS = ["phase", "table", "columns", "cells", "commit", "date", "card"]
 MACHINE_COLUMNS = ["commit", "date", "card", "machine"]
-# Words by which a program says that something it needs does not exist on this machine.
+# Words by which a program reports that the machine lacks something.
 MISSING = [
     "not here:", "no device", "a device is required", "no CUDA device", "is not installed", "no adapter", "no peers",
     "sees no GPU",
 ]
 # The word for a part that was omitted. It explains a phase that passed, and no failure of another part.
 OMITTED = "SKIPPED"
-# How a line begins that `run.sh --rehearse` prints, or a program on a driver of the CPU: sizes are small there.
+# Beginning of a line that `run.sh --rehearse`, or a program on a driver of the CPU, prints: sizes are small there.
 REHEARSAL = "rehearsal:"
 # A line of a bench: a name, then figures that are separated by semicolons. The first one has a unit.
 FIGURE = re.compile(r"\s*([0-9.]+) (TFLOP/s|GFLOP/s|GB/s|images/s|tokens/s|samples/s|frames/s|ms|min)\s*")
 BENCH_COLUMNS = ["what", "here", "beside it", "ratio", "model"]
-# The metrics of ncu that tell what bounds a kernel.
+# Metrics of ncu that show what bounds a kernel.
 NCU_METRICS = [
     "Duration", "Compute (SM) Throughput", "Memory Throughput", "DRAM Throughput", "L1/TEX Cache Throughput",
     "L2 Cache Throughput", "Achieved Occupancy", "Registers Per Thread", "Dynamic Shared Memory Per Block",
@@ -53,7 +53,8 @@ def last_line(text, needles=()):
 
 
 def failure(text):
-    """Why a phase failed: the message of the last panic, which stands below its place, or the last line that says so."""
+    """Reason why a phase failed: the message of the last panic, which follows its location, or the last line with an
+    error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     panics = [below for line, below in zip(lines, lines[1:]) if " panicked at " in line]
     return panics[-1] if panics else last_line(text, ["FAILED", "failed", "differ", "not right"])
@@ -82,7 +83,7 @@ def split_row(line):
 
 
 def is_rule(row):
-    """Whether a row of Markdown separates columns from what follows."""
+    """Returns whether a row of Markdown is the separator after a table's head."""
     return all(set(cell) <= set(":-") and cell for cell in row)
 
 
@@ -230,7 +231,7 @@ def merge(records, out, table):
             for row in rows:
                 cells = {"columns": page.SEPARATOR.join(columns), "cells": page.SEPARATOR.join(row)}
                 new_figures.append({"phase": name, "table": title, **cells, **origin})
-        # What is not on this machine says nothing about an earlier result on another one.
+        # A phase that this machine cannot run keeps its earlier result from another machine.
         if is_missing and any(row["phase"] == name for row in old_phases):
             continue
         digest = phases.digest(table[name], commit) if name in table else None

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The GPU bundle without a GPU and without its programs: run.sh on scripts that stand for them, the record and the page of
-what they print; and how instructions are counted.
+"""Tests the GPU bundle without a GPU and without its programs: run.sh on substitute scripts, the record and the page of
+their output, and the counting of instructions.
 
 The last line starts with PASSED or FAILED (exit status 1).
 """
@@ -98,7 +98,7 @@ class Bundle(unittest.TestCase):
         (self.folder / "bin").mkdir()
         for name in gpu_bundle.PROGRAMS:
             self.program(name, "echo fine")
-        # Of this machine's programs only these: neither Python nor tools of NVIDIA.
+        # Only these programs of the machine are available: neither Python nor tools of NVIDIA.
         self.path = self.folder / "tools"
         self.path.mkdir()
         for tool in "awk bash cat date dirname env grep head kill ls mkdir mktemp nproc rm sed sleep tail timeout uname".split():
@@ -165,7 +165,7 @@ class Bundle(unittest.TestCase):
 
     def test_within_a_time(self):
         said = self.run_bundle("--within", "40")
-        # The first phase that fits; what does not fit makes room for what does.
+        # Phases run in order, and a phase that does not fit the remaining time is passed over for later ones.
         order = list(self.statuses())
         self.assertEqual(order[0], "environment")
         self.assertNotIn("torch-modules", order)
@@ -362,7 +362,7 @@ class Bundle(unittest.TestCase):
         self.program("python3", "[[ $1 != peers.py ]] || printf '| what | PyTorch |\\n|---|---|\\n| copy of 1 GiB | 3000 GB/s |\\n'")
         self.run_bundle("environment", "baseline")
         self.page()
-        # Without Python at a later commit.
+        # Runs at a later commit, without Python.
         (self.path / "python3").unlink()
         self.on_a_card("def5678-dirty")
         self.program("cuda-bench", f"cat <<'END'\n{table.replace('2800', '2900')}\nEND")
@@ -421,7 +421,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual((done.returncode, "phases.txt does not exist" in done.stderr), (2, True))
 
 
-# A round that may leave out what few values need, and stores twice where one branch is not taken.
+# A round with a block that few values need, which stores twice if one branch is not taken.
 CODE = """
 	.section	.text.kernel,"ax",@progbits
 .L_x_0:

@@ -1,4 +1,5 @@
-"""One NaN image among 10 000 of CIFAR-10: the experiment of python/examples/one_bad_image.py, with two cures beside it."""
+"""One NaN image among 10 000 of CIFAR-10: the experiment of python/examples/one_bad_image.py, with two remedies
+added."""
 import pathlib
 import sys
 

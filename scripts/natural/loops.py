@@ -16,7 +16,7 @@ METHODS = ["f32", "torch.amp", "floor:1", "fixed:128", "attach"]
 
 
 def keep_scale(method):
-    """What is done to a GradScaler after its update, by public calls; `None` for its defaults."""
+    """Returns the change of a GradScaler after its update, by public calls; `None` for its defaults."""
     name, _, value = method.partition(":")
     if name == "floor":
         return lambda scaler: scaler.update(float(value)) if scaler.get_scale() < float(value) else None

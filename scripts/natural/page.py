@@ -22,7 +22,7 @@ NAMES = {
     "f32": "f32", "torch.amp": "torch.amp float16, defaults", "attach": "`gradscale.torch.attach`", "floor:1": "torch.amp, scale at least 1",
     "fixed:128": "torch.amp, scale fixed at 128", "zero_infinity": "torch.amp, `zero_infinity=True`",
 }
-# The last step of each experiment, its score, and what is wrong with some of its batches.
+# Last step of each experiment. `None` means that runs end at their goal.
 LAST_STEP = {"bad_image": 60, "short_recordings": 800, "rare_reward": None}
 TITLES = {
     "bad_image": ("One NaN image among 10 000", "CIFAR-10, MLP, 60 epochs: test accuracy %"),
@@ -58,7 +58,7 @@ class Record:
 
 
 def missing(data):
-    """How many seeds of each experiment and method were planned and are not on record."""
+    """Returns how many planned seeds of each experiment and method are not in the record."""
     counts = {}
     for experiment, methods in record.PLAN.items():
         for method, seeds in methods.items():
@@ -85,7 +85,7 @@ def spread(values):
 
 
 def solved(runs):
-    """How many locks were opened, and what was dropped."""
+    """Returns how many locks were opened, and the number of dropped batches."""
     return sum(float(row["score"]) > 50 for row in runs.values()), sum(int(row["skipped"]) for row in runs.values()), sum(int(row["events"]) for row in runs.values())
 
 
@@ -113,7 +113,7 @@ def summary(data, link):
     """The table of the READMEs."""
     lines = ["| experiment | " + " | ".join(NAMES[way] for way in WAYS) + " | also cured by |", "|---|---|---|---|---|"]
     for experiment, (title, what) in TITLES.items():
-        # A row needs what is compared: f32 and torch.amp's defaults.
+        # A row needs runs of both compared methods: f32 and torch.amp's defaults.
         if not all(data.runs(experiment, way, LAST_STEP[experiment]) for way in WAYS[:2]):
             continue
         cells = [cell(data, experiment, way) for way in WAYS]

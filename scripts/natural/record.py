@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the natural experiments with PyTorch's own autocast and GradScaler beside attach, and adds rows to the record.
+"""Runs the natural experiments with PyTorch's own autocast and GradScaler and with attach, and adds rows to the record.
 
 usage: scripts/natural/record.py --data DIRECTORY [--only EXPERIMENT ...] [--methods METHOD ...] [--seeds SEED ...] [--record FILE]
 

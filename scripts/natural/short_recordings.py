@@ -1,7 +1,7 @@
 """Spoken digits by CTC with PyTorch's default `zero_infinity=False`.
 
 A network that keeps every fourth frame of 10 ms has fewer outputs than a short recording has letters: 17 of the 2000
-recordings. The loss of their batches is infinite. Nobody made these recordings up; they are part of the data set.
+recordings. The loss of their batches is infinite. These recordings are part of the original data set.
 """
 import random
 import struct
@@ -127,8 +127,8 @@ def errors(loop, examples):
 
 
 def train(method, seed, loaded):
-    """Yields rows of the record: after so many steps, character errors in per cent. The method `zero_infinity` is torch.amp
-    with that option of the loss."""
+    """Yields rows of the record: character errors in per cent after certain numbers of steps. The method
+    `zero_infinity` is torch.amp with that option of the loss."""
     training, test = loaded
     torch.manual_seed(seed)
     net = Net()

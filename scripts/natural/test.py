@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that the record of the natural experiments is complete, and that pages say what it says. Needs no PyTorch."""
+"""Tests that the record of the natural experiments is complete, and that the pages agree with it. Needs no PyTorch."""
 import pathlib
 import sys
 import unittest
@@ -38,7 +38,7 @@ class Rows(unittest.TestCase):
         runs = {(row["experiment"], row["method"], row["seed"]) for row in ROWS}
         planned = {(name, method, str(seed)) for name, methods in record.PLAN.items() for method, seeds in methods.items() for seed in range(seeds)}
         self.assertLessEqual(runs, planned)
-        # What is missing stands on the page.
+        # The page lists missing runs.
         missing = page.missing(page.Record(ROWS))
         self.assertEqual(len(planned) - len(runs), sum(missing.values()))
         for (experiment, method), count in missing.items():
@@ -69,6 +69,6 @@ class Rows(unittest.TestCase):
                 self.assertEqual(len(found), 1, (experiment, key, found))
 
 
-# There is nothing to be fetched.
+# This check needs nothing to be fetched.
 if __name__ == "__main__" and "--fetch" not in sys.argv:
     unittest.main()

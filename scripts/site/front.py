@@ -30,7 +30,7 @@ def read_runs(rows):
         if row["experiment"] == "bad_image" and row["method"] in METHODS:
             runs[row["method"]].setdefault(int(row["seed"]), []).append(row)
     for method, seeds in runs.items():
-        # A run that is not complete says nothing about the end.
+        # An incomplete run has no final score.
         complete = {seed: sorted(found, key=epoch) for seed, found in seeds.items() if max(map(epoch, found)) == LAST_EPOCH}
         if not complete:
             raise FrontPageError(f"{RECORD.name} has no complete run of bad_image by {method}, which the front page shows")
@@ -81,13 +81,13 @@ def draw_picture(runs):
         for found in runs[method].values():
             points = " ".join(f"{x(epoch(row)):.1f},{y(score(row)):.1f}" for row in found)
             parts.append(f'<polyline class="{METHODS[method][0]}" points="{points}"/>')
-    # Labels stand in the empty parts of the plot: above the upper lines, and below the lower ones.
+    # Labels are in the empty parts of the plot: above the upper lines, and below the lower ones.
     above = y(max(score(row) for method in best for found in runs[method].values() for row in found)) - 10
     for method, at in (("f32", above), ("attach", above - 20), ("torch.amp", y(failed[0]) + 22)):
         kind, label = METHODS[method]
         text = f"{label} {format_range(last_scores(runs, method))}"
         parts.append(f'<text class="label {kind}" x="{PLOT_RIGHT}" y="{at:.1f}" text-anchor="end">{text}</text>')
-    # Epoch 1 stands beside the next; scales are those of the first seed.
+    # Epoch 1 is next to epoch 2, so its label would overlap; scales are those of the first seed.
     first = [row for row in runs["torch.amp"][min(runs["torch.amp"])] if epoch(row) >= 10]
     parts.append(f'<text x="{PLOT_LEFT}" y="{PLOT_BOTTOM + 20}">epoch</text>')
     for row in first:
@@ -122,7 +122,7 @@ def section(text, heading):
 
 
 def hardware_table(readme):
-    """Returns README's table of hardware as HTML. Links stay behind, since the page has them below."""
+    """Returns README's table of hardware as HTML, without links, because the page has them below."""
     rows = [line.strip("|").split("|") for line in section(readme, "Status").splitlines() if line.startswith("|")]
     cells = [[re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell.strip()) for cell in row] for row in rows if not row[0].startswith("---")]
     if len(cells) < 2:
