@@ -3,14 +3,15 @@
 
 usage: backend-cuda/sass.py PROGRAM [--before COMMIT] [--show CASE]
 
-PROGRAM is gradscale-cuda, whose kernels are counted: their text is compiled by NVIDIA's run-time compiler and disassembled
-by nvdisasm (scripts/nvidia.py finds both). `sass.csv` gets the counts, which the bench's model reads, and docs/gpu-notes.md a
-table of them, beside those of the kernels' files of another commit, which stay as they were counted unless --before asks
-for them afresh.
+PROGRAM is gradscale-cuda, whose kernels are counted. NVIDIA's run-time compiler compiles their text, and nvdisasm
+disassembles it (scripts/nvidia.py finds both). The counts are written to `sass.csv`, which the bench's model reads. A
+table in docs/gpu-notes.md compares them with those of the kernels' files of another commit, which are kept unless
+--before requests a new count.
 
-What is counted is the shortest way once round a kernel's inner loop on which there are so many loads, stores, packed
-casts and maxima as the case asks for: these say which types it is, and whether values are observed. So rare blocks (small
-values, large ones, factors of several parts) are left out, as they are on nearly all data, and what skips them is not.
+Counted is the shortest path once through a kernel's inner loop that has the given numbers of loads, stores, packed
+casts and maxima. These numbers determine the types and whether values are observed. Rare blocks (small values, large
+ones, factors of several parts) are therefore not counted, as nearly all data skip them, but the branches around them
+are.
 """
 import argparse
 import csv
@@ -59,8 +60,8 @@ ROOT = r"MUFU\.(RSQ|SQRT)\S*"
 PRODUCT = r"HG?MMA\S*"
 KEEP = r"STS\.64\b"
 DIVIDE = r"MUFU\.RCP\S*"
-# What it does, module, kernel, elements of a round, so many of each kind, and kinds that are not there. A round of before
-# had one group of eight where there are two now.
+# Description, module, kernel, elements of a round, number of instructions of each kind, and kinds that must be absent.
+# A round of the earlier commit had one group of eight where there are two now.
 CASES = [
     ("cast", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8}, [INTEGER_MAX, ATOMIC]),
     ("cast and counts", "unary", "unary", 16, {LOAD16: 4, STORE16: 2, PACK: 8, INTEGER_MAX: 14}, [ATOMIC]),
@@ -70,9 +71,9 @@ CASES = [
     ("update by SGD with momentum", "optimize", "optimize", 4, {LOAD16: 3, STORE16: 2, STORE8: 1}, []),
     ("update by AdamW", "optimize", "optimize", 4, {LOAD16: 4, STORE16: 3, STORE8: 1, ROOT: 4}, []),
 ]
-# Products, by module and architecture, and what one thread stores of a tile. Where those that multiply store: epilogue
-# tiles, rounds for each, eights of a round. Where a group of its own stores: warps whose sums a warp takes, rounds for
-# each, eights of a round. `sass.csv` has the end of the first of each kind on each architecture.
+# Products by module and architecture, with the part of a tile that one thread stores. If the multiplying warps store:
+# epilogue tiles, rounds of each, groups of eight in a round. If other warps store: warps whose sums one warp takes,
+# rounds of each, groups of eight in a round. `sass.csv` has the first product of each kind on each architecture.
 WAITED, APART = "end of a product with counts", "end of a product beside the next"
 PARTIAL_SUMS = "sums of a product left to be stored"
 PRODUCTS = [
@@ -83,11 +84,11 @@ PRODUCTS = [
     ("mma_sync_gemm_128x128", 80, WAITED, (2, 4, 1)),
     ("mma_sync_gemm_128x128", 75, WAITED, (2, 4, 1)),
 ]
-# Of those by warpgroups: a thread arrives at a barrier or waits for one.
+# For products of warpgroups: a thread arrives at a barrier or waits for it.
 ARRIVE = r"SYNCS\.ARRIVE\S*"
 LOOP = "inner loop of "
-# Products whose threads bring operands, on sm_90: module, and eights that a thread brings of 64 of k. What finds their
-# addresses is most of it; the model of kernel_selection.rs has it for each operand.
+# Products on sm_90 whose threads load operands: module, and groups of eight that a thread loads of 64 of k. Most of the
+# instructions compute addresses; the model of kernel_selection.rs has their number for each operand.
 COPIES = "copies of "
 COPIED = [
     *((f"wgmma_{name}_128x128", 8) for name in ("forward", "data", "weight")),
@@ -133,7 +134,7 @@ def disassembled(code):
 LABEL = re.compile(r"^\s*(\.L_\w+):")
 LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?\w+)\s+)?([^;]+?)\s*;")
 TARGET = re.compile(r"`\((\.L_\w+)\)")
-# Of a branch by a table.
+# Targets of an indirect branch.
 TABLE_TARGETS = re.compile(r"BRANCH_TARGETS ([^\"]+)")
 
 
@@ -176,8 +177,8 @@ def blocks_of(code):
 
 
 def shortest(code, asked, none=(), start=None, ends=()):
-    """Returns the shortest path through the code that has so many instructions of each kind and none of some: a loop,
-    or from one block to one of some."""
+    """Returns the shortest path through the code that has the given numbers of each kind of instruction and none of
+    some kinds: a loop, or a path from one block to one of several."""
     kinds = [(re.compile(kind), least) for kind, least in asked.items()]
     left_out = [re.compile(kind) for kind in none]
     blocks, after = blocks_of(code)
@@ -195,7 +196,7 @@ def shortest(code, asked, none=(), start=None, ends=()):
     for first in starts:
         goals = {first} if start is None else {end for end in ends if end >= 0}
         final = {at for at in range(len(blocks)) if not after[at]} if -1 in ends else set()
-        # How long it is from each block to the end at least: who cannot come there is not followed.
+        # Lower bound of the distance from each block to the end; blocks without a path to the end are not followed.
         left = {at: len(blocks[at]) for at in final}
         left.update({at: len(blocks[at]) for goal in goals for at in before[goal]})
         waiting = [(length, at) for at, length in left.items()]
@@ -264,7 +265,7 @@ def copied(code, eights):
         divided = {DIVIDE: divisions} if divisions else {}
         way = shortest(code, {PRODUCT: 1, COPY: eights, **divided})
         words = [code[at][1] for at in way or []]
-        # Not twice round.
+        # Only paths that go once through the loop.
         if sum(bool(re.match(COPY, word)) for word in words) == eights:
             return sum(not re.match(PRODUCT, word) for word in words) / eights
     return None
@@ -273,8 +274,9 @@ def copied(code, eights):
 def waited(code, arch, tiles, rounds, eights):
     """Returns how many instructions a product's end has for each result where the threads that multiply store."""
     _, _, first, last, blocks = multiplied(code)
-    # Where tiles follow one another the way goes on to the next tile's products, else to the end of the kernel. What an
-    # epilogue tile more adds is once round the loop over them; where that was unrolled, what the second adds.
+    # If tiles follow one another, the path ends at the next tile's products, otherwise at the end of the kernel. The
+    # cost of a further epilogue tile is one round of the loop over them; if that loop is unrolled, it is the cost of
+    # the second tile.
     kept = {**put(1, eights, arch), KEEP: 4 * rounds * eights}
     once, again = shortest(code, put(1, eights, arch), [ATOMIC]), shortest(code, kept, [ATOMIC])
     one = shortest(code, kept if again else put(1, eights, arch), [ATOMIC], last, {first, -1})
@@ -382,7 +384,7 @@ def main():
     parser.add_argument("--before", metavar="COMMIT", help=f"counts those of this commit ({COMPARED_COMMIT} so far) afresh")
     parser.add_argument("--show", metavar="CASE", help="prints the round that was counted, on sm_90, and writes nothing")
     asked = parser.parse_args()
-    # The compiler finds by its name what is loaded already.
+    # Loaded first, because the compiler finds a loaded library by its name.
     builtins = [ctypes.CDLL(str(path)) for path in nvidia.libraries().glob("libnvrtc-builtins.so.*")]
     library = ctypes.CDLL(str(nvidia.libraries() / "libnvrtc.so.13"))
     assert builtins, "the compiler's own functions lie beside it"
@@ -407,7 +409,7 @@ def main():
                 try:
                     old = number(count(code_of(*which, old_files)))
                 except Failed:
-                    # Files of now and of before do not fit together: what was counted when they did stays.
+                    # The files of the two commits do not fit together, so the earlier counts are kept.
                     pass
             return [what, which[-1], number(count(code_of(*which))), old]
 

@@ -5,8 +5,8 @@
     python3 batch_norm.py            write batch_norm.txt
     python3 batch_norm.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
 
-In f64, from inputs that are f32 and have few digits. Lines as in engine.py: case, key, shape, values, separated by tabs;
-channels last. Images have unlike means, so that parts of the batch have other statistics than the whole.
+Computed in f64, from f32 inputs with few digits. Lines as in engine.py: case, key, shape, values, separated by tabs;
+channels last. Images have different means, so that parts of the batch have other statistics than the whole.
 
   pixels        x [n, h, w, c] and t as it; weight, bias; loss = Σ y·t; dx, dweight, dbias; running_mean and running_var after
                 one step from 0 and 1 with momentum 0.1

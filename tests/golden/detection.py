@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Multibox detectors against torchvision, and average precision against packages of others.
+"""Multibox detectors against torchvision, and average precision against other packages.
 
     pip install torch torchvision numpy mean-average-precision
     python3 detection.py            write detection.txt and boxes.txt beside this file
@@ -48,7 +48,7 @@ from vision import NARROW, line, uniform
 FOUND = sys.argv[sys.argv.index("--found") + 1:][:2] if "--found" in sys.argv else None
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLASSES = 3
-# Of shares of the image; the second image has nothing.
+# Corners as fractions of the image; the second image has no objects.
 TRUTHS = [
     [[0.11, 0.2, 0.36, 0.52, 1], [0.5, 0.47, 0.95, 0.91, 2], [0.05, 0.7, 0.123, 0.79, 3]],
     [],
@@ -90,7 +90,7 @@ def built(name, classes):
 
 
 def narrowed(model, width):
-    """As in vision.py; heads keep what they answer."""
+    """Narrows a network as vision.py does; the heads keep their number of outputs."""
     of = lambda channels: -(-channels * width // 64)
     for parent_name, parent in model.named_modules():
         for name, layer in parent.named_children():
@@ -157,8 +157,8 @@ def computed(model, images, truths, side):
 
 def networks():
     lines = []
-    # Of images that are drawn from such names, those for which PyTorch's own gradients in f32 are those in f64: of the larger
-    # ones there is always a window of the first poolings whose largest values f32 takes for equal.
+    # Images drawn from names for which PyTorch's f32 gradients agree with those in f64. In larger images some window of
+    # the first poolings always has two maxima that are equal in f32.
     for name, truths, drawn in [("ssd-300", TRUTHS, "ssd-300 3"), ("ssd-512", TRUTHS[:1], "ssd-512 5")]:
         model, side = built(name, CLASSES)
         narrowed(model, NARROW)
@@ -279,7 +279,7 @@ def precision():
     generator = numpy.random.default_rng(6)
     cases = {name: random_precision(images, classes, generator)
              for name, images, classes in [("random", 6, 3), ("two", 9, 2), ("one", 3, 1)]}
-    # What SSD-300 found in pictures of blood cells: an input, see --found.
+    # Boxes that SSD-300 found in pictures of blood cells, as an input: see --found.
     cases["bccd"] = of_files(*FOUND) if FOUND else of_table(os.path.join(HERE, "boxes.txt"), "precision bccd")
     for name, (truths, found) in cases.items():
         write(f"precision {name}", "truths", torch.tensor(truths, dtype=torch.float64))
@@ -295,7 +295,7 @@ def boxes():
 
 
 def paper(names, results=None):
-    """Whether the paper's networks are the engine's, too."""
+    """Returns whether the paper's networks agree with the engine's."""
     from safetensors.torch import load_file, save_file
 
     from shared import full
@@ -341,8 +341,8 @@ def paper(names, results=None):
         print(f"{name}: {sum(one.numel() for one in model.parameters())} parameters; answers and loss off by {answers:.1e} of "
               f"the largest, gradients by {mine:.1e} of the largest of all, where PyTorch's own f32 has {theirs:.1e}",
               flush=True)
-        # Where a rounding of f32 turns a ReLU or the choice of a pooling, which happens in images so large, single terms of
-        # gradients are others, and PyTorch's own f32 is off too: then not much more.
+        # In images this large some rounding of f32 changes a ReLU or the choice of a pooling, which changes single
+        # terms of gradients. PyTorch's own f32 gradients are off too, so the engine's may be off by little more.
         agrees = answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
         right = right and agrees
         if results:

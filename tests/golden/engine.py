@@ -5,8 +5,8 @@
     python3 engine.py            write engine.txt
     python3 engine.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
 
-PyTorch computes in f64 from inputs that are f32, and its results are rounded to f32 once: what an f32 engine may differ
-by is then its own rounding alone. Inputs are drawn with a seed of each case.
+PyTorch computes in f64 from f32 inputs, and its results are rounded to f32 once. An f32 engine may therefore differ
+only by its own rounding. Inputs are drawn with a seed for each case.
 
 Lines of engine.txt, separated by tabs:
 
@@ -50,7 +50,8 @@ def add(case, compute, shapes, spread=1.0, const=None, index=None):
 
 
 def points(case, function):
-    """A function of one number and its derivative where branches meet, between, and at what is not finite."""
+    """Evaluates a function of one number and its derivative at its branch points, between them, and at non-finite
+    values."""
     step = 2.0**-22
     all = [-math.inf, -65504.0, -4.0, -3.0 - step, -3.0, -3.0 + step, -2.5, -1.5, -0.5, -2.0**-30, -0.0]
     all += [0.0, 2.0**-30, 0.5, 1.5, 2.5, 3.0 - step, 3.0, 3.0 + step, 3.5, 65504.0, math.inf, math.nan]
@@ -257,11 +258,11 @@ def losses():
     bce = lambda v: number(F.binary_cross_entropy_with_logits(v["in.x"], v["const.target"]))
     add("bce_with_logits soft", bce, {"in.x": shape}, 6.0, const=soft)
     add("bce_with_logits hard", bce, {"in.x": shape}, 6.0, const=hard)
-    # At 0 both branches of the formula meet.
+    # At 0 both branches of the formula are equal.
     add("bce_with_logits zero", bce, {"in.x": shape}, 0.0, const=hard)
 
     def focal(alpha, gamma):
-        # As torchvision.ops.sigmoid_focal_loss.
+        # The loss of torchvision.ops.sigmoid_focal_loss.
         def loss(v):
             x, t = v["in.x"], v["const.target"]
             p = torch.sigmoid(x)
@@ -277,7 +278,7 @@ def losses():
 
 
 def first_values():
-    """What torch.nn.init hands to uniform_ and normal_."""
+    """Records the arguments that torch.nn.init passes to uniform_ and normal_."""
     seen = []
     plain = torch.Tensor.uniform_, torch.Tensor.normal_
     torch.Tensor.uniform_ = lambda self, a=0, b=1, **_: seen.append(f"uniform {b:.9g}") or self

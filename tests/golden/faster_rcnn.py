@@ -24,8 +24,8 @@ of their names, as in detection.py. The other keys, in pixels and in f64:
   region_loss    classes and boxes
   found          with the settings for answers: class, score and corners, of both images
 
-Which anchors and regions count is drawn at random by torchvision; here those are taken whose words, drawn from names, are
-the least.
+torchvision samples anchors and regions at random. Here those with the smallest random words are taken, which are
+derived from names.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def built(width):
 
 
 def value(name, shape):
-    """As in detection.py; what answers is small."""
+    """Draws a parameter as detection.py does; output layers are small."""
     drawn = uniform(name, shape)
     answers = {"cls_logits": 0.5, "rpn.head.bbox_pred": 0.08, "cls_score": 0.5, "box_predictor.bbox_pred": 0.3}
     factor = next((factor for part, factor in answers.items() if part in name), None)
@@ -215,7 +215,7 @@ def choose():
 
 
 def paper(side, results):
-    """Whether the paper's network is the engine's, too."""
+    """Returns whether the paper's network agrees with the engine's."""
     from safetensors.torch import load_file, save_file
 
     from shared import full
@@ -264,7 +264,7 @@ def paper(side, results):
     print(f"faster-rcnn at {side} x {side}: {count} parameters, {len(right['labels'])} regions of which "
           f"{int((right['labels'] > 0).sum())} are something; answers and losses off by {answers:.1e} of the largest, gradients by "
           f"{mine:.1e} of the largest of all, where PyTorch's own f32 has {theirs:.1e}")
-    # As in detection.py.
+    # The bound of detection.py.
     agrees = answers <= 1e-5 and mine <= max(1e-5, 10.0 * theirs)
     if results:
         sizes, true = full.sizes(of), {key: last(key, one) for key, one in of.items()}

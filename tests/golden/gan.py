@@ -5,9 +5,9 @@
     python3 gan.py            write gan.txt
     python3 gan.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
 
-The networks and the loop are those of PyTorch's examples (dcgan/main.py), in any size and in f64, from inputs that are f32
-and have few digits. Lines as in engine.py: case, key, shape, values, separated by tabs. Weights have PyTorch's order of sizes
-and PyTorch's names, behind `generator.` and `discriminator.`.
+The networks and the loop are those of PyTorch's examples (dcgan/main.py), in any size and in f64, from f32 inputs with
+few digits. Lines as in engine.py: case, key, shape, values, separated by tabs. Weights have PyTorch's order of sizes
+and PyTorch's names, after `generator.` and `discriminator.`.
 
   small         images are a pattern (`images`); z 0 … z 3: noise of each iteration, [n, noise]. Iteration 0 is a step of the
                 discriminator alone; 1, 2 and 3 are whole: the discriminator's step, then the generator's. Two Adams with rates
@@ -53,7 +53,7 @@ def discriminator(width, channels, levels):
 
 
 def networks(noise, width, channels, levels):
-    """With weights of few digits: larger than the example's, so that all gradients count."""
+    """Networks whose weights have few digits, and are larger than the example's, so that all gradients matter."""
     both = {"generator": generator(noise, width, channels, levels), "discriminator": discriminator(width, channels, levels)}
     for net in both.values():
         for name, weight in net.named_parameters():
@@ -64,7 +64,7 @@ def networks(noise, width, channels, levels):
 
 
 def named(net, name):
-    """As in the example, where both are called main."""
+    """Names of parameters as in the example, where both networks are called main."""
     return [(f"{net}.main.{key}", value) for key, value in name]
 
 
@@ -162,14 +162,14 @@ def frechet():
         # More features than samples, and one that never changes: covariances without full rank.
         "flat": (torch.cat([draw(5, 7), torch.zeros(5, 1)], 1), torch.cat([draw(5, 7) * 2, torch.ones(5, 1)], 1)),
         "collapsed": (draw(12, 3), draw(1, 3).repeat(12, 1)),
-        # As of features between 0 and 1, of which most are nearly the same.
+        # Like features between 0 and 1, most of which are nearly equal.
         "unlike": (draw(60, 5) * torch.tensor([1e-4, 1e-2, 1.0, 10.0, 0.5]), draw(60, 5) * torch.tensor([1.0, 1e-3, 2.0, 8.0, 0.5])),
     }
     for name, both in cases.items():
         one, two = (half.to(torch.float32).to(torch.float64).numpy() for half in both)
         means = [half.mean(0) for half in (one, two)]
         spreads = [np.cov(half, rowvar=False) for half in (one, two)]
-        # sqrtm wants full rank: what is added here changes nothing in the digits that are compared.
+        # sqrtm needs full rank; the added diagonal does not change the compared digits.
         product = np.atleast_2d(spreads[0]).dot(np.atleast_2d(spreads[1]))
         root = scipy.linalg.sqrtm(product + np.eye(len(product)) * (0.0 if np.linalg.matrix_rank(product) == len(product) else 1e-18))
         root = np.real(root)

@@ -5,8 +5,8 @@
     python3 language.py            write language.txt
     python3 language.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
 
-PyTorch computes in f64 from inputs that are f32, as in engine.py, whose lines these are: case, key, shape, values,
-separated by tabs. Parameters have PyTorch's names, after state_dict.; gradient.NAME is that of the case's loss.
+PyTorch computes in f64 from f32 inputs, as in engine.py, which defines the lines: case, key, shape, values, separated
+by tabs. Parameters have PyTorch's names, after state_dict.; gradient.NAME is that of the case's loss.
 
   lstm      nn.LSTM with proj_size, two layers: x [n, t, inputs], first state h0, c0; y, h, c; loss: sum(y * t) + sum(h * th) +
             sum(c * tc)
@@ -74,7 +74,7 @@ def biglstm():
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
     keep("biglstm", net, loss, tokens=tokens, targets=targets, logits=logits)
 
-    # Some of the labels are among what was drawn.
+    # Some of the labels are among the sampled classes.
     labels = targets.flatten()
     others = [i for i in range(17) if i not in labels.tolist()]
     classes = torch.tensor([int(labels[3]), others[0], int(labels[7]), others[1], others[2], int(labels[0])])

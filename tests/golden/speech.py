@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Golden values of what speech needs, by PyTorch: writes speech.txt beside this file.
+"""Golden values of operators of speech networks, by PyTorch: writes speech.txt beside this file.
 
     pip install torch jiwer
     python3 speech.py            write speech.txt
     python3 speech.py --check    compute again, exit 1 if a value differs by more than an f32 rounding
 
-PyTorch computes in f64 from inputs that are f32, as in engine.py, whose lines these are: case, key, shape, values,
-separated by tabs.
+PyTorch computes in f64 from f32 inputs, as in engine.py, which defines the lines: case, key, shape, values, separated
+by tabs.
 
   ctc ...       logits [n, t, classes], targets [n, letters], lengths of both; losses [n]; t: factors of these; gradient: of
                 sum(losses * t) by the logits. F.ctc_loss of log_softmax with reduction "none"; zero: its zero_infinity
@@ -45,16 +45,16 @@ def alignments():
     words = lambda *all: torch.tensor(all)
     ctc("random", draw(4, 12, 5, spread=3.0), torch.randint(1, 5, (4, 4)), words(12, 9, 12, 7), words(4, 3, 1, 2))
     ctc("last blank", draw(3, 9, 4, spread=3.0), torch.randint(0, 3, (3, 3)), words(9, 8, 5), words(3, 2, 1), blank=3)
-    # Equal letters side by side, one of them in the fewest frames that do.
+    # Equal adjacent letters, one target in the smallest number of frames that suffices.
     repeated = words([2, 2, 2, 1], [3, 3, 1, 1], [1, 1, 1, 1], [2, 2, 0, 0])
     ctc("repeated", draw(4, 10, 4, spread=2.0), repeated, words(10, 6, 7, 3), words(4, 4, 4, 2))
-    # Nothing to say; more to say than there are frames.
+    # An empty target, and a target that is longer than the frames.
     ctc("empty", draw(3, 6, 3, spread=2.0), words([0, 0], [1, 2], [0, 0]), words(6, 5, 2), words(0, 2, 0))
     ctc("impossible", draw(4, 5, 4, spread=2.0), words([1, 2, 3], [1, 1, 0], [2, 2, 2], [3, 0, 0]), words(2, 2, 4, 1),
         words(3, 2, 3, 1))
     ctc("sure", draw(3, 40, 6, spread=60.0), torch.randint(1, 6, (3, 9)), words(40, 30, 35), words(9, 5, 7))
     ctc("long", draw(2, 180, 4, spread=2.0), torch.randint(1, 4, (2, 30)), words(180, 150), words(30, 21))
-    # Targets of “impossible” by PyTorch's default: infinity, NaN at frames before the end, 0 behind it.
+    # Targets of “impossible” with PyTorch's default: infinity, NaN at frames before the end, 0 after it.
     ctc("infinite", draw(4, 5, 4, spread=2.0), words([1, 2, 3], [1, 1, 0], [2, 2, 2], [3, 0, 0]), words(2, 2, 4, 1),
         words(3, 2, 3, 1), zero_infinity=False)
 
@@ -81,7 +81,7 @@ class DeepSpeech(nn.Module):
 
     @staticmethod
     def normal(norm, x, steps):
-        """Of [n, t, ..., c], the channels of frames before the ends; 0 behind."""
+        """Normalises the channels of [n, t, ..., c] over frames before the ends; frames after them become 0."""
         before = torch.arange(x.shape[1]) < steps[:, None]
         y = torch.zeros_like(x)
         valid = x[before]
@@ -112,7 +112,7 @@ def nhwc(x):
 
 
 def engine_name(name):
-    """What the engine calls a parameter."""
+    """Returns the engine's name of a parameter."""
     kind, *rest = name.split(".")
     last = {"weight": "scale", "bias": "shift"}.get(rest[-1], rest[-1])
     match kind:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Golden values of what translation needs, by PyTorch and sacrebleu: writes translation.txt beside this file.
+"""Golden values of operators of translation networks, by PyTorch and sacrebleu: writes translation.txt beside this
+file.
 
     pip install torch sacrebleu
     python3 translation.py            write translation.txt
@@ -7,8 +8,8 @@
     python3 translation.py --bleu REFERENCES TRANSLATIONS
                                       sacrebleu's score of two files of lines, with all digits
 
-PyTorch computes in f64 from inputs that are f32, as in engine.py, whose lines these are: case, key, shape, values,
-separated by tabs.
+PyTorch computes in f64 from f32 inputs, as in engine.py, which defines the lines: case, key, shape, values, separated
+by tabs.
 
   seq2seq ..    source [n, s], lengths [n], target [n, t] (begins with 1), labels [n, t] (ends with 2, 0 does not count);
                 parameters by their names in the state_dict; y: logits [n, t, words], loss: the mean cross-entropy of

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The networks for images against PyTorch's: torchvision's, and modules after the papers where it has none.
+"""The networks for images compared with PyTorch's: torchvision's, and modules after the papers where torchvision has
+none.
 
     pip install torch torchvision numpy safetensors
     python3 vision.py            write vision.txt beside this file: narrow networks, for the ordinary tests
@@ -17,9 +18,9 @@ Lines of vision.txt, separated by spaces:
   KEY shape largest first second     KEY: a tensor of the state_dict, of which these are of its gradient; or `training`,
                                      the answer of each head, or `evaluation`, with running statistics
 
-`shape` is PyTorch's, joined by x. `largest` is the largest magnitude; `first` and `second` are sums of the elements with
-signs drawn by `sign`, divided by the root of their number: what differs by 1e-5 of the largest in each element, without a
-pattern, moves these as little.
+`shape` is PyTorch's, joined by x. `largest` is the largest magnitude; `first` and `second` are sums of the elements
+with signs drawn by `sign`, divided by the root of their number. A random difference of 1e-5 of the largest in each
+element changes these by as little.
 """
 
 import os
@@ -34,7 +35,8 @@ from torch import nn
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = os.path.join(HERE, "vision.txt")
 CLASSES = 7
-# Of 64: the narrowest for which all channels of all networks are whole numbers.
+# Width of the narrow networks, of 64 at full size: the smallest for which all channel counts of all networks are
+# integers.
 NARROW = 8
 
 
@@ -53,7 +55,7 @@ def hashed(name, count, seed=0):
 
 
 def uniform(name, shape):
-    """In -1 … 1."""
+    """Numbers in -1 … 1, derived from a name."""
     bits = hashed(name, int(numpy.prod(shape)))
     return torch.from_numpy(bits.astype(numpy.float64) / 2**31 - 1.0).reshape(shape)
 
@@ -62,9 +64,9 @@ def sign(name, count, seed):
     return torch.from_numpy(1.0 - 2.0 * (hashed(name, count, seed) >> numpy.uint32(31)).astype(numpy.float64))
 
 
-# Batch norm's shifts lie so far from 0 that few of the values behind it are near 0, in a quarter of the channels below:
-# in networks so deep, roundings of f32 would else turn some ReLU on or off, whose gradients then differ by more than
-# any bound, PyTorch's own in f32 too.
+# In a quarter of the channels batch norm's shifts are this far from 0, so that few values after it are near 0. In
+# networks so deep, roundings of f32 would otherwise switch some ReLU on or off, and gradients would differ by more than
+# any bound, in PyTorch's own f32 too.
 SHIFT = 2.0
 
 
@@ -176,7 +178,7 @@ class InceptionV2(nn.Module):
 
 
 class SegNet(nn.Module):
-    """Torchvision's vgg16_bn, whose poolings say where, and its mirror."""
+    """Torchvision's vgg16_bn, whose poolings return positions, and its mirrored decoder."""
 
     def __init__(self, num_classes):
         super().__init__()
@@ -221,7 +223,7 @@ NETWORKS = {
     "resnet-50": (lambda n: models.resnet50(num_classes=n), [4, 64, 72], 224),
     "segnet": (SegNet, [2, 48, 80], 96),
 }
-# What the losses of heads for training count.
+# Weights of the losses of auxiliary heads in training.
 HEADS = {"googlenet": [1.0, 0.3, 0.3], "inception-v3": [1.0, 0.4]}
 
 
@@ -284,7 +286,8 @@ def main():
         return
     with open(TARGET) as file:
         known = file.read().splitlines()
-    # What is 0 but for roundings, as the gradient of a bias before batch norm, is noise: of f64, beside the largest.
+    # A value that is 0 except for roundings of f64, for example the gradient of a bias before batch norm, is noise and
+    # is compared with the largest.
     numbers = lambda text: [float(word) for word in text.split()[2:]]
     largest = max(numbers(text)[0] for text in known if not text.startswith("network"))
 

@@ -1,10 +1,10 @@
-"""Asks onnx whether models are ones, and ONNX Runtime for their answers.
+"""Checks models with onnx, and compares ONNX Runtime's outputs with the engine's.
 
     compare.py NETWORKS RUNS
 
-NETWORKS has what the example `onnx` wrote: models, inputs and this engine's answers, which ONNX Runtime's must be to
-rounding, with weights in f32 and with weights in FP16. RUNS has models of `gradscale export`, which must run on zeros,
-and say what they tell apart."""
+NETWORKS has the output of the example `onnx`: models, inputs and this engine's outputs. ONNX Runtime's must agree up to
+rounding, with weights in f32 and in FP16. RUNS has models of `gradscale export`, which must run on zeros, and whose
+metadata must name their classes."""
 
 import json
 import sys
@@ -14,14 +14,14 @@ import numpy as np
 import onnx
 import onnxruntime
 
-# Of the largest value of an answer.
+# Maximum error relative to the largest value of an output.
 BOUND = 2e-5
 
 TYPES = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}
 
 
 def answers(path, given):
-    """All that a model answers to the inputs that `given` gives by number, type and shape."""
+    """Returns all outputs of a model for the inputs that `given` creates from number, type and shape."""
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     options = onnxruntime.SessionOptions()

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Training steps of eight networks in PyTorch, for the bench's word `networks`, which measures the same ones in the engine.
+"""Training steps of eight networks in PyTorch, for the bench's word `networks`, which measures the same networks in the
+engine.
 
 usage: networks.py [--device cpu] [--small] [--count] [--seconds SECONDS] [NETWORK ...]
 
-Mixed precision as PyTorch has it at its best: autocast to half, GradScaler, channels last, fused optimizers, attention by
-scaled_dot_product_attention, recurrent layers by cuDNN; the whole step eager and by torch.compile, of which the faster is
-the baseline. First all networks eager, then compiled ones until SECONDS are over; each figure is printed when it is known,
-as a row of a Markdown table, and the row without "eager" or "compiled" is the best so far. peers.py must be in this folder.
+PyTorch's fastest mixed precision: autocast to half, GradScaler, channels last, fused optimizers, attention by
+scaled_dot_product_attention, recurrent layers by cuDNN. The whole step runs eagerly and by torch.compile; the faster of
+both is the baseline. First all networks run eagerly, then compiled ones until SECONDS are over. Each figure is printed
+as soon as it is known, as a row of a Markdown table; the row without "eager" or "compiled" is the best so far. peers.py
+must be in this folder.
 
-Sizes and counts of parameters are those of networks.csv, beside this file or one folder up, which the engine checks too.
+Sizes and counts of parameters are those of networks.csv, in this folder or its parent, which the engine checks too.
 --count only counts. The vision networks are torchvision's.
 """
 import argparse
@@ -30,11 +32,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 from peers import MAX_COMPILE_SECONDS, beside, failed, within  # noqa: E402
 
-# Numbers of networks.rs, which says why.
+# Numbers of networks.rs, which gives their reasons.
 WARMUP_STEPS, MIN_STEPS, MAX_STEPS, MAX_SECONDS = 4, 3, 21, 2.5
 RATE, SAMPLED_CLASSES, MATCHED_BOXES, NEGATIVES, STEPS_OF_LETTER = 1e-4, (8192, 10), 100, 3, 4
-# Where compiling is worth its time: what is bound by elementwise passes. cuDNN's recurrent layers are not compiled, and VGG
-# is bound by its convolutions.
+# Networks bound by elementwise passes, for which compiling is worth its time. cuDNN's recurrent layers are not
+# compiled, and VGG is bound by its convolutions.
 COMPILED = ["decoder", "resnet-50", "dcgan", "ssd-300", "vgg-16"]
 
 
@@ -161,7 +163,7 @@ class Ssd300(Training):
             model = nn.Module()
             model.backbone, model.head = whole.backbone, whole.head
             return model
-        # As src/models/ssd.rs has it for small pictures: batch norm, fewer maps.
+        # As src/models/ssd.rs builds it for small pictures: batch norm, fewer maps.
         features = vgg16_bn().features
         for layer in features:
             if isinstance(layer, nn.Conv2d):
@@ -421,9 +423,9 @@ class DeepSpeechModel(nn.Module):
 
     @staticmethod
     def normal(norm, x, places):
-        """Normalises the channels of frames before the ends in [n, t, ..., c]; frames behind are 0."""
+        """Normalises the channels of frames before the ends in [n, t, ..., c]; frames after the ends become 0."""
         flat = x.flatten(0, 1)
-        # Not flat[places], whose gradient sorts the places.
+        # Not flat[places], because its gradient sorts the positions.
         valid = flat.index_select(0, places)
         y = norm(valid.reshape(-1, x.shape[-1])).reshape(valid.shape)
         return torch.zeros_like(flat, dtype=y.dtype).index_copy(0, places, y).view(x.shape)
@@ -479,7 +481,7 @@ NETWORKS = {
 
 
 def built(network, small, device):
-    """Builds a network and checks that it has as many parameters as networks.csv says."""
+    """Builds a network, and checks that its number of parameters is that of networks.csv."""
     row = rows(small)[network]
     training = NETWORKS[network](row, small, device)
     count = training.parameters()
@@ -561,7 +563,7 @@ def main():
         rows(asked.small)
     except FileNotFoundError as error:
         sys.exit(str(error))
-    # Before anything is measured: what is not the engine's network is no peer of it.
+    # Checked before anything is measured, because only the engine's own network is a valid peer.
     wrong = []
     for network in chosen:
         try:
@@ -569,7 +571,8 @@ def main():
         except ValueError as error:
             wrong.append(network)
             print(f"network {network}: {error}", flush=True)
-        # Not "not here", which record.py takes for the verdict on the whole phase: the other networks are measured.
+        # Not "not here", which record.py would take for the verdict on the whole phase, although the other networks are
+        # measured.
         except ImportError as error:
             wrong.append(network)
             print(f"network {network}: this Python lacks {error.name}", flush=True)

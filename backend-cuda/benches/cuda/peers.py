@@ -3,10 +3,10 @@
 
 usage: peers.py [--device cpu] [--small] [PART ...]
 
-Parts are copy, conv, odd, segnet, f32 and compiled; without any, all in this order. Prints a Markdown table, each row when
-it is known. Of a training step there are four in mixed precision: with unpooling by max_unpool2d, which has kernels for
-NCHW alone, and by a scatter that keeps channels last; each eager (segnet) and by torch.compile (compiled). The fastest so
-far is the row without an addition. odd.csv, beside this file or one folder up, has the odd sizes.
+Parts are copy, conv, odd, segnet, f32 and compiled; without any, all run in this order. Prints a Markdown table, each
+row as soon as it is known. The training step in mixed precision has four variants: unpooling by max_unpool2d, which has
+kernels only for NCHW, or by a scatter that keeps channels last; each eager (segnet) or by torch.compile (compiled). The
+row without an addition is the fastest so far. odd.csv, in this folder or its parent, has the odd sizes.
 """
 import argparse
 import csv
@@ -75,7 +75,7 @@ class Machine:
 
 
 def row(name, value):
-    # One that is killed later has told it.
+    # Printed immediately, so that the value remains if the process is killed later.
     print(f"| {name} | {value} |", flush=True)
 
 
@@ -121,7 +121,7 @@ def conv(machine):
         ("encoder.conv4", 45, 60, 64),
     ]:
         shape = machine.size((12, h, w, c), (1, 8, 8, c))
-        # Nobody needs the gradient of images.
+        # The gradient of images is not needed.
         passes(machine, f"conv {name}", shape, 64, 7, 1, ["Forward", "Weight"] if c == 3 else ["Forward", "Data", "Weight"])
 
 
@@ -224,7 +224,7 @@ class Late(Exception):
 
 
 def within(seconds, work):
-    """Returns the result of `work`, or raises Late after so many seconds."""
+    """Returns the result of `work`, or raises Late after this number of seconds."""
 
     def stop(*_):
         raise Late(f"not compiled within {seconds:.0f} s")
@@ -248,7 +248,7 @@ def mixed(machine, compiles):
                 step.compile()
                 within(machine.compile_seconds, step)
             seconds = machine.median(step)
-        # What cannot be compiled here does not stop the others.
+        # A variant that cannot be compiled here does not stop the others.
         except Exception as error:
             failed(name, error)
             continue

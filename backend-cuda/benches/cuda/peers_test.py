@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The bench's PyTorch side on the CPU: unpooling in channels last is PyTorch's, small networks have the engine's parameters
-and train, losses are those that they stand for.
+"""Tests the bench's PyTorch side on the CPU: unpooling in channels last has PyTorch's results, small networks have the
+engine's parameters and train, and losses are those that they replace.
 
-The last line starts with PASSED, FAILED (exit status 1) or SKIPPED. Without torchvision the three networks for pictures are
-left out.
+The last line starts with PASSED, FAILED (exit status 1) or SKIPPED. Without torchvision the three networks for pictures
+are skipped.
 """
 import importlib.util
 import io
@@ -127,7 +127,7 @@ class Networks(unittest.TestCase):
                 changed = [not torch.equal(old, new) for old, new in zip(before, one.model.parameters())]
                 for parameter in one.model.parameters():
                     self.assertTrue(torch.isfinite(parameter).all())
-                # Where batch norm sees one pixel, or an embedding no word, a gradient may be zero.
+                # If batch norm gets one pixel, or an embedding no word, a gradient may be zero.
                 self.assertGreater(sum(changed), 0.6 * len(changed))
 
     def test_all_have_the_parameters_of_the_papers(self):
@@ -183,7 +183,7 @@ class Networks(unittest.TestCase):
         one = training("biglstm")
         model = one.model.eval()
         tokens, labels, of_labels, classes, of_classes, hits = one.batch
-        # Its label is among the classes.
+        # The label is among the sampled classes.
         classes[0] = labels[0]
         hits = labels[:, None] == classes
         x = model.lstm(model.tokens(tokens))[0].flatten(0, 1)

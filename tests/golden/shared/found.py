@@ -1,4 +1,5 @@
-"""Boxes that a network found in pictures, beside the truth, as rows of numbers: a real case for average precision."""
+"""Boxes that a network found in pictures, with the ground truth, as rows of numbers: real data for average
+precision."""
 
 import csv
 import os
@@ -6,13 +7,14 @@ import xml.etree.ElementTree
 
 import numpy
 
-# As many pictures, and the likeliest of the boxes in each.
+# Number of pictures, and of boxes with the highest scores in each.
 PICTURES, LIKELIEST = 8, 20
 
 
 def of_files(directory, table, pictures=PICTURES, likeliest=LIKELIEST):
-    """Of a directory in PASCAL VOC's layout and the boxes.tsv of `gradscale predict` on its test pictures: truths (image,
-    class, corners) and found (image, class, score, corners). VOC counts pixels from 1, and the last are inside."""
+    """Reads a directory in PASCAL VOC's layout, and the boxes.tsv of `gradscale predict` on its test pictures.
+    Returns the truths (image, class, corners) and the found boxes (image, class, score, corners). VOC counts pixels
+    from 1, and the last are inside."""
     with open(os.path.join(directory, "ImageSets/Main/test.txt"), encoding="utf-8") as file:
         names = file.read().split()[:pictures]
     truths, classes = [], set()
@@ -31,7 +33,8 @@ def of_files(directory, table, pictures=PICTURES, likeliest=LIKELIEST):
                 image = names.index(name)
                 corners = [float(row[side]) for side in ["left", "top", "right", "bottom"]]
                 found[image].append([image, numbers[row["class"]], float(row["score"]), *corners])
-    # The table has few digits: of equal scores each gets one of its own, as their order decides and nobody defines it.
+    # The table has few digits. Equal scores are made distinct, because their order affects the result and is not
+    # defined.
     known = set()
     for row in (row for rows in found.values() for row in rows):
         while row[2] in known:
@@ -42,7 +45,7 @@ def of_files(directory, table, pictures=PICTURES, likeliest=LIKELIEST):
 
 
 def of_table(path, case):
-    """Those of a case of boxes.txt."""
+    """Reads the boxes of a case of boxes.txt."""
     with open(path, encoding="utf-8") as file:
         rows = dict(line.rstrip("\n").split("\t")[1::2] for line in file if line.startswith(f"{case}\t"))
     split = lambda key, width: [[float(x) for x in row] for row in zip(*[iter(rows[key].split())] * width)]
@@ -50,13 +53,13 @@ def of_table(path, case):
 
 
 def average_precision(truths, found):
-    """Of each class, by a package of others, at eleven recalls and below the curve."""
+    """Average precision of each class by another package, at eleven recalls and below the curve."""
     from mean_average_precision import MetricBuilder
 
     classes = int(max(row[1] for row in truths))
     metric = MetricBuilder.build_evaluation_metric("map_2d", async_mode=False, num_classes=classes)
     for image in sorted({row[0] for row in truths + found}):
-        # It counts pixels: right and bottom are the last ones inside.
+        # The package counts pixels: right and bottom are the last ones inside.
         inside = lambda corners: [*corners[:2], *(side - 1.0 for side in corners[2:])]
         truth = [[*inside(row[2:]), row[1] - 1, 0, 0] for row in truths if row[0] == image]
         seen = [[*inside(row[3:]), row[1] - 1, row[2]] for row in found if row[0] == image]

@@ -1,4 +1,5 @@
-"""The papers' networks for images at full size: the engine's f32 against PyTorch's f64, beside PyTorch's own f32."""
+"""The papers' networks for images at full size: the engine's f32 and PyTorch's f32, both compared with PyTorch's
+f64."""
 
 import json
 import os
@@ -18,13 +19,13 @@ from shared.origin import ROOT, commit, machine
 from vision import CLASSES, HEADS, NETWORKS, batch_of, computed, fill, uniform
 
 
-# Where a rounding turns a pooling of SegNet, its value is unpooled at another place and the answers are others, in PyTorch's
-# f32 too: of images so small and from this name none is. Of ten names it is the only one.
+# If a rounding changes a pooling of SegNet, the value is unpooled at another position and the outputs differ, in
+# PyTorch's f32 too. With images this small that does not happen for this name, the only one of ten.
 DRAWN = {"segnet": "input 2"}
 
 
 def seconds(network, build, images, labels, steps):
-    """Of each training step in f32, in the layout that is faster."""
+    """Seconds of each training step in f32, in the layout that is faster."""
     best = None
     for layout in (torch.contiguous_format, torch.channels_last):
         model = build(CLASSES).to(memory_format=layout)
@@ -42,7 +43,7 @@ def seconds(network, build, images, labels, steps):
 
 
 class Decisions:
-    """What a forward pass decides: which values a ReLU lets through, which a pooling takes."""
+    """Decisions of a forward pass: values that a ReLU passes, and positions that a pooling selects."""
 
     def __enter__(self):
         self.made, self.functions = [], (F.relu, F.max_pool2d)
@@ -66,7 +67,7 @@ class Decisions:
 
 
 def turned(one, two):
-    """How many decisions of each kind differ, of how many."""
+    """Returns for each kind of decision how many differ, and how many there are."""
     counts = {"ReLU": [0, 0], "pooling": [0, 0]}
     for (kind, a, of), (_, b, _) in zip(one.made, two.made):
         different = numpy.unpackbits(a ^ b).sum() if kind == "ReLU" else (a != b).sum()
@@ -75,7 +76,7 @@ def turned(one, two):
 
 
 def passed(network, model, images, labels):
-    """As `computed`, with the decisions of the training pass."""
+    """Computes as `computed` does, and also returns the decisions of the training pass."""
     for one in model.parameters():
         one.grad = None
     model.eval()
@@ -86,9 +87,9 @@ def passed(network, model, images, labels):
 
 
 def moved(network, model, images, labels, right, answers, of):
-    """How far PyTorch's own gradients move (`spread` by the sizes `of`, the most of all) where pixels change so little that
-    the answers move by `answers` of the largest: roundings turn a ReLU or the choice of a pooling. `right`: answers and
-    gradients without a change."""
+    """Returns how far PyTorch's own gradients change (`spread` by the sizes `of`, the largest of all) if pixels
+    change so little that the outputs change by `answers` of the largest. The change of pixels stands for roundings
+    that change a ReLU or the choice of a pooling. `right`: outputs and gradients without a change."""
     right, gradients = right
     most, change = 0.0, 2.0**-22
     for draw in range(4):
@@ -127,15 +128,15 @@ def engine(network, model, images, labels, steps):
 
 
 def sizes(gradients):
-    """What each tensor's differences are compared with: its own norm. Gradients that are zero but for roundings of f64, as
-    those of a bias that batch norm takes away, have none, and are compared with the largest of all."""
+    """Returns the scale of each tensor's differences: its own norm. Gradients that are zero except for roundings of
+    f64, for example those of a bias before batch norm, have no scale, and are compared with the largest of all."""
     norms = {name: one.norm() for name, one in gradients.items()}
     largest = max(norms.values())
     return {name: norm if norm > 1e-12 * largest else largest for name, norm in norms.items()}
 
 
 def spread(found, right, of):
-    """Of each tensor the root mean square of the differences, of its size: the most of all first, with names."""
+    """Root mean square of the differences of each tensor, relative to its size, in descending order with names."""
     rows = [((found[name].double() - one).norm() / of[name], name) for name, one in right.items()]
     return sorted(((float(share), name) for share, name in rows), reverse=True)
 
@@ -157,7 +158,7 @@ def shaped(ours, gradients):
 
 
 def one(network, steps):
-    """What is found for a network."""
+    """Compares one network, and returns the result."""
     build, _, side = NETWORKS[network]
     # Two heads' batch norm of one pixel wants more than one image.
     batch = 3 if network == "inception-v3" else 2
@@ -177,7 +178,7 @@ def one(network, steps):
     of = sizes(gradients)
     rows, theirs = spread(shaped(ours, gradients), gradients, of), spread(single[2], gradients, of)
     moves = moved(network, model.float(), images, labels, (single[0], single[2]), answers, of)
-    # Where roundings turn a ReLU or the choice of a pooling, gradients below move as far as such a turn moves them.
+    # If roundings change a ReLU or the choice of a pooling, gradients below it change as far as in `moved`.
     found = {
         "network": network, "parameters": sum(one.numel() for one in model.parameters()), "images": [batch, side],
         "answers": answers, "pytorch answers": max(off(single[0], training), off(single[1], evaluation)),
@@ -211,7 +212,7 @@ def words(found):
 
 
 def compare(arguments):
-    """Whether all networks that are named, or all there are, agree."""
+    """Returns whether all named networks agree, or all networks if none is named."""
     names, options = [word for word in arguments if word != "--full"], {"--steps": "0", "--results": None}
     for option in options:
         if option in names:

@@ -1,4 +1,4 @@
-"""Where a result comes from."""
+"""Origin of a result: commit and machine."""
 
 import os
 import platform

@@ -9,7 +9,7 @@ LINES = []
 
 
 def write(case, key, tensor, digits=8):
-    """A row: f32 in so many digits, or integers."""
+    """Formats a row: f32 with this number of digits, or integers."""
     shape = " ".join(str(size) for size in tensor.shape)
     if tensor.dtype == torch.int64:
         values = " ".join(str(x) for x in tensor.flatten().tolist())
@@ -24,7 +24,7 @@ def draw(*shape, spread=1.0):
 
 
 def same(one, two, exact, least):
-    """Whether two tables hold the same numbers, but for an f32 rounding, or for less than `least`."""
+    """Returns whether two tables have the same numbers, up to an f32 rounding or a difference below `least`."""
     if len(one) != len(two):
         return False
     for a, b in zip(one, two):
@@ -42,8 +42,8 @@ def same(one, two, exact, least):
 
 
 def finish(script, parts, *libraries, exact=(), least=1e-12):
-    """Runs all parts in f64 and writes the table beside the script, or with --check compares it. Rows that begin with one
-    of `exact` hold texts."""
+    """Runs all parts in f64, and writes the table to the folder of the script, or with --check compares it. Rows
+    whose keys begin with an entry of `exact` contain texts."""
     torch.set_default_dtype(torch.float64)
     for part in parts:
         part()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the files beside it: weights of small PyTorch models, and what these models answer.
+"""Writes the files in this folder: weights of small PyTorch models, and the outputs of these models.
 
-usage: make.py   (needs torch and safetensors; 2.15.0 and 0.8.0 made what is committed)
+usage: make.py   (needs torch and safetensors; the committed files were written with 2.15.0 and 0.8.0)
 
-NAME.safetensors has the model's state_dict as people save it, NAME-answer.safetensors an input (NHWC) and the output
-(NHWC), computed in f64 from the weights as they were saved.
+NAME.safetensors has the model's state_dict as users save it, NAME-answer.safetensors an input (NHWC) and the output
+(NHWC), computed in f64 from the saved weights.
 """
 import sys
 from pathlib import Path
@@ -38,7 +38,7 @@ class Small(nn.Module):
 
 
 class Block(nn.Module):
-    """As in `src/models/resnet.rs`."""
+    """Residual block of `src/models/resnet.rs`."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
