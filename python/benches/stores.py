@@ -1,9 +1,9 @@
-"""How fast a store with its statistics is, beside plain casts that count nothing, in one run.
+"""Speed of a store with statistics, compared with plain casts that count nothing, in one run.
 
-    python stores.py        needs numpy; torch is measured too where it is there
+    python stores.py        needs numpy; torch is measured too if it is installed
 
-Gigabytes of float32 read per second of processor time (all threads), the best of several runs: other programs on the machine
-count little there. Times of a wall clock are for a quiet machine.
+Gigabytes of float32 read per second of processor time (all threads), the best of several runs, because other programs
+hardly influence that. Wall-clock times need a quiet machine.
 """
 
 import time

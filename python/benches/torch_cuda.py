@@ -3,10 +3,10 @@
     python benches/torch_cuda.py [--seconds 130] [--json FILE]         ResNet-50, batch 128; GPT-2 small, 8 x 1024 tokens
     python benches/torch_cuda.py --small --device cpu                  rehearses that in a minute, with tiny networks
 
-In each round every variant takes a few steps, one variant after the other, so that heat and clocks affect all of them alike. A
-row of the table is printed as soon as a variant was measured, and again after each round, of all rounds so far: of rows with
-one name the last counts, whatever ends the program. What has to be compiled comes last, since that takes longest. With
-``--json``, each row goes to a file as well, or with ``-`` to standard output.
+In each round every variant takes a few steps, one variant after another, so that heat and clocks affect all of them
+alike. A row of the table is printed as soon as a variant was measured, and again after each round with the results of
+all rounds so far. Of rows with one name the last is valid, however the program ends. Compiled variants come last,
+because they take longest. With ``--json``, each row is also written to a file, or with ``-`` to standard output.
 """
 
 import argparse
@@ -160,7 +160,7 @@ class Training:
             self.sync()
         if self.device.type == "cuda":
             on_device = [event for event in profile.events() if str(event.device_type).endswith("CUDA")]
-            # Copies and fills count; ranges that somebody has named do not.
+            # Copies and fills count; ranges that were annotated by the user do not.
             self.launches = sum(not getattr(event, "is_user_annotation", False) for event in on_device)
 
 
@@ -172,7 +172,7 @@ class Table:
         print(f"| {COLUMNS} |\n|" + "---|" * len(COLUMNS.split(" | ")), flush=True)
 
     def row(self, training, amp):
-        """A variant, beside AMP's milliseconds, if there are any."""
+        """Row of a variant, relative to AMP's milliseconds if they are known."""
         median, times = statistics.median(training.times), training.times
         cells = {
             "name": training.name, "ms": round(median, 2),

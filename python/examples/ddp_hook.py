@@ -1,4 +1,4 @@
-"""What travels between ranks: f32, PyTorch's fp16_compress_hook, and halves with an exponent for each parameter.
+"""Gradients between ranks: f32, PyTorch's fp16_compress_hook, and halves with an exponent for each parameter.
 
     python ddp_hook.py            # gloo, 2 and 4 ranks; writes a table
 """

@@ -38,7 +38,7 @@ def train(way, seed, data, epochs=60, after_update=None):
         scaling = attach(model)
         scaling.guard(optimizer)
     else:
-        scaler = torch.amp.GradScaler("cpu")  # in f32, too: it skips what is not finite
+        scaler = torch.amp.GradScaler("cpu")  # In f32 too, because it skips steps that are not finite.
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
         losses = []

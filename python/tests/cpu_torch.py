@@ -20,7 +20,7 @@ def said(*command):
 
 
 def wanted(libraries):
-    """What the libraries want: {library: {version: functions}}."""
+    """Returns the symbols that the libraries need: {library: {version: functions}}."""
     named, homes, functions = set(), {}, set()
     for library in libraries:
         for line in said("readelf", "-dW", library):
@@ -43,7 +43,7 @@ def wanted(libraries):
             version = version.lstrip("@")
             missing[homes[version]][version].append(name)
         elif not version and name.startswith(("cu", "nv", "nccl")):
-            # Of a library without versions: any of these may have it.
+            # For libraries without versions, any of these may contain the function.
             plain = next(library for library, versions in missing.items() if not any(versions))
             missing[plain][""].append(name)
     return missing

@@ -16,13 +16,13 @@ DTYPES = {
 
 
 def patterns(name):
-    """All values of a format, as its dtype."""
+    """Returns all patterns of a format, as its dtype."""
     dtype = np.dtype(DTYPES[name])
     return np.arange(1 << (8 * dtype.itemsize), dtype=f"uint{8 * dtype.itemsize}").view(dtype)
 
 
 def same(a, b):
-    """Bit for bit, but for what a NaN carries."""
+    """Compares bit for bit, except for the payload of NaN."""
     nan = np.isnan(a.astype(np.float32)) & np.isnan(b.astype(np.float32))
     word = f"uint{8 * a.dtype.itemsize}"
     assert a.dtype == b.dtype and a.shape == b.shape
@@ -30,7 +30,7 @@ def same(a, b):
 
 
 def boundaries(name):
-    """Every number half way between two neighbours, and what lies on both sides of it, in float32."""
+    """Returns every midpoint between two neighbours, and the float32 numbers on both sides of it."""
     with np.errstate(invalid="ignore"):
         values = patterns(name).astype(np.float32).astype(np.float64)
     values = np.unique(values[np.isfinite(values)])
@@ -74,7 +74,7 @@ def test_rounds_toward_zero(name):
     x = boundaries(name)
     y = gs.cast(x, name, rounding="zero").astype(np.float32)
     assert np.all(np.abs(y) <= np.abs(x)) and np.all(np.isfinite(y))
-    # No other number of the format lies between.
+    # No other number of the format is between them.
     with np.errstate(invalid="ignore"):
         values = np.unique(np.abs(patterns(name).astype(np.float32)))
     values = values[np.isfinite(values)]
@@ -148,7 +148,7 @@ def test_writes_where_it_is_told():
 
 
 def test_other_widths():
-    """ml_dtypes has no 1 + 6 + 9 bits; what it holds is what float16 with another exponent range would."""
+    """ml_dtypes has no 1 + 6 + 9 bits; its results are those of float16 with another exponent range."""
     x = np.float32([1, 1 + 2.0**-9, 1 + 2.0**-10, 2.0**31, 2.0**32, 2.0**-39])
     assert gs.decode(gs.cast(x, "e6m9"), "e6m9").tolist() == [1, 1 + 2.0**-9, 1, 2.0**31, np.inf, 2.0**-39]
     same(gs.cast(x, "e8m7", bits=True), x.astype(ml_dtypes.bfloat16).view(np.uint16))

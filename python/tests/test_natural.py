@@ -40,7 +40,7 @@ def data_of(experiment):
 
 
 def on_record(name, *methods):
-    """Those of the methods that are on record with the first seed."""
+    """Returns the recorded rows of these methods with the first seed."""
     return sorted({row["method"] for row in record.read_rows() if (row["experiment"], row["seed"]) == (name, "0") and row["method"] in methods})
 
 
@@ -72,7 +72,7 @@ def test_first_steps_with_short_recordings():
 
 @pytest.mark.parametrize("method", on_record("rare_reward", "f32", "torch.amp"))
 def test_first_updates_with_a_rare_reward(method):
-    # Its zero gradients are clean steps for a GradScaler: after 2000 of them the scale is twice as large.
+    # A GradScaler counts steps with zero gradients as finite: after 2000 of them the scale doubles.
     row = next(rare_reward.train(method, 0, None))
     assert row["log2_scale"] == 17
     compare("rare_reward", method, row)

@@ -63,7 +63,7 @@ def test_a_replay_finds_the_exponents_again():
 
 
 def exact(x, ppm=1000, window=11, room=6):
-    """The rule as the specification says it, in numpy. None where there is nothing to decide from."""
+    """The exact rule as in the specification, in numpy. None if nothing can be decided."""
     x = np.abs(x[x != 0].astype(np.float64))
     if x.size == 0:
         return None
@@ -119,7 +119,7 @@ def test_a_batch_that_does_not_fit_is_repeated():
     assert outcome.exponent == before[0] and "logits overflowed at 2^" in str(outcome)
     assert sites.at_once.all()
     assert step(sites, [1e6, 1e6], repeatable=True, failed=1).stepped
-    # One batch beyond what FP16 can serve beside the others: these keep their exponent.
+    # One batch beyond the range that FP16 can serve together with the others, which keep their exponent.
     assert np.array_equal(sites.exponents, before)
 
 
@@ -130,7 +130,7 @@ def test_where_nothing_can_be_repeated_a_skip_is_remembered():
         assert step(sites, [usual, usual]).stepped
     outcome = step(sites, [usual * 2**12, np.inf])
     assert (outcome.kind, outcome.cause, outcome.problem) == ("skipped", "again", "overflow")
-    # The guard leaves room for such a batch for 512 steps, also at the site behind, whose own values were lost.
+    # The guard keeps headroom for such a batch for 512 steps, also at the site after it, whose own values were lost.
     for _ in range(100):
         assert step(sites, [usual, usual]).stepped
     assert step(sites, [usual * 2**12, usual * 2**12]).stepped

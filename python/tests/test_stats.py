@@ -13,10 +13,10 @@ FLOATS = hnp.arrays(np.float32, st.integers(0, 200), elements=st.floats(width=32
 
 
 def counted(x, exponent):
-    """What numpy sees of x · 2^exponent in its own cast to float16."""
+    """Counts x · 2^exponent by numpy's own cast to float16."""
     with np.errstate(all="ignore"):
         u = np.ldexp(x.astype(np.float64), exponent)
-        # What leaves float32 on its way to a half is infinite.
+        # Values that exceed float32 on the way to a half are infinite.
         u = np.where(np.abs(u) > np.finfo(np.float32).max, np.sign(u) * np.inf, u)
         y = u.astype(np.float16)
     finite, zero = np.isfinite(u), u == 0
@@ -82,10 +82,10 @@ def test_stores_say_what_numpy_sees():
         with np.errstate(over="ignore"):
             assert np.array_equal(y, (x * np.float32(2.0**exponent)).astype(np.float16))
         assert row == gs.Stats.of(x, exponent) and row.flushed == counted(x, exponent)["flushed"]
-    # From halves at one exponent to halves at another.
+    # A store from halves at one exponent to halves at another.
     again, row = gs.store(y, 3, start=7)
     assert np.array_equal(again, (y.astype(np.float32) / 16).astype(np.float16))
-    # Into what is there, without a copy; strided, with one.
+    # Stores into an existing array, without a copy; into a strided one, with a copy.
     out = np.zeros((2, 3), np.float16)
     half, _ = gs.store(np.ones(3, np.float32), 1, out=out[0])
     assert np.shares_memory(half, out) and out.tolist() == [[2, 2, 2], [0, 0, 0]]
@@ -130,7 +130,7 @@ def test_a_forked_process_works():
     gs.Stats.of(np.ones(100_000, np.float32))
     child = os.fork()
     if child == 0:
-        # Not the parent's threads, which are not here.
+        # A forked process has none of its parent's threads, and starts its own.
         os._exit(0 if gs.Stats.of(np.ones(100_000, np.float32)).count == 100_000 else 1)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -62,7 +62,7 @@ def by_dlpack(g, x):
 
 
 def by_address(g, x):
-    """As a kernel in Triton or Numba reads: address, type, number of elements."""
+    """Reads as a kernel in Triton or Numba does: by address, type and number of elements."""
     import ctypes
 
     kinds = {torch.float64: numpy.float64, torch.float32: numpy.float32, torch.float16: numpy.float16}
@@ -105,7 +105,7 @@ def saved(f):
 
 
 def scribbled(ctx, g):
-    """Computes in the memory of what was saved."""
+    """Overwrites the memory of a saved tensor."""
     (x,) = ctx.saved_tensors
     return x.mul_(2).mul_(g)
 
@@ -274,7 +274,7 @@ def test_functions_with_several_gradients_and_none():
 
 
 def test_kernels_that_know_halves_alone():
-    """Told so, gradients come as halves at one exponent."""
+    """A function that is marked so gets gradients as halves at one exponent."""
     seen = []
 
     def backward(ctx, g):
@@ -373,7 +373,7 @@ def extension(tmp_path_factory):
 
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_extensions_in_cpp(extension, shift):
-    """By addresses: its backward in C++, in Python, and of f32 inside of a half model."""
+    """Access by addresses: a backward pass in C++, one in Python, and one of f32 inside a half model."""
     x = drawn(16, 6)
     Python = function(keep, saved(lambda g, x: extension.twice(g, x)))
     for run in (extension.square, Python.apply, lambda x: extension.square(x.float()) if x.dtype == torch.float16 else extension.square(x)):
@@ -382,7 +382,7 @@ def test_extensions_in_cpp(extension, shift):
 
 
 def test_functions_compiled():
-    """What is compiled has them in its graph."""
+    """Compiled graphs contain these functions."""
     torch._dynamo.reset()
     model = Island(FUNCTIONS["zeros_like(x)"].apply)
     x = drawn(16, 6)

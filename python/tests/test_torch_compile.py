@@ -41,7 +41,7 @@ def train(name, compiled, late=False):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             return loss
 
-        # What is new from step to step is data.
+        # Values that change from step to step are data, so nothing is compiled again.
         with torch._dynamo.config.patch(error_on_recompile=step > 0):
             gs.step(closure, optimizer)
         assert len(runs) == 1 + (step == 3)
@@ -65,7 +65,8 @@ def test_rows_that_come_late():
 
 @pytest.mark.parametrize("name", LAYERS if ALL else ["MultiheadAttention"])
 def test_modules_compiled(name):
-    """Against f64, and bit for bit beside what is not compiled, but for recurrent layers, whose sums a compiler writes out."""
+    """Against f64, and bit for bit against the eager model, except for recurrent layers, whose sums a compiler
+    writes out."""
     with torch._dynamo.config.patch(allow_rnn=True):
         eager, compiled = compare(name, 2, -24, 0), compare(name, 2, -24, 0, compiled=True)
     if name[:3] in ("RNN", "LST", "GRU"):
@@ -77,7 +78,7 @@ def test_modules_compiled(name):
 @pytest.mark.skipif(not ALL, reason="takes a minute: python/test.sh --all")
 @pytest.mark.parametrize("name", ["mlp", "conv", "transformer"])
 def test_inductor(name):
-    """Its kernels add in another order."""
+    """Inductor's kernels add in another order."""
     model = network(name)
     x, y = next(batches(name, 1))
     wide = x.double() if x.is_floating_point() else x
@@ -169,7 +170,8 @@ BREAKS = {
 
 @pytest.mark.parametrize("kind", BREAKS if ALL else list(BREAKS)[:2] + ["an unsupported call"])
 def test_graph_breaks_are_refused_with_their_line(kind):
-    """Nothing has run by then, so no gradient is unscaled; without torch.compile the same model trains."""
+    """Nothing has run when the error appears, so no gradient is unscaled; without torch.compile the same model
+    trains."""
     (x, y), = batches("mlp", 1)
     model = Breaks(kind)
     gs = attach(model)
@@ -202,7 +204,7 @@ def test_a_graph_may_break_outside_of_the_model():
 
 @pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
 def test_a_compiled_model_that_never_steps(monkeypatch, capability):
-    """Where Inductor is known to be wrong, it is named; its error itself was not seen on every machine."""
+    """A known error of Inductor is named; not every machine has shown it."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     model, (x, y) = network("mlp"), next(batches("mlp", 1))
     gs = attach(model)
@@ -215,7 +217,7 @@ def test_a_compiled_model_that_never_steps(monkeypatch, capability):
 
 @pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM] if ALL else [nn.GRU])
 def test_recurrent_layers_compile(kind):
-    """Without that anybody tells the compiler."""
+    """Without an option for the compiler."""
 
     class Recurrent(nn.Module):
         def __init__(self):

@@ -1,6 +1,7 @@
-"""gradscale.torch on a device: ``pytest --device cuda test_torch_cuda.py test_torch_modules.py``, in under two minutes on an H100.
+"""gradscale.torch on a device: ``pytest --device cuda test_torch_cuda.py test_torch_modules.py``, in less than two
+minutes on an H100.
 
-Without ``--device`` all that the CPU has runs there, so that what is tested on a GPU is known to work as a test.
+Without ``--device`` every test that the CPU supports runs there, which tests the tests before they run on a GPU.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from gradscale.torch import GradScaler, GradientScaling, attach, ops  # noqa: E4
 from test_torch_modules import test_every_module as test_modules  # noqa: E402, F401
 from torch_models import NoReads, batches, cross_entropy, error, example, network, row  # noqa: E402
 
-#: Stores of so many elements: a part of a block, all of it, one more; none.
+#: Numbers of elements of a store: none, a part of a block, a whole block, and one more.
 SIZES = (0, 1, 2047, 2048, 2049)
 #: From where everything is infinite to where everything is zero, FP16's subnormals between them.
 EXPONENTS = (-300, -150, -24, 0, 3, 40, 150, 300)
@@ -41,7 +42,7 @@ def equal_calls_have_equal_bits():
 # Stores
 
 def same(x, y):
-    """Whether halves have the same bits. NaN has many patterns, all of which are NaN."""
+    """Returns whether halves have the same bits. NaN has many patterns, which count as equal."""
     x, y = x.cpu(), y.cpu()
     return torch.equal(x.isnan(), y.isnan()) and torch.equal(x[~x.isnan()].view(torch.int16), y[~y.isnan()].view(torch.int16))
 
@@ -102,7 +103,7 @@ def test_stores_of_any_layout(view, device):
     expected_rows = ops.new_rows(1)
     expected = ops.store(x.cpu().contiguous(), expected_rows, control.cpu(), -1, 0)
     assert y.shape == x.shape and same(y, expected) and torch.equal(rows.cpu(), expected_rows)
-    # What compiled graphs are told of the strides.
+    # Strides that compiled graphs assume.
     gs = GradientScaling()
     gs._open_once(x.device)
     with torch._subclasses.FakeTensorMode() as mode:
@@ -190,7 +191,7 @@ def test_each_attention(backend, kind, shift, device):
 
 
 def fused_attention(device):
-    """Flash attention's operators; on the CPU stand-ins for them."""
+    """Flash attention's operators; on the CPU substitutes for them."""
     if device.type != "cpu":
         if torch.cuda.get_device_capability(device) < (8, 0):
             pytest.skip("flash attention needs a GPU of compute capability 8.0")
@@ -204,7 +205,7 @@ def test_an_overflow_inside_of_flash_attention_repeats(device):
 
 
 def test_an_overflow_inside_of_flash_attention_skips_a_step(device):
-    """Without repeats, and with rows that come late: the exponent falls, and training goes on."""
+    """Without repeats, and with rows that are read late: the exponent falls, and training continues."""
     with fused_attention(device):
         torch.manual_seed(0)
         model, x = torch_models.Steep().to(device), torch.randn(2, 7, 16).to(device)
@@ -308,7 +309,7 @@ def test_twenty_steps_beside_f32(name, way, device):
         pytest.skip("PyTorch's LSTM has no half on the CPU, where attach runs it in f32")
     plain, half = losses(TRAININGS[name], device, "f32"), losses(TRAININGS[name], device, way)
     assert half.isfinite().all() and plain[-4:].mean() < plain[:4].mean()
-    # A twentieth of what the loss falls by: roundings of halves in the forward pass alone make a hundredth of that.
+    # A twentieth of the loss's decrease; roundings of halves in the forward pass alone cause a hundredth.
     assert (half - plain).abs().max() < 0.05 * (plain[:4].mean() - plain[-4:].mean()) + 0.01
 
 
@@ -496,7 +497,7 @@ def test_sites_have_the_same_names_and_states_move(device):
     assert moved.sites.names == on_cpu.sites.names and moved.steps >= 1
 
 
-# What is refused
+# Refused uses
 
 def test_a_captured_step_is_refused(device):
     on_cuda(device)

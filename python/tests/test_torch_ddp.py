@@ -26,7 +26,8 @@ def worker(rank, ranks, port, out):
     data = list(batches("mlp", ranks))
     x, y = data[rank]
     results = {}
-    # A hook alone, beside the sum in f32; then all of it: half inside each rank, half between them.
+    # First the hook alone, compared with the sum in f32; then attached models: half inside each rank, and half between
+    # ranks.
     for case in ("plain", "hook", "attached"):
         model = network("mlp")
         model[0].bias.requires_grad_(False)
@@ -56,7 +57,7 @@ def worker(rank, ranks, port, out):
 
 
 def run(function, port):
-    """What two ranks put into a dictionary."""
+    """Runs a function on two ranks, and returns the values that they put into a dictionary."""
     with mp.Manager() as manager:
         out = manager.dict()
         run_ranks(function, 2, port + os.getpid() % 400, out)
@@ -79,7 +80,7 @@ def test_half_of_the_bytes(results):
 
 
 def test_half_in_ranks_and_between_them(results):
-    """As one process has them, of both batches."""
+    """Compares with a single process that has both batches."""
     model = network("mlp")
     model[0].bias.requires_grad_(False)
     gs = attach(model)
@@ -99,8 +100,8 @@ def closures(rank, ranks, port, out):
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.set_num_threads(1)
     data = list(batches("mlp", 12 * ranks))[rank::ranks]
-    # In step 4 rank 1 has a loss that its exponents cannot hold, in step 6 rank 0; in step 8 rank 1 a NaN, which no
-    # repeat mends, while rank 0 overflows.
+    # In step 4 the loss of rank 1 exceeds its exponents, in step 6 that of rank 0. In step 8 rank 1 has a NaN, which no
+    # repeat cures, while rank 0 overflows.
     factors = {(4, 1): 2.0**30, (6, 0): 2.0**34, (8, 1): float("nan"), (8, 0): 2.0**40}
     for case in ("f32", "attached", "hook"):
         model = network("mlp")
@@ -178,7 +179,7 @@ def shards(rank, ranks, port, out):
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     gs.guard(optimizer)
-    # In the second step one rank has a NaN: none steps.
+    # In the second step one rank has a NaN, so no rank steps.
     for factor in (2.0**-30, float("nan") if rank else 2.0**-30):
         before = [p.full_tensor() for p in model.parameters()]
         optimizer.zero_grad()

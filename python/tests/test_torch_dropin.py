@@ -256,13 +256,14 @@ class Mnist(nn.Module):
 
 
 def test_mnist():
-    """Its loop, with Adadelta and StepLR, on pictures of ten patterns with noise; the loss stays as small as it is told to."""
+    """PyTorch's MNIST loop, with Adadelta and StepLR, on pictures of ten patterns with noise; the loss is scaled by
+    `factor`."""
 
     def train(factor):
         torch.manual_seed(0)
         model, patterns = Mnist(), torch.rand(10, 1, 28, 28)
         gs = attach(model) if factor != 1 else None
-        # Its steps are as small as gradients are, where eps is so.
+        # Adadelta's steps are proportional to the gradients if eps is.
         optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0 / factor, eps=1e-6 * factor**2)
         if gs:
             gs.guard(optimizer)
@@ -405,7 +406,7 @@ def test_copies_and_pickles_of_attached_models():
     buffer.seek(0)
     loaded = torch.load(buffer, weights_only=False)
     assert torch.equal(loaded(x), network("mlp")(x))
-    # Nothing of ours is in it, which loading by a list of known classes would refuse.
+    # The file has no class of ours, which a load with a list of known classes would refuse.
     buffer.seek(0)
     with torch.serialization.safe_globals([nn.Sequential, nn.Linear, nn.ReLU, nn.Tanh]):
         torch.load(buffer, weights_only=True)

@@ -1,7 +1,9 @@
-"""Decisions beside the engine's: SegNetBasic from the same weights, trained by this project's own engine and by PyTorch.
+"""Comparison with the engine's decisions: SegNetBasic from the same weights, trained by this project's engine and by
+PyTorch.
 
-`segnet.jsonl` is the engine's training, written and checked by `tests/engine/tests/decisions`: a line for each step with its loss
-and, for each site, the exponent that was decided for the next; in the first lines with the rows from which it was decided.
+`segnet.jsonl` is the engine's training, written and checked by `tests/engine/tests/decisions`. It has a line for each
+step with its loss and, for each site, the exponent decided for the next step; the first lines also have the rows of the
+decisions.
 """
 
 import json
@@ -64,7 +66,7 @@ def drawn(x=1):
 
 
 def beginning():
-    """Network and batch as the engine's: weights of convolutions lie there with channels last."""
+    """Returns the engine's network and batch; the engine stores weights of convolutions with channels last."""
     numbers, net = drawn(), SegNet()
     with torch.no_grad():
         net.classifier.bias.zero_()
@@ -102,8 +104,8 @@ def train(noise=0.0, method=METHOD, steps=len(STEPS), factor=1.0, kept=lambda gs
 
 
 def here(site):
-    """The name in PyTorch of a site of the engine: the same gradient, under the name of the operator before it instead of
-    that behind it."""
+    """Returns PyTorch's name of a site of the engine. The gradient is the same, but it is named after the operator
+    before it instead of the one after it."""
     part, layer = site.removeprefix("net.").removesuffix("/dgrad").rpartition(".")[::2]
     kind, level = layer[:-1], int(layer[-1]) if layer[-1].isdigit() else 0
     if site == "cross_entropy/cast":
@@ -115,7 +117,7 @@ def here(site):
     pooled = "batch_norm>relu>max_pool_2d_with_indices"
     if part == "encoder":
         return f"encoder.norm{level - 1}/{pooled}"
-    # PyTorch unpools in f32 on the CPU, so what goes in there and what comes out are cast.
+    # PyTorch unpools in f32 on the CPU, so inputs and outputs of unpooling are cast.
     before = f"decoder.norm{level + 1}/batch_norm" if level < 4 else f"encoder.norm4/{pooled}"
     return f"{before}>to_copy>max_unpool_2d>to_copy"
 
@@ -168,9 +170,9 @@ def test_from_the_same_rows_the_same_decisions(engine, tmp_path):
 
 
 def test_decisions_of_twenty_steps_are_the_engines(engine, torchs):
-    """Of 340 decisions four in five are the same, and the others but a few differ by 1: sums are formed in another order, so
-    halves round up there and down here, and a share that lies beside the limit lies on its other side. So they do between
-    two trainings of PyTorch's whose first weights differ by 1e-6."""
+    """Of 340 decisions four fifths are equal, and nearly all others differ by 1. Sums are formed in another order,
+    so some halves round differently, and a share close to the threshold may be on its other side. Two trainings in
+    PyTorch whose initial weights differ by 1e-6 differ as much."""
     found = differences(engine[0], torchs[0])
     control = train(1e-6)[0]
     between = differences({name: control[name] for name in engine[0]}, torchs[0])
@@ -178,14 +180,14 @@ def test_decisions_of_twenty_steps_are_the_engines(engine, torchs):
     assert found.total() == 340 and found[0] >= 250
     assert found.total() - found[0] - found[1] - found[-1] <= 10 and max(map(abs, found)) <= 4
     assert apart(found) <= 1.5 * apart(between) + 10
-    # To neither side: a rule that took another share would lie on one.
+    # The differences have no bias; a rule with another threshold would have one.
     for name, exponents in engine[0].items():
         assert abs(sum(a - b for a, b in zip(exponents, torchs[0][name]))) <= 0.5 * len(exponents), name
 
 
 @pytest.mark.parametrize("rule", ["paper", "authors"])
 def test_the_papers_rules_decide_as_in_the_engine(rule):
-    """From operands: Theorem 1 at convolutions, Theorem 2 behind the softmax, which is not part of the network here."""
+    """From operands: Theorem 1 at convolutions, Theorem 2 after the softmax, which is not part of the network here."""
     steps = [json.loads(line) for line in FILE.with_name(f"segnet_{rule}.jsonl").read_text().splitlines()]
     exponents = train(0.0, steps[0]["method"], len(steps), 2.0**-12, lambda gs, i: gs.sites.row(i).exponent)[0]
     engine = {}
@@ -199,8 +201,9 @@ def test_the_papers_rules_decide_as_in_the_engine(rule):
 
 
 def test_the_papers_rules_at_sums():
-    """Parts of a sum are rounded before they are added, each by its own rule; the sum takes the exponent of one of them. In the
-    Transformer gradients meet at residual sums, and three behind the projection to queries, keys and values."""
+    """Terms of a sum are rounded before they are added, each by its own rule; the sum takes the exponent of one of
+    them. In the Transformer gradients are added at residual sums, and three after the projection to queries, keys
+    and values."""
     model, (x, y) = network("transformer"), next(batches("transformer", 1))
     true = exact(model, lambda m: cross_entropy(m(x), y) * 2.0**-20)
     gs = attach(model, "gs:paper")

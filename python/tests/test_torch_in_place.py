@@ -26,7 +26,7 @@ def assign(g, where, value):
 
 
 def silent(change):
-    """As a hook that returns nothing."""
+    """Wraps a function as a hook that returns nothing."""
 
     def hook(g):
         change(g)
@@ -232,7 +232,7 @@ FORMULAS = {
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formulas_of_pytorch_between_halves(name, shift):
-    """As f32 islands: their gradients come from half and go to half."""
+    """As f32 islands: their gradients come from half and are passed on to half."""
 
     def function(x):
         return FORMULAS[name](x.float() if x.dtype == torch.float16 else x)
@@ -254,7 +254,7 @@ class Packed(nn.Module):
         h = self.a(x) if self.batch_first else self.a(x).transpose(0, 1)
         packed = pack_padded_sequence(h, lengths, batch_first=self.batch_first, enforce_sorted=self.is_sorted)
         if torch.is_autocast_enabled("cpu") and not isinstance(self.__dict__.get("forward"), Scaled):
-            packed = packed.float()  # Without attach(), PyTorch's recurrent layers get halves, of which the CPU has none.
+            packed = packed.float()  # Without attach(), PyTorch's recurrent layers get halves, which the CPU does not support.
         with torch.autocast("cpu", enabled=False):
             out = pad_packed_sequence(self.g(packed)[0], batch_first=self.batch_first)[0]
         return self.b(out)

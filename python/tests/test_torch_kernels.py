@@ -1,4 +1,5 @@
-"""Operators that only GPUs have, by stand-ins on the CPU: with autograd's own nodes, and as particular about types as CUDA's."""
+"""Operators that only GPUs have, by substitutes on the CPU: with autograd's own nodes, and with CUDA's restrictions on
+types."""
 
 import contextlib
 import copy
@@ -16,7 +17,7 @@ from test_torch_modules import LAYERS  # noqa: E402
 from torch_models import Flash, attention, error, halved, overflow_repeats, probabilities  # noqa: E402
 
 torch.set_num_threads(1)
-#: Types that a stand-in has seen, for tests that ask.
+#: Types that a substitute has received, for tests that check them.
 SEEN = []
 
 
@@ -29,7 +30,7 @@ def halves_only(kernel, *tensors):
 
 
 def attention_backward(gradient, q, k, v, causal=False, bias=0.0, scale=None):
-    """By hand: inside of an operator there is no autograd."""
+    """Computed by hand, because there is no autograd inside an operator."""
     scale = scale or q.shape[-1] ** -0.5
     p = probabilities(q, k, causal, bias, scale)
     dp = gradient @ v.transpose(-1, -2)
@@ -151,7 +152,7 @@ def stand_ins():
 
 
 def against_f64(model, x, scale, late=None):
-    """Errors of a model's gradients and of its input's, beside f64."""
+    """Errors of a model's gradients and of its input's, against f64."""
     twin = copy.deepcopy(model).double()
     one, two = x.clone().requires_grad_(), x.double().requires_grad_()
     gs = attach(model, late=late)
@@ -177,7 +178,7 @@ def test_attention_in_half(shift, late):
 
 
 class Uneven(Flash):
-    """The kernel's results are many times as large, or as small, as what arrives."""
+    """A kernel whose results are many times as large, or as small, as its incoming gradient."""
 
     def __init__(self, queries, keys, values):
         super().__init__()
@@ -190,7 +191,8 @@ class Uneven(Flash):
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("factors", [(2.0**-12, 2.0**12, 2.0**8), (2.0**-6, 2.0**-6, 2.0**-9)])
 def test_the_first_step_knows_the_results(factors, late):
-    """Gradients of queries 2^20 times as large as what arrives would overflow; those 2^15 times as small would flush."""
+    """Gradients of queries that are 2^20 times the incoming gradient would overflow; those that are 2^-15 of it
+    would flush."""
     torch.manual_seed(0)
     model, x = halved(Uneven(*factors)), torch.randn(2, 7, 16).half().float()
     twin = copy.deepcopy(model).double()
@@ -325,7 +327,7 @@ class Recurrent(nn.Module):
 
 @pytest.mark.parametrize("ratio", [1.0, 2.0**-14, 2.0**14])
 def test_recurrent_layers_in_half(ratio):
-    """Gradients of all steps and of the last, which may stand at unlike exponents."""
+    """Gradients of all steps and of the last step, which may have different exponents."""
     torch.manual_seed(0)
     model = halved(Recurrent(ratio))
     gs, off = against_f64(model, torch.randn(3, 4, 5).half().float(), 2.0**-30)
@@ -334,7 +336,7 @@ def test_recurrent_layers_in_half(ratio):
 
 
 def test_unlike_exponents_are_brought_to_one():
-    """Values that stand at 2^40 and at 2^-10 come to a kernel at one exponent, for host and device."""
+    """Values at the exponents 40 and -10 are brought to one exponent for a kernel, on host and device."""
     library = torch.library.Library("gradscale_test_halves", "DEF")
     library.define("half_only_backward(Tensor a, Tensor b, Tensor saved) -> Tensor")
     exponents = []
@@ -359,7 +361,7 @@ def test_unlike_exponents_are_brought_to_one():
 
 
 def test_recurrent_modules_run_in_f32_on_every_device(monkeypatch):
-    """Also where there is no such device: autocast is turned off for that of the weights."""
+    """Also on machines without such a device: autocast is turned off for the device type of the weights."""
     from gradscale.torch.attach import InF32
 
     asked = []
@@ -386,7 +388,7 @@ def test_packed_sequences():
 
 # Names
 
-#: What a site was called before, by device, and is now.
+#: Earlier name of a site, by device, and its current name.
 NAMES = [
     ("norm/native_batch_norm", "norm/batch_norm"),
     ("norm/cudnn_batch_norm", "norm/batch_norm"),
@@ -480,7 +482,7 @@ def names_on(device, name):
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in DIFFERENT])
 def test_modules_have_the_same_sites_on_a_gpu(name):
-    """PyTorch chooses operators by the device that tensors say they are on."""
+    """PyTorch chooses operators by the device that tensors report."""
     (cpu, _), (cuda, nodes) = names_on("cpu", name), names_on("cuda", name)
     assert cpu == cuda
     if name == "BatchNorm2d" and torch.version.cuda:
@@ -533,7 +535,7 @@ def test_states_under_old_names_go_on_with_the_same_bits():
     assert old[1].report().blamed == {"norm/batch_norm": {"overflow": 2, "infinite": 0, "nan": 0}}
 
 
-# What a device refuses
+# Refusals of a device
 
 def test_two_devices_are_refused():
     gs = GradientScaling()
@@ -565,7 +567,7 @@ def test_capture_is_refused(monkeypatch):
     "view", [lambda x: x[:, ::2].transpose(0, 1), lambda x: x[:1].expand(4, 6), lambda x: x.t(), lambda x: x[:0], lambda x: x]
 )
 def test_strides_are_those_that_compiled_graphs_are_told(view, late):
-    """For gradients that are expanded, sliced and turned, on host and device."""
+    """For gradients that are expanded, sliced and transposed, on host and device."""
     from gradscale.torch import compiled  # noqa: F401
 
     x = view(torch.randn(4, 6))

@@ -1,8 +1,9 @@
-"""PyTorch's own database of operators: gradients of each, beside f64's.
+"""PyTorch's own database of operators: gradients of each, compared with f64.
 
-An operator stands alone behind an f32 input; as an f32 island between halves; and, where it knows them, in halves. Its loss is as
-it is, or times 2^-36. Its error may be that of PyTorch's own backward pass, where that has one, and a few roundings of halves.
-The ordinary test takes operators that were wrong once, and some others; GRADSCALE_ALL=1 takes all, and more of their examples.
+An operator is tested alone after an f32 input, as an f32 island between halves, and, if it supports them, in halves.
+Its loss is unscaled, or times 2^-36. Its error may be that of PyTorch's own backward pass, if there is one, plus a few
+roundings of halves. The ordinary test takes operators that were once wrong, and some others; GRADSCALE_ALL=1 takes all,
+and more of their examples.
 """
 
 import copy
@@ -38,10 +39,10 @@ torch.set_num_threads(1)
 ALL = os.environ.get("GRADSCALE_ALL")
 SAMPLES = 4 if ALL else 1
 EVERY = 1 if ALL else 5
-#: Examples of an operator that are tried until so many of them have a gradient.
+#: Maximum number of examples of an operator that are tried, until enough of them have a gradient.
 MAX_EXAMPLES = 12 if ALL else 4
 
-#: Wrong at some time, or near what was.
+#: Operators that were once wrong, or are similar to one that was.
 WATCHED = """linalg.qr linalg.eigh linalg.householder_product ormqr nn.functional.binary_cross_entropy
     nn.functional.binary_cross_entropy_with_logits scatter_reduce_mean index_reduce_mean linalg.vector_norm stft istft
     view_as_complex view_as_real polar fft.rfft fft.irfft fft.fft2 complex angle abs to_sparse index_put index_fill masked_fill
@@ -68,13 +69,13 @@ def floats(values):
 
 
 class Case:
-    """An example of an operator: its inputs as halves have them, and what its results are multiplied by."""
+    """Example of an operator: its inputs, rounded to halves, and the factors of its results."""
 
     def __init__(self, op, sample):
         self.op, self.sample = op, sample
 
     def gradients(self, dtype, way, shift, scaled):
-        """Of all inputs that have some, in f64; `way` is "alone", "island" or "half"."""
+        """Gradients of all differentiable inputs, in f64; `way` is "alone", "island" or "half"."""
         leaves = []
 
         def leaf(x):
@@ -103,7 +104,7 @@ class Case:
         for x in tree_leaves(out):
             if isinstance(x, torch.Tensor) and x.requires_grad:
                 x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-                # Between halves, what comes back is a half.
+                # Between halves the gradient is returned as a half.
                 x = x.half() if way == "island" and dtype != torch.float64 else x
                 r = torch.randn(x.shape, generator=generator, dtype=torch.float64).half().to(dtype)
                 loss = loss + (x.to(dtype) * r).sum()
@@ -139,7 +140,7 @@ def failures(op):
                     true = case.gradients(torch.float64, way, 0, False)
                     theirs = case.gradients(torch.float32, way, 0, False)
                 except Exception:
-                    continue  # Not in PyTorch itself.
+                    continue  # PyTorch itself does not support it.
                 if true is None or not true or not all(g.isfinite().all() for g in (*true, *theirs)):
                     continue
                 true, theirs = flat(true), flat(theirs)
@@ -174,7 +175,7 @@ for _name in [name for name in MODULES if any(word in name for word in ("Dropout
 
 @pytest.mark.parametrize("name", sorted(MODULES)[:: 1 if ALL else 2])
 def test_modules(name):
-    """PyTorch's modules with the examples of its tests, attached, beside f64."""
+    """PyTorch's modules with the examples of its tests, attached, compared with f64."""
     info = MODULES[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -192,7 +193,7 @@ def test_modules(name):
                 with torch.autocast("cpu", torch.float16):
                     theirs = _trained(copy.deepcopy(module), given.args, given.kwargs, 0)
             except Exception:
-                continue  # Not in PyTorch itself.
+                continue  # PyTorch itself does not support it.
             if not true or not all(g.isfinite().all() for g in (*true, *theirs)) or not any(g.any() for g in true):
                 continue
             for shift in (0, -36):
@@ -221,7 +222,7 @@ def _trained(module, args, kwargs, shift):
 
 
 def test_the_oracle_sees_a_wrong_gradient(monkeypatch):
-    """With complex results that leave as they are, which once they did."""
+    """With complex results that are not scaled, which was once the case."""
     from gradscale.torch import rules
 
     assert failures(OPERATORS["fft.rfft"]) == ([], 2)

@@ -33,7 +33,7 @@ def test_stores_like_the_package(exponent, half):
 @pytest.mark.parametrize("exponent", [-150, -20, 0, 3, 40, 300])
 @pytest.mark.parametrize("detail", [0, 1, 2])
 def test_any_device_has_the_same_bits(exponent, detail):
-    """What runs where there is no kernel of ours, on the CPU: torch's own operators."""
+    """The implementation for devices without a kernel of ours, on the CPU: torch's own operators."""
     x = example()
     control, rows = board([5, exponent], [detail] * 2)
     other = rows.clone()
@@ -183,7 +183,7 @@ def test_triton_has_the_same_bits():
 
 
 def test_old_gpus_run_torchs_own_operators(monkeypatch):
-    """Where Triton cannot compile; here with tensors of the CPU."""
+    """On devices for which Triton cannot compile; here with tensors of the CPU."""
     x, (control, rows) = example(), board([5, 3])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     ops.has_kernel.cache_clear()
@@ -205,7 +205,7 @@ def test_old_gpus_run_torchs_own_operators(monkeypatch):
 
 @pytest.mark.parametrize("architecture", [70, 75, 80, 90])
 def test_triton_compiles(architecture, monkeypatch):
-    """To machine code for GPUs that are not here, at one kernel for all sites."""
+    """Compiles to machine code for GPUs that this machine lacks, one kernel for all sites."""
     triton = pytest.importorskip("triton", reason="triton is not installed")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

@@ -1,4 +1,4 @@
-"""Shift invariance, and what is asked of every node: the gradient of f32 within a half's rounding."""
+"""Shift invariance, and a requirement on every node: the f32 gradient up to the rounding of a half."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_gradients_at_any_loss_are_those_of_f64(name, shift):
 
 
 class Towers(nn.Module):
-    """Two towers whose gradients lie 2^46 apart, and meet in one trunk."""
+    """Two towers whose gradients differ by 2^46, and are added in one trunk."""
 
     def __init__(self):
         super().__init__()

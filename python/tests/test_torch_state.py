@@ -1,4 +1,5 @@
-"""What a training keeps: names that do not grow, checkpoints, copies, pickles, replicas, and what detach() gives back."""
+"""State of a training: names that do not accumulate, checkpoints, copies, pickles, replicas, and the model after
+detach()."""
 
 import copy
 import gc
@@ -53,7 +54,7 @@ def test_weights_that_are_new_tensors_in_each_step(parameters):
 
 
 def test_one_training_for_many_models():
-    """A search over models: those that nobody refers to leave nothing behind, and at once."""
+    """A search over models: models without references are freed completely and immediately."""
     gs, (x, y) = GradientScaling(), next(batches("mlp", 1))
     seen = []
     gc.disable()
@@ -103,7 +104,7 @@ def test_a_forward_whose_model_is_gone():
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("saved_after", [0, 2])
 def test_a_state_that_is_loaded_between_backward_and_update(late, saved_after):
-    """The step in which it is loaded leaves nothing behind: all goes on as in a training that was loaded before it."""
+    """The step in which it is loaded has no effect: everything continues as if it had been loaded before the step."""
     (x, y), = batches("mlp", 1)
 
     def run(gs, model, steps, factor=1.0):
@@ -170,7 +171,7 @@ class Heads(nn.Module):
 
 
 def test_losses_of_one_graph_have_sites_of_their_own():
-    """As PCGrad and GradNorm take them: one after the other, of the same forward pass."""
+    """Several losses as in PCGrad and GradNorm: one backward pass after another, of the same forward pass."""
 
     def run(scaled):
         torch.manual_seed(0)
@@ -245,7 +246,7 @@ def test_a_module_that_keeps_its_scaling():
     average = torch.optim.swa_utils.AveragedModel(model)
     average.update_parameters(model)
     assert torch.equal(average(x), model(x))
-    # In another process: a model that is not attached, and a training with the same exponents, which says so.
+    # In another process: a model that is not attached, and a training with the same exponents, which reports that.
     again = pickle.loads(pickle.dumps(model))
     assert again.gs.sites.exponents.tolist() == model.gs.sites.exponents.tolist() and again.gs.steps == 1
     cross_entropy(again(x), y).backward()
@@ -262,7 +263,7 @@ def test_a_module_that_keeps_its_scaling():
 
 
 class Broadcast(torch.autograd.Function):
-    """As that of ``DataParallel``, on one device."""
+    """Broadcast of ``DataParallel``, on one device."""
 
     @staticmethod
     def forward(ctx, count, *tensors):
@@ -276,7 +277,7 @@ class Broadcast(torch.autograd.Function):
 
 
 def replicate(network, count):
-    """As ``torch.nn.parallel.replicate``, on one device."""
+    """``torch.nn.parallel.replicate``, on one device."""
     places, parameters = zip(*network.named_parameters())
     copies, modules = Broadcast.apply(count, *parameters), dict(network.named_modules())
     for number in range(count):
@@ -290,7 +291,7 @@ def replicate(network, count):
 
 
 def test_replicas_run_themselves():
-    """As ``DataParallel`` makes them."""
+    """Replicas as ``DataParallel`` creates them."""
     x, y = next(batches("mlp", 1))
     layer = nn.Linear(12, 5)
     attach(layer)
@@ -326,7 +327,7 @@ def test_data_parallel_without_a_gpu(outside):
         assert error([p.grad for p in again.parameters()], [p.grad for p in plain.parameters()]) < 3e-3 and gs.update().stepped
     names = list(gs.sites.names)
     assert names and all(name.startswith("module.") == outside for name in names)
-    # What is pickled is not attached.
+    # A pickled model is not attached.
     assert torch.equal(pickle.loads(pickle.dumps(wrapped))(x), plain(x))
 
 
@@ -429,12 +430,12 @@ def test_transformers_keep_the_state_of_every_rank():
         ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
     for (weights, state), (resumed, again) in zip(ends["whole"], ends["resumed"]):
         assert all(map(torch.equal, weights, resumed)) and state == again and state["steps"] == 12
-    # Else one state for both would do.
+    # The states must differ, because otherwise one state for both would pass.
     assert ends["whole"][0][1] != ends["whole"][1][1]
 
 
 def ranks_by_callback(rank, ranks, folder):
-    """As the Trainer calls a callback, where transformers is not installed: a whole training, and one that is resumed."""
+    """Calls of the callback as by the Trainer, without transformers: a whole training, and a resumed one."""
     import torch.distributed as dist
 
     stand_in_for_transformers()
@@ -492,5 +493,5 @@ def test_a_callback_keeps_the_state_of_every_rank():
         ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
     for (weights, state, _), (resumed, again, _) in zip(ends["whole"], ends["resumed"]):
         assert all(map(torch.equal, weights.values(), resumed.values())) and state == again and state["steps"] == 8
-    # Else one state for both ranks would do.
+    # The states must differ, because otherwise one state for both ranks would pass.
     assert ends["whole"][0][2] != ends["whole"][1][2]

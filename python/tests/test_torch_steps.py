@@ -79,7 +79,7 @@ def test_a_guard_that_ends_gives_the_optimizer_back():
         gs.guard(optimizer)
     gs.detach()
     assert optimizer.__dict__ == before
-    # A schedule that has wrapped it in between keeps what it wrapped, which does nothing any more.
+    # A schedule that was wrapped around it meanwhile keeps its wrapper, which has no effect any more.
     end = gs.guard(optimizer)
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
     end()

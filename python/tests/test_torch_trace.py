@@ -1,4 +1,4 @@
-"""Traces of trainings in PyTorch: what the program reads."""
+"""Traces of trainings in PyTorch, which the program reads."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_a_trace_may_begin_later(late, tmp_path):
 
 
 def test_the_engine_plays_the_trace_and_decides_the_same(tmp_path):
-    """Where nothing is repeated: a replay does not know at which exponents a repeat would have been seen."""
+    """Only without repeats, because a replay does not know the exponents of a repeated attempt."""
     path = tmp_path / "trace.jsonl"
     model = network("conv")
     gs = attach(model, "gs:interval=1")

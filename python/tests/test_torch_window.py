@@ -171,7 +171,7 @@ def test_everything_is_as_before():
 
     plain, measured = train(False), train(True)
     assert all(map(torch.equal, plain[0], measured[0])) and plain[1] == measured[1]
-    # Nothing of that training's scales reached the measurement.
+    # The scales of that training have not influenced the measurement.
     model = network("conv")
     again = window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y))
     assert again.bits > 5 and found[0].bits > 5
@@ -205,7 +205,7 @@ def test_what_cannot_be_measured():
     with pytest.raises(ValueError, match="the gradient of 0.weight is not finite"):
         # The derivative of a root at zero.
         window(model, lambda model, batch: (model(batch) * 0.0).square().sum().sqrt(), x)
-    # Nothing is left behind.
+    # The measurement leaves no changes.
     assert "forward" not in model.__dict__
     for p in model.parameters():
         p.requires_grad_(False)

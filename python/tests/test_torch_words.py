@@ -1,4 +1,5 @@
-"""What would go wrong silently: nothing is scaled, a batch is not looked at, an update is forgotten; each has its words."""
+"""Mistakes that would be silent: nothing is scaled, a batch is not checked, an update is forgotten. Each has its own
+message."""
 
 import dataclasses
 import warnings
@@ -31,7 +32,7 @@ class Results(list):
 
 
 class Hidden:
-    """An object of which nobody knows the parts."""
+    """Object whose parts are hidden."""
 
     def __init__(self, logits):
         self.hidden = (logits,)
@@ -102,7 +103,7 @@ def test_update_says_why_nothing_was_scaled():
     x = next(batches("mlp", 1))[0]
     model = Net(Hidden)
     gs = attach(model)
-    assert not said(gs.update)  # Nothing has run.
+    assert not said(gs.update)  # No pass has run yet.
     for words in (["ran with gradients, and none of them was scaled"], []):
         backward(model, model(x).hidden[0])
         found = said(gs.update)
@@ -118,7 +119,7 @@ def test_update_says_why_nothing_was_scaled():
     backward(model, model(x))
     found = said(gs.update)
     assert len(found) == 1 and "Net.forward was replaced after attach()" in found[0]
-    # Whoever wraps it and calls it is no trouble; nor is a loss without gradients.
+    # Wrapping the model and calling the wrapper causes no warning; nor does a loss without gradients.
     model = Net()
     gs = attach(model)
     ours = model.forward
@@ -150,7 +151,7 @@ def test_a_hook_that_returns_a_plain_half():
 
 
 def test_a_part_of_the_loss_that_the_model_keeps():
-    """As balances of experts are kept: it does not come through what forward returns."""
+    """A load-balancing loss of experts, which is not part of the results of forward."""
 
     class Keeping(Net):
         def forward(self, x):
@@ -262,7 +263,7 @@ def test_a_forgotten_update():
     for _ in range(150):
         optimizer.step()
         gs.update()
-    # By gs.step, which updates by itself, too.
+    # By gs.step, which also updates by itself.
     (x, y), = batches("mlp", 1)
     for _ in range(120):
 
@@ -302,7 +303,7 @@ def trained_by(method, factors, drop_in=False):
 def test_a_dynamic_loss_scale_that_collapses_or_flushes(drop_in):
     nan = float("nan")
     for method, factors, words in (
-        # One NaN batch lowers 2^-10 to 2^-11; the others say nothing more.
+        # One NaN batch lowers 2^-10 to 2^-11; the others cause no further message.
         ("dynamic:init=2^-10", [1.0, nan, nan, 1.0], "loss scale has fallen to 2^-11, because steps were not finite"),
         ("dynamic:init=2^-10", [2.0**10, 2.0**10], None),
         ("dynamic", [2.0**-36] * 3, "loss scale 2^16 flushes 9"),
@@ -316,7 +317,7 @@ def test_a_dynamic_loss_scale_that_collapses_or_flushes(drop_in):
 
 
 def test_batches_that_are_not_finite_are_no_overflows():
-    """In the report: they are counted where they arrived first, by kind, and no site has overflowed."""
+    """In the report non-finite values are counted where they arrived first, by kind, and no site has overflowed."""
     gs, _ = trained_by("gs", [1.0, float("nan"), float("inf"), 1.0])
     report = gs.report()
     assert gs.skipped == 2 and [site["overflows"] for site in report.sites] == [0] * len(report.sites)
@@ -391,7 +392,7 @@ def test_nested_tensors_inside_of_a_model():
 
 
 def test_gradient_penalties_beside_an_attached_model():
-    """As the README tells: second derivatives by plain autograd, the loss of them scaled."""
+    """As in the README: second derivatives by plain autograd, with a scaled loss of them."""
     (x, _), = batches("mlp", 1)
 
     def penalty(critic, x):

@@ -1,4 +1,4 @@
-"""What the wheel says of itself, as it was installed."""
+"""Metadata of the installed wheel."""
 
 from importlib import metadata
 from pathlib import Path

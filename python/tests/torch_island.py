@@ -10,7 +10,7 @@ from torch_models import error
 
 
 class Island(nn.Module):
-    """Linear, the function, Linear: what the function gets and returns lies between halves."""
+    """Linear, the function, Linear: inputs and outputs of the function are between halves."""
 
     def __init__(self, function, width=8, out=8):
         super().__init__()

@@ -98,7 +98,7 @@ class Causal(nn.Module):
 
 
 class GPT2(nn.Module):
-    """GPT-2 small, unless told smaller; weights of words are those of the head."""
+    """GPT-2 small, or smaller on request; the head shares the weights of the word embedding."""
 
     def __init__(self, words=50257, context=1024, width=768, heads=12, depth=12):
         super().__init__()
@@ -150,7 +150,7 @@ def cross_entropy(out, y):
 
 
 def error(found, true):
-    """Of lists of tensors: the norm of the difference over the norm."""
+    """Norm of the difference of two lists of tensors, relative to the norm of the second."""
     a = torch.cat([x.double().flatten() for x in found])
     b = torch.cat([x.double().flatten() for x in true])
     return float((a - b).norm() / b.norm())
@@ -164,8 +164,8 @@ def exact(model, loss):
 
 
 def example(shape=(4, 3, 8, 8), seed=0):
-    """Values over 24 powers of ten; zeros, what is not finite, and both sides of where FP16 flushes, has subnormals and
-    overflows, also at 2^5."""
+    """Values over 24 powers of ten, with zeros, non-finite values, and values on both sides of FP16's thresholds for
+    flushing, subnormals and overflow, also at 2^5."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(shape, generator=generator) * 10 ** torch.empty(shape).uniform_(-12, 12, generator=generator)
     edges = torch.tensor([2.0**-25, 2.0**-14 - 2.0**-25, 65520.0])
@@ -229,14 +229,14 @@ def halved(model):
 
 
 class Steep(Flash):
-    """Keys so large that gradients of queries are 2^13 times what arrives."""
+    """Keys so large that gradients of queries are 2^13 times the incoming gradient."""
 
     def attend(self, q, k, v):
         return super().attend(q, k * 2.0**10, v * 2.0**3)
 
 
 def overflow_repeats(device, late=None):
-    """The exponent in force is far too high for the kernel's results, and not for what arrives."""
+    """The current exponent is far too high for the kernel's results, but not for the incoming gradient."""
     torch.manual_seed(0)
     model, x = halved(Steep()).to(device), torch.randn(2, 7, 16).half().float().to(device)
     gs = attach(model, "gs:interval=100", late=late)
@@ -256,7 +256,7 @@ def overflow_repeats(device, late=None):
     slot = gs.sites.names.index(name)
     before, row = int(gs.sites.exponents[slot]), gs.sites.row(slot)
     assert len(runs) == 2 and gs.repeats == 0
-    # Bits that are free above the results, and above what arrives, which is smaller.
+    # Bits that are free above the results, and above the incoming gradient, which is smaller.
     scale *= 2.0 ** (row.room_above + 2)
     gs.step(closure, optimizer)
     assert gs.outcome.stepped and gs.repeats >= 1

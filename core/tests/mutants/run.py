@@ -78,7 +78,7 @@ def copy_workspace(to):
     manifest = (ROOT / "Cargo.toml").read_text()
     manifest = re.sub(r"^members = \[[^]]*\]", 'members = ["core"]', manifest, flags=re.MULTILINE)
     manifest = re.sub(r"^(default-members|exclude) = .*\n", "", manifest, flags=re.MULTILINE)
-    # Without the engine, which is the root package.
+    # Without the engine, which is the package in the root.
     sections = re.split(r"^(?=\[)", manifest, flags=re.MULTILINE)
     kept = [section for section in sections if re.match(r"\[(workspace|profile\.(release|dev))\b", section)]
     (to / "Cargo.toml").write_text("".join(kept))
@@ -205,7 +205,7 @@ def main():
         copy_workspace(workspace)
         state = state_of_checkout()
         source = workspace / "core/src"
-        for mutant in mutants:  # All must apply before the first takes its time.
+        for mutant in mutants:  # All mutants must apply before the first, slow run starts.
             path, text = apply(mutant, source)
             path.write_text(text)
         clean = run_tests(workspace, target)
