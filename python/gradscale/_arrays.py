@@ -1,4 +1,4 @@
-"""Arrays in, arrays out: what numpy's habits ask for around the functions of the extension."""
+"""Functions on arrays with numpy's conventions, around those of the extension."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def store(
     x: ArrayLike, exponent: int = 0, *, start: int = 0, detail: str | int = "full", out: NDArray[Any] | None = None, row: NDArray[Any]
 ) -> NDArray[Any]: ...
 def store(x, exponent=0, *, start=0, detail="full", out=None, row=None):
-    """Stores `x` as float16 at the scale 2^exponent, and says what that lost.
+    """Stores `x` as float16 at the scale 2^exponent, and returns what that lost.
 
-    `x` (float32 or float16) stands at the scale 2^start; it is multiplied by 2^(exponent − start) in float32 and rounded
+    `x` (float32 or float16) is at the scale 2^start. It is multiplied by 2^(exponent − start) in float32 and rounded
     once, to nearest even. Returns the halves and their `Stats`. With `row`, an array of `ROW_WORDS` words (uint32 or
-    int32; zeros at the beginning of a step), what was seen is merged into that, and only the halves are returned.
+    int32; zeros at the beginning of a step), the statistics are merged into it, and only the halves are returned.
     """
     x = _floats(x, "store")
     y = np.empty(x.shape, np.float16) if out is None else out
@@ -115,10 +115,11 @@ def cast(
 ) -> Any:
     """Returns `x` times 2^exponent, rounded once to `format`.
 
-    `x`: float32 or float64 of any shape (other numbers become float32 where that is exact, else float64); a scalar gives
-    a scalar. `format`: "fp16", "bf16", "e5m2", "e4m3", "tf32", "fp32", "eXmY" with X exponent and Y mantissa bits, or a
-    dtype; with ",saturating" behind it what is too large becomes the largest finite number. `rounding`: "nearest" (ties
-    to even), "zero", or "stochastic", whose random numbers depend on `seed` and the index of an element alone.
+    `x`: float32 or float64 of any shape (other numbers become float32 where that is exact, else float64); a scalar
+    gives a scalar. `format`: "fp16", "bf16", "e5m2", "e4m3", "tf32", "fp32", "eXmY" with X exponent and Y mantissa
+    bits, or a dtype. With the suffix ",saturating", values that are too large become the largest finite number.
+    `rounding`: "nearest" (ties to even), "zero", or "stochastic", whose random numbers depend only on `seed` and the
+    index of an element.
 
     Returns float16 or float32, or the dtype of ml_dtypes where that is installed and has the format, or else patterns in
     uint8, uint16 or uint32; with `bits` always patterns. `out` takes the result. With `tally`, also a dict of how many
@@ -148,7 +149,7 @@ def decode(
 ) -> Any:
     """Returns the values of patterns, or of an array of a small dtype, times 2^-exponent as float32.
 
-    `y`: uint8, uint16 or uint32 with the patterns of `format`, or an array of a dtype that says its format itself.
+    `y`: uint8, uint16 or uint32 with the patterns of `format`, or an array of a dtype that determines its format.
     """
     y = np.asarray(y)
     if format is None:

@@ -254,7 +254,7 @@ class Packed(nn.Module):
         h = self.a(x) if self.batch_first else self.a(x).transpose(0, 1)
         packed = pack_padded_sequence(h, lengths, batch_first=self.batch_first, enforce_sorted=self.is_sorted)
         if torch.is_autocast_enabled("cpu") and not isinstance(self.__dict__.get("forward"), Scaled):
-            packed = packed.float()  # Without attach(), PyTorch's recurrent layers get halves, which the CPU does not support.
+            packed = packed.float()  # Without attach(), PyTorch's layers get halves, unsupported here.
         with torch.autocast("cpu", enabled=False):
             out = pad_packed_sequence(self.g(packed)[0], batch_first=self.batch_first)[0]
         return self.b(out)

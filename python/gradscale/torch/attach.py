@@ -18,20 +18,20 @@ from .scaling import GradientScaling
 
 
 def attach(model, method="gs", *, dtype=torch.float16, **options):
-    """Trains `model` in half: its forward pass runs under autocast, gradients of its activations are halves with an
-    exponent for each, gradients of its weights are f32 and unscaled. Call ``loss.backward()`` as always, and
-    ``update()`` of what is returned after each step of the optimizer. Results of the model are f32.
+    """Trains `model` in half. Its forward pass runs under autocast, gradients of its activations are halves with an
+    exponent for each, and gradients of its weights are f32 and unscaled. Call ``loss.backward()`` as usual, and
+    ``update()`` of the returned object after each step of the optimizer. Results of the model are f32.
 
-    Parameters may be frozen, thawed or added at any time. ``detach()`` gives the model back as it was. A deep copy of the
-    model is attached to the same scales, and its sites are those of the model; what is pickled is a model that never was
-    attached. A copy that trains with losses of another size needs its own scales: make it before, and attach it as well.
+    Parameters may be frozen, thawed or added at any time. ``detach()`` restores the model. A deep copy of the model is
+    attached to the same scales, and shares the sites of the model. A pickled model is not attached. A copy that trains
+    with losses of another size needs its own scales: create it before, and attach it as well.
     """
     scaling = GradientScaling(method, **options)
     scaling.attach(model, dtype=dtype)
     return scaling
 
 
-#: What stands in an attached module's own dictionary.
+#: Attributes in an attached module's own dictionary.
 _OWN = ("forward", "__getstate__", "__deepcopy__", "_replicate_for_data_parallel")
 
 
@@ -39,12 +39,13 @@ class Forward:
     """Replacement of the ``forward`` of one module object."""
 
     def __init__(self, module):
-        # Weak, so that a model is freed as soon as nobody refers to it: no reference leads from its `forward` back to it.
+        # Weak references, so that a model is freed as soon as nothing else refers to it: its `forward` has no reference
+        # to it.
         self._module = weakref.ref(module)
         self.before = module.__dict__.get("forward")
-        #: Whether it has been taken back, though somebody who has wrapped it still calls it.
+        #: True after detach(), even if a wrapper of another library still calls it.
         self.ended = False
-        # Its name and arguments, at which others look.
+        # Name and arguments of the original, because other libraries inspect them.
         functools.update_wrapper(self, self.original(), updated=())
         del self.__wrapped__
         with contextlib.suppress(TypeError, ValueError):
@@ -69,8 +70,8 @@ class Forward:
         return type(self.module).forward(self.module, *args, **kwargs)
 
     def put(self):
-        """Replaces ``forward``; returns what takes that back. Who pickles the module finds it as it was, who copies it
-        deeply has one whose ``forward`` is replaced likewise."""
+        """Replaces ``forward``, and returns a function that restores it. A pickled module has its original
+        ``forward``; a deep copy has a replaced one too."""
         own = self, self._state, self._copy, self._replicate
         self.module.__dict__.update(zip(_OWN, own))
         self.ended = False
@@ -111,7 +112,7 @@ class Forward:
         return next((p.device.type for p in self.module.parameters()), getattr(self, "device", "cpu"))
 
     def __getattr__(self, name):
-        # What exporters and TorchScript ask a function for.
+        # Attributes that exporters and TorchScript read from a function.
         if name in ("__code__", "__globals__"):
             raise AttributeError("an attached model cannot be exported or scripted: call detach() first, and attach() again afterwards")
         raise AttributeError(name)
@@ -150,7 +151,8 @@ class Scaled(Forward):
         if not compiling:
             self._check()
         if compiling:
-            # A graph that breaks would leave gradients without exponents: the compiler says at which line it does.
+            # A graph break would leave gradients without exponents. With this setting the compiler reports the line of
+            # the break.
             with torch.autocast(self.device_type(), dtype=self.dtype), compiled.in_one_graph():
                 out = self.run(*args, **kwargs)
         else:
@@ -185,13 +187,13 @@ class Scaled(Forward):
         return self.scaling._enter(x, dtype)
 
 
-#: Objects whose attributes are taken as results, beside dataclasses.
+#: Classes whose attributes are taken as results, besides dataclasses.
 _WITH_PARTS = torch.distributions.Distribution, torch.distributions.transforms.Transform
 
 
 def _mapped(f, out, memo):
-    """Applies `f` to all tensors in what a model returns: also in dataclasses, distributions, and lists of own classes.
-    """
+    """Applies `f` to all tensors in the results of a model, also in dataclasses, distributions, and lists of custom
+    classes."""
     if isinstance(out, torch.Tensor):
         if id(out) not in memo:
             memo[id(out)] = f(out), out

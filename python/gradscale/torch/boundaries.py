@@ -49,8 +49,9 @@ _LIKE = frozenset(
 
 
 def hand_halves(function):
-    """Marks an ``autograd.Function`` whose kernels know halves alone, and whose backward is linear in its gradients: they are
-    handed out as halves at one exponent, and results are taken to stand at that exponent. Usable as a decorator."""
+    """Marks an ``autograd.Function`` whose kernels support only halves, and whose backward is linear in its
+    gradients. Its gradients are passed as halves at one exponent, and its results are taken at that exponent. Usable
+    as a decorator."""
     function._gradscale_halves = True
     return function
 
@@ -123,7 +124,7 @@ def _each(f, results):
 
 
 def _ordinary(x):
-    """Returns True for an ordinary tensor, whose memory and type are what they seem."""
+    """Returns True for an ordinary tensor, which has memory of its own and its declared type."""
     return isinstance(x, torch.Tensor) and type(x).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
@@ -204,7 +205,7 @@ class Widening(TorchDispatchMode):
         self._saved = None
 
     def __enter__(self):
-        # A weight that is cast meanwhile is f32, and nobody else is to find it in autocast's cache.
+        # A weight that is cast meanwhile becomes f32, and must not stay in autocast's cache for other code.
         self._cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         return super().__enter__()
@@ -246,7 +247,7 @@ class Widening(TorchDispatchMode):
 
         out = function(*rules.each(wide, args), **dict(zip(kwargs, rules.each(wide, kwargs.values()))))
         if operator.writes and found:
-            # Whoever writes in place gets the tensor that he wrote into.
+            # An in-place function returns the caller's tensor.
             out = _each(lambda y: next((x for copy, x in found if copy is y), y), out)
         return out
 
@@ -280,7 +281,7 @@ class Widening(TorchDispatchMode):
         return self.wide(x) if isinstance(x, torch.Tensor) and x.dtype == HALF and x.layout == torch.strided else x
 
     def end(self):
-        """Writes into the memory of halves what has been written into their copies."""
+        """Writes changes of the copies back to the memory of the halves."""
         for flat, halves in self._memory.values():
             halves.copy_(flat)
         for wide, x, version in self._saved or ():

@@ -1,10 +1,10 @@
 """Attached models under ``torch.compile``.
 
-What is compiled is the forward pass and, with it, a backward pass for plain gradients. Here that backward pass is traced with
-scaled gradients instead, which meet the same operators and the same graph as they do eagerly; so names, roundings and
-exponents are the same. What goes into the compiled graph are torch's operators in f32, and two of ours, which call the
-training that the model belongs to: ``begin``, where a gradient comes in, and ``site``, where it becomes half. Exponents are
-tensors there, so that new ones compile nothing anew.
+The compiler traces the forward pass and, with it, a backward pass for plain gradients. Here that backward pass is
+traced with scaled gradients instead. They pass through the same operators and the same graph as in eager mode, so
+names, roundings and exponents are the same. The compiled graph contains torch's operators in f32, and two of ours,
+which call the training that the model belongs to: ``begin``, where a gradient enters, and ``site``, where it becomes
+half. Exponents are tensors there, so new ones need no compilation.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ def in_one_graph():
 
 
 def allow_recurrent():
-    """Has the compiler take recurrent layers, which it leaves out of its graphs unless it is told to."""
+    """Makes the compiler include recurrent layers, which it leaves out of its graphs by default."""
     torch._dynamo.config.allow_rnn = True
 
 
 def leaves(model, arguments):
-    """Returns what a compiled graph that holds all of a model has gradients for: its parameters, and what it is called
-    with."""
+    """Returns the tensors for which the graph of a whole model computes gradients: its parameters, and its inputs."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return parameters + [x for x in arguments if isinstance(x, Tensor) and x.requires_grad]
 
@@ -69,8 +68,9 @@ def labels(number):
 
 
 class Enter(torch.autograd.Function):
-    """Identity in ``x`` for autograd, behind which gradients are scaled tensors. The others are the leaves of the
-    graph, which are known by their order alone: while it is traced, stand-ins are in their places."""
+    """Identity in ``x`` for autograd, whose backward pass scales gradients. The other arguments are the leaves
+    of the graph. They are identified by their order only, because other tensors replace them while the graph is
+    traced."""
 
     @staticmethod
     def forward(ctx, x, number, dtype, *leaves):
@@ -98,7 +98,7 @@ class Enter(torch.autograd.Function):
 
 
 class Trace:
-    """Stands for a training while the backward pass of a graph is traced."""
+    """Takes the place of a training while the backward pass of a graph is traced."""
 
     epoch = 0
     operands = False
@@ -111,7 +111,7 @@ class Trace:
         self.stores = Stores
 
     def enter(self, root):
-        """Registers the leaves of all attached models behind `root`, where a gradient enters."""
+        """Registers the leaves of all attached models that `root`, where a gradient enters, depends on."""
         seen, stack = set(), [root]
         while stack:
             node = stack.pop()
@@ -203,10 +203,10 @@ def _forget():
     _current = None
 
 
-# What the operators are, while a graph is traced and when it runs.
+# Implementations of the operators, for tracing a graph and for running it.
 
 _LIBRARY = torch.library.Library("gradscale", "FRAGMENT")
-# They may decide, which no recorded graph of a device does.
+# These operators may decide, which a recorded graph of a device cannot.
 _TAGS = [tag for tag in (getattr(torch.Tag, "cudagraph_unsafe", None),) if tag is not None]
 _LIBRARY.define("begin(Tensor gradient, str model) -> Tensor", tags=_TAGS)
 _LIBRARY.define("site(Tensor x, Tensor? start, str model, str name, int calls) -> (Tensor, Tensor)", tags=_TAGS)
@@ -245,8 +245,8 @@ def _(x, start, end):
 
 
 def _define_fused(function):
-    """Defines an operator for a kernel that computes in halves only. It takes the kernel's arguments behind its own,
-    gradients in f32."""
+    """Defines an operator for a kernel that computes in halves only. It has additional arguments before those of the
+    kernel, and its gradients are f32."""
     schema = function._schema
     name = f"fused{schema.name.partition('::')[2]}"
     arguments = str(schema).partition("(")[2].rpartition(" -> ")[0]

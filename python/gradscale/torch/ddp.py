@@ -54,7 +54,7 @@ class _Bucket:
         self.sites = _gradscale.Sites(state.method, [f"parameter {i}" for i in range(count)], late=True)
         self.stores = (Host if device.type == "cpu" else Device)(device)
         self.flight = None
-        # A sum of so many halves has so many bits more.
+        # Number of additional bits of a sum over all ranks.
         self.carry = (self.ranks - 1).bit_length()
 
     def average(self, buffer, gradients):

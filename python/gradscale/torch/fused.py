@@ -1,20 +1,21 @@
-"""Kernels of a GPU that have halves alone: flash attention, cuDNN's attention, recurrent layers under plain autocast.
+"""GPU kernels that exist only for halves: flash attention, cuDNN's attention, recurrent layers under plain autocast.
 
-Such a kernel takes gradients as halves and returns gradients as halves, all at one exponent, because it knows of none. So all of
-them belong to one site, that of the gradient that arrives:
+Such a kernel takes and returns gradients as halves, all at one exponent, because it has no notion of exponents. So all
+of them belong to one site, that of the incoming gradient:
 
 1. The gradients that it takes are stored at the exponent of the site, whatever exponents they had before.
 2. The kernel runs. It computes in f32 and rounds its results to half.
-3. The row of the site observes the results as well. What has become ±∞ or NaN there, although all that came in is finite, was
-   too large for this exponent: it is counted as an overflow, and so a step is repeated or skipped, and the exponent falls. What
-   the kernel has flushed is 0 and cannot be told from other zeros; but subnormal results are seen, and raise the exponent.
+3. The row of the site observes the results as well. If a result is ±∞ or NaN although all inputs are finite, it was too
+large for this exponent. It is counted as an overflow, so the step is repeated or skipped, and the exponent falls.
+Values that the kernel has flushed cannot be distinguished from other zeros, but subnormal results are counted, and
+raise the exponent.
 
-A site that decides inside of a step does not know the results yet. The kernel then runs once more before that, at an exponent
-with bits to spare.
+A site that decides inside a step does not know the results yet. In that case the kernel runs once more before the
+decision, at an exponent with spare bits.
 
-Results are rounded twice: here, and where they are read next, at a site of their own. The second rounding changes only what is
-subnormal there, as it multiplies by a power of two; gradients that are added are added in f32 between the two.
-"""
+Results are rounded twice: here, and where they are read next, at a site of their own. The second rounding changes only
+values that are subnormal there, because it multiplies by a power of two. Gradients that are added are added in f32
+between the two."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ _PROBES = 5
 
 
 def saved_type(name, args):
-    """Returns the type of what the forward pass has left for such a kernel: ``float16`` or ``bfloat16``; None for other
-    operators, and where it ran in f32."""
+    """Returns the type of the tensors that the forward pass has saved for such a kernel: ``float16`` or
+    ``bfloat16``. None for other operators, and if it ran in f32."""
     if name not in HALF_ONLY:
         return None
     types = {x.dtype for x in args if isinstance(x, torch.Tensor) and not isinstance(x, scaled.ScaledTensor)}
@@ -65,7 +66,7 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
 
 
 def _probed(scaling, function, args, kwargs, places, starts):
-    """Returns the row of what a kernel takes and returns, all of which stands at one exponent, and that exponent."""
+    """Returns the row of a kernel's inputs and results, which are at one exponent, and that exponent."""
     stores, gradients = scaling.stores, [args[place] for place in places]
     looks = [scaling._look(gradient, start) for gradient, start in zip(gradients, starts)]
     if any(row.infinite or row.nan for row in looks):
@@ -74,7 +75,7 @@ def _probed(scaling, function, args, kwargs, places, starts):
     exponent = min(above) - _PROBE_BITS if above else min(row.exponent for row in looks)
     for _ in range(_PROBES):
         halves = [stores.scaled(gradient, start, exponent).half() for gradient, start in zip(gradients, starts)]
-        # A kernel may write into what the forward pass has left for it.
+        # A kernel may overwrite the tensors that the forward pass has saved for it.
         copied = [x.clone() if isinstance(x, torch.Tensor) and x.dtype == torch.uint8 else x for x in args]
         results = _floats(function(*_replaced(copied, places, halves), **kwargs))
         if all(bool(result.isfinite().all()) for result in results):

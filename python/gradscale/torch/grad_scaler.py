@@ -20,10 +20,10 @@ MAX_LOSS_EXPONENT = 24
 class GradScaler(torch.amp.GradScaler):
     """A drop-in for ``torch.amp.GradScaler``: change the import, and nothing else.
 
-    The loss is scaled by 1, so that ``get_scale()`` is 1 and gradients of weights are themselves: they need no unscaling,
-    and ``unscale_`` only looks for what is not finite. The numbers by which a loss scale grows and shrinks are taken, kept
-    and saved, and have no effect. ``scaling`` is the :class:`GradientScaling` behind it, with its report and its outcome;
-    `model` gives its sites names.
+    The loss is scaled by 1, so that ``get_scale()`` is 1 and gradients of weights are unscaled. ``unscale_`` only
+    checks whether they are finite. The parameters of a loss scale's growth are accepted, stored and saved, and have no
+    effect. ``scaling`` is the underlying :class:`GradientScaling`, with its report and its outcome; `model` gives names
+    to its sites.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GradScaler(torch.amp.GradScaler):
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
     def update(self, new_scale=None):
-        """Ends a step: exponents of the next are decided from what this one saw. A `new_scale` has no meaning here."""
+        """Ends a step: the exponents of the next step are decided from its statistics. `new_scale` has no effect."""
         if not self._enabled:
             return
         self._check_scale_growth_tracker("update")
@@ -82,7 +82,7 @@ class GradScaler(torch.amp.GradScaler):
         return 2.0 ** min(max(HALF_EXPONENT - HEADROOM - math.ceil(max(largest)), 0), MAX_LOSS_EXPONENT)
 
     def load_state_dict(self, state_dict):
-        """Takes what this class saved, or ``torch.amp.GradScaler``, whose scale is then left behind."""
+        """Loads a state that this class or ``torch.amp.GradScaler`` has saved. The scale of the latter is ignored."""
         if not self._enabled:
             return
         super().load_state_dict({**state_dict, "scale": 1.0})

@@ -15,7 +15,7 @@ import torch
 
 from . import boundaries
 
-#: Nodes that hand gradients on, sum or move them: what comes out is rounded further on, once.
+#: Nodes that pass on, sum or move gradients. Their results are rounded at a later node, once.
 HANDS_ON = frozenset(
     "ViewBackward0 UnsafeViewBackward0 ReshapeAliasBackward0 TBackward0 TransposeBackward0 PermuteBackward0 ExpandBackward0"
     " SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 CloneBackward0 AliasBackward0 DetachBackward0"
@@ -27,8 +27,8 @@ _PRODUCTS = frozenset("addmm mm bmm convolution linear conv2d".split())
 _SUFFIX = re.compile(r"Backward\d*$|Backward$")
 _UNREACHED = 1 << 30
 
-#: Operators that PyTorch calls otherwise on another device, by the name that sites have on all of them. What a training has
-#: learned on a CPU then holds on a GPU. A compiler's operators are among them.
+#: Operators that have another name on another device, with the name that sites use on all devices. Therefore the
+#: exponents of a training on a CPU are valid on a GPU. A compiler's operators are included.
 OPERATORS = {
     "batch_norm": "native_batch_norm native_batch_norm_no_training cudnn_batch_norm miopen_batch_norm batch_norm_with_update"
     " batch_norm_no_update",
@@ -125,7 +125,8 @@ class Names:
         self._calls = {}
         self._parts = {}
         self._read = (None, 0)
-        #: The first node that has been named and computes, which lies next to the input, and what the names of this pass end with.
+        #: The first named node that computes, which is the closest to the input, and the suffix of the names in this
+        #: pass.
         self.first, self.suffix = None, ""
 
     def clear(self):
@@ -137,8 +138,8 @@ class Names:
         self.first, self.suffix = None, ""
 
     def site(self, node):
-        """Returns the name of the site at which `node` rounds what it reads next, and in how many places of the graph
-        it stands."""
+        """Returns the name of the site at which `node` rounds its incoming gradient, and the number of its calls in
+        the graph."""
         if node not in self._known:
             self._walk(node)
         name = self._known[node][0]
@@ -149,8 +150,8 @@ class Names:
         return (name if read == 0 else f"{name}[{read}]") + self.suffix, calls
 
     def part(self, node):
-        """Returns the name of the site at which what `node` has computed is rounded before it is added to others, and
-        its calls."""
+        """Returns the name of the site at which the result of `node` is rounded before it is added to others, and
+        the number of its calls."""
         if node not in self._known:
             self._walk(node)
         name = self._known[node][0]
@@ -197,8 +198,8 @@ class Names:
         return _owned(best, short(node))
 
     def _walk(self, root):
-        """Names the nodes before `root` in post-order: first what a node reads, then itself. Without recursion, for
-        deep graphs."""
+        """Names the nodes before `root` in post-order: the inputs of a node first, then the node. It is not
+        recursive, because graphs may be deep."""
         known, stack = self._known, [(root, False)]
         while stack:
             node, ready = stack.pop()

@@ -1,4 +1,4 @@
-"""For ``transformers.Trainer``: a callback that guards its optimizer, ends its steps, and saves and loads with checkpoints."""
+"""Callback for ``transformers.Trainer``: guards its optimizer, ends its steps, and saves and loads with checkpoints."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Callback(TrainerCallback, ExportableState):
             self._gather()
 
     def on_evaluate(self, args, state, control, **kwargs):
-        # With save_strategy="best", it is decided after this.
+        # With save_strategy="best" the Trainer decides after this call whether it saves.
         if control.should_save or args.save_strategy == "best":
             self._gather()
 

@@ -48,7 +48,7 @@ def _store(
     amax = tl.zeros([BLOCK], tl.int32)
     blocks = tl.cdiv(elements, BLOCK)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
-        # In 64 bits, for tensors beyond 2^31 elements.
+        # Computed in 64 bits, for tensors with more than 2^31 elements.
         at = (lanes * 0 + block) * BLOCK + lanes
         inside = at < elements
         u = tl.load(x + at, mask=inside, other=0).to(tl.float32)
@@ -66,7 +66,7 @@ def _store(
         finite = tl.where(inside & (size < 0x7F800000), size, 0)
         amax = tl.maximum(amax, finite)
         if detail >= 2:
-            # What does not count has key 0, as no magnitude but zero has.
+            # Values that do not count have key 0, which otherwise only zero has.
             bins += tl.histogram((finite + 0x7FFFFF) >> 23, 256)
 
     row = rows + site * ROW
@@ -92,7 +92,7 @@ def _store(
 
 
 def launch(x, y, rows, control, source, site):
-    """Stores flat ``x`` into flat ``y`` (None: only looks), and adds what was seen to ``rows[site]``."""
+    """Stores flat ``x`` into flat ``y`` (None: only observes it), and adds the statistics to ``rows[site]``."""
     sites = control.shape[1]
     if not (0 <= site < min(sites, rows.shape[0]) and -1 <= source < sites):
         raise IndexError(f"no site {site}, or none {source} that it comes from")

@@ -1,7 +1,8 @@
-"""What the rules of the paper and of its authors decide from: not a gradient alone, but the operator that made it.
+"""Operands of the rules of the paper and of its authors, which decide from the operator of a gradient and not only from
+its values.
 
-They decide inside a step, so what they need is at hand: each gradient remembers its origin until it is rounded. With the rule
-``gs`` nobody asks, and nothing is kept.
+These rules decide inside a step, so each gradient keeps a reference to its origin until it is rounded. With the rule
+``gs`` no origin is kept.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 
 from .. import _gradscale
 
-#: Products, and where their gradient may stand.
+#: Products, and the positions of their gradient among the arguments.
 _PRODUCTS = frozenset("mm bmm mv matmul".split())
 _SOFTMAX = frozenset("_softmax_backward_data _log_softmax_backward_data".split())
 
@@ -48,7 +49,7 @@ class Product(Cast):
 
 
 class Parts(Cast):
-    """Gradients that were added, or, split, that lie side by side. Each has been rounded by itself."""
+    """Gradients that were added, or that a split has concatenated. Each has been rounded by itself."""
 
     def __init__(self, parts, split):
         self.parts, self.split = parts, split

@@ -1,14 +1,14 @@
 """Stores with statistics as operators of PyTorch: ``torch.ops.gradscale``.
 
-A *site* is a place where gradients become half. Two tensors on the device of the gradients say all that a step needs:
+A *site* is a place where gradients become half. Two tensors on the device of the gradients contain the state of a step:
 
-- ``control``, int32 of shape (2, sites): the exponents in force, and what rows are to observe (``Sites.exponents`` and
-  ``Sites.details``);
-- ``rows``, int32 of shape (sites, ROW_WORDS): what the stores of a step saw. Zeros at the beginning of a step; calls of
-  one site merge.
+- ``control``, int32 of shape (2, sites): the exponents in force, and the levels of detail of rows (``Sites.exponents``
+and ``Sites.details``);
+- ``rows``, int32 of shape (sites, ROW_WORDS): the statistics of a step's stores. They are zeros at the beginning of a
+step, and several calls of one site are merged.
 
-They are for gradients, and have none themselves. Exponents are data, not constants: ``torch.compile`` compiles once, and the bits are those of eager execution. No operator
-waits for its device.
+The operators are for gradients, and are not differentiable themselves. Exponents are data, not constants, so
+``torch.compile`` compiles once, and the bits are those of eager execution. No operator waits for its device.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _checked(x: Tensor) -> None:
 
 
 def _flat(x: Tensor) -> Tensor:
-    """Returns the elements in the order of memory, of a tensor that ``empty_like`` has made or that lies like one."""
+    """Returns the elements in the order of memory, for a tensor that ``empty_like`` has created or that has such
+    strides."""
     return x.as_strided((x.numel(),), (1,))
 
 
@@ -111,7 +112,7 @@ _LIBRARY.impl("store", _store_cpu, "CPU")
 _LIBRARY.impl("observe", _observe_cpu, "CPU")
 
 
-# What runs where there is no kernel: torch's own operators, which are on every device. Nothing is read back.
+# Implementation for devices without a kernel, by torch's own operators, which every device has. Nothing is read back.
 
 # Magnitudes of float32, as integers: the least that does not flush, that is a normal half, that overflows; infinity.
 _FLUSH, _SUBNORMAL, _OVERFLOW, _INFINITY = 0x33000001, 0x387FE000, 0x477FF000, 0x7F800000
@@ -133,7 +134,7 @@ def scaled(x: Tensor, to: Tensor, start: Tensor) -> Tensor:
 
 
 def _merge(u: Tensor, row: Tensor, exponent: Tensor, detail: Tensor) -> None:
-    """Adds what is seen of the float32 values ``u`` to the words of a row."""
+    """Adds the statistics of the float32 values ``u`` to the words of a row."""
     size = u.reshape(-1).view(torch.int32) & 0x7FFFFFFF
     counted, binned = (detail >= 1).to(torch.int32), (detail >= 2).to(torch.int32)
     zeros, small, low, large, infinite, nan = (
@@ -146,7 +147,7 @@ def _merge(u: Tensor, row: Tensor, exponent: Tensor, detail: Tensor) -> None:
     finite = torch.where(size < _INFINITY, size, 0)
     if size.numel():
         row[_AMAX].copy_(torch.maximum(row[_AMAX], finite.max() * counted))
-    # Bin 0 is for what does not count: no magnitude but zero has that key.
+    # Bin 0 is for values that do not count, because only zero has that key.
     bins = torch.zeros(256, dtype=torch.int32, device=u.device)
     bins.index_add_(0, (finite + 0x7FFFFF) >> 23, torch.ones_like(size))
     row[_BINS + 1 : _BINS + 256].add_(bins[1:] * binned)

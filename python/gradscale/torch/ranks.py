@@ -3,8 +3,9 @@
 import torch
 import torch.distributed as dist
 
-#: How an attempt at a step ended at a rank: its gradients are finite; they are not, and its own sites would repeat the batch;
-#: they are not, and its own sites saw nothing of that; its own sites saw what no exponent mends; it had no backward pass.
+#: Result of an attempt at a step on one rank. FINITE: its gradients are finite. REPEAT: they are not, and its own sites
+#: would repeat the batch. ELSEWHERE: they are not, but its own sites have seen no failure. LOST: its own sites have
+#: seen a failure that no exponent cures. NOTHING: it had no backward pass.
 FINITE, REPEAT, ELSEWHERE, LOST, NOTHING = range(5)
 
 
@@ -19,7 +20,7 @@ def rank():
 
 
 def all_gather(value):
-    """Returns what each rank has given, by rank. All ranks have to call this."""
+    """Returns the values of all ranks, by rank. All ranks have to call this."""
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
@@ -27,13 +28,13 @@ def all_gather(value):
 
 def sharded(gradient):
     """Returns True if each rank has a part of the gradient, as with ``fully_shard``."""
-    # A DTensor: whoever has one has imported what takes a second to import.
+    # Tests for a DTensor without the import, which takes a second.
     return hasattr(gradient, "device_mesh")
 
 
 def gathered(model):
-    """Names and parameters as ``fully_shard`` gathers them for the operators of a layer: others than those of the model, and
-    reached only through what it keeps to itself, where this version of it has that."""
+    """Returns names and parameters as ``fully_shard`` gathers them for the operators of a layer. They are other
+    tensors than the model's parameters, and accessible only through private attributes, if this version has these."""
     for module in model.modules():
         state = getattr(module, "_get_fsdp_state", None)
         for group in getattr(state(), "_fsdp_param_groups", ()) if state else ():

@@ -9,12 +9,12 @@ from torch.utils._pytree import tree_leaves
 
 
 class Report:
-    """Sites in the order in which they were found, from the loss on, and how steps ended.
+    """Report of the sites, in the order of the backward pass, and of the outcomes of steps.
 
     `sites` is a list of dictionaries: name, exponent, share of the non-zero values that was flushed, share that is
-    subnormal, log2 of the largest value, overflows so far, and what holds the exponent where it is. `blamed` says of each
-    site at which values stopped being finite how often that was an overflow, which another exponent mends, and how often
-    ±∞ or NaN arrived there, which come from the forward pass.
+    subnormal, log2 of the largest value, number of overflows, and the constraint that limits the exponent. `blamed`
+    counts, for each site where values were not finite first, how often that was an overflow, which another exponent
+    cures, and how often ±∞ or NaN arrived there from the forward pass.
     """
 
     def __init__(self, scaling):
@@ -68,10 +68,10 @@ def _share(value):
 
 
 def first_not_finite(model, *args, **kwargs):
-    """Returns the name of the layer of `model` whose results are the first that are not finite, though its inputs are;
-    ``"input"`` if they are not; None if all is finite. Runs the forward pass once, and reads a number behind each
-    layer: for when a report says that NaN or ±∞ arrived, which no scale mends. Running statistics are left as they
-    were."""
+    """Returns the name of the first layer of `model` whose results are not finite although its inputs are;
+    ``"input"`` if the inputs are not; None if everything is finite. Runs the forward pass once, and reads a number
+    after each layer. Use it if a report shows that NaN or ±∞ arrived, which no scale cures. Running statistics do
+    not change."""
     found, handles = [], []
 
     def bad(values):

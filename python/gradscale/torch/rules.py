@@ -1,10 +1,11 @@
 """Rules for ⟨α, gradient⟩ at each operator of a backward pass.
 
-Four kinds of operators are known. Those that move values carry halves and exponent on. Those that are linear in the
-gradient, which is what a derivative is, compute in f32 from halves, and their result is rounded where the next operator
-reads it. Sums bring their terms to the least of their exponents. Those that write into a gradient write into the memory that
-all views of it share. Everything else gets the gradient itself, in f32, so a function that nobody thought of is slower or
-less precise in the last bits, but never wrong by a factor. What cannot be right in any of these ways is refused by name.
+Four kinds of operators are known. Operators that move values keep halves and exponent. Operators that are linear in the
+gradient, as derivatives are, compute in f32 from halves; their result is rounded where the next operator reads it. Sums
+bring their terms to the smallest of their exponents. Operators that write into a gradient write into the memory that
+all its views share. Every other operator gets the unscaled gradient in f32. So an unknown function is slower or less
+precise in the last bits, but never wrong by a factor. Operators for which none of these ways is right are refused by
+name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from . import fused, graph, operands, scaled
 
 HALF = torch.float16
-#: What is computed in f32 here.
+#: Types that are converted to f32 here.
 _CONVERTED_DTYPES = (torch.float16, torch.bfloat16, torch.float64)
 _CONVERTED_COMPLEX = (torch.complex32, torch.complex128)
 
@@ -28,7 +29,7 @@ MOVES = frozenset(
 SELECTS = frozenset("threshold_backward masked_fill".split())
 #: Terms that are all gradients.
 SUMS = frozenset("add sub cat stack where index_add scatter_add index_put scatter slice_scatter select_scatter".split())
-#: Linear in the gradient, wherever it stands.
+#: Operators that are linear in the gradient, at any position.
 LINEAR = frozenset(
     "mm bmm matmul mv dot mul sum mean neg cumsum select_backward slice_backward constant_pad_nd index_select gather"
     " index tril triu trace diagonal_backward _adaptive_avg_pool2d_backward repeat avg_pool2d_backward"
@@ -47,8 +48,8 @@ def _native_batch_norm(args):
     return [gradient, x, weight, running_mean, running_var, mean, invstd, True, eps, [True, True, True]]
 
 
-#: Operators for which another one is called, of the same meaning: their own kernels take what the forward pass has left for them
-#: in half, while gradients and inputs are f32 here.
+#: Operators that are replaced by others of the same meaning. Their own kernels take tensors that the forward pass has
+#: saved in half, while gradients and inputs are f32 here.
 _INSTEAD = {
     "cudnn_batch_norm_backward": (torch.ops.aten.native_batch_norm_backward.default, _native_batch_norm),
     "miopen_batch_norm_backward": (torch.ops.aten.native_batch_norm_backward.default, _native_batch_norm),
@@ -77,7 +78,7 @@ class Operator:
         self.namespace = function.namespace
         arguments = schema.arguments
         aliases = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
-        #: Positions, and names of keywords, of what is written into.
+        #: Positions and keyword names of the arguments that are written to.
         self.writes = [a.name if a.kwarg_only else i for i, a in enumerate(arguments) if aliases[i]]
         self.views = not self.writes and any(r.alias_info is not None for r in schema.returns)
         #: Where a number is a term of a sum, and no dimension, index or factor.
@@ -131,8 +132,8 @@ def dispatch(function, args, kwargs):
     half = fused.saved_type(name, args)
     if half is not None and node is not None:
         return _fused(function, args, kwargs, scaling, node, half)
-    # Rounded where it is read for the first time, by a node that does more than hand on; not what that node itself computed,
-    # and not in sums, in whose name autograd adds gradients of several consumers.
+    # Rounded where it is first read by a node that does more than pass it on. Results of that node itself are not
+    # rounded here, nor the terms of sums, under whose name autograd adds gradients of several consumers.
     if kind is not None and kind not in graph.HANDS_ON and name not in SUMS:
         for gradient in gradients:
             settle(gradient, node, scaling)
@@ -142,7 +143,7 @@ def dispatch(function, args, kwargs):
     if name in MOVES or name in SELECTS and first.settled and args[0] is first and (name != "masked_fill" or args[2] == 0):
         out = function(*each(_data, args), **kwargs)
         if name == "_conj":
-            # A wrapper says of itself that it is not conjugated, so its values are.
+            # A wrapper has no conjugation bit, so its values must not be conjugated lazily.
             return _wrapped(out.resolve_conj(), first.exponent, scaling, first.dtype, first.settled)
         out = _from(first.origin, _wrapped(out, first.exponent, scaling, first.dtype, first.settled))
         if operator.views:
@@ -159,7 +160,7 @@ def dispatch(function, args, kwargs):
         terms = [x for x in _tensors(args) if _carries(x.dtype)]
         if name == "add" and any(x.dtype == HALF and not isinstance(x, scaled.ScaledTensor) for x in terms):
             scaling._added_plain()
-        # With a number as a term, values are no gradient any more.
+        # If a term is a number, the values are no longer a gradient.
         exponent = 0 if operator.adds_number(args) else least(scaling, [_exponent(x) for x in terms])
     elif _linear(name, args, gradients, kwargs):
         exponent = least(scaling, [gradient.exponent for gradient in gradients])
@@ -186,7 +187,7 @@ def _sentence(operator, why):
 
 
 def _views(out, first, function, args, kwargs):
-    """Records how views are taken, for writes into them or into what they are views of."""
+    """Records how views are taken, for writes into them or into their base."""
     seen = first.writes if first.parent is None else first.seen
     if isinstance(out, scaled.ScaledTensor):
         out.parent, out.seen, out.recipe = first, seen, (function, args, kwargs, None)
@@ -283,8 +284,7 @@ def _copy(x, kwargs, scaling, node, kind):
 
 
 def _write(function, operator, args, kwargs, gradients, scaling):
-    """Calls an operator that writes: into gradients at their exponents, into plain tensors what gradients are
-    themselves."""
+    """Calls an operator that writes: into gradients at their exponents, and into plain tensors the unscaled values."""
     if operator.name == "record_stream":
         return function(args[0].data_, *args[1:])
     if operator.name in _REFUSED:
@@ -401,7 +401,7 @@ def _wrapped(out, exponent, scaling, dtype, settled):
         if out.layout != torch.strided:  # of an embedding: on its way to its weight
             return scaling.stores.scaled(out, exponent, 0)
         if out.is_floating_point():
-            # Of complex values, the type of the results is another.
+            # For complex values the type of the results differs.
             return scaled.ScaledTensor(out, exponent, scaling, torch.float32 if dtype.is_complex else dtype, settled)
         return scaled.ScaledTensor(out, exponent, scaling, out.dtype, settled) if out.is_complex() else out
     if isinstance(out, (list, tuple)):

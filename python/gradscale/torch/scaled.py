@@ -8,11 +8,11 @@ from . import operands, rules
 
 
 class ScaledTensor(torch.Tensor):
-    """Gradient tensor with an exponent of its own.
+    """Gradient tensor with its own exponent.
 
-    To autograd it has the type that it wants, say ``float16``; inside are either the f32 results of the operator that
-    made it, not rounded yet, or halves, rounded once at a cast site. Where a gradient has several consumers, their f32
-    results add up before that, so a sum is rounded once, too.
+    To autograd it has the type that it expects, for example ``float16``. It contains either the f32 results of the
+    operator that computed it, not rounded yet, or halves, rounded once at a cast site. If a gradient has several
+    consumers, their f32 results are added before that, so a sum is rounded once, too.
     """
 
     data_: torch.Tensor
@@ -21,7 +21,7 @@ class ScaledTensor(torch.Tensor):
     settled: bool
     #: The node of autograd's graph that computed it.
     born: object
-    #: What the paper's rules would decide from, where one of them is in force.
+    #: Operands for the paper's rules, if one of them is in force.
     origin: object = None
     #: The gradient of which this is a view, and the operator that takes it from there; none if it has its own values.
     parent: object = None
@@ -43,7 +43,7 @@ class ScaledTensor(torch.Tensor):
         self._wide = None if data.dtype != torch.float32 else data
         self._epoch = scaling.epoch
         self.born = torch._C._current_autograd_node()
-        # It has no memory of its own: code that asks for its address gets an error and not a null pointer.
+        # It has no memory of its own, so code that asks for its address gets an error and not a null pointer.
         torch._C._set_throw_on_mutable_data_ptr(self)
 
     def wide(self) -> torch.Tensor:
@@ -75,7 +75,7 @@ class ScaledTensor(torch.Tensor):
         return out if part is None else out[part]
 
     def refresh(self):
-        """Takes the values of a view anew, if somebody has written into them."""
+        """Reads the values of a view again, if its base was written to."""
         root = self.root()
         if self.seen == root.writes or self.parent is None:
             return
@@ -104,7 +104,7 @@ class ScaledTensor(torch.Tensor):
         """Rounds to half at the site of that name, unless that has been done."""
         if not self.settled:
             self.data_, self.exponent = self.scaling._store(name, calls, self.wide(), self.exponent, self.origin)
-            # Where a training rounds nothing, the values are still f32.
+            # If a training rounds nothing, the values are still f32.
             self.settled, self._wide, self.origin = self.data_.dtype == torch.float16, None, None
             if self.parent is not None:  # These values are its own now.
                 self.writes = self.seen
@@ -171,12 +171,12 @@ def wrap(x, scaling):
 
 
 class Enter(torch.autograd.Function):
-    """Identity function of autograd behind which gradients are scaled tensors."""
+    """Identity function of autograd, whose backward pass converts gradients to scaled tensors."""
 
     @staticmethod
     def forward(ctx, x, scaling, dtype):
         ctx.scaling = scaling
-        # A copy: people go on in place, which autograd forbids with what a function hands through.
+        # A copy, because callers may continue in place, which autograd forbids for an input that a function returns.
         return x.to(dtype, copy=True)
 
     @staticmethod

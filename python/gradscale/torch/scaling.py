@@ -1,4 +1,4 @@
-"""Gradient scaling of one training: its sites, and what becomes of its steps."""
+"""Gradient scaling of one training: its sites, and the outcome of its steps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from .stores import FULL, MOMENTS, Device, Host, refuse_capture
 from .trace import Trace
 
 
-#: Losses of one graph in one step whose sites are told apart: more than the tasks that one trunk has.
+#: Maximum number of losses of one graph in one step whose sites are separate: more than the tasks that share one trunk.
 MAX_PASSES = 8
-#: Backward passes without an update after which somebody is told: more than the micro-batches of any accumulation seen.
+#: Number of backward passes without an update that causes a warning: more than the micro-batches of any known
+#: accumulation.
 MAX_PASSES_WITHOUT_UPDATE = 1000
 
 
 def _entry(entries, parameter):
-    """Returns what is kept of a parameter, by id: that of another one that had the id before is none."""
+    """Returns the entry of a parameter by id. An entry of another parameter that had this id before does not count."""
     entry = entries.get(id(parameter))
     return entry if entry is not None and entry[0]() is parameter else None
 
@@ -46,7 +47,7 @@ class GradientScaling(Steps):
     """
 
     def __init__(self, method="gs", *, late=None, skips=50):
-        #: Whether decisions need what made a gradient, beside its values.
+        #: True if decisions need the operands of a gradient, besides its values.
         self.operands = self._check(method, late)
         self._rule = _gradscale.Rule(method) if self.operands else None
         self.method = method
@@ -61,19 +62,20 @@ class GradientScaling(Steps):
         self._order, self._stored = [], set()
         self._micro, self._task, self._failed = 0, None, 0
         self._called, self._compiled = set(), False
-        # In an attempt of `step`: whether what came in was not finite, on the device.
+        # In an attempt of `step`: a flag on the device, set if an incoming gradient was not finite.
         self._born = None
         self._blamed = {}
-        # By id: a weak reference to a parameter, and its label or its hook.
+        # By parameter id: a weak reference with the parameter's label or hook.
         self._labels, self._hooks, self._live_hooks = {}, {}, 64
-        # Weak references to attached models and to what replaces their forward, by number; to all that was replaced.
+        # Weak references to attached models and to their replaced forward functions, by number; undo functions of all
+        # replacements.
         self._models, self._forwards, self._optimizers, self._undo = {}, [], [], []
         self._device = None
         # Nodes at which passes of this step ended, and how often.
         self._passes = {}
-        # What was noticed since the last update, and what has been said.
+        # Observations since the last update, and warnings that were given.
         self._ran, self._guarded, self._warned, self._unpickled, self._updates = False, {}, set(), False, 0
-        # Whether a state was loaded since the last update, after a backward pass.
+        # True if a state was loaded since the last update, after a backward pass.
         self._discarded = False
         self._found, self._flight = None, None
         self._loaded = self._trace = None
@@ -103,7 +105,7 @@ class GradientScaling(Steps):
         return sites
 
     def _open(self, device):
-        # What is made now has to outlive a graph.
+        # Tensors that are allocated now must outlive a captured graph.
         refuse_capture(device)
         self._device = device
         self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
@@ -123,7 +125,7 @@ class GradientScaling(Steps):
         slot = self._slots.get(name)
         if slot is None:
             slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
-            # What the others observe in this step stays.
+            # Levels of detail of existing sites do not change in this step.
             self._details = np.append(self._details, self._sites.details[slot] if self._trace is None else FULL)
             self._at_once.append(bool(self._sites.at_once[slot]))
             self.stores.upload(self._sites.exponents, self._details)
@@ -135,7 +137,8 @@ class GradientScaling(Steps):
         return slot
 
     def _store(self, name, calls, x, start, origin=None):
-        """Rounds the f32 `x`, which stands at the exponent `start`, at the site of that name; halves and their exponent."""
+        """Rounds the f32 `x`, which is at the exponent `start`, at the site of that name. Returns halves and their
+        exponent."""
         self._open_once(x.device)
         slot = self._slot(name, calls)
         if self._at_once[slot]:
@@ -166,11 +169,11 @@ class GradientScaling(Steps):
         return self._sites.decide(slot, choice, incoming, measured_at=at)
 
     def _look(self, x, start):
-        """Returns a row of `x`, which stands at the exponent `start`, from which a site can decide."""
+        """Returns a row of `x`, which is at the exponent `start`, from which a site can decide."""
         return Host.observe(x, self.stores.number(start), MOMENTS) if self.operands else self.stores.look(x, start)
 
     def _decide_at_once(self, slot, row, exponent):
-        """Lets a site decide from a row of values that stand at that exponent."""
+        """Decides the exponent of a site inside the step, from a row of values at `exponent`."""
         if not self.operands:
             self._decided(slot, self._sites.decide(slot, row, exponent))
             return
@@ -188,7 +191,7 @@ class GradientScaling(Steps):
         """Calls a kernel that computes in halves only: see :func:`.fused.call`."""
         return fused.call(self, function, args, kwargs, places, starts, name, calls)
 
-    # What compiled graphs call
+    # Functions that compiled graphs call
 
     def _begin_compiled(self, gradient):
         """Begins the backward pass of a compiled graph, whose names are known."""
@@ -197,7 +200,7 @@ class GradientScaling(Steps):
 
     def _store_compiled(self, name, calls, x, start):
         """Stores a tensor as `_store` does, for compiled graphs, in which exponents are tensors."""
-        # Of several graphs in one pass, each knows its own calls alone.
+        # If one pass has several graphs, each counts only its own calls.
         calls += name in self._called
         self._called.add(name)
         halves, exponent = self._store(name, calls, x, self._number(start))
@@ -225,11 +228,11 @@ class GradientScaling(Steps):
         self.scale(loss).backward(**arguments)
 
     def scale(self, x):
-        """Returns a copy of `x`, behind which gradients are scaled."""
+        """Returns a copy of `x`. From it on, the backward pass scales gradients."""
         return self._enter(x, x.dtype)
 
     def _enter(self, x, dtype):
-        """Returns `x` in another type, as the boundary behind which gradients are scaled."""
+        """Returns `x` in another type, as the boundary at which the backward pass begins to scale gradients."""
         if self._born is not None and x.dim() == 0:
             self._born.append(x.detach().isnan())
         return Enter.apply(x, self, dtype)
@@ -360,7 +363,7 @@ class GradientScaling(Steps):
                 self._live_hooks = max(64, len(self._hooks))
             self._hooks[id(parameter)] = weakref.ref(parameter), parameter.register_hook(unscale)
         elif not hasattr(parameter, "_gradscale"):
-            # An input, which nobody here is to keep.
+            # An input, which must not be kept alive here.
             parameter._gradscale = parameter.register_hook(unscale)
 
     def _arrived_plain(self, label):
@@ -408,7 +411,7 @@ class GradientScaling(Steps):
             compiled.allow_recurrent()
 
     def _put(self, forward):
-        """Replaces a forward. The model keeps what replaces it, not this training, which may outlive the model."""
+        """Replaces a forward function. The model owns the replacement, because this training may outlive the model."""
         forward.put()
         self._forwards = [reference for reference in self._forwards if reference() is not None]
         self._forwards.append(weakref.ref(forward))
@@ -423,17 +426,17 @@ class GradientScaling(Steps):
             handle.remove()
         self._undo, self._forwards, self._models, self._hooks, self._labels = [], [], {}, {}, {}
 
-    # What is known
+    # Reports
 
     def report(self):
-        """Returns a report of what is known of all sites and steps: to be printed, or as pandas or TensorBoard want it.
-        """
+        """Returns a report of all sites and steps, which can be printed or converted for pandas or TensorBoard."""
         return Report(self)
 
     def trace(self, path):
-        """Writes what every site sees in every step from here on into a new file, as JSON lines: what ``gradscale train
-        --trace`` writes. ``gradscale report`` makes a page of it, ``gradscale.replay`` and ``gradscale replay`` play it by
-        another method. Takes about half a kilobyte for a site and step. Returns a function that ends it; so does ``detach()``."""
+        """Records the statistics of every site in every later step in a new file, as JSON lines, in the format of
+        ``gradscale train --trace``. ``gradscale report`` writes a page from it, and ``gradscale.replay`` and
+        ``gradscale replay`` evaluate it under another method. Takes about half a kilobyte per site and step. Returns
+        a function that ends the recording; so does ``detach()``."""
         if self._trace is not None:
             raise ValueError("a trace is being written already: end that first")
         trace = self._trace = Trace(path, self.method, (self._flight is not None) + (self._micro > 0))

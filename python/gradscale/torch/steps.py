@@ -1,4 +1,4 @@
-"""What becomes of a step: its rows, its update, its repeats, and what a checkpoint keeps."""
+"""Steps: their rows, updates, repeats, and the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from . import graph, ranks
 
 
 class SkippedTooOften(RuntimeError):
-    """Error of a training that skipped so many steps in a row that it will not recover."""
+    """Error of a training that has skipped so many consecutive steps that it will not recover."""
 
 
 #: Steps of one optimizer without an update after which training ends with an error: more than the steps of a discriminator for
 #: one of a generator, and few enough to be seen in the first minute.
 MAX_STEPS_WITHOUT_UPDATE = 100
-#: Updates at which somebody looks for weights that are trained without scales: it takes a while, and they appear early.
+#: Updates that check for weights trained without scales. The check takes time, and such weights appear early.
 CHECKED_UPDATES = frozenset((1, 2, 3, 10, 100))
 
 
-#: What helps against each kind of `Sites.loss_scale_warning`.
+#: Remedy for each kind of `Sites.loss_scale_warning`.
 _LOSS_SCALE_REMEDIES = {
     "collapsed": "The method 'gs' is not moved by such steps, and its report() names the layer at which they began",
     "flushes": "Start with a larger loss scale (init=), or use the method 'gs', which has a scale for each gradient",
@@ -80,7 +80,7 @@ class Steps:
         entry, scaling = (optimizer, original), self
 
         def step(optimizer, *args, **kwargs):
-            if entry not in scaling._optimizers:  # ended, but somebody has wrapped it
+            if entry not in scaling._optimizers:  # ended, but still wrapped by other code
                 return original(*args, **kwargs)
             return scaling._step_guarded(optimizer, original, *args, **kwargs)
 
@@ -155,7 +155,7 @@ class Steps:
         if self._micro == 0:
             if not self._discarded:
                 self._explain()
-            # Gradients that no site has seen say nothing about the next step.
+            # Gradients that no site has seen do not affect the next step.
             self._found = None
         self._ran = self._discarded = False
         if self._micro == 0:
@@ -194,7 +194,7 @@ class Steps:
                 )
 
     def _look_for_bypassed(self):
-        """Says which weights have gradients that came by other ways than a scaled result."""
+        """Warns about weights whose gradients did not come from a scaled result."""
         if self._compiled:
             return
         for number, model in self._live_models():
@@ -247,8 +247,8 @@ class Steps:
         return loss
 
     def _attempted(self, flight, device, born):
-        """Decides from the rows of an attempt; whether it is to be repeated. What was not finite before anything was scaled
-        is not mended by a scale."""
+        """Decides from the rows of an attempt, and returns whether it is repeated. Values that were not finite
+        before anything was scaled cannot be cured by a scale."""
         repeatable, failed = True, self._failed
         if any(map(bool, born)):
             failed = None
@@ -258,7 +258,7 @@ class Steps:
             if not repeatable:
                 failed = None
             elif ours == ranks.ELSEWHERE:
-                # Nothing overflowed here, so what was stored says nothing against the exponents in force.
+                # Nothing overflowed on this rank, so its values do not contradict the exponents in force.
                 self.repeats += 1
                 self._record("repeat", *flight[:2])
                 return True
@@ -286,7 +286,7 @@ class Steps:
         return next((step for known, step in self._optimizers if known is optimizer), optimizer.step)
 
     def _before(self):
-        """Returns copies of what a forward pass changes: buffers and states of random generators."""
+        """Returns copies of the state that a forward pass changes: buffers and states of random generators."""
         buffers = [(b, b.clone()) for _, module in self._live_models() for b in module.buffers()]
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
         return buffers, torch.get_rng_state(), cuda
@@ -322,7 +322,7 @@ class Steps:
         self.names.clear()
 
     def _discard_step(self):
-        """Discards what the current step has stored, as if its backward passes had not run."""
+        """Discards the stores of the current step, as if its backward passes had not run."""
         self._discarded = self._discarded or self._micro > 0
         if self.stores is not None:
             self.stores.collect(len(self._sites), None)
@@ -389,9 +389,9 @@ class Steps:
         return state
 
     def load_state_dict(self, state):
-        """Restores the state that ``state_dict`` returned. Before the first step, or in the middle of a training of the
-        same network. Between ``backward()`` and ``update()``, what the current step has stored is discarded: that
-        ``update()`` then decides nothing."""
+        """Restores the state that ``state_dict`` returned, before the first step or in the middle of a training of
+        the same network. Between ``backward()`` and ``update()`` the stores of the current step are discarded, so
+        that ``update()`` decides nothing."""
         if state.get("version") != 1:
             raise ValueError("not a state of gradscale.torch, or that of a later version")
         state = graph.renamed_state(state)
@@ -404,7 +404,7 @@ class Steps:
             self._slots, self._shared = {}, set()
             return
         if self._sites is None:
-            # Where gradients will be is known at the first one.
+            # The device of gradients is known only at the first one.
             self._loaded = state
             return
         self._sites.load_state_dict(state["sites"])

@@ -1,7 +1,7 @@
 """Stores, which round gradients: exponents and statistics rows, on the CPU and on other devices.
 
-On the CPU a store is one call of the Rust kernel, and exponents are numbers. Elsewhere exponents lie in one tensor on the
-device and rows in another, so that nothing waits: the host reads all rows at once, between steps.
+On the CPU a store is one call of the Rust kernel, and exponents are numbers. On other devices exponents are in one
+tensor and rows in another, so that no store waits: the host reads all rows together, between steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXPONENT = 280
 
 
 def factors(k: int):
-    """Returns 2^k as factors that f32 has, clamped to what takes any f32 to any other."""
+    """Returns 2^k as factors that f32 can represent. k is clamped to the range that maps any f32 to any other."""
     k = max(-378, min(378, k))
     parts = -(-abs(k) // 126)
     whole, rest = divmod(abs(k), parts or 1)
@@ -28,7 +28,7 @@ def factors(k: int):
 
 
 def dense(x):
-    """Returns `x`, contiguous if it has gaps or shares elements: what compiled graphs are told of the strides of a store."""
+    """Returns `x`, contiguous if it has gaps or shares elements. Compiled graphs rely on these strides of a store."""
     return x if x.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(x) else x.contiguous()
 
 
@@ -107,13 +107,14 @@ class Host:
 
     @staticmethod
     def observe(x, exponent, detail):
-        """Returns a row of the values of `x`, which stands at that exponent; computed on the host, wherever `x` is."""
+        """Returns a row of the values of `x`, which is at that exponent. It is computed on the host, wherever `x`
+        is."""
         row = np.zeros(_gradscale.ROW_WORDS, np.uint32)
         _gradscale.store(_flat(x.detach().cpu())[0].numpy(), exponent, None, exponent, detail, row)
         return _gradscale.Stats._from_words(row)
 
     def store(self, x, start, slot):
-        """Stores `x`, which stands at the exponent `start`, as halves at that of a site, whose row observes it."""
+        """Stores `x`, which is at the exponent `start`, as halves at the exponent of a site, whose row observes it."""
         x, y, flat = _flat(x)
         row, exponent = self._rows[slot], self._exponents[slot]
         if row[0] and int(row[EXPONENT].view(np.int32)) != exponent:
@@ -122,7 +123,7 @@ class Host:
         return y
 
     def observe_stored(self, x, slot):
-        """Adds values that stand at the exponent of a site, and that another kernel has rounded, to the site's row."""
+        """Adds values at the exponent of a site, which another kernel has rounded, to the site's row."""
         exponent = self._exponents[slot]
         _gradscale.store(_flat(x)[0].numpy(), exponent, None, exponent, self._details[slot], self._rows[slot])
 
@@ -150,7 +151,7 @@ class Device:
         self._grow(16)
 
     def _grow(self, size):
-        # The first is no site: there stands the exponent at which values come.
+        # The first column is no site: it has the exponent of the incoming values.
         rows, self._rows = getattr(self, "_rows", None), ops.new_rows(1 + size, self._device)
         self._control = torch.zeros(2, 1 + size, dtype=torch.int32, device=self._device)
         if rows is not None:
@@ -228,7 +229,7 @@ class Device:
             if found is not None:
                 found = torch.empty((), pin_memory=True).copy_(found, non_blocking=True)
             event = torch.cuda.Event()
-            # Of the device of the rows, which need not be the current one.
+            # The stream of the rows' device, which need not be the current device.
             event.record(torch.cuda.current_stream(self._device))
         else:
             rows, found = rows.cpu(), found if found is None else found.cpu()

@@ -1,4 +1,4 @@
-"""Traces: what every site saw in every step, as the program of this project records it."""
+"""Traces: the rows of every site in every step, in the format of this project's program."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Trace:
         self.method = _spelled(method)
         # Attempts whose rows began before this, without histograms.
         self._under_way = under_way
-        # What is there is somebody's: it is not written over.
+        # An existing file is not overwritten.
         self._file = open(path, "x", encoding="utf-8")
 
     def write(self, iteration, kind, sites, rows, order):
-        """Appends an attempt: the rows of the sites at which it stored, in that order, and what they have decided."""
+        """Appends an attempt: the rows of the sites that stored in it, in that order, and their decisions."""
         if self._under_way:
             self._under_way -= 1
             return

@@ -1,7 +1,7 @@
 """The window of a single loss scale: the powers of two at which one number serves every gradient of a batch.
 
-A loss scale must be large enough that no gradient flushes to zero, and small enough that none overflows. Between both ends lies
-the window. It depends on the model, its weights and the batch:
+A loss scale must be large enough that no gradient flushes to zero, and small enough that none overflows. The window is
+the range between both limits. It depends on the model, its weights and the batch:
 
     reference  = gradients of the parameters: forward pass in half, every gradient of the backward pass in f32
     per tensor = the same with half gradients, each scaled by its own largest magnitude
@@ -9,13 +9,14 @@ the window. It depends on the model, its weights and the batch:
     window     = [smallest S at which the error of every parameter is at most max(2 · its error per tensor, 2 %),
                   first S at which a finite value overflows)
 
-The error of a parameter is the norm of the difference from the reference, divided by the norm of the reference. 2 % is what
-rounding of the forward pass to half costs on ordinary networks, so a smaller error cannot matter. There is one forward pass for
-all backward passes, so the window shows the cost of storing gradients and nothing else.
+The error of a parameter is the norm of the difference from the reference, divided by the norm of the reference.
+Rounding the forward pass to half costs 2 % on ordinary networks, so a smaller error cannot matter. All backward passes
+share one forward pass, so the window shows only the cost of storing gradients.
 
-Parameters whose error per tensor is half of the gradient or more are left out: their gradient is zero but for rounding, as that
-of a bias before batch norm is. Weight gradients are measured twice, because libraries differ: in f32, as Megatron accumulates
-them, and in half, as torch.amp stores those of weights that autocast has cast. Definitions are those of `gradscale::window`.
+Parameters whose error per tensor is at least half of the gradient are excluded: their gradient is zero except for
+rounding, as for a bias before batch norm. Weight gradients are measured twice, because libraries differ: in f32, as
+Megatron accumulates them, and in half, as torch.amp stores those of weights that autocast has cast. Definitions are
+those of `gradscale::window`.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class ScaleWindow:
-    """Powers of two that serve as a loss scale: 2^low up to, but without, 2^high. `low` is None where no scale serves.
+    """Powers of two that serve as a loss scale: 2^low up to, but without, 2^high. `low` is None if no scale serves.
 
-    One binade below, `lost` is the parameter whose error is furthest above what is accepted. At 2^high, `overflowed` is the
-    site or parameter that overflows. Both are None where that end was not reached.
+    One power of two below, `lost` is the parameter whose error exceeds the accepted error most. At 2^high, `overflowed`
+    is the site or parameter that overflows. Both are None if that limit was not reached.
     """
 
     low: int | None
@@ -101,9 +102,10 @@ class ScaleWindow:
 class Window:
     """Windows of a single loss scale for a model, its weights and a batch: see :func:`window`.
 
-    `half` is that of weight gradients in half, `f32` that of weight gradients in f32. `errors` has the error of each parameter
-    with per-tensor scales, `left_out` the parameters whose gradient is zero but for rounding. `scale` is the running loss scale
-    that was given. `low`, `high`, `bits` and `places` are those of `half`, which is what torch.amp trains with.
+    `half` is that of weight gradients in half, `f32` that of weight gradients in f32. `errors` has the error of each
+    parameter with per-tensor scales, `left_out` the parameters whose gradient is zero except for rounding. `scale` is
+    the running loss scale that was passed. `low`, `high`, `bits` and `places` are those of `half`, which is how
+    torch.amp trains.
     """
 
     half: ScaleWindow
@@ -273,7 +275,7 @@ class _Measurement:
             found = torch.autograd.grad(scaling.scale(self.loss), self.parameters, retain_graph=True, allow_unused=True)
         finally:
             scaling.detach()
-        # Not by update(), which reads the rows of a GPU a step later.
+        # Not by update(), which reads the rows of a GPU only in the next step.
         scaling._finish(scaling._collect(), repeatable=False)
         overflowed = next((site["name"] for site in scaling.report().sites if site["overflows"]), None)
         return [g if g is None else g.coalesce().to_dense() if g.is_sparse else g for g in found], overflowed
