@@ -1,4 +1,4 @@
-//! Which commit the program is built from.
+//! Determines the commit from which the program is built.
 
 use std::process::Command;
 

@@ -3,10 +3,10 @@
 //!
 //!     cargo run --release --example faster_rcnn -- CLASSES BATCH WEIGHTS ANSWER
 //!
-//! All files are safetensors. WEIGHTS is a `state_dict`; BATCH has `images`, f32 `[n, h, w, 3]`, and the regions that the
-//! step learns of: `boxes` `[regions, 4]` of the first image in pixels, of which no more count than are chosen of an image,
-//! and `truths` `[truths, 5]`, corners and class. ANSWER gets what is `proposed` of each anchor, the `proposals`, both
-//! losses, and the gradient of each parameter by PyTorch's name, channels last.
+//! All files are safetensors. WEIGHTS is a `state_dict`. BATCH has `images`, f32 `[n, h, w, 3]`, the regions from which
+//! the step learns, and the truths: `boxes` `[regions, 4]` of the first image in pixels, at most as many as are sampled
+//! of an image, and `truths` `[truths, 5]`, corners and class. ANSWER gets the values `proposed` for each anchor, the
+//! `proposals`, both losses, and the gradient of each parameter by PyTorch's name, channels last.
 
 use gradscale::{
     AnchorTruth, Cpu, Input, Method, Parameters, RegionTruth, TorchModule, Trainer,
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proposed = trainer.evaluate([pictures], |[x]| net.proposed(x))?.data;
     let proposals = regions.proposals(&proposed, true);
     let evaluated = start.elapsed().as_secs_f64();
-    // In their order: the first ones count.
+    // Ranked by position, so that the first ones are sampled.
     let of_anchors = regions.anchor_targets(std::iter::once(&truths[..]), |_, place| place as u64);
     let of_regions = regions.region_targets(std::iter::once(&truths[..]), &[boxes], |_, place| place as u64);
     let (all, count) = (regions.anchors().len(), of_regions.labels.len());

@@ -1,5 +1,5 @@
-//! Training steps of four networks on made-up batches, as another process asks for them: for `scripts/performance.py`, which
-//! lets PyTorch take its steps between ours.
+//! Training steps of four networks on random batches, on request of another process: for `scripts/performance.py`,
+//! which runs PyTorch's steps between ours.
 //!
 //!     cargo run --release --example turns -- NETWORK SIZES THREADS METHOD ... [INSTRUCTIONS]
 //!
@@ -10,9 +10,9 @@
 //!   gru        texts, tokens of each, kinds of tokens, width, units, layers: a language model, AdamW, clipped to a norm of 1
 //!   decoder    texts, tokens of each, kinds of tokens, width, heads, layers: a transformer, AdamW, clipped to a norm of 1
 //!
-//! INSTRUCTIONS are those that `Isa` names (AVX2), where they shall not be the best of the machine. A line of JSON says that
-//! it is ready; then for each line of standard input, a method, one step is done, and a line of JSON says what it took
-//! (`seconds`) and its `loss`.
+//! INSTRUCTIONS is a name of `Isa`, for example AVX2; the default is the machine's best. A line of JSON reports that
+//! the program is ready. Then each line of standard input names a method, one step runs, and a line of JSON has its
+//! time (`seconds`) and its `loss`.
 
 use gradscale::{
     Cpu, CrossEntropy, Input, Isa, Method, Observation, Parameters, Trainer, Var,
@@ -23,7 +23,7 @@ use gradscale::{
 };
 use std::{env, error::Error, io, time::Instant};
 
-/// Classes of pixels; the label behind them counts for nothing.
+/// Number of classes of pixels; the label after the last class is ignored.
 const CLASSES: u8 = 11;
 
 enum Net {
@@ -33,7 +33,7 @@ enum Net {
     Decoder(Decoder),
 }
 
-/// What a network learns from: numbers or tokens, with a label for each image, pixel or token.
+/// Training data: numbers or tokens, with a label for each image, pixel or token.
 enum Batch {
     Images { shape: [usize; 4], pixels: Vec<f32>, labels: Vec<u8> },
     Texts { shape: [usize; 2], tokens: Vec<u32>, next: Vec<u32> },

@@ -2,11 +2,11 @@
 //!
 //!     cargo run --release --example vision -- NETWORK CLASSES WEIGHTS BATCH ANSWER [STEPS]
 //!
-//! All files are safetensors. WEIGHTS is a `state_dict`; BATCH has `images`, f32 `[n, h, w, 3]`, and `labels`, bytes, one
-//! for each image or pixel. ANSWER gets `training`, the answers of all heads one after the other, `evaluation`, and the
-//! gradient of each parameter by PyTorch's name, channels last; beside that of a linear layer which reads a flattened
-//! image, `flattened.NAME` has its rows, columns and channels. With STEPS, `steps.fp32` and `steps.gs` have the seconds of
-//! as many training steps by each method, one after the other in turn.
+//! All files are safetensors. WEIGHTS is a `state_dict`. BATCH has `images`, f32 `[n, h, w, 3]`, and `labels`, bytes,
+//! one for each image or pixel. ANSWER gets `training`, the concatenated outputs of all heads, `evaluation`, and the
+//! gradient of each parameter by PyTorch's name, channels last. For a linear layer that reads a flattened image,
+//! `flattened.NAME` has the image's rows, columns and channels. With STEPS, `steps.fp32` and `steps.gs` have the
+//! seconds of that number of training steps by each method, which alternate.
 
 use gradscale::{
     Cpu, Input, Method, Parameters, TorchModule, Trainer, Var,
@@ -117,7 +117,7 @@ fn loss<'t>(heads: Vec<(Var<'t>, f32)>, labels: Var<'t>) -> Option<Var<'t>> {
     heads.into_iter().map(|(head, weight)| head.cross_entropy(labels).scale(weight)).reduce(|sum, loss| sum + loss)
 }
 
-/// What PyTorch calls a parameter.
+/// Returns PyTorch's name of a parameter.
 fn torch(name: &str) -> String {
     let name = name.strip_prefix("net.").unwrap_or(name);
     match name.rsplit_once('.') {

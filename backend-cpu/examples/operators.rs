@@ -1,8 +1,7 @@
 //! Runs one operator several times on one thread, for an emulator that counts its instructions
 //! (`scripts/instructions.py`).
 //!
-//! `operators INSTRUCTIONS OPERATOR TIMES`. Without arguments it lists the operators, and how much of what each of them
-//! does.
+//! `operators INSTRUCTIONS OPERATOR TIMES`. Without arguments it lists the operators, and the work of each.
 
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "an example: small sizes")]
 

@@ -1,6 +1,6 @@
-//! `cargo bench -p gradscale-wgpu [-- WORD…]`: device times by timestamps, the median of some runs, each beside its
-//! baseline in the same run: a copy of as many bytes, or the same product without statistics. Of each product the kernel
-//! that it was given to is printed; `GRADSCALE_WGPU_PRODUCTS` pins it.
+//! `cargo bench -p gradscale-wgpu [-- WORD…]` measures device times by timestamps. Each figure is the median of several
+//! runs, with its baseline in the same run: a copy of as many bytes, or the same product without statistics. For each
+//! product the selected kernel is printed; `GRADSCALE_WGPU_PRODUCTS` pins it.
 //!
 //! There are two copies: the driver's (`vkCmdCopyBuffer`), which may use a copy engine, and a kernel's, which is the bound
 //! for kernels that read and write memory once.
@@ -175,8 +175,8 @@ impl Bench {
     fn casts(&self, len: usize) {
         let x = self.filled(DType::F32, len);
         let mut y = self.device.alloc(DType::F16, len).unwrap();
-        // A copy of 3 bytes an element reads and writes the 6 that a cast does: it reads f32, stores halves, and does not
-        // read what it stores to.
+        // A copy of 3 bytes per element moves 6 bytes, as a cast does, which reads f32 and stores halves without
+        // reading its destination.
         let bytes = len as u64 * 3 / 16 * 16;
         let moved = 2.0 * bytes as f64 / 1e9;
         let mut other = self.device.alloc(DType::F32, len).unwrap();
@@ -233,8 +233,7 @@ impl Bench {
     }
 }
 
-/// Prints a row of the table of results: a line's name, its figure, its baseline in the same run, their ratio, and the
-/// kernel or the bytes behind them.
+/// Prints a row of the table of results: name, figure, baseline in the same run, ratio, and kernel or bytes.
 fn row(name: &str, here: &str, beside: &str, ratio: Option<f64>, by: &str) {
     let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
     println!("| {name} | {here} | {beside} | {ratio} | {by} |");

@@ -1,10 +1,10 @@
-//! Training steps as another process asks for them: for `scripts/against_pytorch.py`, which lets PyTorch take its steps
-//! between ours.
+//! Training steps on request of another process: for `scripts/against_pytorch.py`, which runs PyTorch's steps between
+//! ours.
 //!
 //!     cargo run --release -p gradscale-cli --example steps -- --methods fp32,gs --network resnet-18 --data DIR
 //!
-//! Options are those of `gradscale train`, with several methods. A line of JSON says what is trained; then for each line
-//! of standard input, a method, one step is done, and a line of JSON says what it took:
+//! Options are those of `gradscale train`, with several methods. A line of JSON describes the training. Then each line
+//! of standard input names a method, one step runs, and a line of JSON has its measurements:
 //!
 //!   first   network, batch, image (rows and columns of an example), classes
 //!   others  seconds (without the next batch), fetched (seconds of that), sizes (of images, recordings

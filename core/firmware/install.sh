@@ -1,5 +1,5 @@
-# Fetches the parts that run.sh needs; sourced by it. Nothing here stops the script: what cannot be had is said, and
-# run.sh then skips what depends on it.
+# Fetches the parts that run.sh needs; sourced by it. Failures do not stop the script: a missing part is reported, and
+# run.sh then skips the checks that depend on it.
 
 # Every step that talks to a server gets a limit: an unreachable one may not answer at all.
 readonly PATIENCE=180
@@ -37,8 +37,8 @@ install_target() {
     quiet timeout "$PATIENCE" rustup target add "$TARGET" && have_target
 }
 
-# Otherwise a compiler and the library source of the same version from Debian, unpacked beside this script so that
-# the machine's own Rust stays as it is; cargo then builds `core` itself.
+# Otherwise a compiler and the library source of the same version from Debian are unpacked in this folder, so that the
+# machine's own Rust does not change; cargo then builds `core` itself.
 install_pair() {
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
     local root=$CACHE/root packages
@@ -52,7 +52,7 @@ install_pair() {
     (cd "$CACHE/deb" && apt download $packages) || return 1
     local deb
     for deb in "$CACHE"/deb/*.deb; do
-        # Of the source tree only the library is needed: a tenth of it.
+        # Only the library is needed from the source tree: a tenth of it.
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$root" --anchored --no-wildcards-match-slash \
             --exclude='./usr/src/*/compiler' --exclude='./usr/src/*/src' --exclude='./usr/src/*/tests' \
             --exclude='./usr/src/*/debian' --exclude='./usr/share' || return 1
@@ -104,7 +104,7 @@ install_qemu() {
         log "qemu-system-arm: not to be had; see .cache/install.log"
 }
 
-# Whether a call of apt-get would remove a package.
+# Returns true if a call of apt-get would remove a package.
 removes() {
     local plan
     plan=$(apt-get -s --no-install-recommends "$@" 2>/dev/null) || true

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs gradscale-core on an emulated Cortex-M4F and checks what can only be seen there: that it computes the bits the
-# host computes, that no panic is linked, how much flash and RAM it takes, how many instructions an element costs.
+# Runs gradscale-core on an emulated Cortex-M4F, and checks properties that only show there: it computes the host's
+# bits, no panic is linked, and its needs of flash, RAM and instructions per element.
 #
 #   run.sh            uses what is present; changes nothing but the folders target/ and .cache/ here
 #   run.sh --install  first fetches what is missing (packages: as root), then the same
@@ -60,11 +60,12 @@ emulate() { timeout "$LIMIT" "${QEMU[@]}" "${@:2}" -kernel "$1" </dev/null; }
 
 # Names of the functions of a binary.
 functions() { readelf -sW "$1" | awk '$4 == "FUNC" { print $8 }'; }
-# Those that tell of a panic: the machinery in `core`, or this firmware's handler. (Who calls them stands in what
-# `cargo rustc --release --target thumbv7em-none-eabihf --bin bare -- --emit asm` writes beside the binary.)
+# Functions that belong to a panic: the machinery in `core`, or this firmware's handler. (Their callers are listed in
+# the assembly that `cargo rustc --release --target thumbv7em-none-eabihf --bin bare -- --emit asm` writes to the
+# binary's folder.)
 panics() { functions "$1" | awk 'tolower($0) ~ /panic|begin_unwind/'; }
 
-# Searches a binary ($1) for panics, once it is sure that what must not panic is in there ($2 …).
+# Searches a binary ($1) for panics, after a check that it contains the functions that must not panic ($2 …).
 search() {
     local name all found
     all=$(functions "$1")
@@ -76,7 +77,7 @@ search() {
     echo "no panic among $(wc -l <<<"$all") functions"
 }
 
-# Sum of the sizes of sections: those that travel in flash ($2 = flash) or stand in RAM ($2 = ram).
+# Sum of the sizes of sections in flash ($2 = flash) or in RAM ($2 = ram).
 sections() {
     local want bytes=0 name size
     case $2 in

@@ -1,13 +1,13 @@
 //! Products, convolutions and the other operators of a training step.
 //!
-//! `cargo bench -p gradscale-cpu [-- word…]`: on the best instruction set of the machine, or on those that are named
-//! (`portable`, `AVX2`, `AVX-512`, `AMX`, `NEON`); only lines with one of the other words, if there are any. Each figure is
-//! the best of many short runs; what it is compared with (the peak of the machine with this instruction set, of vectors where it has a matrix unit, a copy, and
-//! on one thread the `gemm` crate, the `half` crate, or a plain loop) is measured in the same process, in turns.
-//! Statistics are those of every step of a training: `Detail::Counts`.
+//! `cargo bench -p gradscale-cpu [-- word…]` runs on the best instruction set of the machine, or on the named ones
+//! (`portable`, `AVX2`, `AVX-512`, `AMX`, `NEON`). Other words select lines by name. Each figure is the best of many
+//! short runs. Its baseline is measured in the same process, in alternation: the machine's peak with this instruction
+//! set (that of vectors if it has a matrix unit), a copy, and on one thread the `gemm` crate, the `half` crate or a
+//! plain loop. Statistics are those of every step of a training: `Detail::Counts`.
 //!
-//! With `--threads=N` on so many threads alone. With `--turns` for another process, which lets its own programs run between
-//! ours (`scripts/performance.py`): see `measure::Bench::take_turns`.
+//! `--threads=N` measures only that number of threads. `--turns` serves another process, which runs its own programs
+//! between ours (`scripts/performance.py`): see `measure::Bench::take_turns`.
 
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 

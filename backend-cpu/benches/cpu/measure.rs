@@ -1,4 +1,4 @@
-//! Best times, and what they are compared with.
+//! Best times, and their baselines.
 
 use crate::peak::{COPIED_BYTES, copier, peak};
 use gradscale_core::{
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Baseline that is measured beside our code: its name and the function to run.
+/// Baseline that is measured together with our code: its name and the function to run.
 type Other<'a> = Option<(&'a str, Box<dyn FnMut() + 'a>)>;
 
 /// Benchmark context: a CPU device, and the limits of the machine on as many threads.
@@ -61,7 +61,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Measures a line on any number of threads, beside a baseline that has as many threads.
+    /// Measures a line on any number of threads, together with a baseline that has the same number of threads.
     pub fn against<'o, F: FnMut() + 'o>(
         &self, name: &str, amount: f64, unit: &str, limit: f64, (other, make): (&'o str, impl FnOnce() -> F),
         run: impl FnMut(),
@@ -86,8 +86,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Says what is measured, as a line of JSON, and runs a burst of whatever each line of standard input names: `ours`,
-    /// `beside`, or `copy`, of [`COPIED_BYTES`] bytes. A line of JSON says what a run took. `next` goes on.
+    /// Describes the measurement as a line of JSON, and runs a burst of the side that each line of standard input
+    /// names: `ours`, `beside` (the baseline), or `copy` of [`COPIED_BYTES`] bytes. Each run's time is a line of JSON.
+    /// `next` ends the measurement.
     fn take_turns(&self, name: &str, amount: f64, unit: &str, limit: f64, mut other: Other<'_>, mut run: impl FnMut()) {
         let (beside, copy) = (other.as_ref().map_or("", |(other, _)| other), self.copy);
         println!(
@@ -174,8 +175,8 @@ fn best_times_interleaved(mut first: impl FnMut(), mut second: impl FnMut()) -> 
     best
 }
 
-/// Returns the shortest time of a few runs: two, or as many as fit in 30 milliseconds. The first brings back what
-/// somebody else has driven out of the caches.
+/// Returns the shortest time of a few runs: two, or as many as fit in 30 milliseconds. The first run refills the caches
+/// after other processes.
 fn burst(mut run: impl FnMut()) -> Duration {
     let (start, mut best) = (Instant::now(), time(&mut run));
     loop {

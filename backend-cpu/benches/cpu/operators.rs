@@ -1,5 +1,4 @@
-//! The other operators of a training step: elements in a second, and the share of what a copy of the same bytes
-//! reaches.
+//! The other operators of a training step: elements per second, and the fraction of a copy's bandwidth that they reach.
 
 use crate::{baselines, measure::Bench};
 use gradscale_core::{
@@ -32,7 +31,7 @@ fn bench_elements(bench: &Bench<'_>, name: &str, len: usize, bytes: usize, run: 
     bench.line(name, len as f64, "Gelem/s", bench.copy / bytes as f64, run);
 }
 
-/// Measures an operator like [`bench_elements`], beside a baseline.
+/// Measures an operator like [`bench_elements`], together with a baseline.
 fn bench_elements_against<F: FnMut()>(
     bench: &Bench<'_>, name: &str, [len, bytes]: [usize; 2], other: (&str, impl FnOnce() -> F), run: impl FnMut(),
 ) {

@@ -62,7 +62,7 @@ impl Product {
         let most = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let mut found = [const { core::mem::MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; 32];
         let mut count = 0;
-        // SAFETY: all descriptors were made above; so many results fit.
+        // SAFETY: all descriptors were created above, and `results` has space for the requested number.
         unsafe {
             result::set_matmul_pref_attribute(wish, most, (&raw const WORKSPACE).cast(), size_of::<usize>())
                 .map_err(failed)?;
@@ -109,7 +109,7 @@ impl Product {
         let (one, zero) = (1f32, 0f32);
         let pointer = |at: u64| at as *const c_void;
         let [b_layout, a_layout, y_layout] = self.layouts;
-        // SAFETY: the caller's buffers are as large as the product says, the workspace as large as was promised.
+        // SAFETY: the caller's buffers have the size of the product, and the workspace has the promised size.
         unsafe {
             result::matmul(
                 self.handle,

@@ -99,7 +99,7 @@ impl CopyKernel {
         let chunks = params.count.div_ceil(u64::from(THREADS * self.loads));
         let blocks = self.blocks_each.map_or(chunks, |each| chunks.min(u64::from(each * self.multiprocessors)));
         let mut arguments = [(&raw const params).cast::<c_void>().cast_mut()];
-        // SAFETY: the parameters are laid out as the kernel takes them, and so many bytes are there, as seen above.
+        // SAFETY: the parameters have the kernel's layout, and the buffers have this many bytes, as checked above.
         unsafe {
             let grid = (blocks.max(1) as u32, 1, 1);
             result::launch_kernel(self.function, grid, (THREADS, 1, 1), 0, device.gpu().stream(), &mut arguments)
@@ -129,14 +129,14 @@ pub fn large(bench: &Bench<'_>) -> usize {
     bench.size(if bench.fits(4 << 30) { 1 << 28 } else { 1 << 26 }, 1 << 12)
 }
 
-/// Measures all copies; the fastest is what later lines are compared with.
+/// Measures all copies. The fastest is the baseline of later lines.
 ///
 /// # Errors
 /// The device's.
 pub fn copy(bench: &mut Bench<'_>) -> Result<(), Error> {
     let (device, len) = (bench.device, large(bench));
     let (from, to) = (bench.normal(DType::F32, len)?, RefCell::new(device.alloc(DType::F32, len)?));
-    // Where nobody can compile, the others remain.
+    // If no compiler is available, the other copies remain.
     let kernels = match CopyKernel::load_all(device) {
         Ok(kernels) => kernels,
         Err(error) => {

@@ -14,8 +14,8 @@ fn shape(error: impl core::fmt::Display) -> Error {
     Error::Driver { doing: "describe an operator", name: error.to_string(), lost: false }
 }
 
-/// Adds a line with the bytes a second of a kernel beside those of the copy; `what` names its entry in the counts of
-/// instructions.
+/// Adds a line with a kernel's bytes per second, compared with those of the copy. `what` is its key in the table of
+/// instruction counts.
 fn line(bench: &mut Bench<'_>, name: &str, what: &str, [count, bytes]: [f64; 2], seconds: f64) {
     let speed = count * bytes / seconds / 1e9;
     let copy = bench.copy;

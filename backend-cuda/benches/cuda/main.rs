@@ -1,4 +1,4 @@
-//! What the backend does on a real GPU, each figure beside its baseline in the same run, with the project's targets.
+//! Benchmark of the backend on a real GPU: each figure with its baseline in the same run, and the project's targets.
 //!
 //! ```text
 //! cargo bench -p gradscale-cuda                    # everything, as a table
@@ -10,14 +10,14 @@
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
 //! ```
 //!
-//! Random normal data: zeros are faster. Work is recorded and repeated, so that launches cost what they cost in a
-//! training; sides take turns; each figure is the median of 21 runs. Operands go round among sets that together exceed
-//! the second cache. cuBLASLt is asked for all of its algorithms and the best is taken; at 1024³ to 8192³ each side is also
-//! measured alone, with its clock and power, since sides that take turns share heat. cuDNN and PyTorch are asked by
-//! `peers.py`, if PyTorch is installed, and the eight networks by `networks.py`.
+//! Data are normally distributed at random, because zeros are faster. Work is recorded and replayed, so that launches
+//! cost the same as in a training. Sides alternate, and each figure is the median of 21 runs. Operands rotate among
+//! sets that together exceed the L2 cache. Of cuBLASLt's algorithms the fastest is taken. At 1024³ to 8192³ each side
+//! is also measured alone, with its clock and power, because alternating sides share heat. `peers.py` measures cuDNN
+//! and PyTorch, if PyTorch is installed, and `networks.py` the eight networks.
 //!
-//! Targets are those of `targets.csv`. Of GPUs whose figures are known, `model.rs` says beside each line how long it should
-//! take, and which part of the device should be how busy.
+//! Targets are those of `targets.csv`. For known GPUs `model.rs` adds to each line its expected time, and the expected
+//! utilisation of each part of the device.
 
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 

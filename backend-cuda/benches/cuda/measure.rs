@@ -81,7 +81,7 @@ struct Line {
     model: String,
 }
 
-/// Work that can be enqueued again and again; the number says which set of operands to take.
+/// Work that can be enqueued repeatedly; the number selects the set of operands.
 pub type Work<'w> = Box<dyn FnMut(usize) -> Result<(), Error> + 'w>;
 
 impl<'a> Bench<'a> {
@@ -122,7 +122,7 @@ impl<'a> Bench<'a> {
         self.line_of(name, value, beside, ratio, None);
     }
 
-    /// Adds a line with what the model says of it: what was asked of the device, and the seconds that it took.
+    /// Adds a line with the model's expectation: the work of the device, and the measured seconds.
     pub fn line_of(
         &mut self, name: &str, value: String, beside: String, ratio: Option<f64>, work: Option<(Asked, f64)>,
     ) {
@@ -213,7 +213,8 @@ impl<'a> Bench<'a> {
         loop {
             let counts = start.elapsed().as_secs_f64() >= 0.5 * seconds;
             let mut sensor = None;
-            // So many that the device does not wait for the host between them, and still works when sensors are read.
+            // Enough repeats that the device does not wait for the host between them, and still runs when sensors are
+            // read.
             let repeats = self.size(REPEATS_ALONE, 1);
             let took = gpu.seconds(|| {
                 (0..repeats).try_for_each(|_| self.device.repeat(recording))?;
@@ -265,12 +266,12 @@ impl<'a> Bench<'a> {
         Ok(memory)
     }
 
-    /// Returns how many sets of operands of so many bytes exceed the L2 cache.
+    /// Returns the number of sets of operands, of `bytes` bytes each, that exceed the L2 cache.
     pub fn sets(&self, bytes: usize) -> usize {
         self.size(256usize << 20, 0).div_ceil(bytes.max(1)).clamp(2, 64)
     }
 
-    /// Returns true if so many bytes fit the device's memory with a reserve.
+    /// Returns true if `bytes` bytes fit the device's memory with a reserve.
     pub fn fits(&self, bytes: u64) -> bool {
         bytes < self.device.gpu().memory() / 10 * 8
     }

@@ -1,5 +1,5 @@
-//! What a kernel should take on a GPU, from what it asks of each part of it and from the maker's figures: a claim that a
-//! measurement can refute. The part that would be busy all the time is what it waits for.
+//! Model of the time that a kernel should take on a GPU, from its demand on each part of the device and the
+//! manufacturer's figures. A measurement can refute it. The part that would be busy all the time is the bottleneck.
 
 /// Peak figures of a GPU according to its manufacturer.
 #[derive(Debug, PartialEq)]
@@ -94,8 +94,8 @@ pub struct Product {
     pub part: [f64; 2],
     /// Instructions of the inner loop, a warp and 64 of k, which has 16 rows of a tile.
     pub inner: f64,
-    /// Instructions for each result at the end: those that the tensor cores wait for, and those of warps that do nothing
-    /// else, beside the products of the next tile.
+    /// Instructions for each result in the epilogue: those for which the tensor cores wait, and those of epilogue
+    /// warps, which overlap with the products of the next tile.
     pub epilogue: [f64; 2],
     /// True if long sums are split, so that every multiprocessor has some of them; otherwise one without a tile waits
     /// for the others.
@@ -112,12 +112,12 @@ impl Product {
         let rounds = (tiles / gpu.multiprocessors).ceil() * gpu.multiprocessors;
         let padded = if self.cut { tiles } else { rounds } * rows * columns;
         let [waited, beside] = self.epilogue;
-        // Beside the last tile of a multiprocessor nothing is multiplied any more.
+        // No products overlap with the epilogue of a multiprocessor's last tile.
         let last = padded.min(gpu.multiprocessors * rows * columns);
         Work {
             instructions: padded / (16.0 * columns) * (k / 64.0) * self.inner + (padded - last) * beside / 32.0,
             alone: (padded * waited + last * beside) / 32.0,
-            // Of each part, for each of k, its rows and its columns.
+            // Each warp's part reads its rows and its columns for each of k.
             shared: padded * k * 2.0 * (part_rows + part_columns) / (part_rows * part_columns),
             memory: self.memory,
             tensor: 2.0 * padded * k,
@@ -147,7 +147,7 @@ impl Figures {
 }
 
 impl Expected {
-    /// Formats the expected time and its causes beside the measured time.
+    /// Formats the expected time and its causes, compared with the measured time.
     pub fn words(&self, measured: f64) -> String {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         format!(

@@ -1,7 +1,7 @@
-//! Training steps of eight networks at the sizes of their papers, for `networks.py`, which measures the same ones in
-//! PyTorch: the method `gs`, batches that are made up and sent ahead.
+//! Training steps of eight networks at the sizes of their papers, compared with `networks.py`, which measures the same
+//! networks in PyTorch. The method is `gs`; batches are random and prefetched.
 //!
-//! `networks.csv` has sizes and counts of parameters. Both sides count theirs before they measure, and refuse other ones.
+//! `networks.csv` has sizes and counts of parameters. Both sides check theirs before they measure.
 
 use crate::measure::{Bench, median};
 use gradscale::{
@@ -51,7 +51,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// All networks in the order of measurement: what takes longest to build or to record comes last.
+    /// All networks in the order of measurement: those that take longest to build or to record come last.
     pub const ALL: [Self; 8] = [
         Self::ResNet50,
         Self::Vgg16,
@@ -117,7 +117,7 @@ impl Row {
     /// Reports if a network with this number of parameters is the one that PyTorch is measured with.
     ///
     /// # Errors
-    /// It has others than the file says.
+    /// The number differs from that of the file.
     pub fn check(&self, count: usize) -> Result<(), Error> {
         let differs = || failed(format!("{count} parameters, but networks.csv has {} parameters", self.parameters));
         if count == self.parameters { Ok(()) } else { Err(differs()) }

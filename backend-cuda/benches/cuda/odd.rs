@@ -1,5 +1,5 @@
-//! Sizes and strides that are not multiples of what kernels like: the classifiers, strided convolutions, heads and
-//! vocabularies of real networks, products of few rows or columns, and f32.
+//! Sizes and strides that do not fit the tiles of kernels: classifiers, strided convolutions, heads and vocabularies of
+//! real networks, products of few rows or columns, and f32.
 
 use crate::{
     measure::Bench,

@@ -1,4 +1,4 @@
-//! Matrix products beside cuBLASLt, and SegNet's convolutions in three directions.
+//! Matrix products compared with cuBLASLt, and SegNet's convolutions in three directions.
 
 use crate::{
     blas,
@@ -20,13 +20,13 @@ pub fn shape(error: impl core::fmt::Display) -> Error {
 /// Order in which the sides of a comparison are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sides {
-    /// All sides take turns, so that they have the same clock and temperature.
+    /// All sides alternate, so that they have the same clock and temperature.
     InTurns,
-    /// All sides take turns, and then each has the device for itself for so many seconds.
+    /// All sides alternate, and then each has the device alone for this number of seconds.
     InTurnsAndAlone(f64),
 }
 
-/// Matrix product to be measured beside cuBLASLt.
+/// Matrix product that is compared with cuBLASLt.
 pub struct GemmCase {
     pub name: String,
     pub p: Gemm,
@@ -43,7 +43,7 @@ pub fn gemm(bench: &mut Bench<'_>, alone: bool) -> Result<(), Error> {
         if !bench.wants(&name) {
             continue;
         }
-        // Two seconds at 8192³, in which an H100 settles at its power limit; what is shorter draws less.
+        // Two seconds at 8192³, in which an H100 settles at its power limit; smaller products draw less.
         let seconds = if size == 8192 { 2.0 } else { 0.5 };
         let sides = if alone { Sides::InTurnsAndAlone(seconds) } else { Sides::InTurns };
         let p = Gemm::new(size, size, size).map_err(shape)?;
@@ -52,11 +52,11 @@ pub fn gemm(bench: &mut Bench<'_>, alone: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds the lines of a matrix product: its speed beside that of cuBLASLt.
+/// Adds the lines of a matrix product: its speed, compared with that of cuBLASLt.
 ///
-/// Of the ratios to cuBLASLt while both take turns and while each is alone the lower one is held against the target. In
-/// turns, a side that leaves tensor cores idle lends its power to the other; alone, clocks may have changed between the
-/// sides. A claim has to hold in both ways.
+/// Two ratios to cuBLASLt are measured: alternating, and each side alone. The lower one is compared with the target,
+/// because a claim has to hold in both ways. In alternation, a side that leaves tensor cores idle leaves its power to
+/// the other; alone, clocks may have changed between the sides.
 ///
 /// # Errors
 /// The device's, or cuBLASLt's.
@@ -65,7 +65,7 @@ pub fn beside_blas(bench: &mut Bench<'_>, case: &GemmCase) -> Result<(), Error> 
     let device = bench.device;
     let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
     let bytes = operands.size() * (a_len + b_len) + results.size() * y_len;
-    // What exceeds the second cache by itself needs no second set.
+    // Operands that exceed the L2 cache by themselves need no second set.
     let sets = if bytes > bench.size(256 << 20, 1 << 20) { 1 } else { bench.sets(bytes) };
     // The pass for statistics writes once more.
     if !bench.fits((bytes * sets + results.size() * y_len + blas::Product::workspace()) as u64) {
@@ -205,7 +205,7 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
         let (batch, h, w) = bench.size((12, h, w), (1, 8, 8));
         let p = Conv2d::padded([batch, h, w, c], 64, [7, 7], [3, 3]).map_err(shape)?;
         for pass in Pass::ALL {
-            // Nobody needs the gradient of images.
+            // The gradient of images is not needed.
             let name = format!("conv {name} {pass:?}");
             if !bench.wants(&name) || (c == 3 && pass == Pass::Data) {
                 continue;

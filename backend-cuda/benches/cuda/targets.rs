@@ -1,4 +1,4 @@
-//! What lines of the bench are to reach: `targets.csv`, which documentation and `scripts/gpu_bundle/page.py` read too.
+//! Targets for lines of the bench: `targets.csv`, which documentation and `scripts/gpu_bundle/page.py` read too.
 
 /// Row of `targets.csv`: a goal for one line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]

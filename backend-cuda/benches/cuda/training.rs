@@ -1,5 +1,6 @@
 //! A whole step of SegNetBasic, 64 channels, batch 12 of 360 × 480, recorded: without scaling, with a scale for every
-//! gradient, in f32; with batches sent ahead, and with batches that come with the step. And each of its launches, one by one.
+//! gradient, and in f32; with prefetched batches, and with batches that are copied in the step. Also each of its
+//! launches separately.
 
 use crate::measure::{Bench, median};
 use core::fmt::Write;
@@ -46,8 +47,8 @@ fn begin(bench: &Bench<'_>, method: &str) -> Result<(SegNet, Trainer<Cuda>), Err
     Ok((net, trainer.with_options(TrainerOptions::new().with_skip_limit(0))))
 }
 
-/// Measures each launch of a step by events around it, as a table beside the step by the host's clock. Launches run one
-/// by one: a recording would hide them.
+/// Measures each launch of a step by events around it, as a table, with the step's time by the host's clock. Launches
+/// run separately, because events cannot be placed inside a recording.
 pub fn launches(bench: &Bench<'_>) -> Result<String, Error> {
     if !bench.wants("launches") {
         return Ok(String::new());

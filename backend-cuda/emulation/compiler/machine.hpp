@@ -1,10 +1,10 @@
-// The host twin of `ptx.cuh`, `warpgroup.cuh` and `cluster.cuh` in `../../src/kernels`: the same functions for a host
-// compiler, so that the kernels' own text runs on a CPU. The threads of a block are fibers that meet at barriers; instructions of a warp are functions of all its
-// lanes, exact to the bit.
+// The host counterpart of `ptx.cuh`, `warpgroup.cuh` and `cluster.cuh` in `../../src/kernels`: the same functions for a
+// host compiler, so that the original kernel text runs on a CPU. The threads of a block are fibers that synchronise at
+// barriers. Instructions of a warp are functions of all its lanes, exact to the bit.
 //
-// What hardware leaves open is made unfriendly here: shared memory starts as NaN, blocks and threads take turns from
-// the first or from the last, one group of warps is later than all others at barriers in memory, copies that run beside
-// the threads arrive only when they are waited for, tensor cores round their sums toward zero.
+// Behaviour that hardware leaves open is chosen to expose errors. Shared memory starts as NaN. Blocks and threads run
+// from the first or from the last. One warpgroup is later than all others at barriers in memory. Asynchronous copies
+// arrive only when they are waited for. Tensor cores round their sums toward zero.
 
 #include <array>
 #include <cmath>
@@ -157,7 +157,7 @@ static inline void yield_turn() {
     if (current->next != current) switch_to(current->next);
 }
 
-// Returns true if so many threads have arrived at a barrier, and starts its next phase.
+// Returns true if `count` threads have arrived at a barrier, and starts its next phase.
 static inline bool completes(Barrier& barrier_state, u32 count) {
     if (barrier_state.arrived != count) return false;
     barrier_state.arrived = 0;
@@ -180,7 +180,7 @@ static void run_fiber() {
     self->next->previous = self->previous;
     alive -= 1;
     own().alive -= 1;
-    // Nobody waits for those that have ended.
+    // Threads that have ended are not waited for.
     if (own().alive != 0) completes(own().all, own().alive);
     if (alive != 0) completes(cluster, alive);
     switch_to(alive == 0 ? &host : self->next);
@@ -301,7 +301,7 @@ static inline float half_to_float(u16 x) {
     return static_cast<float>(y);
 }
 
-// Adds the exact products of eight places to a sum as a tensor core does, cutting what does not fit.
+// Adds the exact products of eight elements to a sum as a tensor core does, which truncates bits that do not fit.
 static inline float add_products(float sum, const float* a, const float* b, int count) {
     for (int k = 0; k < count; k += 8) {
         double exact = sum;
@@ -475,7 +475,7 @@ DEVICE void cp_async_wait() {
     if (closed > pending) machine::cp_async_arrives(closed - pending - 1);
 }
 
-// Warpgroups. A descriptor means here what this project takes it to mean, and what an H100 was seen to read.
+// Warpgroups. Descriptors are interpreted as this project assumes, which agrees with measurements on an H100.
 
 DEVICE void fence_proxy_async() {}
 // Waits for all lanes of a warp, as the `sync.aligned` of this instruction requires.
@@ -485,7 +485,8 @@ template <int VEC8S>
 DEVICE void wgmma_wait(float (&)[VEC8S][4]) { machine::sync_warp(); }
 
 namespace machine {
-// Returns element (line, place) of what a descriptor names; `across`: lines are k, and places go on in panels of 64.
+// Returns element (line, place) of a descriptor's matrix. `across`: lines are k, and positions continue in panels of
+// 64.
 static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
     u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
     u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
@@ -519,7 +520,8 @@ DEVICE void wgmma_mma_async(float (&d)[VEC8S][4], u64 a, u64 b) {
 DEVICE void wgmma_wait_all_but_last() { machine::sync_warp(); }
 
 #if defined(EPILOGUE_THREADS)
-// Barriers in memory, in their 8 bytes; what TMA loads arrives as late as it may in one launch, at once in the next.
+// Barriers in memory, in their 8 bytes. Data that TMA loads arrive as late as possible in one launch, and immediately
+// in the next.
 
 namespace machine {
 struct Mbarrier {
@@ -654,7 +656,7 @@ DEVICE void mbarrier_wait(u32 at, u32 phase) {
         }
         if (mbarrier(at).phase == phase) yield_turn();
     }
-    // Who is late goes on only when nobody else can.
+    // The delayed warpgroup continues only when no other can.
     while (current->index / WARPGROUP == delayed_group && idle_turns < alive) yield_turn();
 }
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
@@ -679,7 +681,7 @@ DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, 
     const int64_t last[2] = {static_cast<int64_t>(from.sizes[1]) - 1 + from.last[0],
                              static_cast<int64_t>(from.sizes[2]) - 1 + from.last[1]};
     int64_t at[2] = {column, row}, n = image;
-    // What TMA counts with: a byte.
+    // TMA stores these offsets in a byte.
     if (right > 255 || down > 255) abort();
     for (u32 d = 0; d < 2; d++) {
         if (at[d] < from.first[d] || at[d] > last[d] || (at[d] - from.first[d]) % from.step[d] != 0) abort();

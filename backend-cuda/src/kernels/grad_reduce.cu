@@ -39,7 +39,7 @@ DEVICE u16 rounded_mean(i64 sum, u32 micro_batches) {
     return (u16)((sum < 0 ? 0x8000u : 0u) | ((shift << 10) + (u32)quotient + (rounds_up ? 1u : 0u)));
 }
 
-// Adds gradients of a micro-batch, divided by 2^exponent, to what is sent.
+// Adds gradients of a micro-batch, divided by 2^exponent, to the sums that are sent.
 KERNEL(grad_reduce_accumulate, GradReduceParams) {
     const float* from = (const float*)p.from;
     const Factor factor = scale_factor(0, p.exponent);
@@ -60,7 +60,7 @@ KERNEL(grad_reduce_accumulate, GradReduceParams) {
     }
 }
 
-// Computes means of what was received from all ranks.
+// Computes means from the sums that were received from all ranks.
 KERNEL(grad_reduce_mean, GradReduceParams) {
     const u64 step = (u64)blocks_x() * thread_count();
     for (u64 i = (u64)block_x() * thread_count() + thread_index(); i < p.count; i += step) {

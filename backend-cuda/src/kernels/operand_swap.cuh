@@ -77,7 +77,7 @@ DEVICE void smem_write(float* tile, u32 column, const float (&sums)[4]) {
     for (u32 i = 0; i < 4; i++) first[smem_index<COLUMNS_IN_SMEM>(i / 2 * 8, column + i % 2)] = sums[i];
 }
 
-// Adds them to what the same lane wrote before.
+// Adds accumulators to the values that the same lane has written before.
 template <u32 COLUMNS_IN_SMEM>
 DEVICE void smem_accumulate(float* tile, u32 column, const float (&sums)[4]) {
     float* const first = smem_lane_origin<COLUMNS_IN_SMEM>(tile);
@@ -92,7 +92,7 @@ DEVICE void smem_store(const GemmParams& p, const TileCoord& block, u32 row, u32
                        StatsAccumulator& stats) {
     const u32 lane = thread_index() % 32;
 #if SWAP_AB
-    // Both 8-wide vectors of one line of 16 in neighbouring lanes, then the line 16 columns further.
+    // Both 8-wide vectors of a line of 16 are in neighbouring lanes; the next line is 16 columns further.
     const u32 r = lane % 2 * 8, c = lane / 2, second_from = smem_index<COLUMNS_IN_SMEM>(0, 16);
 #pragma unroll 1
     for (u32 i = 0; i < COLUMNS_IN_SMEM; i += STORE_COLUMNS) {

@@ -57,7 +57,7 @@ DEVICE void advance_k(const GemmParams& p, Tap& tap) {
     if (tap.j == p.kernel_w) tap.j = 0, tap.i += 1;
 }
 
-// Loads what a tap reads for the pixels from `pixel_position` on.
+// Loads the elements that a tap reads for the pixels from `pixel_position` on.
 DEVICE void load_im2col(u16* smem, const GemmParams& p, const TensorMap& map, const Pixel& pixel_position, const Tap& tap, u32 z, u32 full) {
 #if MODE == DATA
     // dx(u) reads dy(u + pad − tap). Taps count from the last, because offsets of TMA are not negative.

@@ -122,7 +122,7 @@ DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cl
 DEVICE void mbarrier_arrive(u32 at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
-// Arrives, and adds `bytes` to what the phase waits for.
+// Arrives at a barrier, and adds `bytes` to the bytes that its phase waits for.
 DEVICE void mbarrier_arrive_expect_tx(u32 at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }

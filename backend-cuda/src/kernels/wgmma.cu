@@ -1,7 +1,7 @@
 // GEMM of f16 operands by warpgroups (wgmma, sm_90a) with cp.async loads: TILE_M × TILE_N results a block, 64 rows for
 // each warpgroup, in K tiles of 64. Tensor cores read both operands from shared memory (wgmma.cuh).
 //
-// Copies run STAGES ahead. A proxy fence makes what they wrote visible to tensor cores.
+// Copies run STAGES ahead. A proxy fence makes the copied data visible to tensor cores.
 
 #define STAGES 3
 #define A_VEC8S (A_STAGE_ELEMENTS / 8 / THREADS)

@@ -1,5 +1,5 @@
-// Compares words with the expected words of a self-test, counts differences, and overwrites what it has read, so that a
-// kernel which stores nothing the next time is found.
+// Compares words with the expected words of a self-test, counts differences, and overwrites the words, so that a kernel
+// which stores nothing in the next run is found.
 
 struct Params {
     /// First word of y, words to compare, words that are skipped in the middle (from and to, counted from the first), the

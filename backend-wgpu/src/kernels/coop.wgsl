@@ -1,7 +1,8 @@
-// y = op(a)·op(b) + bias, batched, of halves, by cooperative matrices: a subgroup multiplies SIDE×SIDE blocks at once, on
-// tensor cores where there are some; coop_8.wgsl and coop_16.wgsl say what SIDE is. Each of ROWS×COLUMNS subgroups has 4×2 blocks of results. Operands pass through
-// workgroup memory as they lie; the next are on their way while these are multiplied. Parameters are those of gemm.wgsl,
-// with one slice; memory runs in fours.
+// y = op(a)·op(b) + bias, batched, of halves, by cooperative matrices. A subgroup multiplies SIDE×SIDE blocks in one
+// instruction, on tensor cores if the GPU has them; coop_8.wgsl and coop_16.wgsl define SIDE. Each of ROWS×COLUMNS
+// subgroups computes 4×2 blocks of results. Operands are copied to workgroup memory in their layout, and the next ones
+// are loaded while these are multiplied. Parameters are those of gemm.wgsl, with one slice; memory is accessed in
+// vectors of four.
 
 struct Params {
     store: Store,
@@ -36,7 +37,7 @@ var<workgroup> results: array<f32, 2048>;
 /// True if the device's subgroups have the size that this pipeline was compiled for.
 var<workgroup> fits: u32;
 
-/// Returns the number of halves from line to line of a tile with so many rows or columns.
+/// Returns the number of halves from one line of a tile to the next, for a tile with this number of rows or columns.
 fn pitch_of(along: u32, size: u32) -> u32 {
     return select(size + PITCH_PADDING, K_TILE + PITCH_PADDING, along != 0u);
 }
@@ -122,7 +123,7 @@ fn store_block(e: Epilogue, z: u32, r: u32, c: u32, start: u32, own: u32) {
 /// The self-test finds it, and a training would count the NaN in its statistics.
 fn store_nan_tile(e: Epilogue, lane: u32, z: u32, r: u32, c: u32) {
     let o = p.output;
-    // Not a constant: WGSL refuses constants that are NaN.
+    // Computed, because WGSL refuses constants that are NaN.
     let nan = bitcast<f32>(0x7fc00000u | (o.m & 0u));
     let fours = COLUMNS * 2u * SIDE / 4u;
     for (var i = lane; i < ROWS * 4u * SIDE * fours; i += GROUP) {
@@ -150,8 +151,8 @@ fn main(
     let o = p.output;
     let rows = ROWS * 4u * SIDE;
     let columns = COLUMNS * 2u * SIDE;
-    // The last row of a grid may hold workgroups without a tile: of a matrix behind the last. They go along, since what
-    // subgroups do together must not depend on anything.
+    // The last row of a grid may have workgroups without a tile, of a matrix after the last. They run too, because
+    // subgroup operations must be in uniform control flow.
     let tile_n = number_of_group % o.tiles_n;
     let tile_m = (number_of_group / o.tiles_n) % o.tiles_m;
     let z = number_of_group / (o.tiles_n * o.tiles_m);

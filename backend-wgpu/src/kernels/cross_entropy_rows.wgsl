@@ -1,5 +1,5 @@
-// Log-sum-exp of each row, and each workgroup's sums of losses, weights and rows that count. Reference: core's `CrossEntropy`. A
-// workgroup has 256 / threads rows, with so many invocations for each.
+// Log-sum-exp of each row, and each workgroup's sums of losses, weights and rows that count. Reference: core's
+// `CrossEntropy`. A workgroup has 256 / threads rows, with `threads` invocations for each.
 
 struct Params {
     label_params: LabelParams,

@@ -1,7 +1,7 @@
-// Stores of results that lie side by side, eight at a time: whoever stores element 8o owns all words up to 8o + 7.
-// Needs store.wgsl.
+// Stores of contiguous results, eight at a time: the invocation that stores element 8o owns all words up to element 8o
+// + 7. Needs store.wgsl.
 
-/// Returns how many of `len` elements lie in the 8-wide vector `o`, at most 8.
+/// Returns how many of `len` elements are in the 8-wide vector `o`, at most 8.
 fn elements_in_vec8(o: u32, len: u32) -> u32 {
     return min(len - 8u * o, 8u);
 }
@@ -15,8 +15,8 @@ fn vec8_count(len: u32) -> u32 {
 fn store_vec8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
     let is_half = e.dtype == TYPE_F16;
     let more = max(live, 4u) - 4u;
-    // Words behind the last element stay, so they are read first, and so is a sum's first term. Eight whole results need
-    // no read: without it a cast from f32 to half moves 6 bytes an element instead of 8.
+    // Words after the last element must not change, so they are read first, as is the first term of a sum. Eight whole
+    // results need no read: without it a cast from f32 to half moves 6 bytes per element instead of 8.
     var first = vec4<u32>();
     var second = vec4<u32>();
     if live < 8u || e.add {

@@ -16,7 +16,7 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
     switch OP {
         case UNARY_NEG: { return bits_as_float(bits ^ ~F32_MAGNITUDE); }
         case UNARY_ABS: { return bits_as_float(bits & F32_MAGNITUDE); }
-        // What is negative and no NaN becomes 0, also −0.
+        // Negative values become 0, −0 too; a NaN stays.
         case UNARY_RELU: { return bits_as_float(select(bits, 0u, bits > F32_MAGNITUDE && !is_nan(x))); }
         case UNARY_LEAKY_RELU: { return select(f.a * x, x, bits - 1u < F32_INFINITY); }
         case UNARY_TANH: { return hyperbolic_tangent(x); }
@@ -30,14 +30,14 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
         case UNARY_RECIP: { return divide(1.0, x); }
         case UNARY_POW: { return power(x, f.a); }
         case UNARY_AFFINE: { return f.a * x + f.b; }
-        // By bits, also where the device reads subnormals as 0.
+        // Computed by bits, because the device may read subnormals as 0.
         case UNARY_SIGN: {
             let magnitude = bits & F32_MAGNITUDE;
             return bits_as_float(select(bits, 0x3f800000u | (bits & ~F32_MAGNITUDE), magnitude - 1u < F32_INFINITY));
         }
         case UNARY_HARDSWISH: {
             // Clamped, so that no compiler multiplies the sum out: x / 6 + 1/2 would lose all digits near −3. A NaN is
-            // told by bits: compilers may take comparisons for those of numbers.
+            // detected by bits, because compilers may assume that comparisons have no NaN.
             let gate = clamp(x + 3.0, 0.0, 6.0) * 0.166666667;
             return select(select(select(x * gate, x, x >= 3.0), 0.0, x <= -3.0), x, is_nan(x));
         }

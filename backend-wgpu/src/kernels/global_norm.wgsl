@@ -26,7 +26,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
     if lane == 0u {
         let total = bitcast<vec4<u32>>(sums[0]);
-        // A sum is 0, at least 2^-122, ∞ or NaN. Beside B, S is nothing.
+        // A sum is 0, at least 2^-122, ∞ or NaN. S is negligible compared with B.
         if total.x != 0u {
             let root = square_root(bits_as_float(total.x) + bits_as_float(scaled_bits(total.y, -176)));
             y[0] = bits_as_float(scaled_bits(bitcast<u32>(root), 88));

@@ -27,7 +27,7 @@ fn float_to_half_bits(x: u32) -> u32 {
     if m >= HALF_NORMAL {
         return sign | (((m + 0xfffu + ((m >> 13u) & 1u)) >> 13u) - (112u << 10u));
     }
-    // Units of 2^-24; what lies below half of one is 0.
+    // In units of 2^-24; values below half a unit are 0.
     return sign | round_shift((m & (F32_HIDDEN - 1u)) | F32_HIDDEN, min(126u - (m >> 23u), 25u));
 }
 

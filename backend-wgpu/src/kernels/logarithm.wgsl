@@ -5,7 +5,8 @@ fn logarithm(x: u32) -> f32 {
     var bits = x;
     var below = 0;
     if bits < F32_HIDDEN {
-        // Digits of a subnormal move up; a field of 1 stands for 2^-126, and each place for a factor of 2.
+        // The digits of a subnormal are shifted up. An exponent field of 1 means 2^-126, and each place is a factor of
+        // 2.
         let shift = countLeadingZeros(bits) - 8u;
         bits = bits << shift;
         below = i32(shift);

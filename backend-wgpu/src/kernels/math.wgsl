@@ -9,7 +9,7 @@ fn is_infinite(x: f32) -> bool {
     return (bitcast<u32>(x) & F32_MAGNITUDE) == F32_INFINITY;
 }
 
-/// Returns a number that orders f32 by value, −0 beside 0, whatever the device does with subnormals.
+/// Returns a number that orders f32 by value, with −0 next to 0, even if the device flushes subnormals.
 fn order(x: u32) -> u32 {
     let m = x & F32_MAGNITUDE;
     return select(0x80000000u + m, 0x80000000u - m, x > F32_MAGNITUDE);
@@ -224,9 +224,8 @@ fn positive_power(x: f32, p: f32) -> f32 {
     let up = parts.digits > 1.41421356;
     let m = select(parts.digits, parts.digits * 0.5, up);
     let e = f32(parts.exponent + select(0, 1, up));
-    // ln m = 2 artanh s, s = (m − 1) / (m + 1) and what its rounding lost.
-    // Sums here are exact because their parts are cut before: drivers simplify (a + b) − a, and with it the error of a
-    // rounded sum.
+    // ln m = 2 artanh s, with s = (m − 1) / (m + 1) and its rounding error. Sums here are exact because their terms are
+    // truncated before. Drivers simplify (a + b) − a, which would remove the error of a rounded sum.
     let below = m - 1.0;
     let m1 = bits_as_float(bitcast<u32>(m) & 0xfffffffcu);
     let above = m1 + 1.0;

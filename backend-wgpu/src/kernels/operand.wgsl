@@ -1,5 +1,5 @@
-// An operand of any type. Every kernel includes this once for each of its operands, under the operand's name, behind the
-// functions that read its memory. Needs half.wgsl; `OPERAND` is its type: a constant, or a parameter in its place.
+// Operand of any type. Every kernel includes this once for each of its operands, under the operand's name, after the
+// functions that read its memory. Needs half.wgsl; `OPERAND` is its type: a constant, or a parameter that replaces it.
 
 override OPERAND: u32;
 

@@ -1,4 +1,4 @@
-// What the device's own arithmetic does with f32 subnormals: sums and products of numbers given as bits.
+// Tests the device's own arithmetic with f32 subnormals: sums and products of numbers given as bits.
 
 struct Params {
     pairs: u32,

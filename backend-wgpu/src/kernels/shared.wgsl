@@ -54,7 +54,7 @@ fn store_vec4(e: Epilogue, i: u32, v: vec4<f32>, live: u32) {
         if live > 2u { store_finished(e, i + 2u, s.z); }
         if live > 3u { store_finished(e, i + 3u, s.w); }
     } else if (i & 1u) == 0u {
-        // Whole words, which are nobody else's.
+        // Whole words, which no other invocation writes.
         y_store(i >> 1u, float_to_half_bits(s.x) | (float_to_half_bits(s.y) << 16u));
         y_store((i >> 1u) + 1u, float_to_half_bits(s.z) | (float_to_half_bits(s.w) << 16u));
     } else {

@@ -1,6 +1,6 @@
-// Sums of squares of gradients, for global_norm.wgsl. A square may leave f32, so there are three sums: of what
-// is large, times 2^-88, of what is not, and of what is small, times 2^88 (Blue, ACM TOMS 4, 1978). Sums of 2^32 squares
-// of each stay normal numbers.
+// Sums of squares of gradients, for global_norm.wgsl. A square may exceed f32's range, so there are three sums: of
+// large values times 2^-88, of medium values, and of small values times 2^88 (Blue, ACM TOMS 4, 1978). Sums of 2^32
+// squares of each kind stay normal numbers.
 
 struct Params {
     /// Number of gradients whose squares are summed.

@@ -51,14 +51,15 @@ fn folder() -> Result<PathBuf, String> {
         }
         Path::new(OsStr::from_bytes(CStr::from_ptr(info.dli_fname).to_bytes())).to_owned()
     };
-    // Where it really lies: others may know it by links.
+    // The canonical path, because links may lead to it.
     let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new(".")).join("emulated");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }
 
-/// Runs a compiler whose last argument is the output: written beside it first, so that nobody loads half a file.
+/// Runs a compiler whose last argument is the output. It is written to another file first, so that no process loads a
+/// partial file.
 fn write(mut command: Command, to: &Path) -> Result<(), String> {
     let fresh = to.with_extension(format!("{}.part", std::process::id()));
     let output = command.arg("-o").arg(&fresh).output().map_err(|error| error.to_string())?;
@@ -68,8 +69,8 @@ fn write(mut command: Command, to: &Path) -> Result<(), String> {
     fs::rename(&fresh, to).map_err(|error| error.to_string())
 }
 
-/// Precompiles the standard library's headers that the machine includes, a third of the time of each module. A compiler
-/// that cannot use what was compiled reads the text.
+/// Precompiles the standard library's headers that the machine includes, which take a third of each module's time. A
+/// compiler that cannot use a precompiled header reads the text.
 fn headers(folder: &Path) -> Result<PathBuf, String> {
     let included = MACHINE.lines().filter(|line| line.starts_with("#include"));
     let text = included.fold(String::new(), |text, line| text + line + "\n");
@@ -103,7 +104,7 @@ fn adapted(name: &str, source: &str) -> Result<String, String> {
 /// Returns the library of a module's source for a compute capability, compiling it if it is new.
 ///
 /// # Errors
-/// What the compiler says.
+/// The messages of the compiler.
 pub fn library(name: &str, source: &str, arch: u32) -> Result<PathBuf, String> {
     let source = adapted(name, source)?;
     let folder = folder()?;

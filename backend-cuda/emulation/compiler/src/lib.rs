@@ -1,8 +1,8 @@
-//! NVIDIA's run-time compiler where there is none: the functions of `libnvrtc.so` that gradscale-cuda calls. Kernels are
-//! compiled by the host's C++ compiler, with `machine.hpp` in place of the file of instructions (`ptx.cuh`). What comes
-//! out is no machine code but the path of a library, which the emulated driver beside this understands.
+//! Emulation of NVIDIA's run-time compiler: the functions of `libnvrtc.so` that gradscale-cuda calls. Kernels are
+//! compiled by the host's C++ compiler, with `machine.hpp` instead of the file of instructions (`ptx.cuh`). The output
+//! is no machine code but the path of a library, which the emulated driver loads.
 //!
-//! Libraries are kept in the folder `emulated` beside this library, by a hash of what they were made of.
+//! Libraries are stored in the folder `emulated` next to this library, by a hash of their source.
 
 mod build;
 
@@ -77,7 +77,7 @@ unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Status {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetSupportedArchs(archs: *mut c_int) -> Status {
-    // SAFETY: the caller has room for as many as were said.
+    // SAFETY: the caller's array has the number of elements that `nvrtcGetNumSupportedArchs` has returned.
     unsafe { archs.copy_from_nonoverlapping(ARCHITECTURES.as_ptr(), ARCHITECTURES.len()) };
     SUCCESS
 }
@@ -147,7 +147,7 @@ unsafe extern "C" fn nvrtcGetProgramLogSize(program: usize, size: *mut usize) ->
 unsafe extern "C" fn nvrtcGetProgramLog(program: usize, log: *mut c_char) -> Status {
     with(program, |program| {
         let text = program.log.as_bytes_with_nul();
-        // SAFETY: the caller has room for as much as was said.
+        // SAFETY: the caller's buffer has the size that `nvrtcGetProgramLogSize` has returned.
         unsafe { log.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
         SUCCESS
     })
@@ -165,7 +165,7 @@ unsafe extern "C" fn nvrtcGetCUBINSize(program: usize, size: *mut usize) -> Stat
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetCUBIN(program: usize, image: *mut c_char) -> Status {
     with(program, |program| {
-        // SAFETY: the caller has room for as much as was said.
+        // SAFETY: the caller's buffer has the size that `nvrtcGetCUBINSize` has returned.
         unsafe { image.cast::<u8>().copy_from_nonoverlapping(program.image.as_ptr(), program.image.len()) };
         SUCCESS
     })

@@ -1,16 +1,18 @@
-//! CUDA's driver where there is no GPU: the functions of `libcuda.so` that gradscale-cuda calls, so that all of its host
-//! code runs as it is. Kernels are those that the emulated compiler beside this has made of their own text for the CPU.
+//! Emulation of CUDA's driver: the functions of `libcuda.so` that gradscale-cuda calls, so that all of its host code
+//! runs unchanged. The emulated compiler has compiled the kernels from their own text for the CPU.
 //!
-//! What hardware leaves open is made unfriendly, and what CUDA forbids ends the process with a message:
+//! Behaviour that hardware leaves open is chosen to expose errors, and operations that CUDA forbids end the process
+//! with a message:
 //!
-//! - work waits on its stream until somebody waits for it, so that memory that is reused too early is seen;
-//! - work on two streams that names the same memory must be ordered by events;
-//! - a handle of a context, stream, event, module, graph or of memory is known until it is released, and never again;
-//! - device memory starts as NaN; what launches name must live when they run;
-//! - copies to the device that do not wait come from pinned memory;
-//! - within a recording nothing is copied, allocated or waited for.
+//! - work stays on its stream until it is waited for, so that memory which is reused too early is found;
+//! - work on two streams that uses the same memory must be ordered by events;
+//! - a handle of a context, stream, event, module, graph or of memory is valid until it is released, and is never used
+//! again;
+//! - device memory starts as NaN, and operands of launches must exist when they run;
+//! - asynchronous copies to the device come from pinned memory;
+//! - a recording contains no copy, allocation or synchronisation.
 //!
-//! `GRADSCALE_EMULATED_CUDA` lists the devices, such as `80x2 90x1:broken=wgmma,maps`: compute capability,
+//! `GRADSCALE_EMULATED_CUDA` lists the devices, for example `80x2 90x1:broken=wgmma,maps`: compute capability,
 //! multiprocessors, and faults (`faults.rs`). A test adds devices by [`emulated_device`].
 
 mod contexts;

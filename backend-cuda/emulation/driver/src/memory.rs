@@ -51,7 +51,7 @@ unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, bytes: usize) -> Status {
     }))
 }
 
-/// Waits for all work, as CUDA's does; not for what is only recorded.
+/// Waits for all work, as CUDA's function does, but not for recorded work.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(at: u64) -> Status {
     let mut state = state();

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 /// Bytes that an image of the emulated compiler begins with; the path of a library follows, and a zero.
 const IMAGE: &[u8] = b"EMULATED ";
-/// Blocks that a multiprocessor is said to hold of any kernel, unless told.
+/// Default occupancy that the device reports for every kernel, in blocks per multiprocessor.
 const RESIDENT: c_int = 2;
-/// Bytes of shared memory that a launch may ask for unprepared: the limit is 48 KiB with what a kernel has beside, which
-/// nobody knows here.
+/// Maximum dynamic shared memory in bytes of a launch whose limit was not raised. CUDA's limit of 48 KiB includes the
+/// kernel's static shared memory, which is not known here.
 const UNPREPARED: u32 = 32 << 10;
 
 impl State {
@@ -47,7 +47,8 @@ impl State {
             return Err(faults.code.unwrap_or(status::LAUNCH_FAILED));
         }
         if !names(faults.broken.as_ref(), &module) {
-            // SAFETY: the library that has the entry is loaded, and whoever launched it vouched for its parameters.
+            // SAFETY: the library with the entry point is loaded, and the caller of the launch guarantees its
+            // parameters.
             unsafe { (function.entry)(launch.blocks.as_ptr(), launch.shared, launch.parameters.as_ptr()) };
         }
         let most = device.used.entry(module).or_default();
@@ -159,7 +160,7 @@ unsafe extern "C" fn cuLaunchKernel(
             return Err(status::INVALID_VALUE);
         }
         let mut words = vec![0u64; bytes.div_ceil(8)];
-        // SAFETY: kernels here have one parameter, which is that long, as its caller says.
+        // SAFETY: kernels here have one parameter of this size, as the caller states.
         unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping((*parameters).cast(), bytes) };
         let named: Vec<_> =
             words.iter().filter_map(|&word| state.block_of(word).map(|(start, block)| (start, block.id))).collect();

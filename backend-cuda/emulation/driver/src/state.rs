@@ -1,4 +1,4 @@
-//! Everything that the driver knows, behind one lock: calls come from any thread.
+//! State of the driver behind one lock, because calls come from any thread.
 
 use crate::{
     faults::Faults,
@@ -46,7 +46,7 @@ pub fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the process: what the caller did is undefined on a GPU.
+/// Ends the process, because the caller's operation is undefined on a GPU.
 pub fn forbidden(what: &str) -> ! {
     eprintln!("emulated CUDA: {what}");
     std::process::abort()
@@ -106,7 +106,7 @@ pub extern "C" fn emulated_current_device() -> c_int {
     device.and_then(|device| c_int::try_from(device).ok()).unwrap_or(-1)
 }
 
-/// Returns 1 if so many bytes at an address are memory of the current device.
+/// Returns 1 if the range of `bytes` bytes at `at` is allocated memory of the current device.
 #[unsafe(no_mangle)]
 pub extern "C" fn emulated_is_allocated(at: u64, bytes: usize) -> c_int {
     let state = state();

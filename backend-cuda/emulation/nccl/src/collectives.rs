@@ -1,4 +1,4 @@
-//! What the calls of all ranks do together.
+//! Collectives, computed from the calls of all ranks.
 
 use crate::{driver, forbidden};
 use core::ffi::{c_int, c_void};
@@ -51,7 +51,7 @@ pub struct Call {
     pub stream: *mut c_void,
 }
 
-// SAFETY: memory of emulated devices is every thread's; whoever has called waits.
+// SAFETY: memory of emulated devices is accessible to every thread, and the calling threads wait.
 unsafe impl Send for Call {}
 
 impl Call {

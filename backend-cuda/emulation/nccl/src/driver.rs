@@ -1,4 +1,4 @@
-//! What is asked of the emulated driver, which the test has loaded.
+//! Functions of the emulated driver, which the test has loaded.
 
 use crate::forbidden;
 use core::ffi::{c_int, c_void};
@@ -37,7 +37,7 @@ pub fn device() -> Option<usize> {
     usize::try_from(current()).ok()
 }
 
-/// Returns true if so many bytes are memory of the calling thread's device.
+/// Returns true if the range of `bytes` bytes at `at` is memory of the calling thread's device.
 pub fn is_allocated(at: usize, bytes: usize) -> bool {
     let allocated: extern "C" fn(u64, usize) -> c_int = function(b"emulated_is_allocated");
     allocated(at as u64, bytes) != 0

@@ -1,10 +1,10 @@
-//! NCCL where there is no GPU: the functions of `libnccl.so.2` that gradscale-cuda calls, between emulated devices whose
-//! ranks are threads of one process.
+//! Emulation of NCCL: the functions of `libnccl.so.2` that gradscale-cuda calls, between emulated devices whose ranks
+//! are threads of one process.
 //!
-//! A call first waits for the work of its stream, which the emulated driver delays for as long as it can, and then for the
-//! calls of all other ranks; the last one to come moves the bytes. What NCCL answers with an error is answered so: two
-//! ranks on one GPU, ranks that do not come. What it leaves undefined ends the process with a message: memory that is not
-//! allocated, calls of ranks that do not fit each other.
+//! A call first waits for the work of its stream, which the emulated driver delays as long as possible, and then for
+//! the calls of all other ranks. The last call moves the bytes. Errors that NCCL reports are reported in the same way:
+//! two ranks on one GPU, and missing ranks. Undefined behaviour ends the process with a message: memory that is not
+//! allocated, and calls of ranks that do not match.
 
 mod collectives;
 mod driver;
@@ -55,7 +55,7 @@ thread_local! {
     static LAST_ERROR: Cell<&'static CStr> = const { Cell::new(c"") };
 }
 
-/// Ends the process: what the caller did is undefined.
+/// Ends the process, because the caller's operation is undefined.
 fn forbidden(what: &str) -> ! {
     eprintln!("emulated NCCL: {what}");
     std::process::abort()

@@ -1,4 +1,4 @@
-//! Ranks that meet: each waits until all have called.
+//! Rendezvous of the ranks: each waits until all have called.
 
 use crate::collectives::{Call, perform};
 use std::{
