@@ -29,7 +29,7 @@ if [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n 1)" != "$needed" ];
     echo "SKIPPED: nothing was checked; Rust $needed is needed, and this is $found (rustup update)"
     exit 0
 fi
-# Without the registry, what is there must do.
+# Without the registry, only crates that were fetched before are used.
 if ! timeout 600 cargo fetch --quiet --locked --target "$host"; then
     export CARGO_NET_OFFLINE=true
     cargo fetch --quiet --locked --target "$host" 2>/dev/null ||

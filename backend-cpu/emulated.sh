@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the CPU backend on emulated processors: x86 with AVX2 but without AVX-512, x86 with neither, and AArch64 with
-# NEON. On each it runs the kernels against their definition, and every case of the conformance suite, with few inputs
-# (an emulator is some fifty times slower than a machine), that is named below.
+# NEON. Each runs the kernels against their definition, and all cases of the conformance suite that are named below,
+# with few inputs, because an emulator is about fifty times slower than a processor.
 #
 #   emulated.sh            uses what is present; changes nothing but the target folder
 #   emulated.sh --install  first fetches what is missing (packages: as root), then the same
@@ -94,7 +94,7 @@ on_x86() {
 }
 on_arm() {
     local emulator="qemu-aarch64 -L /usr/aarch64-linux-gnu"
-    # Nothing else runs these kernels, so the threads are looked at too.
+    # Nothing else runs these kernels, so the threads are tested too.
     emulate AArch64 "$arm_units" "$arm_suite" "$emulator" portable,NEON "$arm_cases" &&
         timeout "$LIMIT" $emulator "$arm_threads" --quiet && echo "AArch64: the same bits for 1, 2, 3, 7 threads" &&
         timeout "$LIMIT" $emulator "$arm_images" --quiet && echo "AArch64: convolutions of small images and many channels"
@@ -126,7 +126,7 @@ else
     fi
 fi
 
-# Side by side: each is little more than one thread's work.
+# In parallel, because each uses little more than one thread.
 pids=()
 for job in ${jobs[@]+"${jobs[@]}"}; do
     "$job" >"$directory/$job" 2>&1 &

@@ -12,8 +12,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
 export GRADSCALE_REQUIRE_DEVICE=1
 
-# Each set of operand types, functions and layouts is a shader of its own, and compiling shaders is what takes long: fewer
-# random inputs than on other devices, others each time.
+# Each combination of operand types, functions and layouts is a separate shader, and compiling shaders takes most of the
+# time. So there are fewer random inputs than on other devices, and different ones each time.
 all= without=(--skip recorded --skip segnet)
 export GRADSCALE_CASTS=sparse GRADSCALE_INPUTS=16
 case "${1-}" in
@@ -37,11 +37,11 @@ tiles=$(scripts/built.sh gradscale-wgpu tiles)
 training=$(scripts/built.sh gradscale-wgpu training)
 tasks=$(scripts/built.sh gradscale-wgpu tasks)
 
-# Families of cases that say nothing of SwiftShader which others do not: what sets it apart (small numbers, subgroups of
-# four, no f16) shows in casts, tables, stores, functions, sums and updates; tiles try its products.
+# Families of cases that test nothing specific to SwiftShader. Its differences (small numbers, subgroups of four, no
+# f16) affect casts, tables, stores, functions, sums and updates; tiles test its products.
 readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool cross_entropy cross_entropy_vjp)
 
-# Runs a part and says how long it took.
+# Runs a part, and prints its time.
 timed() {
     local name=$1 before=$SECONDS
     shift
@@ -49,7 +49,8 @@ timed() {
     echo "-- $name: $((SECONDS - before)) s"
 }
 
-# Everything on one driver. What takes long is compiling shaders, whatever the inputs: SwiftShader takes minutes.
+# Runs everything on one driver. Most of the time is the compilation of shaders, for any inputs: SwiftShader takes
+# minutes.
 on() {
     export VK_DRIVER_FILES=$1
     local brief_tasks=1
@@ -66,9 +67,9 @@ on() {
     timed "tiles on $1" "$tiles" --nocapture
 }
 
-# As if bindings were small and there were no subgroups: larger tensors are seen through several bindings, of which a
-# driver must have many. How a kernel sees a tensor is written by one place for all kernels, so of each way of using one a
-# family is enough: elements, rows, sums, products, updates. One case draws sizes that are too large for that.
+# Simulates small bindings and missing subgroups. Larger tensors then need several bindings, of which a driver must
+# support many. One module generates the access of all kernels to tensors, so one family for each kind of access
+# suffices: elements, rows, sums, products, updates. One case draws sizes that are too large for that.
 readonly SEEN_ALIKE=(binary:: conv:: norm_vjp:: pool:: rows:: sum:: table:: unary:: unpool:: cross_entropy:: cross_entropy_vjp::
     gemm::cubes gemm::tile gemm::types gemm::zero optimize::many)
 small() {
@@ -78,7 +79,7 @@ small() {
     timed "small bindings on $1" "$conformance" "${skip[@]}"
 }
 
-# Compiling kernels is what takes longest, on one thread: the drivers run side by side.
+# Compiling kernels takes most of the time, on one thread, so the drivers run in parallel.
 scratch
 passed=()
 running=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the C library as others use it: installed, found by pkg-config, linked as a static and as a shared library.
+# Tests the C library as users have it: installed, found by pkg-config, linked as a static and as a shared library.
 #
 #   test.sh            uses what is present; changes nothing but the target folder
 #   test.sh --install  first fetches what is missing (packages: as root), then the same
@@ -31,7 +31,7 @@ have cc || { echo "SKIPPED: nothing was checked; apt-get install gcc libc6-dev, 
 ./build.sh "$directory/prefix" || fail "build.sh"
 include=(-I"$directory/prefix/include")
 static=("$directory/prefix/lib/libgradscale_c.a" -lpthread -ldl -lm)
-# What users see: all warnings, as errors.
+# Programs of users: all warnings are errors.
 strict=(-std=c11 -g -O1 -Wall -Wextra -Wpedantic -Werror)
 
 compile() {
@@ -83,7 +83,7 @@ else
     skip "valgrind" "apt-get install valgrind, or test.sh --install"
 fi
 
-# As a shared library, in C++, by pkg-config.
+# As a shared library, in C++, found by pkg-config.
 if have c++ && have pkg-config; then
     export PKG_CONFIG_PATH=$directory/prefix/lib/pkgconfig
     # shellcheck disable=SC2046
@@ -95,7 +95,7 @@ else
     skip "C++ and the shared library" "apt-get install g++ pkg-config, or test.sh --install"
 fi
 
-# Without a standard library: that it links shows that nothing in it can panic (src/lib.rs).
+# Without a standard library. That it links proves that nothing in it can panic (src/lib.rs).
 if [ "$(uname -s)" = Linux ]; then
     bare=$(./build.sh --bare) || fail "the library for bare metal"
     compile bare tests/misuse.c "$bare" -lm -Wl,--gc-sections

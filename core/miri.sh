@@ -42,9 +42,9 @@ if ! have_miri; then
     exit 0
 fi
 
-# Big-endian, so that nothing here can depend on the order of bytes. (And on x86 `libm` takes its square root from
-# inline assembly, which Miri cannot interpret.) Build scripts of test tools compile some C; what comes out is never
-# linked, so the compiler at hand will do.
+# Big-endian, so that no result can depend on the order of bytes. (On x86, `libm` also takes its square root from inline
+# assembly, which Miri cannot interpret.) Build scripts of test tools compile some C, which is never linked, so the
+# host's compiler suffices.
 readonly TARGET=s390x-unknown-linux-gnu
 export TARGET_CC=${TARGET_CC:-cc} TARGET_AR=${TARGET_AR:-ar}
 # Floating point is an interpreter's choice in places (the bits of a NaN), but not in this run.

@@ -25,7 +25,7 @@ mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 target=$(target_folder)
 
-# With vectors and without: a module that has them does not load where the engine has none.
+# With and without vector instructions, because an engine without them cannot load a module that has them.
 for file in $files; do
     flags=
     [ "$file" = gradscale ] || flags="-C target-feature=+simd128"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the npm package as others use it, packed and installed; its types; and the CPU backend's kernels and the whole
+# Tests the npm package as users have it, packed and installed; its types; and the CPU backend's kernels and the whole
 # conformance suite on WebAssembly, under node.
 #
 #   test.sh            uses what is present; changes nothing but the target folder
@@ -63,7 +63,7 @@ if have_library "$UNKNOWN"; then
     echo '{ "type": "module" }' >"$directory/user/package.json"
     quiet npm install --silent --offline --no-audit --no-fund --prefix "$directory/user" "$directory"/gradscale-*.tgz
     cp test/*.mjs test/*.mts ../capi/tests/rows.txt "$directory/user/"
-    # What README shows, as it stands there.
+    # The README's example, unchanged.
     sed -n '/^```js$/,/^```$/p' README.md | sed '/^```/d' >"$directory/user/readme.mjs"
     cd "$directory/user"
     quiet node readme.mjs
@@ -91,7 +91,7 @@ else
     skip "the package" "rustup target add $UNKNOWN, or npm/test.sh --install"
 fi
 
-# What the workspace's lints do not see.
+# Targets that the workspace's lints do not cover.
 if [ -n "$all" ] && have_library "$UNKNOWN"; then
     for flags in "" "-C target-feature=+simd128"; do
         export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS=$flags
@@ -99,8 +99,8 @@ if [ -n "$all" ] && have_library "$UNKNOWN"; then
     done
 fi
 
-# The kernels and the suite, as programs of WASI, which have arguments and an output. What is compiled for vectors has the
-# portable kernels beside those of SIMD128; --all tries them without vectors too.
+# The kernels and the suite, as programs of WASI, which have arguments and an output. A build with vectors has the
+# portable kernels and those of SIMD128; --all tests a build without vectors too.
 suite() {
     local flags=$1 sets=$2 cases
     export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS=$flags

@@ -32,7 +32,7 @@ case "${1-}" in
             'maturin>=1.9,<2' numpy ml_dtypes 'pytest>=8' 'hypothesis>=6'; } || echo "install: $tools are not to be had"
         find_python
     }
-    # In the environment of --fetch alone: nobody else's is touched.
+    # Only in the environment of --fetch; other environments are not changed.
     { has "$tools,torch" || [ "$python" != "$environment/bin/python" ] || scripts/fetch_torch.sh "$environment"; } || echo "install: torch is not to be had"
     [ "$1" = --install ] || exit 0
     ;;
@@ -49,7 +49,7 @@ fi
 
 "$python" -m maturin build --quiet --locked --profile tested --manifest-path python/Cargo.toml --out "$directory" ||
     fail "the wheel"
-# Beside the environment, so that what is tested is what was built now, and not the folder of sources.
+# Installed in a separate folder, so that the new build is tested, and not the folder of sources.
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory/package" "$directory"/*.whl ||
     fail "installing the wheel"
 ls -l "$directory"/*.whl | awk '{ print "wheel: " $5 " bytes" }'

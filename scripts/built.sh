@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 command=(cargo test --lib --bins --tests --no-run)
 if [ "${1-}" = --example ]; then
     shift
-    # `cargo test --example` would build the tests within the example, not what its main does.
+    # `cargo test --example` would build the tests within the example, not its main function.
     command=(cargo build --example "$2")
 fi
 # shellcheck disable=SC2046
@@ -22,7 +22,7 @@ for line in sys.stdin:
     path = one.get("executable")
     if path and one["package_id"].split("#")[-1].split("@")[0] == package:
         target = one["target"]
-        # Of a program there are its own tests too, of a library nothing else.
+        # For a program cargo also reports its own tests; for a library there is nothing else.
         if target["name"] == name and not ("bin" in target["kind"] and one["profile"]["test"]):
             found.append(path)
 if len(found) != 1:

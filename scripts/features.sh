@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints what the workspace's tests are built with beside their usual features: MPI, where it can be built. All that builds
-# programs in the profile `tested` says the same, so that nothing is built twice.
+# Prints the features of the workspace's test builds besides the default ones: MPI, where it can be built. All builds in
+# the profile `tested` use them, so that nothing is built twice.
 set -euo pipefail
 has() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null &&

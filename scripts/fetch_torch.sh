@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs PyTorch from PyPI into an environment of Python. Its wheel for Linux asks for CUDA's libraries, ten times as much as
-# its CPU part: only what the CPU needs is installed.
+# Installs PyTorch from PyPI into an environment of Python. Its wheel for Linux requires CUDA's libraries, which are ten
+# times as large as its CPU part, so only the dependencies of the CPU part are installed.
 #
 #   fetch_torch.sh ENVIRONMENT
 set -euo pipefail

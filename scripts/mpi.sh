@@ -93,7 +93,7 @@ ranks 2 --resume resumed >/dev/null || fail "a resume with another number of ran
 same segnet-1 resumed
 echo "an optimizer that is divided, and 2 ranks that go on where 4 were: the same"
 
-# One line that says this, and exit code 2.
+# Checks for one line with this text, and exit code 2.
 refused() {
     local line=$1 status=0
     shift

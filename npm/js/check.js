@@ -1,9 +1,8 @@
-// What may be given to the functions of this package. JavaScript hands over anything, and WebAssembly would make a number
-// of it.
+// Checks of arguments. JavaScript passes any value to a function, and WebAssembly would convert it to a number.
 import { GradscaleError } from "./library.js";
 
 /**
- * What something is, for a sentence.
+ * Describes a value for an error message.
  * @param {unknown} value
  */
 const kind = (value) => {
@@ -31,7 +30,7 @@ export function instanceOf(value, name, ...classes) {
 }
 
 /**
- * A whole number, from -2^31 to 2^31 - 1 unless said.
+ * Checks for an integer, from -2^31 to 2^31 - 1 by default.
  * @param {unknown} value
  * @param {string} name
  */
@@ -71,7 +70,7 @@ export function truth(value, name) {
 }
 
 /**
- * Where a word stands in a list.
+ * Returns the index of a word in a list.
  * @param {unknown} value
  * @param {string} name
  * @param {readonly string[]} words

@@ -7,7 +7,7 @@ export { Row } from "./row.js";
 export { Site } from "./site.js";
 export { Step, stepEnd } from "./step.js";
 
-// What is given and answered, by name, for those who write types.
+// Types of arguments and results, by name.
 /** @typedef {import("./casts.js").Format} Format */
 /** @typedef {import("./loss_scale.js").DynamicConfig} DynamicConfig */
 /** @typedef {import("./row.js").Counts} Counts */

@@ -1,5 +1,5 @@
-// The WebAssembly module: its instance, calls with their memory, and what it refuses. Nothing that lasts is in there: rows,
-// sites and loss scales are bytes on this side, copied in and out.
+// The WebAssembly module: its instance, calls with their memory, and errors. It keeps no state: rows, sites and loss
+// scales are bytes in JavaScript, which are copied for each call.
 
 /** The version of the structures whose layout this package knows: GS_VERSION_NUMBER of gradscale.h. */
 const VERSION = 1;
@@ -37,7 +37,7 @@ const STATUSES = /** @type {const} */ ([
 
 /** @typedef {(typeof STATUSES)[number]} Status */
 
-/** What the library refuses: a status of gradscale.h other than GS_OK, with its sentence. Nothing has changed then. */
+/** Error of the library: a status of gradscale.h other than GS_OK, with its sentence. Nothing has changed then. */
 export class GradscaleError extends Error {
   /**
    * @param {Status} status
@@ -55,21 +55,21 @@ export class GradscaleError extends Error {
 /** @typedef {{ numbers: Numbers, in: boolean, out: boolean }} Span */
 
 /**
- * What a call reads.
+ * Input of a call.
  * @param {Numbers} numbers
  * @returns {Span}
  */
 export const reads = (numbers) => ({ numbers, in: true, out: false });
 
 /**
- * What a call writes.
+ * Output of a call.
  * @param {Numbers} numbers
  * @returns {Span}
  */
 export const writes = (numbers) => ({ numbers, in: false, out: true });
 
 /**
- * What a call reads and writes.
+ * Memory that a call reads and writes.
  * @param {Numbers} numbers
  * @returns {Span}
  */
@@ -115,8 +115,8 @@ function inside() {
 }
 
 /**
- * Calls a function with numbers and arrays (`undefined`: NULL) and answers its status. What it writes is written if that is
- * GS_OK.
+ * Calls a function with numbers and arrays (`undefined`: NULL), and returns its status. Outputs are written only if
+ * that is GS_OK.
  * @param {string} name
  * @param {(number | Span | undefined)[]} given
  * @returns {Status}
@@ -153,14 +153,14 @@ export function status(name, given) {
     return answer;
   } catch (error) {
     if (!(error instanceof WebAssembly.RuntimeError)) throw error;
-    // It has run out of memory in the middle of something, and the next call has a new instance.
+    // It has run out of memory during a call, so the next call gets a new instance.
     running = undefined;
     throw new GradscaleError("GS_OTHER", `${name} failed (${error.message}): too little memory, or a mistake of gradscale's`);
   }
 }
 
 /**
- * As `status`; what is not GS_OK is thrown.
+ * Calls a function as `status` does, and throws an error if the status is not GS_OK.
  * @param {string} name
  * @param {(number | Span | undefined)[]} given
  */
@@ -188,12 +188,12 @@ function outside({ numbers }) {
   return new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
 }
 
-/** Which vectors the kernels use: `"SIMD128"`, or `"portable"` where the engine has none. */
+/** Vector instructions that the kernels use: `"SIMD128"`, or `"portable"` if the engine has none. */
 export function instructionSet() {
   return instance().functions.gs_npm_simd() === 1 ? "SIMD128" : "portable";
 }
 
-/** Whether this engine has SIMD128: it takes a module with one such instruction. */
+/** Returns true if this engine has SIMD128, which it proves by accepting a module with such an instruction. */
 export function hasSimd() {
   // (module (func (result v128) i32.const 0 i8x16.splat))
   const tiny = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];

@@ -5,21 +5,21 @@ import { call, changes, reads, writes } from "./library.js";
 const HYSTERESES = /** @type {const} */ (["none", "cumulative", "consecutive"]);
 
 /**
- * The numbers of a dynamic scale.
+ * Settings of a dynamic loss scale.
  * @typedef {object} DynamicConfig
- * @property {number} start Exponent of the first step.
- * @property {number} growth Exponent added after so many clean steps, positive.
- * @property {number} backoff Exponent added after an overflow, negative.
- * @property {number} interval Clean steps in a row before the scale grows.
- * @property {number} least Least exponent.
- * @property {number} most Greatest exponent.
- * @property {(typeof HYSTERESES)[number]} hysteresis Which overflow lowers it: each one, the n-th since it last grew (Megatron),
- *   or the n-th without a clean step between (DeepSpeed's switch).
- * @property {number} overflows Its n, at least 1.
- * @property {number} tolerancePpm Lower only when overflows make up this share of the steps since the last change, in parts per
- *   million.
- * @property {[number, number][]} floor A minimum that rises, in at most eight steps: from so many steps taken on, the least
- *   exponent is this.
+ * @property {number} start Exponent of the scale in the first step.
+ * @property {number} growth Exponent added after `interval` finite steps, which is positive.
+ * @property {number} backoff Exponent added after an overflow, which is negative.
+ * @property {number} interval Number of consecutive finite steps after which the scale grows.
+ * @property {number} least Minimum exponent of the scale.
+ * @property {number} most Maximum exponent of the scale.
+ * @property {(typeof HYSTERESES)[number]} hysteresis Overflow that lowers it: each one, the n-th since it last grew (Megatron),
+ *   or the n-th without a finite step in between (DeepSpeed's switch).
+ * @property {number} overflows Number n of overflows of the hysteresis, at least 1.
+ * @property {number} tolerancePpm Minimum share of overflows among the steps since the last change that lowers the scale, in
+ *   parts per million.
+ * @property {[number, number][]} floor Rising minimum of at most eight steps: numbers of training steps, and the minimum
+ *   exponent from each of them on.
  */
 /** @typedef {{ least?: number, most?: number }} Bounds */
 
@@ -37,7 +37,8 @@ export class LossScale {
   #bytes = new Uint8Array(BYTES);
 
   /**
-   * Dynamic; what is not said is as {@link LossScale.usual} has it. The other kinds are made by functions of this class.
+   * Creates a dynamic scale. Missing settings are those of {@link LossScale.usual}. Functions of this class create the
+   * other kinds.
    * @param {Partial<DynamicConfig>} [config]
    */
   constructor(config = {}) {
@@ -115,7 +116,7 @@ export class LossScale {
   }
 
   /**
-   * Follows mean and spread of log2 of the largest gradient (LogMax); `ceiling` is the log2 of what overflows.
+   * Follows mean and spread of log2 of the largest gradient (LogMax); `ceiling` is the log2 of the overflow threshold.
    * @param {{ meanDecay?: number, spreadDecay?: number, quantile?: number, ceiling?: number } & Bounds} [config]
    */
   static logMax(config = {}) {
@@ -160,7 +161,7 @@ export class LossScale {
   }
 
   /**
-   * The loss scale of such bytes. What was written to by somebody else, or by another version, is refused.
+   * Restores a loss scale from its bytes. Bytes that were modified, or that another version has written, are refused.
    * @param {Uint8Array} bytes
    */
   static fromBytes(bytes) {

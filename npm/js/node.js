@@ -1,4 +1,5 @@
-// In Node: the module that this engine can run, loaded at once, so that `require` works too where it takes modules.
+// For Node: loads the module that this engine can run, synchronously, so that `require` works too where it accepts
+// modules.
 import { readFileSync } from "node:fs";
 import { hasSimd, start } from "./library.js";
 

@@ -3,7 +3,7 @@ import { FORMATS } from "./casts.js";
 import { choice, instanceOf, integer, options } from "./check.js";
 import { call, changes, reads, writes } from "./library.js";
 
-/** What a store does with results below the least normal number, as gs_flush numbers them. */
+/** Flush rules: results of a store below the smallest normal number, in the order of gs_flush. */
 const FLUSHES = /** @type {const} */ ([
   "nearest",
   "toward_zero",
@@ -11,7 +11,7 @@ const FLUSHES = /** @type {const} */ ([
   "round_then_flush",
   "unbounded_then_flush",
 ]);
-/** How much a row observes, as gs_detail numbers it. */
+/** Levels of detail of a row, in the order of gs_detail. */
 export const DETAILS = /** @type {const} */ (["none", "counts", "full", "moments"]);
 /** @typedef {(typeof FLUSHES)[number]} Flush */
 /** @typedef {(typeof DETAILS)[number]} Detail */
@@ -49,9 +49,9 @@ export class Row {
   }
 
   /**
-   * An empty row for a store at `exponent` (what {@link Site.request} says, or 0 to look at values unscaled), which observes
-   * `"none"` of the values, `"counts"`, the histogram too (`"full"`), or sums too (`"moments"`). `format` is `"fp16"` or an
-   * 8-bit one.
+   * Creates an empty row for a store at `exponent`, which {@link Site.request} returns, or at 0 to observe values
+   * unscaled. `detail` is `"none"`, `"counts"`, `"full"` (with the histogram) or `"moments"` (with sums too). `format`
+   * is `"fp16"` or an 8-bit one.
    * @param {RowOptions} [settings]
    */
   constructor(settings = {}) {
@@ -83,7 +83,7 @@ export class Row {
   }
 
   /**
-   * Adds what another row has seen: of another micro-batch, another call, another worker.
+   * Adds the statistics of another row: of another micro-batch, call or worker.
    * @param {Row} other
    */
   merge(other) {
@@ -150,7 +150,7 @@ export class Row {
   }
 
   /**
-   * The row of such bytes. What no store can have written is refused.
+   * Restores a row from its bytes. Bytes that no store can have written are refused.
    * @param {Uint8Array} bytes
    */
   static fromBytes(bytes) {

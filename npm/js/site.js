@@ -11,34 +11,34 @@ const ENDS = /** @type {const} */ (["stepped", "skipped_here", "skipped_after", 
 
 /** @typedef {(typeof ENDS)[number]} End */
 /**
- * How a site decides.
+ * Settings of a site's decisions.
  * @typedef {object} SiteConfig
- * @property {number} interval Steps from one decision to the next, at least 1.
- * @property {(typeof CALLS)[number]} calls How often its store runs in one step.
- * @property {(typeof MEMORIES)[number]} memory What a decision knows of the rows before: nothing, the least ceiling of the
+ * @property {number} interval Number of steps from one decision to the next, at least 1.
+ * @property {(typeof CALLS)[number]} calls Number of times that the site's store runs in one step.
+ * @property {(typeof MEMORIES)[number]} memory Influence of earlier rows: none, the lowest ceiling of the
  *   last 16, or all of these.
- * @property {number} gamma The share of the values that may flush, 1e-6 to 1.
- * @property {number} window How far above the threshold the exponent goes where there is room: 0 to 30.
- * @property {number} room Bits kept free above: 2 to 30.
- * @property {number} outliers Batches that lie more than so many exponents above all rows remembered are left out: 8 to 100, or
- *   0 for none.
+ * @property {number} gamma Maximum share of the values that may flush, 1e-6 to 1.
+ * @property {number} window Exponents above the threshold that the rule goes if there is enough range: 0 to 30.
+ * @property {number} room Headroom above the largest value in bits: 2 to 30.
+ * @property {number} outliers Batches more than this number of exponents above the history are skipped: 8 to 100, or
+ *   0 for no limit.
  */
 /**
- * What a site wants of the coming step.
+ * Instructions of a site for the coming step.
  * @typedef {object} Request
- * @property {boolean} atOnce Look at the f32 values first ({@link Row.observe}) and decide ({@link Site.decide}).
- * @property {(typeof DETAILS)[number]} detail What the row is to observe.
- * @property {boolean} decided Whether there is an exponent.
- * @property {number} exponent The one in force, 0 before the first decision.
+ * @property {boolean} atOnce Observe the f32 values first ({@link Row.observe}), and decide ({@link Site.decide}).
+ * @property {(typeof DETAILS)[number]} detail Level of detail of the row.
+ * @property {boolean} decided True if the site has an exponent.
+ * @property {number} exponent Exponent in force, 0 before the first decision.
  */
 /**
- * A decision.
+ * Decision of a site.
  * @typedef {object} Decision
- * @property {number} exponent What was decided.
- * @property {number} gamma The share of the values that will flush, as predicted; NaN where it was not.
- * @property {number} k The exponent, relative to that of the row.
- * @property {(typeof LIMITS)[number]} limit What bound it.
- * @property {(typeof TRIGGERS)[number]} trigger What made the site decide.
+ * @property {number} exponent Exponent that the site uses since this decision.
+ * @property {number} gamma Predicted share of the values that will flush; NaN without a prediction.
+ * @property {number} k Decided exponent relative to that of the row.
+ * @property {(typeof LIMITS)[number]} limit Constraint that determined the exponent.
+ * @property {(typeof TRIGGERS)[number]} trigger Event that caused the decision.
  */
 
 /** Bytes of a gs_site, and of a gs_site_config. */
@@ -61,7 +61,7 @@ export class Site {
   }
 
   /**
-   * A site without an exponent; what is not said is as {@link Site.usual} has it.
+   * Creates a site without an exponent. Missing settings are those of {@link Site.usual}.
    * @param {Partial<SiteConfig>} [config]
    */
   constructor(config = {}) {
@@ -100,7 +100,7 @@ export class Site {
   }
 
   /**
-   * What the coming step should do.
+   * Returns the instructions for the coming step.
    * @returns {Request}
    */
   request() {
@@ -111,9 +111,9 @@ export class Site {
   }
 
   /**
-   * Decides at once, from a row with a histogram of the values that are to be stored, and says the exponent to store with.
-   * Where nothing can be decided (all values are zero, or some are not finite) that is the one in force, or `incoming`: the
-   * exponent of the site from which the gradient comes, 0 for the loss.
+   * Decides inside the step, from a row with a histogram of the values to be stored, and returns the exponent for the
+   * store. If nothing can be decided (all values are zero, or some are not finite), it is the exponent in force, or
+   * `incoming`: the exponent of the site from which the gradient comes, 0 for the loss.
    * @param {Row} row
    * @param {number} [incoming]
    */
@@ -160,7 +160,7 @@ export class Site {
   }
 
   /**
-   * The site of such bytes. What was written to by somebody else, or by another version, is refused.
+   * Restores a site from its bytes. Bytes that were modified, or that another version has written, are refused.
    * @param {Uint8Array} bytes
    */
   static fromBytes(bytes) {

@@ -9,18 +9,18 @@ const CAUSES = /** @type {const} */ ([null, "overflowed", "infinite", "nan"]);
 
 /** @typedef {{ foundInf: boolean, repeatable?: boolean, failed?: number }} StepOptions */
 /**
- * How a step ended.
+ * Outcome of a step.
  * @typedef {object} Outcome
- * @property {(typeof NEXT_STEPS)[number]} next `"step"`: the parameters may be updated. `"repeat"`: nothing may; run the same batch
- *   again. `"skip"`: nothing may; go on with the next batch.
- * @property {(typeof CAUSES)[number]} cause What was seen at the site where values stopped being finite.
- * @property {number | undefined} site Its index, if there is one.
+ * @property {(typeof NEXT_STEPS)[number]} next `"step"`: update the parameters. `"repeat"`: update nothing, and run the same
+ *   batch again. `"skip"`: update nothing, and continue with the next batch.
+ * @property {(typeof CAUSES)[number]} cause Kind of the values at the first site where they were not finite.
+ * @property {number | undefined} site Index of that site, if there is one.
  */
 
 /**
- * Ends a step for all sites, whose rows lie in the order of the backward pass. `foundInf`: some gradient of a parameter is not
- * finite. `repeatable`: the same batch can be run again, which loses none; `failed` counts how often that was done in this
- * step. If something is wrong with one of the sites or rows, none of them changes.
+ * Ends a step for all sites, whose rows are in the order of the backward pass. `foundInf`: some gradient of a parameter
+ * is not finite. `repeatable`: the same batch can be run again, so no batch is lost; `failed` counts how often that was
+ * done in this step. If one of the sites or rows is invalid, none of them changes.
  * @param {Site[]} sites
  * @param {Row[]} rows
  * @param {StepOptions} settings
@@ -79,7 +79,7 @@ export class Step {
   }
 
   /**
-   * Stores a gradient at the next site: values at the exponent `from` become patterns of FP16 at the exponent that is told.
+   * Stores a gradient at the next site: values at the exponent `from` become patterns of FP16 at the site's exponent.
    * @param {Float32Array} v
    * @param {number} [from]
    */

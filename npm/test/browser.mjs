@@ -1,5 +1,5 @@
-// The installed package in Chromium: a page loads it as browsers do and stores a gradient. Prints what the page says; exits
-// with 1 if that is not what Node says.
+// The installed package in Chromium: a page loads it as browsers do, and stores a gradient. Prints the page's result;
+// exits with 1 if it differs from Node's.
 import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -37,7 +37,7 @@ const server = createServer(async (request, answer) => {
 }).listen(0, "127.0.0.1");
 await new Promise((listens) => server.on("listening", listens));
 
-// It stays open until the page has spoken, however slow the machine is.
+// The browser stays open until the page has reported, however slow the machine is.
 const profile = await mkdtemp(join(tmpdir(), "gradscale-"));
 const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", `--user-data-dir=${profile}`];
 const chromium = spawn("chromium", [...flags, `http://127.0.0.1:${server.address().port}/`], { stdio: "ignore" });

@@ -1,4 +1,4 @@
-// The installed package: values against formulas, and what happens to those who use it wrongly.
+// The installed package: values against formulas, and errors after wrong use.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as gs from "./gradscale.mjs";
@@ -19,7 +19,7 @@ test("halves are what IEEE 754 says, both ways", () => {
     const finite = sign * (exponent ? 2 ** (exponent - 15) * (1 + mantissa / 1024) : mantissa * 2 ** -24);
     assert.ok(Object.is(values[i], exponent === 31 ? special : finite), `pattern ${i}`);
   }
-  // Halves again, and what lies in the middle of two goes to the even one; by cast and by store.
+  // Conversions back to halves; midpoints go to the even neighbour, by cast and by store.
   const finite = values.subarray(0, 0x7c00);
   const middles = finite.map((x, i) => (x + (i + 1 < finite.length ? finite[i + 1] : 65536)) / 2);
   const even = Uint16Array.from(middles, (_, i) => i + (i & 1));
@@ -214,7 +214,7 @@ test("bytes that somebody else wrote to are refused, or do no harm", () => {
   let taken = 0;
   for (let i = 0; i < 3000; i++) {
     const damaged = of_row.slice();
-    // Its header, its first counters, or anywhere.
+    // Damage in the header, in the first counters, or anywhere.
     damaged[(random() >>> 8) % (i % 2 ? 40 : damaged.length)] = random() >>> 24;
     try {
       const row = gs.Row.fromBytes(damaged);

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { setFlagsFromString } from "node:v8";
 import { WASI } from "node:wasi";
 
-// In Node 20 a write of a program may collect garbage inside one of V8's fast calls, where that is not allowed: after some
+// In Node 20 a program's write may collect garbage inside one of V8's fast calls, where that is not allowed: after some
 // hundred lines of output it aborts.
 setFlagsFromString("--no-turbo-fast-api-calls");
 

@@ -8,7 +8,7 @@
  */
 export function instanceOf<Classes extends (abstract new (...given: any[]) => unknown)[]>(value: unknown, name: string, ...classes: Classes): InstanceType<Classes[number]>;
 /**
- * A whole number, from -2^31 to 2^31 - 1 unless said.
+ * Checks for an integer, from -2^31 to 2^31 - 1 by default.
  * @param {unknown} value
  * @param {string} name
  */
@@ -26,7 +26,7 @@ export function real(value: unknown, name: string): number;
  */
 export function truth(value: unknown, name: string): 0 | 1;
 /**
- * Where a word stands in a list.
+ * Returns the index of a word in a list.
  * @param {unknown} value
  * @param {string} name
  * @param {readonly string[]} words

@@ -4,15 +4,15 @@
  */
 export function start(compiled: WebAssembly.Module): void;
 /**
- * Calls a function with numbers and arrays (`undefined`: NULL) and answers its status. What it writes is written if that is
- * GS_OK.
+ * Calls a function with numbers and arrays (`undefined`: NULL), and returns its status. Outputs are written only if
+ * that is GS_OK.
  * @param {string} name
  * @param {(number | Span | undefined)[]} given
  * @returns {Status}
  */
 export function status(name: string, given: (number | Span | undefined)[]): Status;
 /**
- * As `status`; what is not GS_OK is thrown.
+ * Calls a function as `status` does, and throws an error if the status is not GS_OK.
  * @param {string} name
  * @param {(number | Span | undefined)[]} given
  */
@@ -22,12 +22,12 @@ export function call(name: string, ...given: (number | Span | undefined)[]): voi
  * @param {Status} answer
  */
 export function refused(answer: Status): GradscaleError;
-/** Which vectors the kernels use: `"SIMD128"`, or `"portable"` where the engine has none. */
+/** Vector instructions that the kernels use: `"SIMD128"`, or `"portable"` if the engine has none. */
 export function instructionSet(): "SIMD128" | "portable";
-/** Whether this engine has SIMD128: it takes a module with one such instruction. */
+/** Returns true if this engine has SIMD128, which it proves by accepting a module with such an instruction. */
 export function hasSimd(): boolean;
 /** @typedef {(typeof STATUSES)[number]} Status */
-/** What the library refuses: a status of gradscale.h other than GS_OK, with its sentence. Nothing has changed then. */
+/** Error of the library: a status of gradscale.h other than GS_OK, with its sentence. Nothing has changed then. */
 export class GradscaleError extends Error {
     /**
      * @param {Status} status

@@ -24,7 +24,7 @@ export class LossScale {
         margin?: number;
     } & Bounds): LossScale;
     /**
-     * Follows mean and spread of log2 of the largest gradient (LogMax); `ceiling` is the log2 of what overflows.
+     * Follows mean and spread of log2 of the largest gradient (LogMax); `ceiling` is the log2 of the overflow threshold.
      * @param {{ meanDecay?: number, spreadDecay?: number, quantile?: number, ceiling?: number } & Bounds} [config]
      */
     static logMax(config?: {
@@ -41,12 +41,13 @@ export class LossScale {
         interval?: number;
     } & Bounds): LossScale;
     /**
-     * The loss scale of such bytes. What was written to by somebody else, or by another version, is refused.
+     * Restores a loss scale from its bytes. Bytes that were modified, or that another version has written, are refused.
      * @param {Uint8Array} bytes
      */
     static fromBytes(bytes: Uint8Array): LossScale;
     /**
-     * Dynamic; what is not said is as {@link LossScale.usual} has it. The other kinds are made by functions of this class.
+     * Creates a dynamic scale. Missing settings are those of {@link LossScale.usual}. Functions of this class create the
+     * other kinds.
      * @param {Partial<DynamicConfig>} [config]
      */
     constructor(config?: Partial<DynamicConfig>);
@@ -65,50 +66,50 @@ export class LossScale {
     #private;
 }
 /**
- * The numbers of a dynamic scale.
+ * Settings of a dynamic loss scale.
  */
 export type DynamicConfig = {
     /**
-     * Exponent of the first step.
+     * Exponent of the scale in the first step.
      */
     start: number;
     /**
-     * Exponent added after so many clean steps, positive.
+     * Exponent added after `interval` finite steps, which is positive.
      */
     growth: number;
     /**
-     * Exponent added after an overflow, negative.
+     * Exponent added after an overflow, which is negative.
      */
     backoff: number;
     /**
-     * Clean steps in a row before the scale grows.
+     * Number of consecutive finite steps after which the scale grows.
      */
     interval: number;
     /**
-     * Least exponent.
+     * Minimum exponent of the scale.
      */
     least: number;
     /**
-     * Greatest exponent.
+     * Maximum exponent of the scale.
      */
     most: number;
     /**
-     * Which overflow lowers it: each one, the n-th since it last grew (Megatron),
-     * or the n-th without a clean step between (DeepSpeed's switch).
+     * Overflow that lowers it: each one, the n-th since it last grew (Megatron),
+     * or the n-th without a finite step in between (DeepSpeed's switch).
      */
     hysteresis: (typeof HYSTERESES)[number];
     /**
-     * Its n, at least 1.
+     * Number n of overflows of the hysteresis, at least 1.
      */
     overflows: number;
     /**
-     * Lower only when overflows make up this share of the steps since the last change, in parts per
-     * million.
+     * Minimum share of overflows among the steps since the last change that lowers the scale, in
+     * parts per million.
      */
     tolerancePpm: number;
     /**
-     * A minimum that rises, in at most eight steps: from so many steps taken on, the least
-     * exponent is this.
+     * Rising minimum of at most eight steps: numbers of training steps, and the minimum
+     * exponent from each of them on.
      */
     floor: [number, number][];
 };

@@ -1,4 +1,4 @@
-/** How much a row observes, as gs_detail numbers it. */
+/** Levels of detail of a row, in the order of gs_detail. */
 export const DETAILS: readonly ["none", "counts", "full", "moments"];
 /**
  * The bytes of a row themselves, for the end of a step.
@@ -8,14 +8,14 @@ export let bytesOf: (row: Row) => Uint8Array;
 /** The summary of all values that one store saw. */
 export class Row {
     /**
-     * The row of such bytes. What no store can have written is refused.
+     * Restores a row from its bytes. Bytes that no store can have written are refused.
      * @param {Uint8Array} bytes
      */
     static fromBytes(bytes: Uint8Array): Row;
     /**
-     * An empty row for a store at `exponent` (what {@link Site.request} says, or 0 to look at values unscaled), which observes
-     * `"none"` of the values, `"counts"`, the histogram too (`"full"`), or sums too (`"moments"`). `format` is `"fp16"` or an
-     * 8-bit one.
+     * Creates an empty row for a store at `exponent`, which {@link Site.request} returns, or at 0 to observe values
+     * unscaled. `detail` is `"none"`, `"counts"`, `"full"` (with the histogram) or `"moments"` (with sums too). `format`
+     * is `"fp16"` or an 8-bit one.
      * @param {RowOptions} [settings]
      */
     constructor(settings?: RowOptions);
@@ -32,7 +32,7 @@ export class Row {
      */
     store(v: Float32Array, from?: number): Uint16Array<ArrayBuffer>;
     /**
-     * Adds what another row has seen: of another micro-batch, another call, another worker.
+     * Adds the statistics of another row: of another micro-batch, call or worker.
      * @param {Row} other
      */
     merge(other: Row): void;
@@ -106,6 +106,6 @@ export type RowOptions = {
     format?: import("./casts.js").Format;
     flush?: Flush;
 };
-/** What a store does with results below the least normal number, as gs_flush numbers them. */
+/** Flush rules: results of a store below the smallest normal number, in the order of gs_flush. */
 declare const FLUSHES: readonly ["nearest", "toward_zero", "then_round", "round_then_flush", "unbounded_then_flush"];
 export {};

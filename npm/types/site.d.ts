@@ -11,24 +11,24 @@ export class Site {
      */
     static usual(): SiteConfig;
     /**
-     * The site of such bytes. What was written to by somebody else, or by another version, is refused.
+     * Restores a site from its bytes. Bytes that were modified, or that another version has written, are refused.
      * @param {Uint8Array} bytes
      */
     static fromBytes(bytes: Uint8Array): Site;
     /**
-     * A site without an exponent; what is not said is as {@link Site.usual} has it.
+     * Creates a site without an exponent. Missing settings are those of {@link Site.usual}.
      * @param {Partial<SiteConfig>} [config]
      */
     constructor(config?: Partial<SiteConfig>);
     /**
-     * What the coming step should do.
+     * Returns the instructions for the coming step.
      * @returns {Request}
      */
     request(): Request;
     /**
-     * Decides at once, from a row with a histogram of the values that are to be stored, and says the exponent to store with.
-     * Where nothing can be decided (all values are zero, or some are not finite) that is the one in force, or `incoming`: the
-     * exponent of the site from which the gradient comes, 0 for the loss.
+     * Decides inside the step, from a row with a histogram of the values to be stored, and returns the exponent for the
+     * store. If nothing can be decided (all values are zero, or some are not finite), it is the exponent in force, or
+     * `incoming`: the exponent of the site from which the gradient comes, 0 for the loss.
      * @param {Row} row
      * @param {number} [incoming]
      */
@@ -51,83 +51,83 @@ export class Site {
 }
 export type End = (typeof ENDS)[number];
 /**
- * How a site decides.
+ * Settings of a site's decisions.
  */
 export type SiteConfig = {
     /**
-     * Steps from one decision to the next, at least 1.
+     * Number of steps from one decision to the next, at least 1.
      */
     interval: number;
     /**
-     * How often its store runs in one step.
+     * Number of times that the site's store runs in one step.
      */
     calls: (typeof CALLS)[number];
     /**
-     * What a decision knows of the rows before: nothing, the least ceiling of the
+     * Influence of earlier rows: none, the lowest ceiling of the
      * last 16, or all of these.
      */
     memory: (typeof MEMORIES)[number];
     /**
-     * The share of the values that may flush, 1e-6 to 1.
+     * Maximum share of the values that may flush, 1e-6 to 1.
      */
     gamma: number;
     /**
-     * How far above the threshold the exponent goes where there is room: 0 to 30.
+     * Exponents above the threshold that the rule goes if there is enough range: 0 to 30.
      */
     window: number;
     /**
-     * Bits kept free above: 2 to 30.
+     * Headroom above the largest value in bits: 2 to 30.
      */
     room: number;
     /**
-     * Batches that lie more than so many exponents above all rows remembered are left out: 8 to 100, or
-     * 0 for none.
+     * Batches more than this number of exponents above the history are skipped: 8 to 100, or
+     * 0 for no limit.
      */
     outliers: number;
 };
 /**
- * What a site wants of the coming step.
+ * Instructions of a site for the coming step.
  */
 export type Request = {
     /**
-     * Look at the f32 values first ({@link Row.observe}) and decide ({@link Site.decide}).
+     * Observe the f32 values first ({@link Row.observe}), and decide ({@link Site.decide}).
      */
     atOnce: boolean;
     /**
-     * What the row is to observe.
+     * Level of detail of the row.
      */
     detail: (typeof DETAILS)[number];
     /**
-     * Whether there is an exponent.
+     * True if the site has an exponent.
      */
     decided: boolean;
     /**
-     * The one in force, 0 before the first decision.
+     * Exponent in force, 0 before the first decision.
      */
     exponent: number;
 };
 /**
- * A decision.
+ * Decision of a site.
  */
 export type Decision = {
     /**
-     * What was decided.
+     * Exponent that the site uses since this decision.
      */
     exponent: number;
     /**
-     * The share of the values that will flush, as predicted; NaN where it was not.
+     * Predicted share of the values that will flush; NaN without a prediction.
      */
     gamma: number;
     /**
-     * The exponent, relative to that of the row.
+     * Decided exponent relative to that of the row.
      */
     k: number;
     /**
-     * What bound it.
+     * Constraint that determined the exponent.
      */
     limit: (typeof LIMITS)[number];
     /**
-     * What made the site decide.
+     * Event that caused the decision.
      */
     trigger: (typeof TRIGGERS)[number];
 };

@@ -3,9 +3,9 @@
 #
 #   scripts/gpu_bundle/rehearse.sh FOLDER [PHASE ...]
 #
-# FOLDER is what `scripts/gpu_bundle.py FOLDER --quick` has built. The results are in FOLDER/out, the record and the page
-# that would follow from them in FOLDER/records and FOLDER/gpu.md. Exit status 1 if a phase ended neither with its result
-# nor with what it lacks.
+# FOLDER was built by `scripts/gpu_bundle.py FOLDER --quick`. The results are in FOLDER/out, and the resulting record
+# and page in FOLDER/records and FOLDER/gpu.md. Exit status 1 if a phase ended with neither its result nor a report of
+# missing requirements.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [[ -x "${1-}/run.sh" ]] || { echo "usage: scripts/gpu_bundle/rehearse.sh FOLDER [PHASE ...]" >&2 && exit 2; }

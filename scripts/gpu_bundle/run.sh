@@ -12,8 +12,8 @@
 #
 # GRADSCALE_PHASE_SECONDS replaces the time limit of every phase.
 #
-# Needs bash with coreutils, grep and sed, and a driver. Python with torch, NCCL, compute-sanitizer, ncu and a Vulkan driver
-# are used where they exist. A phase that lacks what it needs says "not here" and passes.
+# Needs bash with coreutils, grep and sed, and a driver. Python with torch, NCCL, compute-sanitizer, ncu and a Vulkan
+# driver are used if they exist. A phase that lacks a requirement prints "not here" and passes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 usage() { sed -n '/^#   run.sh/s/^#   //p' run.sh >&2 && exit 2; }
@@ -49,15 +49,15 @@ with_clocks() {
     return "$status"
 }
 
-# The conformance suite in parts that run side by side, since a driver that compiles kernels keeps one processor busy.
+# The conformance suite in parallel parts, because a driver that compiles kernels uses a single processor.
 suite() { # program
     local name status=0 skipped=() running=()
-    # With one processor the parts would only compile the same kernels again.
+    # With one processor the parts would only compile the same kernels several times.
     if (($(nproc) == 1)); then
         "$1"
         return
     fi
-    # At the time limit, too, the output says how far each part came.
+    # At the time limit, too, the output shows how far each part came.
     trap 'cat out/part-* 2>/dev/null && rm -f out/part-*; exit 143' TERM
     for name in conv unary norm all_f32_down; do
         "$1" "$name" >"out/part-$name" 2>&1 &
@@ -94,7 +94,7 @@ unpack_wheel() {
     [[ -d out/site ]] || python3 -m zipfile -e wheel/*.whl out/site
 }
 
-# One launch of a kernel under ncu: the sections that tell what bounds it.
+# One launch of a kernel under ncu, with the sections that show what bounds it.
 profile() { # kernel (regular expression), words of the bench
     local kernel=$1
     shift
@@ -181,7 +181,7 @@ phase_train() {
     ((rehearsing)) && iterations=20
     bin/gradscale train --network mlp --device cuda:0 "${data[@]}" --iters "$iterations" --out out/run
 }
-# With one GPU, a world of one: NCCL refuses two ranks on the same. Bits are compared either way.
+# With one GPU, a group of one rank, because NCCL refuses two ranks on the same GPU. Bits are compared in both cases.
 phase_nccl() { bin/cuda-tests ranks --nocapture; }
 phase_tasks() { bin/cuda-tests tasks --nocapture; }
 phase_suite() { suite bin/cuda-conformance; }
@@ -193,7 +193,7 @@ phase_racecheck() { sanitizer racecheck; }
 # --- which of them run --------------------------------------------------------------------------------------------------
 
 rehearsing=${GRADSCALE_REHEARSING-0} small=() on_cpu=()
-# Where a phase runs: this script, called by itself under a time limit.
+# Process of a single phase: this script, started by itself under a time limit.
 if [[ "${1-}" == --phase ]]; then
     if ((rehearsing)); then
         # record.py takes no output that begins so for a measurement.
@@ -225,13 +225,13 @@ chosen=" $* "
 
 is_chosen() { [[ "$chosen" == "  " || "$chosen" == *" $1 "* ]]; }
 
-# Whether `out` has the phase, or the record has it at this commit. A phase that is named runs whatever the record has.
+# Returns true if `out` has the phase, or the record has it at this commit. Named phases always run.
 is_measured() { # name
     [[ -f out/phases.txt ]] && grep -q "^$1 " out/phases.txt && return 0
     [[ "$chosen" == "  " && -f measured ]] && grep -qx "$1" measured
 }
 
-# Whether a phase probably ends in the seconds that are left: it may take a quarter longer than expected.
+# Returns true if a phase probably ends in the remaining seconds: it may take a quarter longer than expected.
 fits() { # expected seconds, seconds left
     (($1 + $1 / 4 <= $2))
 }
@@ -271,7 +271,7 @@ print_plan() {
 }
 ((plan)) && print_plan && exit 0
 
-# Where Python brings the run-time compiler, cuBLASLt and NCCL, they are found there.
+# If Python packages contain the run-time compiler, cuBLASLt and NCCL, they are used.
 wheels=$(python3 -c 'import nvidia; at = list(nvidia.__path__)[0]; print(f"{at}/cu13/lib:{at}/nccl/lib")' 2>/dev/null || true)
 # The Vulkan loader is in `lib`, with the libraries that NVIDIA's Vulkan driver is linked to.
 for driver in /usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json; do
@@ -280,7 +280,7 @@ done
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}${wheels:+:$wheels}:$PWD/lib"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}" RUST_BACKTRACE=0 GRADSCALE_REQUIRE_DEVICE=1 PYTHONUNBUFFERED=1
 export GRADSCALE_CUBINS=$PWD/out/cubins
-# Without it Vulkan drivers print an error, which would enter the description of the machine.
+# Without it Vulkan drivers print an error, which would become part of the machine's description.
 export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR-$PWD/out}
 
 for i in "${!names[@]}"; do

@@ -55,7 +55,7 @@ const server = await serve(dirname(site));
 const browser = await Browser.start();
 try {
   for (const [place, base] of [["file", pathToFileURL(site).href], ["path", `${server.url}${basename(site)}`]]) {
-    // What differs on a server is the path of links and style sheets, of which there are three kinds.
+    // On a server only the paths of links and style sheets differ, of which there are three kinds.
     for (const page of place === "file" ? PAGES : ["index.html", "docs-guide-method.html", "api/gradscale/index.html"]) {
       for (const [size, [width, height, mobile]] of Object.entries(SIZES)) {
         for (const scheme of ["light", "dark"]) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Computes all golden values again, by those who do not know this project: PyTorch, torchvision and what else the scripts
+# Computes all golden values again by independent software: PyTorch, torchvision and the other packages that the scripts
 # here and in core/tests/golden import.
 #
 #   run.sh           with the Python that PYTHON names (python3); says which scripts it cannot run, and what they lack

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Has ONNX Runtime compute what this engine computes: every network of the library by tests/engine/examples/onnx.rs, and what
-# `gradscale export` writes of a training of each task.
+# Compares ONNX Runtime's results with this engine's: for every network of the library by tests/engine/examples/onnx.rs,
+# and for the output of `gradscale export` after a training of each task.
 #
 #   run.sh             changes nothing on this machine: needs a Python (the one that PYTHON names, else that of --fetch, else
 #                      python3) with numpy, onnx, onnxruntime

@@ -1,4 +1,4 @@
-// What is drawn: losses, histograms, digits.
+// Drawings: losses, histograms, digits.
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -20,7 +20,7 @@ function sheet(canvas) {
   return { pen, width, height };
 }
 
-/** Lines of [step, loss] for each method; dashes where several lie upon one another. */
+/** Draws lines of [step, loss] for each method, dashed where several coincide. */
 export function losses(canvas, lines) {
   const { pen, width, height } = sheet(canvas);
   const [left, bottom, top] = [34, 20, 6];
@@ -57,12 +57,12 @@ export function losses(canvas, lines) {
   pen.lineWidth = 1;
 }
 
-// Exponents of what FP16 holds: half its least subnormal number, its least normal one, and its end.
+// Exponents of FP16's range: half its smallest subnormal number, its smallest normal one, and its largest.
 const [LEAST, NORMAL, MOST] = [-25, -14, 16];
 // Range of exponents that the charts show.
 const [FROM, TO] = [-60, 20];
 
-/** A histogram in powers of two: `stored[i]` counts what is up to 2^(FROM + i). */
+/** Draws a histogram in powers of two: `stored[i]` counts values up to 2^(FROM + i). */
 export function histogram(canvas, stored, name) {
   const { pen, width, height } = sheet(canvas);
   const bottom = 18;
@@ -79,7 +79,7 @@ export function histogram(canvas, stored, name) {
     if (count === 0) return;
     const at = FROM + i;
     pen.fillStyle = style(at <= LEAST || at > MOST ? "lost" : name);
-    // What is there is seen.
+    // Every count above zero is visible.
     const tall = Math.max(2, (count / most) * (floor - 16));
     pen.fillRect(x(at - 1) + 0.5, floor - tall, x(at) - x(at - 1) - 1, tall);
   });
@@ -98,7 +98,7 @@ export function histogram(canvas, stored, name) {
   for (const at of [-50, -40, LEAST, NORMAL, 0, MOST]) pen.fillText(spoken(at), x(at), height - 4);
 }
 
-/** Images side by side, as many as there is room for. */
+/** Draws images in a row, as many as fit. */
 export function digits(canvas, images, side) {
   const { pen, width, height } = sheet(canvas);
   const room = Math.max(1, Math.floor(width / height));

@@ -1,4 +1,4 @@
-// The page: trainings side by side, what they say as pictures, and what the visitor sets.
+// The page: parallel trainings, their results as drawings, and the visitor's settings.
 import { digits, histogram, losses, spoken } from "./charts.js";
 import { pad } from "./pad.js";
 import { Training, Trouble, device, lacks } from "./training.js";
@@ -8,7 +8,7 @@ const METHODS = ["fp32", "fp16", "dynamic", "gs"];
 const SIDE = 16;
 // Steps between two scores, and points of a line at most.
 const [SCORED, POINTS] = [20, 1500];
-// A round takes about so many milliseconds.
+// Approximate duration of a round in milliseconds.
 const ROUND = 80;
 
 const $ = (id) => document.getElementById(id);
@@ -30,7 +30,7 @@ function stop() {
   $("run").textContent = "Train";
 }
 
-/** One method: its training, and what is known of it. */
+/** Creates the entry of a method: its training, and the state of its results. */
 function entry(name) {
   const panel = document.createElement("div");
   panel.className = "panel";
@@ -44,7 +44,7 @@ function entry(name) {
   return { name, panel, row, key, training: new Training(name), points: [], report: null };
 }
 
-/** All trainings from the beginning, at the magnitude of the slider. */
+/** Starts all trainings from the beginning, at the magnitude of the slider. */
 async function begin() {
   stop();
   $("trouble").hidden = true;
@@ -80,7 +80,7 @@ async function opened() {
   }
 }
 
-/** Trains until it is told to stop. */
+/** Trains until it is stopped. */
 async function run() {
   const all = state.all;
   state.running = true;
@@ -105,7 +105,7 @@ async function run() {
   }
 }
 
-/** Keeps what a training has told. */
+/** Stores a report of a training. */
 function took(one, report) {
   one.report = report;
   one.points.push([report.step, report.loss ?? Infinity]);
@@ -123,7 +123,7 @@ async function score(all) {
   scores.forEach(({ right }, i) => (all[i].row.cells[1].textContent = `${Math.round(500 * right)}`));
 }
 
-/** What each network sees on the pad. */
+/** Shows each network's classification of the drawing. */
 async function classify() {
   const all = state.all;
   if (state.strokes.length === 0) {
@@ -148,7 +148,7 @@ function draw() {
     const site = report?.sites.find((one) => one.name === $("site").value);
     const [scale, canvas, note] = [panel.querySelector("span"), panel.querySelector("canvas"), panel.querySelector("p")];
     key.querySelector("span").textContent = points.length > 0 ? points.at(-1)[1].toFixed(3) : "";
-    // What stays in f32 is not stored as halves.
+    // Values that stay in f32 are not stored as halves.
     panel.hidden = name === "fp32";
     if (panel.hidden) continue;
     histogram(canvas, site?.stored ?? [], name);
@@ -169,7 +169,7 @@ if (lacking) {
   trouble(new Trouble(lacking));
   $("status").textContent = "";
 } else {
-  // A slider makes its middle of what is no number.
+  // A slider would replace an invalid number by its middle.
   if (/^-?\d+$/.test(asked.get("loss") ?? "")) $("magnitude").value = asked.get("loss");
   $("power").textContent = spoken(magnitude());
   $("run").addEventListener("click", handle(() => (state.running ? stop() : run())));

@@ -1,9 +1,9 @@
 // A training in a worker, as the page sees it.
 
-/** What is wrong, in a sentence for people. */
+/** Error with a sentence for the visitor. */
 export class Trouble extends Error {}
 
-/** What this browser lacks, or nothing. */
+/** Returns the missing features of this browser, or nothing. */
 export function lacks() {
   if (typeof Worker !== "function") return "This browser has no workers, in which the page computes.";
   if (typeof WebAssembly !== "object") return "This browser has no WebAssembly, in which the page computes, or has turned it off.";
@@ -15,7 +15,7 @@ export function lacks() {
   return "";
 }
 
-/** Where the page can train: "webgpu" where a worker gets a GPU, else "wasm"; `wanted` may leave the GPU alone. */
+/** Returns where the page can train: "webgpu" if a worker gets a GPU, else "wasm"; `wanted` may exclude the GPU. */
 export async function device(wanted) {
   if (wanted === "wasm") return "wasm";
   try {

@@ -1,10 +1,11 @@
-// What the pictures say, in a sentence.
+// Interpretation of the drawings in a sentence.
 
-/** Of `{ name, report }`: who learns at this loss, and who has nothing left to learn from. */
+/** Returns, for `{ name, report }` of each method, which methods learn at this loss, and which have no gradient left.
+/** */
 export function verdict(methods) {
   const told = methods.filter(({ report }) => report !== null);
   if (told.length === 0) return "Train: at a loss × 1 all four learn alike. Then move the slider to 2⁻⁴⁰ and begin anew.";
-  // Behind a gradient that is all zeros no layer gets anything.
+  // If a gradient is all zeros, no earlier layer receives one.
   const lost = told.filter(({ report }) => report.sites.some(({ flushed }) => flushed > 0.999)).map(({ name }) => name);
   if (lost.length === 0) return "All four learn: in FP16 too, enough of each gradient is left.";
   const others = told.map(({ name }) => name).filter((name) => !lost.includes(name));

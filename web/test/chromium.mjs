@@ -37,7 +37,7 @@ export class Browser {
   #last = 0;
   #rest = "";
   #session;
-  /** What the page's console said. */
+  /** Messages of the page's console. */
   said = [];
 
   static async start(flags = []) {

@@ -1,4 +1,4 @@
-// The built page in Chromium, as a visitor has it: on a desk, on a phone, and where something is missing.
+// The built page in Chromium, as a visitor sees it: on a desktop, on a phone, and where a feature is missing.
 //
 //   page.mjs FOLDER            all of it
 //   page.mjs FOLDER --lacking  what it says where something is missing, which needs no WebAssembly
@@ -30,7 +30,7 @@ const step = `Number(/Step (\\d+)/.exec(document.getElementById("status").textCo
 const losses = async (browser) =>
   Object.fromEntries((await text(browser, "legend")).trim().split(/\n/).map((line) => line.trim().split(/\s+/)).map(([name, loss]) => [name, Number(loss)]));
 const slide = (browser, to) => browser.value(`{ const slider = document.getElementById("magnitude"); slider.value = ${to}; slider.dispatchEvent(new Event("input")); }`);
-/** What each network sees. */
+/** Returns each network's classification. */
 const seen = (browser) => browser.value(`[...document.querySelectorAll("#answers tbody tr")].map((row) => row.cells[2].innerText)`);
 
 async function draws(browser, line, touch) {
@@ -70,7 +70,7 @@ try {
   const file = new URL(`file://${folder}/index.html`).href;
   await visit(file, {}, async (browser) => {
     assert.match(await text(browser, "trouble"), /http\.server/);
-    // The browser says as well that it refused.
+    // The browser itself also reports the refusal.
     browser.said = [];
   });
 

@@ -1,4 +1,4 @@
-// Gives every text of a folder to the compiler of Chromium (Tint), and reports what it says.
+// Compiles every text of a folder with Chromium's compiler (Tint), and reports its messages.
 //
 //   tint.mjs FOLDER              as modules: the language and all its checks
 //   tint.mjs FOLDER --pipelines  also as pipelines, with 2 for each constant, as far as the device binds so many buffers

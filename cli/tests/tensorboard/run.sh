@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has TensorBoard's own reader read what `gradscale train` writes, a training that was stopped and resumed included.
+# Reads the output of `gradscale train` with TensorBoard's own reader, also after a training was stopped and resumed.
 #
 #   run.sh             changes nothing on this machine: needs Python with `tensorboard`
 #   run.sh --install   first installs it from PyPI into target/python where it is missing
@@ -46,7 +46,7 @@ fi
 gradscale=$(../../../scripts/built.sh gradscale-cli gradscale)
 settings=(train --width 2 --batch 2 --checkpoint-every 10 --threads 1)
 "$gradscale" "${settings[@]}" --iters 35 --eval-every 10 --out "$directory/run" >/dev/null || fail "the training"
-# As if it had been killed after step 35 and before its checkpoint: what follows step 30 is done again.
+# As if the training had been killed after step 35 and before its checkpoint: the steps after 30 run again.
 rm "$directory/run/checkpoint-000035.safetensors"
 "$gradscale" train --resume "$directory/run" --iters 50 --checkpoint-every 10 --threads 1 >/dev/null ||
     fail "the resumed training"

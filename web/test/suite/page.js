@@ -1,4 +1,4 @@
-// What conformance.mjs calls in the page: a worker with the suite, and questions to it.
+// Functions of the page that conformance.mjs calls: a worker with the suite, and requests to it.
 
 let [worker, waiting, last] = [null, new Map(), 0];
 
@@ -24,5 +24,5 @@ window.opened = () => {
   return asked({ ask: "open" });
 };
 
-/** What came of a case. */
+/** Runs a case, and returns its outcome. */
 window.ran = (number, brief) => asked({ ask: "run", number, brief });

@@ -1,4 +1,4 @@
-// How a case waits for its device: its whole stack is suspended, and the worker's event loop goes on.
+// Waiting of a case for its device: its whole stack is suspended, and the worker's event loop continues.
 
 let [woken, resume] = [false, null];
 

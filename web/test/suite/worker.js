@@ -20,7 +20,7 @@ onmessage = async ({ data: { id, ask, number, brief } }) => {
     await run(number, brief);
     postMessage({ id, answer: JSON.parse(conformance_outcome()) });
   } catch (error) {
-    // What panicked cannot go on: the next case is another worker's.
+    // A worker that has panicked cannot continue, so the next case gets another worker.
     postMessage({ id, answer: { said: "broken", why: said.at(-1) ?? String(error?.message ?? error) } });
   }
 };
