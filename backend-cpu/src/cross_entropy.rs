@@ -56,7 +56,7 @@ impl Cpu {
     ) {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let (out, g) = (out.f32(), g.f32()[0]);
-        // Numbers are those of the row, for each element: first what is subtracted, then the factor.
+        // `numbers` has for each element those of its row: first the subtrahend, then the factor.
         self.store_map(dx, rows * classes, |start, [values, numbers]| {
             load_f32(self.isa(), x.logits, start, values);
             let (first, last) = (start / classes, (start + values.len() - 1) / classes);

@@ -1,4 +1,4 @@
-//! What can go wrong on a CPU.
+//! Errors of the CPU backend.
 
 use core::fmt;
 use gradscale_core::backend::ErrorKind;

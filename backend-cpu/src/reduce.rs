@@ -15,8 +15,8 @@ use gradscale_core::{
 const PARTIAL_SUMS: usize = 16;
 /// Number of elements of a chunk of one reduction over rows; longer ones are divided for all threads.
 const CHUNK_ELEMENTS: usize = 1 << 16;
-/// Maximum length of an axis that is reduced whole. Up to so many adjacent results are computed several times side by
-/// side, and combined at the end.
+/// Maximum length of an axis that is reduced whole. Up to this number of adjacent results are computed in several
+/// parallel copies, which are combined at the end.
 const SMALL_AXIS_ELEMENTS: usize = 256;
 
 impl Cpu {

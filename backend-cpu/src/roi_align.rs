@@ -43,7 +43,7 @@ impl Cpu {
         let points = (p.samples() * p.samples()) as f32;
         // Each point is a mean of four.
         let cost = Cost::elements(4 * count * rows * columns * channels * (p.samples() * p.samples()) as usize);
-        // What is added to a row of the result: places of x, and where in the row, with their share.
+        // Terms of a row of the result: positions of x, positions in the row, and their weights.
         match way {
             GatherScatter::Gather => self.store_rows([count * rows, columns, channels], None, cost, y, || {
                 let (mut values, boxes) = (self.workspace(channels), &boxes);

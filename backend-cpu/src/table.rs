@@ -19,7 +19,7 @@ pub struct Table {
     pub(crate) hyperparameters: Vec<f32>,
     pub(crate) seed: u64,
     pub(crate) detail: Detail,
-    // Stores hold the table by reference; operators run one after the other, so nobody ever waits here.
+    // Stores have shared references to the table. Operators run one after another, so the lock is never contended.
     rows: Mutex<Vec<Stats>>,
 }
 

@@ -32,7 +32,7 @@ fn pad_channels(p: &Conv2d, pass: Pass) -> Option<Conv2d> {
     let fits = match pass {
         Pass::Forward => true,
         Pass::Weight => o.is_multiple_of(PADDED_CHANNELS) && n * oh * ow > MIN_SPLIT_PIXELS,
-        // Nobody wants the gradient of a picture.
+        // The gradient of a picture is not needed.
         Pass::Data => false,
     };
     if !fits || p.group_count() != 1 || c == 0 || c >= PADDED_CHANNELS {
@@ -44,7 +44,7 @@ fn pad_channels(p: &Conv2d, pass: Pass) -> Option<Conv2d> {
 }
 
 impl Cuda {
-    /// Runs a convolution of few channels; false: it is none. `a` is what gives the rows of the result.
+    /// Runs a convolution of few channels; false: it is none. `a` is the operand that has the rows of the result.
     pub(crate) fn run_channel_padded(
         &self, p: &Conv2d, pass: Pass, [a, b]: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<bool, Error> {
@@ -60,7 +60,7 @@ impl Cuda {
             let count = u32::try_from(rows(i)).expect("fewer than 2^32 elements, as descriptors say");
             let blocks = [self.fill_device(&PAD, count.div_ceil(256))?, 1, 1];
             let params = PadParams { x: operands.at[i], y: to, rows: count, channels: p.x()[3] };
-            // SAFETY: rows of so many channels are there, and of eight in the scratch memory.
+            // SAFETY: x has rows of `channels` values, and the scratch memory has space for rows of eight.
             unsafe { self.launch(&PAD, blocks, &params)? };
             operands.at[i] = to;
             to += (PADDED_ROW_BYTES * rows(i)) as u64;

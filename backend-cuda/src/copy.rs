@@ -47,7 +47,7 @@ fn sort_and_merge(p: &Strided) -> (Vec<Dim>, [i64; 2]) {
     (dims, starts)
 }
 
-/// Returns a step as the kernel adds it: modulo 2^32, below which all places lie.
+/// Converts a stride to the kernel's arithmetic modulo 2^32, because all offsets are below 2^32.
 fn wrap_to_u32(step: i64) -> u32 {
     u32::try_from(step & 0xFFFF_FFFF).expect("32 bits")
 }
@@ -80,7 +80,7 @@ impl Cuda {
             vectorized: u32::from(is_vectorizable(&dims, starts)),
             unused: 0,
         };
-        // The innermost stands last.
+        // The innermost dimension is last.
         for (dim, d) in dims.iter().rev().zip((0..MAX_DIMS).rev()) {
             (params.lens[d], params.x_strides[d], params.y_strides[d]) =
                 (dim.len, wrap_to_u32(dim.x), wrap_to_u32(dim.y));

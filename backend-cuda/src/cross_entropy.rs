@@ -90,7 +90,7 @@ impl Cuda {
             lanes,
             blocks,
         };
-        // SAFETY: all operands hold what the descriptor says, and the scratch memory three sums of each block.
+        // SAFETY: all operands have the descriptor's sizes, and the scratch memory has three sums of each block.
         unsafe {
             self.launch(&kernels::CROSS_ENTROPY, [blocks, 1, 1], &params)?;
             self.launch(&kernels::CROSS_ENTROPY_FINISH, [1, 1, 1], &params)
@@ -118,7 +118,7 @@ impl Cuda {
             classes,
             ignored_label: ignored_label(p),
         };
-        // SAFETY: all operands hold what the descriptor says.
+        // SAFETY: all operands have the descriptor's sizes.
         unsafe { self.launch(kernel, blocks, &params) }
     }
 }

@@ -54,8 +54,8 @@ impl Cuda {
             blank: p.blank(),
             zero_infinity: u32::from(p.zero_infinity()),
         };
-        // SAFETY: all operands hold what the descriptor says, the scratch memory both parts; kernels look at letters and
-        // lengths before they follow them.
+        // SAFETY: all operands have the descriptor's sizes, and the scratch memory has both parts; kernels check
+        // letters and lengths before they use them as indices.
         unsafe {
             self.launch(&kernels::CTC_ROWS, [rows, 1, 1], &params)?;
             self.launch(&kernels::CTC_SUMS, [2 * batch, 1, 1], &params)?;

@@ -1,7 +1,7 @@
-//! Machine code of kernels that was made before: ahead of time, by [`build_all`], or by an earlier process.
+//! Machine code of kernels that was compiled earlier: ahead of time, by [`build_all`], or by an earlier process.
 //!
-//! A file is named after what it was made of: module, architecture, and a hash of text and options. It holds a hash of
-//! its content, so that half a file is seen.
+//! A file is named after its module, its architecture, and a hash of text and options. It contains a hash of its
+//! content, so that a partial file is detected.
 
 use crate::{Error, gpu::nvrtc, kernels};
 use std::{
@@ -83,8 +83,8 @@ impl Cubins {
         self.folders.iter().any(|folder| fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is)))
     }
 
-    /// Loads a module for an architecture by `load`: finds its machine code, or compiles and keeps it. What is found
-    /// but does not load is compiled as well.
+    /// Loads a module for an architecture by `load`: finds its machine code, or compiles and stores it. If the stored
+    /// code does not load, the module is compiled too.
     ///
     /// # Errors
     /// The compiler's, and of `load`.
@@ -120,8 +120,8 @@ impl Cubins {
     }
 }
 
-/// Returns a hash of a value. It is the same in every process of one build of this crate, which is enough: what another
-/// build does not find, it compiles.
+/// Returns a hash of a value. It is the same in every process of one build of this crate. Another build may have
+/// another hash, and then compiles the module again.
 fn hash(what: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
@@ -147,7 +147,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Writes a file whole or not at all, whoever else does the same.
+/// Writes a file as a whole or not at all, even if other processes write it at the same time.
 fn write(folder: &Path, name: &str, code: &[u8]) -> io::Result<()> {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     fs::create_dir_all(folder)?;
@@ -158,11 +158,12 @@ fn write(folder: &Path, name: &str, code: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Compiles every kernel for the given architectures, as in `sm_80`, or for all that the compiler knows and this crate
-/// supports, on all processors, into a folder: how many files it has now of them. A file that is there and whole stays.
+/// Compiles every kernel into a folder for the given architectures, for example `sm_80`, or for all that the compiler
+/// and this crate support, on all processors. Returns how many of these files exist now. A file that exists and is
+/// intact is not written again.
 ///
 /// # Errors
-/// The compiler's, or in words what cannot be written.
+/// The compiler's, or a sentence about the file that cannot be written.
 pub fn build_all(folder: &Path, archs: &[u32]) -> Result<usize, String> {
     let known = nvrtc::architectures().map_err(|error| error.to_string())?;
     let archs: Vec<u32> = match archs {

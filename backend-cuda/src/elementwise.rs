@@ -90,7 +90,7 @@ impl Cuda {
         let [rows, cols] = p.shape();
         let n = (rows * cols) as usize;
         let (len, blocks) = self.elementwise_grid(&kernels::BINARY, n)?;
-        // What is plain takes no part in a gradient.
+        // Operations that are no gradients use the identity.
         let f = Function::from_op(if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id });
         let params = BinaryParams {
             y: self.store(y, n, blocks)?,
@@ -103,7 +103,7 @@ impl Cuda {
             op: p.op().code(),
             f,
         };
-        // SAFETY: a, b and y hold what the descriptor says.
+        // SAFETY: a, b and y have the descriptor's sizes.
         unsafe { self.launch(&kernels::BINARY, blocks, &params) }
     }
 

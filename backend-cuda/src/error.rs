@@ -1,4 +1,4 @@
-//! What can go wrong on a GPU.
+//! Errors of the CUDA backend.
 
 use core::fmt;
 use gradscale_core::backend::ErrorKind;

@@ -80,7 +80,7 @@ impl Cuda {
     pub(crate) fn run_conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        // a is what gives the rows of the result.
+        // a is the operand that has the rows of the result.
         let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
         if self.run_channel_padded(p, pass, [a, b], bias, y)? {
             return Ok(());
@@ -134,8 +134,8 @@ impl Cuda {
             vectorized: u32::from(vectorized),
             unused: 0,
         };
-        // SAFETY: operands and result are as long as their shapes say, the partial sums as long as all their results; TMA tiles
-        // that leave a matrix are cut.
+        // SAFETY: operands and result have the lengths of their shapes, and the partial sums that of all their results;
+        // TMA tiles beyond the end of a matrix are clipped.
         unsafe {
             if config.is_tma() {
                 let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
@@ -171,7 +171,7 @@ impl Cuda {
         Ok(KernelConfig::mma_sync_unaligned(problem.kind))
     }
 
-    /// Runs one product twice: as `choice` says, and by the kernel for operands of any alignment, which is the
+    /// Runs one product twice: by the kernel of `choice`, and by the kernel for operands of any alignment, which is the
     /// simplest.
     pub(crate) fn run_both_kernels(
         &self, kind: GemmKind, config: KernelConfig, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],

@@ -1,5 +1,5 @@
-//! What a product is, before it is known how it runs: sizes, steps and places of its operands, as its kernel and TMA want
-//! them.
+//! Description of a product that is independent of its kernel: sizes, strides and addresses of its operands, as kernels
+//! and TMA need them.
 
 use crate::{
     Error,
@@ -131,7 +131,7 @@ impl GemmProblem {
         let (outputs, taps) = (o / groups, kh * kw);
         let len = |shape: [u32; 4]| shape.into_iter().product::<u32>() as usize;
         let (pixels, x_len, w_len, y_len) = (images * oh * ow, len(p.x()), len(p.w()), len(p.y()));
-        // What is contiguous along each operand.
+        // True if each operand's contiguous elements can be read as vectors of eight.
         let [wide_inputs, wide_outputs] = [inputs, outputs].map(|channels| channels.is_multiple_of(8));
         let filter = taps * inputs;
         let (simt, shape, ldy, y_stride, strides, is_vectorizable, lens) = match pass {

@@ -105,7 +105,7 @@ impl Cuda {
             Wire::Begin { .. } => Ok(()),
             Wire::Add { at, len, values, exponent } => {
                 assert!(at + len <= total, "{len} gradients at {at} of {total}");
-                // Halves that nobody adds are zeros.
+                // Elements without an exponent are sent as zeros.
                 let exponent = if buffers.format == GradFormat::F32 { Some(0) } else { exponent };
                 let Some(exponent) = exponent else { return Ok(()) };
                 let from = values.expect_len(len).typed_address(DType::F32);

@@ -155,7 +155,7 @@ const LAUNCH_CYCLES: u64 = 4000;
 const DRAM_BYTES_PER_SM_CYCLE: u64 = 16;
 /// Partial sums that a thread of split_k_reduce.cu loads before it adds the first (`PARTIALS_IN_FLIGHT` there).
 const PARTIALS_IN_FLIGHT: u32 = 8;
-/// Cycles until L2 answers: about what is published of an H100, not measured here.
+/// Latency of L2 in cycles: approximately the published value of an H100, not measured here.
 const L2_LATENCY_CYCLES: u64 = 300;
 
 /// Returns the instructions that load an 8-wide vector of a (`rows`) and of b (`columns`).

@@ -1,4 +1,4 @@
-//! The kernels: files, what is put before them, and which variants there are.
+//! The kernels: source files, their common definitions, and their variants.
 
 use core::fmt::Write;
 use gradscale_core::{backend::ABI, ops::MAX_DIMS, scale::MAX_STEP};
@@ -39,7 +39,7 @@ pub struct Module {
     pub defines: &'static [(&'static str, u32)],
     /// Threads of a block of the module's kernels.
     pub threads: u32,
-    /// Blocks that are to fit a multiprocessor: what bounds the registers of a thread.
+    /// Minimum number of blocks per multiprocessor, which limits the registers of a thread.
     pub blocks: u32,
     /// Bytes of dynamic shared memory of the module's kernels.
     pub shared: u32,
@@ -72,8 +72,8 @@ impl Module {
         let used: HashSet<&str> = files().flat_map(words).collect();
         let own = [("THREADS", self.threads), ("BLOCKS", self.blocks), ("SHARED_TOTAL", self.shared)];
         let mut text = String::new();
-        // Those that the module names: a number that another operator brings along changes no text here, so that
-        // what was compiled for it stays valid.
+        // Only definitions that the module uses. A new constant for another operator then does not change this text, so
+        // that compiled machine code stays valid.
         let defines = ABI.iter().copied().flatten().chain(&own).chain(self.defines);
         for (name, value) in defines.filter(|(name, _)| used.contains(name)) {
             writeln!(text, "#define {name} {value}u").ok();
@@ -192,7 +192,8 @@ pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "
 pub const MAX_CLASSES_PER_THREAD: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
     defines: &[("MAX_CLASSES_PER_THREAD", MAX_CLASSES_PER_THREAD)],
-    // Labels and sums of rows are waited for beside logits, and exponentials take their time.
+    // Three blocks, because loads of labels and row sums have latency in addition to that of logits, and exponentials
+    // are slow.
     blocks: 3,
     ..Module::new("cross_entropy", &[STORE, ELEMENTWISE, BLOCK_REDUCE, file!("cross_entropy.cu")])
 };
@@ -244,7 +245,7 @@ const GRAD_REDUCE_MODULE: Module =
     Module { defines: &GRAD_REDUCE_KINDS, ..Module::new("grad_reduce", &[STORE, file!("grad_reduce.cu")]) };
 /// Kernel that adds the gradients of a micro-batch to the buffer that is sent.
 pub static GRAD_REDUCE_ACCUMULATE: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_accumulate" };
-/// Kernel that computes the means of what was received from all ranks.
+/// Kernel that computes means of the sums received from all ranks.
 pub static GRAD_REDUCE_MEAN: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_mean" };
 /// Kernel that reads a parameter's mean gradient from the buffer that all ranks reduced.
 pub static GRAD_REDUCE_READ: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entry: "grad_reduce_read" };

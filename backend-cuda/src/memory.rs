@@ -22,8 +22,8 @@ impl Memory {
         Ok(Self { gpu: gpu.clone(), at, dtype, len })
     }
 
-    /// Returns the address of the first element, for what is enqueued next: that comes after copies which are on their
-    /// way here.
+    /// Returns the address of the first element, for the work that is enqueued next: that work is ordered after copies
+    /// to this memory.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.gpu.before_use(self.at);
@@ -60,7 +60,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the address is this buffer's alone; whoever repeats a recording keeps its buffers alive.
+        // SAFETY: the address belongs to this buffer only; recordings keep the buffers that they use alive.
         unsafe { self.gpu.free(self.at) }
     }
 }

@@ -1,7 +1,7 @@
-//! NVIDIA's library for several GPUs, NCCL, loaded when it is first asked for.
+//! NCCL, NVIDIA's library of collectives between GPUs, loaded on first use.
 //!
-//! Its run-time packages have it by the name `libnccl.so.2` alone, which cudarc does not look for; so the functions that
-//! are needed are found here. What they take has been the same since NCCL 2.7 (`nccl.h`).
+//! Its run-time packages have only the name `libnccl.so.2`, which cudarc does not search for, so the functions are
+//! loaded here. Their signatures have not changed since NCCL 2.7 (`nccl.h`).
 
 use crate::{Error, gpu::Gpu};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -122,7 +122,7 @@ pub(crate) struct Nccl {
     pub ranks: usize,
 }
 
-// SAFETY: a communicator may be used by any thread, by one at a time: it stands behind a lock.
+// SAFETY: any thread may use a communicator, but only one at a time; it is behind a lock.
 unsafe impl Send for Nccl {}
 
 impl core::fmt::Debug for Nccl {
@@ -153,7 +153,7 @@ impl Nccl {
         if status == SUCCESS { Ok(()) } else { Err(nccl_error(self.functions, self.comm, status, doing)) }
     }
 
-    /// Sends each rank its `count` values, which stand one rank's behind the other's, and takes as many from each.
+    /// Sends each rank its `count` values, which are stored in the order of the ranks, and receives as many from each.
     ///
     /// # Safety
     /// Device memory at both addresses holds as many values for each rank.
@@ -178,7 +178,7 @@ impl Nccl {
         }
     }
 
-    /// Gathers `count` values of each rank on all ranks; this one's stand in their place.
+    /// Gathers `count` values of each rank on all ranks; those of this rank are already at their position.
     ///
     /// # Safety
     /// Device memory from `at` on holds as many values for each rank.
@@ -195,7 +195,8 @@ impl Nccl {
         self.check(status, "gather gradients")
     }
 
-    /// Sums over all ranks of each rank's `count` values, which stand one rank's behind the other's: this one's.
+    /// Computes the sums over all ranks of `count` values for each rank, stored in the order of the ranks. Returns
+    /// those of this rank.
     ///
     /// # Safety
     /// Device memory from `from` on holds as many values for each rank, from `to` on for one.
@@ -237,7 +238,7 @@ impl Nccl {
     /// Waits for all enqueued work and collectives.
     ///
     /// # Errors
-    /// What has happened meanwhile, here or on the way to another rank.
+    /// An error that has happened meanwhile, on this rank or in the connection to another rank.
     pub fn wait(&self) -> Result<(), Error> {
         let waited = self.gpu.wait();
         let mut status = SUCCESS;

@@ -172,15 +172,15 @@ impl ColumnSplit {
     }
 }
 
-/// Returns the number of threads for one group of so many elements: each has a few, and there are no more than its
-/// values.
+/// Returns the number of threads for one group of `size` elements: each has a few elements, and there are no more
+/// threads than values.
 fn lanes(shape: &NormLayout, size: u32) -> u32 {
     let vec_width = if (shape.channels / shape.groups).is_multiple_of(8) { 8 } else { 1 };
     let values = size / vec_width;
     if values > THREADS { THREADS } else { values.div_ceil(4).clamp(1, 32).next_power_of_two() }
 }
 
-/// Returns the bytes of `len` f32 values, padded so that what follows is aligned.
+/// Returns the bytes of `len` f32 values, padded so that the next array is aligned.
 const fn row(len: u32) -> u64 {
     (len as u64 * 4).next_multiple_of(256)
 }
@@ -238,7 +238,7 @@ impl Cuda {
             let lanes = lanes(&shape, p.size());
             let blocks = [self.fill_device(&kernels::NORM_GROUPS, group_count.div_ceil(THREADS / lanes))?, 1, 1];
             let params = params(self.store(y, shape.len(), blocks)?, 0, lanes);
-            // SAFETY: all operands hold what the descriptor says.
+            // SAFETY: all operands have the descriptor's sizes.
             return unsafe { self.launch(&kernels::NORM_GROUPS, blocks, &params) };
         }
         let inv_stds = if p.is_given() {
@@ -270,7 +270,7 @@ impl Cuda {
             inv_stds
         };
         let params = params(self.store(y, shape.len(), apply.blocks)?, inv_stds, 1);
-        // SAFETY: all operands hold what the descriptor says.
+        // SAFETY: all operands have the descriptor's sizes.
         unsafe { self.launch(apply.kernel, apply.blocks, &params) }
     }
 
@@ -281,7 +281,8 @@ impl Cuda {
         let in_eights = shape.groups == 0 && shape.channels.is_multiple_of(8);
         if in_eights && operands.iter().all(|memory| memory.dtype() == DType::F16) {
             let (len, [blocks, ..]) = self.elementwise_grid(by_channel, shape.len())?;
-            // So many blocks take a multiple of the channels at a time: one takes a power of two of elements.
+            // The number of blocks is chosen so that all together take a multiple of the channels; one block takes a
+            // power of two of elements.
             let unit = shape.channels >> shape.channels.trailing_zeros().min((8 * THREADS).trailing_zeros());
             if unit != 0 && blocks >= unit {
                 let blocks = [blocks / unit * unit, 1, 1];
@@ -371,7 +372,7 @@ impl Cuda {
             let lanes = lanes(&shape, p.size());
             let blocks = [self.fill_device(&kernels::NORM_VJP_GROUPS, group_count.div_ceil(THREADS / lanes))?, 1, 1];
             let params = params(self.store(dx, shape.len(), blocks)?, 0, [0, 0], lanes);
-            // SAFETY: all operands hold what the descriptor says.
+            // SAFETY: all operands have the descriptor's sizes.
             unsafe { self.launch(&kernels::NORM_VJP_GROUPS, blocks, &params)? };
         } else {
             let means = if p.is_given() { [0, 0] } else { [plain, weighted] };

@@ -96,13 +96,14 @@ impl Cuda {
             }
             let params = GlobalNormParams { sums, chunks, count: to_u32(grads.len()), sum, unused: 0, tensors };
             let blocks = self.fill_device(&kernels::GLOBAL_NORM, chunks)?;
-            // SAFETY: the tensors are as long as the list says, and there is room for the sum of each block.
+            // SAFETY: the tensors have the lengths in the list, and the scratch memory has space for the sum of each
+            // block.
             unsafe { self.launch(&kernels::GLOBAL_NORM, [blocks, 1, 1], &params)? };
             sum += blocks;
         }
         let params =
             GlobalNormFinishParams { sums, norm: norm.expect_len(1).typed_address(DType::F32), count: sum, unused: 0 };
-        // SAFETY: so many sums are there, and room for the norm.
+        // SAFETY: the scratch memory has these sums, and there is space for the norm.
         unsafe { self.launch(&kernels::GLOBAL_NORM_FINISH, [1, 1, 1], &params) }
     }
 

@@ -50,7 +50,7 @@ impl Cuda {
             unused: 0,
         };
         if way == GatherScatter::Gather {
-            // SAFETY: x, the indices and y hold what the descriptor says; the kernel follows no index beyond the table.
+            // SAFETY: x, the indices and y have the descriptor's sizes; the kernel uses no index beyond the table.
             return unsafe { self.launch(kernel, blocks, &params) };
         }
         let words = 2 * table as usize + count as usize;

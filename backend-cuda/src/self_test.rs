@@ -100,7 +100,7 @@ impl Cuda {
     /// process that can be killed.
     ///
     /// # Errors
-    /// What is wrong: the first difference, or what the compiler or the driver said.
+    /// The fault: the first difference, or the error of the compiler or the driver.
     pub fn self_test_module(&self, name: &str) -> Result<(), String> {
         let config = arch_specific_configs().find(|(_, config)| config.kernel.module.name == name);
         let (kind, config) = config.ok_or_else(|| format!("no module for one architecture is called {name}"))?;
@@ -122,7 +122,7 @@ impl Cuda {
                 let result = match self.run_self_test(kind, config) {
                     // A device that is lost is lost for all, and one that has no room for this may have some later.
                     Err(error @ (Error::Driver { lost: true, .. } | Error::OutOfMemory { .. })) => return Err(error),
-                    // What does not compile is not used.
+                    // A module that does not compile is not used.
                     Err(error) => Err(error.to_string()),
                     Ok(result) => result,
                 };
@@ -143,7 +143,7 @@ impl Cuda {
                 match pass {
                     Pass::Forward => [x, w, y],
                     Pass::Data => [y, w, x],
-                    // What gives the rows comes first.
+                    // The operand with the rows of the result is first.
                     Pass::Weight => [y, x, w],
                 }
             }

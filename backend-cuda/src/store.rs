@@ -30,7 +30,8 @@ impl StoreParams {
 }
 
 impl Cuda {
-    /// Returns the parameters of a store by a kernel of so many blocks, into a buffer of at least `len` elements.
+    /// Returns the parameters of a store by a kernel with this number of blocks, into a buffer of at least `len`
+    /// elements.
     pub(crate) fn store(&self, y: &Store<'_, Self>, len: usize, blocks: [u32; 3]) -> Result<StoreParams, Error> {
         let blocks: u64 = blocks.into_iter().map(u64::from).product();
         let sums = usize::try_from(blocks * 4 * 8).map_err(|_| Error::OutOfMemory { bytes: blocks * 4 * 8 })?;

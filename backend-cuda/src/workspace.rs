@@ -1,5 +1,5 @@
-//! Memory for the time of an operator. Operators run one after the other, so each use has one piece, which grows and
-//! stays: a recording may use it for ever. What was outgrown is kept for recordings that know it.
+//! Workspaces of operators. Operators run one after another, so each purpose has one buffer, which grows and is never
+//! freed, because a recording may use it. Outgrown buffers are kept for the recordings that refer to them.
 
 use crate::{Error, gpu::Gpu, memory::Memory};
 use gradscale_core::backend::DType;
@@ -28,9 +28,9 @@ const MEMORY_PER_SPLIT_K_BYTE: u64 = 128;
 
 /// Returns the number of bytes that all launches of a device share for partial sums.
 ///
-/// The number of splits decides in which order a sum is added, and so its bits. Therefore this depends on the device's
-/// total memory alone, never on what is free: a training that is resumed on the device has the same bits. Where the
-/// bytes cannot be allocated, the launch fails as any other without memory.
+/// The number of splits determines the order of a sum, and therefore its bits. So it depends only on the device's total
+/// memory, never on the free memory: a training that is resumed on the device has the same bits. If the bytes cannot be
+/// allocated, the launch fails like any other launch without memory.
 pub fn split_k_workspace_bytes(memory: u64) -> usize {
     usize::try_from((memory / MEMORY_PER_SPLIT_K_BYTE).min(MAX_SPLIT_K_BYTES)).unwrap_or(usize::MAX)
 }

@@ -45,7 +45,7 @@ impl Adapter {
     pub fn name(&self) -> String {
         let info = self.inner.get_info();
         let driver = [info.driver, info.driver_info].join(" ");
-        // Browsers say little of it.
+        // Browsers reveal little about the adapter.
         let parts = [info.name, info.backend.to_string(), driver.trim().to_owned()];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
@@ -90,7 +90,7 @@ impl Adapter {
     pub(crate) async fn open(&self, cooperative: bool) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let (coop, experimental) = if cooperative {
-            // SAFETY: what wgpu does not check yet is asked of one kernel, coop.wgsl, which is seen to be right on the
+            // SAFETY: only one kernel, coop.wgsl, uses features that wgpu does not check yet, and it is tested on the
             // device before it is used.
             (Coop::features(), unsafe { wgpu::ExperimentalFeatures::enabled() })
         } else {

@@ -39,8 +39,8 @@ impl Guard {
     }
 
     /// Ends a pass of a loop that calls `backward` itself, or the passes of several micro-batches whose gradients were
-    /// added. If a batch overflows and `repeatable` says that it can be run again, it returns [`End::Repeat`].
-    /// Otherwise the batch is skipped, because of [`Cause::Again`](crate::Cause::Again).
+    /// added. If a batch overflows and `repeatable` is true, because the caller can run it again, it returns
+    /// [`End::Repeat`]. Otherwise the batch is skipped, because of [`Cause::Again`](crate::Cause::Again).
     ///
     /// # Errors
     /// Errors of candle.

@@ -48,7 +48,7 @@ pub struct MicroKernelArgs<'a> {
     pub k_segments: &'a [KSegment],
     /// Row count. Rows beyond [`TileShape::rows`] of the columns are processed as further tiles.
     pub rows: usize,
-    /// Number of columns, at most [`TileShape::columns`]. B has so many at each step.
+    /// Number of columns of B at each step, at most [`TileShape::columns`].
     pub columns: usize,
     /// True if the sums are overwritten instead of accumulated (BLAS: beta = 0).
     pub overwrite: bool,
@@ -184,7 +184,7 @@ impl MicroKernelArgs<'_> {
         }
     }
 
-    /// Returns whether whole vectors can be read for all columns of B at every step, including what follows the last
+    /// Returns whether whole vectors can be read for all columns of B at every step, including elements after the last
     /// column.
     #[cfg(target_arch = "x86_64")]
     pub fn has_full_vectors(&self, lanes: usize) -> bool {

@@ -79,7 +79,7 @@ pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MA
     if !tile.overwrite {
         for (r, sums) in sums.iter_mut().enumerate() {
             for (v, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: row r and these columns lie inside `acc`.
+                // SAFETY: row r and these columns are inside `acc`.
                 *sum = unsafe { load_lanes(acc.as_ptr().add(r * acc_row + v * LANES), lanes(v)) };
             }
         }
@@ -90,11 +90,11 @@ pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MA
         for _ in 0..run.depth {
             let mut row = [V::zero(); VECTORS];
             for (v, row) in row.iter_mut().enumerate() {
-                // SAFETY: this step of b lies inside its slice.
+                // SAFETY: this step of b is inside its slice.
                 *row = unsafe { load_lanes(b.add(v * LANES), lanes(v)) };
             }
             for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: row r of this step lies inside a's slice.
+                // SAFETY: row r of this step is inside a's slice.
                 let scalar = unsafe { *a.add(r * tile.a_row_stride) };
                 for (sum, &b) in sums.iter_mut().zip(&row) {
                     *sum = sum.add_product(b, scalar);
@@ -121,7 +121,7 @@ pub unsafe fn kernel<V: F32x4, const VECTORS: usize, const ROWS: usize, const MA
 /// Loads the first `lanes` elements of a 128-bit vector; the other lanes are 0.
 ///
 /// # Safety
-/// So many elements can be read, at most four.
+/// `lanes` elements can be read, at most four.
 #[inline(always)]
 unsafe fn load_lanes<V: F32x4>(from: *const f32, lanes: usize) -> V {
     // SAFETY: the caller's promise.

@@ -32,7 +32,7 @@ fn floats(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| float()).collect()
 }
 
-/// NaN of every payload too, at places before and behind the last whole vector.
+/// NaN of every payload too, at positions before and after the last whole vector.
 #[test]
 fn casts_are_those_of_core_bit_for_bit() {
     let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
@@ -60,7 +60,7 @@ fn casts_are_those_of_core_bit_for_bit() {
     }
 }
 
-/// Tiles of every number of rows and columns, with exact sums; nothing beside them is read or written.
+/// Tests tiles of every number of rows and columns, with exact sums; nothing outside them is read or written.
 #[test]
 fn tiles_of_every_size() {
     const GAP: usize = 3;
@@ -72,7 +72,7 @@ fn tiles_of_every_size() {
                 let mut next = random((columns * 64 + rows) as u64);
                 let mut small = || (next() % 17) as f32 - 8.0;
                 let a: Vec<f32> = (0..2 * rows * depth).map(|_| small()).collect();
-                // Two runs of steps; NaN lies between the rows of b.
+                // Two runs of steps; the gaps between the rows of b contain NaN.
                 let mut b: Vec<f32> = (0..2 * depth * b_k_stride + LANES).map(|_| small()).collect();
                 b.chunks_mut(b_k_stride).flat_map(|row| row.get_mut(columns..)).for_each(|gap| gap.fill(f32::NAN));
                 let mut acc: Vec<f32> = (0..rows * acc_row).map(|_| small()).collect();
@@ -96,7 +96,7 @@ fn tiles_of_every_size() {
                         }
                     }
                 }
-                // The last row of b as short as it may be, then with room behind it, then with something to ask for.
+                // The last row of b as short as possible, then with padding after it, then with data to prefetch.
                 let (short, halves) = ((2 * depth - 1) * b_k_stride + columns, vec![f16::ONE; rows * depth]);
                 for (b, prefetch) in [(&b[..short], &[][..]), (&b, &[]), (&b, &halves)] {
                     let tile = MicroKernelArgs {
@@ -126,7 +126,7 @@ fn tiles_of_every_size() {
     }
 }
 
-/// Short rows of halves, exact sums; nothing beside them is read or written.
+/// Tests short rows of halves with exact sums; nothing outside them is read or written.
 #[test]
 fn rows_of_halves() {
     for isa in Isa::available() {
@@ -136,7 +136,7 @@ fn rows_of_halves() {
                 let mut next = random((columns * 64 + rows) as u64);
                 let mut small = || (next() % 17) as f32 - 8.0;
                 let a: Vec<f16> = (0..rows * depth).map(|_| f16::from_f32(small())).collect();
-                // NaN behind the columns of b.
+                // NaN after the columns of b.
                 let b_k_stride = columns.next_multiple_of(LANES);
                 let mut b: Vec<f32> = (0..depth * b_k_stride).map(|_| small()).collect();
                 b.chunks_mut(b_k_stride).for_each(|row| row[columns..].fill(f32::NAN));
@@ -335,7 +335,7 @@ fn counters_are_those_of_core() {
     }
 }
 
-/// One pass does what passes of their own do, where there is one: of values near each other, of all exponents, of zeros.
+/// A fused pass has the results of separate passes, for values of similar exponents, of all exponents, and for zeros.
 #[test]
 fn fused_store_equals_separate_passes() {
     let convention = Convention::FP16;

@@ -213,7 +213,7 @@ impl RowWorker<'_> {
         // As many kernel rows at a time as have their weights in L1.
         let width = plan.out_channels.next_multiple_of(LANES).min(self.cpu.isa().tile_columns());
         let kernel_rows_per_block = (WEIGHT_BLOCK_L1 / width.max(1) / plan.k_per_kernel_row.max(1)).max(1);
-        // If a phase has no taps, or no kernel row lies inside the image, nothing overwrites the sums.
+        // If a phase has no taps, or no kernel row is inside the image, nothing overwrites the sums.
         let overwrite = !self.tap_rows.is_empty() && plan.phases.iter().all(|phase| !phase.k_segments.is_empty());
         if !overwrite {
             sums.fill(0.0);

@@ -75,8 +75,7 @@ const MAX_K_L2_PANEL: usize = 4096;
 /// of the tile heights 6, 12 and 24.
 const MC_BLOCK: usize = 96;
 const MC_BLOCK_L1: usize = 288;
-/// Cache block sizes of GEMM in general: A takes 192 KiB of L2. More rows for each panel of B reduce what is read from
-/// L3.
+/// Cache block sizes of GEMM in general: A takes 192 KiB of L2. More rows for each panel of B reduce the reads from L3.
 const BLOCKING: CacheBlocking = CacheBlocking { mc: 192, kc: KC };
 /// Cache block sizes of GEMM for large N, whose sums leave L2: half as many visits to sums and panels. A takes 768 KiB,
 /// which fits an L2 of a MiB or more, as processors with wide tiles have.

@@ -23,8 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time that an idle worker spins before it sleeps: several times what waking a thread takes (tens of microseconds), so
-/// that threads stay awake between the jobs of one step.
+/// Time that an idle worker spins before it sleeps: several times the latency of waking a thread (tens of
+/// microseconds), so that threads stay awake between the jobs of one step.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 /// Number of checks of the condition between two calls of `yield_now`, which lets other threads use the core.
 const SPINS_BEFORE_YIELD: usize = 256;

@@ -1,4 +1,4 @@
-//! What a new GPU wants once: proofs of kernels, and machine code ahead of time.
+//! Tool for a new GPU: it tests the kernels, and compiles machine code ahead of time.
 //!
 //! ```sh
 //! gradscale-cuda prove                  each kernel that one architecture alone has, on the first GPU, a line each, in
@@ -10,7 +10,7 @@
 //! gradscale-cuda sources FOLDER ARCH    the text of each module as it is compiled, with the options in its first line
 //! ```
 //!
-//! `GRADSCALE_PROVE_SECONDS` is how long one proof may take (60).
+//! `GRADSCALE_PROVE_SECONDS` is the time limit of one test (60).
 
 use gradscale_cuda::{Cuda, build_all, kernels, nvrtc};
 use std::{
@@ -113,7 +113,7 @@ fn prove_in_process(module: &str, limit: Duration) -> Result<(), String> {
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(output) = &mut child.stdout {
-        // What cannot be read was not said.
+        // Output that cannot be read is ignored.
         output.read_to_string(&mut text).ok();
     }
     text.trim().into()

@@ -25,7 +25,7 @@ impl Context {
     /// # Errors
     /// The driver's.
     pub fn retain(device: sys::CUdevice) -> Result<Self, Error> {
-        // SAFETY: the device is there; what is retained here is released when this is dropped.
+        // SAFETY: the device exists, and the context retained here is released on drop.
         let context = unsafe { primary_ctx::retain(device) }.map_err(driver_error("open a device"))?;
         Ok(Self { device, context })
     }

@@ -1,5 +1,5 @@
-//! CUDA's driver: memory, launches, recordings. One stream of work, in which everything runs in the order of the calls,
-//! and copies beside it.
+//! Access to CUDA's driver: memory, launches and recordings. One stream executes all work in the order of the calls,
+//! and another one executes copies in parallel.
 
 mod context;
 pub mod nvrtc;
@@ -31,8 +31,8 @@ use std::{
 };
 use upload::UploadStream;
 
-/// Bytes that are copied at once, at most, in the order of the work: numbers of a step are far below, and of weights
-/// the host waits for what goes before.
+/// Maximum bytes of one staged copy in stream order. Per-step data are far smaller; for weights the host waits until
+/// the previous piece is copied.
 const MAX_STAGED_BYTES: usize = 4 << 20;
 
 /// NVIDIA GPU with its stream, modules and memory.
@@ -69,7 +69,7 @@ struct Function {
 
 // SAFETY: the driver's functions may be called from every thread; each call below first makes the context current.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; what changes is behind a lock.
+// SAFETY: as above; mutable state is behind a lock.
 unsafe impl Sync for Gpu {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -212,7 +212,7 @@ impl Gpu {
     /// # Safety
     /// `at` comes from [`Self::alloc`], and nothing enqueued later uses it.
     pub(crate) unsafe fn free(&self, at: u64) {
-        // SAFETY: the caller's promise. Nobody hears of an error here; the next call has it too.
+        // SAFETY: the caller's promise. An error here is ignored, because the next call returns it too.
         unsafe {
             self.enter().ok();
             // Work that is only recorded does not run, and must not be waited for.
@@ -277,11 +277,11 @@ impl Gpu {
         unsafe { result::memset_d8_async(at, 0, bytes, self.stream) }.map_err(driver_error("fill memory"))
     }
 
-    /// Launches a kernel; compiles it first where it is new.
+    /// Launches a kernel, which is compiled first if it is new.
     ///
     /// # Safety
-    /// `params` are laid out as what the kernel takes (`repr(C)`), and all memory it names is there and as long as the
-    /// kernel expects.
+    /// `params` have the layout of the kernel's parameters (`repr(C)`), and all memory that they refer to exists and
+    /// has the length that the kernel expects.
     ///
     /// # Errors
     /// [`Error::Compile`], and the driver's.
@@ -368,8 +368,8 @@ impl Drop for Gpu {
         self.enter().ok();
         let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
         let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: all of these were made by this device, whose buffers are gone, and are used no more: what a recording
-        // keeps is never repeated.
+        // SAFETY: all of these were created by this device, whose buffers are freed, and are not used any more:
+        // recordings that refer to them are never replayed.
         unsafe {
             stream::synchronize(self.stream).ok();
             for (_, code) in loaded.modules.drain() {

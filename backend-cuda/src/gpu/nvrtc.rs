@@ -31,7 +31,7 @@ pub fn options(arch: u32) -> [String; 7] {
     [
         format!("--gpu-architecture=sm_{arch}{own}"),
         "--std=c++17".into(),
-        // One rounding for each operation, as core defines them; products that may be fused say so.
+        // One rounding for each operation, as core defines them; products that may be fused use explicit fma functions.
         "--fmad=false".into(),
         "--ftz=false".into(),
         "--prec-div=true".into(),
@@ -50,7 +50,7 @@ pub fn architectures() -> Result<Vec<u32>, Error> {
     }
     let failed = |error| Error::Compile { module: "nothing", log: format!("{error:?}") };
     let mut count = 0;
-    // SAFETY: the number is this function's own, and the list as long as it says.
+    // SAFETY: the number is a local variable, and the list has that length.
     let known = unsafe {
         sys::nvrtcGetNumSupportedArchs(&raw mut count).result().map_err(failed)?;
         let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
@@ -86,7 +86,7 @@ pub fn compile(module: &Module, arch: u32) -> Result<Compiled, Error> {
             sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()).result()?;
             Ok(cubin)
         });
-        // What remains of a program that cannot be destroyed is a little memory.
+        // If a program cannot be destroyed, only a little memory is lost.
         result::destroy_program(program).ok();
         match cubin {
             Ok(cubin) => Ok(Compiled { cubin, log }),

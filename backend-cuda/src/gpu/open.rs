@@ -1,4 +1,4 @@
-//! Finding and opening devices, and what the driver's errors mean.
+//! Detection and opening of devices, and conversion of the driver's errors.
 
 use super::{Context, Gpu, MAX_STAGED_BYTES, nvrtc, readback::PinnedReadback, staging::Staging, upload::UploadStream};
 use crate::{Cubins, Error};

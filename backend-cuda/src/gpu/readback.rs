@@ -36,8 +36,8 @@ impl PinnedReadback {
     pub unsafe fn copy_out(&self, stream: sys::CUstream, parts: &mut [(u64, &mut [u8])]) -> Result<(), DriverError> {
         let total: usize = parts.iter().map(|(_, part)| part.len()).sum();
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller's promise; every part is complete when the stream is, for which this waits also after an
-        // error. What is read is as long as all parts.
+        // SAFETY: the caller's promise. Every part is complete when the stream is, and this waits for the stream even
+        // after an error. The slice has the total length of all parts.
         unsafe {
             if total > MAX_PINNED_BYTES {
                 let copied = parts.iter_mut().try_for_each(|(src, part)| result::memcpy_dtoh_async(part, *src, stream));

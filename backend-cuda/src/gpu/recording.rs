@@ -8,7 +8,7 @@ use cudarc::driver::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Recorded step as a CUDA graph. It may outlive the device, though nobody can repeat it then.
+/// Recorded step as a CUDA graph. It may outlive the device, but then it can no longer be replayed.
 #[derive(Debug)]
 pub struct GpuRecording {
     context: Arc<Context>,

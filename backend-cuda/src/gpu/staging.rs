@@ -1,5 +1,5 @@
-//! Copies to the device that do not wait, from any memory: through memory of the host that the device reads by itself.
-//! What the driver does with other memory is not promised on all systems.
+//! Asynchronous copies to the device from any host memory, through pinned memory that the device reads directly. For
+//! other memory the driver does not guarantee asynchronous copies on all systems.
 
 use cudarc::driver::{
     DriverError,
@@ -35,7 +35,7 @@ impl Staging {
     pub unsafe fn copy_in(&mut self, src: &[u8], dst: u64, stream: sys::CUstream) -> Result<(), DriverError> {
         let mut at = dst;
         for part in src.chunks(self.max_bytes) {
-            // SAFETY: the caller's promise; the part lies in pinned memory until the copy is done.
+            // SAFETY: the caller's promise; the source is in pinned memory until the copy is done.
             unsafe {
                 let staged = self.stage(part, stream)?;
                 result::memcpy_htod_async(at, staged, stream)?;
@@ -50,27 +50,27 @@ impl Staging {
         self.used = 0;
     }
 
-    /// Copies bytes to pinned memory, where the device can read them. Waits for copies under way only if there is no
-    /// room beside them.
+    /// Copies bytes to pinned memory, from which the device can read them. Waits for copies in flight only if there is
+    /// no space left.
     ///
     /// # Safety
     /// All copies from here run on the stream, whose context is current.
     unsafe fn stage(&mut self, src: &[u8], stream: sys::CUstream) -> Result<&[u8], DriverError> {
         if self.len - self.used < src.len() {
-            // SAFETY: after waiting nobody reads this memory.
+            // SAFETY: after the wait no copy reads this memory.
             unsafe {
                 stream::synchronize(stream)?;
                 self.used = 0;
                 if self.len < src.len() {
                     self.free();
-                    // The next batch finds room beside this one.
+                    // Large enough that the next batch fits in addition.
                     let len = 4 * src.len();
                     self.at = result::malloc_host(len, 0)?.cast();
                     self.len = len;
                 }
             }
         }
-        // SAFETY: so much lies behind what is used, and no copy reads there.
+        // SAFETY: this range follows the used part, and no copy reads there.
         let staged = unsafe { core::slice::from_raw_parts_mut(self.at.add(self.used), src.len()) };
         staged.copy_from_slice(src);
         self.used += src.len();

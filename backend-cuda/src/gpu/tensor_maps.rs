@@ -1,4 +1,4 @@
-//! What the TMA engine is told of tensors of halves: lines of 128 bytes with exchanged pieces, zeros outside.
+//! Tensor maps of TMA for halves: lines of 128 bytes with swizzled 16-byte pieces, and zeros outside the tensor.
 
 use bytemuck::{Pod, Zeroable};
 use core::ffi::c_void;
@@ -13,7 +13,7 @@ use cudarc::driver::{
     },
 };
 
-/// Matrices of halves, one behind the other, as TMA is to see them: sizes and the box's sides innermost first.
+/// Contiguous matrices of halves as a TMA tensor map describes them, with sizes and box sides innermost first.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiled {
     /// Address of the first element, a multiple of 16.

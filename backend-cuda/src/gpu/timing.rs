@@ -5,8 +5,8 @@ use crate::Error;
 use core::time::Duration;
 use cudarc::driver::{result::event, sys};
 
-/// Pieces of work between two waits. Each has two events, which cost the host about as much as a launch; so many suffice
-/// for a step of most networks, and the wait for them is nothing beside it.
+/// Maximum number of launches between two synchronisations. Each has two events, which cost the host about as much as a
+/// launch. This number suffices for a step of most networks, and the cost of the synchronisation is then negligible.
 const MAX_TIMED_LAUNCHES: usize = 1024;
 
 /// CUDA events for measuring time, destroyed when dropped.
@@ -27,7 +27,7 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         for &one in &self.0 {
-            // SAFETY: this made the event, and nobody else has it.
+            // SAFETY: the event was created here, and nothing else refers to it.
             unsafe { event::destroy(one).ok() };
         }
     }

@@ -1,7 +1,7 @@
-//! Copies to the device beside its work: a stream of their own.
+//! Copies to the device that overlap with its work, on a separate stream.
 //!
-//! The first stream waits for a copy when something that uses its memory is enqueued there, and not before: so the update
-//! and the read-back of a step do not wait for the next step's batch.
+//! The first stream waits for a copy only when work that uses its memory is enqueued. So the update and the read-back
+//! of a step do not wait for the next step's batch.
 
 use super::{Gpu, driver_error, staging::Staging};
 use crate::Error;
@@ -18,7 +18,7 @@ use std::{
     },
 };
 
-/// Bytes that are copied at once, at most: before a longer copy goes on, the host waits for what goes before.
+/// Maximum bytes of one copy: before a longer copy continues, the host waits for the previous piece.
 const MAX_STAGED_BYTES: usize = 64 << 20;
 
 /// Second CUDA stream of a GPU, for copies of batches to the device during a step.
@@ -80,8 +80,8 @@ impl UploadStream {
     unsafe fn wait(&self, first: sys::CUstream, uses: &mut Uses) {
         uses.in_flight.clear();
         let wait = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: the caller's promise; the event, of the last copy, lives as long as this. What can go wrong here is a
-        // context that is lost, which the next call says as well.
+        // SAFETY: the caller's promise; the event of the last copy lives as long as `self`. The only possible error is
+        // a lost context, which the next call returns too.
         unsafe {
             if stream::wait_event(first, self.arrived, wait).is_err() {
                 stream::synchronize(self.stream).ok();
@@ -156,7 +156,8 @@ impl UploadStream {
         if self.watches() {
             self.with_uses(|uses| {
                 if uses.in_flight.remove(&at) {
-                    // SAFETY: the stream lives as long as this. Nobody hears of an error here; the next call has it too.
+                    // SAFETY: the stream lives as long as `self`. An error here is ignored, because the next call
+                    // returns it too.
                     unsafe { stream::synchronize(self.stream) }.ok();
                 }
             });
@@ -175,7 +176,8 @@ impl UploadStream {
         unsafe { event::record(self.mark, first) }
     }
 
-    /// Copies beside the work enqueued on the first stream since the mark; what uses `dst` there later waits.
+    /// Copies in parallel to the work enqueued on the first stream since the mark; later uses of `dst` on that stream
+    /// wait.
     ///
     /// # Safety
     /// Device memory from `dst` on is as long as `src`; its context is current.
@@ -193,7 +195,7 @@ impl UploadStream {
             stream::wait_event(self.stream, self.mark, wait)?;
             let copied = staging.copy_in(src, dst, self.stream).and_then(|()| event::record(self.arrived, self.stream));
             if copied.is_err() {
-                // Nobody waits for this copy: so it ends here.
+                // No later work waits for this copy, so the host waits for its end.
                 stream::synchronize(self.stream).ok();
             } else {
                 self.with_uses(|uses| uses.in_flight.insert(dst));
@@ -222,7 +224,7 @@ impl UploadStream {
 impl Gpu {
     /// Makes the stream wait for copies to this memory before work that is enqueued from now on uses it.
     pub(crate) fn before_use(&self, at: u64) {
-        // Asked for every operand: mostly nobody watches.
+        // Called for every operand; usually there is no copy to wait for.
         if self.upload.watches() && self.enter().is_ok() {
             // SAFETY: the stream lives, in the current context.
             unsafe { self.upload.before_use(self.stream, at) };
@@ -239,8 +241,8 @@ impl Gpu {
         unsafe { self.upload.mark(self.stream) }.map_err(driver_error("mark a step"))
     }
 
-    /// Copies to the device beside all that was enqueued since the last [`Self::mark`], which must not use that
-    /// memory. What uses it later ([`Self::before_use`]) comes after it. `src` may be reused on return.
+    /// Copies to the device in parallel to all work enqueued since the last [`Self::mark`], which must not use that
+    /// memory. Later uses ([`Self::before_use`]) are ordered after the copy. `src` may be reused on return.
     ///
     /// # Safety
     /// As [`Self::copy_in`].

@@ -1,4 +1,4 @@
-//! Which kernel and cut are chosen for shapes of which it is known what is best, and what every cut must be.
+//! Selection of kernels and splits for shapes whose best choice is known, and properties of every split.
 
 use super::{KernelConfig, MainloopKind, SplitK, SplitKConstraints};
 use crate::{
@@ -128,7 +128,7 @@ fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
         for (workspace_bytes, max_splits) in [(2 * result_count, 2), (result_count / 2, 1)] {
             let constraints = SplitKConstraints::new(&problem, workspace_bytes);
             for config in KernelConfig::candidates(&problem, &constraints, H100, true) {
-                // What one accumulator must not add is cut in any case.
+                // Sums longer than one accumulator may add are split in any case.
                 let min_splits = if config.has_store_warps() {
                     1
                 } else {
@@ -160,7 +160,7 @@ fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
     assert!(few_splits.splits <= 4 && few_splits.splits < many_splits.splits, "{few_splits:?} {many_splits:?}");
 }
 
-/// What the model says of the instructions of copies is what sass.py has counted in machine code.
+/// The model's instruction counts of copies are those that sass.py has counted in machine code.
 #[test]
 fn copies_cost_what_was_counted() {
     let mut seen = 0;

@@ -139,9 +139,9 @@ macro_rules! wgmma_128x64 {
     };
 }
 
-/// Macro of a warpgroup kernel whose operands four more warps load by TMA; so many blocks in a cluster; how many
-/// threads store, and how many columns of a tile lie in shared memory for that: threads that do nothing else, and all
-/// columns, or those that multiply, and some.
+/// Macro of a warpgroup kernel whose operands four additional warps load by TMA. Its parameters are the blocks of a
+/// cluster, the number of threads that store, and the columns of a tile that are in shared memory for the store:
+/// epilogue warps and all columns, or the multiplying warps and some columns.
 macro_rules! wgmma_tma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal, $stages:literal, $cluster:literal,
         $threads:literal, $storers:literal, $columns:literal) => {
@@ -195,7 +195,7 @@ macro_rules! wgmma_tma_convolutions {
     };
 }
 
-/// Longest sum in one accumulator of tensor cores, which cut what does not fit, so that long sums of one sign drift.
+/// Maximum number of terms in one accumulator of tensor cores. Accumulators truncate, so long sums of one sign drift.
 pub const MAX_ACCUMULATION_K: u32 = 4096;
 /// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; the last takes operands of any alignment.
 pub const TILE_SHAPES: [TileShape; 5] = [

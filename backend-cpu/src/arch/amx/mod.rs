@@ -66,7 +66,7 @@ fn permitted() -> bool {
     const REQUEST_PERMISSION: u64 = 0x1023;
     const TILE_DATA: u64 = 18;
     let answer: i64;
-    // SAFETY: the call changes nothing but what this process may use; the kernel overwrites rcx and r11.
+    // SAFETY: the call changes only the permissions of this process; the kernel overwrites rcx and r11.
     unsafe {
         asm!(
             "syscall",

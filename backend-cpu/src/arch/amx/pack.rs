@@ -45,7 +45,7 @@ impl Amx {
     pub fn split_to_bf16(self, x: &[f16], step: usize, low: usize, out: &mut [u16]) -> bool {
         let Some(before) = x.len().div_ceil(K_BLOCK).checked_sub(1) else { return true };
         assert!(before * step + low + K_BLOCK <= out.len());
-        // SAFETY: the token proves the features; the last block lies inside the slice.
+        // SAFETY: the token proves the features; the last block is inside the slice.
         unsafe { split(x, step, low, out) }
     }
 
@@ -78,7 +78,7 @@ impl Amx {
         let (count, len) = if lines.is_k_major { (K_BLOCK, TILE_DIM) } else { (TILE_DIM, K_BLOCK) };
         assert!(lines.count <= count && lines.len <= len && (TILE_DIM - 1) * row + low + K_BLOCK <= out.len());
         assert!(lines.count == 0 || lines.data.len() >= (lines.count - 1) * lines.step + lines.len);
-        // SAFETY: the token proves the features; lines and tile lie in their slices.
+        // SAFETY: the token proves the features; lines and tile are inside their slices.
         unsafe { pack_tile(lines, transposed, row, low, out) }
     }
 }
@@ -186,7 +186,7 @@ unsafe fn pairs(x: &[u16], pair_distance: usize, high: &mut [u16], low: &mut [u1
 /// Loads two lines and interleaves their elements in one vector.
 ///
 /// # Safety
-/// The features; so many elements at both places, 16 at most.
+/// The features, and `x_len` and `y_len` readable elements at the two addresses, 16 at most.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 lanes")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -211,7 +211,7 @@ unsafe fn pack_tile(lines: &SourceLines<'_>, transposed: bool, row: usize, low: 
     let (data, step) = (lines.data.as_ptr(), lines.step);
     let lines_of = if lines.is_k_major { lines.count.div_ceil(2) } else { lines.count };
     for (i, halves) in halves.iter_mut().take(lines_of).enumerate() {
-        // SAFETY: what is not masked lies in a line.
+        // SAFETY: elements that are not masked are inside a line.
         *halves = unsafe {
             if lines.is_k_major {
                 let second = if 2 * i + 1 < lines.count { lines.len } else { 0 };
@@ -232,7 +232,7 @@ unsafe fn pack_tile(lines: &SourceLines<'_>, transposed: bool, row: usize, low: 
     }
     for (i, halves) in halves.into_iter().enumerate() {
         let [h, l] = split_halves(halves);
-        // SAFETY: row i of both parts lies inside the slice.
+        // SAFETY: row i of both parts is inside the slice.
         unsafe {
             _mm512_storeu_si512(out.as_mut_ptr().add(i * row).cast(), h);
             _mm512_storeu_si512(out.as_mut_ptr().add(i * row + low).cast(), l);

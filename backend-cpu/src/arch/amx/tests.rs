@@ -23,7 +23,7 @@ fn every_half_is_the_sum_of_its_parts() {
     let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
     for len in [31, 32, 33] {
         for x in all.chunks(len) {
-            // Lower parts behind upper ones, block by block.
+            // Lower parts follow upper ones, block by block.
             let mut out = [u16::MAX; 4 * K_BLOCK];
             let finite = amx.split_to_bf16(x, 2 * K_BLOCK, K_BLOCK, &mut out);
             assert_eq!([finite, amx.all_finite(x)], [x.iter().all(|x| x.is_finite()); 2]);
@@ -53,7 +53,7 @@ fn tiles_are_packed() {
                 let (line, at) = if is_k_major { (k, i) } else { (i, k) };
                 if line < count && at < len { data[line * step + at].to_f32() } else { 0.0 }
             };
-            // Lower parts behind upper ones, in every row; beside them nothing is written.
+            // Lower parts follow upper ones, in every row; nothing outside them is written.
             let (row, mut out) = (2 * K_BLOCK + 3, [u16::MAX; TILE_DIM * (2 * K_BLOCK + 3)]);
             assert!(amx.pack_a_tile(&lines, row, K_BLOCK, &mut out));
             for (i, k) in (0..TILE_DIM).flat_map(|i| (0..K_BLOCK).map(move |k| (i, k))) {
@@ -94,7 +94,7 @@ fn pairs_are_side_by_side() {
     }
 }
 
-/// Products of every number of rows and columns, whose sums are exact; nothing beside them is written.
+/// Tests products of every number of rows and columns, whose sums are exact; nothing outside the result is written.
 #[test]
 fn products_of_every_size() {
     const GAP: usize = 3;
@@ -144,7 +144,7 @@ fn products_of_every_size() {
             amx.multiply(&product, true, &mut acc, acc_row);
             let got: Vec<f64> = acc.iter().map(|&v| f64::from(v)).collect();
             assert_eq!(got, want, "{rows} × {columns}");
-            // Without what was there.
+            // Overwrites instead of accumulating.
             let mut fresh = vec![f32::NAN; acc.len()];
             amx.multiply(&product, false, &mut fresh, acc_row);
             for (r, c) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))) {

@@ -1,6 +1,6 @@
 //! Exponent histogram of a block, for AVX2: by comparisons of bytes, without a table.
 //!
-//! Most values of a block lie within a dozen exponents of its maximum. So a few keys at a time are counted by
+//! Most values of a block are within a dozen exponents of its maximum. So a few keys at a time are counted by
 //! comparisons, from the maximum down, until all values are found. Values far below, which are rare, are looked up.
 
 use core::arch::x86_64::{

@@ -47,7 +47,7 @@ pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], conv
     if acc.is_empty() {
         return;
     }
-    // What kernels read and write lies inside the slices.
+    // All elements that kernels read and write are inside the slices.
     let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][LoadMode::F16_ROWS];
     for (row, tile, count) in rows.tile_args(&Avx2::SHAPE, acc, converted).row_tiles(&Avx2::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
@@ -55,10 +55,11 @@ pub fn multiply_f16_rows(_proof: Avx2, rows: &F16Rows<'_>, acc: &mut [f32], conv
     }
 }
 
-/// AVX2 GEMM microkernel: computes `count` tiles of `ROWS` rows, one below the other.
+/// AVX2 GEMM microkernel: computes `count` tiles of `ROWS` rows, one after another.
 ///
 /// # Safety
-/// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and what the load mode requires.
+/// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and the requirements of the load
+/// mode.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize>(
     tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize, count: usize, converted: &mut [f32],
@@ -73,7 +74,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
         if LOAD_MODE == LoadMode::F16_ROWS {
             // Overlaps with the multiply-adds of the previous tile.
             let len = ROWS * tile.a_row_stride;
-            // SAFETY: halves of so many rows are left, in slices of one length.
+            // SAFETY: at least `len` halves are left, in slices of one length.
             unsafe { f16_to_f32(core::slice::from_raw_parts(prefetch, len), &mut converted[..len]) };
             (tile_a, prefetch) = (converted.as_ptr(), prefetch.wrapping_add(len));
         }
@@ -83,7 +84,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
             for (r, sums) in sums.iter_mut().enumerate() {
                 for (v, sum) in sums.iter_mut().enumerate() {
                     let from = acc.wrapping_add(r * acc_row + v * LANES);
-                    // SAFETY: row r and its columns lie inside `acc`, and masked lanes are not touched.
+                    // SAFETY: row r and its columns are inside `acc`, and masked lanes are not accessed.
                     *sum = unsafe {
                         if !whole && v + 1 == VECTORS { _mm256_maskload_ps(from, mask) } else { _mm256_loadu_ps(from) }
                     };
@@ -101,7 +102,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                 let mut row = [_mm256_setzero_ps(); VECTORS];
                 for (v, row) in row.iter_mut().enumerate() {
                     let from = b.wrapping_add(v * LANES);
-                    // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
+                    // SAFETY: this step of b is inside its slice, and masked lanes are not read.
                     *row = unsafe {
                         if LOAD_MODE == LoadMode::MASKED_TAIL && v + 1 == VECTORS {
                             _mm256_maskload_ps(from, mask)
@@ -111,7 +112,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                     };
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: row r of this step lies inside a's slice.
+                    // SAFETY: row r of this step is inside a's slice.
                     let scalar = unsafe { _mm256_broadcast_ss(&*a[r / 3].add(r % 3 * tile.a_row_stride)) };
                     for (sum, &b) in sums.iter_mut().zip(&row) {
                         *sum = _mm256_fmadd_ps(scalar, b, *sum);

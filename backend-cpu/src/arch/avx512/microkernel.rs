@@ -57,7 +57,7 @@ pub fn multiply_f16_rows(_proof: Avx512, rows: &F16Rows<'_>, acc: &mut [f32], co
     if acc.is_empty() {
         return;
     }
-    // What kernels read and write lies inside the slices.
+    // All elements that kernels read and write are inside the slices.
     let kernels = KERNELS[rows.columns.div_ceil(LANES) - 1][LoadMode::F16_ROWS];
     for (row, tile, count) in rows.tile_args(&Avx512::SHAPE, acc, converted).row_tiles(&Avx512::SHAPE) {
         // SAFETY: the token proves the features; the bounds were checked above.
@@ -75,10 +75,11 @@ fn opaque_pointer(pointer: *const f32) -> *const f32 {
     kept
 }
 
-/// AVX-512 GEMM microkernel: computes `count` tiles of `ROWS` rows, one below the other.
+/// AVX-512 GEMM microkernel: computes `count` tiles of `ROWS` rows, one after another.
 ///
 /// # Safety
-/// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and what the load mode requires.
+/// The features, every index of the formula of [`MicroKernelArgs`] inside its slice, and the requirements of the load
+/// mode.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize>(
     tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize, count: usize, converted: &mut [f32],
@@ -91,7 +92,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
         if LOAD_MODE == LoadMode::F16_ROWS {
             // Overlaps with the multiply-adds of the previous tile.
             let len = ROWS * tile.a_row_stride;
-            // SAFETY: halves of so many rows are left, in slices of one length.
+            // SAFETY: at least `len` halves are left, in slices of one length.
             unsafe { f16_to_f32(core::slice::from_raw_parts(prefetch, len), &mut converted[..len]) };
             (tile_a, prefetch) = (converted.as_ptr(), prefetch.wrapping_add(len));
         }
@@ -102,7 +103,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
             for sums in &mut sums {
                 for (v, sum) in sums.iter_mut().enumerate() {
                     let from = row.wrapping_add(v * LANES);
-                    // SAFETY: this row's columns lie inside `acc`, and masked lanes are not read.
+                    // SAFETY: this row's columns are inside `acc`, and masked lanes are not read.
                     *sum = unsafe {
                         if v + 1 == VECTORS && !whole {
                             _mm512_maskz_loadu_ps(last, from)
@@ -127,8 +128,8 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                 let mut row: [__m512; VECTORS] = [_mm512_setzero_ps(); VECTORS];
                 for (v, row) in row.iter_mut().enumerate() {
                     let from = b.wrapping_add(v * LANES);
-                    // A masked load takes a port of multiply-adds; what follows the columns is not stored.
-                    // SAFETY: this step of b lies inside its slice, and masked lanes are not read.
+                    // A masked load would use a port of multiply-adds; elements after the columns are not stored.
+                    // SAFETY: this step of b is inside its slice, and masked lanes are not read.
                     *row = unsafe {
                         if LOAD_MODE == LoadMode::MASKED_TAIL && v + 1 == VECTORS {
                             _mm512_maskz_loadu_ps(last, from)
@@ -140,7 +141,7 @@ unsafe fn kernel<const VECTORS: usize, const ROWS: usize, const LOAD_MODE: usize
                 for (&a, sums) in a.iter().zip(sums.chunks_mut(4)) {
                     let rows = [a, a.wrapping_add(one), a.wrapping_add(2 * one), a.wrapping_add(three)];
                     for (row_of_a, sums) in rows.into_iter().zip(sums) {
-                        // SAFETY: this row of this step lies inside a's slice.
+                        // SAFETY: this row of this step is inside a's slice.
                         let scalar = _mm512_set1_ps(unsafe { *row_of_a });
                         for (sum, &b) in sums.iter_mut().zip(&row) {
                             *sum = _mm512_fmadd_ps(scalar, b, *sum);

@@ -58,11 +58,11 @@ impl Avx512 {
     }
 }
 
-/// Prefetch distance of lookups in elements: 1 KiB of halves ahead of the loads.
+/// Prefetch distance of lookups in elements: 1 KiB of halves before the loads.
 const PREFETCH_DISTANCE: usize = 512;
 
-/// Converts sixteen halves. This form does not suppress exceptions, which nobody reads. The form that does takes a
-/// register operand: a load of its own, and twice a port of multiply-adds.
+/// Converts sixteen halves. This form does not suppress exceptions, which are never read. The form that does takes a
+/// register operand, which needs a separate load, and uses a port of multiply-adds twice.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn to_f32(bits: __m256i) -> __m512 {

@@ -1,11 +1,11 @@
-//! Exponentials, logarithms, powers and error functions without calls or branches, which loops over them need to become
-//! wide.
+//! Exponentials, logarithms, powers and error functions without calls or branches, because only such functions can be
+//! vectorised in loops.
 //!
 //! The polynomials of exp and ln are those of Moshier's Cephes (`expf.c`, `logf.c`): about one last place. The others
 //! are best in the sense of the largest relative error, below 2^-27.
 //!
-//! A function is a chain of operations of which each waits for the one before. So long polynomials are summed in pairs
-//! (Estrin's scheme), and functions of several numbers work on them side by side, operation by operation.
+//! A function is a chain of operations, each of which waits for the previous one. So long polynomials are summed in
+//! pairs (Estrin's scheme), and functions of several numbers process them in parallel, operation by operation.
 
 /// Constants 1.5 · 2^23 and 1.5 · 2^52, plus twice the bias of exponents: a number added to them is rounded to an
 /// integer, in the last bits.
@@ -41,7 +41,7 @@ fn array_of<const N: usize>(f: impl Fn(usize) -> f32) -> [f32; N] {
     core::array::from_fn(f)
 }
 
-/// Computes e^x; ±∞ and NaN as IEEE 754-2019 §9.2 says, subnormal results rounded.
+/// Computes e^x. The results for ±∞ and NaN are those of IEEE 754-2019 §9.2; subnormal results are rounded.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let [y] = exps([x]);
@@ -161,7 +161,7 @@ pub fn silus<const N: usize>(x: [f32; N]) -> [f32; N] {
     array_of(|i| x[i] * s[i])
 }
 
-/// Computes ln x of every number; ±0, negative numbers, ∞ and NaN as IEEE 754-2019 §9.2 says.
+/// Computes ln x of every number. The results for ±0, negative numbers, ∞ and NaN are those of IEEE 754-2019 §9.2.
 #[inline(always)]
 pub fn ln_of_any(x: f32) -> f32 {
     let log = if x <= f32::MAX { ln(x) } else { x };

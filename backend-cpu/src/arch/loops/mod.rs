@@ -17,8 +17,9 @@ pub use observe::{FusedStoreParams, Thresholds};
 pub use update::{Adam, Sgd};
 pub use windows::RowWindows;
 
-/// Macro: compiles a kernel for every instruction set and calls the one of this machine. What it calls must be
-/// `#[inline(always)]`, or a closure of few operations, because only inlined code gets wider vectors.
+/// Macro: compiles a kernel for every instruction set, and calls the variant for this machine. Functions that the
+/// kernel calls must be `#[inline(always)]`, or closures of few operations, because only inlined code gets wider
+/// vectors.
 macro_rules! compiled {
     ($isa:ident, [$($generics:tt)*] ($($arg:ident: $type:ty),*) [$($out:tt)*] $plain:expr, $avx2:expr, $avx512:expr) => {{
         #[cfg(target_arch = "x86_64")]

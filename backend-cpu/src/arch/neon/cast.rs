@@ -1,5 +1,6 @@
-//! Halves to f32 and back, four at a time, by FCVTL and FCVTN. Without flags in FPCR, which nobody sets here, they round
-//! to nearest even, keep subnormal numbers, and quieten NaN and keep the upper part of its payload, as core does.
+//! Halves to f32 and back, four at a time, by FCVTL and FCVTN. With the default flags of FPCR, which this library never
+//! changes, they round to nearest even, keep subnormal numbers, quieten NaN and keep the upper part of its payload, as
+//! core does.
 
 use crate::arch::simd4::{self, LANES};
 use core::arch::aarch64::{

@@ -53,7 +53,8 @@ fn f32_to_f16_x4(x: &[f32; LANES], y: &mut [f16; LANES]) {
     let odd = v128_and(u32x4_shr(magnitude, 13), i32x4_splat(1));
     let rounded = i32x4_add(i32x4_add(magnitude, i32x4_splat(0xFFF - REBIAS)), odd);
     let normal = u32x4_shr(rounded, 13);
-    // Beside 1/2 an f32 has units of 2^-24, those of subnormal halves: the sum rounds to them, and its last digits count them.
+    // An f32 near 1/2 has a precision of 2^-24, the unit of subnormal halves: the sum rounds to it, and its last bits
+    // are the half's.
     let one_half = i32x4_splat(126 << 23);
     let subnormal = i32x4_add(f32x4_add(magnitude, one_half), i32x4_splat(-(126 << 23)));
     let payload = v128_and(u32x4_shr(magnitude, 13), i32x4_splat(0x3FF));

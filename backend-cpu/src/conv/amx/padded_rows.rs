@@ -16,7 +16,7 @@ pub struct SplitRows<'a> {
 
 impl PaddedRows<'_> {
     /// Returns a row of halves as it is stored; empty for other types. Its last pixels are skipped if the padded row is
-    /// shorter. `gathered` holds it if other channels lie between its own.
+    /// shorter. If other channels are between its own, the row is copied to `gathered`.
     fn source_halves<'b>(&'b self, row: usize, gathered: &'b mut Vec<f16>) -> &'b [f16] {
         let Memory::F16(data) = self.data else { return &[] };
         let pixels = self.pixels.min(self.padded_width.saturating_sub(self.pad_left));

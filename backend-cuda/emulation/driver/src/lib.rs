@@ -7,7 +7,7 @@
 //! - work stays on its stream until it is waited for, so that memory which is reused too early is found;
 //! - work on two streams that uses the same memory must be ordered by events;
 //! - a handle of a context, stream, event, module, graph or of memory is valid until it is released, and is never used
-//! again;
+//!   again;
 //! - device memory starts as NaN, and operands of launches must exist when they run;
 //! - asynchronous copies to the device come from pinned memory;
 //! - a recording contains no copy, allocation or synchronisation.
