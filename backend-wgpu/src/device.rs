@@ -60,11 +60,11 @@ pub struct Wgpu {
 }
 
 impl Wgpu {
-    /// Opens the adapter of this number in [`crate::adapters`]. Kernels run without run-time checks, but for builds
-    /// with debug assertions.
+    /// Opens the adapter with this index in [`crate::adapters`]. Kernels have run-time checks only in builds with debug
+    /// assertions.
     ///
     /// # Errors
-    /// [`Error::NoAdapter`], [`Error::NoDevice`], and what the first kernels meet.
+    /// [`Error::NoAdapter`], [`Error::NoDevice`], and errors of the first kernels.
     pub fn new(index: usize) -> Result<Self, Error> {
         Self::open(&Adapter::get(index)?, cfg!(debug_assertions))
     }
@@ -75,7 +75,7 @@ impl Wgpu {
     /// If the adapter offers cooperative matrices, they are tested and timed first: see [`Wgpu::product_engine_reason`].
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::Engine`], and what the first kernels meet.
+    /// [`Error::NoDevice`], [`Error::Engine`], and errors of the first kernels.
     pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
         block_on(Self::open_async(adapter, checked))
     }
@@ -90,8 +90,8 @@ impl Wgpu {
         Self::open_with_async(adapter, checked, EnginePreference::from_environment()?).await
     }
 
-    /// Opens a device as [`Wgpu::open`] does, with a preference for an engine of products, whatever the environment
-    /// says.
+    /// Opens a device as [`Wgpu::open`] does, with a preference for an engine of products that overrides the
+    /// environment variable.
     ///
     /// # Errors
     /// As [`Wgpu::open`].
@@ -169,9 +169,8 @@ impl Wgpu {
         Ok(opened)
     }
 
-    /// Returns the device with a limit on the bytes that a kernel binds at once (256 at least): what is larger is bound
-    /// through several windows, as on devices whose bindings are small. For tests; results are the same, and later
-    /// there.
+    /// Returns the device with a limit on the bytes of a binding (256 at least). Larger tensors are bound through
+    /// several windows, as on devices with small bindings. For tests; results are the same, but slower.
     #[must_use]
     pub fn with_largest_binding(self, bytes: u64) -> Self {
         Self { largest_binding: bytes.clamp(ALIGNMENT, self.largest_binding), ..self }
@@ -251,8 +250,7 @@ impl Wgpu {
         1 << self.largest_binding.ilog2()
     }
 
-    /// Returns the maximum number of windows on a tensor: what the device can bind for five tensors beside three other
-    /// buffers.
+    /// Returns the maximum number of windows on a tensor, if a kernel binds five tensors and three other buffers.
     pub(crate) fn max_windows(&self) -> u32 {
         (self.limits.max_storage_buffers_per_shader_stage.saturating_sub(3) / 5).clamp(1, 16)
     }
@@ -286,25 +284,25 @@ impl Wgpu {
         self.scratch_buffer(&self.tables, bytes)
     }
 
-    /// Returns scratch memory for what one kernel of an operator leaves for the next.
+    /// Returns scratch memory for intermediate results between the kernels of an operator.
     pub(crate) fn intermediates(&self, bytes: u64) -> Result<wgpu::Buffer, Error> {
         self.check_binding_size(bytes)?;
         self.scratch_buffer(&self.intermediates, bytes)
     }
 
-    /// Returns three buffers that stand where a kernel asks for one and does not touch it: no two are the same, because
-    /// it might write.
+    /// Returns three buffers for bindings that a kernel declares but does not use. They differ, because it might write
+    /// to them.
     pub(crate) fn placeholder_buffers(&self) -> Result<[wgpu::Buffer; 3], Error> {
         let [a, b, c] = &self.placeholders;
         Ok([self.scratch_buffer(a, 16)?, self.scratch_buffer(b, 16)?, self.scratch_buffer(c, 16)?])
     }
 
-    /// Returns scratch memory that is bound as the windows behind the end of a written tensor.
+    /// Returns scratch memory that is bound as the windows after the end of a written tensor.
     pub(crate) fn dummy_buffer(&self) -> Result<wgpu::Buffer, Error> {
         self.scratch_buffer(&self.dummy, 32 * ALIGNMENT)
     }
 
-    /// Returns an error unless one binding can cover so many bytes.
+    /// Returns an error unless one binding can cover `bytes` bytes.
     pub(crate) fn check_binding_size(&self, bytes: u64) -> Result<(), Error> {
         if bytes <= self.largest_binding {
             return Ok(());

@@ -66,7 +66,7 @@ impl FromStr for EnginePreference {
     }
 }
 
-/// Requirement of cooperative matrices that an adapter does not meet.
+/// Requirement of cooperative matrices that an adapter does not fulfil.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOffered {
     /// The adapter lacks cooperative matrices, f16 in shaders, or subgroups.

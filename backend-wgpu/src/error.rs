@@ -1,4 +1,4 @@
-//! What can go wrong on a GPU.
+//! Errors of the wgpu backend.
 
 use core::fmt;
 use gradscale_core::{backend::ErrorKind, stats::RowError};

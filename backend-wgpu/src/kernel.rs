@@ -153,10 +153,10 @@ impl Kernel {
         operands.chain(self.others.iter().copied())
     }
 
-    /// Returns the whole WGSL text of the kernel, with so many windows for each tensor, for a device with subgroups or
-    /// without.
+    /// Returns the whole WGSL text of the kernel, with `windows` windows for each tensor, for a device with or without
+    /// subgroups.
     pub fn text(&self, windows: u32, subgroups: bool) -> String {
-        // What a kernel enables must come first.
+        // Directives that enable extensions must come first.
         let enables: String = self.source.split_inclusive('\n').take_while(|line| line.starts_with("enable")).collect();
         let source = &self.source[enables.len()..];
         let mut text = enables + &prelude();
@@ -197,8 +197,8 @@ pub(crate) struct Compiled {
 }
 
 impl Wgpu {
-    /// Returns the pipeline of a kernel with so many windows for each of its tensors, and values for its `override`
-    /// constants; compiles it if it is new.
+    /// Returns the pipeline of a kernel with `windows` windows for each of its tensors, and values for its `override`
+    /// constants. Compiles it if it is new.
     pub(crate) fn pipeline(
         &self, kernel: &'static Kernel, windows: u32, constants: Vec<(&'static str, u32)>,
     ) -> Result<wgpu::ComputePipeline, Error> {
@@ -227,7 +227,7 @@ impl Wgpu {
             entry_point: Some("main"),
             compilation_options: wgpu::PipelineCompilationOptions {
                 constants: &values,
-                // Kernels set what they read.
+                // Kernels initialise the workgroup memory that they read.
                 zero_initialize_workgroup_memory: false,
             },
             cache: None,

@@ -212,8 +212,9 @@ impl Wgpu {
         needed.checked_next_power_of_two().unwrap_or(u32::MAX).min(self.max_windows())
     }
 
-    /// Returns the same buffers, tensors among them in windows. Windows behind a tensor's end hold anything: of one
-    /// that is read its own begin, of one that is written a part of `others`, as writable memory may be bound but once.
+    /// Returns the same buffers, with tensors divided into windows. Windows after a tensor's end may contain anything:
+    /// for a read tensor its own beginning, for a written one a part of `others`, because writable memory may be bound
+    /// only once.
     fn split_into_bindings<'a>(
         &self, kernel: &Kernel, windows: u32, buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
         dummy_buffer: &'a wgpu::Buffer,

@@ -1,5 +1,6 @@
-//! Buffers. Halves and bytes are packed into words; every tensor has a multiple of 32 bytes, so that eight f32 can be read
-//! wherever one is. Tensors that were allocated together lie side by side in one buffer, or in as few as bindings can show.
+//! Buffers. Halves and bytes are packed into words. The size of every tensor is a multiple of 32 bytes, so that eight
+//! f32 can be read at each vector index. Tensors that are allocated together are contiguous in one buffer, or in as few
+//! as the size of bindings allows.
 
 use crate::{
     Error, Wgpu, kernel,
@@ -63,7 +64,7 @@ const USAGE: wgpu::BufferUsages =
 const WORDS: u32 = 64;
 const _: () = assert!(WORDS as u64 * 4 == ALIGNMENT);
 
-/// Returns the size of a buffer for so many bytes, padded to a multiple of 32.
+/// Returns the size of a buffer for `bytes` bytes, padded to a multiple of 32.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     let bytes = if bytes < 32 { 32 } else { bytes };
     bytes.next_multiple_of(32)
@@ -145,7 +146,7 @@ impl Wgpu {
             Data::U8(data) => data,
             Data::U32(data) => bytemuck::cast_slice(data),
         };
-        // What has been enqueued still sees what was there.
+        // Enqueued work must still read the old content.
         self.flush()?;
         let (whole, rest) = bytes.split_at(bytes.len() / 4 * 4);
         if !whole.is_empty() {
@@ -156,7 +157,7 @@ impl Wgpu {
             word[..rest.len()].copy_from_slice(rest);
             mask[..rest.len()].fill(0xFF);
             if src.len() == dst.len {
-                // Behind the end of a tensor there is only padding.
+                // After the end of a tensor there is only padding.
                 self.queue().write_buffer(&dst.buffer, dst.start + whole.len() as u64, &word);
             } else {
                 let at = whole.len();

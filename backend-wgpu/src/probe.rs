@@ -1,4 +1,4 @@
-//! What a device really does with small numbers, found out when it is opened.
+//! Detection of the device's actual behaviour with small numbers, when it is opened.
 
 use crate::{Error, Memory, Wgpu, kernel, launch::KernelLaunch, memory::word_of};
 use gradscale_core::{

@@ -1,7 +1,7 @@
 //! A configuration file: the flags of a command, in TOML.
 //!
-//! `iters = 600` is `--iters 600`; lists are joined by commas; `true` is a flag without a value. What stands on the
-//! command line wins.
+//! `iters = 600` is `--iters 600`; lists are joined by commas; `true` is a flag without a value. Options on the command
+//! line have priority.
 
 use crate::{Failure, args::Arguments};
 use clap::{Arg, CommandFactory};

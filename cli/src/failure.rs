@@ -22,7 +22,7 @@ impl Failure {
         Self::at(path.display(), cause)
     }
 
-    /// Appends a hint about what to do.
+    /// Appends a hint about the remedy.
     pub(crate) fn hint(self, hint: &str) -> Self {
         Self(format!("{}; {hint}", self.0))
     }

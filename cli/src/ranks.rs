@@ -35,7 +35,7 @@ pub(crate) fn gpu(named: usize, count: usize) -> usize {
 
 #[cfg(feature = "cuda")]
 const fn in_turn(named: usize, local: usize, count: usize) -> usize {
-    // What is not there is named as it was given.
+    // An index without a device is kept, so that the error names it.
     if named < count { (named + local) % count } else { named }
 }
 
@@ -65,10 +65,10 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
     Ok(Group::single_rank())
 }
 
-/// Ends all ranks: a failure is one line, of the first rank if that is within reach.
+/// Ends all ranks. A failure is printed as one line, by the first rank if that can be reached.
 ///
 /// # Errors
-/// What this rank is to say.
+/// The failure that this rank has to print.
 pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
     let done = match done {
         Ok(code) => group.finish().map(|()| code).map_err(Failure::from),
@@ -86,7 +86,7 @@ pub(crate) fn end(group: &Group, done: Result<ExitCode, Failure>) -> Result<Exit
     if group.rank() == 0 {
         output::warn(&error);
     }
-    // A launcher ends all others as soon as one has ended with an error: not before it is said.
+    // A launcher ends all other ranks as soon as one has ended with an error, so this waits until the error is printed.
     group.finish().ok();
     Ok(ExitCode::from(2))
 }

@@ -1,7 +1,7 @@
 //! Versions of the rules, so that a method's text in an old file keeps its meaning.
 //!
-//! `gs` decided from each row alone before a batch could be repeated. Files of that time do not say so; newer ones name
-//! what is remembered.
+//! `gs` decided from each row alone, before batches could be repeated. Files of that time do not name the rule; newer
+//! ones name the history.
 
 use gradscale::{Method, Preset, Scaling};
 

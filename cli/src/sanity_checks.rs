@@ -240,7 +240,7 @@ mod tests {
         );
         assert!(one.contains("look for infinite or missing values"), "{one}");
         assert_eq!((doubts.sentences(), doubts.news()), (vec![one.clone()], Vec::new()));
-        // Skips that lie apart do not add up.
+        // Skips that are not consecutive are not added up.
         let mut doubts = SanityChecks::new(&[]);
         for iteration in 1..=2000 {
             doubts.step(iteration, 1.0, (iteration % 11 == 0).then_some("skipped: x overflowed at 2^3"));

@@ -38,8 +38,8 @@ impl Writer {
         Ok(Self::over(path, file.map_err(|error| Failure::file(path, error))?))
     }
 
-    /// Opens a trace file to continue after step `iteration`; what it has of later steps, which are done again, is left
-    /// out. If the file is gone or damaged, says so: it is set aside, and the steps that can be read are kept.
+    /// Opens a trace file to continue after step `iteration`. Later steps are dropped, because they run again. If the
+    /// file is missing or damaged, that is reported: it is set aside, and the readable steps are kept.
     ///
     /// # Errors
     /// A file that cannot be read or written.

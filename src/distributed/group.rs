@@ -121,7 +121,7 @@ impl Group {
         self.thread.as_ref().map_or_else(Traffic::default, |thread| thread.traffic())
     }
 
-    /// Checks that a setting is equal on all ranks. `name` is what the error calls it.
+    /// Checks that a setting is equal on all ranks. `name` is its name in the error.
     ///
     /// # Errors
     /// [`DistributedError::ConfigMismatch`] with the first rank whose value differs from that of rank 0; all ranks return

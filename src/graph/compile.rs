@@ -155,7 +155,7 @@ impl Program {
     }
 }
 
-/// State of the compilation of a trace: what has been emitted so far.
+/// State of the compilation of a trace: the launches, sites and buffers emitted so far.
 pub(super) struct Compiler<'a, 's> {
     pub trace: &'a Trace,
     pub purpose: Purpose,

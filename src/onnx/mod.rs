@@ -1,8 +1,8 @@
 //! Export of networks as ONNX models.
 //!
 //! An evaluation is traced as usual, and each of its operators writes its ONNX counterpart ([`Writer`]). Values are
-//! channels last by default, and channels first after a convolution or pooling; transpositions are inserted where the
-//! two layouts meet.
+//! channels last by default, and channels first after a convolution or pooling. Transpositions are inserted where an
+//! operator needs the other layout.
 
 mod proto;
 mod writer;

@@ -1,5 +1,5 @@
-//! Functions for losses whose derivatives must be accurate where two branches meet and in the tails. They are composed
-//! of device operators, and differentiated by hand.
+//! Functions for losses whose derivatives must be accurate at branch points and in the tails. They are composed of
+//! device operators, and differentiated by hand.
 
 use super::binary;
 use crate::{
@@ -32,8 +32,8 @@ impl Operator for Softplus {
         Ok(())
     }
 
-    /// Emits the gradient dx = dy·sigmoid(x), which is accurate also at 0, where the branches of the formula above
-    /// meet, and far below, where they cancel.
+    /// Emits the gradient dx = dy·sigmoid(x), which is accurate also at 0, where the formula above changes its branch,
+    /// and for very negative x, where its terms cancel.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let x = at.operand(0).buf;
         let slope = chain(at, x, &[Unary::Sigmoid]);

@@ -73,7 +73,7 @@ impl Tensor {
         self.binding + WINDOW_BINDING_STRIDE * window
     }
 
-    /// Returns the WGSL functions that access the tensor over so many windows of 2^`WINDOW` bytes.
+    /// Returns the WGSL functions that access the tensor over `windows` windows of 2^`WINDOW` bytes.
     pub fn text(&self, windows: u32) -> String {
         let Self { name, element, .. } = self;
         let (plain, size) = match element {
@@ -93,7 +93,7 @@ impl Tensor {
             let variable = format!("var<storage, {mode}> {name}_{window}: array<{kept}>");
             writeln!(text, "@group(0) @binding({binding}) {variable};").ok();
         }
-        // Name, what it takes besides the index, what it gives, what it does in a window at `at`.
+        // Name, parameters besides the index, result type, and the statement in a window at `at`.
         let functions: &[[&str; 4]] = match self.access {
             Access::Read => &[["get", "", "element", "return W[at];"]],
             Access::Write => &[["get", "", "element", "return W[at];"], ["set", ", v: element", "", "W[at] = v;"]],

@@ -69,9 +69,9 @@ fn every_kernel_is_valid_in_four_languages() {
     }
 }
 
-/// Writes the text of every variant that a browser may be given into the folder GRADSCALE_WGSL, if there is one: its
-/// compiler checks what naga does not, above all that what invocations do together depends on nothing that differs between
-/// them. `web/test.sh` gives them to Chromium.
+/// Writes the text of every variant that a browser may get into the folder GRADSCALE_WGSL, if the variable is set. A
+/// browser's compiler checks properties that naga does not, above all that subgroup and workgroup operations are in
+/// uniform control flow. `web/test.sh` compiles them in Chromium.
 #[test]
 fn texts_for_browsers() {
     let Some(folder) = std::env::var_os("GRADSCALE_WGSL").map(std::path::PathBuf::from) else { return };
@@ -84,7 +84,7 @@ fn texts_for_browsers() {
     }
 }
 
-/// What the test of all kernels would say of a mistake.
+/// Checks the error message of the test of all kernels for a planted mistake.
 #[test]
 fn a_broken_kernel_is_found() {
     let broken = Kernel {

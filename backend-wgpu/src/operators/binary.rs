@@ -17,7 +17,7 @@ impl Wgpu {
         if len == 0 {
             return Ok(());
         }
-        // What is plain takes no part in a gradient.
+        // Operations that are no gradients use the identity.
         let unary = if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id };
         let call = KernelLaunch::new(&kernel::BINARY).constant("KIND", p.op().code()).constant("OP", unary.code());
         let call = call.params(function(unary)).params([len, cols, p.over().code()]).operand(a).operand(b);

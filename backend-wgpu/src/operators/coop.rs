@@ -45,7 +45,8 @@ use std::time::Instant;
 pub(crate) const WORKGROUP_MEMORY_BYTES: u32 = 28 << 10;
 /// Subgroup size of every Apple GPU, whatever wgpu reports.
 const METAL_SUBGROUP: u32 = 32;
-/// Repetitions of each product of the self-test. All of them together are 0.25 TFLOP, with what pads tiles: 0.8 s at 0.3 TFLOP/s.
+/// Repetitions of each product of the self-test. All together are 0.25 TFLOP, with the padding of tiles: 0.8 s at 0.3
+/// TFLOP/s.
 const REPETITIONS: u32 = 50;
 /// Repetitions of the long sum on a driver on a CPU, where one takes 0.1 s, because the tile is 128x128 whatever the shape.
 const LONG_REPETITIONS_SOFTWARE: u32 = 4;

@@ -10,7 +10,7 @@ impl Wgpu {
         let [batch, frames, classes] = p.logits();
         let states = Ctc::states(p.letters());
         let zero_infinity = u32::from(p.zero_infinity());
-        // So many sequences at a time that one binding holds both tables of sums, if it holds those of one.
+        // As many sequences per launch as fit one binding with both tables of sums, but at least one.
         let each = 8 * u64::from(frames.max(1)) * u64::from(states);
         let most = u32::try_from(self.largest_binding() / each).unwrap_or(u32::MAX).max(1);
         let mut first = 0;

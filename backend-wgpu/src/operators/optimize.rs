@@ -18,7 +18,7 @@ const STEP_SCALARS_BYTES: u64 = 5 * 4;
 /// Number of weights that a workgroup updates, as in optimize.wgsl.
 const ELEMENTS_PER_WORKGROUP: u32 = 16 * WORKGROUP_SIZE;
 
-/// Returns what kernels know of a rule: whether it is the variant of its kind, the hyperparameters of its two scalars,
+/// Returns the rule's parameters for kernels: true for the variant of its kind, the hyperparameters of its two scalars,
 /// its two constants, and its eps.
 fn rule_params(p: &Optimizer) -> (u32, [Hyperparameter; 2], [f32; 2], f32) {
     match p.rule() {

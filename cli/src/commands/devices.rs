@@ -143,16 +143,15 @@ fn describe<B: Backend>(device: &B, text: &mut String) -> Result<(), B::Error> {
 
 /// Columns of a terminal. Longer lines are broken, because a driver's name or message may have any length.
 const COLUMNS: usize = 80;
-/// Indentation of what a heading continues with: more than that of rows, so that readers of the output can tell them
-/// apart.
+/// Indentation of the lines below a heading: more than that of rows, so that readers can distinguish them.
 const HEADING_INDENT: usize = 4;
 /// Columns of the names of a device's properties: the longest is "invocations of a workgroup".
 #[cfg(any(feature = "wgpu", feature = "cuda", test))]
 const PROPERTY_COLUMNS: usize = 26;
-/// Columns of the names of numbers. What a store and a load make of one then fits in a line.
+/// Width of the column of value classes, in characters. The results of a store and of a load then fit in a line.
 const NUMBER_COLUMNS: usize = 16;
 
-/// Writes the line of a device, or of what there is in place of devices.
+/// Writes the line of a device, or the reason why there is none.
 fn write_heading(text: &mut String, words: &str) {
     write_wrapped(text, "", HEADING_INDENT, words);
 }

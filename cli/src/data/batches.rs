@@ -18,7 +18,7 @@ impl<'a> Batches<'a> {
     /// Creates an endless sequence of shuffled batches of `batch` images from a split.
     ///
     /// # Errors
-    /// The split has not so many images, `batch` is 0, or the split's vectors have other lengths than it says.
+    /// The split has fewer images, `batch` is 0, or the lengths of the split's vectors differ from its sizes.
     pub fn new(split: &'a Split, batch: usize, seed: u64) -> Result<Self, Cause> {
         split.consistent()?;
         if batch == 0 || batch > split.count {
@@ -85,7 +85,7 @@ pub type Part<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>, usize);
 /// Returns batches of `batch` images of a split in its order, the last one shorter.
 ///
 /// # Errors
-/// `batch` is 0, or the split is empty or its vectors have other lengths than it says.
+/// `batch` is 0, the split is empty, or the lengths of its vectors differ from its sizes.
 pub fn in_order(split: &Split, batch: usize) -> Result<InOrder<'_>, Cause> {
     split.consistent()?;
     if batch == 0 {

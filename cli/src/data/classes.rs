@@ -159,10 +159,10 @@ impl Classes {
         }
     }
 
-    /// Parses a table for label files of numbers, by what it calls its rows.
+    /// Parses a table for label files of numbers, by the names of its rows.
     ///
     /// # Errors
-    /// The line that is wrong, from 1, and why.
+    /// The number of the wrong line, from 1, and the reason.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         Table::parse(text)?.classes(None, false)
     }
@@ -190,7 +190,7 @@ impl Classes {
             found: values.len(),
             examples: values.iter().take(8).map(|one| written(*one, coloured)).collect(),
         };
-        // What has no place is too much.
+        // More classes than a label can number are an error.
         let classes = Self::new(named, ignored.map(|value| (value, id(value)))).filter(|_| values.len() <= 256);
         classes.ok_or_else(many)
     }

@@ -71,10 +71,10 @@ impl Classification {
     /// Returns the values of an image, [height, width, channels].
     ///
     /// # Errors
-    /// One on disk that can no longer be read.
+    /// An image on disk that can no longer be read.
     ///
     /// # Panics
-    /// There are not so many.
+    /// The index is beyond the last image.
     pub fn image(&self, index: usize) -> Result<Cow<'_, [u8]>, DataError> {
         match self.crop {
             None => self.features.get(index, self.bytes()),
@@ -89,14 +89,14 @@ impl Classification {
     /// See [`Classification::image`].
     ///
     /// # Panics
-    /// There are not so many.
+    /// The index is beyond the last image.
     pub fn shown(&self, sample: Sample) -> Result<Cow<'_, [u8]>, DataError> {
         if let Some(stored) = self.crop {
             let whole = self.whole(sample.index, stored)?;
             return Ok(whole.random_part(self.height, &mut Random::from_key(&[sample.word])).into());
         }
         let image = self.image(sample.index)?;
-        // Letters and digits are not what they are in a mirror; things in colour photographs are.
+        // Only colour photographs are mirrored, because mirrored letters and digits are wrong.
         if !sample.flip() || self.channels != 3 {
             return Ok(image);
         }

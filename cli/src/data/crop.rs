@@ -36,7 +36,7 @@ impl Whole<'_> {
     pub fn random_part(&self, side: usize, random: &mut Random) -> Vec<u8> {
         let mut pixels = self.resized(self.random_rectangle(random), [side; 2]);
         if self.channels == 3 {
-            // Letters and digits are not what they are in a mirror; things in colour photographs are.
+            // Only colour photographs are mirrored, because mirrored letters and digits are wrong.
             if random.word() >> 63 == 1 {
                 let rows = pixels.chunks_exact(3 * side);
                 pixels = rows.flat_map(|row| row.rchunks_exact(3).flatten().copied()).collect();
@@ -51,7 +51,7 @@ impl Whole<'_> {
     pub fn middle(&self, side: usize) -> Vec<u8> {
         let [rows, columns] = self.size;
         let shorter = rows.min(columns).max(1);
-        // What becomes side × side once the shorter side is 8/7 of it.
+        // The part that becomes side × side after the shorter side is resized to 8/7 of it.
         let part = (shorter * 7).div_ceil(8).max(1);
         let inside = [rows, columns].map(|all| all.saturating_sub(part) / 2);
         self.resized(Rectangle([inside[0], inside[1], part, part]), [side; 2])
@@ -88,7 +88,7 @@ impl Whole<'_> {
         self.part([0, 0, self.size[0], self.size[1]], size)
     }
 
-    /// Returns a part of the image (first row and column, rows and columns), resized to so many rows and columns.
+    /// Returns a part of the image (first row and column, rows and columns), resized to `size` rows and columns.
     pub(super) fn part(&self, rectangle: [usize; 4], size: [usize; 2]) -> Vec<u8> {
         self.resized(Rectangle(rectangle), size)
     }
@@ -111,7 +111,7 @@ fn resized<P: Pixel<Subpixel = u8> + 'static>(
     let whole: ImageBuffer<P, &[u8]> = ImageBuffer::from_raw(side(size[1])?, side(size[0])?, pixels.as_ref())?;
     let [row, column, rows, columns] = rectangle.map(side);
     let part = imageops::crop_imm(&whole, column?, row?, columns?, rows?);
-    // The mean of what a pixel covers where it becomes smaller, linear in between where it becomes larger.
+    // Averages the covered pixels when shrinking, and interpolates linearly when enlarging.
     let filter = imageops::FilterType::Triangle;
     Some(imageops::resize(&*part, side(to[1])?, side(to[0])?, filter).into_raw())
 }
@@ -188,8 +188,8 @@ mod tests {
         assert_ne!(part(1), part(2));
     }
 
-    /// Checks that the middle is that of what torchvision would resize first: of 64 × 96, 56 × 56 from row 4 and column
-    /// 20.
+    /// Checks that the middle is the one that torchvision would crop after resizing: of 64 × 96, 56 × 56 from row 4 and
+    /// column 20.
     #[test]
     fn the_middle() {
         let whole = gradient(64, 96);
@@ -201,7 +201,7 @@ mod tests {
             assert!((at(row, column, 1) - expected_column * 255.0 / 96.0).abs() < 3.0, "{column}");
             assert!((at(row, column, 2) - 40.0).abs() < 1.0);
         }
-        // Grey images too, and such as are smaller than what is wanted.
+        // Grey images too, and images that are smaller than the crop.
         let grey = Whole { pixels: vec![9; 6].into(), size: [2, 3], channels: 1 };
         assert_eq!(grey.middle(5), [9; 25]);
         assert_eq!(grey.random_part(4, &mut Random::from_key(&[1])), [9; 16]);

@@ -52,7 +52,7 @@ pub(super) fn image(file: &[u8], form: Form) -> Result<Vec<u8>, Cause> {
     let mut image = decoded(file, decoder, format)?;
     if found != form.size {
         let [height, width] = form.size.map(|side| u32::try_from(side).unwrap_or(u32::MAX));
-        // The mean of what a pixel covers where it becomes smaller, linear in between where it becomes larger.
+        // Averages the covered pixels when shrinking, and interpolates linearly when enlarging.
         image = image.resize_exact(width, height, FilterType::Triangle);
     }
     Ok(bytes(image, form.channels))
@@ -65,7 +65,7 @@ pub(super) fn whole(file: &[u8], channels: usize) -> Result<(Vec<u8>, [usize; 2]
 }
 
 fn decoded(file: &[u8], decoder: impl ImageDecoder, format: Option<ImageFormat>) -> Result<DynamicImage, Cause> {
-    // The decoder would invent what is missing. JPEG has no checksum, so damage inside its data may still pass unseen.
+    // The decoder would fill in missing data. JPEG has no checksum, so damage inside its data may still pass unnoticed.
     if format == Some(ImageFormat::Jpeg) && !is_finished(file) {
         return Err(Cause::Unfinished);
     }

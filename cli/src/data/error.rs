@@ -60,7 +60,7 @@ impl From<DataError> for Failure {
 pub enum Cause {
     /// The operating system failed to read a file or directory.
     Io(io::Error),
-    /// A required file is missing; the text says who needs it.
+    /// A required file is missing; the text says why it is required.
     Missing(String),
     /// The directory has none of the known layouts.
     Layout {
@@ -91,7 +91,7 @@ pub enum Cause {
         /// Number of bytes that the header declares.
         expected: usize,
     },
-    /// The dimensions in the file do not fit what is needed.
+    /// The dimensions in the file differ from the required ones.
     Shape {
         /// Description of the dimensions that the data need.
         expected: String,
@@ -173,7 +173,7 @@ pub enum Cause {
         /// Number of images in the training set.
         count: usize,
     },
-    /// The vectors of a [`super::Split`] have other lengths than its numbers say.
+    /// The lengths of a [`super::Split`]'s vectors differ from its sizes.
     Inconsistent {
         /// Number of images that the split declares.
         count: usize,

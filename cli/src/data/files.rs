@@ -62,7 +62,7 @@ impl<'a> Broken<'a> {
     }
 }
 
-/// Lists the images of a folder by name, or what is wrong with them.
+/// Lists the images of a folder by name, each with an error if it cannot be used.
 pub(super) fn images(folder: &Path) -> Result<Vec<Result<PathBuf, DataError>>, DataError> {
     let one = |path: PathBuf| {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();

@@ -38,9 +38,9 @@ impl Idx {
         Self::from_reader(BufReader::new(file)).map_err(|cause| cause.at(path))
     }
 
-    /// Opens an IDX file: returns the sizes of its array, and its elements: in memory if `keep` says so of the number
-    /// of images, which is the first size, and of the bytes of each. What is gzip'ed has no places to read from, and is
-    /// always read.
+    /// Opens an IDX file, and returns the sizes of its array and its elements. `keep` gets the number of images (the
+    /// first size) and the bytes of each, and returns true if they should be in memory. Gzip files have no random
+    /// access, so they are always read to memory.
     pub(super) fn open(path: &Path, keep: impl Fn(usize, usize) -> bool) -> Result<(Vec<usize>, Store), DataError> {
         let plain = || -> Result<Option<(Vec<usize>, Store)>, Cause> {
             let mut file = File::open(path).map_err(Cause::Io)?;
@@ -79,7 +79,8 @@ impl Idx {
 
     /// Reads an IDX array from a stream, plain or compressed by gzip.
     ///
-    /// Memory grows with what arrives, not with what the header announces, and reading stops one byte after that.
+    /// Memory grows with the received bytes, not with the size in the header, and reading stops one byte after that
+    /// size.
     ///
     /// # Errors
     /// The stream is not IDX of bytes, ends early or late, is corrupt gzip, or cannot be read.

@@ -59,7 +59,7 @@ impl Labelled {
             return Err(Cause::Option("--ignore is for pixels, and here every image has a class".into()).at(path));
         }
         let mut broken = Broken::new(reading);
-        // A table beside images is about them, unless it is asked for.
+        // A table in a folder of images describes the images, unless it is requested explicitly.
         let asked = path.is_file() || reading.label.is_some();
         let images = if asked { None } else { Self::images(path, reading, &mut broken)? };
         let mut data = match (images, csv_rows::files(path)?) {
@@ -129,7 +129,7 @@ impl Labelled {
                         (test.labels[image], (file, image))
                     }
                 };
-                // Beside the file with the names.
+                // In the folder of the file with the names.
                 let file = file.file_name().unwrap_or_default().display();
                 let count = names.len();
                 let reason =

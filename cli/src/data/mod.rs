@@ -1,8 +1,7 @@
 //! Data sets: read from disk or synthetic, served in batches.
 //!
-//! Everything is bytes as they were stored, images 0…255, labels class ids, in memory or on disk ([`Store`]); only
-//! columns of numbers are f32. Turning them into what a network wants (scaling, one image of a batch after another, half
-//! precision) is the trainer's work.
+//! All data are bytes as they were stored: images 0…255 and labels class ids, in memory or on disk ([`Store`]). Only
+//! columns of numbers are f32. The trainer converts them to a network's input (scaling, batches, half precision).
 
 mod batches;
 mod cifar;

@@ -63,7 +63,7 @@ impl Store {
     /// Returns the bytes of one image; `len` is their number.
     ///
     /// # Errors
-    /// A file that cannot be read, or is no longer what it was when the data set was opened.
+    /// A file that cannot be read, or has changed since the data set was opened.
     pub fn get(&self, index: usize, len: usize) -> Result<Cow<'_, [u8]>, DataError> {
         match self {
             Self::Memory(bytes) => Ok(Cow::Borrowed(&bytes[index * len..(index + 1) * len])),

@@ -73,7 +73,7 @@ impl Table {
         }
         let ignored = chosen(ignore, void);
         let mut named = rows.clone();
-        // The ignored label may lie beyond the classes; then it is none of them.
+        // The ignored label may be after the last class; then it is no class.
         if ignored.is_some() && ignored == named.keys().next_back().copied() {
             named.pop_last();
         }

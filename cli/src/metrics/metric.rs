@@ -92,7 +92,7 @@ impl Metric {
             Self::Top1 => ("top-1", Judged, Share, 1.0),
             Self::Top5 => ("top-5", Beside, Share, 1.0),
             Self::Cer => ("character errors", Judged, Share, 0.0),
-            // Nobody reaches 100: human translators of the same sentence agree to about 50.
+            // 100 is out of reach: human translations of the same sentence agree to about 50.
             Self::Bleu => ("BLEU", Judged, Number(1), 50.0),
             Self::BitsSaved => ("bits saved", Judged, Share, 1.0),
             Self::Perplexity => ("perplexity", Beside, Number(2), 1.0),

@@ -112,9 +112,10 @@ impl Recipe {
         }
     }
 
-    /// Creates the optimizer for a loss that is `ratio` times smaller than a mean, so that training in f32 stays the
-    /// same: SGD has so many times the learning rate, Adam, which divides gradients by their size, an eps so many times
-    /// smaller; what is added to gradients or compared with them is so many times smaller.
+    /// Creates the optimizer for a loss that is `ratio` times smaller than a mean, so that training in f32 does not
+    /// change. SGD gets a learning rate that is `ratio` times as large. Adam divides gradients by their size, so its
+    /// eps is divided by `ratio`. Weight decay that is added to gradients, and limits that gradients are compared with,
+    /// are divided by `ratio` too.
     ///
     /// # Errors
     /// An eps that is too small then.

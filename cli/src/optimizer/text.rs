@@ -39,7 +39,7 @@ impl<'a> Parts<'a> {
     /// Takes a number that `fits`; `what` describes the valid ones.
     ///
     /// # Errors
-    /// Any other value, in words.
+    /// Any other value; the text names it.
     pub fn number<T: FromStr>(
         &mut self, key: &str, what: &str, fits: impl Fn(&T) -> bool,
     ) -> Result<Option<T>, String> {

@@ -1,4 +1,4 @@
-//! Gradients by magnitude, before their scales and after, against what FP16 holds.
+//! Gradients by magnitude, before and after their scales, compared with FP16's range.
 
 use super::{Histogram, Record, SiteSeries};
 use std::{collections::BTreeMap, fmt::Write};
@@ -112,7 +112,7 @@ pub fn text(runs: &[&Record]) -> Option<String> {
     for (ends, (zone, ..)) in limits.windows(2).zip(ZONES) {
         let room = ends[1] - ends[0];
         let mark = if ends[0] == 0 { "" } else { "|" };
-        // What has no room keeps its beginning.
+        // A label that is too long is truncated.
         ruler.extend(format!("{mark}{zone:room$}").chars().take(room));
     }
     writeln!(text, "{}", ruler.trim_end()).ok();

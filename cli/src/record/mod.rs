@@ -132,7 +132,7 @@ impl Extremes {
         } else {
             self.worst_between = self.worst_between.max(site.gamma_measured);
             self.steps_above += u64::from(site.gamma_measured > 3e-3);
-            // f64::max takes the number beside a NaN.
+            // f64::max ignores NaN.
             self.worst_at_decision = self.worst_at_decision.max(site.gamma_predicted.unwrap_or(0.0));
         }
     }
@@ -210,7 +210,7 @@ impl Histogram {
         let bins = row.bins()?;
         let start = bins.iter().position(|&count| count > 0)?;
         let end = bins.iter().rposition(|&count| count > 0)?;
-        // Bin 127 ends at 2^0 of what was stored.
+        // Bin 127 ends at 2^0 of the stored values.
         let first = i32::try_from(start).ok()? - 127 - row.exponent();
         Some(Self { iteration, first, counts: bins[start..=end].to_vec() })
     }

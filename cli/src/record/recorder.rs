@@ -104,14 +104,14 @@ impl Recorder {
         }
     }
 
-    /// Restores a step from the entry of a log. What it says of sites holds for all before it.
+    /// Restores a step from the entry of a log. Its totals of sites include all earlier steps.
     pub fn restore(&mut self, entry: &Entry) {
         for point in &entry.sites {
             self.extremes.insert(point.name.clone(), point.extremes);
         }
         self.add(entry);
         self.scored(entry);
-        // They were said when it happened.
+        // They were printed when they were found.
         self.doubts.news();
     }
 

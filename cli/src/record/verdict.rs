@@ -1,7 +1,8 @@
 //! Verdict of a comparison in sentences: failures and their symptoms, equal methods, effect of scaling.
 //!
-//! Pure: records in, sentences out. Careful about chance: methods share weights, order and noise, so several seeds are
-//! compared pair by pair, and what could not have been seen is *no test*. A single seed never proves a small difference.
+//! Pure: records in, sentences out. It is careful about chance: methods share weights, order and noise, so several
+//! seeds are compared in pairs, and a difference that could not have been detected is *no test*. A single seed never
+//! proves a small difference.
 
 mod chance;
 mod paired;
@@ -64,7 +65,7 @@ impl<'a> MethodResult<'a> {
         self.scores.get(score).map_or(String::new(), |(metric, _)| metric.text(value))
     }
 
-    /// Returns the scores of which more than half of what the baseline learned beyond a constant answer is lost.
+    /// Returns the scores that have lost more than half of the baseline's gain over a constant answer.
     fn lost(&self, baseline: &Self, exam: EvaluationBaseline) -> Vec<usize> {
         let lost = |&score: &usize| {
             let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
@@ -261,7 +262,8 @@ fn worst<'a>(stand: &MethodResult<'a>) -> Option<(&'a str, f64)> {
     flushed(stand).into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a })
 }
 
-/// Returns true if every site kept 90 % of its gradients, so that the method computes what f32 computes up to rounding.
+/// Returns true if every site kept 90 % of its gradients, so that the method computes the results of f32 up to
+/// rounding.
 fn keeps(stand: &MethodResult<'_>) -> bool {
     worst(stand).is_none_or(|(_, share)| share <= 0.1)
 }

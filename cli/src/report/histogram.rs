@@ -1,4 +1,4 @@
-//! Magnitudes of gradients, against what FP16 holds.
+//! Magnitudes of gradients, compared with FP16's range.
 
 use super::{
     Report,
@@ -87,7 +87,7 @@ fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
     for (i, (zone, class, from, to)) in zones().enumerate() {
         let (left, right) = (x.at(from.max(x.low)), x.at(to.min(x.high)));
         svg.rect(&format!("zone {class}"), (left, top), (right, bottom), "");
-        // Side by side and not over the zones, which may be narrow.
+        // In a row and not over the zones, which may be narrow.
         let at = x.from + (x.to - x.from) * i as f64 / 4.0;
         svg.rect(&format!("fill {class}"), (at, 5.0), (at + 9.0, 14.0), "");
         svg.text("note", (at + 13.0, 13.0), zone);

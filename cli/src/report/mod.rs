@@ -1,5 +1,5 @@
-//! `report.html`: what happened in a training or a comparison, for people. One file, without scripts and without the
-//! network; colours follow the reader's light or dark mode.
+//! `report.html`: results of a training or a comparison for readers. It is one file, without scripts and without access
+//! to the network; colours follow the reader's light or dark mode.
 
 pub(crate) mod axis;
 mod curves;
@@ -45,7 +45,7 @@ pub struct Report<'a> {
     pub arguments: Value,
 }
 
-/// Returns the HTML page of a training or a comparison, the first, with what was compared beside it.
+/// Returns the HTML page of a training or a comparison: the first report, and the others for comparison.
 pub fn html(reports: &[Report<'_>]) -> String {
     let Some((report, beside)) = reports.split_first() else { return String::new() };
     let mut sections = vec![overview::verdict(reports), overview::gradients(report)];

@@ -30,7 +30,7 @@ pub fn card(caption: &str, drawing: &str) -> String {
     format!("<figure><figcaption>{caption}</figcaption>{drawing}</figure>\n")
 }
 
-/// Returns HTML of drawings side by side, as many as fit; `class` is `cards` or `small`.
+/// Returns HTML of drawings in rows, as many per row as fit; `class` is `cards` or `small`.
 pub fn grid(class: &str, cards: &[String]) -> String {
     format!("<div class=\"{class}\">{}</div>\n", cards.concat())
 }

@@ -1,4 +1,4 @@
-//! The largest gradient of each site over time, between the limits of what its scale lets FP16 hold.
+//! The largest gradient of each site over time, between the limits of FP16 at the site's scale.
 
 use super::{
     Report,

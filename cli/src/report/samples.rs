@@ -133,7 +133,7 @@ fn whole(report: &Report<'_>, size: [usize; 2], names: &[String], images: &[(Opt
     content + "</div>\n"
 }
 
-/// Renders real images and those of each method side by side as HTML.
+/// Renders real images and those of each method in one row as HTML.
 fn made(report: &Report<'_>, size: [usize; 2], real: &[u8]) -> String {
     let tiled = |made: &GeneratedImages| {
         let tiles = made.tiled();

@@ -17,7 +17,8 @@ pub fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// Returns the moving average over a thirtieth of the series, half of it on each side. What is not finite leaves a gap.
+/// Returns the moving average over a thirtieth of the series, half of it on each side. Values that are not finite leave
+/// a gap.
 pub fn smooth(values: &[f32]) -> Vec<f64> {
     let radius = values.len() / 60;
     let average = |i: usize| {

@@ -1,7 +1,7 @@
 //! Drawings: a few SVG elements, coloured by classes.
 //!
-//! Not by a plotting library: `plotters` writes colours and sizes into its elements, and neither classes nor
-//! what a mark says when it is tapped. Here the page's style sheet decides, so one drawing serves the light page and the dark one.
+//! A plotting library is not used: `plotters` writes colours and sizes into its elements, but neither classes nor
+//! tooltips. Here the page's style sheet sets the colours, so one drawing serves the light and the dark page.
 
 use super::text::escape;
 
@@ -14,7 +14,7 @@ pub struct Svg {
     width: f64,
     height: f64,
     body: String,
-    /// Over everything else: marks that say their numbers when pointed at or tapped.
+    /// Elements on top of all others: marks with a tooltip that appears on hover or tap.
     tips: String,
 }
 
@@ -83,7 +83,7 @@ impl Svg {
         self.tips.push_str(&format!("<g class=\"tip\" tabindex=\"-1\">{mark}{text}</g>"));
     }
 
-    /// Draws text; the class says where in it the point is (`start`, `middle`, `end`).
+    /// Draws text; the class determines its anchor (`start`, `middle`, `end`).
     pub fn text(&mut self, class: &str, at: Point, text: &str) {
         let [x, y] = [at.0, at.1].map(number);
         self.body.push_str(&format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(text)));

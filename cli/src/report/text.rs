@@ -1,6 +1,6 @@
 //! Text for HTML and SVG.
 
-/// Escapes text for HTML, so that it is text wherever it stands: between tags, or in an attribute in double quotes.
+/// Escapes text for HTML, so that it is valid between tags and in an attribute with double quotes.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -42,7 +42,7 @@ pub fn section_of(report: &Report<'_>) -> String {
         ),
     ];
     let mut tables = String::new();
-    // A trace does not say what decisions expected.
+    // A trace has no predictions of decisions.
     let decided = report.data.is_some();
     if decided && report.gradient_scaling().next().is_some() {
         tables += &details("What binds a decision", false, MEANINGS);

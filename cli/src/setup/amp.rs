@@ -134,7 +134,7 @@ impl Amp {
     /// Applies the settings to the only method of a command.
     ///
     /// # Errors
-    /// Halves for what is all f32.
+    /// Layers in half with a level that is f32 everywhere.
     pub fn only(&self, method: Method) -> Result<Method, Failure> {
         let contradicts = self.names_layers() || self.level() != Level::O0 && self.amp.is_some();
         if is_fp32(&method) && contradicts {

@@ -7,7 +7,8 @@ use gradscale::{
 use serde::Serialize;
 use std::str::FromStr;
 
-/// Name of f32 from weights that differ by 2^-20: what any change of rounding does.
+/// Name of the method that is f32 from weights perturbed by 2^-20: its differences from f32 are the effect of rounding
+/// errors.
 pub const CHAOS: &str = "chaos";
 
 /// List of different seeds, as the command line takes it.
@@ -44,7 +45,7 @@ impl Methods {
     /// `interval=steps/20`.
     pub fn for_steps(&self, steps: u64) -> Self {
         let read = |(name, method): &(String, Method)| {
-            // It was read before, and is no other text now; what a sweep has made stays as it is.
+            // The name was parsed before, so it is valid; methods that a sweep has created are not changed.
             (name.clone(), Method::for_steps(name, steps).unwrap_or_else(|_| method.clone()))
         };
         Self(self.0.iter().map(read).collect())

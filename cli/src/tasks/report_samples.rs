@@ -2,7 +2,7 @@
 
 use super::DetectedBox;
 
-/// Baseline that a network must beat, and the sample count behind its scores.
+/// Baseline that a network must beat, and the number of samples on which its scores are based.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvaluationBaseline {
     /// Score of the best prediction that ignores its input.
@@ -20,7 +20,7 @@ impl EvaluationBaseline {
     }
 }
 
-/// Test samples of a report, in the order of what [`super::TrainingRun::samples`] predicts of them.
+/// Test samples of a report, in the order of the predictions of [`super::TrainingRun::samples`].
 #[derive(Debug)]
 pub enum Samples {
     /// The task shows no samples in a report.

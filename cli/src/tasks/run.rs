@@ -116,7 +116,7 @@ pub(super) trait TrainingTask {
     /// Continues the order of samples after `position` samples.
     fn seek(&mut self, position: u64);
 
-    /// Stores what the next step needs and the data do not contain, such as a recurrent state.
+    /// Stores state for the next step that the data do not contain, for example a recurrent state.
     ///
     /// # Errors
     /// The device's.
@@ -295,7 +295,7 @@ struct Training<B: Backend, T: TrainingTask> {
     cut: Option<MicroBatching>,
     /// Measured times of the reduce modes, if requested.
     measured: Option<ReduceTimings>,
-    /// Batch of the next step, loaded ahead.
+    /// Batch of the next step, loaded during the current one.
     ahead: Option<T::Batch>,
     /// Time that loading the next batch took.
     fetched: Duration,
@@ -368,7 +368,8 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
     fn load(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let metadata = self.trainer.load(bytes).map_err(|error| match &error {
             Error::Checkpoint(CheckpointError::Settings { of, .. }) if of == CheckpointError::DEVICE => {
-                // A training that goes on silently with other bits is wrong: the user says so, or chooses the device.
+                // A training must not silently continue with other bits, so the user has to request that, or choose the
+                // device.
                 Failure::from(error).hint("GRADSCALE_WGPU_PRODUCTS=simt goes on with sums in another order")
             }
             _ => Failure::from(error),

@@ -4,8 +4,8 @@ use crate::{Failure, output};
 use gradscale::{CheckpointError, LoadError, Parameters, TorchModule};
 use std::{fs, path::Path};
 
-/// Takes what a file has for layers of the same names, and says what it did: a checkpoint, which must have all of them,
-/// or a PyTorch model, which has them as `modules` says.
+/// Loads the values of layers with the same names from a file, and prints what was loaded. A checkpoint must have all
+/// layers; a PyTorch model has them under the names of `modules`.
 pub(super) fn import(
     parameters: &mut Parameters, file: Option<&Path>, modules: impl Fn(&str) -> Option<TorchModule>,
 ) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Fields of loss-scale schedules: one table each, which serves a method's text, checkpoints and their comparison.
 //!
-//! A further field of a schedule is a row here, beside its number in `core/src/loss_scale`.
+//! To add a field to a schedule, add a row here and its number in `core/src/loss_scale`.
 
 use super::Scale;
 use crate::{
@@ -47,7 +47,7 @@ struct Field<C: 'static> {
     save: fn(&Draft<C>) -> Value,
 }
 
-/// Text of a value, as it stands behind the name of a field.
+/// Text of a value, as it follows the name of a field.
 struct FieldText<'a> {
     name: &'static str,
     text: &'a str,
@@ -181,7 +181,7 @@ const DELAYED: [Field<DelayedConfig>; 4] = [
     max_field(),
 ];
 
-/// Fields of `dynamic:N`. N itself stands before the options, and is no field.
+/// Fields of `dynamic:N`. N itself precedes the options, and is no field.
 const CHAINER: [Field<u32>; 2] = [min_field(), max_field()];
 
 const fn min_field<C>() -> Field<C> {
@@ -239,7 +239,7 @@ pub(super) fn parse_delayed(options: &mut Options<'_>) -> Result<LossScale, Stri
     Delayed::new(DelayedConfig { bounds, ..draft.numbers }).map(LossScale::Delayed).map_err(words)
 }
 
-/// Reads the fields of a table, and rejects all other options. `more` stands behind the list of options.
+/// Reads the fields of a table, and rejects all other options. `more` is appended to the list of options in the error.
 fn read_fields<C>(
     fields: &[Field<C>], draft: &mut Draft<C>, options: &mut Options<'_>, schedule: &str, more: &str,
 ) -> Result<(), String> {

@@ -35,10 +35,10 @@ pub enum ProgramKind<'a> {
 
 impl<B: Backend> Trainer<B> {
     /// Traces and compiles a network for inputs of these shapes and types, for [`Trainer::backward_compiled`] or
-    /// [`Trainer::evaluate_compiled`]. What a closure would say in each step is said once: the host has less to do, and what
-    /// does not fit is found here.
+    /// [`Trainer::evaluate_compiled`]. Tracing happens once instead of in each step, so the host has less work, and
+    /// errors of the network are found here.
     ///
-    /// Compile for training between steps: gradients that no step has taken yet are not valid any more.
+    /// Compile for training between steps, because gradients that no step has used yet become invalid.
     ///
     /// ```
     /// use gradscale::{
@@ -85,23 +85,24 @@ impl<B: Backend> Trainer<B> {
         Ok(Program { trainer: self.tickets.id, trace, loss: loss.map(str::to_owned) })
     }
 
-    /// [`Trainer::backward`] by a program of [`Trainer::compile`]. With [`Pass::accumulate`] it is the program that the
-    /// step began with, or another of the same loss for micro-batches of another shape.
+    /// Runs a training pass with a program of [`Trainer::compile`] instead of a closure, as [`Trainer::backward`] does.
+    /// With [`Pass::accumulate`] it must be the program with which the step began, or another one of the same loss for
+    /// micro-batches of another shape.
     ///
     /// # Errors
-    /// A program of another trainer, of another loss or for evaluation; a batch of other shapes or types, or one that is not
-    /// ahead any more; gradients that are not this trainer's latest; or the device's.
+    /// A program of another trainer, of another loss or for evaluation; a batch of other shapes or types, or a
+    /// prefetched one that is outdated; gradients that are not this trainer's latest; or the device's.
     pub fn backward_compiled<'a, const N: usize>(
         &mut self, program: &Program<N>, pass: impl Into<Pass<'a, N>>,
     ) -> Result<Gradients, Error<B::Error>> {
         block_on(self.non_blocking().backward_compiled(program, pass))
     }
 
-    /// [`Trainer::evaluate`] by a program for [`ProgramKind::Evaluation`].
+    /// Evaluates a program for [`ProgramKind::Evaluation`] instead of a closure, as [`Trainer::evaluate`] does.
     ///
     /// # Errors
-    /// A program of another trainer or for training, a result of another type, a batch of other shapes or types, or one
-    /// that is not ahead any more, or the device's.
+    /// A program of another trainer or for training, a result of another type, a batch of other shapes or types, a
+    /// prefetched one that is outdated, or the device's.
     pub fn evaluate_compiled<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
     ) -> Result<Tensor, Error<B::Error>> {

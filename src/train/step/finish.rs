@@ -50,8 +50,8 @@ impl<B: Backend> Trainer<B> {
         found_inf(rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts))
     }
 
-    /// Decides by the rows of an attempt whether the step was taken, is skipped or is retried, and the next exponents.
-    /// `failed` attempts came before it; `is_repeatable` says that its batch can be run again.
+    /// Decides from the rows of an attempt whether the step was taken, is skipped or is retried, and decides the next
+    /// exponents. `failed` attempts came before it; `is_repeatable` is true if its batch can be run again.
     pub(in crate::train) fn decide(
         &mut self, gradients: &Gradients, readback: &StepReadback, failed: u32, is_repeatable: bool,
     ) -> (Finished, StepScalars) {

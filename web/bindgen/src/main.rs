@@ -1,7 +1,7 @@
-//! Writes the JavaScript that a WebAssembly module with WebGPU is called through, beside the module.
+//! Generates the JavaScript bindings of a WebAssembly module with WebGPU, in the folder of the module.
 //!
-//! `wasm-bindgen` reads only modules of exactly its own version. As a library in this workspace it has that version: there
-//! is nothing to install.
+//! `wasm-bindgen` reads only modules of exactly its own version. As a library in this workspace it has that version, so
+//! nothing needs to be installed.
 
 use std::{env, process::ExitCode};
 use wasm_bindgen_cli_support::Bindgen;

@@ -96,7 +96,7 @@ fn refused(planted_fault: PlantedFault) -> Option<(Vec<Refusal>, usize)> {
     let EngineReason::Refused(refusals) = device.product_engine_reason() else {
         panic!("{planted_fault:?}: {}", device.product_engine_reason());
     };
-    // Whoever asks for them is not given others.
+    // An explicit request for cooperative matrices fails instead of selecting another engine.
     let error = block_on(Wgpu::open_planted(&adapter, false, EnginePreference::Cooperative, planted_fault));
     assert!(matches!(error, Err(Error::Engine(_))), "{planted_fault:?}");
     Some((refusals.clone(), candidates.len()))
@@ -134,7 +134,7 @@ fn a_device_without_them_says_what_is_missing() {
         let error = Wgpu::open_with(&adapter, false, EnginePreference::Cooperative).expect_err("none").to_string();
         assert!(error.ends_with(&missing.to_string()), "{error}");
         let NotOffered::Features = missing else { continue };
-        // What a checkpoint of another GPU records.
+        // Name that a checkpoint of another GPU contains.
         assert_eq!(device.product_engine_availability("cooperative 16x16x16 subgroup 32"), EngineAvailability::Missing);
     }
 }

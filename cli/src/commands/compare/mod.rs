@@ -31,7 +31,7 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
         case.setup.amp.check(case.setup.chosen.network()?)?;
         let data = case.setup.load(case.seed)?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
-        // What does not fit is said before a directory is made.
+        // Data that do not fit are reported before a directory is created.
         data.check(&case.setup.settings(case.divisor(), case.iters)?)?;
         Ok(data)
     };

@@ -1,4 +1,4 @@
-//! Formats of up to 128 bits: what `core`'s formats say of those of 32, and the two wide ones of IEEE 754.
+//! Layouts of formats of up to 128 bits: those of `core`'s formats up to 32 bits, and the two wide ones of IEEE 754.
 
 use gradscale::gradscale_core::{
     format::{Format, Top},

@@ -1,5 +1,6 @@
-//! `gradscale regimes`: what rules make of losses, targets and inputs that are hard on them. Small networks, all
-//! regimes, a number for each regime and method; then what people meet, and figures.
+//! `gradscale regimes`: results of scaling rules under losses, targets and inputs that are hard for them. Small
+//! networks run under all regimes, with a score for each regime and method; then come regimes from practice, and
+//! figures.
 
 mod classifier;
 mod data;
@@ -215,7 +216,7 @@ pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     if arguments.methods.as_ref().is_some_and(|methods| methods.0.iter().any(|(name, _)| name == CHAOS)) {
         return Err(Failure::at("--methods", format!("{CHAOS} is for compare")));
     }
-    // What cannot be written is said before anything is trained.
+    // Output that cannot be written is reported before any training.
     let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;
     let data = arguments.read(&regimes)?;
     let directory = output::directory(arguments.out.as_deref(), "regimes", "regimes.json")?;
@@ -258,7 +259,7 @@ fn side_by_side(
                 {
                     let (name, method) = &job.method;
                     let trained = train(job.regime, data, (name, method), job.seed, job.steps, || bar.inc(1));
-                    // Nobody listens any more after an error.
+                    // After an error the receiver is gone.
                     if sender.send((at, trained)).is_err() {
                         break;
                     }

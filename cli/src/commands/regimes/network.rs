@@ -41,7 +41,7 @@ pub enum Net {
 }
 
 impl Net {
-    /// Returns what the network's score measures, with its unit.
+    /// Returns the name and unit of the network's score.
     pub const fn score(self) -> &'static str {
         match self {
             Self::Perceptron | Self::Recurrent => "test images told right, in percent",
@@ -57,9 +57,9 @@ impl Net {
         }
     }
 
-    /// Returns the optimizer, which clips gradients at about the norm of ordinary ones, since factors of a loss would
-    /// carry f32 away, too. The learning rate falls to zero, so that a score says what was learned and not what the
-    /// last batch was.
+    /// Returns the optimizer. It clips gradients at about the norm of ordinary ones, because the factors of a loss
+    /// would make f32 diverge too. The learning rate falls to zero, so that a score depends on the whole training and
+    /// not on the last batch.
     fn optimizer(self, steps: u64) -> Optimizer {
         let optimizer = match self {
             Self::Perceptron => Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(0.1) }).clip_norm(1.0),
@@ -112,7 +112,7 @@ impl<'a> Learner<'a> {
         (learner, parameters, net.optimizer(steps))
     }
 
-    /// Runs the forward and backward pass of the batch of a step. What changes from step to step comes in as data, so
+    /// Runs the forward and backward pass of the batch of a step. Values that change from step to step are inputs, so
     /// that all steps run the same program.
     pub fn backward<B: Backend>(
         &mut self, trainer: &mut Trainer<B>, step: u64, conditions: &Conditions,

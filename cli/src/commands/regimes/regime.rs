@@ -104,7 +104,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Returns what the task's score measures, with its unit.
+    /// Returns the name and unit of the task's score.
     pub const fn score(self) -> &'static str {
         match self {
             Self::Constructed(net) => net.score(),

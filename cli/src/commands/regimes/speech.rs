@@ -1,8 +1,8 @@
 //! `short-recordings`: speech data in which some recordings are too short for their transcript.
 //!
 //! A network that keeps every fourth frame, as Conformer and Deep Speech do, has fewer steps than some transcripts have
-//! letters. CTC then has a loss of ∞ by PyTorch's default (`zero_infinity=False`), and the batch is left out. Nothing is
-//! constructed: it is what spoken digits do.
+//! letters. With PyTorch's default (`zero_infinity=False`) CTC then has a loss of ∞, and the batch is skipped. Nothing
+//! is constructed: spoken digits have such recordings.
 
 use super::{
     data::{Data, is_short, steps_of},

@@ -41,7 +41,7 @@ pub fn scales(cell: &Cell<'_>) -> Option<String> {
     moves.then(|| if least == most { format!("2^{least}") } else { format!("2^{least}…2^{most}") })
 }
 
-/// Formats a cell of the table: score, skips, and a mark if it is clearly behind f32.
+/// Formats a cell of the table: score, skips, and a mark if the score is clearly below that of f32.
 fn text(results: &Results<'_>, regime: &Regime, method: &str) -> String {
     let Some(cell) = results.cell(regime, method) else { return "–".to_owned() };
     let behind = if results.behind(regime, method) == Some(true) { "↓" } else { "" };

@@ -37,7 +37,7 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
         let read = Method::for_steps(text, steps).map_err(|error| Failure::at("--method", error));
         read.map(|method| (text.to_owned(), method))
     };
-    // What is asked for is looked at before the file.
+    // The method is parsed before the file is read.
     arguments.method.as_deref().map(|text| read(text, 1)).transpose()?;
     let mut steps = trace::read(&arguments.trace)?;
     let count = steps.len() as u64;

@@ -23,7 +23,7 @@ impl Files {
     /// Creates the files of a new training, with `first` as its first checkpoint. `trace` is the path as given; the
     /// plan has the absolute one.
     pub fn create(out: Option<&Path>, trace: Option<&Path>, first: &[u8], plan: &Plan) -> Result<Self, Failure> {
-        // What does not fit has been said before a directory is made.
+        // Data that do not fit were reported before a directory is created.
         let directory = output::directory(out, "train", "log.jsonl")?;
         let checkpoints = Checkpoints::new(&directory);
         if let Some(there) = checkpoints.list()?.into_values().next() {

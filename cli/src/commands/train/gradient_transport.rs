@@ -4,7 +4,7 @@ use super::Plan;
 use crate::{Failure, output, tasks::TrainingRun};
 use gradscale::distributed::{GradTransport, Group, ReduceTimings};
 
-/// Says how gradients get from rank to rank, where there is more than one way.
+/// Prints the transport of gradients between ranks, if there is more than one.
 pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure> {
     if group.rank() != 0 {
         return Ok(());

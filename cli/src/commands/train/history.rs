@@ -9,8 +9,8 @@ const MAX_LOSSES: usize = 1 << 20;
 /// Number of hexadecimal digits that encode a loss.
 const DIGITS: usize = 8;
 
-/// Losses of the last steps, and which of them were skipped. What differs between equal trainings, times for instance,
-/// is not in it: equal states are equal checkpoints.
+/// Losses of the last steps, each with a flag for skipped steps. It contains nothing that differs between equal
+/// trainings, for example times, so that equal states have equal checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct History {
     /// Number of the first step whose loss is stored.

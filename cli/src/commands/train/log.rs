@@ -25,9 +25,9 @@ impl Log {
         Ok(Self { path: path.to_owned(), file: file.map_err(|error| Failure::file(path, error))? })
     }
 
-    /// Opens the log of a training that resumes after step `iteration`, and returns its steps until there. Later ones,
-    /// and a last line that was cut off behind them, are left out: they are done again. If anything else is wrong with
-    /// it, that is said, the file is set aside, and what the checkpoint knows of the steps takes its place.
+    /// Opens the log of a training that resumes after step `iteration`, and returns its steps until there. Later steps,
+    /// and a last line that was cut off, are dropped, because those steps run again. Any other damage is reported: the
+    /// file is set aside, and the steps in the checkpoint replace it.
     pub fn resume(path: &Path, iteration: u64, history: &History) -> Result<(Self, Vec<Entry>), Failure> {
         let text = match fs::read(path) {
             Ok(text) => Some(text),
@@ -251,7 +251,7 @@ mod tests {
             let kept = directory.path().join(format!("log.jsonl.damaged-{aside}"));
             assert_eq!(fs::read(kept).expect("the log as it was"), damaged.into_bytes());
         }
-        // Steps after the checkpoint, and half a line: what a kill leaves is no damage.
+        // Steps after the checkpoint and half a line are the normal result of a kill, not damage.
         let later = text.lines().nth(1).expect("a line").replace("\"iteration\":2", "\"iteration\":6");
         fs::write(&path, format!("{text}{later}\n{}", &later[..9])).expect("a file");
         assert_eq!(bits(&resumed(&path, &history)), right());

@@ -335,7 +335,7 @@ impl Training<'_> {
     /// Writes the report of the training so far, with samples if there are scores.
     fn report(&mut self, scores: Option<Metrics>, memory: MemoryReport) -> Result<(), Failure> {
         if let Some(scores) = scores {
-            // On all ranks, so that what they have compiled stays the same.
+            // Called on all ranks, so that they have compiled the same programs.
             let samples = self.run.samples()?;
             self.recorder.finish(scores, samples, memory, &self.run.unchanged()?);
         }

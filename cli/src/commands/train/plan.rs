@@ -211,7 +211,7 @@ impl Plan {
     /// Returns the settings of the checkpoint, overridden by those given on the command line.
     ///
     /// # Errors
-    /// Steps behind the end of the learning rate's schedule.
+    /// Steps after the end of the learning rate's schedule.
     pub fn resumed(self, given: &Self) -> Result<Self, Failure> {
         let end = self.setup.updates.schedule.as_ref().and_then(Schedule::end);
         if let (Some(asked), Some(end)) = (given.iters, end)

@@ -45,7 +45,8 @@ impl Signals {
         Ok(Self { received })
     }
 
-    /// Says so at once when a signal comes: a launcher may not leave the time to say it after the step.
+    /// Prints the message immediately when a signal arrives, because a launcher may kill the process before the step
+    /// ends.
     pub fn answer(&self, text: &str) {
         let (received, text) = (Arc::clone(&self.received), Failure::plain(text));
         thread::spawn(move || {

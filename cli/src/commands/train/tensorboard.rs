@@ -50,7 +50,8 @@ use field::*;
 const START: u64 = 1;
 
 impl Writer {
-    /// Creates a new event file in a directory; what other files there say of steps after `iteration` no longer counts.
+    /// Creates a new event file in a directory. It invalidates the entries of earlier files for steps after
+    /// `iteration`.
     pub fn create(directory: &Path, iteration: u64) -> Result<Self, Failure> {
         fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
         // Readers take the files in the order of their names.

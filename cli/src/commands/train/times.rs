@@ -57,7 +57,7 @@ impl Times {
         if self.steps <= WARMUP_STEPS + UNTIMED_STEPS || self.steps > WARMUP_STEPS + UNTIMED_STEPS + TIMED {
             return Ok(None);
         }
-        // What comes between steps, as evaluation, is not timed.
+        // Launches between steps, for example of an evaluation, are not timed.
         run.time_launches(false)?;
         self.timed += seconds;
         let ends = self.steps == WARMUP_STEPS + UNTIMED_STEPS + TIMED;

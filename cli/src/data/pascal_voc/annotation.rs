@@ -68,7 +68,7 @@ impl Object {
     /// Returns the corners relative to the image size; `None` for a box without an area.
     ///
     /// # Errors
-    /// A box that does not lie in the picture, in words.
+    /// A box that exceeds the picture; the text names it.
     pub fn shares(&self, [height, width]: [usize; 2]) -> Result<Option<Corners>, String> {
         let [left, top, right, bottom] = self.corners;
         let said = || format!("line {}: the box of {} ({left}, {top} to {right}, {bottom})", self.line, self.class);

@@ -8,7 +8,7 @@ use gradscale::{
     metrics::Truth,
 };
 
-/// Overlaps with what is in it that a part must have with one box at least; 1: the whole picture.
+/// Minimum overlap of a crop with at least one box; 1 means the whole picture.
 const OVERLAPS: [f32; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 /// Sides of a part, of those of the picture, and how much longer one may be than the other.
 const SIDES: [f64; 2] = [0.3, 1.0];
@@ -235,7 +235,7 @@ mod tests {
         Pictured { name: "one".into(), truths, kept }
     }
 
-    /// Checks that what is in the middle of a box keeps the box's colour in every augmentation.
+    /// Checks that the middle of a box keeps the box's colour in every augmentation.
     #[test]
     fn boxes_stay_around_what_is_in_them() {
         let (picture, side) = (picture(), 64);

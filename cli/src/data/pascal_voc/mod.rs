@@ -79,12 +79,12 @@ pub struct Boxed {
 
 impl Boxed {
     /// Reads a directory in PASCAL VOC's layout: `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` (or `.jpeg`, `.png`),
-    /// lists of names in `ImageSets/Main`. Where both are wanted, `train` is for training and `val` for scores
-    /// meanwhile; otherwise `trainval`, or both, are for training. Without `test` the last scores are those of `val`;
-    /// without lists every fifth picture is for scores. The classes are those of `classes.txt`, or all that occur in
-    /// what is not for the last scores.
+    /// and lists of names in `ImageSets/Main`. If scores during training are requested, `train` is for training and
+    /// `val` for these scores. Otherwise `trainval`, or both lists, are for training. Without `test` the final scores
+    /// use `val`; without lists every fifth picture is for scores. The classes are those of `classes.txt`, or all that
+    /// occur outside the pictures of the final scores.
     ///
-    /// A box without an area is left out, and that is said.
+    /// Boxes without an area are skipped, which is reported.
     ///
     /// # Errors
     /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that
@@ -127,7 +127,7 @@ impl Boxed {
     /// Files that can no longer be read.
     ///
     /// # Panics
-    /// There are not so many.
+    /// An index is beyond the last picture.
     pub fn batch(&self, samples: &[Sample], side: usize, farthest: f64) -> Result<Vec<Shown>, DataError> {
         let one = |i: usize| self.train[samples[i].index].random(side, farthest, samples[i].word);
         each(samples.len(), one).into_iter().collect()
@@ -306,7 +306,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read_all(&mut self, found: Vec<Found>) -> Vec<Result<Pictured, DataError>> {
-        // All are decoded once: what is broken is named before anything begins.
+        // All pictures are decoded once, so that a broken one is reported before the training begins.
         let decoded = each_file(found.len(), |i| {
             let whole = found[i].decoded()?;
             let truths = found[i].truths(self.classes, whole.size)?;

@@ -37,7 +37,7 @@ fn picture(random: &mut Random, name: String) -> Pictured {
         let (left, top) = (random.between(0, COLUMNS - side), random.between(0, ROWS - side));
         let share = |at: i32, of: i32| at as f32 / of as f32;
         let corners = [share(left, COLUMNS), share(top, ROWS), share(left + side, COLUMNS), share(top + side, ROWS)];
-        // What is drawn later would cover it.
+        // A later object would cover it.
         if truths.iter().any(|truth| gradscale::boxes::overlap(truth.corners, corners) > 0.0) {
             continue;
         }

@@ -69,13 +69,14 @@ pub struct Speech {
 }
 
 impl Speech {
-    /// Reads a directory with WAV files of one channel and one rate, in it or in its folder `recordings`. What is said
-    /// is in `transcripts.tsv`, a line `NAME.wav`, tab, text for each; without it names begin with a digit and an
-    /// underscore, which stand for the digit's English name. `train.txt` and `test.txt` list the names of both parts,
-    /// and `val.txt` those for validation; without them every fifth recording is for scores.
+    /// Reads a directory with WAV files of one channel and one rate, in it or in its folder `recordings`. Transcripts
+    /// are in `transcripts.tsv`, with a line `NAME.wav`, tab, text for each recording. Without that file, names begin
+    /// with a digit and an underscore, which mean the digit's English name. `train.txt` and `test.txt` list the names
+    /// of both parts, and `val.txt` those for validation; without them every fifth recording is for scores.
     ///
     /// # Errors
-    /// A directory of another layout, sounds that cannot be read or have another rate, texts that no alignment can say.
+    /// A directory of another layout, sounds that cannot be read or have another rate, transcripts that no alignment
+    /// can produce.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let folder = dir.join("recordings");
         let folder = if folder.is_dir() { folder } else { dir.to_owned() };

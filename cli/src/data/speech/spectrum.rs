@@ -9,8 +9,9 @@ const STRIDE: u32 = 10;
 /// Sampling rates of recordings that are accepted, in samples a second.
 const RATES: std::ops::RangeInclusive<u32> = 1000..=384_000;
 
-/// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, then mean 0 and deviation 1 over
-/// all numbers of a recording, so that loudness says nothing. PyTorch's `stft` with `center=False` forms the same.
+/// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, normalised to mean 0 and
+/// deviation 1 over all numbers of a recording, so that loudness has no influence. PyTorch's `stft` with `center=False`
+/// computes the same.
 #[derive(Clone)]
 pub struct Spectra {
     window: Vec<f32>,

@@ -45,7 +45,7 @@ impl Sound {
 
 fn cause(error: hound::Error) -> Cause {
     match error {
-        // What the file lacks, not what the system refuses.
+        // The file is truncated; errors of the operating system have a code.
         hound::Error::IoError(error) if error.raw_os_error().is_none() => Cause::Sound(format!("cut off: {error}")),
         hound::Error::IoError(error) => Cause::Io(error),
         other => Cause::Sound(format!("no WAV file that can be read: {other}")),

@@ -139,7 +139,7 @@ mod tests {
             let unknown = text.chars().any(|c| "<>g:".contains(c));
             assert!(unknown || pieces.text(&apart) == spaced(text), "{text}: {}", pieces.text(&apart));
         }
-        // What occurs often is one piece.
+        // A frequent word is one piece.
         assert_eq!(pieces.apart("Hund").len(), 2);
         let saved = serde_json::to_string(&pieces).expect("JSON");
         let again: Pieces = serde_json::from_str(&saved).expect("pieces");

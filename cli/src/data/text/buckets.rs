@@ -5,9 +5,9 @@ use crate::data::{Order, Random};
 /// Number of batches that are drawn together and then sorted by length.
 const POOL: usize = 16;
 
-/// Endless batches of one size: the examples of several batches come in the order of the seed, those of about the same
-/// length become a batch, and these come in an order of their own. An epoch shows every example once, but for where it
-/// meets the next inside of a pool. The state is the seed and the position.
+/// Endless batches of one size. The examples of several batches are drawn in the order of the seed; those of about the
+/// same length form a batch, and these batches are shuffled. An epoch contains every example once, except where two
+/// epochs share a pool. The state is the seed and the position.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     lengths: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Text: files of lines, such of two languages side by side, and what words are taken apart into.
+//! Text: files of lines, parallel texts in two languages, and the pieces into which words are split.
 
 mod bpe;
 mod buckets;

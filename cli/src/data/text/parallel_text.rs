@@ -79,15 +79,15 @@ pub struct Parallel {
 type Texts = Vec<[String; 2]>;
 
 impl Parallel {
-    /// Reads a directory with files `train.LANGUAGE`, plain or gzip'ed (`.gz`), in two languages or more, of which
-    /// [`DataOptions::languages`] says two; else it is from English to another, or from the first to the second by
-    /// name. Files whose names begin with `test` are for scores, the first of them by name; `val`, `valid`,
-    /// `validation` or `dev` for those under way, and for the last ones where there is no test. Without either, every
-    /// fifth pair is for scores. The pieces are those of the training part.
+    /// Reads a directory with files `train.LANGUAGE`, plain or gzip'ed (`.gz`), in two languages or more.
+    /// [`DataOptions::languages`] selects two; by default they are English and another one, or the first two by name.
+    /// Files whose names begin with `test` are for the final scores, the first of them by name. `val`, `valid`,
+    /// `validation` or `dev` are for scores during training, and for the final ones if there is no test set. Without
+    /// either, every fifth pair is for scores. The pieces are learned from the training part.
     ///
     /// # Errors
-    /// A directory of another layout, languages that are not there, files that cannot be read or are no UTF-8, whose
-    /// numbers of lines differ, or of which nothing is left.
+    /// A directory of another layout, languages that do not exist, files that cannot be read or are no UTF-8, whose
+    /// numbers of lines differ, or that have no usable line.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         if dir.is_file() {
             return Err(Cause::Option(format!("a file, expected a directory with {LAYOUT}")).at(dir));
@@ -154,7 +154,7 @@ impl Parallel {
             let texts = train.iter().map(|pair| pair[language].as_str());
             Pieces::learn(texts, most).map_err(Cause::Option)
         };
-        // Side by side: most of what loading takes.
+        // In parallel, because this takes most of the loading time.
         let mut learned = store::each(2, learn).into_iter();
         let mut next = || learned.next().unwrap_or_else(|| learn(0));
         let pieces = [next()?, next()?];

@@ -30,7 +30,7 @@ fn sentence(random: &mut Random) -> String {
     let (subject, number) = noun(random);
     let place = if random.below(2) == 0 { format!(" {}", pick(random, &PLACES)) } else { String::new() };
     let verb = pick(random, &VERBS)[number];
-    // To be is followed by what somebody is.
+    // "To be" is followed by an adjective.
     let rest = if verb == VERBS[5][number] { pick(random, &ADJECTIVES).to_owned() } else { noun(random).0 };
     format!("{subject}{place} {verb} {rest} .")
 }

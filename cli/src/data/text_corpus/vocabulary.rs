@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
 };
 
-/// Token that stands for words outside the vocabulary.
+/// Token that replaces words outside the vocabulary.
 pub(super) const UNKNOWN: &str = "<unk>";
 /// Token at the end of each line, if words are tokens.
 const END: &str = "<eos>";
@@ -151,11 +151,11 @@ impl Vocabulary {
         counts
     }
 
-    /// Converts a text that is to be continued to token numbers: of words, without a mark behind the last unless the
-    /// text ends with its line.
+    /// Converts a prompt to token ids. With words, there is no end-of-line token after the last one unless the text
+    /// ends with a newline.
     ///
     /// # Errors
-    /// A token that is not there, where nothing stands for such.
+    /// A token outside a vocabulary without [`UNKNOWN`].
     pub fn read(&self, text: &str) -> Result<Vec<u32>, String> {
         let mut tokens: Vec<&str> = self.tokens.split(text).collect();
         if self.tokens == Tokens::Words && !text.ends_with('\n') {
@@ -165,7 +165,7 @@ impl Vocabulary {
         tokens.iter().map(number).collect()
     }
 
-    /// Converts token ids to the text that they stand for.
+    /// Converts token ids to the text that they represent.
     #[must_use]
     pub fn text(&self, numbers: &[u32]) -> String {
         let name = |&number: &u32| self.names.get(number as usize).map_or("", String::as_str);

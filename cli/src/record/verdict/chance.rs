@@ -1,5 +1,5 @@
-//! How large chance is where there is one seed, where that is known from, and what is said of differences. Several seeds are
-//! compared pair by pair ([`super::pairs`]).
+//! Size of chance differences if there is one seed, its source, and sentences about differences. Several seeds are
+//! compared in pairs ([`super::pairs`]).
 
 use super::{
     EvaluationBaseline, MethodResult, Sentence, keeps,
@@ -53,7 +53,7 @@ pub fn compared(baseline: &MethodResult<'_>, working: &[&MethodResult<'_>], exam
     };
     let (equal, other): (Vec<&MethodResult<'_>>, Vec<&MethodResult<'_>>) =
         working.iter().partition(|stand| differs(stand).is_none());
-    // Where nothing else tells how large chance is, only what computes the same but for rounding shows it.
+    // Without another measure of chance, only methods that equal f32 up to rounding show its size.
     let measured = chances[0] != Chance::Unknown;
     let (equal, lossy): (Vec<&MethodResult<'_>>, Vec<&MethodResult<'_>>) =
         equal.iter().partition(|stand| measured || keeps(stand));
@@ -124,7 +124,7 @@ fn span(equal: &[&MethodResult<'_>], score: usize, chance: Chance) -> String {
     format!("{name} {low_shown:.1} to {}, {} apart{within}", metric.text(high), metric.difference(high - low))
 }
 
-/// Returns the advice on several seeds; `wide` is a difference of more than a quarter of what was learned.
+/// Returns the advice on several seeds; `wide` means a difference of more than a quarter of the baseline's gain.
 fn advice(chance: Chance, wide: bool) -> &'static str {
     match chance {
         Chance::Answers { .. } => {

@@ -80,7 +80,7 @@ impl Paired {
         (student.quantile(1.0 - LEVEL / 2.0) + student.quantile(POWER)) * self.error()
     }
 
-    /// Returns the p-value of two one-sided tests (TOST): small where the difference lies within ± `margin`.
+    /// Returns the p-value of two one-sided tests (TOST), which is small if the difference is within ± `margin`.
     pub fn equivalence_p(&self, margin: f64) -> f64 {
         if margin.is_nan() || margin <= 0.0 {
             return 1.0;
@@ -129,7 +129,7 @@ impl Student {
         if t >= 0.0 { tail } else { 1.0 - tail }
     }
 
-    /// Returns the t below which T lies with that probability, at least one half and below one.
+    /// Returns the quantile of T for a probability of at least one half and below one.
     fn quantile(self, probability: f64) -> f64 {
         let inside = 2.0 * probability - 1.0;
         let (mut low, mut high) = (0.0, 1.0);

@@ -143,7 +143,7 @@ pub fn network(
         }
     };
     let channels = input.channels.map(|[means, deviations]| {
-        // Behind what is the same for all channels.
+        // Applied after the normalization that all channels share.
         let apart = |of: usize| [input.deviation / deviations[of], (input.mean - means[of]) / deviations[of]];
         let all = [0, 1, 2].map(apart);
         [("factors", 0), ("summands", 1)]

@@ -24,7 +24,7 @@ pub fn recognise(file: &SafeTensors<'_>) -> Option<DetectedNetwork> {
     let width = if architecture == Architecture::InceptionV3 { 2 * outputs } else { outputs };
     let small = match architecture {
         Architecture::AlexNet => rows == 5,
-        // Nothing in its convolutions tells: what its first linear layer reads does.
+        // Its convolutions do not distinguish it, but the input size of its first linear layer does.
         Architecture::Vgg16 => torch::sizes(file, "classifier.0.weight", "")[0].get(1) == Some(&(8 * width)),
         Architecture::InceptionV3 => file.tensor("AuxLogits.fc.weight").is_err(),
         Architecture::GoogLeNet | Architecture::InceptionV2 | Architecture::ResNet18 | Architecture::ResNet50 => {

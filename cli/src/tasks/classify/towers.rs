@@ -1,9 +1,9 @@
-//! Two towers whose losses lie 2^46 apart: what no single scale for all gradients can train.
+//! Two towers whose losses differ by 2^46, which no single scale for all gradients can train.
 //!
-//! A trunk with a tower that tells the classes, and on a detached copy of the trunk's features a second tower that
-//! tells them too. The second loss counts 2^-46 of the first. Its tower has a learning rate 2^46 times as large and a
-//! weight decay 2^-46 times as large, so that in f32 it trains as if both losses counted the same. In FP16 the two
-//! towers' gradients lie further apart than the 2^40 from its smallest number to its largest.
+//! A trunk has a tower that classifies. On a detached copy of the trunk's features a second tower classifies too. The
+//! second loss has the weight 2^-46. Its tower has a learning rate 2^46 times as large and a weight decay 2^-46 times
+//! as large, so that in f32 it trains as with equal weights. In FP16 the gradients of the two towers differ by more
+//! than the 2^40 from its smallest number to its largest.
 
 use crate::{
     Failure,

@@ -20,8 +20,8 @@ pub trait Detects: Debug + Sized + 'static {
     /// Training batch that the detector reads.
     type Batch: BatchInfo;
 
-    /// Creates a network with its parameters, for so many classes. It reads bytes, or if these are `normal` already,
-    /// numbers.
+    /// Creates a network with its parameters, for `classes` classes. It reads bytes, or numbers if they are `normal`
+    /// (normalised) already.
     fn new(parameters: &mut Parameters, network: Network, classes: usize, normal: bool) -> Self;
 
     /// Returns the number of rows, and of columns, of the network's input.

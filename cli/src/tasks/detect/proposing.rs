@@ -1,5 +1,5 @@
-//! Faster R-CNN: an evaluation proposes regions, of which the host takes some; a second one tells what they are, or a step
-//! learns that.
+//! Faster R-CNN: an evaluation proposes regions, of which the host samples some. A second evaluation classifies them,
+//! or a step trains on them.
 
 use super::network::{Detects, Normalised, pixels};
 use crate::{
@@ -28,7 +28,7 @@ pub struct Proposing {
     input: Normalised,
 }
 
-/// Pictures, what is known of them before regions are proposed, and what these are chosen by.
+/// Pictures with their ground truth, the random words by which regions are sampled, and the targets of anchors.
 #[derive(Debug)]
 pub struct Batch {
     size: [usize; 4],
@@ -118,8 +118,8 @@ impl Detects for Proposing {
         Ok(found)
     }
 
-    /// Exports the network as an ONNX model in two passes: what the first says of anchors (`proposed`) gives the boxes
-    /// that the second classifies.
+    /// Exports the network as an ONNX model in two passes: the anchors' outputs of the first (`proposed`) give the
+    /// boxes that the second classifies.
     fn onnx<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>, half: bool,
     ) -> Result<Vec<u8>, Error<B::Error>> {

@@ -66,7 +66,7 @@ impl<D: Detects> run::TrainingTask for DetectTraining<'_, D> {
         let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
         let farthest = MAX_ZOOM_OUT[usize::from(self.settings.network.small)];
         let shown = self.data.batch(&samples, self.net.side(), farthest)?;
-        // A divisor of its own stands for the number of pictures, whose loss is that of a box that counts.
+        // A custom divisor replaces the number of pictures; the loss of a picture is that of a counted box.
         let factor = match self.settings.pixels {
             LossDivisor::Batch => 1.0,
             LossDivisor::Fixed(divisor) => samples.len() as f32 / divisor as f32,

@@ -46,8 +46,8 @@ impl Frame {
         }
     }
 
-    /// Cuts the image out of the middle of a square of values from −1 to 1, as bytes: means of what one pixel has
-    /// become.
+    /// Crops the image from the middle of a square of values from −1 to 1, as bytes. Each is the mean over the area
+    /// that a pixel was enlarged to.
     pub fn take(&self, square: &[f32]) -> Vec<u8> {
         let ([height, width, channels], [top, left]) = (self.image, self.first);
         let mut image = Vec::with_capacity(height * width * channels);

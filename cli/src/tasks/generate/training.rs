@@ -1,4 +1,4 @@
-//! A training of DCGAN: batches, both losses, the distance of what is made from what is real.
+//! Training of a DCGAN: batches, both losses, and the distance between generated and real images.
 
 use super::{
     data::Gallery,
@@ -128,7 +128,7 @@ fn mean(images: &[u8], bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| u8::try_from((sum(at) + count / 2) / count).unwrap_or(u8::MAX)).collect()
 }
 
-/// Returns the sum of the variances of all values of images of so many bytes.
+/// Returns the sum of the variances of all values of images of `bytes` bytes each.
 fn spread(images: &[u8], bytes: usize) -> f64 {
     let of = |at: usize| {
         let values = || images[at..].iter().step_by(bytes).map(|&value| f64::from(value));

@@ -115,7 +115,7 @@ impl TaskSpec for Language {
         device.open(threads, Loading { parameters, model, method, vocabulary })
     }
 
-    /// Returns no network, because weights do not say which tokens they are for.
+    /// Returns no network, because weights do not determine their tokens.
     fn recognise(&self, _: &SafeTensors<'_>) -> Option<DetectedNetwork> {
         None
     }

@@ -40,7 +40,7 @@ pub fn decoder(Network { width, small, .. }: Network, context: usize) -> Decoder
     if small { size } else { DecoderSize { heads, layers, dropout, ..size } }
 }
 
-/// Creates a language model with its parameters, initial values by `seed`, for so many tokens and windows.
+/// Creates a language model for a number of tokens and a window, with parameters initialised by `seed`.
 pub fn network(seed: u64, network: Network, tokens: usize, window: usize) -> (Parameters, Model) {
     let mut parameters = Parameters::seeded(seed);
     let model = if network.net.is_decoder() {
@@ -55,7 +55,7 @@ pub fn network(seed: u64, network: Network, tokens: usize, window: usize) -> (Pa
     (parameters, model)
 }
 
-/// Windows side by side: so many rows of so many tokens, and of those behind each.
+/// Windows of one batch: rows of tokens, and for each token its next one.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Number of windows in the batch, and of tokens in each.
@@ -190,7 +190,7 @@ mod tests {
         let reading = DataOptions { window: Some(4), ..DataOptions::default() };
         let mut data = Corpus::synthetic(0, &reading).expect("made up");
         data.train = (0..42).collect();
-        // Ten windows of four and the token behind: three for each of three rows.
+        // Ten windows of four tokens and the next one: three for each of three rows.
         let (_, model) = network(0, Network::small(Net::BigLstm, 2), 200, 4);
         let mut windows = Windows::new(&data, &model, 3, 0);
         let mut first = Vec::new();

@@ -49,8 +49,8 @@ impl<'a> LanguageTraining<'a> {
         }
     }
 
-    /// Returns the number and length of the rows that a text for scores is cut into, read side by side; each row from
-    /// its first token on.
+    /// Returns the number and length of the rows into which a text for scores is divided, which are read in parallel;
+    /// each row starts with its first token.
     fn rows(&self, text: &[u32]) -> (usize, usize) {
         let room = LOGITS / (self.data.window * self.data.vocabulary.len()).max(1);
         let rows = room.clamp(1, ROWS).min(self.data.windows(text).max(1));

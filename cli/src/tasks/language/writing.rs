@@ -22,7 +22,7 @@ pub struct Choice {
 impl Choice {
     /// Samples a token number from the logits of all tokens.
     fn sample(self, logits: &[f32], random: &mut Random) -> u32 {
-        // What is no number is never drawn.
+        // NaN is never sampled.
         let value = |&x: &f32| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) };
         let mut all: Vec<(u32, f64)> = (0..).zip(logits.iter().map(value)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -80,7 +80,7 @@ impl<'a, B: Backend<Error: 'static>> Reader<'a, B> {
             }
             (Model::Decoder(net), Memory::Cache(cache, read)) => {
                 if cache.places_left() == 0 {
-                    // It goes on from the later half of what it remembers.
+                    // It continues from the later half of its context.
                     read.drain(..read.len().div_ceil(2));
                     *cache = net.cache(self.count);
                     for tokens in read.iter() {
@@ -169,7 +169,7 @@ mod tests {
         assert!(draw(0.5, 0)[1] > counts[1]);
     }
 
-    /// Past the end of the context, and the same for texts side by side as for each alone.
+    /// Past the end of the context; texts in one batch have the results of separate ones.
     #[test]
     fn both_networks_write() {
         for net in [Net::BigLstm, Net::Decoder, Net::DecoderRotary] {

@@ -9,7 +9,7 @@ pub(super) fn only_decayed(first: &[f32], now: &[f32], steps: u64) -> bool {
     }
     let sum = |terms: &[f32]| terms.iter().zip(first).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
     let factor = sum(now) / sum(first);
-    // Two roundings a step: of what decays, and of the difference.
+    // Two roundings in each step: that of the decay, and that of the difference.
     #[expect(clippy::cast_precision_loss, reason = "a bound")]
     let bound = steps as f64 * f64::from(f32::EPSILON);
     let near = |(&first, &now): (&f32, &f32)| {

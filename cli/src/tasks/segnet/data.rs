@@ -54,7 +54,7 @@ impl Dataset for Segmentation {
     /// Returns the score of always answering the same class: its share as intersection over union, 0 for the others.
     fn baseline(&self) -> EvaluationBaseline {
         let mut counts = [0usize; 256];
-        // What cannot be read ends a training in other places.
+        // Unreadable images are reported elsewhere.
         let some = (0..self.test.count.min(SAMPLED_LABEL_IMAGES))
             .filter_map(|i| self.test.labels.get(i, self.test.pixels()).ok());
         for labels in some {
@@ -67,7 +67,7 @@ impl Dataset for Segmentation {
 
     fn samples(&self) -> Samples {
         let (test, pixels) = (&self.test, self.test.pixels());
-        // What has no class is black, whatever its number.
+        // Labels without a class are black, whatever their number.
         let mut palette = vec![[0; 3]; 256];
         for (entry, colour) in palette.iter_mut().zip(&self.colours) {
             *entry = *colour;

@@ -28,8 +28,8 @@ impl Module for Pixelwise {
     }
 }
 
-/// Creates a segmentation network with its parameters, initial values by `seed`, and the weights of the loss; for
-/// bytes, or for what they become for a PyTorch model.
+/// Creates a segmentation network with parameters initialised by `seed`, and the loss's class weights. Its input is
+/// bytes, or the normalised values that a PyTorch model reads.
 #[must_use]
 pub fn network(seed: u64, network: Network, bytes: bool, class_weights: &[f32]) -> (Parameters, Pixelwise, Parameter) {
     let classes = class_weights.len();

@@ -25,8 +25,8 @@ pub fn greedy(logits: &[f32], characters: usize) -> Vec<usize> {
     said
 }
 
-/// Logarithms of the probabilities that all steps so far say a beginning: with a blank at the end, and with its last
-/// character.
+/// Log probabilities that all alignments so far produce a prefix: with a blank at the end, and with its last character
+/// at the end.
 #[derive(Clone, Copy)]
 struct Beginning {
     blank: f64,
@@ -47,8 +47,8 @@ fn add(a: f64, b: f64) -> f64 {
     if most == f64::NEG_INFINITY { most } else { most + ((a - most).exp() + (b - most).exp()).ln() }
 }
 
-/// Returns the most likely text, over all alignments that say it: prefix beam search (Graves et al. 2006, section 3.2;
-/// Hannun et al. 2014), which keeps so many beginnings. Characters from 1.
+/// Returns the most likely text over all alignments that produce it: prefix beam search (Graves et al. 2006, section
+/// 3.2; Hannun et al. 2014), which keeps `width` prefixes. Characters are numbered from 1.
 pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
     let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..IMPOSSIBLE })];
     for step in logits.chunks_exact(characters.max(1)) {
@@ -61,7 +61,7 @@ pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
                 same.letter = add(same.letter, beginning.letter + log[last]);
             }
             for (character, log) in log.iter().enumerate().skip(1) {
-                // A character once more is another one only behind a blank.
+                // The same character again is a new one only after a blank.
                 let from = if text.last() == Some(&character) { beginning.blank } else { beginning.sum() };
                 let mut longer = text.clone();
                 longer.push(character);

@@ -23,7 +23,7 @@ pub fn network(seed: u64, frequencies: usize, network: Network, characters: usiz
 /// Frames of a batch are a multiple of this: fewer programs for a device, and the same results.
 const FRAMES: usize = 16;
 
-/// Recordings side by side, those that are shorter than the longest followed by zeros.
+/// Batch of recordings; those shorter than the longest are padded with zeros.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     frequencies: usize,

@@ -94,7 +94,7 @@ impl run::TrainingTask for SpeechTraining<'_> {
             (On::Validation, Some(validation)) => validation,
             (On::Validation | On::Test, _) => &self.data.test,
         };
-        // Those of a length side by side.
+        // Recordings of similar length are in one batch, which needs less padding.
         let mut recordings: Vec<&Spoken> = recordings.iter().collect();
         recordings.sort_by_key(|one| one.frames);
         let (mut rates, mut whole) = ([ErrorRate::default(); 2], 0usize);

@@ -81,7 +81,7 @@ impl Sentence {
     /// Makes all sequences longer by a word; which of them each of those that are kept comes from.
     fn step<'l>(&mut self, search: &Search<'_>, longest: usize, logs: impl Fn(usize) -> &'l [f32]) -> Vec<usize> {
         let (mut live, mut parents) = (Vec::new(), Vec::new());
-        // So many that enough are left if as many end.
+        // Enough candidates remain even if every kept sequence ends.
         for (place, (log, parent, word)) in self.candidates(search, 2 * search.width, logs).into_iter().enumerate() {
             let mut words = self.live[parent].words.clone();
             if word == search.ends[1] {
@@ -106,8 +106,8 @@ impl Sentence {
         parents
     }
 
-    /// Returns the most likely sequences of one word more: their logarithms, what they go on from, their words. Of
-    /// equal ones the first.
+    /// Returns the most likely sequences with one more word: their log probabilities, predecessors and words. Of equal
+    /// ones the first.
     fn candidates<'l>(
         &self, search: &Search<'_>, most: usize, logs: impl Fn(usize) -> &'l [f32],
     ) -> Vec<(f64, usize, u32)> {

@@ -1,4 +1,4 @@
-//! Translations of sentences: the encoder once, the decoder word by word, many sequences side by side.
+//! Translations of sentences: the encoder runs once, the decoder word by word, with many sequences in one batch.
 
 use super::{
     beam::{Search, Step},
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub const BEAM: usize = 4;
 /// Maximum number of sequences that are decoded in one batch.
 const ROWS: usize = 128;
-/// Number of the first piece that stands for text; those before are special.
+/// Id of the first piece that is text; those before it are special.
 const TEXT: u32 = 4;
 
 /// Translation network in use, with the programs compiled for each size of source and width.
@@ -52,7 +52,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
 
     /// Translates each source by beam search and returns the best sequence.
     fn translated(&mut self, sources: &[&[u32]], width: usize) -> Result<Vec<Vec<u32>>, Failure> {
-        // Those of a length side by side.
+        // Sentences of similar length form a batch.
         let mut order: Vec<usize> = (0..sources.len()).collect();
         order.sort_by_key(|&i| sources[i].len());
         let mut found = vec![Vec::new(); sources.len()];
@@ -72,7 +72,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
         let Some((encode, decode)) = self.programs.get(&(places, width)) else { return Ok(Vec::new()) };
         let batch = Sources::new(sources.iter().copied(), ROWS / width, places);
         let memory = self.trainer.evaluate_compiled(encode, batch.inputs())?.data;
-        // Each sentence's sequences side by side.
+        // Repeats each sentence for its sequences, which are adjacent.
         let repeated = |all: &[f32], each: usize| -> Vec<f32> {
             all.chunks(each.max(1)).flat_map(|one| std::iter::repeat_n(one, width)).flatten().copied().collect()
         };

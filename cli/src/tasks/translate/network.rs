@@ -18,8 +18,7 @@ pub fn sizes(network: Network) -> [usize; 2] {
     [8 * network.width, layers]
 }
 
-/// Creates a translation network with its parameters, initial values by `seed`, for so many pieces of source and
-/// target.
+/// Creates a translation network for the numbers of source and target pieces, with parameters initialised by `seed`.
 pub fn network(seed: u64, pieces: [usize; 2], network: Network) -> (Parameters, Seq2Seq) {
     let mut parameters = Parameters::seeded(seed);
     let [units, layers] = sizes(network);

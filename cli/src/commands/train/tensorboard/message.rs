@@ -44,7 +44,8 @@ impl Message {
         self.varint(u64::from(field << 3 | wire))
     }
 
-    /// Appends an integer as a varint: seven bits a byte, the lowest first; the eighth says that more follow.
+    /// Appends an integer as a varint: seven bits per byte, the lowest first; the eighth bit is set if more bytes
+    /// follow.
     fn varint(mut self, mut value: u64) -> Self {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
