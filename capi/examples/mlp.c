@@ -37,7 +37,7 @@ static float uniform(void) {
 
 static void must(gs_status status) {
     if (status != GS_OK) {
-        fprintf(stderr, "mlp: %s\n", gs_status_text(status));
+        fprintf(stderr, "mlp: %s\n", gs_status_string(status));
         exit(1);
     }
 }
@@ -50,10 +50,10 @@ static int32_t store(int at, const float *v, float *back, size_t count, int32_t 
         memcpy(back, v, count * sizeof *v);
         return from;
     }
-    gs_request request = {0, GS_COUNTS, 1, 0};
+    gs_request request = {0, GS_DETAIL_COUNTS, 1, 0};
     if (mode == GS) must(gs_site_request(&sites[at], &request));
     int32_t exponent = request.exponent;
-    if (request.at_once) {
+    if (request.decides_in_step) {
         /* In the first step, and after an overflow: observe first, then store. */
         gs_row look;
         must(gs_row_init(&look, GS_FP16, GS_FLUSH_NEAREST, from, request.detail));
@@ -61,7 +61,7 @@ static int32_t store(int at, const float *v, float *back, size_t count, int32_t 
         must(gs_site_decide(&sites[at], &look, from, &exponent));
     }
     must(gs_row_init(&rows[at], GS_FP16, GS_FLUSH_NEAREST, exponent, request.detail));
-    must(gs_row_store16(&rows[at], v, from, half, count));
+    must(gs_row_store_fp16(&rows[at], v, from, half, count));
     must(gs_decode16(GS_FP16, half, back, count));
     return exponent;
 }
@@ -138,7 +138,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: mlp [gs | fp16 | f32]\n");
         return 2;
     }
-    if (gs_version() != GS_VERSION_NUMBER) {
+    if (gs_abi_version() != GS_ABI_VERSION) {
         fprintf(stderr, "mlp: the library is not that of gradscale.h\n");
         return 2;
     }
@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
     int repeated = 0, skipped = 0;
     for (int step = 0; step < STEPS; step++) {
         points(x, label, BATCH);
-        gs_outcome outcome = {GS_NEXT_STEP, GS_NO_CAUSE, 0};
+        gs_outcome outcome = {GS_NEXT_STEP, GS_NONFINITE_NONE, 0};
         uint32_t failed = 0;
         do {
             backward(&net, x, label, &gradient);
@@ -174,7 +174,7 @@ int main(int argc, char **argv) {
     for (int i = 0; mode == GS && i < SITES; i++) {
         gs_decision last;
         must(gs_site_decision(&sites[i], &last));
-        printf("site %d: scale 2^%d, %.1e predicted to flush\n", i, last.exponent, last.gamma);
+        printf("site %d: scale 2^%d, %.1e predicted to flush\n", i, last.exponent, last.flushed_predicted);
     }
     printf("%s: %d repeated, %d skipped, %d of %d points are right\n", name, repeated, skipped, right, TEST);
     return 0;

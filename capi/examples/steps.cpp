@@ -31,7 +31,7 @@ static std::int32_t train(std::vector<gradscale::site> &sites, float magnitude, 
 }
 
 int main() {
-    gradscale::check_version();
+    gradscale::check_abi_version();
     std::vector<gradscale::site> sites(2);
     for (int i = 0; i < 5; i++) std::printf("scale 2^%d\n", train(sites, 1e-9f, false));
     const std::int32_t before = sites[0].request().exponent;
@@ -56,7 +56,7 @@ int main() {
         gradscale::loss_scale wrong(1000.0);
         return 1;
     } catch (const gradscale::error &error) {
-        if (error.status() != GS_SCALE) return 1;
+        if (error.status() != GS_ERROR_SCALE) return 1;
         std::printf("%s\n", error.what());
     }
     gradscale::loss_scale scale;

@@ -21,10 +21,10 @@
 #define GS_LOSS_SCALE_WORDS 37
 
 // Maximum number of steps of a rising minimum.
-#define GS_FLOOR_STEPS 8
+#define GS_MAX_FLOORS 8
 
-// Version number of the structures, raised whenever one changes. gs_version returns that of the library.
-#define GS_VERSION_NUMBER 1
+// Version number of the structures, raised whenever one changes. gs_abi_version returns that of the library.
+#define GS_ABI_VERSION 1
 
 // Number of 32-bit words of a gs_row.
 #define GS_ROW_WORDS 280
@@ -32,7 +32,7 @@
 // Number of 64-bit words of a gs_site.
 #define GS_SITE_WORDS 46
 
-// Status that every function returns. gs_status_text has a sentence for each.
+// Status that every function returns. gs_status_string has a sentence for each.
 enum gs_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -41,58 +41,58 @@ enum gs_status
   // The function succeeded.
   GS_OK = 0,
   // A pointer is NULL, or misaligned for its type.
-  GS_POINTER = 1,
+  GS_ERROR_POINTER = 1,
   // The number of elements exceeds the address space.
-  GS_LENGTH = 2,
+  GS_ERROR_LENGTH = 2,
   // Source and destination overlap.
-  GS_OVERLAP = 3,
+  GS_ERROR_OVERLAP = 3,
   // A structure was not initialised, or by another version of this library.
-  GS_VERSION = 4,
+  GS_ERROR_VERSION = 4,
   // A structure was modified after it was initialised.
-  GS_DAMAGED = 5,
+  GS_ERROR_CORRUPTED = 5,
   // A number is not a value of its enum.
-  GS_CHOICE = 6,
+  GS_ERROR_ENUM = 6,
   // The bit patterns of the format do not have the width of the function, or the format is as wide as f32 and has no
   // statistics.
-  GS_FORMAT = 7,
+  GS_ERROR_FORMAT = 7,
   // Stochastic rounding without random numbers.
-  GS_RANDOM = 8,
+  GS_ERROR_RANDOM = 8,
   // The words of a row contradict each other, so no store wrote them.
-  GS_ROW = 9,
+  GS_ERROR_ROW = 9,
   // Rows of different formats, rules, exponents or details do not merge.
-  GS_MERGE = 10,
+  GS_ERROR_MERGE = 10,
   // A row was observed in too little detail for the function.
-  GS_DETAIL = 11,
-  // The value does not exist yet, for example the decision of a site that has not decided.
-  GS_NOTHING = 12,
+  GS_ERROR_DETAIL = 11,
+  // The site has not decided yet.
+  GS_ERROR_NO_DECISION = 12,
   // The threshold must be between 1e-6 and 1.
-  GS_GAMMA = 13,
+  GS_ERROR_GAMMA = 13,
   // The window must be 0 to 30 exponents.
-  GS_WINDOW = 14,
+  GS_ERROR_WINDOW = 14,
   // The headroom must be 2 to 30 exponents.
-  GS_ROOM = 15,
+  GS_ERROR_HEADROOM = 15,
   // Intervals and hysteresis must be at least one step.
-  GS_INTERVAL = 16,
+  GS_ERROR_INTERVAL = 16,
   // Outliers must be 8 to 100 exponents above the others.
-  GS_OUTLIERS = 17,
+  GS_ERROR_OUTLIERS = 17,
   // A loss scale must be a power of two from 2^-126 to 2^126.
-  GS_SCALE = 18,
+  GS_ERROR_SCALE = 18,
   // The limits of a loss scale must be between 2^-126 and 2^126, the minimum first.
-  GS_BOUNDS = 19,
+  GS_ERROR_BOUNDS = 19,
   // The start of a loss scale is outside its limits.
-  GS_START = 20,
+  GS_ERROR_INIT = 20,
   // Growth must be above and backoff below 2^0.
-  GS_FACTOR = 21,
+  GS_ERROR_FACTOR = 21,
   // A tolerance must be below one million parts per million.
-  GS_TOLERANCE = 22,
+  GS_ERROR_TOLERANCE = 22,
   // A rising minimum must rise, within the limits, in at most eight steps.
-  GS_FLOOR = 23,
+  GS_ERROR_FLOOR = 23,
   // A decay must be in [0, 1), and a quantile must be finite and not negative.
-  GS_DECAY = 24,
+  GS_ERROR_DECAY = 24,
   // A history must hold 1 to 16 steps.
-  GS_HISTORY = 25,
+  GS_ERROR_HISTORY = 25,
   // An error for which this version of the library has no number.
-  GS_OTHER = 26,
+  GS_ERROR_OTHER = 26,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -136,11 +136,11 @@ enum gs_round
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // To the nearest; of two equally near, to the one with an even last bit.
-  GS_NEAREST_EVEN = 0,
+  GS_ROUND_NEAREST_EVEN = 0,
   // To the smaller magnitude; too large becomes the largest finite number.
-  GS_TOWARD_ZERO = 1,
+  GS_ROUND_TOWARD_ZERO = 1,
   // Up in magnitude with a probability equal to the discarded fraction, by one random number for each element.
-  GS_STOCHASTIC = 2,
+  GS_ROUND_STOCHASTIC = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -161,11 +161,11 @@ enum gs_flush
   // Toward zero, subnormals kept: below 2^-24 flushes.
   GS_FLUSH_TOWARD_ZERO = 1,
   // Subnormals are flushed before rounding: below 2^-14.
-  GS_FLUSH_THEN_ROUND = 2,
+  GS_FLUSH_BEFORE_ROUNDING = 2,
   // Rounded onto the format's grid, then flushed: below 2^-14 - 2^-25.
-  GS_ROUND_THEN_FLUSH = 3,
+  GS_FLUSH_AFTER_ROUNDING = 3,
   // Rounded as if the exponent were unbounded, then flushed: below 2^-14 - 2^-26.
-  GS_UNBOUNDED_THEN_FLUSH = 4,
+  GS_FLUSH_AFTER_UNBOUNDED_ROUNDING = 4,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -182,13 +182,13 @@ enum gs_detail
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // Statistics are off: the row counts nothing.
-  GS_NONE = 0,
+  GS_DETAIL_NONE = 0,
   // The row has counters and the largest magnitude.
-  GS_COUNTS = 1,
+  GS_DETAIL_COUNTS = 1,
   // Also the histogram, in steps that decide.
-  GS_FULL = 2,
+  GS_DETAIL_HISTOGRAM = 2,
   // Also sums, for models of the caller.
-  GS_MOMENTS = 3,
+  GS_DETAIL_MOMENTS = 3,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -205,10 +205,10 @@ enum gs_calls
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // The store runs once in a step.
-  GS_ONE_CALL = 0,
+  GS_CALLS_ONE = 0,
   // The store runs several times (for example in a recurrent cell, a shared layer, or with micro-batches): the calls
   // share the exponent, and their rows merge.
-  GS_SEVERAL_CALLS = 1,
+  GS_CALLS_SEVERAL = 1,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -219,24 +219,24 @@ typedef uint32_t gs_calls;
 #endif // __cplusplus
 
 // Influence of earlier rows on a decision.
-enum gs_memory
+enum gs_history
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // Earlier rows have no influence on a decision.
-  GS_NO_MEMORY = 0,
+  GS_HISTORY_NONE = 0,
   // The lowest ceiling of the last 16 rows is an additional limit.
-  GS_LEAST = 1,
+  GS_HISTORY_MIN = 1,
   // History of the last 16 rows: the exponent serves as many of them as FP16 can, and the headroom follows their
   // spread.
-  GS_RING = 2,
+  GS_HISTORY_RING = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
-typedef enum gs_memory gs_memory;
+typedef enum gs_history gs_history;
 #else
-typedef uint32_t gs_memory;
+typedef uint32_t gs_history;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -293,25 +293,25 @@ typedef uint32_t gs_trigger;
 #endif // __cplusplus
 
 // Result of a step, as seen by one site.
-enum gs_end
+enum gs_site_outcome
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // The optimizer updated the parameters.
-  GS_STEPPED = 0,
+  GS_SITE_STEPPED = 0,
   // The step was skipped, and this site is the first that overflowed, or precedes it.
-  GS_SKIPPED_HERE = 1,
+  GS_SITE_SKIPPED = 1,
   // The step was skipped, and this site is downstream of the first that overflowed: its row has no usable values.
-  GS_SKIPPED_AFTER = 2,
+  GS_SITE_SKIPPED_DOWNSTREAM = 2,
   // The step was skipped for a reason that no exponent cures. All state is as before the step.
-  GS_VOID = 3,
+  GS_SITE_ROLLED_BACK = 3,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
-typedef enum gs_end gs_end;
+typedef enum gs_site_outcome gs_site_outcome;
 #else
-typedef uint32_t gs_end;
+typedef uint32_t gs_site_outcome;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -337,25 +337,25 @@ typedef uint32_t gs_next;
 #endif // __cplusplus
 
 // Kind of non-finite value at a site.
-enum gs_cause
+enum gs_nonfinite
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // All values of the site were finite.
-  GS_NO_CAUSE = 0,
+  GS_NONFINITE_NONE = 0,
   // Finite values were too large for the store.
-  GS_OVERFLOWED = 1,
+  GS_NONFINITE_OVERFLOW = 1,
   // Infinities arrived although nothing upstream had overflowed.
-  GS_INFINITE = 2,
+  GS_NONFINITE_INFINITE = 2,
   // NaN arrived although nothing upstream had overflowed: not a scaling problem.
-  GS_NAN = 3,
+  GS_NONFINITE_NAN = 3,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
-typedef enum gs_cause gs_cause;
+typedef enum gs_nonfinite gs_nonfinite;
 #else
-typedef uint32_t gs_cause;
+typedef uint32_t gs_nonfinite;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -366,11 +366,11 @@ enum gs_hysteresis
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   // Every overflow lowers the scale: no hysteresis.
-  GS_NO_HYSTERESIS = 0,
+  GS_HYSTERESIS_NONE = 0,
   // The n-th overflow since the scale last grew (Megatron).
-  GS_CUMULATIVE = 1,
+  GS_HYSTERESIS_CUMULATIVE = 1,
   // The n-th overflow without a finite step in between (DeepSpeed's switch).
-  GS_CONSECUTIVE = 2,
+  GS_HYSTERESIS_CONSECUTIVE = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -381,7 +381,7 @@ typedef uint32_t gs_hysteresis;
 #endif // __cplusplus
 
 // Number of elements of a slice by the result of their cast.
-typedef struct gs_tally {
+typedef struct gs_cast_counts {
   // Number of elements whose value was representable, so that it did not change.
   uint64_t exact;
   // Number of elements that were rounded to another value.
@@ -392,7 +392,7 @@ typedef struct gs_tally {
   uint64_t overflow;
   // Number of signalling NaNs, and of infinities if the format has none.
   uint64_t invalid;
-} gs_tally;
+} gs_cast_counts;
 
 // Loss scale with its whole state: initialised by one of the functions below, and then changed by functions of this
 // library only. It may be copied and stored in a file, on machines of one byte order; there is nothing to free.
@@ -407,29 +407,29 @@ typedef struct gs_dynamic_config {
   // Size of this structure in bytes: sizeof(gs_dynamic_config).
   uint32_t size;
   // Exponent of the scale in the first step.
-  int32_t start;
-  // Exponent added after interval finite steps, positive.
-  int32_t growth;
+  int32_t init_exponent;
+  // Exponent added after growth_interval finite steps, positive.
+  int32_t growth_exponent;
   // Exponent added after an overflow, which is negative.
-  int32_t backoff;
+  int32_t backoff_exponent;
   // Consecutive finite steps after which the scale grows.
-  uint32_t interval;
+  uint32_t growth_interval;
   // Minimum exponent of the scale.
-  int32_t least;
+  int32_t min_exponent;
   // Maximum exponent of the scale.
-  int32_t most;
+  int32_t max_exponent;
   // Kind of hysteresis, a gs_hysteresis.
   uint32_t hysteresis;
   // Number n of overflows of the hysteresis, at least 1.
-  uint32_t overflows;
+  uint32_t hysteresis_overflows;
   // Minimum fraction of overflows among the steps since the last change that lowers the scale, in parts per million.
   uint32_t tolerance_ppm;
   // Number of steps of the rising minimum.
-  uint32_t floors;
+  uint32_t floor_count;
   // Number of training steps from which each minimum is valid.
-  uint64_t floor_steps[GS_FLOOR_STEPS];
+  uint64_t floor_steps[GS_MAX_FLOORS];
   // Minimum exponent from that number of training steps on.
-  int32_t floor_exponents[GS_FLOOR_STEPS];
+  int32_t floor_exponents[GS_MAX_FLOORS];
 } gs_dynamic_config;
 
 // Statistics row: summary of all values that one store rounded. A device may write the words itself:
@@ -442,7 +442,7 @@ typedef struct gs_dynamic_config {
 // | 16..24   | sums of u, u^2, ln|u|, ln^2|u|: each as two floats, the large part first                      |
 // | 24..280  | histogram: bin (bits(|u|) + 0x7fffff) >> 23 counts the finite u that are not zero (nearest even) |
 typedef struct gs_row {
-  // Version of the structure: GS_VERSION_NUMBER.
+  // Version of the structure: GS_ABI_VERSION.
   uint32_t version;
   // Format of the store, a gs_format.
   uint32_t format;
@@ -484,16 +484,16 @@ typedef struct gs_site_config {
   uint32_t interval;
   // Number of calls in a step, a gs_calls.
   uint32_t calls;
-  // Influence of earlier rows, a gs_memory.
-  uint32_t memory;
+  // Influence of earlier rows, a gs_history.
+  uint32_t history;
   // Maximum fraction of the values that may flush, 1e-6 to 1.
   double gamma;
   // Number of exponents above the threshold that the rule goes if there is enough range: 0 to 30.
   int32_t window;
   // Headroom between the largest value and the overflow threshold, in bits: 2 to 30.
-  int32_t room;
+  int32_t headroom;
   // Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
-  // for no limit. Needs GS_RING.
+  // for no limit. Needs GS_HISTORY_RING.
   int32_t outliers;
   // Reserved for later versions; must be 0.
   uint32_t reserved;
@@ -510,11 +510,11 @@ typedef struct gs_site {
 typedef struct gs_request {
   // 1: first observe the f32 values (gs_row_init with exponent and detail, gs_row_observe), and decide from that row
   // (gs_site_decide) before anything is stored.
-  uint32_t at_once;
+  uint32_t decides_in_step;
   // Level of detail of the row for the coming step, a gs_detail.
   uint32_t detail;
   // 1 if the site has an exponent.
-  uint32_t decided;
+  uint32_t has_exponent;
   // Exponent in force, 0 before the first decision.
   int32_t exponent;
 } gs_request;
@@ -522,13 +522,13 @@ typedef struct gs_request {
 // Last decision of a site.
 typedef struct gs_decision {
   // Predicted fraction of the values that will flush; NaN without a prediction.
-  double gamma;
+  double flushed_predicted;
   // Exponent that the site uses since this decision.
   int32_t exponent;
   // Decided exponent relative to the row's exponent.
-  int32_t k;
+  int32_t exponent_delta;
   // Constraint that determined the exponent, a gs_limit.
-  uint32_t limit;
+  uint32_t limited_by;
   // Event that caused the decision, a gs_trigger.
   uint32_t trigger;
 } gs_decision;
@@ -537,8 +537,8 @@ typedef struct gs_decision {
 typedef struct gs_outcome {
   // Next action of the training loop, a gs_next.
   uint32_t next;
-  // Kind of value at the site, a gs_cause.
-  uint32_t cause;
+  // Kind of value at the site, a gs_nonfinite.
+  uint32_t nonfinite;
   // First site with values that are not finite; count if there is none.
   uint64_t site;
 } gs_outcome;
@@ -548,14 +548,14 @@ extern "C" {
 #endif // __cplusplus
 
 // Rounds count numbers to GS_FP16 or GS_BF16 and writes their bit patterns. random has a number for each element if
-// round is GS_STOCHASTIC; otherwise it may be NULL. tally may be NULL.
+// round is GS_ROUND_STOCHASTIC; otherwise it may be NULL. counts may be NULL.
 gs_status gs_encode16(uint32_t format,
                       const float *x,
                       uint16_t *y,
                       size_t count,
                       uint32_t round,
                       const uint32_t *random,
-                      struct gs_tally *tally);
+                      struct gs_cast_counts *counts);
 
 // Rounds count numbers to one of the 8-bit formats, otherwise like gs_encode16.
 gs_status gs_encode8(uint32_t format,
@@ -564,7 +564,7 @@ gs_status gs_encode8(uint32_t format,
                      size_t count,
                      uint32_t round,
                      const uint32_t *random,
-                     struct gs_tally *tally);
+                     struct gs_cast_counts *counts);
 
 // Converts count bit patterns of GS_FP16 or GS_BF16 to floats, exactly.
 gs_status gs_decode16(uint32_t format, const uint16_t *x, float *y, size_t count);
@@ -572,61 +572,64 @@ gs_status gs_decode16(uint32_t format, const uint16_t *x, float *y, size_t count
 // Converts count bit patterns of one of the 8-bit formats to floats, exactly.
 gs_status gs_decode8(uint32_t format, const uint8_t *x, float *y, size_t count);
 
-// Computes y = x * 2^(to - from), rounded once, even if that power is far outside the range of floats. It rescales
-// values from the exponent from to the exponent to (0 for a parameter's gradient). x and y may be the same; otherwise
-// they must not overlap.
-gs_status gs_rescale(const float *x, float *y, size_t count, int32_t from, int32_t to);
+// Computes y = x * 2^(to_exponent - from_exponent), rounded once, even if that power is far outside the range of
+// floats. It rescales values to to_exponent (0 for a parameter's gradient). x and y may be the same; otherwise they
+// must not overlap.
+gs_status gs_rescale(const float *x, float *y, size_t count, int32_t from_exponent, int32_t to_exponent);
 
 // Initialises a constant scale: a power of two from 2^-126 to 2^126.
-gs_status gs_loss_scale_fixed(struct gs_loss_scale *to, double scale);
+gs_status gs_loss_scale_init_fixed(struct gs_loss_scale *loss_scale, double scale);
 
 // Fills config with the default settings of a dynamic scale.
 gs_status gs_dynamic_config_init(struct gs_dynamic_config *config);
 
 // Initialises a scale that grows after finite steps and shrinks after overflows. config may be NULL for the default
 // settings.
-gs_status gs_loss_scale_dynamic(struct gs_loss_scale *to, const struct gs_dynamic_config *config);
+gs_status gs_loss_scale_init_dynamic(struct gs_loss_scale *loss_scale, const struct gs_dynamic_config *config);
 
 // Initialises a scale as large as the largest gradient of the last history steps (1 to 16) allows, minus margin
-// exponents, from 2^least to 2^most. gs_loss_scale_update needs the largest gradient of each step.
-gs_status gs_loss_scale_delayed(struct gs_loss_scale *to,
-                                uint32_t history,
-                                uint32_t margin,
-                                int32_t least,
-                                int32_t most);
+// exponents, from 2^min_exponent to 2^max_exponent. gs_loss_scale_update needs the largest gradient of each step.
+gs_status gs_loss_scale_init_delayed(struct gs_loss_scale *loss_scale,
+                                     uint32_t history,
+                                     uint32_t margin,
+                                     int32_t min_exponent,
+                                     int32_t max_exponent);
 
 // Initialises a scale that follows mean and standard deviation of log2 of the largest gradient, from 2^least to
 // 2^most. LogMax uses decays of 0.99 and 0.999, a quantile of 3.09, and a ceiling of 16, the log2 of the overflow
 // threshold. gs_loss_scale_update needs the largest gradient of each step.
-gs_status gs_loss_scale_log_max(struct gs_loss_scale *to,
-                                double mean_decay,
-                                double spread_decay,
-                                double quantile,
-                                int32_t ceiling,
-                                int32_t least,
-                                int32_t most);
+gs_status gs_loss_scale_init_log_max(struct gs_loss_scale *loss_scale,
+                                     double mean_decay,
+                                     double spread_decay,
+                                     double quantile,
+                                     int32_t ceiling,
+                                     int32_t min_exponent,
+                                     int32_t max_exponent);
 
-// Initialises a scale that grows slightly in every step, by a factor of 2 in interval steps, and is halved at an
-// overflow, from 2^least to 2^most.
-gs_status gs_loss_scale_chainer(struct gs_loss_scale *to, uint32_t interval, int32_t least, int32_t most);
+// Initialises a scale that grows slightly in every step, by a factor of 2 in growth_interval steps, and is halved at
+// an overflow, from 2^min_exponent to 2^max_exponent.
+gs_status gs_loss_scale_init_chainer(struct gs_loss_scale *loss_scale,
+                                     uint32_t growth_interval,
+                                     int32_t min_exponent,
+                                     int32_t max_exponent);
 
 // Returns the exponent in force in exponent: multiply the loss by 2^exponent.
 gs_status gs_loss_scale_exponent(const struct gs_loss_scale *scale, int32_t *exponent);
 
 // Updates the scale after a step. Call it once for each step, skipped ones included. found_inf is not 0 if some
-// gradient was not finite. amax is the largest magnitude of a gradient, measured at the exponent at; NaN if it is not
+// gradient was not finite. amax is the largest magnitude of a gradient, measured at amax_exponent; NaN if it is not
 // known.
-gs_status gs_loss_scale_update(struct gs_loss_scale *scale, uint32_t found_inf, float amax, int32_t at);
+gs_status gs_loss_scale_update(struct gs_loss_scale *scale, uint32_t found_inf, float amax, int32_t amax_exponent);
 
-// Computes the largest exponent at which a gradient of magnitude amax, measured at the exponent at, stays below 65504.
-// Returns GS_SCALE if amax is zero or not finite.
-gs_status gs_propose_fixed(float amax, int32_t at, int32_t *exponent);
+// Computes the largest exponent at which a gradient of magnitude amax, measured at amax_exponent, stays below 65504.
+// Returns GS_ERROR_SCALE if amax is zero or not finite.
+gs_status gs_propose_fixed(float amax, int32_t amax_exponent, int32_t *exponent);
 
-// Returns the version of the library's structures. If the library is a shared one, compare it with GS_VERSION_NUMBER.
-uint32_t gs_version(void);
+// Returns the version of the library's structures. If the library is a shared one, compare it with GS_ABI_VERSION.
+uint32_t gs_abi_version(void);
 
-// Initialises an empty row for a store at exponent: the values of gs_site_request, or 0 and GS_FULL to observe values
-// unscaled. GS_BF16 has no rows, because it has the range of f32.
+// Initialises an empty row for a store at exponent: the values of gs_site_request, or 0 and GS_DETAIL_HISTOGRAM to
+// observe values unscaled. GS_BF16 has no rows, because it has the range of f32.
 gs_status gs_row_init(struct gs_row *row, uint32_t format, uint32_t flush, int32_t exponent, uint32_t detail);
 
 // Adds count values to a row, as the store sees them: multiplied by 2^exponent, before rounding.
@@ -638,17 +641,17 @@ gs_status gs_row_merge(struct gs_row *row, const struct gs_row *other);
 // Returns the counters of a row in counts.
 gs_status gs_row_counts(const struct gs_row *row, struct gs_counts *counts);
 
-// Computes the fraction of the non-zero values that flushes at the row's exponent + k. Returns GS_DETAIL without a
-// histogram.
-gs_status gs_row_flushed_at(const struct gs_row *row, int32_t k, double *share);
+// Computes the fraction of the non-zero values that flushes at the row's exponent + exponent_delta. Returns
+// GS_ERROR_DETAIL without a histogram.
+gs_status gs_row_flushed_at(const struct gs_row *row, int32_t exponent_delta, double *share);
 
-// Computes the fraction of the sum of magnitudes that flushes at the row's exponent + k, within a factor of 2. Returns
-// GS_DETAIL without a histogram.
-gs_status gs_row_lost_at(const struct gs_row *row, int32_t k, double *share);
+// Computes the fraction of the sum of magnitudes that flushes at the row's exponent + exponent_delta, within a factor
+// of 2. Returns GS_ERROR_DETAIL without a histogram.
+gs_status gs_row_lost_at(const struct gs_row *row, int32_t exponent_delta, double *share);
 
-// Stores a gradient: multiplies count values at the exponent from by 2^(row.exponent - from), adds them to the row,
-// rounds each once to FP16, nearest even, and writes it. The row's format must be GS_FP16.
-gs_status gs_row_store16(struct gs_row *row, const float *v, int32_t from, uint16_t *y, size_t count);
+// Stores a gradient: multiplies count values at from_exponent by 2^(row.exponent - from_exponent), adds them to the
+// row, rounds each once to FP16, nearest even, and writes it. The row's format must be GS_FP16.
+gs_status gs_row_store_fp16(struct gs_row *row, const float *v, int32_t from_exponent, uint16_t *y, size_t count);
 
 // Fills config with the default settings: FP16, every 10 steps, with a history of 16 rows, at most one value in a
 // thousand flushed.
@@ -665,27 +668,27 @@ gs_status gs_site_request(const struct gs_site *site, struct gs_request *request
 // incoming: the exponent of the site from which the gradient comes, 0 for the loss.
 gs_status gs_site_decide(struct gs_site *site, const struct gs_row *row, int32_t incoming, int32_t *exponent);
 
-// Takes the row of a step, merged over all micro-batches and calls, and the step's result (gs_end). Call it once for
-// each site and step; gs_step_end does it for all sites.
-gs_status gs_site_finish(struct gs_site *site, const struct gs_row *row, uint32_t end);
+// Takes the row of a step, merged over all micro-batches and calls, and the step's result (gs_site_outcome). Call it
+// once for each site and step; gs_step_end does it for all sites.
+gs_status gs_site_finish(struct gs_site *site, const struct gs_row *row, uint32_t outcome);
 
-// Returns the last decision of a site in decision, or GS_NOTHING if there was none.
+// Returns the last decision of a site in decision, or GS_ERROR_NO_DECISION if there was none.
 gs_status gs_site_decision(const struct gs_site *site, struct gs_decision *decision);
 
 // Returns the sentence of a status, without a full stop; an invalid number has a sentence too. Never NULL; do not free
 // it.
-const char *gs_status_text(int32_t status);
+const char *gs_status_string(int32_t status);
 
 // Ends a step for count sites, with rows in the order of the backward pass. found_inf is not 0 if some gradient of a
 // parameter is not finite; then nothing must be updated. repeatable is not 0 if the same batch can be run again, so
-// that no batch is lost; failed is the number of repeats in this step so far. If a site or row is invalid, none of
-// them changes.
+// that no batch is lost; failed_attempts is the number of repeats in this step so far. If a site or row is invalid,
+// none of them changes.
 gs_status gs_step_end(struct gs_site *sites,
                       const struct gs_row *rows,
                       size_t count,
                       uint32_t found_inf,
                       uint32_t repeatable,
-                      uint32_t failed,
+                      uint32_t failed_attempts,
                       struct gs_outcome *outcome);
 
 #ifdef __cplusplus

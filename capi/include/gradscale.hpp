@@ -14,7 +14,7 @@ namespace gradscale {
 /// Exception with a status other than GS_OK and its sentence.
 class error : public std::runtime_error {
 public:
-    explicit error(gs_status status) : std::runtime_error(gs_status_text(status)), status_(status) {}
+    explicit error(gs_status status) : std::runtime_error(gs_status_string(status)), status_(status) {}
     gs_status status() const noexcept { return status_; }
 
 private:
@@ -27,30 +27,30 @@ inline void check(gs_status status) {
 }
 
 /// Checks that the library has the version of the header. Call it once if the library is a shared one.
-inline void check_version() {
-    if (gs_version() != GS_VERSION_NUMBER) throw error(GS_VERSION);
+inline void check_abi_version() {
+    if (gs_abi_version() != GS_ABI_VERSION) throw error(GS_ERROR_VERSION);
 }
 
 /// Statistics row. It is a value: a copy is a separate row.
 class row {
 public:
-    explicit row(std::int32_t exponent = 0, std::uint32_t detail = GS_FULL, std::uint32_t format = GS_FP16,
+    explicit row(std::int32_t exponent = 0, std::uint32_t detail = GS_DETAIL_HISTOGRAM, std::uint32_t format = GS_FP16,
                  std::uint32_t flush = GS_FLUSH_NEAREST) {
         check(gs_row_init(&row_, format, flush, exponent, detail));
     }
     void observe(const float *u, std::size_t count) { check(gs_row_observe(&row_, u, count)); }
     void merge(const row &other) { check(gs_row_merge(&row_, &other.row_)); }
-    void store(const float *v, std::int32_t from, std::uint16_t *y, std::size_t count) {
-        check(gs_row_store16(&row_, v, from, y, count));
+    void store(const float *v, std::int32_t from_exponent, std::uint16_t *y, std::size_t count) {
+        check(gs_row_store_fp16(&row_, v, from_exponent, y, count));
     }
     gs_counts counts() const {
         gs_counts counts;
         check(gs_row_counts(&row_, &counts));
         return counts;
     }
-    double flushed_at(std::int32_t k) const {
+    double flushed_at(std::int32_t exponent_delta) const {
         double share;
-        check(gs_row_flushed_at(&row_, k, &share));
+        check(gs_row_flushed_at(&row_, exponent_delta, &share));
         return share;
     }
     std::int32_t exponent() const noexcept { return row_.exponent; }
@@ -66,7 +66,7 @@ public:
     site() { check(gs_site_init(&site_, nullptr)); }
     explicit site(const gs_site_config &config) { check(gs_site_init(&site_, &config)); }
     /// Returns the default settings, of which single ones can be changed.
-    static gs_site_config usual() {
+    static gs_site_config default_config() {
         gs_site_config config;
         check(gs_site_config_init(&config));
         return config;
@@ -85,11 +85,11 @@ public:
     std::optional<gs_decision> decision() const {
         gs_decision decision;
         const gs_status status = gs_site_decision(&site_, &decision);
-        if (status == GS_NOTHING) return std::nullopt;
+        if (status == GS_ERROR_NO_DECISION) return std::nullopt;
         check(status);
         return decision;
     }
-    void finish(const row &seen, gs_end end) { check(gs_site_finish(&site_, &seen.get(), end)); }
+    void finish(const row &seen, gs_site_outcome outcome) { check(gs_site_finish(&site_, &seen.get(), outcome)); }
 
 private:
     friend class step;
@@ -100,17 +100,17 @@ private:
 class loss_scale {
 public:
     /// Creates a dynamic scale with the default settings.
-    loss_scale() { check(gs_loss_scale_dynamic(&scale_, nullptr)); }
-    explicit loss_scale(const gs_dynamic_config &config) { check(gs_loss_scale_dynamic(&scale_, &config)); }
+    loss_scale() { check(gs_loss_scale_init_dynamic(&scale_, nullptr)); }
+    explicit loss_scale(const gs_dynamic_config &config) { check(gs_loss_scale_init_dynamic(&scale_, &config)); }
     /// Creates a constant scale.
-    explicit loss_scale(double scale) { check(gs_loss_scale_fixed(&scale_, scale)); }
+    explicit loss_scale(double scale) { check(gs_loss_scale_init_fixed(&scale_, scale)); }
     std::int32_t exponent() const {
         std::int32_t exponent;
         check(gs_loss_scale_exponent(&scale_, &exponent));
         return exponent;
     }
-    void update(bool found_inf, float amax = NAN, std::int32_t at = 0) {
-        check(gs_loss_scale_update(&scale_, found_inf, amax, at));
+    void update(bool found_inf, float amax = NAN, std::int32_t amax_exponent = 0) {
+        check(gs_loss_scale_update(&scale_, found_inf, amax, amax_exponent));
     }
 
 private:
@@ -128,19 +128,19 @@ public:
         if (!ended_) sites_.swap(before_);
     }
 
-    /// Stores a gradient at the next site: `count` values at the exponent `from` become halves in `y`. Returns their exponent.
-    std::int32_t store(const float *v, std::int32_t from, std::uint16_t *y, std::size_t count) {
+    /// Stores a gradient at the next site: `count` values at `from_exponent` become halves in `y`. Returns their exponent.
+    std::int32_t store(const float *v, std::int32_t from_exponent, std::uint16_t *y, std::size_t count) {
         if (ended_ || rows_.size() == sites_.size()) throw std::logic_error("a step stores at every site once");
         site &at = sites_[rows_.size()];
         const gs_request request = at.request();
         std::int32_t exponent = request.exponent;
-        if (request.at_once) {
-            row look(from, request.detail);
+        if (request.decides_in_step) {
+            row look(from_exponent, request.detail);
             look.observe(v, count);
-            exponent = at.decide(look, from);
+            exponent = at.decide(look, from_exponent);
         }
         row stored(exponent, request.detail);
-        stored.store(v, from, y, count);
+        stored.store(v, from_exponent, y, count);
         rows_.push_back(stored.get());
         return exponent;
     }
@@ -153,7 +153,7 @@ public:
         std::vector<gs_site> plain;
         for (const site &one : sites_) plain.push_back(one.site_);
         gs_outcome outcome;
-        check(gs_step_end(plain.data(), rows_.data(), rows_.size(), found_inf, repeatable, failed_++, &outcome));
+        check(gs_step_end(plain.data(), rows_.data(), rows_.size(), found_inf, repeatable, failed_attempts_++, &outcome));
         for (std::size_t i = 0; i < plain.size(); i++) sites_[i].site_ = plain[i];
         rows_.clear();
         ended_ = outcome.next != GS_NEXT_REPEAT;
@@ -164,7 +164,7 @@ private:
     std::vector<site> &sites_;
     std::vector<site> before_;
     std::vector<gs_row> rows_;
-    std::uint32_t failed_ = 0;
+    std::uint32_t failed_attempts_ = 0;
     bool ended_ = false;
 };
 

@@ -4,7 +4,7 @@ use crate::{
     memory::{Plain, in_place, read, slice, slice_apart, write_if},
     status::{
         answer, format,
-        gs_status::{self, GS_CHOICE, GS_RANDOM},
+        gs_status::{self, GS_ERROR_ENUM, GS_ERROR_RANDOM},
     },
 };
 use gradscale_core::{
@@ -18,17 +18,17 @@ use gradscale_core::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_round {
     /// To the nearest; of two equally near, to the one with an even last bit.
-    GS_NEAREST_EVEN = 0,
+    GS_ROUND_NEAREST_EVEN = 0,
     /// To the smaller magnitude; too large becomes the largest finite number.
-    GS_TOWARD_ZERO = 1,
+    GS_ROUND_TOWARD_ZERO = 1,
     /// Up in magnitude with a probability equal to the discarded fraction, by one random number for each element.
-    GS_STOCHASTIC = 2,
+    GS_ROUND_STOCHASTIC = 2,
 }
 
 /// Number of elements of a slice by the result of their cast.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct gs_tally {
+pub struct gs_cast_counts {
     /// Number of elements whose value was representable, so that it did not change.
     pub exact: u64,
     /// Number of elements that were rounded to another value.
@@ -42,9 +42,9 @@ pub struct gs_tally {
 }
 
 // SAFETY: integers.
-unsafe impl Plain for gs_tally {}
+unsafe impl Plain for gs_cast_counts {}
 
-impl From<Tally> for gs_tally {
+impl From<Tally> for gs_cast_counts {
     fn from(Tally { exact, inexact, underflow, overflow, invalid }: Tally) -> Self {
         Self { exact, inexact, underflow, overflow, invalid }
     }
@@ -86,12 +86,12 @@ word!(u16);
 /// # Safety
 /// As for the functions below.
 unsafe fn encode<W: Word>(
-    number: u32, x: *const f32, y: *mut W, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
+    number: u32, x: *const f32, y: *mut W, count: usize, round: u32, random: *const u32, counts: *mut gs_cast_counts,
 ) -> gs_status {
     answer(|| {
         let format = format(number)?;
         if format.width() != W::WIDTH {
-            return Err(gs_status::GS_FORMAT);
+            return Err(gs_status::GS_ERROR_FORMAT);
         }
         // SAFETY: promised by the caller.
         let (x, y) = unsafe {
@@ -99,11 +99,11 @@ unsafe fn encode<W: Word>(
             (x, slice_apart(y, count, x)?)
         };
         let done = match round {
-            n if n == gs_round::GS_NEAREST_EVEN as u32 => W::encode(format, x, y, Round::NearestEven)?,
-            n if n == gs_round::GS_TOWARD_ZERO as u32 => W::encode(format, x, y, Round::TowardZero)?,
-            n if n == gs_round::GS_STOCHASTIC as u32 => {
+            n if n == gs_round::GS_ROUND_NEAREST_EVEN as u32 => W::encode(format, x, y, Round::NearestEven)?,
+            n if n == gs_round::GS_ROUND_TOWARD_ZERO as u32 => W::encode(format, x, y, Round::TowardZero)?,
+            n if n == gs_round::GS_ROUND_STOCHASTIC as u32 => {
                 if random.is_null() && count > 0 {
-                    return Err(GS_RANDOM);
+                    return Err(GS_ERROR_RANDOM);
                 }
                 // SAFETY: promised by the caller.
                 let random = unsafe { slice(random, count)? };
@@ -112,10 +112,10 @@ unsafe fn encode<W: Word>(
                 let y = unsafe { slice_apart(y.as_mut_ptr(), count, random)? };
                 W::encode_stochastic(format, x, y, random)?
             }
-            _ => return Err(GS_CHOICE),
+            _ => return Err(GS_ERROR_ENUM),
         };
         // SAFETY: promised by the caller.
-        unsafe { write_if(tally, done.into()) }
+        unsafe { write_if(counts, done.into()) }
     })
 }
 
@@ -125,7 +125,7 @@ unsafe fn decode<W: Word>(number: u32, x: *const W, y: *mut f32, count: usize) -
     answer(|| {
         let format = format(number)?;
         if format.width() != W::WIDTH {
-            return Err(gs_status::GS_FORMAT);
+            return Err(gs_status::GS_ERROR_FORMAT);
         }
         // SAFETY: promised by the caller.
         let (x, y) = unsafe {
@@ -140,22 +140,22 @@ unsafe fn decode<W: Word>(number: u32, x: *const W, y: *mut f32, count: usize) -
 }
 
 /// Rounds count numbers to GS_FP16 or GS_BF16 and writes their bit patterns. random has a number for each element if
-/// round is GS_STOCHASTIC; otherwise it may be NULL. tally may be NULL.
+/// round is GS_ROUND_STOCHASTIC; otherwise it may be NULL. counts may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_encode16(
-    format: u32, x: *const f32, y: *mut u16, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
+    format: u32, x: *const f32, y: *mut u16, count: usize, round: u32, random: *const u32, counts: *mut gs_cast_counts,
 ) -> gs_status {
     // SAFETY: promised by the caller.
-    unsafe { encode(format, x, y, count, round, random, tally) }
+    unsafe { encode(format, x, y, count, round, random, counts) }
 }
 
 /// Rounds count numbers to one of the 8-bit formats, otherwise like gs_encode16.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_encode8(
-    format: u32, x: *const f32, y: *mut u8, count: usize, round: u32, random: *const u32, tally: *mut gs_tally,
+    format: u32, x: *const f32, y: *mut u8, count: usize, round: u32, random: *const u32, counts: *mut gs_cast_counts,
 ) -> gs_status {
     // SAFETY: promised by the caller.
-    unsafe { encode(format, x, y, count, round, random, tally) }
+    unsafe { encode(format, x, y, count, round, random, counts) }
 }
 
 /// Converts count bit patterns of GS_FP16 or GS_BF16 to floats, exactly.
@@ -172,13 +172,15 @@ pub unsafe extern "C" fn gs_decode8(format: u32, x: *const u8, y: *mut f32, coun
     unsafe { decode(format, x, y, count) }
 }
 
-/// Computes y = x * 2^(to - from), rounded once, even if that power is far outside the range of floats. It rescales
-/// values from the exponent from to the exponent to (0 for a parameter's gradient). x and y may be the same; otherwise
-/// they must not overlap.
+/// Computes y = x * 2^(to_exponent - from_exponent), rounded once, even if that power is far outside the range of
+/// floats. It rescales values to to_exponent (0 for a parameter's gradient). x and y may be the same; otherwise they
+/// must not overlap.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_rescale(x: *const f32, y: *mut f32, count: usize, from: i32, to: i32) -> gs_status {
+pub unsafe extern "C" fn gs_rescale(
+    x: *const f32, y: *mut f32, count: usize, from_exponent: i32, to_exponent: i32,
+) -> gs_status {
     answer(|| {
-        let factor = Factor::between(from, to);
+        let factor = Factor::between(from_exponent, to_exponent);
         if in_place(x, y) {
             // SAFETY: promised by the caller; there is no other slice that could overlap.
             let y = unsafe { slice_apart::<f32, f32>(y, count, &[])? };

@@ -16,10 +16,10 @@ mod step;
 
 pub use casts::*;
 pub use loss_scale::*;
-pub use memory::{GS_VERSION_NUMBER, gs_version};
+pub use memory::{GS_ABI_VERSION, gs_abi_version};
 pub use row::*;
 pub use site::*;
-pub use status::{gs_format, gs_status, gs_status_text};
+pub use status::{gs_format, gs_status, gs_status_string};
 pub use step::*;
 
 /// Never called, because no code here panics. If some did, a program with this library would not link, because

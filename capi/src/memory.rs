@@ -1,15 +1,17 @@
 //! Access to the caller's memory. Structures are plain integers: they are copied in, checked, and copied back. So
 //! content that C code wrote into one causes at most an error, and pointers may alias.
 
-use crate::status::gs_status::{self, GS_DAMAGED, GS_LENGTH, GS_OVERLAP, GS_POINTER, GS_VERSION};
+use crate::status::gs_status::{
+    self, GS_ERROR_CORRUPTED, GS_ERROR_LENGTH, GS_ERROR_OVERLAP, GS_ERROR_POINTER, GS_ERROR_VERSION,
+};
 
-/// Version number of the structures, raised whenever one changes. gs_version returns that of the library.
-pub const GS_VERSION_NUMBER: u32 = 1;
+/// Version number of the structures, raised whenever one changes. gs_abi_version returns that of the library.
+pub const GS_ABI_VERSION: u32 = 1;
 
-/// Returns the version of the library's structures. If the library is a shared one, compare it with GS_VERSION_NUMBER.
+/// Returns the version of the library's structures. If the library is a shared one, compare it with GS_ABI_VERSION.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_version() -> u32 {
-    GS_VERSION_NUMBER
+pub extern "C" fn gs_abi_version() -> u32 {
+    GS_ABI_VERSION
 }
 
 /// Plain integers and floats, without relevant padding: any bits are a valid value.
@@ -34,11 +36,11 @@ unsafe impl Plain for i32 {}
 /// Checks that a pointer can point to `count` elements: not NULL, aligned, not too long.
 pub(crate) fn checked<T>(pointer: *const T, count: usize) -> Result<(), gs_status> {
     if pointer.is_null() || !pointer.is_aligned() {
-        return Err(GS_POINTER);
+        return Err(GS_ERROR_POINTER);
     }
-    let bytes = count.checked_mul(size_of::<T>()).ok_or(GS_LENGTH)?;
+    let bytes = count.checked_mul(size_of::<T>()).ok_or(GS_ERROR_LENGTH)?;
     if isize::try_from(bytes).is_err() || (pointer as usize).checked_add(bytes).is_none() {
-        return Err(GS_LENGTH);
+        return Err(GS_ERROR_LENGTH);
     }
     Ok(())
 }
@@ -98,7 +100,7 @@ pub(crate) unsafe fn slice_apart<'a, T: Plain, S: Plain>(
     checked(to, count)?;
     let (start, other) = (to as usize, others.as_ptr() as usize);
     if start < other + size_of_val(others) && other < start + count * size_of::<T>() {
-        return Err(GS_OVERLAP);
+        return Err(GS_ERROR_OVERLAP);
     }
     // SAFETY: checked as far as possible, the rest is promised.
     Ok(unsafe { core::slice::from_raw_parts_mut(to, count) })
@@ -121,7 +123,7 @@ const fn first(tag: Tag) -> i64 {
         Tag::Site => 0x6773_0001,
         Tag::LossScale => 0x6773_0002,
     };
-    (GS_VERSION_NUMBER as i64) << 32 | tag
+    (GS_ABI_VERSION as i64) << 32 | tag
 }
 
 /// Computes a checksum: FNV-1a, one word at a time.
@@ -150,13 +152,13 @@ pub(crate) fn seal<const N: usize>(tag: Tag, content: &[i64]) -> [i64; N] {
 
 /// Checks version and checksum, and returns the words that [`seal`] stored.
 pub(crate) fn open<const N: usize>(tag: Tag, sealed: &[i64; N]) -> Result<&[i64], gs_status> {
-    let [version, inside @ .., sum] = sealed.as_slice() else { return Err(GS_VERSION) };
+    let [version, inside @ .., sum] = sealed.as_slice() else { return Err(GS_ERROR_VERSION) };
     if *version != first(tag) {
-        return Err(GS_VERSION);
+        return Err(GS_ERROR_VERSION);
     }
     let mut unsummed = *sealed;
     if let Some(last) = unsummed.last_mut() {
         *last = 0;
     }
-    if checksum(&unsummed) == *sum { Ok(inside) } else { Err(GS_DAMAGED) }
+    if checksum(&unsummed) == *sum { Ok(inside) } else { Err(GS_ERROR_CORRUPTED) }
 }

@@ -1,10 +1,10 @@
 //! Rows of statistics.
 
 use crate::{
-    memory::{GS_VERSION_NUMBER, Plain, read, slice, slice_apart, write},
+    memory::{GS_ABI_VERSION, Plain, read, slice, slice_apart, write},
     status::{
         answer, format,
-        gs_status::{self, GS_CHOICE, GS_DETAIL, GS_FORMAT, GS_VERSION},
+        gs_status::{self, GS_ERROR_DETAIL, GS_ERROR_ENUM, GS_ERROR_FORMAT, GS_ERROR_VERSION},
     },
 };
 use gradscale_core::{
@@ -28,11 +28,11 @@ pub enum gs_flush {
     /// Toward zero, subnormals kept: below 2^-24 flushes.
     GS_FLUSH_TOWARD_ZERO = 1,
     /// Subnormals are flushed before rounding: below 2^-14.
-    GS_FLUSH_THEN_ROUND = 2,
+    GS_FLUSH_BEFORE_ROUNDING = 2,
     /// Rounded onto the format's grid, then flushed: below 2^-14 - 2^-25.
-    GS_ROUND_THEN_FLUSH = 3,
+    GS_FLUSH_AFTER_ROUNDING = 3,
     /// Rounded as if the exponent were unbounded, then flushed: below 2^-14 - 2^-26.
-    GS_UNBOUNDED_THEN_FLUSH = 4,
+    GS_FLUSH_AFTER_UNBOUNDED_ROUNDING = 4,
 }
 
 /// Level of detail of a row; each level includes those before it.
@@ -40,13 +40,13 @@ pub enum gs_flush {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_detail {
     /// Statistics are off: the row counts nothing.
-    GS_NONE = 0,
+    GS_DETAIL_NONE = 0,
     /// The row has counters and the largest magnitude.
-    GS_COUNTS = 1,
+    GS_DETAIL_COUNTS = 1,
     /// Also the histogram, in steps that decide.
-    GS_FULL = 2,
+    GS_DETAIL_HISTOGRAM = 2,
     /// Also sums, for models of the caller.
-    GS_MOMENTS = 3,
+    GS_DETAIL_MOMENTS = 3,
 }
 
 /// Statistics row: summary of all values that one store rounded. A device may write the words itself:
@@ -61,7 +61,7 @@ pub enum gs_detail {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_row {
-    /// Version of the structure: GS_VERSION_NUMBER.
+    /// Version of the structure: GS_ABI_VERSION.
     pub version: u32,
     /// Format of the store, a gs_format.
     pub format: u32,
@@ -107,15 +107,15 @@ pub(crate) fn detail(number: u32) -> Result<Detail, gs_status> {
     [Detail::None, Detail::Counts, Detail::Full, Detail::Moments]
         .into_iter()
         .find(|detail| detail.code() == number)
-        .ok_or(GS_CHOICE)
+        .ok_or(GS_ERROR_ENUM)
 }
 
 impl gs_row {
     pub(crate) fn open(&self) -> Result<Stats, gs_status> {
-        if self.version != GS_VERSION_NUMBER {
-            return Err(GS_VERSION);
+        if self.version != GS_ABI_VERSION {
+            return Err(GS_ERROR_VERSION);
         }
-        let rule = usize::try_from(self.flush).ok().and_then(|at| FlushRule::ALL.get(at)).ok_or(GS_CHOICE)?;
+        let rule = usize::try_from(self.flush).ok().and_then(|at| FlushRule::ALL.get(at)).ok_or(GS_ERROR_ENUM)?;
         let convention = Convention::new(format(self.format)?, *rule)?;
         Ok(Stats::from_words(&self.words, convention, self.exponent)?)
     }
@@ -132,14 +132,14 @@ pub(crate) unsafe fn row_at(row: *const gs_row) -> Result<Stats, gs_status> {
     unsafe { read(row) }?.open()
 }
 
-/// Initialises an empty row for a store at exponent: the values of gs_site_request, or 0 and GS_FULL to observe values
-/// unscaled. GS_BF16 has no rows, because it has the range of f32.
+/// Initialises an empty row for a store at exponent: the values of gs_site_request, or 0 and GS_DETAIL_HISTOGRAM to
+/// observe values unscaled. GS_BF16 has no rows, because it has the range of f32.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_row_init(
     row: *mut gs_row, format: u32, flush: u32, exponent: i32, detail: u32,
 ) -> gs_status {
     answer(|| {
-        let mut new = gs_row { version: GS_VERSION_NUMBER, format, flush, exponent, words: [0; GS_ROW_WORDS] };
+        let mut new = gs_row { version: GS_ABI_VERSION, format, flush, exponent, words: [0; GS_ROW_WORDS] };
         let convention = new.open()?.convention();
         new.words = Stats::new(convention, exponent, self::detail(detail)?).to_words();
         // SAFETY: promised by the caller.
@@ -185,25 +185,25 @@ pub unsafe extern "C" fn gs_row_counts(row: *const gs_row, counts: *mut gs_count
     })
 }
 
-/// Computes the fraction of the non-zero values that flushes at the row's exponent + k. Returns GS_DETAIL without a
-/// histogram.
+/// Computes the fraction of the non-zero values that flushes at the row's exponent + exponent_delta. Returns
+/// GS_ERROR_DETAIL without a histogram.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_row_flushed_at(row: *const gs_row, k: i32, share: *mut f64) -> gs_status {
+pub unsafe extern "C" fn gs_row_flushed_at(row: *const gs_row, exponent_delta: i32, share: *mut f64) -> gs_status {
     answer(|| {
         // SAFETY: promised by the caller.
-        let rate = unsafe { row_at(row)? }.flushed_at(k).ok_or(GS_DETAIL)?;
+        let rate = unsafe { row_at(row)? }.flushed_at(exponent_delta).ok_or(GS_ERROR_DETAIL)?;
         // SAFETY: promised by the caller.
         unsafe { write(share, rate.value()) }
     })
 }
 
-/// Computes the fraction of the sum of magnitudes that flushes at the row's exponent + k, within a factor of 2. Returns
-/// GS_DETAIL without a histogram.
+/// Computes the fraction of the sum of magnitudes that flushes at the row's exponent + exponent_delta, within a factor
+/// of 2. Returns GS_ERROR_DETAIL without a histogram.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, k: i32, share: *mut f64) -> gs_status {
+pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, exponent_delta: i32, share: *mut f64) -> gs_status {
     answer(|| {
         // SAFETY: promised by the caller.
-        let lost = unsafe { row_at(row)? }.lost_at(k).ok_or(GS_DETAIL)?;
+        let lost = unsafe { row_at(row)? }.lost_at(exponent_delta).ok_or(GS_ERROR_DETAIL)?;
         // SAFETY: promised by the caller.
         unsafe { write(share, lost) }
     })
@@ -212,11 +212,11 @@ pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, k: i32, share: *mut 
 /// Number of elements that are scaled at a time. Their floats are 1 KiB, which fits the stack of a microcontroller.
 const BLOCK: usize = 256;
 
-/// Stores a gradient: multiplies count values at the exponent from by 2^(row.exponent - from), adds them to the row,
-/// rounds each once to FP16, nearest even, and writes it. The row's format must be GS_FP16.
+/// Stores a gradient: multiplies count values at from_exponent by 2^(row.exponent - from_exponent), adds them to the
+/// row, rounds each once to FP16, nearest even, and writes it. The row's format must be GS_FP16.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_row_store16(
-    row: *mut gs_row, v: *const f32, from: i32, y: *mut u16, count: usize,
+pub unsafe extern "C" fn gs_row_store_fp16(
+    row: *mut gs_row, v: *const f32, from_exponent: i32, y: *mut u16, count: usize,
 ) -> gs_status {
     answer(|| {
         // SAFETY: promised by the caller.
@@ -226,9 +226,9 @@ pub unsafe extern "C" fn gs_row_store16(
         };
         let mut stats = old.open()?;
         if stats.convention().format() != Format::FP16 {
-            return Err(GS_FORMAT);
+            return Err(GS_ERROR_FORMAT);
         }
-        let factor = Factor::between(from, stats.exponent());
+        let factor = Factor::between(from_exponent, stats.exponent());
         // Small enough for a microcontroller's stack.
         let mut scaled = [0.0; BLOCK];
         let mut halves = [f16::ZERO; BLOCK];

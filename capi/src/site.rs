@@ -5,7 +5,7 @@ use crate::{
     row::{gs_row, row_at},
     status::{
         answer,
-        gs_status::{self, GS_CHOICE, GS_DAMAGED, GS_DETAIL, GS_NOTHING, GS_VERSION},
+        gs_status::{self, GS_ERROR_CORRUPTED, GS_ERROR_DETAIL, GS_ERROR_ENUM, GS_ERROR_NO_DECISION, GS_ERROR_VERSION},
     },
 };
 use gradscale_core::{
@@ -22,23 +22,23 @@ const _: () = assert!(GS_SITE_WORDS == WORDS + 2, "cbindgen wants a number");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_calls {
     /// The store runs once in a step.
-    GS_ONE_CALL = 0,
+    GS_CALLS_ONE = 0,
     /// The store runs several times (for example in a recurrent cell, a shared layer, or with micro-batches): the calls
     /// share the exponent, and their rows merge.
-    GS_SEVERAL_CALLS = 1,
+    GS_CALLS_SEVERAL = 1,
 }
 
 /// Influence of earlier rows on a decision.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum gs_memory {
+pub enum gs_history {
     /// Earlier rows have no influence on a decision.
-    GS_NO_MEMORY = 0,
+    GS_HISTORY_NONE = 0,
     /// The lowest ceiling of the last 16 rows is an additional limit.
-    GS_LEAST = 1,
+    GS_HISTORY_MIN = 1,
     /// History of the last 16 rows: the exponent serves as many of them as FP16 can, and the headroom follows their
     /// spread.
-    GS_RING = 2,
+    GS_HISTORY_RING = 2,
 }
 
 /// Settings of a site. gs_site_config_init fills them with the defaults; then change single ones.
@@ -51,16 +51,16 @@ pub struct gs_site_config {
     pub interval: u32,
     /// Number of calls in a step, a gs_calls.
     pub calls: u32,
-    /// Influence of earlier rows, a gs_memory.
-    pub memory: u32,
+    /// Influence of earlier rows, a gs_history.
+    pub history: u32,
     /// Maximum fraction of the values that may flush, 1e-6 to 1.
     pub gamma: f64,
     /// Number of exponents above the threshold that the rule goes if there is enough range: 0 to 30.
     pub window: i32,
     /// Headroom between the largest value and the overflow threshold, in bits: 2 to 30.
-    pub room: i32,
+    pub headroom: i32,
     /// Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
-    /// for no limit. Needs GS_RING.
+    /// for no limit. Needs GS_HISTORY_RING.
     pub outliers: i32,
     /// Reserved for later versions; must be 0.
     pub reserved: u32,
@@ -87,11 +87,11 @@ unsafe impl Plain for gs_site {}
 pub struct gs_request {
     /// 1: first observe the f32 values (gs_row_init with exponent and detail, gs_row_observe), and decide from that row
     /// (gs_site_decide) before anything is stored.
-    pub at_once: u32,
+    pub decides_in_step: u32,
     /// Level of detail of the row for the coming step, a gs_detail.
     pub detail: u32,
     /// 1 if the site has an exponent.
-    pub decided: u32,
+    pub has_exponent: u32,
     /// Exponent in force, 0 before the first decision.
     pub exponent: i32,
 }
@@ -138,13 +138,13 @@ pub enum gs_trigger {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct gs_decision {
     /// Predicted fraction of the values that will flush; NaN without a prediction.
-    pub gamma: f64,
+    pub flushed_predicted: f64,
     /// Exponent that the site uses since this decision.
     pub exponent: i32,
     /// Decided exponent relative to the row's exponent.
-    pub k: i32,
+    pub exponent_delta: i32,
     /// Constraint that determined the exponent, a gs_limit.
-    pub limit: u32,
+    pub limited_by: u32,
     /// Event that caused the decision, a gs_trigger.
     pub trigger: u32,
 }
@@ -155,21 +155,21 @@ unsafe impl Plain for gs_decision {}
 /// Result of a step, as seen by one site.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum gs_end {
+pub enum gs_site_outcome {
     /// The optimizer updated the parameters.
-    GS_STEPPED = 0,
+    GS_SITE_STEPPED = 0,
     /// The step was skipped, and this site is the first that overflowed, or precedes it.
-    GS_SKIPPED_HERE = 1,
+    GS_SITE_SKIPPED = 1,
     /// The step was skipped, and this site is downstream of the first that overflowed: its row has no usable values.
-    GS_SKIPPED_AFTER = 2,
+    GS_SITE_SKIPPED_DOWNSTREAM = 2,
     /// The step was skipped for a reason that no exponent cures. All state is as before the step.
-    GS_VOID = 3,
+    GS_SITE_ROLLED_BACK = 3,
 }
 
 impl gs_site {
     pub(crate) fn open(&self) -> Result<Site, gs_status> {
         let words = open(Tag::Site, &self.words)?;
-        Ok(Site::from_words(words.try_into().map_err(|_| GS_DAMAGED)?)?)
+        Ok(Site::from_words(words.try_into().map_err(|_| GS_ERROR_CORRUPTED)?)?)
     }
 
     pub(crate) fn from_site(site: &Site) -> Self {
@@ -195,11 +195,11 @@ pub unsafe extern "C" fn gs_site_config_init(config: *mut gs_site_config) -> gs_
     let new = gs_site_config {
         size: SIZE,
         interval: usual.interval,
-        calls: gs_calls::GS_ONE_CALL as u32,
-        memory: gs_memory::GS_RING as u32,
+        calls: gs_calls::GS_CALLS_ONE as u32,
+        history: gs_history::GS_HISTORY_RING as u32,
         gamma: f64::from(usual.exact.ppm()) / 1e6,
         window: usual.exact.window(),
-        room: usual.exact.room(),
+        headroom: usual.exact.room(),
         outliers: 0,
         reserved: 0,
     };
@@ -218,22 +218,22 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
         // SAFETY: promised by the caller.
         let config = match unsafe { crate::casts::read_if(config)? } {
             None => usual,
-            Some(given) if given.size != SIZE || given.reserved != 0 => return Err(GS_VERSION),
+            Some(given) if given.size != SIZE || given.reserved != 0 => return Err(GS_ERROR_VERSION),
             Some(given) => SiteConfig {
                 interval: given.interval,
                 calls: match given.calls {
-                    n if n == gs_calls::GS_ONE_CALL as u32 => Calls::One,
-                    n if n == gs_calls::GS_SEVERAL_CALLS as u32 => Calls::Several,
-                    _ => return Err(GS_CHOICE),
+                    n if n == gs_calls::GS_CALLS_ONE as u32 => Calls::One,
+                    n if n == gs_calls::GS_CALLS_SEVERAL as u32 => Calls::Several,
+                    _ => return Err(GS_ERROR_ENUM),
                 },
-                memory: match given.memory {
-                    n if n == gs_memory::GS_NO_MEMORY as u32 => Memory::None,
-                    n if n == gs_memory::GS_LEAST as u32 => Memory::Least,
-                    n if n == gs_memory::GS_RING as u32 => Memory::Ring,
-                    _ => return Err(GS_CHOICE),
+                memory: match given.history {
+                    n if n == gs_history::GS_HISTORY_NONE as u32 => Memory::None,
+                    n if n == gs_history::GS_HISTORY_MIN as u32 => Memory::Least,
+                    n if n == gs_history::GS_HISTORY_RING as u32 => Memory::Ring,
+                    _ => return Err(GS_ERROR_ENUM),
                 },
                 outliers: (given.outliers != 0).then_some(given.outliers),
-                exact: usual.exact.with_gamma(given.gamma)?.with_window(given.window)?.with_room(given.room)?,
+                exact: usual.exact.with_gamma(given.gamma)?.with_window(given.window)?.with_room(given.headroom)?,
                 ..usual
             },
         };
@@ -250,9 +250,9 @@ pub unsafe extern "C" fn gs_site_request(site: *const gs_site, request: *mut gs_
         let site = unsafe { read(site)? }.open()?;
         let asked = site.request();
         let new = gs_request {
-            at_once: u32::from(asked.at_once),
+            decides_in_step: u32::from(asked.at_once),
             detail: asked.detail.code(),
-            decided: u32::from(site.alpha().is_some()),
+            has_exponent: u32::from(site.alpha().is_some()),
             exponent: site.alpha().unwrap_or(0),
         };
         // SAFETY: promised by the caller.
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn gs_site_decide(
         let mut inside = unsafe { read(site)? }.open()?;
         let verdict = inside.exact(&row);
         if verdict == Err(NoDecision::Detail) {
-            return Err(GS_DETAIL);
+            return Err(GS_ERROR_DETAIL);
         }
         let alpha = inside.decide(verdict, row.exponent()).unwrap_or(incoming);
         // SAFETY: promised by the caller. The exponent is written first, so that nothing is decided if that fails.
@@ -285,17 +285,17 @@ pub unsafe extern "C" fn gs_site_decide(
     })
 }
 
-/// Takes the row of a step, merged over all micro-batches and calls, and the step's result (gs_end). Call it once for
-/// each site and step; gs_step_end does it for all sites.
+/// Takes the row of a step, merged over all micro-batches and calls, and the step's result (gs_site_outcome). Call it
+/// once for each site and step; gs_step_end does it for all sites.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, end: u32) -> gs_status {
+pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, outcome: u32) -> gs_status {
     answer(|| {
-        let end = match end {
-            n if n == gs_end::GS_STEPPED as u32 => StepEnd::Stepped,
-            n if n == gs_end::GS_SKIPPED_HERE as u32 => StepEnd::SkippedHere,
-            n if n == gs_end::GS_SKIPPED_AFTER as u32 => StepEnd::SkippedAfter,
-            n if n == gs_end::GS_VOID as u32 => StepEnd::Void,
-            _ => return Err(GS_CHOICE),
+        let end = match outcome {
+            n if n == gs_site_outcome::GS_SITE_STEPPED as u32 => StepEnd::Stepped,
+            n if n == gs_site_outcome::GS_SITE_SKIPPED as u32 => StepEnd::SkippedHere,
+            n if n == gs_site_outcome::GS_SITE_SKIPPED_DOWNSTREAM as u32 => StepEnd::SkippedAfter,
+            n if n == gs_site_outcome::GS_SITE_ROLLED_BACK as u32 => StepEnd::Void,
+            _ => return Err(GS_ERROR_ENUM),
         };
         // SAFETY: promised by the caller.
         unsafe {
@@ -308,13 +308,13 @@ pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, 
     })
 }
 
-/// Returns the last decision of a site in decision, or GS_NOTHING if there was none.
+/// Returns the last decision of a site in decision, or GS_ERROR_NO_DECISION if there was none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_decision(site: *const gs_site, decision: *mut gs_decision) -> gs_status {
     answer(|| {
         // SAFETY: promised by the caller.
         let site = unsafe { read(site)? }.open()?;
-        let last = site.history().last().ok_or(GS_NOTHING)?;
+        let last = site.history().last().ok_or(GS_ERROR_NO_DECISION)?;
         let Choice { k, held, gamma } = last.choice;
         let limit = match held {
             LimitedBy::Threshold => gs_limit::GS_LIMIT_THRESHOLD,
@@ -331,7 +331,13 @@ pub unsafe extern "C" fn gs_site_decision(site: *const gs_site, decision: *mut g
             Trigger::AfterSkip => gs_trigger::GS_TRIGGER_AFTER_SKIP,
             Trigger::Repeat => gs_trigger::GS_TRIGGER_REPEAT,
         };
-        let new = gs_decision { gamma, exponent: last.alpha, k, limit: limit as u32, trigger: trigger as u32 };
+        let new = gs_decision {
+            flushed_predicted: gamma,
+            exponent: last.alpha,
+            exponent_delta: k,
+            limited_by: limit as u32,
+            trigger: trigger as u32,
+        };
         // SAFETY: promised by the caller.
         unsafe { write(decision, new) }
     })

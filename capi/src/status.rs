@@ -10,129 +10,129 @@ use gradscale_core::{
     stats::{FormatTooWide, MergeError, RowError},
 };
 
-/// Status that every function returns. gs_status_text has a sentence for each.
+/// Status that every function returns. gs_status_string has a sentence for each.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum gs_status {
     /// The function succeeded.
     GS_OK = 0,
     /// A pointer is NULL, or misaligned for its type.
-    GS_POINTER = 1,
+    GS_ERROR_POINTER = 1,
     /// The number of elements exceeds the address space.
-    GS_LENGTH = 2,
+    GS_ERROR_LENGTH = 2,
     /// Source and destination overlap.
-    GS_OVERLAP = 3,
+    GS_ERROR_OVERLAP = 3,
     /// A structure was not initialised, or by another version of this library.
-    GS_VERSION = 4,
+    GS_ERROR_VERSION = 4,
     /// A structure was modified after it was initialised.
-    GS_DAMAGED = 5,
+    GS_ERROR_CORRUPTED = 5,
     /// A number is not a value of its enum.
-    GS_CHOICE = 6,
+    GS_ERROR_ENUM = 6,
     /// The bit patterns of the format do not have the width of the function, or the format is as wide as f32 and has no
     /// statistics.
-    GS_FORMAT = 7,
+    GS_ERROR_FORMAT = 7,
     /// Stochastic rounding without random numbers.
-    GS_RANDOM = 8,
+    GS_ERROR_RANDOM = 8,
     /// The words of a row contradict each other, so no store wrote them.
-    GS_ROW = 9,
+    GS_ERROR_ROW = 9,
     /// Rows of different formats, rules, exponents or details do not merge.
-    GS_MERGE = 10,
+    GS_ERROR_MERGE = 10,
     /// A row was observed in too little detail for the function.
-    GS_DETAIL = 11,
-    /// The value does not exist yet, for example the decision of a site that has not decided.
-    GS_NOTHING = 12,
+    GS_ERROR_DETAIL = 11,
+    /// The site has not decided yet.
+    GS_ERROR_NO_DECISION = 12,
     /// The threshold must be between 1e-6 and 1.
-    GS_GAMMA = 13,
+    GS_ERROR_GAMMA = 13,
     /// The window must be 0 to 30 exponents.
-    GS_WINDOW = 14,
+    GS_ERROR_WINDOW = 14,
     /// The headroom must be 2 to 30 exponents.
-    GS_ROOM = 15,
+    GS_ERROR_HEADROOM = 15,
     /// Intervals and hysteresis must be at least one step.
-    GS_INTERVAL = 16,
+    GS_ERROR_INTERVAL = 16,
     /// Outliers must be 8 to 100 exponents above the others.
-    GS_OUTLIERS = 17,
+    GS_ERROR_OUTLIERS = 17,
     /// A loss scale must be a power of two from 2^-126 to 2^126.
-    GS_SCALE = 18,
+    GS_ERROR_SCALE = 18,
     /// The limits of a loss scale must be between 2^-126 and 2^126, the minimum first.
-    GS_BOUNDS = 19,
+    GS_ERROR_BOUNDS = 19,
     /// The start of a loss scale is outside its limits.
-    GS_START = 20,
+    GS_ERROR_INIT = 20,
     /// Growth must be above and backoff below 2^0.
-    GS_FACTOR = 21,
+    GS_ERROR_FACTOR = 21,
     /// A tolerance must be below one million parts per million.
-    GS_TOLERANCE = 22,
+    GS_ERROR_TOLERANCE = 22,
     /// A rising minimum must rise, within the limits, in at most eight steps.
-    GS_FLOOR = 23,
+    GS_ERROR_FLOOR = 23,
     /// A decay must be in [0, 1), and a quantile must be finite and not negative.
-    GS_DECAY = 24,
+    GS_ERROR_DECAY = 24,
     /// A history must hold 1 to 16 steps.
-    GS_HISTORY = 25,
+    GS_ERROR_HISTORY = 25,
     /// An error for which this version of the library has no number.
-    GS_OTHER = 26,
+    GS_ERROR_OTHER = 26,
 }
 
 use gs_status::*;
 
 /// All statuses except GS_OK, in the order of their numbers.
 const ERRORS: [gs_status; 26] = [
-    GS_POINTER,
-    GS_LENGTH,
-    GS_OVERLAP,
-    GS_VERSION,
-    GS_DAMAGED,
-    GS_CHOICE,
-    GS_FORMAT,
-    GS_RANDOM,
-    GS_ROW,
-    GS_MERGE,
-    GS_DETAIL,
-    GS_NOTHING,
-    GS_GAMMA,
-    GS_WINDOW,
-    GS_ROOM,
-    GS_INTERVAL,
-    GS_OUTLIERS,
-    GS_SCALE,
-    GS_BOUNDS,
-    GS_START,
-    GS_FACTOR,
-    GS_TOLERANCE,
-    GS_FLOOR,
-    GS_DECAY,
-    GS_HISTORY,
-    GS_OTHER,
+    GS_ERROR_POINTER,
+    GS_ERROR_LENGTH,
+    GS_ERROR_OVERLAP,
+    GS_ERROR_VERSION,
+    GS_ERROR_CORRUPTED,
+    GS_ERROR_ENUM,
+    GS_ERROR_FORMAT,
+    GS_ERROR_RANDOM,
+    GS_ERROR_ROW,
+    GS_ERROR_MERGE,
+    GS_ERROR_DETAIL,
+    GS_ERROR_NO_DECISION,
+    GS_ERROR_GAMMA,
+    GS_ERROR_WINDOW,
+    GS_ERROR_HEADROOM,
+    GS_ERROR_INTERVAL,
+    GS_ERROR_OUTLIERS,
+    GS_ERROR_SCALE,
+    GS_ERROR_BOUNDS,
+    GS_ERROR_INIT,
+    GS_ERROR_FACTOR,
+    GS_ERROR_TOLERANCE,
+    GS_ERROR_FLOOR,
+    GS_ERROR_DECAY,
+    GS_ERROR_HISTORY,
+    GS_ERROR_OTHER,
 ];
 
 impl gs_status {
     const fn text(self) -> &'static CStr {
         match self {
             GS_OK => c"done",
-            GS_POINTER => c"a pointer is NULL, or not aligned for what it points to",
-            GS_LENGTH => c"more elements than memory has",
-            GS_OVERLAP => c"source and destination overlap",
-            GS_VERSION => c"a structure was not initialised, or by another version of this library",
-            GS_DAMAGED => c"a structure was written to by somebody else after it was initialised",
-            GS_CHOICE => c"a number that names one of several things names none of them",
-            GS_FORMAT => c"the format does not fit: its patterns have another width, or it is as wide as f32",
-            GS_RANDOM => c"stochastic rounding needs a random number for each element",
-            GS_ROW => c"the words of a row contradict each other: no store wrote them",
-            GS_MERGE => c"rows of different formats, rules, exponents or details do not merge",
-            GS_DETAIL => c"the row was observed in too little detail",
-            GS_NOTHING => c"there is no such thing yet",
-            GS_GAMMA => c"the threshold must lie between 1e-6 and 1",
-            GS_WINDOW => c"the window must be 0 to 30 exponents",
-            GS_ROOM => c"the room must be 2 to 30 exponents",
-            GS_INTERVAL => c"intervals and hysteresis must be at least one step",
-            GS_OUTLIERS => c"outliers must lie 8 to 100 exponents above the others",
-            GS_SCALE => c"a loss scale must be a power of two from 2^-126 to 2^126",
-            GS_BOUNDS => c"the limits of a loss scale must lie between 2^-126 and 2^126, the least first",
-            GS_START => c"the start of a loss scale lies outside its limits",
-            GS_FACTOR => c"growth must be above and backoff below 2^0",
-            GS_TOLERANCE => c"a tolerance must be below one million parts per million",
-            GS_FLOOR => c"a rising minimum must rise, within the limits, in at most eight steps",
-            GS_DECAY => c"a decay must lie in [0, 1), and a quantile must be finite and not negative",
-            GS_HISTORY => c"a history must hold 1 to 16 steps",
-            GS_OTHER => c"an error that this version of the library has no number for",
+            GS_ERROR_POINTER => c"a pointer is NULL, or not aligned for what it points to",
+            GS_ERROR_LENGTH => c"more elements than memory has",
+            GS_ERROR_OVERLAP => c"source and destination overlap",
+            GS_ERROR_VERSION => c"a structure was not initialised, or by another version of this library",
+            GS_ERROR_CORRUPTED => c"a structure was written to by somebody else after it was initialised",
+            GS_ERROR_ENUM => c"a number that names one of several things names none of them",
+            GS_ERROR_FORMAT => c"the format does not fit: its patterns have another width, or it is as wide as f32",
+            GS_ERROR_RANDOM => c"stochastic rounding needs a random number for each element",
+            GS_ERROR_ROW => c"the words of a row contradict each other: no store wrote them",
+            GS_ERROR_MERGE => c"rows of different formats, rules, exponents or details do not merge",
+            GS_ERROR_DETAIL => c"the row was observed in too little detail",
+            GS_ERROR_NO_DECISION => c"there is no such thing yet",
+            GS_ERROR_GAMMA => c"the threshold must lie between 1e-6 and 1",
+            GS_ERROR_WINDOW => c"the window must be 0 to 30 exponents",
+            GS_ERROR_HEADROOM => c"the room must be 2 to 30 exponents",
+            GS_ERROR_INTERVAL => c"intervals and hysteresis must be at least one step",
+            GS_ERROR_OUTLIERS => c"outliers must lie 8 to 100 exponents above the others",
+            GS_ERROR_SCALE => c"a loss scale must be a power of two from 2^-126 to 2^126",
+            GS_ERROR_BOUNDS => c"the limits of a loss scale must lie between 2^-126 and 2^126, the least first",
+            GS_ERROR_INIT => c"the start of a loss scale lies outside its limits",
+            GS_ERROR_FACTOR => c"growth must be above and backoff below 2^0",
+            GS_ERROR_TOLERANCE => c"a tolerance must be below one million parts per million",
+            GS_ERROR_FLOOR => c"a rising minimum must rise, within the limits, in at most eight steps",
+            GS_ERROR_DECAY => c"a decay must lie in [0, 1), and a quantile must be finite and not negative",
+            GS_ERROR_HISTORY => c"a history must hold 1 to 16 steps",
+            GS_ERROR_OTHER => c"an error that this version of the library has no number for",
         }
     }
 }
@@ -140,7 +140,7 @@ impl gs_status {
 /// Returns the sentence of a status, without a full stop; an invalid number has a sentence too. Never NULL; do not free
 /// it.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_status_text(status: i32) -> *const c_char {
+pub extern "C" fn gs_status_string(status: i32) -> *const c_char {
     let known = core::iter::once(&GS_OK).chain(&ERRORS).find(|known| **known as i32 == status);
     known.map_or(c"a number that is no status", |known| known.text()).as_ptr()
 }
@@ -152,28 +152,28 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<(), gs_status>) -> gs_status 
 
 impl From<RowError> for gs_status {
     fn from(_: RowError) -> Self {
-        GS_ROW
+        GS_ERROR_ROW
     }
 }
 
 impl From<MergeError> for gs_status {
     fn from(_: MergeError) -> Self {
-        GS_MERGE
+        GS_ERROR_MERGE
     }
 }
 
 impl From<FormatTooWide> for gs_status {
     fn from(FormatTooWide(_): FormatTooWide) -> Self {
-        GS_FORMAT
+        GS_ERROR_FORMAT
     }
 }
 
 impl From<SliceError> for gs_status {
     fn from(error: SliceError) -> Self {
         match error {
-            SliceError::Width { .. } => GS_FORMAT,
-            SliceError::Length { .. } => GS_LENGTH,
-            _ => GS_OTHER,
+            SliceError::Width { .. } => GS_ERROR_FORMAT,
+            SliceError::Length { .. } => GS_ERROR_LENGTH,
+            _ => GS_ERROR_OTHER,
         }
     }
 }
@@ -181,12 +181,12 @@ impl From<SliceError> for gs_status {
 impl From<ConfigError> for gs_status {
     fn from(error: ConfigError) -> Self {
         match error {
-            ConfigError::Gamma(_) => GS_GAMMA,
-            ConfigError::Window(_) => GS_WINDOW,
-            ConfigError::Room(_) => GS_ROOM,
-            ConfigError::Interval => GS_INTERVAL,
-            ConfigError::Outliers(_) => GS_OUTLIERS,
-            _ => GS_OTHER,
+            ConfigError::Gamma(_) => GS_ERROR_GAMMA,
+            ConfigError::Window(_) => GS_ERROR_WINDOW,
+            ConfigError::Room(_) => GS_ERROR_HEADROOM,
+            ConfigError::Interval => GS_ERROR_INTERVAL,
+            ConfigError::Outliers(_) => GS_ERROR_OUTLIERS,
+            _ => GS_ERROR_OTHER,
         }
     }
 }
@@ -194,16 +194,16 @@ impl From<ConfigError> for gs_status {
 impl From<ScheduleError> for gs_status {
     fn from(error: ScheduleError) -> Self {
         match error {
-            ScheduleError::Scale(_) => GS_SCALE,
-            ScheduleError::Bounds { .. } => GS_BOUNDS,
-            ScheduleError::Start(_) => GS_START,
-            ScheduleError::Factor(_) => GS_FACTOR,
-            ScheduleError::Interval => GS_INTERVAL,
-            ScheduleError::Tolerance(_) => GS_TOLERANCE,
-            ScheduleError::Floor => GS_FLOOR,
-            ScheduleError::Decay(_) => GS_DECAY,
-            ScheduleError::History(_) => GS_HISTORY,
-            _ => GS_OTHER,
+            ScheduleError::Scale(_) => GS_ERROR_SCALE,
+            ScheduleError::Bounds { .. } => GS_ERROR_BOUNDS,
+            ScheduleError::Start(_) => GS_ERROR_INIT,
+            ScheduleError::Factor(_) => GS_ERROR_FACTOR,
+            ScheduleError::Interval => GS_ERROR_INTERVAL,
+            ScheduleError::Tolerance(_) => GS_ERROR_TOLERANCE,
+            ScheduleError::Floor => GS_ERROR_FLOOR,
+            ScheduleError::Decay(_) => GS_ERROR_DECAY,
+            ScheduleError::History(_) => GS_ERROR_HISTORY,
+            _ => GS_ERROR_OTHER,
         }
     }
 }
@@ -211,13 +211,13 @@ impl From<ScheduleError> for gs_status {
 // Words with a valid checksum and invalid content were written by code that computes the checksum.
 impl From<WordsError> for gs_status {
     fn from(_: WordsError) -> Self {
-        GS_DAMAGED
+        GS_ERROR_CORRUPTED
     }
 }
 
 impl From<StateError> for gs_status {
     fn from(_: StateError) -> Self {
-        GS_DAMAGED
+        GS_ERROR_CORRUPTED
     }
 }
 
@@ -248,6 +248,6 @@ pub(crate) fn format(number: u32) -> Result<Format, gs_status> {
         n if n == gs_format::GS_E4M3 as u32 => Format::E4M3,
         n if n == gs_format::GS_E5M2_SATURATING as u32 => Format::E5M2.saturating(),
         n if n == gs_format::GS_E4M3_SATURATING as u32 => Format::E4M3.saturating(),
-        _ => return Err(GS_CHOICE),
+        _ => return Err(GS_ERROR_ENUM),
     })
 }

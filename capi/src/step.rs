@@ -26,15 +26,15 @@ pub enum gs_next {
 /// Kind of non-finite value at a site.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum gs_cause {
+pub enum gs_nonfinite {
     /// All values of the site were finite.
-    GS_NO_CAUSE = 0,
+    GS_NONFINITE_NONE = 0,
     /// Finite values were too large for the store.
-    GS_OVERFLOWED = 1,
+    GS_NONFINITE_OVERFLOW = 1,
     /// Infinities arrived although nothing upstream had overflowed.
-    GS_INFINITE = 2,
+    GS_NONFINITE_INFINITE = 2,
     /// NaN arrived although nothing upstream had overflowed: not a scaling problem.
-    GS_NAN = 3,
+    GS_NONFINITE_NAN = 3,
 }
 
 /// Outcome of a step over all sites.
@@ -43,8 +43,8 @@ pub enum gs_cause {
 pub struct gs_outcome {
     /// Next action of the training loop, a gs_next.
     pub next: u32,
-    /// Kind of value at the site, a gs_cause.
-    pub cause: u32,
+    /// Kind of value at the site, a gs_nonfinite.
+    pub nonfinite: u32,
     /// First site with values that are not finite; count if there is none.
     pub site: u64,
 }
@@ -54,11 +54,11 @@ unsafe impl Plain for gs_outcome {}
 
 /// Ends a step for count sites, with rows in the order of the backward pass. found_inf is not 0 if some gradient of a
 /// parameter is not finite; then nothing must be updated. repeatable is not 0 if the same batch can be run again, so
-/// that no batch is lost; failed is the number of repeats in this step so far. If a site or row is invalid, none of
-/// them changes.
+/// that no batch is lost; failed_attempts is the number of repeats in this step so far. If a site or row is invalid,
+/// none of them changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_step_end(
-    sites: *mut gs_site, rows: *const gs_row, count: usize, found_inf: u32, repeatable: u32, failed: u32,
+    sites: *mut gs_site, rows: *const gs_row, count: usize, found_inf: u32, repeatable: u32, failed_attempts: u32,
     outcome: *mut gs_outcome,
 ) -> gs_status {
     answer(|| {
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn gs_step_end(
         let (mut again, mut lost, mut excess) = (false, false, 0);
         if let (Some((site, row)), Some(blame), false) = (&blamed, blame, stepped) {
             let outlier = blame.kind != Kind::Nan && site.is_outlier(row);
-            if !outlier && site.config().repeats() && step::may_repeat(site.config().calls, failed) {
+            if !outlier && site.config().repeats() && step::may_repeat(site.config().calls, failed_attempts) {
                 again = repeatable != 0;
                 lost = !again;
                 excess = site.excess(row);
@@ -93,11 +93,11 @@ pub unsafe extern "C" fn gs_step_end(
             (false, true) => gs_next::GS_NEXT_REPEAT,
             (false, false) => gs_next::GS_NEXT_SKIP,
         };
-        let cause = match blame.map(|blame| blame.kind) {
-            None => gs_cause::GS_NO_CAUSE,
-            Some(Kind::Overflow) => gs_cause::GS_OVERFLOWED,
-            Some(Kind::Infinite) => gs_cause::GS_INFINITE,
-            Some(Kind::Nan) => gs_cause::GS_NAN,
+        let nonfinite = match blame.map(|blame| blame.kind) {
+            None => gs_nonfinite::GS_NONFINITE_NONE,
+            Some(Kind::Overflow) => gs_nonfinite::GS_NONFINITE_OVERFLOW,
+            Some(Kind::Infinite) => gs_nonfinite::GS_NONFINITE_INFINITE,
+            Some(Kind::Nan) => gs_nonfinite::GS_NONFINITE_NAN,
         };
         let first = blame.map_or(count, |blame| blame.site) as u64;
 
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn gs_step_end(
             }
             *place = gs_site::from_site(&site);
         }
-        let done = gs_outcome { next: next as u32, cause: cause as u32, site: first };
+        let done = gs_outcome { next: next as u32, nonfinite: nonfinite as u32, site: first };
         // SAFETY: promised by the caller, and checked.
         unsafe { write(outcome, done) }
     })

@@ -21,7 +21,7 @@ static int checks;
         gs_status got = (call);                                                                                   \
         checks++;                                                                                                 \
         if (got != (want)) {                                                                                      \
-            fprintf(stderr, "line %d: %s: %s, not %s\n", __LINE__, #call, gs_status_text(got), gs_status_text(want)); \
+            fprintf(stderr, "line %d: %s: %s, not %s\n", __LINE__, #call, gs_status_string(got), gs_status_string(want)); \
             exit(1);                                                                                              \
         }                                                                                                         \
     } while (0)
@@ -56,7 +56,7 @@ static void all(gs_site *site, gs_row *row, gs_loss_scale *scale) {
     gs_row_flushed_at(row, INT32_MIN, &share);
     gs_row_lost_at(row, INT32_MAX, &share);
     gs_row_merge(row, row);
-    gs_row_store16(row, v, INT32_MIN, y, 3);
+    gs_row_store_fp16(row, v, INT32_MIN, y, 3);
     gs_row_observe(row, v, 2);
     gs_loss_scale_update(scale, 0, v[next() % 3], INT32_MAX);
     gs_loss_scale_update(scale, 1, v[next() % 3], INT32_MIN);
@@ -75,40 +75,40 @@ int main(int argc, char **argv) {
     float x[4] = {1, 1e-9f, 1e6f, NAN}, z[4];
     uint16_t y[4];
     uint8_t b[4];
-    gs_tally tally;
+    gs_cast_counts tally;
 
     /* NULL pointers and misaligned pointers. */
-    IS(gs_site_init(NULL, NULL), GS_POINTER);
-    IS(gs_row_init(NULL, GS_FP16, GS_FLUSH_NEAREST, 0, GS_FULL), GS_POINTER);
-    IS(gs_row_init((gs_row *)((char *)&row + 1), GS_FP16, GS_FLUSH_NEAREST, 0, GS_FULL), GS_POINTER);
+    IS(gs_site_init(NULL, NULL), GS_ERROR_POINTER);
+    IS(gs_row_init(NULL, GS_FP16, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM), GS_ERROR_POINTER);
+    IS(gs_row_init((gs_row *)((char *)&row + 1), GS_FP16, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM), GS_ERROR_POINTER);
     memset(&site, 0, sizeof site);
     memset(&row, 0, sizeof row);
-    IS(gs_site_request(&site, &request), GS_VERSION);
-    IS(gs_row_counts(&row, &counts), GS_VERSION);
-    IS(gs_row_init(&row, GS_BF16, GS_FLUSH_NEAREST, 0, GS_FULL), GS_FORMAT);
-    IS(gs_row_init(&row, 99, GS_FLUSH_NEAREST, 0, GS_FULL), GS_CHOICE);
-    IS(gs_row_init(&row, GS_FP16, 99, 0, GS_FULL), GS_CHOICE);
-    IS(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, 99), GS_CHOICE);
-    IS(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, GS_COUNTS), GS_OK);
+    IS(gs_site_request(&site, &request), GS_ERROR_VERSION);
+    IS(gs_row_counts(&row, &counts), GS_ERROR_VERSION);
+    IS(gs_row_init(&row, GS_BF16, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM), GS_ERROR_FORMAT);
+    IS(gs_row_init(&row, 99, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM), GS_ERROR_ENUM);
+    IS(gs_row_init(&row, GS_FP16, 99, 0, GS_DETAIL_HISTOGRAM), GS_ERROR_ENUM);
+    IS(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, 99), GS_ERROR_ENUM);
+    IS(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, GS_DETAIL_COUNTS), GS_OK);
     IS(gs_row_observe(&row, NULL, 0), GS_OK);
-    IS(gs_row_observe(&row, NULL, 1), GS_POINTER);
-    IS(gs_row_observe(&row, x, SIZE_MAX), GS_LENGTH);
-    IS(gs_row_observe(&row, x, SIZE_MAX / 4), GS_LENGTH);
-    IS(gs_row_flushed_at(&row, 0, &share), GS_DETAIL);
-    IS(gs_row_init(&other, GS_FP16, GS_FLUSH_NEAREST, 1, GS_COUNTS), GS_OK);
-    IS(gs_row_merge(&row, &other), GS_MERGE);
-    IS(gs_row_counts(&row, NULL), GS_POINTER);
+    IS(gs_row_observe(&row, NULL, 1), GS_ERROR_POINTER);
+    IS(gs_row_observe(&row, x, SIZE_MAX), GS_ERROR_LENGTH);
+    IS(gs_row_observe(&row, x, SIZE_MAX / 4), GS_ERROR_LENGTH);
+    IS(gs_row_flushed_at(&row, 0, &share), GS_ERROR_DETAIL);
+    IS(gs_row_init(&other, GS_FP16, GS_FLUSH_NEAREST, 1, GS_DETAIL_COUNTS), GS_OK);
+    IS(gs_row_merge(&row, &other), GS_ERROR_MERGE);
+    IS(gs_row_counts(&row, NULL), GS_ERROR_POINTER);
 
     /* Casts. */
-    IS(gs_encode16(GS_FP16, x, y, 4, GS_NEAREST_EVEN, NULL, &tally), GS_OK);
+    IS(gs_encode16(GS_FP16, x, y, 4, GS_ROUND_NEAREST_EVEN, NULL, &tally), GS_OK);
     if (y[0] != 0x3C00 || tally.overflow != 1 || tally.underflow != 1) return 1;
-    IS(gs_encode16(GS_FP16, x, y, 4, GS_NEAREST_EVEN, NULL, NULL), GS_OK);
-    IS(gs_encode16(GS_FP16, x, y, 4, GS_STOCHASTIC, NULL, NULL), GS_RANDOM);
-    IS(gs_encode16(GS_E4M3, x, y, 4, GS_NEAREST_EVEN, NULL, NULL), GS_FORMAT);
-    IS(gs_encode16(GS_FP16, x, y, 4, 3, NULL, NULL), GS_CHOICE);
-    IS(gs_encode16(GS_FP16, x, (uint16_t *)x, 4, GS_NEAREST_EVEN, NULL, NULL), GS_OVERLAP);
-    IS(gs_encode8(GS_E4M3, x, b, 4, GS_TOWARD_ZERO, NULL, NULL), GS_OK);
-    IS(gs_encode8(GS_BF16, x, b, 4, GS_NEAREST_EVEN, NULL, NULL), GS_FORMAT);
+    IS(gs_encode16(GS_FP16, x, y, 4, GS_ROUND_NEAREST_EVEN, NULL, NULL), GS_OK);
+    IS(gs_encode16(GS_FP16, x, y, 4, GS_ROUND_STOCHASTIC, NULL, NULL), GS_ERROR_RANDOM);
+    IS(gs_encode16(GS_E4M3, x, y, 4, GS_ROUND_NEAREST_EVEN, NULL, NULL), GS_ERROR_FORMAT);
+    IS(gs_encode16(GS_FP16, x, y, 4, 3, NULL, NULL), GS_ERROR_ENUM);
+    IS(gs_encode16(GS_FP16, x, (uint16_t *)x, 4, GS_ROUND_NEAREST_EVEN, NULL, NULL), GS_ERROR_OVERLAP);
+    IS(gs_encode8(GS_E4M3, x, b, 4, GS_ROUND_TOWARD_ZERO, NULL, NULL), GS_OK);
+    IS(gs_encode8(GS_BF16, x, b, 4, GS_ROUND_NEAREST_EVEN, NULL, NULL), GS_ERROR_FORMAT);
     IS(gs_decode16(GS_FP16, y, z, 4), GS_OK);
     if (z[0] != 1 || !isinf(z[2]) || !isnan(z[3])) return 1;
     IS(gs_decode8(GS_E4M3, b, z, 4), GS_OK);
@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     IS(gs_rescale(x, z, 4, 0, 10), GS_OK);
     IS(gs_rescale(z, z, 4, 10, 0), GS_OK);
     if (z[0] != 1) return 1;
-    IS(gs_rescale(z, z + 1, 3, 0, 1), GS_OVERLAP);
+    IS(gs_rescale(z, z + 1, 3, 0, 1), GS_ERROR_OVERLAP);
 
     /* Settings. */
     gs_site_config config;
@@ -127,40 +127,40 @@ int main(int argc, char **argv) {
         wrong.field = value;                     \
         IS(gs_site_init(&site, &wrong), want);   \
     } while (0)
-    WITH(size, 12, GS_VERSION);
-    WITH(interval, 0, GS_INTERVAL);
-    WITH(calls, 2, GS_CHOICE);
-    WITH(memory, 3, GS_CHOICE);
-    WITH(gamma, NAN, GS_GAMMA);
-    WITH(window, 31, GS_WINDOW);
-    WITH(room, 1, GS_ROOM);
-    WITH(outliers, 7, GS_OUTLIERS);
+    WITH(size, 12, GS_ERROR_VERSION);
+    WITH(interval, 0, GS_ERROR_INTERVAL);
+    WITH(calls, 2, GS_ERROR_ENUM);
+    WITH(history, 3, GS_ERROR_ENUM);
+    WITH(gamma, NAN, GS_ERROR_GAMMA);
+    WITH(window, 31, GS_ERROR_WINDOW);
+    WITH(headroom, 1, GS_ERROR_HEADROOM);
+    WITH(outliers, 7, GS_ERROR_OUTLIERS);
     IS(gs_site_init(&site, &config), GS_OK);
     IS(gs_site_decide(&site, &row, 0, &exponent), GS_OK); /* zeros only: no decision */
-    IS(gs_site_finish(&site, &row, 4), GS_CHOICE);
+    IS(gs_site_finish(&site, &row, 4), GS_ERROR_ENUM);
     gs_loss_scale scale, saved;
     gs_dynamic_config dynamic;
-    IS(gs_loss_scale_fixed(&scale, 1000), GS_SCALE);
+    IS(gs_loss_scale_init_fixed(&scale, 1000), GS_ERROR_SCALE);
     IS(gs_dynamic_config_init(&dynamic), GS_OK);
-    dynamic.floors = 9;
-    IS(gs_loss_scale_dynamic(&scale, &dynamic), GS_FLOOR);
-    dynamic.floors = 0, dynamic.most = 127;
-    IS(gs_loss_scale_dynamic(&scale, &dynamic), GS_BOUNDS);
-    IS(gs_loss_scale_delayed(&scale, 17, 0, -24, 30), GS_HISTORY);
-    IS(gs_loss_scale_log_max(&scale, 1, 0.5, 3, 16, -24, 30), GS_DECAY);
-    IS(gs_loss_scale_chainer(&scale, 0, -24, 30), GS_INTERVAL);
-    IS(gs_propose_fixed(0, 0, &exponent), GS_SCALE);
-    IS(gs_loss_scale_dynamic(&saved, NULL), GS_OK);
-    if (strcmp(gs_status_text(-5), "a number that is no status") != 0) return 1;
+    dynamic.floor_count = 9;
+    IS(gs_loss_scale_init_dynamic(&scale, &dynamic), GS_ERROR_FLOOR);
+    dynamic.floor_count = 0, dynamic.max_exponent = 127;
+    IS(gs_loss_scale_init_dynamic(&scale, &dynamic), GS_ERROR_BOUNDS);
+    IS(gs_loss_scale_init_delayed(&scale, 17, 0, -24, 30), GS_ERROR_HISTORY);
+    IS(gs_loss_scale_init_log_max(&scale, 1, 0.5, 3, 16, -24, 30), GS_ERROR_DECAY);
+    IS(gs_loss_scale_init_chainer(&scale, 0, -24, 30), GS_ERROR_INTERVAL);
+    IS(gs_propose_fixed(0, 0, &exponent), GS_ERROR_SCALE);
+    IS(gs_loss_scale_init_dynamic(&saved, NULL), GS_OK);
+    if (strcmp(gs_status_string(-5), "a number that is no status") != 0) return 1;
 
     /* If one of several is invalid, none of them changes. */
     gs_site two[2] = {site, site};
     gs_row rows[2] = {row, row};
     rows[1].words[0] = 5;
     before = two[0];
-    IS(gs_step_end(two, rows, 2, 0, 0, 0, &outcome), GS_ROW);
+    IS(gs_step_end(two, rows, 2, 0, 0, 0, &outcome), GS_ERROR_ROW);
     rows[1] = row;
-    IS(gs_step_end(two, rows, 2, 0, 0, 0, NULL), GS_POINTER);
+    IS(gs_step_end(two, rows, 2, 0, 0, 0, NULL), GS_ERROR_POINTER);
     if (memcmp(&before, &two[0], sizeof before) != 0) return 1;
     IS(gs_step_end(two, rows, 2, 0, 0, 0, &outcome), GS_OK);
 
@@ -169,19 +169,19 @@ int main(int argc, char **argv) {
     for (size_t bit = 0; bit < sizeof site * 8; bit++) {
         site = before;
         ((uint8_t *)&site)[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        IS(gs_site_request(&site, &request), bit < 64 ? GS_VERSION : GS_DAMAGED);
+        IS(gs_site_request(&site, &request), bit < 64 ? GS_ERROR_VERSION : GS_ERROR_CORRUPTED);
     }
     for (size_t bit = 0; bit < sizeof scale * 8; bit++) {
         scale = saved;
         ((uint8_t *)&scale)[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        IS(gs_loss_scale_exponent(&scale, &exponent), bit < 64 ? GS_VERSION : GS_DAMAGED);
+        IS(gs_loss_scale_exponent(&scale, &exponent), bit < 64 ? GS_ERROR_VERSION : GS_ERROR_CORRUPTED);
     }
 
     /* Random words with a correct checksum. */
     int accepted = 0, rows_accepted = 0;
     for (int round = 0; round < rounds; round++) {
         site = before, scale = saved;
-        IS(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, (int32_t)next(), GS_FULL), GS_OK);
+        IS(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, (int32_t)next(), GS_DETAIL_HISTOGRAM), GS_OK);
         for (int i = 0; i < 6; i++) x[i % 4] = (float)(int64_t)next() * 1e-18f;
         if (next() % 2) IS(gs_row_observe(&row, x, 4), GS_OK);
         for (uint64_t changes = next() % 3; changes > 0; changes--) {

@@ -17,7 +17,7 @@ static void add(uint32_t word) { hash = (hash ^ word) * 0x100000001B3u; }
 
 static void must(gs_status status) {
     if (status != GS_OK) {
-        fprintf(stderr, "%s\n", gs_status_text(status));
+        fprintf(stderr, "%s\n", gs_status_string(status));
         exit(1);
     }
 }
@@ -27,8 +27,8 @@ int main(int argc, char **argv) {
     gs_loss_scale scale;
     gs_dynamic_config dynamic;
     must(gs_dynamic_config_init(&dynamic));
-    dynamic.interval = 20;
-    must(gs_loss_scale_dynamic(&scale, &dynamic));
+    dynamic.growth_interval = 20;
+    must(gs_loss_scale_init_dynamic(&scale, &dynamic));
     gs_site site;
     for (long i = 0; i < count; i++) {
         if (i % 1000 == 0) must(gs_site_init(&site, NULL));
@@ -46,18 +46,18 @@ int main(int argc, char **argv) {
         gs_row row;
         must(gs_site_request(&site, &request));
         int32_t exponent = request.exponent;
-        if (request.at_once) {
-            must(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, GS_FULL));
+        if (request.decides_in_step) {
+            must(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM));
             must(gs_row_observe(&row, v, n));
             must(gs_site_decide(&site, &row, 0, &exponent));
         }
         uint16_t y[8];
         must(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, exponent, request.detail));
-        must(gs_row_store16(&row, v, 0, y, n));
+        must(gs_row_store_fp16(&row, v, 0, y, n));
         gs_counts counts;
         must(gs_row_counts(&row, &counts));
         uint32_t lost = counts.overflowed + counts.infinite + counts.nan != 0;
-        must(gs_site_finish(&site, &row, lost ? GS_SKIPPED_HERE : GS_STEPPED));
+        must(gs_site_finish(&site, &row, lost ? GS_SITE_SKIPPED : GS_SITE_STEPPED));
         must(gs_loss_scale_update(&scale, lost, counts.amax, exponent));
         add((uint32_t)exponent);
         for (size_t j = 0; j < GS_ROW_WORDS; j++) add(row.words[j]);

@@ -77,7 +77,7 @@ export function truth(value, name) {
  */
 export function choice(value, name, words) {
   const at = typeof value === "string" ? words.indexOf(value) : -1;
-  if (at < 0) throw new GradscaleError("GS_CHOICE", `${name} must be one of ${words.join(", ")}, not ${kind(value)}`);
+  if (at < 0) throw new GradscaleError("GS_ERROR_ENUM", `${name} must be one of ${words.join(", ")}, not ${kind(value)}`);
   return at;
 }
 

@@ -2,10 +2,10 @@
 export { decode, encode, proposeFixed, rescale } from "./casts.js";
 export { GradscaleError, instructionSet } from "./library.js";
 export { LossScale } from "./loss_scale.js";
-export { product } from "./product.js";
+export { matMul } from "./matmul.js";
 export { Row } from "./row.js";
 export { Site } from "./site.js";
-export { Step, stepEnd } from "./step.js";
+export { Step, endStep } from "./step.js";
 
 // Types of arguments and results, by name.
 /** @typedef {import("./casts.js").Format} Format */

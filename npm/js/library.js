@@ -1,38 +1,38 @@
 // The WebAssembly module: its instance, calls with their memory, and errors. It keeps no state: rows, sites and loss
 // scales are bytes in JavaScript, which are copied for each call.
 
-/** The version of the structures whose layout this package knows: GS_VERSION_NUMBER of gradscale.h. */
+/** The version of the structures whose layout this package knows: GS_ABI_VERSION of gradscale.h. */
 const VERSION = 1;
 
 /** Names of the statuses of gradscale.h, by their numbers. */
 const STATUSES = /** @type {const} */ ([
   "GS_OK",
-  "GS_POINTER",
-  "GS_LENGTH",
-  "GS_OVERLAP",
-  "GS_VERSION",
-  "GS_DAMAGED",
-  "GS_CHOICE",
-  "GS_FORMAT",
-  "GS_RANDOM",
-  "GS_ROW",
-  "GS_MERGE",
-  "GS_DETAIL",
-  "GS_NOTHING",
-  "GS_GAMMA",
-  "GS_WINDOW",
-  "GS_ROOM",
-  "GS_INTERVAL",
-  "GS_OUTLIERS",
-  "GS_SCALE",
-  "GS_BOUNDS",
-  "GS_START",
-  "GS_FACTOR",
-  "GS_TOLERANCE",
-  "GS_FLOOR",
-  "GS_DECAY",
-  "GS_HISTORY",
-  "GS_OTHER",
+  "GS_ERROR_POINTER",
+  "GS_ERROR_LENGTH",
+  "GS_ERROR_OVERLAP",
+  "GS_ERROR_VERSION",
+  "GS_ERROR_CORRUPTED",
+  "GS_ERROR_ENUM",
+  "GS_ERROR_FORMAT",
+  "GS_ERROR_RANDOM",
+  "GS_ERROR_ROW",
+  "GS_ERROR_MERGE",
+  "GS_ERROR_DETAIL",
+  "GS_ERROR_NO_DECISION",
+  "GS_ERROR_GAMMA",
+  "GS_ERROR_WINDOW",
+  "GS_ERROR_HEADROOM",
+  "GS_ERROR_INTERVAL",
+  "GS_ERROR_OUTLIERS",
+  "GS_ERROR_SCALE",
+  "GS_ERROR_BOUNDS",
+  "GS_ERROR_INIT",
+  "GS_ERROR_FACTOR",
+  "GS_ERROR_TOLERANCE",
+  "GS_ERROR_FLOOR",
+  "GS_ERROR_DECAY",
+  "GS_ERROR_HISTORY",
+  "GS_ERROR_OTHER",
 ]);
 
 /** @typedef {(typeof STATUSES)[number]} Status */
@@ -90,7 +90,7 @@ export function start(compiled) {
   module = compiled;
   running = undefined;
   if (instance().functions.gs_npm_version() !== VERSION) {
-    throw new GradscaleError("GS_VERSION", "the WebAssembly file is not that of this package");
+    throw new GradscaleError("GS_ERROR_VERSION", "the WebAssembly file is not that of this package");
   }
 }
 
@@ -155,7 +155,7 @@ export function status(name, given) {
     if (!(error instanceof WebAssembly.RuntimeError)) throw error;
     // It has run out of memory during a call, so the next call gets a new instance.
     running = undefined;
-    throw new GradscaleError("GS_OTHER", `${name} failed (${error.message}): too little memory, or a mistake of gradscale's`);
+    throw new GradscaleError("GS_ERROR_OTHER", `${name} failed (${error.message}): too little memory, or a mistake of gradscale's`);
   }
 }
 
@@ -174,7 +174,7 @@ export function call(name, ...given) {
  * @param {Status} answer
  */
 export function refused(answer) {
-  const start = instance().functions.gs_status_text(STATUSES.indexOf(answer)) >>> 0;
+  const start = instance().functions.gs_status_string(STATUSES.indexOf(answer)) >>> 0;
   const bytes = inside();
   return new GradscaleError(answer, new TextDecoder().decode(bytes.slice(start, bytes.indexOf(0, start))));
 }

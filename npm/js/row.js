@@ -7,12 +7,12 @@ import { call, changes, reads, writes } from "./library.js";
 const FLUSHES = /** @type {const} */ ([
   "nearest",
   "toward_zero",
-  "then_round",
-  "round_then_flush",
-  "unbounded_then_flush",
+  "before_rounding",
+  "after_rounding",
+  "after_unbounded_rounding",
 ]);
 /** Levels of detail of a row, in the order of gs_detail. */
-export const DETAILS = /** @type {const} */ (["none", "counts", "full", "moments"]);
+export const DETAILS = /** @type {const} */ (["none", "counts", "histogram", "moments"]);
 /** @typedef {(typeof FLUSHES)[number]} Flush */
 /** @typedef {(typeof DETAILS)[number]} Detail */
 /**
@@ -56,7 +56,7 @@ export class Row {
    */
   constructor(settings = {}) {
     const known = ["exponent", "detail", "format", "flush"];
-    const { exponent = 0, detail = "full", format = "fp16", flush = "nearest" } = options(settings, "settings", known);
+    const { exponent = 0, detail = "histogram", format = "fp16", flush = "nearest" } = options(settings, "settings", known);
     const numbers = [choice(format, "format", FORMATS), choice(flush, "flush", FLUSHES)];
     const level = choice(detail, "detail", DETAILS);
     call("gs_row_init", writes(this.#bytes), ...numbers, integer(exponent, "exponent"), level);
@@ -71,14 +71,14 @@ export class Row {
   }
 
   /**
-   * The whole store of a gradient: values at the exponent `from` times 2^(exponent − from), added to the row, each rounded once
+   * The whole store of a gradient: values at `fromExponent` times 2^(exponent − fromExponent), added to the row, each rounded once
    * to FP16, nearest even. The row's format is `"fp16"`.
    * @param {Float32Array} v
-   * @param {number} [from]
+   * @param {number} [fromExponent]
    */
-  store(v, from = 0) {
+  store(v, fromExponent = 0) {
     const y = new Uint16Array(instanceOf(v, "v", Float32Array).length);
-    call("gs_npm_store16", changes(this.#bytes), reads(v), integer(from, "from"), writes(y), y.length);
+    call("gs_npm_store_fp16", changes(this.#bytes), reads(v), integer(fromExponent, "fromExponent"), writes(y), y.length);
     return y;
   }
 
@@ -119,28 +119,28 @@ export class Row {
   }
 
   /**
-   * Which share of the values that are not zero flushes at the row's exponent + k.
-   * @param {number} k
+   * Which share of the values that are not zero flushes at the row's exponent + exponentDelta.
+   * @param {number} exponentDelta
    */
-  flushedAt(k) {
-    return this.#share("gs_row_flushed_at", k);
+  flushedAt(exponentDelta) {
+    return this.#share("gs_row_flushed_at", exponentDelta);
   }
 
   /**
-   * Which share of the sum of magnitudes flushes at the row's exponent + k, within a factor of 2.
-   * @param {number} k
+   * Which share of the sum of magnitudes flushes at the row's exponent + exponentDelta, within a factor of 2.
+   * @param {number} exponentDelta
    */
-  lostAt(k) {
-    return this.#share("gs_row_lost_at", k);
+  lostAt(exponentDelta) {
+    return this.#share("gs_row_lost_at", exponentDelta);
   }
 
   /**
    * @param {string} name
-   * @param {number} k
+   * @param {number} exponentDelta
    */
-  #share(name, k) {
+  #share(name, exponentDelta) {
     const bytes = new Uint8Array(8);
-    call(name, reads(this.#bytes), integer(k, "k"), writes(bytes));
+    call(name, reads(this.#bytes), integer(exponentDelta, "exponentDelta"), writes(bytes));
     return new DataView(bytes.buffer).getFloat64(0, true);
   }
 

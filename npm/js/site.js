@@ -4,40 +4,40 @@ import { call, changes, reads, refused, status, writes } from "./library.js";
 import { DETAILS, Row, bytesOf as bytesOfRow } from "./row.js";
 
 const CALLS = /** @type {const} */ (["one", "several"]);
-const MEMORIES = /** @type {const} */ (["none", "least", "ring"]);
+const HISTORIES = /** @type {const} */ (["none", "min", "ring"]);
 const LIMITS = /** @type {const} */ (["threshold", "normal_range", "overflow", "range", "one"]);
 const TRIGGERS = /** @type {const} */ (["first", "interval", "overflow", "after_skip", "repeat"]);
-const ENDS = /** @type {const} */ (["stepped", "skipped_here", "skipped_after", "void"]);
+const SITE_OUTCOMES = /** @type {const} */ (["stepped", "skipped", "skipped_downstream", "rolled_back"]);
 
-/** @typedef {(typeof ENDS)[number]} End */
+/** @typedef {(typeof SITE_OUTCOMES)[number]} SiteOutcome */
 /**
  * Settings of a site's decisions.
  * @typedef {object} SiteConfig
  * @property {number} interval Number of steps from one decision to the next, at least 1.
  * @property {(typeof CALLS)[number]} calls Number of times that the site's store runs in one step.
- * @property {(typeof MEMORIES)[number]} memory Influence of earlier rows: none, the lowest ceiling of the
+ * @property {(typeof HISTORIES)[number]} history Influence of earlier rows: none, the lowest ceiling of the
  *   last 16, or all of these.
  * @property {number} gamma Maximum share of the values that may flush, 1e-6 to 1.
  * @property {number} window Exponents above the threshold that the rule goes if there is enough range: 0 to 30.
- * @property {number} room Headroom above the largest value in bits: 2 to 30.
+ * @property {number} headroom Headroom above the largest value in bits: 2 to 30.
  * @property {number} outliers Batches more than this number of exponents above the history are skipped: 8 to 100, or
  *   0 for no limit.
  */
 /**
  * Instructions of a site for the coming step.
  * @typedef {object} Request
- * @property {boolean} atOnce Observe the f32 values first ({@link Row.observe}), and decide ({@link Site.decide}).
+ * @property {boolean} decidesInStep Observe the f32 values first ({@link Row.observe}), and decide ({@link Site.decide}).
  * @property {(typeof DETAILS)[number]} detail Level of detail of the row.
- * @property {boolean} decided True if the site has an exponent.
+ * @property {boolean} hasExponent True if the site has an exponent.
  * @property {number} exponent Exponent in force, 0 before the first decision.
  */
 /**
  * Decision of a site.
  * @typedef {object} Decision
  * @property {number} exponent Exponent that the site uses since this decision.
- * @property {number} gamma Predicted share of the values that will flush; NaN without a prediction.
- * @property {number} k Decided exponent relative to that of the row.
- * @property {(typeof LIMITS)[number]} limit Constraint that determined the exponent.
+ * @property {number} flushedPredicted Predicted share of the values that will flush; NaN without a prediction.
+ * @property {number} exponentDelta Decided exponent relative to that of the row.
+ * @property {(typeof LIMITS)[number]} limitedBy Constraint that determined the exponent.
  * @property {(typeof TRIGGERS)[number]} trigger Event that caused the decision.
  */
 
@@ -61,40 +61,40 @@ export class Site {
   }
 
   /**
-   * Creates a site without an exponent. Missing settings are those of {@link Site.usual}.
+   * Creates a site without an exponent. Missing settings are those of {@link Site.defaultConfig}.
    * @param {Partial<SiteConfig>} [config]
    */
   constructor(config = {}) {
-    const usual = Site.usual();
-    const all = { ...usual, ...options(config, "config", Object.keys(usual)) };
+    const defaults = Site.defaultConfig();
+    const all = { ...defaults, ...options(config, "config", Object.keys(defaults)) };
     const bytes = new Uint8Array(CONFIG);
     const view = new DataView(bytes.buffer);
     view.setUint32(0, CONFIG, true);
     view.setUint32(4, count(all.interval, "interval"), true);
     view.setUint32(8, choice(all.calls, "calls", CALLS), true);
-    view.setUint32(12, choice(all.memory, "memory", MEMORIES), true);
+    view.setUint32(12, choice(all.history, "history", HISTORIES), true);
     view.setFloat64(16, real(all.gamma, "gamma"), true);
     view.setInt32(24, integer(all.window, "window"), true);
-    view.setInt32(28, integer(all.room, "room"), true);
+    view.setInt32(28, integer(all.headroom, "headroom"), true);
     view.setInt32(32, integer(all.outliers, "outliers"), true);
     call("gs_site_init", writes(this.#bytes), reads(bytes));
   }
 
   /**
-   * The usual settings: FP16, every 10 steps, with the memory of 16 rows, at most one value in a thousand flushed.
+   * Default settings: FP16, every 10 steps, with the history of 16 rows, at most one value in a thousand flushed.
    * @returns {SiteConfig}
    */
-  static usual() {
+  static defaultConfig() {
     const bytes = new Uint8Array(CONFIG);
     call("gs_site_config_init", writes(bytes));
     const view = new DataView(bytes.buffer);
     return {
       interval: view.getUint32(4, true),
       calls: CALLS[view.getUint32(8, true)],
-      memory: MEMORIES[view.getUint32(12, true)],
+      history: HISTORIES[view.getUint32(12, true)],
       gamma: view.getFloat64(16, true),
       window: view.getInt32(24, true),
-      room: view.getInt32(28, true),
+      headroom: view.getInt32(28, true),
       outliers: view.getInt32(32, true),
     };
   }
@@ -106,8 +106,13 @@ export class Site {
   request() {
     const words = new Uint32Array(4);
     call("gs_site_request", reads(this.#bytes), writes(words));
-    const [atOnce, detail, decided, exponent] = words;
-    return { atOnce: atOnce !== 0, detail: DETAILS[detail], decided: decided !== 0, exponent: exponent | 0 };
+    const [decidesInStep, detail, hasExponent, exponent] = words;
+    return {
+      decidesInStep: decidesInStep !== 0,
+      detail: DETAILS[detail],
+      hasExponent: hasExponent !== 0,
+      exponent: exponent | 0,
+    };
   }
 
   /**
@@ -131,27 +136,27 @@ export class Site {
   decision() {
     const bytes = new Uint8Array(24);
     const answer = status("gs_site_decision", [reads(this.#bytes), writes(bytes)]);
-    if (answer === "GS_NOTHING") return undefined;
+    if (answer === "GS_ERROR_NO_DECISION") return undefined;
     if (answer !== "GS_OK") throw refused(answer);
     const view = new DataView(bytes.buffer);
     return {
       exponent: view.getInt32(8, true),
-      gamma: view.getFloat64(0, true),
-      k: view.getInt32(12, true),
-      limit: LIMITS[view.getUint32(16, true)],
+      flushedPredicted: view.getFloat64(0, true),
+      exponentDelta: view.getInt32(12, true),
+      limitedBy: LIMITS[view.getUint32(16, true)],
       trigger: TRIGGERS[view.getUint32(20, true)],
     };
   }
 
   /**
    * Takes the row of a step, of all micro-batches and calls, and how the step ended. Once for each site and step;
-   * {@link stepEnd} does it for all sites.
+   * {@link endStep} does it for all sites.
    * @param {Row} row
-   * @param {End} end
+   * @param {SiteOutcome} outcome
    */
-  finish(row, end) {
+  finish(row, outcome) {
     const seen = reads(bytesOfRow(instanceOf(row, "row", Row)));
-    call("gs_site_finish", changes(this.#bytes), seen, choice(end, "end", ENDS));
+    call("gs_site_finish", changes(this.#bytes), seen, choice(outcome, "outcome", SITE_OUTCOMES));
   }
 
   /** A copy of its bytes: a checkpoint. */

@@ -4,38 +4,39 @@ import { call, changes, reads, writes } from "./library.js";
 import { Row, bytesOf as bytesOfRow } from "./row.js";
 import { Site, bytesOf as bytesOfSite } from "./site.js";
 
-const NEXT_STEPS = /** @type {const} */ (["step", "repeat", "skip"]);
-const CAUSES = /** @type {const} */ ([null, "overflowed", "infinite", "nan"]);
+const NEXT_ACTIONS = /** @type {const} */ (["step", "repeat", "skip"]);
+const NON_FINITE = /** @type {const} */ ([null, "overflow", "infinite", "nan"]);
 
-/** @typedef {{ foundInf: boolean, repeatable?: boolean, failed?: number }} StepOptions */
+/** @typedef {{ foundInf: boolean, repeatable?: boolean, failedAttempts?: number }} StepOptions */
 /**
  * Outcome of a step.
  * @typedef {object} Outcome
- * @property {(typeof NEXT_STEPS)[number]} next `"step"`: update the parameters. `"repeat"`: update nothing, and run the same
+ * @property {(typeof NEXT_ACTIONS)[number]} next `"step"`: update the parameters. `"repeat"`: update nothing, and run the same
  *   batch again. `"skip"`: update nothing, and continue with the next batch.
- * @property {(typeof CAUSES)[number]} cause Kind of the values at the first site where they were not finite.
+ * @property {(typeof NON_FINITE)[number]} nonFinite Kind of the values at the first site where they were not finite.
  * @property {number | undefined} site Index of that site, if there is one.
  */
 
 /**
  * Ends a step for all sites, whose rows are in the order of the backward pass. `foundInf`: some gradient of a parameter
- * is not finite. `repeatable`: the same batch can be run again, so no batch is lost; `failed` counts how often that was
- * done in this step. If one of the sites or rows is invalid, none of them changes.
+ * is not finite. `repeatable`: the same batch can be run again, so no batch is lost; `failedAttempts` counts
+ * how often that was done in this step. If one of the sites or rows is invalid, none of them changes.
  * @param {Site[]} sites
  * @param {Row[]} rows
  * @param {StepOptions} settings
  * @returns {Outcome}
  */
-export function stepEnd(sites, rows, settings) {
-  const { foundInf, repeatable = false, failed = 0 } = options(settings, "settings", ["foundInf", "repeatable", "failed"]);
+export function endStep(sites, rows, settings) {
+  const known = ["foundInf", "repeatable", "failedAttempts"];
+  const { foundInf, repeatable = false, failedAttempts = 0 } = options(settings, "settings", known);
   const inside = instanceOf(sites, "sites", Array).map((site, i) => bytesOfSite(instanceOf(site, `site ${i}`, Site)));
   const seen = instanceOf(rows, "rows", Array).map((row, i) => bytesOfRow(instanceOf(row, `row ${i}`, Row)));
   if (inside.length !== seen.length) throw new RangeError(`${inside.length} sites do not fit ${seen.length} rows`);
   if (new Set(inside).size !== inside.length) throw new RangeError("a site can end a step once");
-  const joined = together(inside);
+  const joined = concatenate(inside);
   const outcome = new Uint8Array(16);
-  const flags = [truth(foundInf, "foundInf"), truth(repeatable, "repeatable"), count(failed, "failed")];
-  call("gs_step_end", changes(joined), reads(together(seen)), inside.length, ...flags, writes(outcome));
+  const flags = [truth(foundInf, "foundInf"), truth(repeatable, "repeatable"), count(failedAttempts, "failedAttempts")];
+  call("gs_step_end", changes(joined), reads(concatenate(seen)), inside.length, ...flags, writes(outcome));
   let at = 0;
   for (const bytes of inside) {
     bytes.set(joined.subarray(at, at + bytes.length));
@@ -44,14 +45,14 @@ export function stepEnd(sites, rows, settings) {
   const view = new DataView(outcome.buffer);
   const site = Number(view.getBigUint64(8, true));
   return {
-    next: NEXT_STEPS[view.getUint32(0, true)],
-    cause: CAUSES[view.getUint32(4, true)],
+    next: NEXT_ACTIONS[view.getUint32(0, true)],
+    nonFinite: NON_FINITE[view.getUint32(4, true)],
     site: site < inside.length ? site : undefined,
   };
 }
 
 /** @param {Uint8Array[]} parts */
-function together(parts) {
+function concatenate(parts) {
   const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
   for (const part of parts) {
@@ -69,7 +70,7 @@ export class Step {
   #before;
   /** @type {Row[]} */
   #rows = [];
-  #failed = 0;
+  #failedAttempts = 0;
   #ended = false;
 
   /** @param {Site[]} sites */
@@ -79,22 +80,22 @@ export class Step {
   }
 
   /**
-   * Stores a gradient at the next site: values at the exponent `from` become patterns of FP16 at the site's exponent.
+   * Stores a gradient at the next site: values at `fromExponent` become patterns of FP16 at the site's exponent.
    * @param {Float32Array} v
-   * @param {number} [from]
+   * @param {number} [fromExponent]
    */
-  store(v, from = 0) {
+  store(v, fromExponent = 0) {
     const site = this.#sites[this.#rows.length];
     if (this.#ended || !site) throw new RangeError("a step stores at every site once");
-    const { atOnce, detail, exponent: inForce } = site.request();
+    const { decidesInStep, detail, exponent: inForce } = site.request();
     let exponent = inForce;
-    if (atOnce) {
-      const look = new Row({ exponent: from, detail });
+    if (decidesInStep) {
+      const look = new Row({ exponent: fromExponent, detail });
       look.observe(v);
-      exponent = site.decide(look, from);
+      exponent = site.decide(look, fromExponent);
     }
     const row = new Row({ exponent, detail });
-    const halves = row.store(v, from);
+    const halves = row.store(v, fromExponent);
     this.#rows.push(row);
     return { halves, exponent };
   }
@@ -108,15 +109,15 @@ export class Step {
       throw new RangeError("a step stores at every site once, and ends once");
     }
     const { foundInf, repeatable = false } = options(settings, "settings", ["foundInf", "repeatable"]);
-    const outcome = stepEnd(this.#sites, this.#rows, { foundInf, repeatable, failed: this.#failed });
-    this.#failed++;
+    const outcome = endStep(this.#sites, this.#rows, { foundInf, repeatable, failedAttempts: this.#failedAttempts });
+    this.#failedAttempts++;
     this.#rows = [];
     this.#ended = outcome.next !== "repeat";
     return outcome;
   }
 
-  /** Gives the step up, after an error on the way: every site is as it was before. */
-  abandon() {
+  /** Discards the step after an error in it: every site is as it was before. */
+  discard() {
     if (this.#ended) return;
     this.#sites.forEach((site, i) => bytesOfSite(site).set(this.#before[i]));
     this.#ended = true;

@@ -3,9 +3,9 @@
 //! JavaScript, so a module instance that has failed can be discarded.
 #![cfg(target_arch = "wasm32")]
 
-use gradscale_c::gs_status::{self, GS_FORMAT, GS_LENGTH, GS_OK, GS_OTHER};
+use gradscale_c::gs_status::{self, GS_ERROR_FORMAT, GS_ERROR_LENGTH, GS_ERROR_OTHER, GS_OK};
 use gradscale_c::{
-    GS_VERSION_NUMBER, gs_counts, gs_flush, gs_format, gs_row, gs_row_counts, gs_row_merge, gs_row_store16,
+    GS_ABI_VERSION, gs_counts, gs_flush, gs_format, gs_row, gs_row_counts, gs_row_merge, gs_row_store_fp16,
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
@@ -36,10 +36,10 @@ pub extern "C" fn gs_npm_reserve(bytes: usize) -> *mut [u64; 2] {
     arguments.as_mut_ptr()
 }
 
-/// Returns the GS_VERSION_NUMBER of the structures whose layout the JavaScript code contains.
+/// Returns the GS_ABI_VERSION of the structures whose layout the JavaScript code contains.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_npm_version() -> u32 {
-    GS_VERSION_NUMBER
+    GS_ABI_VERSION
 }
 
 /// Returns 1 if this module was compiled with SIMD128, else 0.
@@ -50,15 +50,15 @@ pub extern "C" fn gs_npm_simd() -> u32 {
 
 fn cpu() -> Result<&'static Cpu, gs_status> {
     static CPU: OnceLock<Option<Cpu>> = OnceLock::new();
-    CPU.get_or_init(|| Cpu::new(1).ok()).as_ref().ok_or(GS_OTHER)
+    CPU.get_or_init(|| Cpu::new(1).ok()).as_ref().ok_or(GS_ERROR_OTHER)
 }
 
-/// Stores a gradient as `gs_row_store16` does, but by the CPU backend's kernels: same halves, counters and histogram.
+/// Stores a gradient as `gs_row_store_fp16` does, but by the CPU backend's kernels: same halves, counters and histogram.
 ///
 /// # Safety
-/// As for `gs_row_store16`.
+/// As for `gs_row_store_fp16`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_npm_store16(
+pub unsafe extern "C" fn gs_npm_store_fp16(
     row: *mut gs_row, v: *const f32, from: i32, y: *mut u16, count: usize,
 ) -> gs_status {
     // SAFETY: promised by the caller. An invalid row is rejected here.
@@ -73,12 +73,14 @@ pub unsafe extern "C" fn gs_npm_store16(
     let usual = old.format == gs_format::GS_FP16 as u32 && old.flush == gs_flush::GS_FLUSH_NEAREST as u32;
     let (Some(detail), true, Ok(cpu)) = (detail, usual && count > 0, cpu()) else {
         // SAFETY: promised by the caller.
-        return unsafe { gs_row_store16(row, v, from, y, count) };
+        return unsafe { gs_row_store_fp16(row, v, from, y, count) };
     };
     // SAFETY: promised by the caller; a half is 16 bits, whatever they are.
     let (x, y) =
         unsafe { (std::slice::from_raw_parts(v, count), std::slice::from_raw_parts_mut(y.cast::<f16>(), count)) };
-    let Ok(seen) = cpu.store(Slice::F32(x), from, SliceMut::F16(y), old.exponent, detail) else { return GS_LENGTH };
+    let Ok(seen) = cpu.store(Slice::F32(x), from, SliceMut::F16(y), old.exponent, detail) else {
+        return GS_ERROR_LENGTH;
+    };
     let seen = gs_row { words: seen.to_words(), ..old };
     // SAFETY: promised by the caller.
     unsafe { gs_row_merge(row, &seen) }
@@ -110,12 +112,12 @@ fn copy<T: Copy>(from: &[T]) -> Option<Vec<T>> {
 }
 
 /// Computes y = op(a) · op(b) in f32, of shape m × n, with k terms in each sum. In `halves` and `transposed`, bit 0
-/// concerns a and bit 1 concerns b. Returns GS_FORMAT for an invalid shape, and GS_LENGTH if memory is exhausted.
+/// concerns a and bit 1 concerns b. Returns GS_ERROR_FORMAT for an invalid shape, and GS_ERROR_LENGTH if memory is exhausted.
 ///
 /// # Safety
 /// The operands have the elements of these shapes, and y overlaps neither of them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_npm_product(
+pub unsafe extern "C" fn gs_npm_matmul(
     a: *const f32, b: *const f32, y: *mut f32, m: u32, n: u32, k: u32, halves: u32, transposed: u32,
 ) -> gs_status {
     let shape = || {
@@ -123,19 +125,19 @@ pub unsafe extern "C" fn gs_npm_product(
         let gemm = if transposed & 1 != 0 { gemm.transpose_a()? } else { gemm };
         if transposed & 2 != 0 { gemm.transpose_b() } else { Ok(gemm) }
     };
-    let (Ok(p), Ok(cpu)) = (shape(), cpu()) else { return GS_FORMAT };
+    let (Ok(p), Ok(cpu)) = (shape(), cpu()) else { return GS_ERROR_FORMAT };
     let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
     // SAFETY: promised by the caller.
     let operands = unsafe { (operand(a, halves & 1, a_len), operand(b, halves & 2, b_len)) };
     let (Some(a), Some(b), Ok(mut result)) = (operands.0, operands.1, cpu.alloc(DType::F32, y_len)) else {
-        return GS_LENGTH;
+        return GS_ERROR_LENGTH;
     };
-    let Ok(table) = cpu.table(Slot::FIRST_SITE.0, 0) else { return GS_OTHER };
+    let Ok(table) = cpu.table(Slot::FIRST_SITE.0, 0) else { return GS_ERROR_OTHER };
     let store = Store::keep(Slot::ONE, &table, &mut result);
     if cpu.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: store }).is_err() {
-        return GS_OTHER;
+        return GS_ERROR_OTHER;
     }
-    let Memory::F32(result) = &result else { return GS_OTHER };
+    let Memory::F32(result) = &result else { return GS_ERROR_OTHER };
     // SAFETY: promised by the caller.
     unsafe { y.copy_from_nonoverlapping(result.as_ptr(), y_len) };
     GS_OK

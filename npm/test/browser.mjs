@@ -51,6 +51,6 @@ server.closeAllConnections();
 server.close();
 await rm(profile, { recursive: true, force: true, maxRetries: 5 });
 const { halves, exponent } = new Step([new Site()]).store(Float32Array.of(1e-9, -3e-9));
-const want = [instructionSet(), exponent, ...halves, "GS_CHOICE"].join(" ");
+const want = [instructionSet(), exponent, ...halves, "GS_ERROR_ENUM"].join(" ");
 console.log(`chromium: ${said}`);
 if (said !== want) throw new Error(`not ${want}`);

@@ -29,16 +29,16 @@ test("halves are what IEEE 754 says, both ways", () => {
   }
 });
 
-test("other formats, roundings and tallies", () => {
-  const tally = {};
-  assert.deepEqual(gs.encode("e4m3", Float32Array.of(1, 448, 1e6, NaN), { tally }), Uint8Array.of(0x38, 0x7e, 0x7f, 0x7f));
-  assert.deepEqual(tally, { exact: 3, inexact: 0, underflow: 0, overflow: 1, invalid: 0 });
+test("other formats, roundings and counts", () => {
+  const counts = {};
+  assert.deepEqual(gs.encode("e4m3", Float32Array.of(1, 448, 1e6, NaN), { counts }), Uint8Array.of(0x38, 0x7e, 0x7f, 0x7f));
+  assert.deepEqual(counts, { exact: 3, inexact: 0, underflow: 0, overflow: 1, invalid: 0 });
   assert.deepEqual(gs.decode("e5m2", Uint8Array.of(0x3c, 0x7c, 0xbc)), Float32Array.of(1, Infinity, -1));
   assert.deepEqual(gs.encode("bf16", Float32Array.of(-2)), Uint16Array.of(0xc000));
-  assert.deepEqual(gs.encode("fp16", Float32Array.of(1e6), { round: "toward_zero" }), Uint16Array.of(0x7bff));
+  assert.deepEqual(gs.encode("fp16", Float32Array.of(1e6), { rounding: "toward_zero" }), Uint16Array.of(0x7bff));
   const x = new Float32Array(4000).fill(1 + 2 ** -12);
   const random = Uint32Array.from(x, (_, i) => Math.imul(i, 2654435761));
-  const up = gs.encode("fp16", x, { round: "stochastic", random }).filter((bits) => bits === 0x3c01).length;
+  const up = gs.encode("fp16", x, { rounding: "stochastic", random }).filter((bits) => bits === 0x3c01).length;
   assert.ok(up > 900 && up < 1100, `${up} of 4000 go up, not a quarter`);
 });
 
@@ -75,11 +75,11 @@ test("products are sums of products", () => {
     for (let l = 0; l < k; l++) sum += a[Math.floor(i / n) * k + l] * b[l * n + (i % n)];
     return sum;
   });
-  assert.deepEqual(gs.product(a, b, { m, n, k }), want);
-  assert.deepEqual(gs.product(transposed(a, m, k), b, { m, n, k, transposeA: true }), want);
+  assert.deepEqual(gs.matMul(a, b, { m, n, k }), want);
+  assert.deepEqual(gs.matMul(transposed(a, m, k), b, { m, n, k, transposeA: true }), want);
   const halves = gs.encode("fp16", transposed(b, k, n));
-  assert.deepEqual(gs.product(a, halves, { m, n, k, transposeB: true }), want);
-  assert.deepEqual(gs.product(new Float32Array(0), new Float32Array(0), { m: 0, n: 3, k: 0 }), new Float32Array(0));
+  assert.deepEqual(gs.matMul(a, halves, { m, n, k, transposeB: true }), want);
+  assert.deepEqual(gs.matMul(new Float32Array(0), new Float32Array(0), { m: 0, n: 3, k: 0 }), new Float32Array(0));
 });
 
 test("a gradient of 1e-12 is stored, a batch that does not fit is repeated, NaN is not", () => {
@@ -103,21 +103,21 @@ test("a gradient of 1e-12 is stored, a batch that does not fit is repeated, NaN 
   assert.deepEqual([jump.next, jump.tries], ["step", 2]);
   const before = sites[1].toBytes();
   const nan = run(gradient.map((x, i) => (i === 3 ? NaN : x)));
-  assert.deepEqual([nan.next, nan.cause, nan.site], ["skip", "nan", 0]);
+  assert.deepEqual([nan.next, nan.nonFinite, nan.site], ["skip", "nan", 0]);
   assert.notDeepEqual(gs.Site.fromBytes(before).request(), undefined);
 });
 
-test("a step that is given up leaves every site as it was", () => {
+test("a step that is discarded leaves every site as it was", () => {
   const sites = [new gs.Site(), new gs.Site()];
   const before = sites.map((site) => site.toBytes());
   const step = new gs.Step(sites);
   step.store(Float32Array.of(1e-9));
-  step.abandon();
+  step.discard();
   assert.deepEqual(sites.map((site) => site.toBytes()), before);
 });
 
 test("loss scales go as they should", () => {
-  const scale = new gs.LossScale({ interval: 3, floor: [[0, 2], [100, 4]] });
+  const scale = new gs.LossScale({ growthInterval: 3, floor: [[0, 2], [100, 4]] });
   const path = [false, false, false, true, true].map((inf) => (scale.update(inf), scale.exponent));
   assert.deepEqual(path, [16, 16, 17, 16, 15]);
   assert.equal(gs.LossScale.fixed(0.25).exponent, -2);
@@ -126,7 +126,7 @@ test("loss scales go as they should", () => {
   const delayed = gs.LossScale.delayed({ history: 2 });
   delayed.update(false, 2 ** -20);
   assert.ok(delayed.exponent > 20);
-  for (const other of [gs.LossScale.logMax(), gs.LossScale.chainer({ interval: 10 })]) {
+  for (const other of [gs.LossScale.logMax(), gs.LossScale.chainer({ growthInterval: 10 })]) {
     other.update(true);
     assert.ok(Number.isInteger(other.exponent));
   }
@@ -143,24 +143,24 @@ test("wrong arguments are errors with a sentence", () => {
     [() => new gs.Row(7), TypeError, /settings must be an object, not 7/],
     [() => row.observe([1, 2]), TypeError, /u must be a Float32Array, not Array/],
     [() => row.store(new Float64Array(2)), TypeError, /v must be a Float32Array, not Float64Array/],
-    [() => row.store(x, "0"), TypeError, /from must be a number, not "0"/],
+    [() => row.store(x, "0"), TypeError, /fromExponent must be a number, not "0"/],
     [() => row.merge({}), TypeError, /other must be a Row/],
     [() => new gs.Site().decide(new gs.Site()), TypeError, /row must be a Row, not Site/],
     [() => new gs.Site(null), TypeError, /config must be an object/],
     [() => gs.Site.fromBytes(new Uint8Array(7)), RangeError, /a site has 368 bytes, not 7/],
-    [() => gs.encode("fp16", x, { round: "stochastic", random: new Uint32Array(1) }), RangeError, /each of 2 elements/],
-    [() => gs.encode("fp16", x, { tally: null }), TypeError, /tally must be an Object, not null/],
+    [() => gs.encode("fp16", x, { rounding: "stochastic", random: new Uint32Array(1) }), RangeError, /each of 2 elements/],
+    [() => gs.encode("fp16", x, { counts: null }), TypeError, /counts must be an Object, not null/],
     [() => new gs.Step(new gs.Site()), TypeError, /sites must be an Array, not Site/],
     [() => gs.decode("fp16", new Uint8Array(2)), TypeError, /patterns of fp16 must be a Uint16Array/],
-    [() => gs.stepEnd([new gs.Site()], [], { foundInf: false }), RangeError, /1 sites do not fit 0 rows/],
-    [() => gs.stepEnd([], [], {}), TypeError, /foundInf must be true or false, not undefined/],
+    [() => gs.endStep([new gs.Site()], [], { foundInf: false }), RangeError, /1 sites do not fit 0 rows/],
+    [() => gs.endStep([], [], {}), TypeError, /foundInf must be true or false, not undefined/],
     [() => new gs.Step([1]), TypeError, /site 0 must be a Site, not 1/],
     [() => new gs.Step([]).store(x), RangeError, /at every site once/],
-    [() => gs.product(x, x, { m: 2, n: 2, k: 2 }), RangeError, /a must have 4 elements, not 2/],
-    [() => gs.product(x, x, { m: -1, n: 2, k: 2 }), RangeError, /m must be a whole number/],
-    [() => gs.product(new Float32Array(0), x, { m: 0, n: 2, k: 1, transposeA: 1 }), TypeError, /transposeA/],
-    [() => gs.product(new Float32Array(0), new Float32Array(0), { m: 65536, n: 65536, k: 0 }), RangeError, /too large/],
-    [() => gs.rescale(x), TypeError, /from must be a number, not undefined/],
+    [() => gs.matMul(x, x, { m: 2, n: 2, k: 2 }), RangeError, /a must have 4 elements, not 2/],
+    [() => gs.matMul(x, x, { m: -1, n: 2, k: 2 }), RangeError, /m must be a whole number/],
+    [() => gs.matMul(new Float32Array(0), x, { m: 0, n: 2, k: 1, transposeA: 1 }), TypeError, /transposeA/],
+    [() => gs.matMul(new Float32Array(0), new Float32Array(0), { m: 65536, n: 65536, k: 0 }), RangeError, /too large/],
+    [() => gs.rescale(x), TypeError, /fromExponent must be a number, not undefined/],
     [() => new gs.LossScale({ floor: 3 }), TypeError, /floor must be an Array/],
   ];
   for (const [call, type, text] of wrong) {
@@ -170,31 +170,31 @@ test("wrong arguments are errors with a sentence", () => {
   const full = new gs.Row({ detail: "counts" });
   full.observe(x);
   const refused = [
-    [() => gs.encode("fp61", x), "GS_CHOICE"],
-    [() => site.finish(row, "done"), "GS_CHOICE"],
-    [() => gs.encode("fp16", x, { round: "stochastic" }), "GS_RANDOM"],
-    [() => new gs.Row({ format: "bf16" }), "GS_FORMAT"],
-    [() => new gs.Row({ format: "e4m3" }).store(x), "GS_FORMAT"],
-    [() => full.flushedAt(0), "GS_DETAIL"],
-    [() => site.decide(full), "GS_DETAIL"],
-    [() => row.merge(full), "GS_MERGE"],
-    [() => new gs.Site({ gamma: 2 }), "GS_GAMMA"],
-    [() => new gs.Site({ window: 31 }), "GS_WINDOW"],
-    [() => new gs.Site({ room: 0 }), "GS_ROOM"],
-    [() => new gs.Site({ interval: 0 }), "GS_INTERVAL"],
-    [() => new gs.Site({ outliers: 3 }), "GS_OUTLIERS"],
-    [() => gs.LossScale.fixed(3), "GS_SCALE"],
-    [() => new gs.LossScale({ least: 5, most: 4 }), "GS_BOUNDS"],
-    [() => new gs.LossScale({ start: 60 }), "GS_START"],
-    [() => new gs.LossScale({ growth: 0 }), "GS_FACTOR"],
-    [() => new gs.LossScale({ tolerancePpm: 1_000_000 }), "GS_TOLERANCE"],
-    [() => new gs.LossScale({ floor: Array(9).fill([0, 0]) }), "GS_FLOOR"],
-    [() => gs.LossScale.logMax({ meanDecay: NaN }), "GS_DECAY"],
-    [() => gs.LossScale.delayed({ history: 17 }), "GS_HISTORY"],
-    [() => gs.proposeFixed(0), "GS_SCALE"],
-    [() => gs.Site.fromBytes(new Uint8Array(368)), "GS_VERSION"],
-    [() => gs.LossScale.fromBytes(new Uint8Array(296)), "GS_VERSION"],
-    [() => gs.Row.fromBytes(new Uint8Array(1136)), "GS_VERSION"],
+    [() => gs.encode("fp61", x), "GS_ERROR_ENUM"],
+    [() => site.finish(row, "done"), "GS_ERROR_ENUM"],
+    [() => gs.encode("fp16", x, { rounding: "stochastic" }), "GS_ERROR_RANDOM"],
+    [() => new gs.Row({ format: "bf16" }), "GS_ERROR_FORMAT"],
+    [() => new gs.Row({ format: "e4m3" }).store(x), "GS_ERROR_FORMAT"],
+    [() => full.flushedAt(0), "GS_ERROR_DETAIL"],
+    [() => site.decide(full), "GS_ERROR_DETAIL"],
+    [() => row.merge(full), "GS_ERROR_MERGE"],
+    [() => new gs.Site({ gamma: 2 }), "GS_ERROR_GAMMA"],
+    [() => new gs.Site({ window: 31 }), "GS_ERROR_WINDOW"],
+    [() => new gs.Site({ headroom: 0 }), "GS_ERROR_HEADROOM"],
+    [() => new gs.Site({ interval: 0 }), "GS_ERROR_INTERVAL"],
+    [() => new gs.Site({ outliers: 3 }), "GS_ERROR_OUTLIERS"],
+    [() => gs.LossScale.fixed(3), "GS_ERROR_SCALE"],
+    [() => new gs.LossScale({ minExponent: 5, maxExponent: 4 }), "GS_ERROR_BOUNDS"],
+    [() => new gs.LossScale({ initExponent: 60 }), "GS_ERROR_INIT"],
+    [() => new gs.LossScale({ growthExponent: 0 }), "GS_ERROR_FACTOR"],
+    [() => new gs.LossScale({ tolerancePpm: 1_000_000 }), "GS_ERROR_TOLERANCE"],
+    [() => new gs.LossScale({ floor: Array(9).fill([0, 0]) }), "GS_ERROR_FLOOR"],
+    [() => gs.LossScale.logMax({ meanDecay: NaN }), "GS_ERROR_DECAY"],
+    [() => gs.LossScale.delayed({ history: 17 }), "GS_ERROR_HISTORY"],
+    [() => gs.proposeFixed(0), "GS_ERROR_SCALE"],
+    [() => gs.Site.fromBytes(new Uint8Array(368)), "GS_ERROR_VERSION"],
+    [() => gs.LossScale.fromBytes(new Uint8Array(296)), "GS_ERROR_VERSION"],
+    [() => gs.Row.fromBytes(new Uint8Array(1136)), "GS_ERROR_VERSION"],
   ];
   for (const [call, want] of refused) assert.throws(call, status_of(want), String(call));
   assert.equal(site.decision(), undefined);
@@ -207,7 +207,7 @@ test("bytes that somebody else wrote to are refused, or do no harm", () => {
   for (let bit = 0; bit < 8 * of_site.length; bit += 3) {
     const damaged = of_site.slice();
     damaged[bit >> 3] ^= 1 << (bit & 7);
-    assert.throws(() => gs.Site.fromBytes(damaged), (error) => ["GS_VERSION", "GS_DAMAGED"].includes(error.status));
+    assert.throws(() => gs.Site.fromBytes(damaged), (error) => ["GS_ERROR_VERSION", "GS_ERROR_CORRUPTED"].includes(error.status));
   }
   let state = 9;
   const random = () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
@@ -230,8 +230,8 @@ test("bytes that somebody else wrote to are refused, or do no harm", () => {
 
 test("an instance that fails is replaced", () => {
   // A product of more memory than WebAssembly has.
-  const failed = () => call("gs_npm_product", reads(new Float32Array(1)), 0, 0, 2 ** 15, 2 ** 15, 2 ** 15, 0, 0);
-  assert.throws(failed, (error) => error instanceof gs.GradscaleError && ["GS_OTHER", "GS_LENGTH"].includes(error.status));
+  const failed = () => call("gs_npm_matmul", reads(new Float32Array(1)), 0, 0, 2 ** 15, 2 ** 15, 2 ** 15, 0, 0);
+  assert.throws(failed, (error) => error instanceof gs.GradscaleError && ["GS_ERROR_OTHER", "GS_ERROR_LENGTH"].includes(error.status));
   assert.equal(new gs.Row().counts().count, 0);
   assert.throws(() => start(new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))));
 });

@@ -24,7 +24,7 @@ function add(word) {
   bottom = Math.imul(x, 435);
 }
 
-const scale = new LossScale({ interval: 20 });
+const scale = new LossScale({ growthInterval: 20 });
 let site = new Site();
 for (let i = 0; i < rows; i++) {
   if (i % 1000 === 0) site = new Site();
@@ -39,8 +39,8 @@ for (let i = 0; i < rows; i++) {
   const v = new Float32Array(bits.buffer);
   const request = site.request();
   let { exponent } = request;
-  if (request.atOnce) {
-    const look = new Row({ exponent: 0, detail: "full" });
+  if (request.decidesInStep) {
+    const look = new Row({ exponent: 0, detail: "histogram" });
     look.observe(v);
     exponent = site.decide(look, 0);
   }
@@ -48,7 +48,7 @@ for (let i = 0; i < rows; i++) {
   const halves = row.store(v);
   const { overflowed, infinite, nan, amax } = row.counts();
   const lost = overflowed + infinite + nan !== 0;
-  site.finish(row, lost ? "skipped_here" : "stepped");
+  site.finish(row, lost ? "skipped" : "stepped");
   scale.update(lost, amax, exponent);
   add(exponent);
   new Uint32Array(row.toBytes().buffer, 16).forEach(add);

@@ -1,5 +1,5 @@
 export { LossScale } from "./loss_scale.js";
-export { product } from "./product.js";
+export { matMul } from "./matmul.js";
 export { Row } from "./row.js";
 export { Site } from "./site.js";
 export type Format = import("./casts.js").Format;
@@ -11,4 +11,4 @@ export type SiteConfig = import("./site.js").SiteConfig;
 export type Outcome = import("./step.js").Outcome;
 export { decode, encode, proposeFixed, rescale } from "./casts.js";
 export { GradscaleError, instructionSet } from "./library.js";
-export { Step, stepEnd } from "./step.js";
+export { Step, endStep } from "./step.js";

@@ -1,10 +1,10 @@
 /** A loss scale with its whole state. */
 export class LossScale {
     /**
-     * The usual numbers: 2^16, doubled after 2000 clean steps in a row, halved at each overflow.
+     * Default settings: 2^16, doubled after 2000 consecutive finite steps, halved at each overflow.
      * @returns {DynamicConfig}
      */
-    static usual(): DynamicConfig;
+    static defaultConfig(): DynamicConfig;
     /**
      * @param {string} name
      * @param {number[]} numbers
@@ -34,11 +34,11 @@ export class LossScale {
         ceiling?: number;
     } & Bounds): LossScale;
     /**
-     * Grows a little in every step, by 2 in `interval` steps, and is halved at an overflow.
-     * @param {{ interval?: number } & Bounds} [config]
+     * Grows a little in every step, by 2 in `growthInterval` steps, and is halved at an overflow.
+     * @param {{ growthInterval?: number } & Bounds} [config]
      */
     static chainer(config?: {
-        interval?: number;
+        growthInterval?: number;
     } & Bounds): LossScale;
     /**
      * Restores a loss scale from its bytes. Bytes that were modified, or that another version has written, are refused.
@@ -46,7 +46,7 @@ export class LossScale {
      */
     static fromBytes(bytes: Uint8Array): LossScale;
     /**
-     * Creates a dynamic scale. Missing settings are those of {@link LossScale.usual}. Functions of this class create the
+     * Creates a dynamic scale. Missing settings are those of {@link LossScale.defaultConfig}. Functions of this class create the
      * other kinds.
      * @param {Partial<DynamicConfig>} [config]
      */
@@ -55,12 +55,12 @@ export class LossScale {
     get exponent(): number;
     /**
      * Takes the end of a step, once for each, skipped ones included. `foundInf`: some gradient was not finite. `amax` is the
-     * largest magnitude of a gradient, as it was seen, at the exponent `at`; NaN where it is not known.
+     * largest magnitude of a gradient, measured at the exponent `amaxExponent`; NaN where it is not known.
      * @param {boolean} foundInf
      * @param {number} [amax]
-     * @param {number} [at]
+     * @param {number} [amaxExponent]
      */
-    update(foundInf: boolean, amax?: number, at?: number): void;
+    update(foundInf: boolean, amax?: number, amaxExponent?: number): void;
     /** A copy of its bytes: a checkpoint. */
     toBytes(): Uint8Array<ArrayBuffer>;
     #private;
@@ -72,27 +72,27 @@ export type DynamicConfig = {
     /**
      * Exponent of the scale in the first step.
      */
-    start: number;
+    initExponent: number;
     /**
-     * Exponent added after `interval` finite steps, which is positive.
+     * Exponent added after `growthInterval` finite steps, which is positive.
      */
-    growth: number;
+    growthExponent: number;
     /**
      * Exponent added after an overflow, which is negative.
      */
-    backoff: number;
+    backoffExponent: number;
     /**
      * Number of consecutive finite steps after which the scale grows.
      */
-    interval: number;
+    growthInterval: number;
     /**
      * Minimum exponent of the scale.
      */
-    least: number;
+    minExponent: number;
     /**
      * Maximum exponent of the scale.
      */
-    most: number;
+    maxExponent: number;
     /**
      * Overflow that lowers it: each one, the n-th since it last grew (Megatron),
      * or the n-th without a finite step in between (DeepSpeed's switch).
@@ -101,7 +101,7 @@ export type DynamicConfig = {
     /**
      * Number n of overflows of the hysteresis, at least 1.
      */
-    overflows: number;
+    hysteresisOverflows: number;
     /**
      * Minimum share of overflows among the steps since the last change that lowers the scale, in
      * parts per million.
@@ -114,8 +114,8 @@ export type DynamicConfig = {
     floor: [number, number][];
 };
 export type Bounds = {
-    least?: number;
-    most?: number;
+    minExponent?: number;
+    maxExponent?: number;
 };
 declare const HYSTERESES: readonly ["none", "cumulative", "consecutive"];
 export {};

@@ -1,5 +1,5 @@
 /** Levels of detail of a row, in the order of gs_detail. */
-export const DETAILS: readonly ["none", "counts", "full", "moments"];
+export const DETAILS: readonly ["none", "counts", "histogram", "moments"];
 /**
  * The bytes of a row themselves, for the end of a step.
  * @type {(row: Row) => Uint8Array}
@@ -25,12 +25,12 @@ export class Row {
      */
     observe(u: Float32Array): void;
     /**
-     * The whole store of a gradient: values at the exponent `from` times 2^(exponent − from), added to the row, each rounded once
+     * The whole store of a gradient: values at `fromExponent` times 2^(exponent − fromExponent), added to the row, each rounded once
      * to FP16, nearest even. The row's format is `"fp16"`.
      * @param {Float32Array} v
-     * @param {number} [from]
+     * @param {number} [fromExponent]
      */
-    store(v: Float32Array, from?: number): Uint16Array<ArrayBuffer>;
+    store(v: Float32Array, fromExponent?: number): Uint16Array<ArrayBuffer>;
     /**
      * Adds the statistics of another row: of another micro-batch, call or worker.
      * @param {Row} other
@@ -44,15 +44,15 @@ export class Row {
      */
     counts(): Counts;
     /**
-     * Which share of the values that are not zero flushes at the row's exponent + k.
-     * @param {number} k
+     * Which share of the values that are not zero flushes at the row's exponent + exponentDelta.
+     * @param {number} exponentDelta
      */
-    flushedAt(k: number): number;
+    flushedAt(exponentDelta: number): number;
     /**
-     * Which share of the sum of magnitudes flushes at the row's exponent + k, within a factor of 2.
-     * @param {number} k
+     * Which share of the sum of magnitudes flushes at the row's exponent + exponentDelta, within a factor of 2.
+     * @param {number} exponentDelta
      */
-    lostAt(k: number): number;
+    lostAt(exponentDelta: number): number;
     /** A copy of its bytes, a gs_row: for another worker, a file, a device that fills the words itself. */
     toBytes(): Uint8Array<ArrayBuffer>;
     #private;
@@ -107,5 +107,5 @@ export type RowOptions = {
     flush?: Flush;
 };
 /** Flush rules: results of a store below the smallest normal number, in the order of gs_flush. */
-declare const FLUSHES: readonly ["nearest", "toward_zero", "then_round", "round_then_flush", "unbounded_then_flush"];
+declare const FLUSHES: readonly ["nearest", "toward_zero", "before_rounding", "after_rounding", "after_unbounded_rounding"];
 export {};

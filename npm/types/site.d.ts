@@ -6,17 +6,17 @@ export let bytesOf: (site: Site) => Uint8Array;
 /** The exponent of one gradient: kept from step to step. */
 export class Site {
     /**
-     * The usual settings: FP16, every 10 steps, with the memory of 16 rows, at most one value in a thousand flushed.
+     * Default settings: FP16, every 10 steps, with the history of 16 rows, at most one value in a thousand flushed.
      * @returns {SiteConfig}
      */
-    static usual(): SiteConfig;
+    static defaultConfig(): SiteConfig;
     /**
      * Restores a site from its bytes. Bytes that were modified, or that another version has written, are refused.
      * @param {Uint8Array} bytes
      */
     static fromBytes(bytes: Uint8Array): Site;
     /**
-     * Creates a site without an exponent. Missing settings are those of {@link Site.usual}.
+     * Creates a site without an exponent. Missing settings are those of {@link Site.defaultConfig}.
      * @param {Partial<SiteConfig>} [config]
      */
     constructor(config?: Partial<SiteConfig>);
@@ -40,16 +40,16 @@ export class Site {
     decision(): Decision | undefined;
     /**
      * Takes the row of a step, of all micro-batches and calls, and how the step ended. Once for each site and step;
-     * {@link stepEnd} does it for all sites.
+     * {@link endStep} does it for all sites.
      * @param {Row} row
-     * @param {End} end
+     * @param {SiteOutcome} outcome
      */
-    finish(row: Row, end: End): void;
+    finish(row: Row, outcome: SiteOutcome): void;
     /** A copy of its bytes: a checkpoint. */
     toBytes(): Uint8Array<ArrayBuffer>;
     #private;
 }
-export type End = (typeof ENDS)[number];
+export type SiteOutcome = (typeof SITE_OUTCOMES)[number];
 /**
  * Settings of a site's decisions.
  */
@@ -66,7 +66,7 @@ export type SiteConfig = {
      * Influence of earlier rows: none, the lowest ceiling of the
      * last 16, or all of these.
      */
-    memory: (typeof MEMORIES)[number];
+    history: (typeof HISTORIES)[number];
     /**
      * Maximum share of the values that may flush, 1e-6 to 1.
      */
@@ -78,7 +78,7 @@ export type SiteConfig = {
     /**
      * Headroom above the largest value in bits: 2 to 30.
      */
-    room: number;
+    headroom: number;
     /**
      * Batches more than this number of exponents above the history are skipped: 8 to 100, or
      * 0 for no limit.
@@ -92,7 +92,7 @@ export type Request = {
     /**
      * Observe the f32 values first ({@link Row.observe}), and decide ({@link Site.decide}).
      */
-    atOnce: boolean;
+    decidesInStep: boolean;
     /**
      * Level of detail of the row.
      */
@@ -100,7 +100,7 @@ export type Request = {
     /**
      * True if the site has an exponent.
      */
-    decided: boolean;
+    hasExponent: boolean;
     /**
      * Exponent in force, 0 before the first decision.
      */
@@ -117,24 +117,24 @@ export type Decision = {
     /**
      * Predicted share of the values that will flush; NaN without a prediction.
      */
-    gamma: number;
+    flushedPredicted: number;
     /**
      * Decided exponent relative to that of the row.
      */
-    k: number;
+    exponentDelta: number;
     /**
      * Constraint that determined the exponent.
      */
-    limit: (typeof LIMITS)[number];
+    limitedBy: (typeof LIMITS)[number];
     /**
      * Event that caused the decision.
      */
     trigger: (typeof TRIGGERS)[number];
 };
 import { Row } from "./row.js";
-declare const ENDS: readonly ["stepped", "skipped_here", "skipped_after", "void"];
+declare const SITE_OUTCOMES: readonly ["stepped", "skipped", "skipped_downstream", "rolled_back"];
 declare const CALLS: readonly ["one", "several"];
-declare const MEMORIES: readonly ["none", "least", "ring"];
+declare const HISTORIES: readonly ["none", "min", "ring"];
 import { DETAILS } from "./row.js";
 declare const LIMITS: readonly ["threshold", "normal_range", "overflow", "range", "one"];
 declare const TRIGGERS: readonly ["first", "interval", "overflow", "after_skip", "repeat"];

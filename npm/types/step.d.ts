@@ -1,32 +1,32 @@
-/** @typedef {{ foundInf: boolean, repeatable?: boolean, failed?: number }} StepOptions */
+/** @typedef {{ foundInf: boolean, repeatable?: boolean, failedAttempts?: number }} StepOptions */
 /**
  * Outcome of a step.
  * @typedef {object} Outcome
- * @property {(typeof NEXT_STEPS)[number]} next `"step"`: update the parameters. `"repeat"`: update nothing, and run the same
+ * @property {(typeof NEXT_ACTIONS)[number]} next `"step"`: update the parameters. `"repeat"`: update nothing, and run the same
  *   batch again. `"skip"`: update nothing, and continue with the next batch.
- * @property {(typeof CAUSES)[number]} cause Kind of the values at the first site where they were not finite.
+ * @property {(typeof NON_FINITE)[number]} nonFinite Kind of the values at the first site where they were not finite.
  * @property {number | undefined} site Index of that site, if there is one.
  */
 /**
  * Ends a step for all sites, whose rows are in the order of the backward pass. `foundInf`: some gradient of a parameter
- * is not finite. `repeatable`: the same batch can be run again, so no batch is lost; `failed` counts how often that was
- * done in this step. If one of the sites or rows is invalid, none of them changes.
+ * is not finite. `repeatable`: the same batch can be run again, so no batch is lost; `failedAttempts` counts
+ * how often that was done in this step. If one of the sites or rows is invalid, none of them changes.
  * @param {Site[]} sites
  * @param {Row[]} rows
  * @param {StepOptions} settings
  * @returns {Outcome}
  */
-export function stepEnd(sites: Site[], rows: Row[], settings: StepOptions): Outcome;
+export function endStep(sites: Site[], rows: Row[], settings: StepOptions): Outcome;
 /** One step of all sites, in the order of the backward pass. */
 export class Step {
     /** @param {Site[]} sites */
     constructor(sites: Site[]);
     /**
-     * Stores a gradient at the next site: values at the exponent `from` become patterns of FP16 at the site's exponent.
+     * Stores a gradient at the next site: values at `fromExponent` become patterns of FP16 at the site's exponent.
      * @param {Float32Array} v
-     * @param {number} [from]
+     * @param {number} [fromExponent]
      */
-    store(v: Float32Array, from?: number): {
+    store(v: Float32Array, fromExponent?: number): {
         halves: Uint16Array<ArrayBuffer>;
         exponent: number;
     };
@@ -38,14 +38,14 @@ export class Step {
         foundInf: boolean;
         repeatable?: boolean;
     }): Outcome;
-    /** Gives the step up, after an error on the way: every site is as it was before. */
-    abandon(): void;
+    /** Discards the step after an error in it: every site is as it was before. */
+    discard(): void;
     #private;
 }
 export type StepOptions = {
     foundInf: boolean;
     repeatable?: boolean;
-    failed?: number;
+    failedAttempts?: number;
 };
 /**
  * Outcome of a step.
@@ -55,11 +55,11 @@ export type Outcome = {
      * `"step"`: update the parameters. `"repeat"`: update nothing, and run the same
      * batch again. `"skip"`: update nothing, and continue with the next batch.
      */
-    next: (typeof NEXT_STEPS)[number];
+    next: (typeof NEXT_ACTIONS)[number];
     /**
      * Kind of the values at the first site where they were not finite.
      */
-    cause: (typeof CAUSES)[number];
+    nonFinite: (typeof NON_FINITE)[number];
     /**
      * Index of that site, if there is one.
      */
@@ -67,6 +67,6 @@ export type Outcome = {
 };
 import { Site } from "./site.js";
 import { Row } from "./row.js";
-declare const NEXT_STEPS: readonly ["step", "repeat", "skip"];
-declare const CAUSES: readonly [null, "overflowed", "infinite", "nan"];
+declare const NEXT_ACTIONS: readonly ["step", "repeat", "skip"];
+declare const NON_FINITE: readonly [null, "overflow", "infinite", "nan"];
 export {};

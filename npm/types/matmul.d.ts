@@ -6,7 +6,7 @@
  * @param {Float32Array | Uint16Array} b
  * @param {Shape} shape
  */
-export function product(a: Float32Array | Uint16Array, b: Float32Array | Uint16Array, shape: Shape): Float32Array<ArrayBuffer>;
+export function matMul(a: Float32Array | Uint16Array, b: Float32Array | Uint16Array, shape: Shape): Float32Array<ArrayBuffer>;
 export type Shape = {
     m: number;
     n: number;

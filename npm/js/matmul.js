@@ -11,7 +11,7 @@ import { call, reads, writes } from "./library.js";
  * @param {Float32Array | Uint16Array} b
  * @param {Shape} shape
  */
-export function product(a, b, shape) {
+export function matMul(a, b, shape) {
   const known = ["m", "n", "k", "transposeA", "transposeB"];
   const { m, n, k, transposeA = false, transposeB = false } = options(shape, "shape", known);
   const sizes = [count(m, "m"), count(n, "n"), count(k, "k")];
@@ -19,7 +19,7 @@ export function product(a, b, shape) {
   const transposed = truth(transposeA, "transposeA") | (truth(transposeB, "transposeB") << 1);
   if (m * n > 2 ** 30) throw new RangeError(`a product of ${m} × ${n} elements is too large`);
   const y = new Float32Array(m * n);
-  call("gs_npm_product", reads(a), reads(b), writes(y), ...sizes, halves, transposed);
+  call("gs_npm_matmul", reads(a), reads(b), writes(y), ...sizes, halves, transposed);
   return y;
 }
 
