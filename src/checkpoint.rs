@@ -106,7 +106,7 @@ impl std::error::Error for CheckpointError {}
 
 /// Entry of the program in a checkpoint's metadata. `T` is the part that only the trainer reads.
 #[derive(Serialize, Deserialize)]
-struct Entry<T> {
+struct CheckpointEntry<T> {
     format: u32,
     /// Metadata that the caller adds to a checkpoint.
     metadata: BTreeMap<String, String>,
@@ -144,7 +144,7 @@ pub(crate) fn write(
     let unwritable = |error: &dyn fmt::Display| CheckpointError::Unwritable(error.to_string());
     let checksums = tensors.iter().map(|(name, _, bytes)| (name.clone(), crc32c::crc32c(bytes))).collect();
     let format = if together { FORMAT_SHARED_STEP_COUNT } else { FORMAT };
-    let entry = Entry { format, metadata: metadata.clone(), checksums, training };
+    let entry = CheckpointEntry { format, metadata: metadata.clone(), checksums, training };
     let json = serde_json::to_string(&entry).map_err(|error| unwritable(&error))?;
     let mut views = Vec::new();
     for (name, shape, bytes) in tensors {
@@ -186,7 +186,7 @@ pub(crate) fn open<T: DeserializeOwned>(bytes: &[u8]) -> Result<Contents<'_, T>,
         };
     };
     let json = json.unwrap_or_default();
-    let entry = serde_json::from_str::<Entry<T>>(&json);
+    let entry = serde_json::from_str::<CheckpointEntry<T>>(&json);
     let sums = entry.as_ref().map(|entry| &entry.checksums).ok();
     let damaged = sums.and_then(|sums| {
         tensors.iter().find(|(name, view)| sums.get(*name).is_some_and(|&sum| sum != crc32c::crc32c(view.data())))

@@ -35,12 +35,12 @@ pub struct Loader<'a, const N: usize> {
     whole: [Input<'a>; N],
     batches: Batches,
     samples: Vec<Sample>,
-    rows: [Rows; N],
+    rows: [BatchBuffer; N],
 }
 
 /// Buffer in which the examples of a batch are concatenated.
 #[derive(Clone, Debug)]
-enum Rows {
+enum BatchBuffer {
     F32(Vec<f32>),
     F16(Vec<f16>),
     U8(Vec<u8>),
@@ -56,10 +56,10 @@ impl<'a, const N: usize> Loader<'a, N> {
     pub fn new(whole: [Input<'a>; N], batch: usize, seed: u64) -> Result<Self, DataError> {
         let batches = Batches::new(count(&whole)?, batch, seed)?;
         let rows = whole.each_ref().map(|tensor| match tensor.data {
-            Data::F32(_) => Rows::F32(Vec::new()),
-            Data::F16(_) => Rows::F16(Vec::new()),
-            Data::U8(_) => Rows::U8(Vec::new()),
-            Data::U32(_) => Rows::U32(Vec::new()),
+            Data::F32(_) => BatchBuffer::F32(Vec::new()),
+            Data::F16(_) => BatchBuffer::F16(Vec::new()),
+            Data::U8(_) => BatchBuffer::U8(Vec::new()),
+            Data::U32(_) => BatchBuffer::U32(Vec::new()),
         });
         Ok(Self { whole, batches, samples: Vec::new(), rows })
     }
@@ -105,7 +105,7 @@ impl<'a, const N: usize> Loader<'a, N> {
     }
 }
 
-impl Rows {
+impl BatchBuffer {
     /// Copies the rows of some examples into one contiguous batch.
     fn take(&mut self, tensor: &Input<'_>, samples: &[Sample]) {
         fn take<T: Copy>(to: &mut Vec<T>, from: &[T], width: usize, samples: &[Sample]) {

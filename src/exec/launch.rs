@@ -1,7 +1,7 @@
 //! Execution of one operation on a device: buffer ids are resolved to buffers.
 
 use super::{memory::Memory, times::Enqueued};
-use crate::graph::{Buf, Operation, Planned, Target, Updated};
+use crate::graph::{BufferId, BufferIds, Operation, ParamUpdate, StoreSpec};
 use gradscale_core::{
     backend::{Backend, Done, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
@@ -13,20 +13,20 @@ pub(super) fn run<B: Backend>(
     device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation, noted: Option<&mut Vec<Enqueued>>,
 ) -> Done<B> {
     // Buffers that are written are moved out of the memory, so that the others can be borrowed at the same time.
-    let mut listed = Listed::default();
-    // The lists of the operation are moved to `listed`.
-    let operation = operation.clone().map(&mut listed);
-    let updated = listed.parameters.iter().flat_map(written);
-    let written_bufs: Vec<Buf> = updated.chain(listed.writes.iter().copied()).collect();
+    let mut collected = CollectWrites::default();
+    // The lists of the operation are moved to `collected`.
+    let operation = operation.clone().map(&mut collected);
+    let updated = collected.parameters.iter().flat_map(written);
+    let written_bufs: Vec<BufferId> = updated.chain(collected.writes.iter().copied()).collect();
     let mut taken: Vec<B::Buffer> = written_bufs.iter().map(|&buf| memory.take(buf)).collect();
     let done = {
         let memory = &*memory;
         let mut places = taken.iter_mut();
         let mut parameters: Vec<Param<'_, B::Buffer>> =
-            listed.parameters.iter().map(|one| param(one, memory, &mut places)).collect();
-        let terms: Vec<_> = listed.terms.iter().map(|term| term.map(|buf| memory.get(buf))).collect();
-        let gradients: Vec<&B::Buffer> = listed.gradients.iter().map(|&buf| memory.get(buf)).collect();
-        let launch = operation.map(&mut Lent {
+            collected.parameters.iter().map(|one| param(one, memory, &mut places)).collect();
+        let terms: Vec<_> = collected.terms.iter().map(|term| term.map(|buf| memory.get(buf))).collect();
+        let gradients: Vec<&B::Buffer> = collected.gradients.iter().map(|&buf| memory.get(buf)).collect();
+        let launch = operation.map(&mut ResolveBuffers {
             memory,
             places,
             table,
@@ -34,7 +34,7 @@ pub(super) fn run<B: Backend>(
             gradients: &gradients,
             parameters: Some(&mut parameters),
         });
-        noted.into_iter().for_each(|noted| noted.push(Enqueued::of(&launch)));
+        noted.into_iter().for_each(|noted| noted.push(Enqueued::describe(&launch)));
         device.launch(launch)
     };
     for (buf, buffer) in written_bufs.into_iter().zip(taken) {
@@ -44,15 +44,15 @@ pub(super) fn run<B: Backend>(
 }
 
 /// Returns the buffers of a parameter that an optimizer's update writes.
-fn written(one: &Updated) -> impl Iterator<Item = Buf> + use<> {
-    let Updated { master, state: [first, second], half, .. } = *one;
+fn written(one: &ParamUpdate) -> impl Iterator<Item = BufferId> + use<> {
+    let ParamUpdate { master, state: [first, second], half, .. } = *one;
     [Some(master), first, second, half].into_iter().flatten()
 }
 
 fn param<'a, B: Backend>(
-    one: &Updated, memory: &'a Memory<B>, places: &mut IterMut<'a, B::Buffer>,
+    one: &ParamUpdate, memory: &'a Memory<B>, places: &mut IterMut<'a, B::Buffer>,
 ) -> Param<'a, B::Buffer> {
-    let mut next = || places.next().expect(TAKEN);
+    let mut next = || places.next().expect(WRITES_ARE_TAKEN);
     Param {
         len: one.len,
         master: next(),
@@ -62,39 +62,39 @@ fn param<'a, B: Backend>(
     }
 }
 
-const TAKEN: &str = "all that is written was taken";
+const WRITES_ARE_TAKEN: &str = "all that is written was taken";
 
 /// Collector of the buffers that an operation writes and of its lists of operands.
 #[derive(Default)]
-struct Listed {
+struct CollectWrites {
     /// Buffers that the operation writes, in the order of its fields.
-    writes: Vec<Buf>,
-    terms: Vec<Scaled<Buf, Slot>>,
-    gradients: Vec<Buf>,
-    parameters: Vec<Updated>,
+    writes: Vec<BufferId>,
+    terms: Vec<Scaled<BufferId, Slot>>,
+    gradients: Vec<BufferId>,
+    parameters: Vec<ParamUpdate>,
 }
 
-impl MapOperands<Planned, Planned> for Listed {
-    fn read(&mut self, read: Buf) -> Buf {
+impl MapOperands<BufferIds, BufferIds> for CollectWrites {
+    fn read(&mut self, read: BufferId) -> BufferId {
         read
     }
-    fn write(&mut self, write: Buf) -> Buf {
+    fn write(&mut self, write: BufferId) -> BufferId {
         self.writes.push(write);
         write
     }
-    fn store(&mut self, store: Target) -> Target {
+    fn store(&mut self, store: StoreSpec) -> StoreSpec {
         self.writes.push(store.y.buf);
         store
     }
-    fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
+    fn terms(&mut self, terms: Vec<Scaled<BufferId, Slot>>) -> Vec<Scaled<BufferId, Slot>> {
         self.terms = terms;
         Vec::new()
     }
-    fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
+    fn gradients(&mut self, gradients: Vec<BufferId>) -> Vec<BufferId> {
         self.gradients = gradients;
         Vec::new()
     }
-    fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
+    fn parameters(&mut self, parameters: Vec<ParamUpdate>) -> Vec<ParamUpdate> {
         self.parameters = parameters;
         Vec::new()
     }
@@ -102,7 +102,7 @@ impl MapOperands<Planned, Planned> for Listed {
 }
 
 /// Operand mapping that resolves buffer ids to borrowed buffers.
-struct Lent<'a, B: Backend> {
+struct ResolveBuffers<'a, B: Backend> {
     memory: &'a Memory<B>,
     places: IterMut<'a, B::Buffer>,
     table: &'a B::Table,
@@ -111,23 +111,23 @@ struct Lent<'a, B: Backend> {
     parameters: Option<&'a mut [Param<'a, B::Buffer>]>,
 }
 
-impl<'a, B: Backend> MapOperands<Planned, OnDevice<'a, B>> for Lent<'a, B> {
-    fn read(&mut self, read: Buf) -> &'a B::Buffer {
+impl<'a, B: Backend> MapOperands<BufferIds, OnDevice<'a, B>> for ResolveBuffers<'a, B> {
+    fn read(&mut self, read: BufferId) -> &'a B::Buffer {
         self.memory.get(read)
     }
-    fn write(&mut self, _: Buf) -> &'a mut B::Buffer {
-        self.places.next().expect(TAKEN)
+    fn write(&mut self, _: BufferId) -> &'a mut B::Buffer {
+        self.places.next().expect(WRITES_ARE_TAKEN)
     }
-    fn store(&mut self, Target { from, to, detail, add, .. }: Target) -> Store<'a, B> {
-        Store { y: self.places.next().expect(TAKEN), table: self.table, from, to, detail, add }
+    fn store(&mut self, StoreSpec { from, to, detail, add, .. }: StoreSpec) -> Store<'a, B> {
+        Store { y: self.places.next().expect(WRITES_ARE_TAKEN), table: self.table, from, to, detail, add }
     }
-    fn terms(&mut self, _: Vec<Scaled<Buf, Slot>>) -> &'a [Scaled<&'a B::Buffer, Slot>] {
+    fn terms(&mut self, _: Vec<Scaled<BufferId, Slot>>) -> &'a [Scaled<&'a B::Buffer, Slot>] {
         self.terms
     }
-    fn gradients(&mut self, _: Vec<Buf>) -> &'a [&'a B::Buffer] {
+    fn gradients(&mut self, _: Vec<BufferId>) -> &'a [&'a B::Buffer] {
         self.gradients
     }
-    fn parameters(&mut self, _: Vec<Updated>) -> &'a mut [Param<'a, B::Buffer>] {
+    fn parameters(&mut self, _: Vec<ParamUpdate>) -> &'a mut [Param<'a, B::Buffer>] {
         self.parameters.take().unwrap_or_default()
     }
     fn table(&mut self, (): ()) -> &'a B::Table {

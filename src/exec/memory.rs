@@ -1,6 +1,6 @@
 //! Device memory of a training: fixed buffers, and an arena that all programs share.
 
-use crate::graph::{Buf, Program};
+use crate::graph::{BufferId, Program};
 use gradscale_core::backend::{Backend, Buffer, DType};
 use std::cmp::Reverse;
 
@@ -55,49 +55,51 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    fn place(&mut self, buf: Buf) -> &mut Option<B::Buffer> {
+    fn place(&mut self, buf: BufferId) -> &mut Option<B::Buffer> {
         match buf {
-            Buf::Fixed(i) => nth(&mut self.fixed, i),
-            Buf::Number(i) => nth(&mut self.numbers, i),
-            Buf::Arena(i) => &mut self.arena[i],
-            Buf::Ahead(_) => unreachable!("launches only read what was sent ahead"),
+            BufferId::Persistent(i) => nth(&mut self.fixed, i),
+            BufferId::HostScalar(i) => nth(&mut self.numbers, i),
+            BufferId::Arena(i) => &mut self.arena[i],
+            BufferId::PrefetchedInput(_) => unreachable!("launches only read what was sent ahead"),
         }
     }
 
-    pub fn has(&self, buf: Buf) -> bool {
+    pub fn has(&self, buf: BufferId) -> bool {
         self.find(buf).is_some()
     }
 
-    pub fn put(&mut self, buf: Buf, buffer: B::Buffer) {
+    pub fn put(&mut self, buf: BufferId, buffer: B::Buffer) {
         *self.place(buf) = Some(buffer);
     }
 
     /// Moves a buffer out of the memory, so that a launch can write it.
-    pub fn take(&mut self, buf: Buf) -> B::Buffer {
+    pub fn take(&mut self, buf: BufferId) -> B::Buffer {
         self.place(buf).take().expect("a launch names each destination once, and all are allocated before it")
     }
 
     /// Frees the memory of a buffer that is not referenced any more.
-    pub fn free(&mut self, buf: Buf) {
+    pub fn free(&mut self, buf: BufferId) {
         *self.place(buf) = None;
     }
 
-    pub fn get(&self, buf: Buf) -> &B::Buffer {
+    pub fn get(&self, buf: BufferId) -> &B::Buffer {
         self.find(buf).expect("no launch reads where it writes, and all is allocated before it")
     }
 
-    fn find(&self, buf: Buf) -> Option<&B::Buffer> {
+    fn find(&self, buf: BufferId) -> Option<&B::Buffer> {
         match buf {
-            Buf::Fixed(i) => self.fixed.get(i)?.as_ref(),
-            Buf::Arena(i) => self.arena.get(i)?.as_ref(),
-            Buf::Ahead(i) => self.ahead.get(i)?.as_ref(),
-            Buf::Number(i) => self.numbers.get(i)?.as_ref(),
+            BufferId::Persistent(i) => self.fixed.get(i)?.as_ref(),
+            BufferId::Arena(i) => self.arena.get(i)?.as_ref(),
+            BufferId::PrefetchedInput(i) => self.ahead.get(i)?.as_ref(),
+            BufferId::HostScalar(i) => self.numbers.get(i)?.as_ref(),
         }
     }
 
-    /// Maps the arena of a program to the shared arena, largest buffers first to the largest. Calls `forget` before a
+    /// Maps the arena of a program to the shared arena, largest buffers first to the largest. Calls `invalidate_captures` before a
     /// buffer is replaced by a longer one, because recordings contain the old one.
-    pub fn link(&mut self, device: &B, program: &mut Program, mut forget: impl FnMut()) -> Result<(), B::Error> {
+    pub fn bind(
+        &mut self, device: &B, program: &mut Program, mut invalidate_captures: impl FnMut(),
+    ) -> Result<(), B::Error> {
         let mut taken = vec![false; self.arena.len()];
         self.scratch.iter().chain(&self.held).for_each(|&place| taken[place] = true);
         let mut order: Vec<usize> = (0..program.arena.len()).collect();
@@ -117,7 +119,7 @@ impl<B: Backend> Memory<B> {
                 Some(place) => {
                     // If the allocation fails, the shorter buffer remains.
                     let longer = device.alloc(dtype, len)?;
-                    forget();
+                    invalidate_captures();
                     self.arena[place] = Some(longer);
                     self.kinds[place].1 = len;
                     place
@@ -149,14 +151,14 @@ impl<B: Backend> Memory<B> {
     }
 
     /// Allocates f32 scratch of the given length, which no program uses.
-    pub fn scratch(&mut self, device: &B, len: usize) -> Result<Buf, B::Error> {
+    pub fn scratch(&mut self, device: &B, len: usize) -> Result<BufferId, B::Error> {
         let kind = (DType::F32, len);
         if let Some(&place) = self.scratch.iter().find(|&&place| self.kinds[place] == kind) {
-            return Ok(Buf::Arena(place));
+            return Ok(BufferId::Arena(place));
         }
         let place = self.push(device, kind)?;
         self.scratch.push(place);
-        Ok(Buf::Arena(place))
+        Ok(BufferId::Arena(place))
     }
 
     /// Allocates memory for an input of a coming step, at least of that length.

@@ -12,13 +12,13 @@ mod transfer;
 
 pub(crate) use constants::Constants;
 pub use memory::MemoryReport;
-pub(crate) use record::Failed;
+pub(crate) use record::LaunchFailure;
 pub use times::LaunchTime;
 
-use crate::graph::{Buf, Fixed, Operation};
+use crate::graph::{BufferId, Fixed, Operation};
 use gradscale_core::backend::{Backend, Control, DType};
 use memory::Memory;
-use programs::Programs;
+use programs::ProgramCache;
 use std::ops::Range;
 use times::Times;
 
@@ -26,7 +26,7 @@ use times::Times;
 ///
 /// Fields are dropped in this order: recordings first, the device last.
 pub(crate) struct Executor<B: Backend> {
-    programs: Programs<B::Recording>,
+    programs: ProgramCache<B::Recording>,
     memory: Memory<B>,
     table: B::Table,
     /// Number of slots in the table of exponents and rows.
@@ -43,7 +43,7 @@ impl<B: Backend> Executor<B> {
     pub fn new(device: B, fixed: Fixed, slots: usize, hyperparameters: usize) -> Result<Self, B::Error> {
         let table = device.table(count(slots), count(hyperparameters))?;
         Ok(Self {
-            programs: Programs::new(),
+            programs: ProgramCache::new(),
             memory: Memory::new(),
             table,
             slots,
@@ -62,7 +62,7 @@ impl<B: Backend> Executor<B> {
     /// Selects the GEMM engine by its name. Recordings of another engine are dropped.
     pub fn select_product_engine(&mut self, name: &str) -> Result<(), B::Error> {
         self.device.select_product_engine(name)?;
-        self.programs.forget();
+        self.programs.invalidate_captures();
         Ok(())
     }
 
@@ -86,11 +86,11 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Grows the table if there are more slots. Recordings contain the table and are dropped then.
-    pub fn fit_table(&mut self, slots: usize, hyperparameters: usize) -> Result<(), B::Error> {
+    pub fn grow_table(&mut self, slots: usize, hyperparameters: usize) -> Result<(), B::Error> {
         if self.slots < slots {
             self.table = self.device.table(count(slots), count(hyperparameters))?;
             self.slots = slots;
-            self.programs.forget();
+            self.programs.invalidate_captures();
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl<B: Backend> Executor<B> {
         if self.slots != slots {
             self.table = self.device.table(count(slots), count(hyperparameters))?;
             self.slots = slots;
-            self.programs.forget();
+            self.programs.invalidate_captures();
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Allocates f32 scratch of the given length, which no program uses, until [`Executor::free_scratch`].
-    pub fn scratch(&mut self, len: usize) -> Result<Buf, B::Error> {
+    pub fn scratch(&mut self, len: usize) -> Result<BufferId, B::Error> {
         self.memory.scratch(&self.device, len)
     }
 
@@ -141,18 +141,18 @@ impl<B: Backend> Executor<B> {
         self.memory.free_scratch();
     }
 
-    pub fn has(&self, buf: Buf) -> bool {
+    pub fn has(&self, buf: BufferId) -> bool {
         self.memory.has(buf)
     }
 
     /// Frees buffers of parameters. Recordings may contain them and are dropped.
-    pub fn free(&mut self, all: impl Iterator<Item = Buf>) {
+    pub fn free(&mut self, all: impl Iterator<Item = BufferId>) {
         all.for_each(|buf| self.memory.free(buf));
-        self.programs.forget();
+        self.programs.invalidate_captures();
     }
 
     /// Allocates a buffer if it does not exist yet; returns true if it did not.
-    pub fn allocate(&mut self, buf: Buf, dtype: DType, len: usize) -> Result<bool, B::Error> {
+    pub fn allocate(&mut self, buf: BufferId, dtype: DType, len: usize) -> Result<bool, B::Error> {
         if self.memory.has(buf) {
             return Ok(false);
         }
@@ -162,12 +162,12 @@ impl<B: Backend> Executor<B> {
 
     /// Allocates buffers that an update uses as a group, each with its length. Existing ones are replaced by buffers
     /// with undefined content; if memory is exhausted, they are kept.
-    pub fn allocate_together(&mut self, dtype: DType, all: &[(Buf, usize)]) -> Result<(), B::Error> {
+    pub fn allocate_together(&mut self, dtype: DType, all: &[(BufferId, usize)]) -> Result<(), B::Error> {
         let lens: Vec<usize> = all.iter().map(|&(_, len)| len).collect();
         let mut buffers = Vec::with_capacity(all.len());
         self.device.alloc_together(dtype, &lens, &mut buffers)?;
         if all.iter().any(|&(buf, _)| self.memory.has(buf)) {
-            self.programs.forget();
+            self.programs.invalidate_captures();
         }
         for (&(buf, _), buffer) in all.iter().zip(buffers) {
             self.memory.put(buf, buffer);

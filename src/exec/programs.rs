@@ -3,38 +3,38 @@
 
 use super::{
     Constants, Executor,
-    record::{Failed, Recorded},
+    record::{Capture, LaunchFailure},
 };
 use crate::graph::{DistributedPlan, Launch, Operation, Program, Purpose, Trace};
 use gradscale_core::backend::{Backend, DType, Data};
 use std::{collections::HashMap, sync::Arc};
 
 /// Default capacity of the program cache, in programs.
-const MOST: usize = 256;
+const DEFAULT_CACHE_CAPACITY: usize = 256;
 /// Default limit of the constants of all cached programs, in bytes.
-const MOST_BYTES: u64 = 1 << 28;
+const DEFAULT_CONSTANT_BYTES: u64 = 1 << 28;
 
 /// Cache entry: a program with the recordings of its segments.
-struct Stored<R> {
+struct CacheEntry<R> {
     program: Program,
     /// Recordings of the program's segments between synchronisation points.
-    recorded: Vec<Recorded<R>>,
+    recorded: Vec<Capture<R>>,
     /// Clock value of the program's last use.
     used: u64,
 }
 
 /// Cache of compiled programs that evicts the least recently used one.
-pub(super) struct Programs<R> {
+pub(super) struct ProgramCache<R> {
     /// Entries by number; `None` after an eviction, until the number is reused.
-    all: Vec<Option<Stored<R>>>,
+    all: Vec<Option<CacheEntry<R>>>,
     /// Numbers of cached programs by the hash of their trace.
     by_hash: HashMap<u64, Vec<usize>>,
     /// Lists of operations that are not programs, for example updates of parameters.
-    lists: Vec<(Vec<Operation>, Recorded<R>)>,
+    lists: Vec<(Vec<Operation>, Capture<R>)>,
     /// Maximum number of programs in the cache.
-    most: usize,
+    capacity: usize,
     /// Limit of the cached programs' constants, in bytes.
-    most_bytes: u64,
+    max_constant_bytes: u64,
     /// Clock of the cache: number of lookups so far.
     clock: u64,
     /// Clock value at which the step in progress began.
@@ -43,32 +43,40 @@ pub(super) struct Programs<R> {
 
 /// Reason why a lookup cannot fail: the number of a program is used only while the program is cached. A new program
 /// evicts an evaluation only after it has ended, and a backward pass only after a later one has begun.
-const KEPT: &str = "a program whose number is used is kept";
+const NUMBER_IS_CACHED: &str = "a program whose number is used is kept";
 
-impl<R> Programs<R> {
+impl<R> ProgramCache<R> {
     pub fn new() -> Self {
         let (all, by_hash, lists) = Default::default();
-        Self { all, by_hash, lists, most: MOST, most_bytes: MOST_BYTES, clock: 0, since: u64::MAX }
+        Self {
+            all,
+            by_hash,
+            lists,
+            capacity: DEFAULT_CACHE_CAPACITY,
+            max_constant_bytes: DEFAULT_CONSTANT_BYTES,
+            clock: 0,
+            since: u64::MAX,
+        }
     }
 
     /// Drops all recordings, because they contain buffers or a table that was replaced.
-    pub fn forget(&mut self) {
+    pub fn invalidate_captures(&mut self) {
         let of_programs = self.all.iter_mut().flatten().flat_map(|stored| &mut stored.recorded);
-        of_programs.for_each(|recorded| *recorded = Recorded::Cold);
-        self.lists.iter_mut().for_each(|(_, recorded)| *recorded = Recorded::Cold);
+        of_programs.for_each(|recorded| *recorded = Capture::NotRun);
+        self.lists.iter_mut().for_each(|(_, recorded)| *recorded = Capture::NotRun);
     }
 
-    fn get(&self, index: usize) -> &Stored<R> {
-        self.all[index].as_ref().expect(KEPT)
+    fn get(&self, index: usize) -> &CacheEntry<R> {
+        self.all[index].as_ref().expect(NUMBER_IS_CACHED)
     }
 
-    fn get_mut(&mut self, index: usize) -> &mut Stored<R> {
-        self.all[index].as_mut().expect(KEPT)
+    fn get_mut(&mut self, index: usize) -> &mut CacheEntry<R> {
+        self.all[index].as_mut().expect(NUMBER_IS_CACHED)
     }
 
     /// Returns the least recently used program among those that `may_go`. Backward passes since the last one began are
     /// never evicted, because they can be inspected and repeated, and neither is the program that was just looked up.
-    fn oldest(&self, may_go: impl Fn(&Program) -> bool) -> Option<usize> {
+    fn lru_victim(&self, may_go: impl Fn(&Program) -> bool) -> Option<usize> {
         let stored = self.all.iter().enumerate().filter_map(|(index, stored)| Some((index, stored.as_ref()?)));
         let stays = |one: &Program| matches!(one.purpose, Purpose::Train { .. } | Purpose::Update);
         let older = stored.filter(|(_, one)| one.used < self.clock && (one.used < self.since || !stays(&one.program)));
@@ -76,7 +84,7 @@ impl<R> Programs<R> {
         older.min_by_key(|(_, one)| one.used).map(|(index, _)| index)
     }
 
-    fn take(&mut self, index: usize) -> Option<Program> {
+    fn remove(&mut self, index: usize) -> Option<Program> {
         let gone = self.all[index].take()?.program;
         if let Some(numbers) = self.by_hash.get_mut(&gone.trace.hash) {
             numbers.retain(|&number| number != index);
@@ -87,7 +95,7 @@ impl<R> Programs<R> {
         Some(gone)
     }
 
-    fn put(&mut self, stored: Stored<R>) -> usize {
+    fn add(&mut self, stored: CacheEntry<R>) -> usize {
         let hash = stored.program.trace.hash;
         let index = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
         if index == self.all.len() {
@@ -101,17 +109,17 @@ impl<R> Programs<R> {
 
 impl<B: Backend> Executor<B> {
     /// Sets the capacity of the program cache in programs, at least 2.
-    pub fn keep(&mut self, most: usize) {
-        self.programs.most = most.max(2);
+    pub fn set_capacity(&mut self, most: usize) {
+        self.programs.capacity = most.max(2);
     }
 
     /// Sets the limit of the cached programs' constants in bytes.
-    pub const fn keep_bytes(&mut self, most: u64) {
-        self.programs.most_bytes = most;
+    pub const fn set_constant_limit(&mut self, most: u64) {
+        self.programs.max_constant_bytes = most;
     }
 
     /// Looks up the compiled program of a trace in the cache.
-    pub fn find(
+    pub fn lookup(
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, distributed: DistributedPlan,
     ) -> Option<usize> {
         let programs = &mut self.programs;
@@ -128,7 +136,7 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Assigns buffers of the arena, which all programs share, to the buffers of a program.
-    pub fn link(&mut self, program: &mut Program) -> Result<(), B::Error> {
+    pub fn bind_memory(&mut self, program: &mut Program) -> Result<(), B::Error> {
         for number in self.constants.abandoned(&program.constants) {
             self.memory.free(self.fixed.constant(number));
         }
@@ -139,7 +147,7 @@ impl<B: Backend> Executor<B> {
             self.constants.uploaded(number);
         }
         let Self { device, memory, programs, .. } = self;
-        memory.link(device, program, || programs.forget())?;
+        memory.bind(device, program, || programs.invalidate_captures())?;
         self.constants.hold(&program.constants);
         Ok(())
     }
@@ -147,19 +155,19 @@ impl<B: Backend> Executor<B> {
     /// Inserts a new program and assigns memory to its buffers. Evicts the least recently used programs if there are
     /// too many, or if their constants exceed the limit.
     pub fn insert(&mut self, mut program: Program) -> Result<usize, B::Error> {
-        self.link(&mut program)?;
-        while self.programs.all.iter().flatten().count() >= self.programs.most && self.evict(|_, _| true) {}
-        while self.constants.bytes() > self.programs.most_bytes
+        self.bind_memory(&mut program)?;
+        while self.programs.all.iter().flatten().count() >= self.programs.capacity && self.evict(|_, _| true) {}
+        while self.constants.bytes() > self.programs.max_constant_bytes
             && self.evict(|constants, program| constants.alone(&program.constants) > 0)
         {}
-        let recorded = (0..program.segment_count()).map(|_| Recorded::Cold).collect();
-        Ok(self.programs.put(Stored { program, recorded, used: self.programs.clock }))
+        let recorded = (0..program.segment_count()).map(|_| Capture::NotRun).collect();
+        Ok(self.programs.add(CacheEntry { program, recorded, used: self.programs.clock }))
     }
 
     /// Evicts a program, with the constants that only it uses; returns true if there was one.
     fn evict(&mut self, may_go: impl Fn(&Constants, &Program) -> bool) -> bool {
-        let oldest = self.programs.oldest(|program| may_go(&self.constants, program));
-        let Some(gone) = oldest.and_then(|index| self.programs.take(index)) else { return false };
+        let lru_victim = self.programs.lru_victim(|program| may_go(&self.constants, program));
+        let Some(gone) = lru_victim.and_then(|index| self.programs.remove(index)) else { return false };
         for number in self.constants.release(&gone.constants) {
             self.memory.free(self.fixed.constant(number));
         }
@@ -171,7 +179,7 @@ impl<B: Backend> Executor<B> {
     pub fn remove_programs(&mut self, is_removed: impl Fn(&Program) -> bool) {
         for index in 0..self.programs.all.len() {
             if self.programs.all[index].as_ref().is_some_and(|stored| is_removed(&stored.program))
-                && let Some(gone) = self.programs.take(index)
+                && let Some(gone) = self.programs.remove(index)
             {
                 for number in self.constants.release(&gone.constants) {
                     self.memory.free(self.fixed.constant(number));
@@ -184,13 +192,13 @@ impl<B: Backend> Executor<B> {
         &self.programs.get(index).program
     }
 
-    /// Starts a step with this program. Programs that run until the next step starts are not evicted.
+    /// Starts a step with this program. ProgramCache that run until the next step starts are not evicted.
     pub fn begin(&mut self, index: usize) {
         self.programs.since = self.programs.get(index).used;
     }
 
     /// Runs the launches of a segment of a program, by its recording if there is one.
-    pub fn run_segment(&mut self, index: usize, segment: usize) -> Result<(), Failed<B::Error>> {
+    pub fn run_segment(&mut self, index: usize, segment: usize) -> Result<(), LaunchFailure<B::Error>> {
         let stored = self.programs.get_mut(index);
         let range = stored.program.segment(segment);
         let launches = std::mem::take(&mut stored.program.launches);
@@ -212,14 +220,14 @@ impl<B: Backend> Executor<B> {
         let stored = self.programs.get_mut(index);
         stored.program.launches = launches;
         // Existing recordings contain the same buffers and the same table.
-        if let (Recorded::Cold, true) = (&stored.recorded[segment], all) {
-            stored.recorded[segment] = Recorded::Warm;
+        if let (Capture::NotRun, true) = (&stored.recorded[segment], all) {
+            stored.recorded[segment] = Capture::WarmedUp;
         }
     }
 
     /// Inserts a list of operations, whose buffers are all allocated, and returns its number.
-    pub fn insert_list(&mut self, operations: Vec<Operation>) -> usize {
-        self.programs.lists.push((operations, Recorded::Cold));
+    pub fn add_op_list(&mut self, operations: Vec<Operation>) -> usize {
+        self.programs.lists.push((operations, Capture::NotRun));
         self.programs.lists.len() - 1
     }
 
@@ -229,7 +237,7 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Runs a cached list of operations, by its recording if there is one.
-    pub fn run_kept_list(&mut self, index: usize) -> Result<(), B::Error> {
+    pub fn run_op_list(&mut self, index: usize) -> Result<(), B::Error> {
         let (operations, mut recorded) = std::mem::take(&mut self.programs.lists[index]);
         let ran = self.run_list(operations.iter(), &mut recorded);
         self.programs.lists[index] = (operations, recorded);

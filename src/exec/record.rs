@@ -6,30 +6,30 @@ use gradscale_core::backend::Backend;
 
 /// State of the recording of a list of operations.
 #[derive(Debug, Default)]
-pub(super) enum Recorded<R> {
+pub(super) enum Capture<R> {
     /// The list has not run yet. The first run is not recorded, because it compiles kernels and allocates memory.
     #[default]
-    Cold,
+    NotRun,
     /// The list has run once; the next run is recorded.
-    Warm,
+    WarmedUp,
     /// The list is never recorded, because the device does not record: its launches are always enqueued one by one.
-    Plain,
-    Ready(R),
+    Unsupported,
+    Captured(R),
 }
 
 /// Index of the operation of a list that failed, if it was one of them, and the error.
-pub(crate) type Failed<E> = (Option<usize>, E);
+pub(crate) type LaunchFailure<E> = (Option<usize>, E);
 
 impl<B: Backend> Executor<B> {
     /// Runs a list of operations: records it, replays its recording, or enqueues one operation after the other.
     pub(super) fn run_list<'o>(
-        &mut self, operations: impl Iterator<Item = &'o Operation> + Clone, recorded: &mut Recorded<B::Recording>,
-    ) -> Result<(), Failed<B::Error>> {
+        &mut self, operations: impl Iterator<Item = &'o Operation> + Clone, recorded: &mut Capture<B::Recording>,
+    ) -> Result<(), LaunchFailure<B::Error>> {
         let Self { device, table, memory, times, .. } = self;
         if times.are_taken() {
             times.run(device, table, memory, operations)?;
-            if let Recorded::Cold = recorded {
-                *recorded = Recorded::Warm;
+            if let Capture::NotRun = recorded {
+                *recorded = Capture::WarmedUp;
             }
             return Ok(());
         }
@@ -40,18 +40,18 @@ impl<B: Backend> Executor<B> {
             })
         };
         let ran = match recorded {
-            Recorded::Ready(recording) => device.repeat(recording),
-            Recorded::Warm if self.recording => match device.record(&mut all) {
+            Capture::Captured(recording) => device.repeat(recording),
+            Capture::WarmedUp if self.recording => match device.record(&mut all) {
                 // A recording has run nothing yet.
-                Ok(Some(recording)) => device.repeat(&recording).map(|()| *recorded = Recorded::Ready(recording)),
+                Ok(Some(recording)) => device.repeat(&recording).map(|()| *recorded = Capture::Captured(recording)),
                 Ok(None) => {
-                    *recorded = Recorded::Plain;
+                    *recorded = Capture::Unsupported;
                     Ok(())
                 }
                 Err(error) => Err(error),
             },
-            Recorded::Plain | Recorded::Warm => all(),
-            Recorded::Cold => all().map(|()| *recorded = Recorded::Warm),
+            Capture::Unsupported | Capture::WarmedUp => all(),
+            Capture::NotRun => all().map(|()| *recorded = Capture::WarmedUp),
         };
         ran.map_err(|error| (at, error))
     }

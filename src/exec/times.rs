@@ -3,7 +3,7 @@
 //! Timed launches run one by one, because a recording is one launch to the host and hides its parts. The results have
 //! the same bits, because a recorded step has those of an eager one.
 
-use super::{launch::run, memory::Memory, record::Failed};
+use super::{launch::run, memory::Memory, record::LaunchFailure};
 use crate::graph::Operation;
 use gradscale_core::backend::{Backend, Cost, Error, Launch, OnDevice};
 use std::{collections::HashMap, time::Duration};
@@ -57,7 +57,7 @@ pub(super) struct Enqueued {
 }
 
 impl Enqueued {
-    pub fn of<B: Backend>(launch: &Launch<OnDevice<'_, B>>) -> Self {
+    pub fn describe<B: Backend>(launch: &Launch<OnDevice<'_, B>>) -> Self {
         Self { name: launch.name(), shape: launch.shape().to_string(), cost: launch.cost() }
     }
 }
@@ -85,7 +85,7 @@ impl Times {
     pub fn run<'o, B: Backend>(
         &mut self, device: &B, table: &B::Table, memory: &mut Memory<B>,
         operations: impl Iterator<Item = &'o Operation>,
-    ) -> Result<(), Failed<B::Error>> {
+    ) -> Result<(), LaunchFailure<B::Error>> {
         let operations: Vec<&Operation> = operations.collect();
         for (part, operations) in operations.chunks(TIMED_TOGETHER).enumerate() {
             let mut times = vec![Duration::ZERO; operations.len()];

@@ -1,7 +1,7 @@
 //! Copies between host and device.
 
 use super::Executor;
-use crate::graph::Buf;
+use crate::graph::BufferId;
 use gradscale_core::{
     amp::Precision,
     backend::{Backend, DType, Data, DataMut, Wire},
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 impl<B: Backend> Executor<B> {
     /// Writes host data to a whole buffer.
-    pub fn write(&mut self, buf: Buf, data: Data<'_>) -> Result<(), B::Error> {
+    pub fn write(&mut self, buf: BufferId, data: Data<'_>) -> Result<(), B::Error> {
         let mut buffer = self.memory.take(buf);
         let written = self.device.write(data, &mut buffer);
         self.memory.put(buf, buffer);
@@ -20,7 +20,7 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Fills a buffer with f32 zeros, and allocates it if needed.
-    pub fn clear(&mut self, buf: Buf, len: usize) -> Result<(), B::Error> {
+    pub fn clear(&mut self, buf: BufferId, len: usize) -> Result<(), B::Error> {
         self.allocate(buf, DType::F32, len)?;
         self.write(buf, Data::F32(&vec![0.0; len]))
     }
@@ -32,7 +32,7 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Reads the first values of a floating-point buffer, as f32.
-    pub async fn read(&self, buf: Buf, precision: Precision, len: usize) -> Result<Vec<f32>, B::Error> {
+    pub async fn read(&self, buf: BufferId, precision: Precision, len: usize) -> Result<Vec<f32>, B::Error> {
         let buffer = self.memory.get(buf);
         match precision {
             Precision::Half => {
@@ -49,14 +49,14 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Reads the first values of a buffer of bytes.
-    pub async fn read_bytes(&self, buf: Buf, len: usize) -> Result<Vec<u8>, B::Error> {
+    pub async fn read_bytes(&self, buf: BufferId, len: usize) -> Result<Vec<u8>, B::Error> {
         let mut data = vec![0; len];
         self.device.read(self.memory.get(buf), DataMut::U8(&mut data)).await?;
         Ok(data)
     }
 
     /// Reads the first values of a buffer of 32-bit words.
-    pub async fn read_words(&self, buf: Buf, len: usize) -> Result<Vec<u32>, B::Error> {
+    pub async fn read_words(&self, buf: BufferId, len: usize) -> Result<Vec<u32>, B::Error> {
         let mut data = vec![0; len];
         self.device.read(self.memory.get(buf), DataMut::U32(&mut data)).await?;
         Ok(data)
@@ -69,7 +69,7 @@ impl<B: Backend> Executor<B> {
 
     /// Adds the gradient of a parameter to the device-side reduction, from index `at` on.
     pub fn accumulate_grad_reduce(
-        &mut self, (at, len): (usize, usize), buf: Buf, exponent: Option<i32>,
+        &mut self, (at, len): (usize, usize), buf: BufferId, exponent: Option<i32>,
     ) -> Result<(), B::Error> {
         self.device.wire(Wire::Add { at, len, values: self.memory.get(buf), exponent })
     }
@@ -80,7 +80,9 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Writes the mean gradient of a parameter from the device-side reduction to its buffer.
-    pub fn read_grad_reduce(&mut self, (at, len): (usize, usize), buf: Buf, exponent: i32) -> Result<(), B::Error> {
+    pub fn read_grad_reduce(
+        &mut self, (at, len): (usize, usize), buf: BufferId, exponent: i32,
+    ) -> Result<(), B::Error> {
         let mut values = self.memory.take(buf);
         let taken = self.device.wire(Wire::Take { at, len, values: &mut values, exponent });
         self.memory.put(buf, values);
@@ -89,7 +91,7 @@ impl<B: Backend> Executor<B> {
 
     /// Reads rows of the table, and the first value of some buffers. It is the only read-back of a step.
     pub async fn collect(
-        &self, rows: Range<u16>, into: &mut [Stats], scalars: &[Buf], values: &mut [f32],
+        &self, rows: Range<u16>, into: &mut [Stats], scalars: &[BufferId], values: &mut [f32],
     ) -> Result<(), B::Error> {
         let scalars: Vec<&B::Buffer> = scalars.iter().map(|&buf| self.memory.get(buf)).collect();
         self.device.collect(&self.table, rows, into, &scalars, values).await

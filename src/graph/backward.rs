@@ -1,8 +1,8 @@
 //! Backward pass: one walk over the tape, passing ⟨α, ∇X⟩ from rule to rule (paper, Algorithm 1).
 
 use super::{
-    Compiler, Context, Fixed, Gradient, Launch, Operation, Operator, Part, Purpose, Rule, Target, Traced, Value, Work,
-    cast,
+    Compiler, Context, Fixed, Gradient, Launch, NodeKind, Operation, Operator, ParamTensor, Purpose, ScaleRule,
+    StoreSpec, Traced, Value, cast,
 };
 use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
 use gradscale_core::{
@@ -19,9 +19,9 @@ impl Compiler<'_, '_> {
             return Err(TraceError::new(&output.name, TraceErrorKind::Loss(output.shape)));
         }
         // ⟨α₀, ∂L⟩ starts here, with α₀ = 0 and ∂L = 1.
-        let one = Gradient { value: Value::single(self.fixed.one(), 1), slot: Slot::ONE };
+        let one = Gradient { value: Value::f32(self.fixed.scalar_one(), 1), slot: Slot::ONE };
         self.gradients[trace.output].push(one);
-        if let Work::Parameter(p) = output.work {
+        if let NodeKind::Parameter(p) = output.work {
             // The loss itself is a parameter.
             let target = self.parameter(p, one);
             self.launches.push(cast(one.value.buf, target).into());
@@ -30,19 +30,19 @@ impl Compiler<'_, '_> {
             if !self.live[id] || !self.needs_gradient[id] {
                 continue;
             }
-            let Some(dy) = self.combined(id)? else { continue };
+            let Some(dy) = self.accumulate_consumer_grads(id)? else { continue };
             self.traced.push(Traced { name: node.name.clone(), gradient: dy, shape: node.shape });
-            if let Work::Operator(operator) = &node.work {
+            if let NodeKind::Operator(operator) = &node.work {
                 operator.vjp(&mut Context::new(self, id, node), dy)?;
             }
-            self.launches.append(&mut self.casts_behind);
+            self.launches.append(&mut self.deferred_casts);
             self.origins.resize(self.launches.len(), (id, true));
         }
         Ok(())
     }
 
     /// Emits the gradient of a node: the sum over the gradients of its consumers.
-    fn combined(&mut self, id: usize) -> Result<Option<Gradient>, TraceError> {
+    fn accumulate_consumer_grads(&mut self, id: usize) -> Result<Option<Gradient>, TraceError> {
         let terms = std::mem::take(&mut self.gradients[id]);
         let (Some(&first), more) = (terms.first(), terms.len() > 1) else { return Ok(None) };
         if !more {
@@ -56,23 +56,23 @@ impl Compiler<'_, '_> {
         let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
         let detail = if half { Detail::Moments } else { Detail::None };
-        let target = Target { y, from: first.slot, to, detail, add: false };
-        let of_operator = node.operator().map_or(Rule::Branch, Operator::rule_of_sum);
-        let rule = if half { of_operator } else { Rule::None };
+        let target = StoreSpec { y, from: first.slot, to, detail, add: false };
+        let of_operator = node.operator().map_or(ScaleRule::FromSum, Operator::rule_of_sum);
+        let rule = if half { of_operator } else { ScaleRule::None };
         self.launches.push(Launch { rule, operation: Operation::Sum { len: y.elements(), terms, y: target } });
         Ok(Some(Gradient { value: y, slot: to }))
     }
 
     /// Returns the store of a parameter's gradient: f32 at exponent 0, added to the gradients that this step has
     /// already stored there.
-    pub(super) fn parameter(&mut self, p: usize, dy: Gradient) -> Target {
+    pub(super) fn parameter(&mut self, p: usize, dy: Gradient) -> StoreSpec {
         let again = self.contributes.contains(&p);
         if !again {
             self.contributes.push(p);
         }
         let add = again || self.purpose == (Purpose::Train { later: true });
         let parameter = self.shared.parameters[p];
-        let y = Value::single(Fixed::part(p, Part::Gradient), parameter.len);
-        Target { y, from: dy.slot, to: parameter.slot, detail: Detail::Counts, add }
+        let y = Value::f32(Fixed::tensor(p, ParamTensor::Gradient), parameter.len);
+        StoreSpec { y, from: dy.slot, to: parameter.slot, detail: Detail::Counts, add }
     }
 }

@@ -3,8 +3,8 @@
 //! A compiled [`Program`] depends on shapes and policy only, and not on exponents, learning rates or data.
 
 use super::{
-    BucketPlan, Buf, DistributedPlan, Fixed, Gradient, Launch, Operator, Part, PlanRow, StatsSync, SyncPoint, Target,
-    Trace, Value, Work, cast, memory, plan::plan,
+    BucketPlan, BufferId, DistributedPlan, Fixed, Gradient, Launch, NodeKind, Operator, ParamTensor, PlanRow,
+    StatsSync, StoreSpec, SyncPoint, Trace, Value, cast, memory, plan::plan,
 };
 use crate::{
     Layers, Shape, TraceError,
@@ -38,10 +38,10 @@ impl Purpose {
 
     /// Returns the part of a parameter in which batch statistics are stored until the update. Passes for statistics
     /// alone use another part than a step in progress.
-    pub const fn statistics(self) -> Part {
+    pub const fn statistics(self) -> ParamTensor {
         match self {
-            Self::Statistics => Part::State1,
-            Self::Train { .. } | Self::Evaluate | Self::Update => Part::Gradient,
+            Self::Statistics => ParamTensor::State1,
+            Self::Train { .. } | Self::Evaluate | Self::Update => ParamTensor::Gradient,
         }
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct ParameterInfo {
 
 /// Settings and state that all programs of a training share.
 #[derive(Debug)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct CompileOptions<'a> {
     pub policy: &'a AmpPolicy,
     pub layers: &'a Layers,
     /// Storage type of gradients of weights that were read in half, before they are converted to f32.
@@ -69,12 +69,12 @@ pub(crate) struct Shared<'a> {
     /// Prefix of the names of cast sites.
     pub prefix: &'a str,
     /// True if every buffer of a program is kept until the end of the step.
-    pub keep: bool,
+    pub retain_buffers: bool,
     /// Momentum of running statistics, if each call of a layer updates them separately.
     pub each_call: Option<f32>,
     pub distributed: DistributedPlan,
     /// Preassigned buffers of the first inputs; `None` for buffers of the program.
-    pub given: &'a [Option<Buf>],
+    pub preassigned_inputs: &'a [Option<BufferId>],
 }
 
 /// Named gradient of an intermediate value, for inspection of a step.
@@ -87,7 +87,7 @@ pub(crate) struct Traced {
 
 /// Named value of a network, besides its output, that can be read after a program has run.
 #[derive(Clone, Debug)]
-pub(crate) struct Beside {
+pub(crate) struct AuxOutput {
     pub name: String,
     pub value: Value,
     pub shape: Shape,
@@ -104,7 +104,7 @@ pub(crate) struct Program {
     pub constants: Vec<usize>,
     /// True if the program may run again on the same inputs, as a repeat.
     pub repeats: bool,
-    pub inputs: Vec<Buf>,
+    pub inputs: Vec<BufferId>,
     pub launches: Vec<Launch>,
     /// Layers at which ranks combine batch statistics, in the order of launches.
     pub stats_syncs: Vec<StatsSync>,
@@ -116,7 +116,7 @@ pub(crate) struct Program {
     pub origins: Vec<(usize, bool)>,
     pub output: Value,
     /// Named values of the program that can be read besides its output.
-    pub beside: Vec<Beside>,
+    pub aux_outputs: Vec<AuxOutput>,
     /// Indices of the weights for which the program computes a gradient.
     pub contributes: Vec<usize>,
     /// Running statistics that are updated, and the number of calls that update them.
@@ -135,21 +135,21 @@ impl Program {
     /// Returns true if a buffer of the arena must keep its content until the next step starts, whatever runs in
     /// between. These are inputs that a repeat reads again, and values that a training step lets the caller read.
     pub fn holds(&self, i: usize) -> bool {
-        let beside = || self.beside.iter().any(|beside| beside.value.buf == Buf::Arena(i));
-        self.repeats && self.inputs.contains(&Buf::Arena(i))
+        let beside = || self.aux_outputs.iter().any(|beside| beside.value.buf == BufferId::Arena(i));
+        self.repeats && self.inputs.contains(&BufferId::Arena(i))
             || matches!(self.purpose, Purpose::Train { .. }) && beside()
     }
 
     /// Replaces the index of each arena buffer in the program by another.
     pub fn rename(&mut self, place: impl Fn(usize) -> usize) {
-        let name = |buf: Buf| match buf {
-            Buf::Arena(i) => Buf::Arena(place(i)),
-            Buf::Fixed(_) | Buf::Ahead(_) | Buf::Number(_) => buf,
+        let name = |buf: BufferId| match buf {
+            BufferId::Arena(i) => BufferId::Arena(place(i)),
+            BufferId::Persistent(_) | BufferId::PrefetchedInput(_) | BufferId::HostScalar(_) => buf,
         };
         self.launches.iter_mut().for_each(|launch| launch.rename(name));
         self.stats_syncs.iter_mut().flat_map(StatsSync::buffers).for_each(|buf| *buf = name(*buf));
         let gradients = self.gradients.iter_mut().map(|traced| &mut traced.gradient.value.buf);
-        let beside = self.beside.iter_mut().map(|beside| &mut beside.value.buf);
+        let beside = self.aux_outputs.iter_mut().map(|beside| &mut beside.value.buf);
         let read = beside.chain([&mut self.output.buf]).chain(gradients);
         self.inputs.iter_mut().chain(read).for_each(|buf| *buf = name(*buf));
     }
@@ -159,7 +159,7 @@ impl Program {
 pub(super) struct Compiler<'a, 's> {
     pub trace: &'a Trace,
     pub purpose: Purpose,
-    pub shared: &'a mut Shared<'s>,
+    pub shared: &'a mut CompileOptions<'s>,
     pub fixed: Fixed,
     /// Type and length of each virtual buffer of the program.
     pub buffers: Vec<(DType, usize)>,
@@ -186,11 +186,13 @@ pub(super) struct Compiler<'a, 's> {
     pub traced: Vec<Traced>,
     pub constants: Vec<usize>,
     /// Casts of weight gradients that are emitted after the launch that computes them.
-    pub casts_behind: Vec<Launch>,
+    pub deferred_casts: Vec<Launch>,
 }
 
 /// Compiles a trace to a program: launches, buffers and synchronisation points.
-pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<'_>) -> Result<Program, TraceError> {
+pub(crate) fn compile(
+    trace: &Arc<Trace>, purpose: Purpose, shared: &mut CompileOptions<'_>,
+) -> Result<Program, TraceError> {
     let fixed = Fixed { parameters: shared.parameters.len() };
     let (plan, mut precision) = plan(shared.policy, shared.layers, trace)?;
     // Scalars, above all losses, are f32 under every policy.
@@ -224,17 +226,17 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         calls: HashMap::new(),
         traced: Vec::new(),
         constants: Vec::new(),
-        casts_behind: Vec::new(),
+        deferred_casts: Vec::new(),
         shared,
     };
-    compiler.mark();
+    compiler.mark_live();
     let inputs = compiler.forward()?;
-    let mut output = compiler.values[trace.output].unwrap_or(Value::single(fixed.zero(), 1));
-    let beside = compiler.beside();
+    let mut output = compiler.values[trace.output].unwrap_or(Value::f32(fixed.scalar_zero(), 1));
+    let aux_outputs = compiler.aux_outputs();
     if let Purpose::Train { later } = purpose {
         compiler.backward()?;
-        let loss = Value::single(fixed.loss(), 1);
-        let target = Target { add: later, ..Target::keep(loss, Slot::ONE) };
+        let loss = Value::f32(fixed.loss(), 1);
+        let target = StoreSpec { add: later, ..StoreSpec::passthrough(loss, Slot::ONE) };
         compiler.launches.push(cast(output.buf, target).into());
         output = loss;
     }
@@ -256,7 +258,7 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         sync_points: Vec::new(),
         origins,
         output,
-        beside,
+        aux_outputs,
         contributes,
         statistics,
         halves,
@@ -265,16 +267,16 @@ pub(crate) fn compile(trace: &Arc<Trace>, purpose: Purpose, shared: &mut Shared<
         gradients: traced,
         plan,
     };
-    memory::assign(&mut program, &buffers, shared.keep);
+    memory::assign(&mut program, &buffers, shared.retain_buffers);
     program.insert_sync_points(|id| shared.parameters[id].len);
     Ok(program)
 }
 
 impl Compiler<'_, '_> {
     /// Marks the nodes on which the output depends (live), and those that depend on a weight.
-    fn mark(&mut self) {
+    fn mark_live(&mut self) {
         self.live[self.trace.output] = true;
-        self.trace.beside.iter().for_each(|&(_, id)| self.live[id] = true);
+        self.trace.aux_outputs.iter().for_each(|&(_, id)| self.live[id] = true);
         for (id, node) in self.trace.nodes.iter().enumerate().rev() {
             if self.live[id] {
                 node.inputs.iter().for_each(|&input| self.live[input] = true);
@@ -285,9 +287,9 @@ impl Compiler<'_, '_> {
         }
         for (id, node) in self.trace.nodes.iter().enumerate() {
             self.needs_gradient[id] = match &node.work {
-                Work::Input(_) | Work::Frozen(_) => false,
-                Work::Parameter(p) => self.shared.parameters[*p].role == Role::Weight,
-                Work::Operator(operator) => {
+                NodeKind::Input(_) | NodeKind::Frozen(_) => false,
+                NodeKind::Parameter(p) => self.shared.parameters[*p].role == Role::Weight,
+                NodeKind::Operator(operator) => {
                     operator.is_differentiable() && node.inputs.iter().any(|&input| self.needs_gradient[input])
                 }
             };
@@ -296,17 +298,17 @@ impl Compiler<'_, '_> {
 
     /// Returns the named values that can be read besides the output. A value that does not belong to the program, above
     /// all a parameter, is copied, because it may be overwritten before it is read.
-    fn beside(&mut self) -> Vec<Beside> {
+    fn aux_outputs(&mut self) -> Vec<AuxOutput> {
         let trace = self.trace;
         let mut all = Vec::new();
-        for (name, id) in &trace.beside {
+        for (name, id) in &trace.aux_outputs {
             let Some(mut value) = self.values[*id] else { continue };
-            if !matches!(value.buf, Buf::Arena(_)) {
+            if !matches!(value.buf, BufferId::Arena(_)) {
                 let copy = self.new_buffer(value.dtype, value.len);
-                self.launches.push(cast(value.buf, Target::keep(copy, Slot::ONE)).into());
+                self.launches.push(cast(value.buf, StoreSpec::passthrough(copy, Slot::ONE)).into());
                 value = copy;
             }
-            all.push(Beside { name: name.clone(), value, shape: trace.nodes[*id].shape });
+            all.push(AuxOutput { name: name.clone(), value, shape: trace.nodes[*id].shape });
         }
         self.origins.resize(self.launches.len(), (trace.output, false));
         all
@@ -314,11 +316,11 @@ impl Compiler<'_, '_> {
 
     pub fn new_buffer(&mut self, dtype: DType, len: usize) -> Value {
         self.buffers.push((dtype, len));
-        Value { buf: Buf::Arena(self.buffers.len() - 1), dtype, len }
+        Value { buf: BufferId::Arena(self.buffers.len() - 1), dtype, len }
     }
 
     /// Adds a constant of f32 values to the program and returns its buffer.
-    pub fn constant(&mut self, values: Vec<f32>) -> Buf {
+    pub fn constant(&mut self, values: Vec<f32>) -> BufferId {
         let number = self.shared.constants.number(values);
         if !self.constants.contains(&number) {
             self.constants.push(number);

@@ -1,8 +1,8 @@
 //! Interface of an operator to the compilation of a trace: its node, its inputs, and the launches that it emits.
 
 use super::{
-    Buf, Compiler, Fixed, Gradient, Launch, Node, Operation, Part, Purpose, Rule, StatsSync, SyncPayload, Target,
-    Value, ValueCount, cast, unary,
+    BufferId, Compiler, Fixed, Gradient, Launch, Node, Operation, ParamTensor, Purpose, ScaleRule, StatsSync,
+    StoreSpec, SyncPayload, Value, ValueCount, cast, unary,
 };
 use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
@@ -80,24 +80,24 @@ impl Context<'_, '_, '_> {
     }
 
     /// Returns the buffers of x, weights and an optional bias, in the operator's precision.
-    pub fn read_product(&mut self) -> Result<(Buf, Buf, Option<Buf>), TraceError> {
+    pub fn read_product(&mut self) -> Result<(BufferId, BufferId, Option<BufferId>), TraceError> {
         let (a, b) = (self.read(0)?.buf, self.read(1)?.buf);
         let bias = if self.node.inputs.len() > 2 { Some(self.read(2)?.buf) } else { None };
         Ok((a, b, bias))
     }
 
     /// Emits the launch that computes the result, in the operator's precision; scalars are f32.
-    pub fn store(&mut self, operation: impl FnOnce(Target) -> Operation) -> Result<(), TraceError> {
+    pub fn store(&mut self, operation: impl FnOnce(StoreSpec) -> Operation) -> Result<(), TraceError> {
         let half = self.precision() == Some(Precision::Half) && self.node.shape.len() != 1;
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, self.node.shape.len());
         let target = self.compiler.observed(&format!("{}/forward", self.node.name), y)?;
         self.emit(operation(target));
-        self.give(y);
+        self.set_output(y);
         Ok(())
     }
 
     /// Sets the output value of the node.
-    pub fn give(&mut self, result: Value) {
+    pub fn set_output(&mut self, result: Value) {
         self.compiler.values[self.id] = Some(result);
     }
 
@@ -108,7 +108,7 @@ impl Context<'_, '_, '_> {
 
     /// Emits the update of running statistics. By default batch statistics accumulate until the optimizer step. If each
     /// call counts separately, the exponential average is applied per call, and its result is committed at the step.
-    pub fn follow(&mut self, running: usize, len: usize, of_batch: impl FnOnce(Target) -> Operation) {
+    pub fn update_running_stats(&mut self, running: usize, len: usize, of_batch: impl FnOnce(StoreSpec) -> Operation) {
         let purpose = self.purpose();
         let known = self.compiler.statistics.iter_mut().find(|(id, _)| *id == running);
         let add = known.is_some() || purpose == Purpose::Train { later: true };
@@ -116,11 +116,11 @@ impl Context<'_, '_, '_> {
             Some((_, calls)) => *calls += 1,
             None => self.compiler.statistics.push((running, 1)),
         }
-        let waiting = Fixed::part(running, purpose.statistics());
-        let y = Target::keep(Value::single(waiting, len), Slot::ONE);
+        let waiting = Fixed::tensor(running, purpose.statistics());
+        let y = StoreSpec::passthrough(Value::f32(waiting, len), Slot::ONE);
         let keep = match (self.compiler.shared.each_call, purpose) {
             (Some(keep), Purpose::Train { .. }) => keep,
-            (Some(_) | None, _) => return self.emit(of_batch(Target { add, ..y })),
+            (Some(_) | None, _) => return self.emit(of_batch(StoreSpec { add, ..y })),
         };
         let times = |a: f32| Unary::Affine { a, b: 0.0 };
         let of_batch = self.emit_temporary(len, Slot::ONE, of_batch);
@@ -129,11 +129,11 @@ impl Context<'_, '_, '_> {
             let kept = self.emit_temporary(len, Slot::ONE, |y| unary(times(keep), waiting, y));
             self.emit(unary(Unary::Id, kept, y));
         } else {
-            self.emit(unary(times(keep), Fixed::part(running, Part::Master), y));
+            self.emit(unary(times(keep), Fixed::tensor(running, ParamTensor::Master), y));
         }
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let rest = (1.0 - f64::from(keep)) as f32;
-        self.emit(unary(times(rest), of_batch, Target { add: true, ..y }));
+        self.emit(unary(times(rest), of_batch, StoreSpec { add: true, ..y }));
     }
 }
 
@@ -145,13 +145,13 @@ impl Context<'_, '_, '_> {
     }
 
     /// Adds a constant of f32 values to the program and returns its buffer.
-    pub fn constant(&mut self, values: Vec<f32>) -> Buf {
+    pub fn constant(&mut self, values: Vec<f32>) -> BufferId {
         self.compiler.constant(values)
     }
 
     /// Returns the buffer of the f32 constant 0.
-    pub fn zero(&self) -> Buf {
-        self.compiler.fixed.zero()
+    pub fn zero(&self) -> BufferId {
+        self.compiler.fixed.scalar_zero()
     }
 
     /// Emits a launch that decides no exponent.
@@ -160,7 +160,7 @@ impl Context<'_, '_, '_> {
     }
 
     /// Emits a launch for whose first store a rule decides the exponent.
-    pub fn emit_by(&mut self, rule: Rule, operation: Operation) {
+    pub fn emit_with_scale_rule(&mut self, rule: ScaleRule, operation: Operation) {
         self.compiler.launches.push(Launch { rule, operation });
     }
 
@@ -176,9 +176,9 @@ impl Context<'_, '_, '_> {
     }
 
     /// Emits a launch that computes f32 values for another launch of the same operator, at the exponent of `at`.
-    pub fn emit_temporary(&mut self, len: usize, at: Slot, operation: impl FnOnce(Target) -> Operation) -> Buf {
+    pub fn emit_temporary(&mut self, len: usize, at: Slot, operation: impl FnOnce(StoreSpec) -> Operation) -> BufferId {
         let value = self.new_buffer(DType::F32, len);
-        self.emit(operation(Target::keep(value, at)));
+        self.emit(operation(StoreSpec::passthrough(value, at)));
         value.buf
     }
 
@@ -196,7 +196,7 @@ impl Context<'_, '_, '_> {
 /// Impl of the context's methods for the backward pass.
 impl Context<'_, '_, '_> {
     /// Returns true if the node's input `i` needs a gradient.
-    pub fn wants(&self, i: usize) -> bool {
+    pub fn needs_grad(&self, i: usize) -> bool {
         self.node.inputs.get(i).is_some_and(|&input| self.compiler.needs_gradient[input])
     }
 
@@ -217,36 +217,36 @@ impl Context<'_, '_, '_> {
 
     /// Emits a launch whose result is the gradient of the node's input `i`.
     pub fn emit_gradient(
-        &mut self, i: usize, dy: Gradient, flow: Flow, rule: Rule, operation: impl FnOnce(Target) -> Operation,
+        &mut self, i: usize, dy: Gradient, flow: Flow, rule: ScaleRule, operation: impl FnOnce(StoreSpec) -> Operation,
     ) -> Result<(), TraceError> {
         let (target, rule) = self.destination(i, dy, flow, rule)?;
-        self.emit_by(rule, operation(target));
+        self.emit_with_scale_rule(rule, operation(target));
         Ok(())
     }
 
     /// Emits a launch that computes f32 values at the exponent of a gradient and is not a site.
     pub fn temporary_gradient(
-        &mut self, len: usize, at: Gradient, operation: impl FnOnce(Target) -> Operation,
+        &mut self, len: usize, at: Gradient, operation: impl FnOnce(StoreSpec) -> Operation,
     ) -> Gradient {
         let buf = self.emit_temporary(len, at.slot, operation);
-        Gradient { value: Value::single(buf, len), slot: at.slot }
+        Gradient { value: Value::f32(buf, len), slot: at.slot }
     }
 
     /// Returns the store and the rule for the gradient of input `i`. The gradient of a parameter is stored in f32 at
     /// exponent 0. Any other has the type of its operand; in half it is a site if values are rounded.
     pub fn destination(
-        &mut self, i: usize, dy: Gradient, flow: Flow, rule: Rule,
-    ) -> Result<(Target, Rule), TraceError> {
+        &mut self, i: usize, dy: Gradient, flow: Flow, rule: ScaleRule,
+    ) -> Result<(StoreSpec, ScaleRule), TraceError> {
         let input = self.node.inputs[i];
         let half = self.stores_half_gradient(i);
-        if let super::Work::Parameter(p) = self.compiler.trace.nodes[input].work
+        if let super::NodeKind::Parameter(p) = self.compiler.trace.nodes[input].work
             && self.compiler.shared.parameters[p].role == Role::Weight
         {
             let target = match self.compiler.shared.weight_gradients {
                 Precision::Half if half => self.half_parameter(i, p, dy)?,
                 Precision::Half | Precision::Single => self.compiler.parameter(p, dy),
             };
-            return Ok((target, Rule::None));
+            return Ok((target, ScaleRule::None));
         }
         let dtype = if half { DType::F16 } else { DType::F32 };
         let y = self.new_buffer(dtype, self.input(i).len());
@@ -255,9 +255,9 @@ impl Context<'_, '_, '_> {
             let kind = if dy.value.dtype == DType::F32 { "cast" } else { "dgrad" };
             let which = if i == 0 { String::new() } else { format!(".{i}") };
             let to = self.compiler.slot(&format!("{}/{kind}{which}", self.node.name), SlotKind::Site)?;
-            (Target { y, from: dy.slot, to, detail: Detail::Moments, add: false }, rule, to)
+            (StoreSpec { y, from: dy.slot, to, detail: Detail::Moments, add: false }, rule, to)
         } else {
-            (Target::keep(y, dy.slot), Rule::None, dy.slot)
+            (StoreSpec::passthrough(y, dy.slot), ScaleRule::None, dy.slot)
         };
         self.compiler.gradients[input].push(Gradient { value: y, slot });
         Ok((target, rule))
@@ -271,18 +271,18 @@ impl Context<'_, '_, '_> {
     }
 
     /// Returns the first gradient of input `i` that one of its consumers has computed.
-    pub fn first_gradient(&self, i: usize) -> Option<Gradient> {
+    pub fn peek_grad(&self, i: usize) -> Option<Gradient> {
         self.compiler.gradients[self.node.inputs[i]].first().copied()
     }
 
     /// Adds a gradient of input `i` into which other consumers of this input will also write.
-    pub fn begin_gradient(&mut self, i: usize, gradient: Gradient) {
+    pub fn push_grad(&mut self, i: usize, gradient: Gradient) {
         self.compiler.gradients[self.node.inputs[i]].push(gradient);
     }
 
     /// Returns the store of a parameter's gradient that passes through half, like the gradient of a half weight in
     /// PyTorch. The operator's scaled f32 result is rounded once at its own site, and then unscaled in f32.
-    fn half_parameter(&mut self, i: usize, p: usize, dy: Gradient) -> Result<Target, TraceError> {
+    fn half_parameter(&mut self, i: usize, p: usize, dy: Gradient) -> Result<StoreSpec, TraceError> {
         let len = self.input(i).len();
         let is_bias = self.node.operator().is_some_and(|operator| operator.bias() == Some(i));
         let name = match i {
@@ -292,20 +292,20 @@ impl Context<'_, '_, '_> {
         };
         let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
         let to = self.compiler.slot(&name, SlotKind::Site)?;
-        let rounded = Target { y: half, from: dy.slot, to, detail: Detail::Moments, add: false };
-        self.compiler.casts_behind.push(Launch { rule: Rule::Cast, operation: cast(single.buf, rounded) });
+        let rounded = StoreSpec { y: half, from: dy.slot, to, detail: Detail::Moments, add: false };
+        self.compiler.deferred_casts.push(Launch { rule: ScaleRule::FromValues, operation: cast(single.buf, rounded) });
         let unscaled = self.compiler.parameter(p, Gradient { value: half, slot: to });
-        self.compiler.casts_behind.push(cast(half.buf, unscaled).into());
-        Ok(Target::keep(single, dy.slot))
+        self.compiler.deferred_casts.push(cast(half.buf, unscaled).into());
+        Ok(StoreSpec::passthrough(single, dy.slot))
     }
 
     /// Passes a gradient through unchanged: in the same memory, unless it needs another buffer or type.
-    pub fn pass_through(&mut self, i: usize, dy: Gradient) -> Result<(), TraceError> {
+    pub fn forward_grad(&mut self, i: usize, dy: Gradient) -> Result<(), TraceError> {
         let input = self.node.inputs[i];
         let half = self.stores_half_gradient(i);
-        let parameter = matches!(self.compiler.trace.nodes[input].work, super::Work::Parameter(_));
+        let parameter = matches!(self.compiler.trace.nodes[input].work, super::NodeKind::Parameter(_));
         if parameter || half && dy.value.dtype == DType::F32 {
-            return self.emit_gradient(i, dy, Flow::Site, Rule::Cast, |y| cast(dy.value.buf, y));
+            return self.emit_gradient(i, dy, Flow::Site, ScaleRule::FromValues, |y| cast(dy.value.buf, y));
         }
         self.compiler.gradients[input].push(dy);
         Ok(())

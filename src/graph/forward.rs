@@ -1,6 +1,6 @@
 //! Forward pass: one walk along the tape, with the precision of every read.
 
-use super::{Buf, Compiler, Context, Fixed, Part, Purpose, Target, Value, Work, cast};
+use super::{BufferId, Compiler, Context, Fixed, NodeKind, ParamTensor, Purpose, StoreSpec, Value, cast};
 use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
@@ -10,12 +10,12 @@ use gradscale_core::{
 
 impl Compiler<'_, '_> {
     /// Emits the forward launches of all live nodes; returns the buffers of the inputs.
-    pub(super) fn forward(&mut self) -> Result<Vec<Buf>, TraceError> {
+    pub(super) fn forward(&mut self) -> Result<Vec<BufferId>, TraceError> {
         let trace = self.trace;
         let mut inputs = Vec::new();
         for (id, node) in trace.nodes.iter().enumerate() {
-            if let Work::Input(dtype) = node.work {
-                let value = match self.shared.given.get(inputs.len()).copied().flatten() {
+            if let NodeKind::Input(dtype) = node.work {
+                let value = match self.shared.preassigned_inputs.get(inputs.len()).copied().flatten() {
                     Some(buf) => Value { buf, dtype, len: node.shape.len() },
                     None => self.new_buffer(dtype, node.shape.len()),
                 };
@@ -28,11 +28,11 @@ impl Compiler<'_, '_> {
                 continue;
             }
             match &node.work {
-                Work::Input(_) => self.input(id)?,
-                Work::Parameter(p) | Work::Frozen(p) => {
-                    self.values[id] = Some(Value::single(Fixed::part(*p, Part::Master), node.shape.len()));
+                NodeKind::Input(_) => self.input(id)?,
+                NodeKind::Parameter(p) | NodeKind::Frozen(p) => {
+                    self.values[id] = Some(Value::f32(Fixed::tensor(*p, ParamTensor::Master), node.shape.len()));
                 }
-                Work::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
+                NodeKind::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
             }
             self.origins.resize(self.launches.len(), (id, false));
         }
@@ -51,12 +51,14 @@ impl Compiler<'_, '_> {
     /// Returns a node's value for a read in a precision. A half is not converted if f32 is wanted, because that cast is
     /// exact. The cast site is at the store of its gradient.
     pub(super) fn operand(&mut self, node: usize, want: Option<Precision>) -> Result<Value, TraceError> {
-        if let (Work::Parameter(p) | Work::Frozen(p), Some(Precision::Half)) = (&self.trace.nodes[node].work, want) {
+        if let (NodeKind::Parameter(p) | NodeKind::Frozen(p), Some(Precision::Half)) =
+            (&self.trace.nodes[node].work, want)
+        {
             if !self.halves.contains(p) {
                 self.halves.push(*p);
             }
             let len = self.trace.nodes[node].shape.len();
-            return Ok(Value { buf: Fixed::part(*p, Part::Half), dtype: DType::F16, len });
+            return Ok(Value { buf: Fixed::tensor(*p, ParamTensor::Half), dtype: DType::F16, len });
         }
         let value = self.value(node)?;
         match (value.dtype, want) {
@@ -87,11 +89,11 @@ impl Compiler<'_, '_> {
 
     /// Returns a store of the forward pass: not scaled; halves are counted, so that an overflow can be attributed to a
     /// name.
-    pub(super) fn observed(&mut self, name: &str, y: Value) -> Result<Target, TraceError> {
+    pub(super) fn observed(&mut self, name: &str, y: Value) -> Result<StoreSpec, TraceError> {
         if y.dtype == DType::F16 && matches!(self.purpose, Purpose::Train { .. }) {
             let to = self.slot(name, SlotKind::Forward)?;
-            return Ok(Target { y, from: Slot::ONE, to, detail: Detail::Counts, add: false });
+            return Ok(StoreSpec { y, from: Slot::ONE, to, detail: Detail::Counts, add: false });
         }
-        Ok(Target::keep(y, Slot::ONE))
+        Ok(StoreSpec::passthrough(y, Slot::ONE))
     }
 }

@@ -1,4 +1,4 @@
-//! Planned launches: operations of a device with buffer ids.
+//! BufferIds launches: operations of a device with buffer ids.
 
 use crate::optim::MOST_STATES;
 use gradscale_core::{
@@ -12,28 +12,28 @@ use std::cell::RefCell;
 
 /// Id of a buffer that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Buf {
+pub(crate) enum BufferId {
     /// Persistent buffer: tensors of a parameter, or a constant.
-    Fixed(usize),
+    Persistent(usize),
     /// Buffer of this step in the arena, reused as soon as it is not read any more.
     Arena(usize),
     /// Prefetched input of the next step, by its position among the inputs.
-    Ahead(usize),
+    PrefetchedInput(usize),
     /// Scalar buffer that the host writes before an update.
-    Number(usize),
+    HostScalar(usize),
 }
 
 /// Reference to a tensor: buffer, type and length. The buffer may be longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
-    pub buf: Buf,
+    pub buf: BufferId,
     pub dtype: DType,
     pub len: usize,
 }
 
 impl Value {
     /// Creates a reference to `len` f32 values in a buffer.
-    pub const fn single(buf: Buf, len: usize) -> Self {
+    pub const fn f32(buf: BufferId, len: usize) -> Self {
         Self { buf, dtype: DType::F32, len }
     }
 
@@ -52,35 +52,35 @@ pub(crate) struct Gradient {
 
 /// Family of operand types of a planned launch: buffer ids instead of buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Planned;
+pub(crate) struct BufferIds;
 
-impl Operands for Planned {
-    type Read = Buf;
-    type Write = Buf;
-    type Store = Target;
-    type Terms = Vec<Scaled<Buf, Slot>>;
-    type Gradients = Vec<Buf>;
-    type Parameters = Vec<Updated>;
+impl Operands for BufferIds {
+    type Read = BufferId;
+    type Write = BufferId;
+    type Store = StoreSpec;
+    type Terms = Vec<Scaled<BufferId, Slot>>;
+    type Gradients = Vec<BufferId>;
+    type Parameters = Vec<ParamUpdate>;
     /// Unit type, because there is only one table.
     type Table = ();
 }
 
-/// Planned operation of a device, with buffer ids as operands.
-pub(crate) type Operation = backend::Launch<Planned>;
+/// BufferIds operation of a device, with buffer ids as operands.
+pub(crate) type Operation = backend::Launch<BufferIds>;
 
 /// Parameter that an optimizer's launch updates, with the ids of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Updated {
+pub(crate) struct ParamUpdate {
     pub len: u32,
-    pub master: Buf,
-    pub grad: Buf,
-    pub state: [Option<Buf>; 2],
-    pub half: Option<Buf>,
+    pub master: BufferId,
+    pub grad: BufferId,
+    pub state: [Option<BufferId>; 2],
+    pub half: Option<BufferId>,
 }
 
 /// Destination of an operation's results: a store without its table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Target {
+pub(crate) struct StoreSpec {
     pub y: Value,
     pub from: Slot,
     pub to: Slot,
@@ -88,74 +88,75 @@ pub(crate) struct Target {
     pub add: bool,
 }
 
-impl Target {
+impl StoreSpec {
     /// Returns the same store with another buffer as its destination.
-    fn renamed(self, name: impl Fn(Buf) -> Buf) -> Self {
+    fn renamed(self, name: impl Fn(BufferId) -> BufferId) -> Self {
         Self { y: Value { buf: name(self.y.buf), ..self.y }, ..self }
     }
 
     /// Creates a store at the exponent that the values have, without observation.
-    pub const fn keep(y: Value, at: Slot) -> Self {
+    pub const fn passthrough(y: Value, at: Slot) -> Self {
         Self { y, from: at, to: at, detail: Detail::None, add: false }
     }
 }
 
-/// Rule that decides the exponent of an operation's first store inside the step.
+/// ScaleRule that decides the exponent of an operation's first store inside the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rule {
+pub(crate) enum ScaleRule {
     /// No rule: the store is not a cast site.
     None,
-    /// Rule for other casts: decided from the values.
-    Cast,
-    /// Rule for a softmax gradient: decided from the values (paper, Theorem 2).
-    Softmax,
-    /// Rule for a product: decided from its operands (paper, Theorem 1).
-    Product { dy: Gradient, w: Value, terms: Terms },
-    /// Rule for a branch: decided for a sum of gradients.
-    Branch,
-    /// Rule for a split: decided for a sum of disjoint parts.
-    Split,
+    /// ScaleRule for other casts: decided from the values.
+    FromValues,
+    /// ScaleRule for a softmax gradient: decided from the values (paper, Theorem 2).
+    FromSoftmax,
+    /// ScaleRule for a product: decided from its operands (paper, Theorem 1).
+    FromGemmOperands { dy: Gradient, w: Value, terms: Terms },
+    /// ScaleRule for a branch: decided for a sum of gradients.
+    FromSum,
+    /// ScaleRule for a split: decided for a sum of disjoint parts.
+    FromConcat,
 }
 
-/// Planned operation, and the rule for the exponent of its first store.
+/// BufferIds operation, and the rule for the exponent of its first store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
     pub operation: Operation,
-    pub rule: Rule,
+    pub rule: ScaleRule,
 }
 
 impl From<Operation> for Launch {
     fn from(operation: Operation) -> Self {
-        Self { operation, rule: Rule::None }
+        Self { operation, rule: ScaleRule::None }
     }
 }
 
 /// Returns the operation that casts a value to another.
-pub(crate) fn cast(x: Buf, y: Target) -> Operation {
+pub(crate) fn cast(x: BufferId, y: StoreSpec) -> Operation {
     unary(Unary::Id, x, y)
 }
 
 /// Returns the operation that applies a unary function to as many elements as are stored.
-pub(crate) fn unary(op: Unary, x: Buf, y: Target) -> Operation {
+pub(crate) fn unary(op: Unary, x: BufferId, y: StoreSpec) -> Operation {
     Operation::Unary { op, len: y.y.elements(), x, y }
 }
 
 impl Launch {
     /// Returns all buffers that the operation reads or writes.
-    pub fn buffers(&self) -> Vec<Buf> {
+    pub fn buffers(&self) -> Vec<BufferId> {
         let all = RefCell::new(Vec::new());
         let seen = |buf| {
             all.borrow_mut().push(buf);
             buf
         };
-        let _ = self.operation.clone().map(&mut Each { buffer: seen, store: |y: Target| y.renamed(seen) });
+        let _ = self.operation.clone().map(&mut RewriteBuffers { buffer: seen, store: |y: StoreSpec| y.renamed(seen) });
         all.into_inner()
     }
 
     /// Replaces the id of each buffer of the operation.
-    pub fn rename(&mut self, name: impl Fn(Buf) -> Buf) {
-        self.operation = self.operation.clone().map(&mut Each { buffer: &name, store: |y: Target| y.renamed(&name) });
-        if let Rule::Product { dy, w, .. } = &mut self.rule {
+    pub fn rename(&mut self, name: impl Fn(BufferId) -> BufferId) {
+        self.operation =
+            self.operation.clone().map(&mut RewriteBuffers { buffer: &name, store: |y: StoreSpec| y.renamed(&name) });
+        if let ScaleRule::FromGemmOperands { dy, w, .. } = &mut self.rule {
             for value in [&mut dy.value, w] {
                 value.buf = name(value.buf);
             }
@@ -163,48 +164,50 @@ impl Launch {
     }
 
     /// Returns the first store, whose exponent the rule decides and at which values are computed.
-    pub fn site(&self) -> Option<Target> {
+    pub fn site(&self) -> Option<StoreSpec> {
         let mut first = None;
-        if self.rule != Rule::None {
+        if self.rule != ScaleRule::None {
             let store = |y| *first.get_or_insert(y);
-            let _ = self.operation.clone().map(&mut Each { buffer: |buf| buf, store });
+            let _ = self.operation.clone().map(&mut RewriteBuffers { buffer: |buf| buf, store });
         }
         first
     }
 
     /// Returns the launch with another destination as its first store.
-    pub fn stored_at(&self, first: Target) -> Self {
+    pub fn stored_at(&self, first: StoreSpec) -> Self {
         let mut place = Some(first);
         let store = |y| place.take().unwrap_or(y);
-        let operation = self.operation.clone().map(&mut Each { buffer: |buf| buf, store });
+        let operation = self.operation.clone().map(&mut RewriteBuffers { buffer: |buf| buf, store });
         Self { operation, rule: self.rule }
     }
 }
 
 /// Operand mapping that changes every buffer id that is not stored to, and every store.
-struct Each<F, G> {
+struct RewriteBuffers<F, G> {
     buffer: F,
     store: G,
 }
 
-impl<F: FnMut(Buf) -> Buf, G: FnMut(Target) -> Target> MapOperands<Planned, Planned> for Each<F, G> {
-    fn read(&mut self, read: Buf) -> Buf {
+impl<F: FnMut(BufferId) -> BufferId, G: FnMut(StoreSpec) -> StoreSpec> MapOperands<BufferIds, BufferIds>
+    for RewriteBuffers<F, G>
+{
+    fn read(&mut self, read: BufferId) -> BufferId {
         (self.buffer)(read)
     }
-    fn write(&mut self, write: Buf) -> Buf {
+    fn write(&mut self, write: BufferId) -> BufferId {
         (self.buffer)(write)
     }
-    fn store(&mut self, store: Target) -> Target {
+    fn store(&mut self, store: StoreSpec) -> StoreSpec {
         (self.store)(store)
     }
-    fn terms(&mut self, terms: Vec<Scaled<Buf, Slot>>) -> Vec<Scaled<Buf, Slot>> {
+    fn terms(&mut self, terms: Vec<Scaled<BufferId, Slot>>) -> Vec<Scaled<BufferId, Slot>> {
         terms.into_iter().map(|term| term.map(&mut self.buffer)).collect()
     }
-    fn gradients(&mut self, gradients: Vec<Buf>) -> Vec<Buf> {
+    fn gradients(&mut self, gradients: Vec<BufferId>) -> Vec<BufferId> {
         gradients.into_iter().map(&mut self.buffer).collect()
     }
-    fn parameters(&mut self, parameters: Vec<Updated>) -> Vec<Updated> {
-        let each = |Updated { len, master, grad, state, half }| Updated {
+    fn parameters(&mut self, parameters: Vec<ParamUpdate>) -> Vec<ParamUpdate> {
+        let each = |ParamUpdate { len, master, grad, state, half }| ParamUpdate {
             len,
             master: (self.buffer)(master),
             grad: (self.buffer)(grad),
@@ -218,7 +221,7 @@ impl<F: FnMut(Buf) -> Buf, G: FnMut(Target) -> Target> MapOperands<Planned, Plan
 
 /// Tensor of a parameter in a fixed buffer: master weights, gradient, half copy or optimizer state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ParamTensor {
     Master,
     Gradient,
     Half,
@@ -228,7 +231,7 @@ pub(crate) enum Part {
     State3,
 }
 
-impl Part {
+impl ParamTensor {
     /// Returns the element type of the parameter's tensor.
     pub const fn dtype(self) -> DType {
         match self {
@@ -239,9 +242,10 @@ impl Part {
 }
 
 /// Tensors that hold the optimizer states of a parameter.
-pub(crate) const STATES: [Part; MOST_STATES] = [Part::State0, Part::State1, Part::State2, Part::State3];
+pub(crate) const STATES: [ParamTensor; MOST_STATES] =
+    [ParamTensor::State0, ParamTensor::State1, ParamTensor::State2, ParamTensor::State3];
 /// Number of tensors of each parameter: master weights, gradient, half copy, states.
-const PARTS: usize = 3 + MOST_STATES;
+const TENSORS: usize = 3 + MOST_STATES;
 /// Number of common scalars: a zero, a one, the norm of all gradients, the loss.
 const COMMON: usize = 4;
 
@@ -252,28 +256,28 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    pub const fn part(parameter: usize, part: Part) -> Buf {
-        Buf::Fixed(parameter * PARTS + part as usize)
+    pub const fn tensor(parameter: usize, tensor: ParamTensor) -> BufferId {
+        BufferId::Persistent(parameter * TENSORS + tensor as usize)
     }
 
-    pub const fn zero(self) -> Buf {
-        Buf::Fixed(self.parameters * PARTS)
+    pub const fn scalar_zero(self) -> BufferId {
+        BufferId::Persistent(self.parameters * TENSORS)
     }
 
-    pub const fn one(self) -> Buf {
-        Buf::Fixed(self.parameters * PARTS + 1)
+    pub const fn scalar_one(self) -> BufferId {
+        BufferId::Persistent(self.parameters * TENSORS + 1)
     }
 
-    pub const fn norm(self) -> Buf {
-        Buf::Fixed(self.parameters * PARTS + 2)
+    pub const fn norm(self) -> BufferId {
+        BufferId::Persistent(self.parameters * TENSORS + 2)
     }
 
     /// Returns the buffer in which the losses of all micro-batches of a step accumulate.
-    pub const fn loss(self) -> Buf {
-        Buf::Fixed(self.parameters * PARTS + 3)
+    pub const fn loss(self) -> BufferId {
+        BufferId::Persistent(self.parameters * TENSORS + 3)
     }
 
-    pub const fn constant(self, index: usize) -> Buf {
-        Buf::Fixed(self.parameters * PARTS + COMMON + index)
+    pub const fn constant(self, index: usize) -> BufferId {
+        BufferId::Persistent(self.parameters * TENSORS + COMMON + index)
     }
 }

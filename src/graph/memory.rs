@@ -4,7 +4,7 @@
 //! the largest buffers first. So a later buffer fits into any place that is free, and it takes the smallest of these.
 //! The plan is deterministic: the same trace always gets the same places.
 
-use super::{Buf, Program, Purpose};
+use super::{BufferId, Program, Purpose};
 use gradscale_core::backend::DType;
 use std::{cmp::Reverse, ops::RangeInclusive};
 
@@ -42,8 +42,8 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
 fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusive<usize>>> {
     let end = if keep { usize::MAX } else { 0 };
     let mut used: Vec<Option<RangeInclusive<usize>>> = vec![None; count];
-    let mut see = |buf: Buf, start: usize, end: usize| {
-        if let Buf::Arena(i) = buf {
+    let mut see = |buf: BufferId, start: usize, end: usize| {
+        if let BufferId::Arena(i) = buf {
             let (first, last) = used[i].take().map_or((start, end), |used| (*used.start(), end.max(*used.end())));
             used[i] = Some(first..=last);
         }
@@ -58,7 +58,7 @@ fn uses(program: &Program, count: usize, keep: bool) -> Vec<Option<RangeInclusiv
     for sync in &program.stats_syncs {
         sync.clone().buffers().for_each(|buf| see(*buf, sync.before, end.max(sync.before)));
     }
-    for beside in &program.beside {
+    for beside in &program.aux_outputs {
         see(beside.value.buf, program.launches.len(), usize::MAX);
     }
     // The loss is read after the step.

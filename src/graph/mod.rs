@@ -14,14 +14,15 @@ mod sync_points;
 mod tape;
 
 use compile::Compiler;
-pub(crate) use compile::{Beside, ParameterInfo, Program, Purpose, Shared, Traced, compile};
+pub(crate) use compile::{AuxOutput, CompileOptions, ParameterInfo, Program, Purpose, Traced, compile};
 pub(crate) use context::Context;
 pub(crate) use launch::{
-    Buf, Fixed, Gradient, Launch, Operation, Part, Planned, Rule, STATES, Target, Updated, Value, cast, unary,
+    BufferId, BufferIds, Fixed, Gradient, Launch, Operation, ParamTensor, ParamUpdate, STATES, ScaleRule, StoreSpec,
+    Value, cast, unary,
 };
 pub(crate) use operator::Operator;
 pub use plan::PlanRow;
 pub(crate) use plan::plan;
 pub(crate) use sync_points::{BucketPlan, DistributedPlan, StatsSync, SyncPayload, SyncPoint, SyncReason, ValueCount};
-pub(crate) use tape::{Node, Trace, Work, input, mismatch, size, sizes};
+pub(crate) use tape::{Node, NodeKind, Trace, input, mismatch, size, sizes};
 pub use tape::{Tape, Var};

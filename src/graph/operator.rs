@@ -1,6 +1,6 @@
 //! Trait of all operators, which are implemented in [`crate::ops`].
 
-use super::{Context, Gradient, Rule};
+use super::{Context, Gradient, ScaleRule};
 use crate::{TraceError, error::TraceErrorKind, onnx::Writer};
 use gradscale_core::backend::Data;
 use std::{any::Any, fmt, ops::Range};
@@ -15,7 +15,7 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
 
     /// Writes the operator's counterpart in an ONNX model.
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
-        Err(at.refused("an operator of training"))
+        Err(at.unsupported("an operator of training"))
     }
 
     /// Returns true if a gradient flows back through the operator.
@@ -56,8 +56,8 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
 
     /// Returns the rule for the exponent of the gradient of the operator's result if that is a sum over several
     /// consumers.
-    fn rule_of_sum(&self) -> Rule {
-        Rule::Branch
+    fn rule_of_sum(&self) -> ScaleRule {
+        ScaleRule::FromSum
     }
 
     /// Returns another node whose saved values the operator reads.

@@ -1,6 +1,6 @@
 //! Precision plan: the precision of every operator of a trace.
 
-use super::{Trace, Value, Work};
+use super::{NodeKind, Trace, Value};
 use crate::{Layers, TraceError, method::is_of};
 use gradscale_core::{
     amp::{AmpPolicy, Input, List, Node, PlanError, Planned, Precision, plan_with},
@@ -65,12 +65,12 @@ pub(crate) fn plan(
     let mut inputs: Vec<(usize, Vec<Input>)> = Vec::new();
     for (id, node) in trace.nodes.iter().enumerate() {
         match &node.work {
-            Work::Input(DType::U8 | DType::U32) => {}
-            Work::Input(DType::F32) if are_coordinates(trace, id) => precision[id] = Some(Precision::Single),
-            Work::Input(DType::F32 | DType::F16) => precision[id] = Some(settings.data),
-            Work::Parameter(_) | Work::Frozen(_) => precision[id] = Some(settings.parameters),
-            Work::Operator(operator) if operator.gives_integers() => {}
-            Work::Operator(operator) => {
+            NodeKind::Input(DType::U8 | DType::U32) => {}
+            NodeKind::Input(DType::F32) if are_coordinates(trace, id) => precision[id] = Some(Precision::Single),
+            NodeKind::Input(DType::F32 | DType::F16) => precision[id] = Some(settings.data),
+            NodeKind::Parameter(_) | NodeKind::Frozen(_) => precision[id] = Some(settings.parameters),
+            NodeKind::Operator(operator) if operator.gives_integers() => {}
+            NodeKind::Operator(operator) => {
                 let no_source = [operator.integers(), operator.coordinates()];
                 let inside = node
                     .inputs
@@ -78,10 +78,10 @@ pub(crate) fn plan(
                     .enumerate()
                     .filter(|&(i, _)| !no_source.contains(&Some(i)) && !operator.lengths().contains(&i));
                 let sources = inside.map(|(_, &input)| match &trace.nodes[input].work {
-                    Work::Input(_) => Input::Data,
-                    Work::Parameter(_) | Work::Frozen(_) => Input::Parameter,
-                    Work::Operator(operator) if operator.gives_integers() => Input::Data,
-                    Work::Operator(_) => Input::Node(rows[input]),
+                    NodeKind::Input(_) => Input::Data,
+                    NodeKind::Parameter(_) | NodeKind::Frozen(_) => Input::Parameter,
+                    NodeKind::Operator(operator) if operator.gives_integers() => Input::Data,
+                    NodeKind::Operator(_) => Input::Node(rows[input]),
                 });
                 let sources = sources.collect();
                 rows[id] = inputs.len();

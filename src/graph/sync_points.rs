@@ -1,6 +1,6 @@
 //! Synchronisation points of a program: where ranks combine batch statistics, or a bucket of gradients is complete.
 
-use super::{Buf, Fixed, Part, Program, Purpose};
+use super::{BufferId, Fixed, ParamTensor, Program, Purpose};
 use std::{collections::HashMap, ops::Range};
 
 /// Settings of a training of several ranks that change a compiled program.
@@ -55,21 +55,21 @@ pub(crate) struct StatsSync {
 pub(crate) enum ValueCount {
     Static(u32),
     /// Count stored as f32 on the device, because it depends on the batch.
-    OnDevice(Buf),
+    OnDevice(BufferId),
 }
 
 /// Buffers (f32) with the batch statistics of a rank, which those of all ranks replace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SyncPayload {
     /// Forward pass: means and biased variances, `[2, channels]`; `unbiased` receives means and unbiased variances.
-    Moments { biased: Buf, unbiased: Option<Buf> },
+    Moments { biased: BufferId, unbiased: Option<BufferId> },
     /// Backward pass: two sums per channel, which the negated means over the values of all ranks replace.
-    Sums([Buf; 2]),
+    Sums([BufferId; 2]),
 }
 
 impl StatsSync {
     /// Returns all buffers that the synchronisation reads or writes.
-    pub fn buffers(&mut self) -> impl Iterator<Item = &mut Buf> {
+    pub fn buffers(&mut self) -> impl Iterator<Item = &mut BufferId> {
         let count = match &mut self.count {
             ValueCount::Static(_) => None,
             ValueCount::OnDevice(buf) => Some(buf),
@@ -111,8 +111,8 @@ impl Program {
 
     /// Returns the weights in the order in which their gradients are complete, each with the last launch that adds to it.
     fn gradient_ready_order(&self) -> Vec<(usize, usize)> {
-        let gradient = |&id: &usize| (Fixed::part(id, Part::Gradient), id);
-        let weights: HashMap<Buf, usize> = self.contributes.iter().map(gradient).collect();
+        let gradient = |&id: &usize| (Fixed::tensor(id, ParamTensor::Gradient), id);
+        let weights: HashMap<BufferId, usize> = self.contributes.iter().map(gradient).collect();
         let mut last_launches: HashMap<usize, usize> = HashMap::new();
         for (index, launch) in self.launches.iter().enumerate() {
             last_launches.extend(launch.buffers().iter().filter_map(|buf| weights.get(buf)).map(|&id| (id, index)));

@@ -17,7 +17,7 @@ use std::{
 
 /// Source of a node's values: an input, a parameter or an operator.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
+pub(crate) enum NodeKind {
     Input(DType),
     Parameter(usize),
     /// Parameter that is a constant in this part of the network, by its index.
@@ -25,7 +25,7 @@ pub(crate) enum Work {
     Operator(Arc<dyn Operator>),
 }
 
-impl PartialEq for Work {
+impl PartialEq for NodeKind {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Input(one), Self::Input(two)) => one == two,
@@ -40,7 +40,7 @@ impl PartialEq for Work {
 pub(crate) struct Node {
     pub name: String,
     pub op: Op,
-    pub work: Work,
+    pub work: NodeKind,
     pub inputs: Vec<usize>,
     pub shape: Shape,
 }
@@ -49,8 +49,8 @@ impl Node {
     /// Returns the operator of the node; `None` for inputs and parameters.
     pub fn operator(&self) -> Option<&dyn Operator> {
         match &self.work {
-            Work::Operator(operator) => Some(&**operator),
-            Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => None,
+            NodeKind::Operator(operator) => Some(&**operator),
+            NodeKind::Input(_) | NodeKind::Parameter(_) | NodeKind::Frozen(_) => None,
         }
     }
 
@@ -78,7 +78,7 @@ pub(crate) struct Trace {
     pub nodes: Vec<Node>,
     pub output: usize,
     /// Named values besides the output that can be read when the program has run.
-    pub beside: Vec<(String, usize)>,
+    pub aux_outputs: Vec<(String, usize)>,
 }
 
 impl Trace {
@@ -89,9 +89,9 @@ impl Trace {
         let mix = |hash: u64, word: usize| (hash.rotate_left(5) ^ word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let node = |hash: u64, node: &Node| {
             let work = match node.work {
-                Work::Input(dtype) => dtype as usize,
-                Work::Parameter(number) | Work::Frozen(number) => number,
-                Work::Operator(_) => node.op as usize,
+                NodeKind::Input(dtype) => dtype as usize,
+                NodeKind::Parameter(number) | NodeKind::Frozen(number) => number,
+                NodeKind::Operator(_) => node.op as usize,
             };
             let hash = mix(mix(hash, work), node.inputs.len());
             node.inputs.iter().copied().chain(node.shape.sizes()).fold(hash, mix)
@@ -111,7 +111,7 @@ pub struct Tape {
     /// True while parameters are recorded as constants.
     frozen: Cell<bool>,
     /// True while calls of batch norm do not update running statistics.
-    still: Cell<bool>,
+    stats_frozen: Cell<bool>,
     /// Owner of the parameters that the network may use.
     owner: Owner,
     /// Number of parameters that the owner has.
@@ -137,8 +137,8 @@ pub struct Var<'t> {
 impl Tape {
     pub(crate) fn new(training: bool, owner: Owner, parameters: usize) -> Self {
         let (trace, names, parameter_nodes) = Default::default();
-        let (frozen, still, foreign, failed) = Default::default();
-        Self { trace, names, parameter_nodes, training, frozen, still, owner, parameters, foreign, failed }
+        let (frozen, stats_frozen, foreign, failed) = Default::default();
+        Self { trace, names, parameter_nodes, training, frozen, stats_frozen, owner, parameters, foreign, failed }
     }
 
     /// Returns true in a training step, for layers that behave differently in evaluation.
@@ -157,7 +157,7 @@ impl Tape {
             self.push(Node {
                 name: format!("parameter{}", parameter.id),
                 op: Op::Reshape,
-                work: if frozen { Work::Frozen(parameter.id) } else { Work::Parameter(parameter.id) },
+                work: if frozen { NodeKind::Frozen(parameter.id) } else { NodeKind::Parameter(parameter.id) },
                 inputs: Vec::new(),
                 shape: parameter.shape,
             })
@@ -169,7 +169,7 @@ impl Tape {
     /// Records `network` with parameters as constants. They get no gradient from it. If a step's loss depends on them
     /// nowhere else, the step changes neither them nor their optimizer state. Gradients of its input flow through it.
     /// For example, a generator is trained with the output of a discriminator, which does not learn from it. Running
-    /// statistics are updated as usual; see [`Tape::with_still_statistics`].
+    /// statistics are updated as usual; see [`Tape::freeze_running_stats`].
     ///
     /// ```
     /// use gradscale::{Input, Cpu, Method, Parameters, Pass, Trainer, nn::{Linear, Module}, optim::Adam};
@@ -200,16 +200,16 @@ impl Tape {
     /// Records `network` without updates of running statistics, although in training each batch is normalised by its
     /// own statistics. Use it for a pass that another program of the same iteration also computes, so that its batch
     /// counts once.
-    pub fn with_still_statistics<T>(&self, network: impl FnOnce() -> T) -> T {
-        let before = self.still.replace(true);
+    pub fn freeze_running_stats<T>(&self, network: impl FnOnce() -> T) -> T {
+        let before = self.stats_frozen.replace(true);
         let result = network();
-        self.still.set(before);
+        self.stats_frozen.set(before);
         result
     }
 
     /// Returns true if an operator that is recorded now updates its running statistics.
-    pub(crate) fn keeps_statistics(&self) -> bool {
-        self.training && !self.still.get()
+    pub(crate) fn updates_running_stats(&self) -> bool {
+        self.training && !self.stats_frozen.get()
     }
 
     /// Records zeros, stored like a batch's data, without a gradient: for example an initial state.
@@ -221,7 +221,7 @@ impl Tape {
         if let Err(error) = sizes(&name, shape) {
             return self.fail(error);
         }
-        let work = Work::Operator(Arc::new(Zeros));
+        let work = NodeKind::Operator(Arc::new(Zeros));
         Var { tape: self, id: self.push(Node { name, op: Op::Expand, work, inputs: Vec::new(), shape }) }
     }
 
@@ -229,7 +229,7 @@ impl Tape {
         let node = Node {
             name: format!("input{index}"),
             op: Op::Reshape,
-            work: Work::Input(dtype),
+            work: NodeKind::Input(dtype),
             inputs: Vec::new(),
             shape,
         };
@@ -246,7 +246,7 @@ impl Tape {
 
     /// Records an error if it is the first, and returns a scalar in place of the result.
     fn fail(&self, error: TraceError) -> Var<'_> {
-        let work = Work::Input(DType::F32);
+        let work = NodeKind::Input(DType::F32);
         let node = Node { name: error.name.clone(), op: Op::Reshape, work, inputs: Vec::new(), shape: Shape::SCALAR };
         self.failed.borrow_mut().get_or_insert(error);
         Var { tape: self, id: self.push(node) }
@@ -321,7 +321,7 @@ impl<'t> Var<'t> {
     /// A name that is used for two values of a step.
     /// A name that two values of a step have.
     pub fn output(self, name: &str) -> Self {
-        let beside = &mut self.tape.trace.borrow_mut().beside;
+        let beside = &mut self.tape.trace.borrow_mut().aux_outputs;
         if beside.iter().any(|(known, _)| known == name) {
             let kind = TraceErrorKind::Range("two outputs of this name".to_owned());
             self.tape.failed.borrow_mut().get_or_insert(TraceError::new(name, kind));
@@ -332,37 +332,37 @@ impl<'t> Var<'t> {
 
     /// Reports that a layer does not fit its input, with a sentence as the error of the step. The returned scalar
     /// replaces the layer's result.
-    pub fn refused(self, name: &str, words: impl Into<String>) -> Self {
+    pub fn bail(self, name: &str, words: impl Into<String>) -> Self {
         self.tape.fail(TraceError::new(name, TraceErrorKind::Range(words.into())))
     }
 
     /// Records a value with `write`, or records its error on the tape.
-    pub(crate) fn traced(self, write: impl FnOnce() -> Result<Self, TraceError>) -> Self {
+    pub(crate) fn try_record(self, write: impl FnOnce() -> Result<Self, TraceError>) -> Self {
         write().unwrap_or_else(|error| self.tape.fail(error))
     }
 
     /// Returns the operator that computed the value, if there is one.
     pub(crate) fn operator(self) -> Option<Arc<dyn Operator>> {
         match &self.tape.trace.borrow().nodes[self.id].work {
-            Work::Operator(operator) => Some(operator.clone()),
-            Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => None,
+            NodeKind::Operator(operator) => Some(operator.clone()),
+            NodeKind::Input(_) | NodeKind::Parameter(_) | NodeKind::Frozen(_) => None,
         }
     }
 
     /// Records an operator with an automatic name and returns its result.
-    pub(crate) fn then(
+    pub(crate) fn record_op(
         self, kind: &'static str, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
     ) -> Self {
         let name = self.tape.number(kind);
-        self.then_named(name, op, operator, others, shape)
+        self.record_named_op(name, op, operator, others, shape)
     }
 
     /// Records an operator of this value and others, with a result of that shape.
-    pub(crate) fn then_named(
+    pub(crate) fn record_named_op(
         self, name: String, op: Op, operator: impl Operator, others: &[Self], shape: Shape,
     ) -> Self {
         let inputs = std::iter::once(&self).chain(others).map(|var| var.id).collect();
-        let work = Work::Operator(Arc::new(operator));
+        let work = NodeKind::Operator(Arc::new(operator));
         Self { tape: self.tape, id: self.tape.push(Node { name, op, work, inputs, shape }) }
     }
 

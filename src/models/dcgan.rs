@@ -185,7 +185,7 @@ impl Dcgan {
         let tape = images.tape();
         // Real images first, as in PyTorch's example.
         let real = self.discriminator.forward(images);
-        let made = tape.frozen(|| tape.with_still_statistics(|| self.generator.forward(noise)));
+        let made = tape.frozen(|| tape.freeze_running_stats(|| self.generator.forward(noise)));
         taken_for(real, 1.0) + taken_for(self.discriminator.forward(made), 0.0)
     }
 

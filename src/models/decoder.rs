@@ -2,7 +2,7 @@
 
 use crate::{
     Init, Input, Parameter, Scope, Tensor, TorchModule, Var,
-    nn::{LayerNorm, Linear, Module, Rotary, SelfAttention, Step},
+    nn::{DecodeStep, LayerNorm, Linear, Module, Rotary, SelfAttention},
 };
 
 /// Standard deviation of GPT-2's initial weights, and the width for which it was chosen. Narrower networks have larger
@@ -55,7 +55,7 @@ pub struct Decoder {
     name: String,
     tokens: Parameter,
     places: Places,
-    layers: Vec<Layer>,
+    layers: Vec<DecoderLayer>,
     norm: LayerNorm,
     size: DecoderSize,
 }
@@ -70,13 +70,13 @@ enum Places {
 }
 
 #[derive(Clone, Debug)]
-struct Layer {
+struct DecoderLayer {
     norms: [LayerNorm; 2],
     attention: SelfAttention,
     linear: [Linear; 2],
 }
 
-impl Layer {
+impl DecoderLayer {
     fn new(scope: &mut Scope<'_>, DecoderSize { width, heads, layers, .. }: DecoderSize) -> Self {
         // With this scale the sum of all layers has about the magnitude of an embedding.
         let [inside, last] = [1, 2 * layers].map(|parts| normal(width, parts));
@@ -129,7 +129,7 @@ impl Decoder {
             name: scope.path().to_owned(),
             tokens: table(scope, "tokens", tokens, width),
             places: places(scope),
-            layers: (0..layers).map(|i| Layer::new(&mut scope.at(&format!("layers.{i}")), size)).collect(),
+            layers: (0..layers).map(|i| DecoderLayer::new(&mut scope.at(&format!("layers.{i}")), size)).collect(),
             norm: LayerNorm::new(&mut scope.at("norm"), width),
             size,
         }
@@ -171,7 +171,7 @@ impl Decoder {
             }
             Places::Rotary(rotary) => (x, Some(rotary.at(places))),
         };
-        let step = Step { place: places.one_hot(self.size.context), mask: cached.mask, turn };
+        let step = DecodeStep { place: places.one_hot(self.size.context), mask: cached.mask, turn };
         let mut new = Vec::new();
         for (i, layer) in self.layers.iter().enumerate() {
             let past = [2 * i, 2 * i + 1].map(|part| cached.past.slice(0, part * n, n));

@@ -3,7 +3,7 @@
 
 use super::{
     Scale, Vision,
-    inception::{Before, Block, Unit, Windows, conv, halve},
+    inception::{Before, InceptionBlock, Unit, Windows, conv, halve},
 };
 use crate::{
     Scope, Var,
@@ -61,7 +61,7 @@ impl Module for Head {
 #[derive(Clone, Debug)]
 pub struct GoogLeNet {
     stem: [Unit; 3],
-    blocks: Vec<Block>,
+    blocks: Vec<InceptionBlock>,
     heads: [Head; 2],
     dropout: Dropout,
     last: Linear,
@@ -81,7 +81,7 @@ impl GoogLeNet {
         let mut from = scale.scale_channels(192);
         let mut block = |(name, [one, before, three, before_second, second, pool]): (&str, [usize; 6])| {
             let at = &mut scope.at(name);
-            let block = Block::new(scale, from)
+            let block = InceptionBlock::new(scale, from)
                 .branch(at, Before::Nothing, &[conv("branch1", one, 1)])
                 .branch(at, Before::Nothing, &[conv("branch2.0", before, 1), conv("branch2.1", three, 3)])
                 .branch(at, Before::Nothing, &[conv("branch3.0", before_second, 1), conv("branch3.1", second, 3)])
@@ -89,7 +89,7 @@ impl GoogLeNet {
             from = block.channels();
             block
         };
-        let blocks: Vec<Block> = BLOCKS.into_iter().map(&mut block).collect();
+        let blocks: Vec<InceptionBlock> = BLOCKS.into_iter().map(&mut block).collect();
         let heads = [("aux1", HEADS[0]), ("aux2", HEADS[1])]
             .map(|(name, behind)| Head::new(&mut scope.at(name), scale, blocks[behind].channels(), classes));
         let last = Linear::new(&mut scope.at("fc"), from, classes);

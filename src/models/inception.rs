@@ -107,14 +107,14 @@ struct Branch {
 
 /// Inception block: parallel branches whose channels are concatenated.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
+pub(super) struct InceptionBlock {
     branches: Vec<Branch>,
     from: usize,
     to: usize,
     scale: Scale,
 }
 
-impl Block {
+impl InceptionBlock {
     /// Creates an Inception block without branches, for `from` input channels.
     pub const fn new(scale: Scale, from: usize) -> Self {
         Self { branches: Vec::new(), from, to: 0, scale }
@@ -145,7 +145,7 @@ impl Block {
     }
 }
 
-impl Module for Block {
+impl Module for InceptionBlock {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let parts: Vec<Var<'t>> = self.branches.iter().flat_map(|branch| branch.parts(x)).collect();
         parts.split_first().map_or(x, |(first, others)| first.concat(others, 3))

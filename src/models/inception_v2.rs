@@ -5,7 +5,7 @@
 
 use super::{
     Scale, Vision,
-    inception::{Before, Block, Unit, Windows, conv, halve},
+    inception::{Before, InceptionBlock, Unit, Windows, conv, halve},
 };
 use crate::{
     Scope, Var,
@@ -34,7 +34,7 @@ const MAX_POOLING_BLOCK: &str = "5b";
 #[derive(Clone, Debug)]
 pub struct InceptionV2 {
     stem: [Unit; 3],
-    blocks: Vec<Block>,
+    blocks: Vec<InceptionBlock>,
     last: Linear,
     scale: Scale,
 }
@@ -53,7 +53,7 @@ impl InceptionV2 {
         for (name, [one, before, three, before_two, two, pool]) in BLOCKS {
             let at = &mut scope.at(&format!("inception{name}"));
             let stride = if one == 0 { 2 } else { 1 };
-            let mut block = Block::new(scale, from);
+            let mut block = InceptionBlock::new(scale, from);
             if one != 0 {
                 block = block.branch(at, Before::Nothing, &[conv("branch1", one, 1)]);
             }

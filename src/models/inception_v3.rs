@@ -2,7 +2,7 @@
 
 use super::{
     Scale, Vision,
-    inception::{Before, Block, Unit, Windows, conv, halve, wide},
+    inception::{Before, InceptionBlock, Unit, Windows, conv, halve, wide},
 };
 use crate::{
     Scope, Var,
@@ -36,7 +36,7 @@ impl Module for Head {
 #[derive(Clone, Debug)]
 pub struct InceptionV3 {
     stem: [Unit; 5],
-    blocks: Vec<Block>,
+    blocks: Vec<InceptionBlock>,
     head: Option<Head>,
     dropout: Dropout,
     last: Linear,
@@ -65,16 +65,16 @@ impl InceptionV3 {
         let plans = [first, second, third, fourth, fifth];
         let stem: [Unit; 5] = std::array::from_fn(|i| Unit::new(scope, scale, channels[i], plans[i]));
         let (mut from, mut blocks) = (scale.scale_channels(192), Vec::new());
-        let mut add = |block: Block| -> usize {
+        let mut add = |block: InceptionBlock| -> usize {
             blocks.push(block);
             blocks[blocks.len() - 1].channels()
         };
         for (name, pool) in [("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)] {
-            from = add(even(&mut scope.at(name), Block::new(scale, from), pool));
+            from = add(even(&mut scope.at(name), InceptionBlock::new(scale, from), pool));
         }
-        from = add(halving(&mut scope.at("Mixed_6a"), Block::new(scale, from)));
+        from = add(halving(&mut scope.at("Mixed_6a"), InceptionBlock::new(scale, from)));
         for (name, inner) in [("Mixed_6b", 128), ("Mixed_6c", 160), ("Mixed_6d", 160), ("Mixed_6e", 192)] {
-            from = add(sevens(&mut scope.at(name), Block::new(scale, from), inner));
+            from = add(sevens(&mut scope.at(name), InceptionBlock::new(scale, from), inner));
         }
         let head = (!scale.small).then(|| {
             let at = &mut scope.at("AuxLogits");
@@ -84,9 +84,9 @@ impl InceptionV3 {
             ];
             Head { convs, last: Linear::new(&mut at.at("fc"), scale.scale_channels(768), classes) }
         });
-        from = add(halving_again(&mut scope.at("Mixed_7a"), Block::new(scale, from)));
+        from = add(halving_again(&mut scope.at("Mixed_7a"), InceptionBlock::new(scale, from)));
         for name in ["Mixed_7b", "Mixed_7c"] {
-            from = add(forks(&mut scope.at(name), Block::new(scale, from)));
+            from = add(forks(&mut scope.at(name), InceptionBlock::new(scale, from)));
         }
         let last = Linear::new(&mut scope.at("fc"), from, classes);
         Self { stem, blocks, head, dropout: scale.drops(0.5), last }
@@ -121,7 +121,7 @@ impl Vision for InceptionV3 {
 }
 
 /// Creates an Inception block for 35 × 35 maps: figure 5 of the paper.
-fn even(at: &mut Scope<'_>, block: Block, pool: usize) -> Block {
+fn even(at: &mut Scope<'_>, block: InceptionBlock, pool: usize) -> InceptionBlock {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 64, 1)])
         .branch(at, Before::Nothing, &[conv("branch5x5_1", 48, 1), conv("branch5x5_2", 64, 5)])
@@ -134,7 +134,7 @@ fn even(at: &mut Scope<'_>, block: Block, pool: usize) -> Block {
 }
 
 /// Creates the Inception block that halves maps from 35 × 35 to 17 × 17: figure 10 of the paper.
-fn halving(at: &mut Scope<'_>, block: Block) -> Block {
+fn halving(at: &mut Scope<'_>, block: InceptionBlock) -> InceptionBlock {
     let down = |name, to| conv(name, to, 3).stride(2).pad(0);
     block
         .branch(at, Before::Nothing, &[down("branch3x3", 384)])
@@ -147,7 +147,7 @@ fn halving(at: &mut Scope<'_>, block: Block) -> Block {
 }
 
 /// Creates an Inception block for 17 × 17 maps: figure 6, with kernels of 1 × 7 and 7 × 1.
-fn sevens(at: &mut Scope<'_>, block: Block, inner: usize) -> Block {
+fn sevens(at: &mut Scope<'_>, block: InceptionBlock, inner: usize) -> InceptionBlock {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 192, 1)])
         .branch(
@@ -170,7 +170,7 @@ fn sevens(at: &mut Scope<'_>, block: Block, inner: usize) -> Block {
 }
 
 /// Creates the Inception block that halves maps from 17 × 17 to 8 × 8.
-fn halving_again(at: &mut Scope<'_>, block: Block) -> Block {
+fn halving_again(at: &mut Scope<'_>, block: InceptionBlock) -> InceptionBlock {
     let down = |name, to| conv(name, to, 3).stride(2).pad(0);
     block
         .branch(at, Before::Nothing, &[conv("branch3x3_1", 192, 1), down("branch3x3_2", 320)])
@@ -188,7 +188,7 @@ fn halving_again(at: &mut Scope<'_>, block: Block) -> Block {
 }
 
 /// Creates an Inception block for 8 × 8 maps: figure 7, whose branches fork into 1 × 3 and 3 × 1.
-fn forks(at: &mut Scope<'_>, block: Block) -> Block {
+fn forks(at: &mut Scope<'_>, block: InceptionBlock) -> InceptionBlock {
     block
         .branch(at, Before::Nothing, &[conv("branch1x1", 320, 1)])
         .forked(

@@ -8,13 +8,13 @@ use crate::{
 /// Residual block: two 3×3 convolutions and a shortcut. Backward, the gradients of both paths are added before the
 /// block, and their sum is a site.
 #[derive(Clone, Debug)]
-struct Block {
+struct ResidualBlock {
     convs: [(Conv2d, BatchNorm); 2],
     /// Shortcut of the block: a 1×1 convolution with the block's stride, if the shapes differ.
     shortcut: Option<(Conv2d, BatchNorm)>,
 }
 
-impl Block {
+impl ResidualBlock {
     fn new(scope: &mut Scope<'_>, from: usize, to: usize, stride: u32) -> Self {
         let mut layer = |name: &str, from: usize, kernel: usize, stride: u32| {
             let mut at = scope.at(&format!("conv{name}"));
@@ -27,7 +27,7 @@ impl Block {
     }
 }
 
-impl Module for Block {
+impl Module for ResidualBlock {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let layer = |(conv, norm): &(Conv2d, BatchNorm), x: Var<'t>| norm.forward(conv.forward(x));
         let y = layer(&self.convs[1], layer(&self.convs[0], x).relu());
@@ -45,7 +45,7 @@ impl Module for Block {
 #[derive(Clone, Debug)]
 pub struct ResNet {
     first: (Conv2d, BatchNorm),
-    blocks: Vec<Block>,
+    blocks: Vec<ResidualBlock>,
     last: Linear,
 }
 
@@ -62,7 +62,7 @@ impl ResNet {
             for block in 0..blocks {
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };
                 let mut scope = scope.at(&format!("stage{}.block{}", stage + 1, block + 1));
-                all.push(Block::new(&mut scope, from, to, stride));
+                all.push(ResidualBlock::new(&mut scope, from, to, stride));
                 from = to;
             }
         }

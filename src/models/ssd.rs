@@ -28,7 +28,7 @@ pub enum SsdSize {
 }
 
 /// Convolution of the VGG backbone; the small network adds batch norm.
-type Layer = (Conv2d, Option<BatchNorm>);
+type ConvNorm = (Conv2d, Option<BatchNorm>);
 
 /// Two convolutions after VGG: channels of the first, 1 × 1; channels, kernel, stride and padding of the second.
 type Extra = (usize, usize, usize, u32, u32);
@@ -156,7 +156,7 @@ impl Layout {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ssd {
-    levels: Vec<Vec<Layer>>,
+    levels: Vec<Vec<ConvNorm>>,
     name: String,
     length: Parameter,
     dense: [Conv2d; 2],
@@ -275,7 +275,7 @@ const fn numbers(scale: Scale) -> usize {
 
 /// Creates VGG's convolutions by level, and returns them with the channels of the last. Those of the fifth level are
 /// named as the start of the part after the fourth.
-fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<Layer>>, usize) {
+fn levels(backbone: &mut Scope<'_>, scale: Scale) -> (Vec<Vec<ConvNorm>>, usize) {
     let init = if scale.small { Init::HeNormal } else { Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 } };
     let (mut from, mut index, mut levels) = (3, 0, Vec::new());
     for (level, (channels, count)) in LEVELS.into_iter().enumerate() {

@@ -38,28 +38,30 @@ impl ResNetDepth {
 }
 
 /// Convolution without bias, and the batch norm after it.
-type Layer = (Conv2d, BatchNorm);
+type ConvNorm = (Conv2d, BatchNorm);
 
-fn layer(scope: &mut Scope<'_>, [conv, norm]: [&str; 2], [from, to]: [usize; 2], kernel: usize, stride: u32) -> Layer {
+fn layer(
+    scope: &mut Scope<'_>, [conv, norm]: [&str; 2], [from, to]: [usize; 2], kernel: usize, stride: u32,
+) -> ConvNorm {
     let init = Init::KaimingNormal { fan: Fan::Out, gain: SQRT_2 };
     let conv = Conv2d::with_init(&mut scope.at(conv), from, to, kernel, init).stride(stride);
     (conv, BatchNorm::new(&mut scope.at(norm), to))
 }
 
-fn through<'t>((conv, norm): &Layer, x: Var<'t>) -> Var<'t> {
+fn through<'t>((conv, norm): &ConvNorm, x: Var<'t>) -> Var<'t> {
     norm.forward(conv.forward(x))
 }
 
 /// Residual block: convolutions and a shortcut. Backward, the gradients of both paths are added before the block, and
 /// their sum is a site.
 #[derive(Clone, Debug)]
-struct Block {
-    layers: Vec<Layer>,
+struct ResidualBlock {
+    layers: Vec<ConvNorm>,
     /// Shortcut of the block: a 1 × 1 convolution with the block's stride, if the shapes differ.
-    shortcut: Option<Layer>,
+    shortcut: Option<ConvNorm>,
 }
 
-impl Module for Block {
+impl Module for ResidualBlock {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
         let mut y = x;
         for (i, layer) in self.layers.iter().enumerate() {
@@ -73,8 +75,8 @@ impl Module for Block {
 /// the first kernel is 3 × 3 at stride 1, and no pooling follows it.
 #[derive(Clone, Debug)]
 pub struct TorchResNet {
-    first: Layer,
-    blocks: Vec<Block>,
+    first: ConvNorm,
+    blocks: Vec<ResidualBlock>,
     last: Linear,
     small: bool,
 }
@@ -101,7 +103,7 @@ impl TorchResNet {
                 }
                 let shortcut = (begin != from || stride != 1)
                     .then(|| layer(at, ["downsample.0", "downsample.1"], [begin, from], 1, stride));
-                blocks.push(Block { layers, shortcut });
+                blocks.push(ResidualBlock { layers, shortcut });
             }
         }
         Self { first, blocks, last: Linear::new(&mut scope.at("fc"), from, classes), small: scale.small }

@@ -13,7 +13,7 @@ pub(super) const LEVELS: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (51
 
 /// Layer of VGG: a 3 × 3 convolution, optionally with batch norm, and a ReLU.
 #[derive(Clone, Debug)]
-struct Layer {
+struct VggLayer {
     conv: Conv2d,
     norm: Option<BatchNorm>,
 }
@@ -21,7 +21,7 @@ struct Layer {
 /// Convolutions of VGG-16, thirteen, by level. They are named `0` and so on, like `features` in torchvision's `vgg16`
 /// and, with batch norm, `vgg16_bn`.
 #[derive(Clone, Debug)]
-pub(super) struct Features(Vec<Vec<Layer>>);
+pub(super) struct Features(Vec<Vec<VggLayer>>);
 
 impl Features {
     pub fn new(scope: &mut Scope<'_>, inputs: usize, scale: Scale, norm: bool) -> Self {
@@ -34,7 +34,7 @@ impl Features {
             from = to;
             // Its ReLU has an index too.
             *index += if norm.is_some() { 3 } else { 2 };
-            Layer { conv, norm }
+            VggLayer { conv, norm }
         };
         let level = |(channels, count): (usize, usize)| {
             let layers = (0..count).map(|_| layer(scale.scale_channels(channels), &mut index)).collect();
@@ -60,8 +60,9 @@ impl Features {
 
     /// Applies one level of VGG's convolutions, without the pooling after it.
     fn level<'t>(&self, level: usize, x: Var<'t>) -> Var<'t> {
-        let layer =
-            |x: Var<'t>, layer: &Layer| layer.norm.iter().fold(layer.conv.forward(x), |x, norm| norm.forward(x)).relu();
+        let layer = |x: Var<'t>, layer: &VggLayer| {
+            layer.norm.iter().fold(layer.conv.forward(x), |x, norm| norm.forward(x)).relu()
+        };
         self.0[level].iter().fold(x, layer)
     }
 

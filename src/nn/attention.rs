@@ -72,11 +72,11 @@ impl SelfAttention {
         let [n, h, t, width] = x.shape().sizes();
         if h != 1 {
             let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
-            return Err(x.refused(&self.name, words));
+            return Err(x.bail(&self.name, words));
         }
         if self.heads == 0 || !width.is_multiple_of(self.heads) {
             let kind = TraceErrorKind::Heads { heads: self.heads, width };
-            return Err(x.traced(|| Err(TraceError::new(&self.name, kind))));
+            return Err(x.try_record(|| Err(TraceError::new(&self.name, kind))));
         }
         let split = |x: Var<'t>, what: &str| -> Var<'t> {
             let x = self.called(x.reshape([n, t, self.heads, width / self.heads]), &format!("{what}.reshape"));
@@ -99,7 +99,7 @@ impl SelfAttention {
     /// Applies the layer to one more position of n sequences, x `[n, 1, 1, width]`. `past` are the keys and values of
     /// earlier positions, each `[n, heads, positions, width / heads]`, with zeros at this position. Returns the result,
     /// and this position's keys and values `[n, heads, 1, width / heads]`.
-    pub(crate) fn next<'t>(&self, x: Var<'t>, past: [Var<'t>; 2], step: &Step<'t>) -> (Var<'t>, [Var<'t>; 2]) {
+    pub(crate) fn next<'t>(&self, x: Var<'t>, past: [Var<'t>; 2], step: &DecodeStep<'t>) -> (Var<'t>, [Var<'t>; 2]) {
         let [q, k, v] = match self.parts(x, step.turn.as_ref()) {
             Ok(parts) => parts,
             Err(wrong) => return (wrong, [wrong; 2]),
@@ -120,7 +120,7 @@ impl SelfAttention {
 
 /// Current position of a sequence in [`SelfAttention::next`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step<'t> {
+pub(crate) struct DecodeStep<'t> {
     /// One-hot vector of the current position.
     pub place: Var<'t>,
     /// Mask added to the scores of all positions, `[1, 1, 1, positions]`; it hides those that do not exist yet.

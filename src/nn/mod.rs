@@ -12,8 +12,8 @@ mod rotary;
 mod sampled_softmax;
 mod sequence;
 
+pub(crate) use attention::DecodeStep;
 pub use attention::SelfAttention;
-pub(crate) use attention::Step;
 pub use conv::Conv2d;
 pub use conv_transpose::ConvTranspose2d;
 pub use dropout::Dropout;

@@ -77,7 +77,7 @@ impl<'t> Turn<'t> {
         let half = x.shape().channels() / 2;
         if !x.shape().channels().is_multiple_of(2) {
             let words = format!("heads of an even width are turned, not of {}", x.shape().channels());
-            return x.refused(name, words);
+            return x.bail(name, words);
         }
         let [cos, sin] = self.tables;
         let [first, second] = [0, half].map(|from| x.slice(3, from, half));

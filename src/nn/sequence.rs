@@ -185,7 +185,7 @@ impl<C> Stack<C> {
         C: Cell<S>,
     {
         if let Err(error) = self.check(x, state.as_ref().map_or(&[], |state| state.as_slice())) {
-            let nothing = x.traced(|| Err(error));
+            let nothing = x.try_record(|| Err(error));
             return (nothing, [nothing; S]);
         }
         let [n, _, steps, _] = x.shape().sizes();

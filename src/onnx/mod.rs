@@ -17,7 +17,7 @@ pub(crate) const INT64: i64 = DataType::Int64 as i64;
 use crate::{
     TraceError,
     error::TraceErrorKind,
-    graph::{Trace, Work},
+    graph::{NodeKind, Trace},
 };
 use gradscale_core::backend::DType;
 use prost::Message;
@@ -35,8 +35,8 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
     let used = used(trace);
     let mut writer = Writer::new(trace, weights, half);
     let inputs = trace.nodes.iter().enumerate().filter_map(|(number, node)| match node.work {
-        Work::Input(dtype) => Some((number, dtype)),
-        Work::Parameter(_) | Work::Frozen(_) | Work::Operator(_) => None,
+        NodeKind::Input(dtype) => Some((number, dtype)),
+        NodeKind::Parameter(_) | NodeKind::Frozen(_) | NodeKind::Operator(_) => None,
     });
     let inputs: Vec<(usize, DType)> = inputs.collect();
     for (i, &(number, dtype)) in inputs.iter().enumerate() {
@@ -46,13 +46,13 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
             DType::U32 => DataType::Int64,
         };
         let name = if inputs.len() == 1 { "input".to_owned() } else { format!("input{i}") };
-        writer.given(number, &name, kind);
+        writer.add_input(number, &name, kind);
     }
     for number in (0..trace.nodes.len()).filter(|&number| used[number]) {
         writer.write(number)?;
     }
     writer.result(trace.output, "output")?;
-    for (name, number) in &trace.beside {
+    for (name, number) in &trace.aux_outputs {
         writer.result(*number, name)?;
     }
     let model = proto::Model {
@@ -74,7 +74,7 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
 /// Adds an entry to the metadata (`metadata_props`) of a model that [`crate::Trainer::onnx`] exported, for example the
 /// names of classes.
 pub fn onnx_metadata(model: &mut Vec<u8>, key: &str, value: &str) {
-    let entry = proto::Entry { key: key.to_owned(), value: value.to_owned() };
+    let entry = proto::StringStringEntry { key: key.to_owned(), value: value.to_owned() };
     let more = proto::Model { metadata_props: vec![entry], ..proto::Model::default() };
     // Protocol buffers merge a message that follows another: its lists are appended.
     model.extend(more.encode_to_vec());
@@ -84,7 +84,7 @@ pub fn onnx_metadata(model: &mut Vec<u8>, key: &str, value: &str) {
 fn used(trace: &Trace) -> Vec<bool> {
     let mut used = vec![false; trace.nodes.len()];
     used[trace.output] = true;
-    trace.beside.iter().for_each(|(_, number)| used[*number] = true);
+    trace.aux_outputs.iter().for_each(|(_, number)| used[*number] = true);
     // Nodes read only earlier nodes.
     for number in (0..trace.nodes.len()).rev() {
         if used[number] {

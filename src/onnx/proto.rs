@@ -25,11 +25,11 @@ pub struct Model {
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSet>,
     #[prost(message, repeated, tag = "14")]
-    pub metadata_props: Vec<Entry>,
+    pub metadata_props: Vec<StringStringEntry>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Entry {
+pub struct StringStringEntry {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(string, tag = "2")]

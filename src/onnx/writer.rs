@@ -4,7 +4,7 @@ use super::proto::{self, Attribute, DataType};
 use crate::{
     Shape, TraceError,
     error::TraceErrorKind,
-    graph::{Node, Trace, Work},
+    graph::{Node, NodeKind, Trace},
 };
 use half::f16;
 use std::collections::HashSet;
@@ -71,14 +71,14 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self, number: usize) -> Result<(), TraceError> {
         self.node = number;
         match &self.trace.nodes[number].work {
-            Work::Operator(operator) => operator.onnx(self),
+            NodeKind::Operator(operator) => operator.onnx(self),
             // Written on the first read, in the form that is read.
-            Work::Input(_) | Work::Parameter(_) | Work::Frozen(_) => Ok(()),
+            NodeKind::Input(_) | NodeKind::Parameter(_) | NodeKind::Frozen(_) => Ok(()),
         }
     }
 
     /// Declares an input of the model that the host provides, with its name.
-    pub(super) fn given(&mut self, number: usize, name: &str, kind: DataType) {
+    pub(super) fn add_input(&mut self, number: usize, name: &str, kind: DataType) {
         self.names.insert(name.to_owned());
         self.graph.input.push(value_info(name, kind, self.trace.nodes[number].shape));
         let forms = &mut self.forms[number];
@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Creates the error that the current node has no ONNX counterpart.
-    pub fn refused(&self, why: &str) -> TraceError {
+    pub fn unsupported(&self, why: &str) -> TraceError {
         self.node().error(TraceErrorKind::Range(format!("this cannot be said in ONNX: {why}")))
     }
 
@@ -206,18 +206,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Sets the ONNX name of the current node's result, [n, h, w, c].
-    pub fn give(&mut self, name: String) {
+    pub fn set_output(&mut self, name: String) {
         self.forms[self.node].last = Some(name);
     }
 
     /// Sets the ONNX name of the current node's result, [n, c, h, w].
-    pub fn give_first(&mut self, name: String) {
+    pub fn set_first_output(&mut self, name: String) {
         self.forms[self.node].first = Some(name);
     }
 
     /// Sets the ONNX name of the current node's result, in either layout.
     pub fn give_any(&mut self, name: String, first: bool) {
-        if first { self.give_first(name) } else { self.give(name) }
+        if first { self.set_first_output(name) } else { self.set_output(name) }
     }
 
     /// Sets the ONNX name of the current node's result, which is integers.
@@ -288,8 +288,8 @@ impl<'a> Writer<'a> {
 
     fn weight_of(&self, of: usize) -> Option<&'a Weight> {
         match self.trace.nodes[of].work {
-            Work::Parameter(id) | Work::Frozen(id) => self.weights.get(id),
-            Work::Input(_) | Work::Operator(_) => None,
+            NodeKind::Parameter(id) | NodeKind::Frozen(id) => self.weights.get(id),
+            NodeKind::Input(_) | NodeKind::Operator(_) => None,
         }
     }
 
@@ -332,7 +332,7 @@ impl<'a> Writer<'a> {
         } else if let Some(integers) = self.forms[of].bytes.clone().or(self.forms[of].integers.clone()) {
             self.emit("Cast", &[&integers], &[("to", Is::Int(DataType::Float as i64))])
         } else {
-            return Err(self.refused("nothing gives its input"));
+            return Err(self.unsupported("nothing gives its input"));
         };
         self.forms[of].last = Some(name.clone());
         Ok(name)

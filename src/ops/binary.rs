@@ -3,7 +3,7 @@
 use super::expand::together;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, size, unary},
+    graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, mismatch, size, unary},
     onnx::Writer,
 };
 use gradscale_core::ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceOp, Unary};
@@ -20,7 +20,7 @@ impl<'t> Var<'t> {
 
     /// Applies a function to this value and `b`, repeating sizes of 1 to a common shape.
     fn broadcast(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let (shape, with) = (self.shape(), b.shape());
             if over(shape, with).is_some() {
                 return Ok(self.binary(kind, op, function, b));
@@ -35,13 +35,13 @@ impl<'t> Var<'t> {
 
     /// Applies a function to this value and `b`, which has the same shape, one value per channel, or a single value.
     pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let (shape, with) = (self.shape(), b.shape());
             let over = over(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
             self.sizes(kind)?;
             let p = Binary::new(function, size(kind, shape.rows())?, size(kind, shape.channels())?, over)
                 .map_err(|error| TraceError::new(kind, error))?;
-            Ok(self.then(kind, op, p, &[b], shape))
+            Ok(self.record_op(kind, op, p, &[b], shape))
         })
     }
 }
@@ -115,7 +115,7 @@ impl Operator for Binary {
             BinaryOp::Mul => "Mul",
             BinaryOp::Div => "Div",
             BinaryOp::Max => "Max",
-            BinaryOp::Grad(_) => return Err(at.refused("a derivative")),
+            BinaryOp::Grad(_) => return Err(at.unsupported("a derivative")),
         };
         let ([n, h, w, c], (a, first)) = (at.node().shape.sizes(), at.any(0)?);
         let b = match (self.over(), first) {
@@ -138,10 +138,10 @@ impl Operator for Binary {
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        if at.wants(0) {
+        if at.needs_grad(0) {
             vjp_of_a(self, at, dy)?;
         }
-        if at.wants(1) { vjp_of_b(self, at, dy) } else { Ok(()) }
+        if at.needs_grad(1) { vjp_of_b(self, at, dy) } else { Ok(()) }
     }
 }
 
@@ -164,9 +164,9 @@ fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     match p.op() {
         BinaryOp::Mul | BinaryOp::Div => {
             let (p, a, b) = (*p, dy.value.buf, at.operand(1).buf);
-            at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a, b, y })
+            at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
         }
-        BinaryOp::Add | BinaryOp::Sub => at.pass_through(0, dy),
+        BinaryOp::Add | BinaryOp::Sub => at.forward_grad(0, dy),
         BinaryOp::Max | BinaryOp::Grad(_) => Ok(()),
     }
 }
@@ -177,7 +177,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     let (a, b, g) = (at.operand(0).buf, at.operand(1).buf, dy.value.buf);
     let len = node.shape.len();
     // None if it is dy.
-    let operation: Option<Box<dyn FnOnce(Target) -> Operation>> = match p.op() {
+    let operation: Option<Box<dyn FnOnce(StoreSpec) -> Operation>> = match p.op() {
         BinaryOp::Mul => {
             let p = like(node, BinaryOp::Mul, Broadcast::All)?;
             Some(Box::new(move |y| Operation::Binary { p, a: g, b: a, y }))
@@ -196,8 +196,8 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     if over == Broadcast::All {
         let flow = if p.op() == BinaryOp::Sub { Flow::Pass } else { Flow::Site };
         return match operation {
-            Some(operation) => at.emit_gradient(1, dy, flow, Rule::Cast, operation),
-            None => at.pass_through(1, dy),
+            Some(operation) => at.emit_gradient(1, dy, flow, ScaleRule::FromValues, operation),
+            None => at.forward_grad(1, dy),
         };
     }
     let full = match operation {
@@ -212,7 +212,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     };
     let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
     let x = full.value.buf;
-    at.emit_gradient(1, full, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
+    at.emit_gradient(1, full, Flow::Site, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
 }
 
 /// Creates the descriptor of a function of two values over a node's shape.

@@ -3,7 +3,7 @@
 use super::{binary::like, smooth::chain};
 use crate::{
     TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, unary},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, unary},
     onnx::Writer,
 };
 use gradscale_core::{
@@ -17,12 +17,12 @@ impl Var<'_> {
     /// # Errors
     /// A `most` that is not positive.
     pub fn clipped_relu(self, most: f32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let name = "clipped_relu";
             if !(most > 0.0 && most.is_finite()) {
                 return Err(TraceError::new(name, ShapeError::Value(most)));
             }
-            Ok(self.then(name, Op::Relu, Clip(most), &[], self.shape()))
+            Ok(self.record_op(name, Op::Relu, Clip(most), &[], self.shape()))
         })
     }
 }
@@ -55,6 +55,6 @@ impl Operator for Clip {
         let below = chain(at, x, &[Unary::Affine { a: -1.0, b: self.0 }]);
         let (b, len) = (dy.value.buf, at.node.shape.len());
         let positive = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: x, b, y });
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a: below, b: positive, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Binary { p, a: below, b: positive, y })
     }
 }

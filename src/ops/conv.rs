@@ -3,7 +3,7 @@
 use super::linear::vjp_of_bias;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, input, mismatch},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, input, mismatch},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -19,7 +19,7 @@ impl<'t> Var<'t> {
     pub fn conv(
         self, name: &str, conv: impl FnOnce([u32; 4]) -> Result<Conv2d, ShapeError>, weight: Self, bias: Option<Self>,
     ) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let p = conv(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
             let shape = Shape::from(p.y().map(|size| size as usize));
             if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
@@ -29,7 +29,7 @@ impl<'t> Var<'t> {
                 return Err(mismatch(name, bias.shape(), weight.shape()));
             }
             let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-            Ok(self.then_named(name.to_owned(), Op::Conv, p, &others, shape))
+            Ok(self.record_named_op(name.to_owned(), Op::Conv, p, &others, shape))
         })
     }
 
@@ -42,7 +42,7 @@ impl<'t> Var<'t> {
     pub fn conv_transpose(
         self, name: &str, conv: impl FnOnce([u32; 4]) -> Result<Conv2d, ShapeError>, weight: Self, bias: Option<Self>,
     ) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let sizes = self.sizes(name)?;
             let p = conv(sizes).map_err(|error| input(name, error, self.shape()))?;
             let shape = Shape::from(p.x().map(|size| size as usize));
@@ -56,7 +56,7 @@ impl<'t> Var<'t> {
                 return Err(mismatch(name, bias.shape(), weight.shape()));
             }
             let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-            Ok(self.then_named(name.to_owned(), Op::ConvTranspose, ConvTranspose(p), &others, shape))
+            Ok(self.record_named_op(name.to_owned(), Op::ConvTranspose, ConvTranspose(p), &others, shape))
         })
     }
 }
@@ -143,7 +143,7 @@ fn export(p: &Conv2d, at: &mut Writer<'_>, kind: &str, more: &[(&str, Is<'_>)]) 
     attributes.extend(more.iter().cloned());
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let y = at.emit(kind, &inputs, &attributes);
-    at.give_first(y);
+    at.set_first_output(y);
     Ok(())
 }
 
@@ -153,21 +153,21 @@ fn run(p: Conv2d, pass: Pass, at: &mut Context<'_, '_, '_>) -> Result<(), TraceE
 }
 
 /// Emits the weight-gradient pass of a convolution with operands a and b.
-fn weights(p: Conv2d, [a, b]: [Buf; 2], at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-    if !at.wants(1) {
+fn weights(p: Conv2d, [a, b]: [BufferId; 2], at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    if !at.needs_grad(1) {
         return Ok(());
     }
     let pass = Pass::Weight;
-    at.emit_gradient(1, dy, Flow::Site, Rule::Cast, |y| Operation::Conv { p, pass, a, b, bias: None, y })
+    at.emit_gradient(1, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Conv { p, pass, a, b, bias: None, y })
 }
 
 /// Emits the pass of a convolution that computes the gradient of x.
 fn data(p: Conv2d, pass: Pass, terms: Terms, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-    if !at.wants(0) {
+    if !at.needs_grad(0) {
         return Ok(());
     }
     let w = at.operand(1);
     let (a, b) = (dy.value.buf, w.buf);
-    let rule = Rule::Product { dy, w, terms };
+    let rule = ScaleRule::FromGemmOperands { dy, w, terms };
     at.emit_gradient(0, dy, at.flow(), rule, |y| Operation::Conv { p, pass, a, b, bias: None, y })
 }

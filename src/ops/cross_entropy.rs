@@ -3,7 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Gradient, Operation, Operator, Rule, Target, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, mismatch, size},
 };
 use gradscale_core::{
     amp::Precision,
@@ -47,7 +47,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit, a divisor that is not positive.
     pub fn cross_entropy_with(self, labels: Self, options: &CrossEntropy<'t>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let name = "cross_entropy";
             let (rows, classes) = (self.shape().rows(), self.shape().channels());
             if labels.shape().len() != rows {
@@ -63,7 +63,7 @@ impl<'t> Var<'t> {
                 p.divided_by(options.divisor).map_err(|error| TraceError::new(name, error))
             };
             let others: Vec<Self> = std::iter::once(labels).chain(options.weights).collect();
-            Ok(self.then(name, Op::CrossEntropy, build()?, &others, Shape::SCALAR))
+            Ok(self.record_op(name, Op::CrossEntropy, build()?, &others, Shape::SCALAR))
         })
     }
 }
@@ -83,8 +83,8 @@ impl Operator for ops::CrossEntropy {
         at.save(out);
         let loss = at.new_buffer(DType::F32, 1);
         let first = Strided::new(&[], 0, 0).map_err(|error| node.error(error))?;
-        at.emit(Operation::Copy { p: first, x: out.buf, y: Target::keep(loss, Slot::ONE) });
-        at.give(loss);
+        at.emit(Operation::Copy { p: first, x: out.buf, y: StoreSpec::passthrough(loss, Slot::ONE) });
+        at.set_output(loss);
         Ok(())
     }
 
@@ -116,6 +116,12 @@ impl Operator for ops::CrossEntropy {
         let weights = at.node.inputs.get(2).map(|_| at.operand(2).buf);
         let x = CrossEntropyArgs { logits: at.operand(0).buf, labels: at.operand(1).buf, weights };
         let (p, out, g) = (*self, out.buf, dy.value.buf);
-        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, |dx| Operation::CrossEntropyVjp { p, x, out, g, dx })
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, |dx| Operation::CrossEntropyVjp {
+            p,
+            x,
+            out,
+            g,
+            dx,
+        })
     }
 }

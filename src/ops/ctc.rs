@@ -3,7 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
 };
 use gradscale_core::{
     backend::{CtcArgs, DType, Data},
@@ -51,7 +51,7 @@ impl Var<'_> {
     pub fn ctc_losses(
         self, targets: Self, input_lengths: Self, target_lengths: Self, blank: u32, zero_infinity: bool,
     ) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let name = "ctc_loss";
             let [batch, one, frames, classes] = self.sizes(name)?;
             let n = batch as usize;
@@ -67,7 +67,7 @@ impl Var<'_> {
             }
             let p = Ctc::new([batch, frames, classes], size(name, letters)?, blank);
             let p = p.map_err(|error| input(name, error, self.shape()))?.with_zero_infinity(zero_infinity);
-            Ok(self.then(name, Op::CtcLoss, p, &[targets, input_lengths, target_lengths], Shape::from([n])))
+            Ok(self.record_op(name, Op::CtcLoss, p, &[targets, input_lengths, target_lengths], Shape::from([n])))
         })
     }
 }
@@ -83,12 +83,12 @@ impl Operator for Ctc {
         let x = CtcArgs { logits, targets: targets?, input_lengths: input_lengths?, target_lengths: target_lengths? };
         let losses = at.new_buffer(DType::F32, batch as usize);
         let gradient =
-            (at.purpose().is_training() && at.wants(0)).then(|| at.new_buffer(DType::F32, at.input(0).len()));
+            (at.purpose().is_training() && at.needs_grad(0)).then(|| at.new_buffer(DType::F32, at.input(0).len()));
         at.emit(Operation::Ctc { p, x, losses: losses.buf, gradient: gradient.map(|gradient| gradient.buf) });
         if let Some(gradient) = gradient {
             at.save(gradient);
         }
-        at.give(losses);
+        at.set_output(losses);
         Ok(())
     }
 
@@ -123,6 +123,6 @@ impl Operator for Ctc {
         let p = Binary::new(BinaryOp::Mul, batch, frames * classes, Broadcast::PerRow);
         let p = p.map_err(|error| at.node.error(error))?;
         let (a, b) = (gradient.buf, dy.value.buf);
-        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, |y| Operation::Binary { p, a, b, y })
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b, y })
     }
 }

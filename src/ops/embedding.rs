@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, size},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -18,14 +18,14 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit.
     pub fn embedding(self, name: &str, indices: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [rows, .., width] = self.shape().sizes();
             let shape = with_channels(indices.shape(), width);
             let shape = shape.filter(|_| self.shape().len() == rows * width);
             let shape = shape.ok_or_else(|| mismatch(name, indices.shape(), self.shape()))?;
             let p = Rows::new(size(name, indices.shape().len())?, size(name, rows)?, size(name, width)?)
                 .map_err(|error| TraceError::new(name, error))?;
-            Ok(self.then_named(name.to_owned(), Op::Embedding, p, &[indices], shape))
+            Ok(self.record_named_op(name.to_owned(), Op::Embedding, p, &[indices], shape))
         })
     }
 }
@@ -56,7 +56,7 @@ impl Operator for Rows {
         let indices = at.reshape(&indices, &[count]);
         let y = at.emit("Gather", &[&table, &indices], &[("axis", Is::Int(0))]);
         let y = at.reshape(&y, &sizes);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -66,6 +66,6 @@ impl Operator for Rows {
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, way, x, indices) = (*self, GatherScatter::Scatter, dy.value.buf, at.operand(1).buf);
-        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Rows { p, way, x, indices, y })
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Rows { p, way, x, indices, y })
     }
 }

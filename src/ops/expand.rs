@@ -3,7 +3,7 @@
 use super::strides;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, mismatch, sizes},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, sizes},
     onnx::Writer,
 };
 use gradscale_core::ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided};
@@ -14,13 +14,13 @@ impl Var<'_> {
     /// # Errors
     /// Another size along an axis that is not of size 1, or too many elements.
     pub fn expand(self, shape: impl Into<Shape>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let shape = shape.into();
             if together(self.shape(), shape) != Some(shape) {
                 return Err(mismatch("expand", shape, self.shape()));
             }
             sizes("expand", shape)?;
-            Ok(if shape == self.shape() { self } else { self.then("expand", Op::Expand, Expand, &[], shape) })
+            Ok(if shape == self.shape() { self } else { self.record_op("expand", Op::Expand, Expand, &[], shape) })
         })
     }
 }
@@ -58,7 +58,7 @@ impl Operator for Expand {
         let (x, sizes) = (at.x(0)?, at.node().shape.sizes());
         let sizes = at.sizes(&sizes);
         let y = at.emit("Expand", &[&x, &sizes], &[]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -75,10 +75,10 @@ impl Operator for Expand {
             shape[first..behind].fill(1);
             let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
             if (0..4).all(|i| !grew(i, shape)) {
-                return at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y });
+                return at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y });
             }
             x = at.emit_temporary((outer * inner) as usize, dy.slot, |y| Operation::Reduce { p, x, y });
         }
-        at.pass_through(0, dy)
+        at.forward_grad(0, dy)
     }
 }

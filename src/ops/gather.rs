@@ -33,7 +33,7 @@ impl Var<'_> {
     /// # Errors
     /// An axis beyond 3, indices that are not words, or too many elements.
     pub fn gather(self, name: &str, axis: usize, indices: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             within(name, axis)?;
             let shape = self.shape().sizes();
             if shape[..axis].iter().any(|&size| size != 1) {
@@ -52,7 +52,7 @@ impl Var<'_> {
             shape[axis] = count;
             let shape = Shape::from(shape);
             sizes(name, shape)?;
-            Ok(self.then_named(name.to_owned(), Op::Gather, Gather(p), &[indices], shape))
+            Ok(self.record_named_op(name.to_owned(), Op::Gather, Gather(p), &[indices], shape))
         })
     }
 }

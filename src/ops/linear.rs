@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, size},
     onnx::Writer,
 };
 use gradscale_core::{
@@ -21,7 +21,7 @@ impl<'t> Var<'t> {
 
     /// Applies the linear layer [`Var::linear`] in the precision of another operator.
     pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [n, h, w, c] = self.shape().sizes();
             let [out, .., features] = weight.shape().sizes();
             if features != c || weight.shape().len() != out * c {
@@ -33,7 +33,7 @@ impl<'t> Var<'t> {
             let rows = size(name, self.shape().rows())?;
             Gemm::new(rows, size(name, out)?, size(name, c)?).map_err(|error| TraceError::new(name, error))?;
             let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-            Ok(self.then_named(name.to_owned(), op, Linear, &others, Shape::from([n, h, w, out])))
+            Ok(self.record_named_op(name.to_owned(), op, Linear, &others, Shape::from([n, h, w, out])))
         })
     }
 }
@@ -66,7 +66,7 @@ impl Operator for Linear {
             let bias = at.shaped(2, &[out])?;
             y = at.emit("Add", &[&y, &bias], &[]);
         }
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -79,15 +79,15 @@ impl Operator for Linear {
         let node = at.node;
         let [m, n, k] = mnk(at)?;
         let (x, w, g) = (at.operand(0), at.operand(1), dy.value.buf);
-        if at.wants(1) {
+        if at.needs_grad(1) {
             let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(|error| node.error(error))?;
             let (a, b) = (g, x.buf);
-            at.emit_gradient(1, dy, Flow::Site, Rule::Cast, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+            at.emit_gradient(1, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         vjp_of_bias(at, dy)?;
-        if at.wants(0) {
+        if at.needs_grad(0) {
             let p = Gemm::new(m, k, n).map_err(|error| node.error(error))?;
-            let rule = Rule::Product { dy, w, terms: Terms::linear(n) };
+            let rule = ScaleRule::FromGemmOperands { dy, w, terms: Terms::linear(n) };
             let (a, b) = (g, w.buf);
             at.emit_gradient(0, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
@@ -97,11 +97,11 @@ impl Operator for Linear {
 
 /// Emits the gradient of a product's bias, its input 2: the sum over all rows.
 pub(super) fn vjp_of_bias(at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-    if !at.wants(2) {
+    if !at.needs_grad(2) {
         return Ok(());
     }
     let node = at.node;
     let p = Reduce::new(ReduceOp::Sum, 1, node.size(node.shape.rows())?, node.size(node.shape.channels())?);
     let (p, x) = (p.map_err(|error| node.error(error))?, dy.value.buf);
-    at.emit_gradient(2, dy, Flow::Site, Rule::Cast, |y| Operation::Reduce { p, x, y })
+    at.emit_gradient(2, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
 }

@@ -21,7 +21,7 @@ impl<'t> Var<'t> {
     /// Shapes that do not fit.
     pub fn l1_loss(self, target: Self) -> Self {
         let difference = self.binary("l1_loss", Op::L1Loss, BinaryOp::Sub, target);
-        let size = difference.then("l1_loss", Op::L1Loss, Unary::Abs, &[], difference.shape());
+        let size = difference.record_op("l1_loss", Op::L1Loss, Unary::Abs, &[], difference.shape());
         size.reduce("l1_loss", Op::L1Loss, ReduceOp::Mean)
     }
 
@@ -31,13 +31,13 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit, or a `beta` that is not positive.
     pub fn smooth_l1_loss(self, target: Self, beta: f32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let (name, op) = ("smooth_l1_loss", Op::SmoothL1Loss);
             if !(beta > 0.0 && beta.is_finite()) {
                 return Err(TraceError::new(name, ShapeError::Value(beta)));
             }
             let difference = self.binary(name, op, BinaryOp::Sub, target);
-            let loss = difference.then(name, op, Huber(beta), &[], difference.shape());
+            let loss = difference.record_op(name, op, Huber(beta), &[], difference.shape());
             Ok(loss.reduce(name, op, ReduceOp::Mean))
         })
     }
@@ -45,7 +45,7 @@ impl<'t> Var<'t> {
     /// Computes the sum of x²/2β where |x| < β and of |x| − β/2 elsewhere, for losses with several parts.
     pub(super) fn smooth_l1_sum(self, beta: f32) -> Self {
         let (name, op) = ("smooth_l1_loss", Op::SmoothL1Loss);
-        self.then(name, op, Huber(beta), &[], self.shape()).reduce(name, op, ReduceOp::Sum)
+        self.record_op(name, op, Huber(beta), &[], self.shape()).reduce(name, op, ReduceOp::Sum)
     }
 
     /// Computes the mean binary cross-entropy of sigmoid(x) against targets in [0, 1]: ln(1 + e^x) − x·target, which
@@ -57,8 +57,8 @@ impl<'t> Var<'t> {
         let (name, op) = ("binary_cross_entropy", Op::BinaryCrossEntropy);
         // Both terms nearly cancel if the network is correct. Their gradients are added at this f32 copy, before the
         // cast.
-        let x = self.then(name, op, Unary::Id, &[], self.shape());
-        let log = x.then(name, op, Softplus, &[], x.shape());
+        let x = self.record_op(name, op, Unary::Id, &[], self.shape());
+        let log = x.record_op(name, op, Softplus, &[], x.shape());
         let product = x.binary(name, op, BinaryOp::Mul, target);
         log.binary(name, op, BinaryOp::Sub, product).reduce(name, op, ReduceOp::Mean)
     }
@@ -69,7 +69,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit, an `alpha` outside [0, 1], or a `gamma` below 0.
     pub fn focal_loss(self, target: Self, alpha: f32, gamma: f32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let (name, op) = ("focal_loss", Op::FocalLoss);
             if !(0.0..=1.0).contains(&alpha) {
                 return Err(TraceError::new(name, ShapeError::Value(alpha)));
@@ -77,9 +77,9 @@ impl<'t> Var<'t> {
             if !(gamma >= 0.0 && gamma.is_finite()) {
                 return Err(TraceError::new(name, ShapeError::Value(gamma)));
             }
-            let unary = |var: Self, function: Unary| var.then(name, op, function, &[], var.shape());
+            let unary = |var: Self, function: Unary| var.record_op(name, op, function, &[], var.shape());
             let affine = |var: Self, a: f32, b: f32| unary(var, Unary::Affine { a, b });
-            let softplus = |var: Self| var.then(name, op, Softplus, &[], var.shape());
+            let softplus = |var: Self| var.record_op(name, op, Softplus, &[], var.shape());
             // z = ±x, so that −ln p_t = ln(1 + e^z), and (1 − p_t)^γ = e^(−γ·ln(1 + e^-z)), which is not NaN for any
             // logit.
             let z = self.binary(name, op, BinaryOp::Mul, affine(target, -2.0, 1.0));

@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Node, Operation, Operator, Rule, mismatch, sizes},
+    graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, mismatch, sizes},
     onnx::Writer,
 };
 use gradscale_core::{
@@ -29,7 +29,7 @@ impl<'t> Var<'t> {
     }
 
     fn matrices(self, b: Self, transposed: bool) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let ([n, h, m, k], [bn, bh, rows, columns]) = (self.shape().sizes(), b.shape().sizes());
             let (depth, p) = if transposed { (columns, rows) } else { (rows, columns) };
             if (bn, bh, depth) != (n, h, k) {
@@ -40,7 +40,7 @@ impl<'t> Var<'t> {
                 sizes("matmul", of)?;
             }
             let op = if n * h == 1 { Op::Matmul } else { Op::BatchedMatmul };
-            Ok(self.then("matmul", op, Matmul { transposed }, &[b], shape))
+            Ok(self.record_op("matmul", op, Matmul { transposed }, &[b], shape))
         })
     }
 
@@ -51,7 +51,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit.
     pub fn attention(self, name: &str, k: Self, v: Self, causal: bool) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let scale = (1.0 / (self.shape().channels().max(1) as f64).sqrt()) as f32;
             let part = |var: Self, what: &str| var.named(&format!("{name}.{what}"));
@@ -82,7 +82,7 @@ impl Operator for Matmul {
             b = at.permuted(&b, [0, 1, 3, 2]);
         }
         let y = at.emit("MatMul", &[&a, &b], &[]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -91,15 +91,15 @@ impl Operator for Matmul {
         let (node, transposed) = (at.node, self.transposed);
         let (a, b, g) = (at.operand(0), at.operand(1), dy.value.buf);
         let matrices = Matrices::new(node, at.input(0))?;
-        if at.wants(1) {
+        if at.needs_grad(1) {
             let p = matrices.of_b(transposed).map_err(|error| node.error(error))?;
-            let rule = Rule::Product { dy, w: a, terms: Terms::linear(matrices.m) };
+            let rule = ScaleRule::FromGemmOperands { dy, w: a, terms: Terms::linear(matrices.m) };
             let (a, b) = if transposed { (g, a.buf) } else { (a.buf, g) };
             at.emit_gradient(1, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
-        if at.wants(0) {
+        if at.needs_grad(0) {
             let p = matrices.of_a(transposed).map_err(|error| node.error(error))?;
-            let rule = Rule::Product { dy, w: b, terms: Terms::linear(matrices.p) };
+            let rule = ScaleRule::FromGemmOperands { dy, w: b, terms: Terms::linear(matrices.p) };
             let (a, b) = (g, b.buf);
             at.emit_gradient(0, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Buf, Context, Gradient, Operation, Operator, mismatch, unary},
+    graph::{BufferId, Context, Gradient, Operation, Operator, mismatch, unary},
 };
 use gradscale_core::{
     amp::Precision,
@@ -39,7 +39,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit.
     pub fn multibox_loss(self, offsets: Self, truth: &MultiBox<'t>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [n, _, boxes, classes] = self.shape().sizes();
             let MultiBox { labels, codes, negatives, share } = *truth;
             for (found, expected) in [
@@ -69,7 +69,7 @@ impl<'t> Var<'t> {
     /// fraction. No gradient flows back.
     fn hard_negatives(self, background: Self, counts: Self) -> Self {
         let operator = HardNegatives;
-        self.then("hard_negatives", Op::Select, operator, &[background, counts], self.shape())
+        self.record_op("hard_negatives", Op::Select, operator, &[background, counts], self.shape())
     }
 }
 
@@ -79,37 +79,37 @@ struct HardNegatives;
 
 /// Sizes of the launches over all boxes of all images, or over one value per image.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
+struct BoxCounts {
     images: u32,
     boxes: u32,
 }
 
-impl Rows {
+impl BoxCounts {
     const fn len(self) -> usize {
         self.images as usize * self.boxes as usize
     }
 
     /// Emits a function of two values for each box; `b` has one value per image if it is `of_image`.
     fn binary(
-        self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], of_image: bool,
-    ) -> Result<Buf, TraceError> {
+        self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [BufferId; 2], of_image: bool,
+    ) -> Result<BufferId, TraceError> {
         let over = if of_image { Broadcast::PerRow } else { Broadcast::All };
         let p = Binary::new(op, self.images, self.boxes, over).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(self.len(), Slot::ONE, |y| Operation::Binary { p, a, b, y }))
     }
 
     /// Emits a function of two values for each image.
-    fn of_images(self, at: &mut Context<'_, '_, '_>, op: BinaryOp, ab: [Buf; 2]) -> Result<Buf, TraceError> {
+    fn of_images(self, at: &mut Context<'_, '_, '_>, op: BinaryOp, ab: [BufferId; 2]) -> Result<BufferId, TraceError> {
         Self { boxes: 1, ..self }.binary(at, op, ab, false)
     }
 
-    fn reduce(self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf) -> Result<Buf, TraceError> {
+    fn reduce(self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: BufferId) -> Result<BufferId, TraceError> {
         let p = Reduce::new(op, self.images, self.boxes, 1).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(self.images as usize, Slot::ONE, |y| Operation::Reduce { p, x, y }))
     }
 
     /// Emits a comparison: 1 where a is above b, else 0.
-    fn above(self, at: &mut Context<'_, '_, '_>, ab: [Buf; 2], of_image: bool) -> Result<Buf, TraceError> {
+    fn above(self, at: &mut Context<'_, '_, '_>, ab: [BufferId; 2], of_image: bool) -> Result<BufferId, TraceError> {
         let difference = self.binary(at, BinaryOp::Sub, ab, of_image)?;
         let sign = at.emit_temporary(self.len(), Slot::ONE, |y| unary(Unary::Sign, difference, y));
         Ok(at.emit_temporary(self.len(), Slot::ONE, |y| unary(Unary::Relu, sign, y)))
@@ -124,9 +124,9 @@ impl Operator for HardNegatives {
         let counts = at.read_in(2, Some(Precision::Single))?.buf;
         let node = at.node;
         let [n, _, boxes, _] = node.shape.sizes();
-        let all = Rows { images: node.size(n)?, boxes: node.size(boxes)? };
-        let images = Rows { boxes: 1, ..all };
-        let one = |at: &mut Context<'_, '_, '_>, rows: Rows, op: Unary, x: Buf| {
+        let all = BoxCounts { images: node.size(n)?, boxes: node.size(boxes)? };
+        let images = BoxCounts { boxes: 1, ..all };
+        let one = |at: &mut Context<'_, '_, '_>, rows: BoxCounts, op: Unary, x: BufferId| {
             at.emit_temporary(rows.len(), Slot::ONE, |y| unary(op, x, y))
         };
         // Thresholds are fractions of the largest loss, so that each is a sum of powers of two without rounding.

@@ -3,7 +3,7 @@
 use crate::{
     Parameter, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Fixed, Gradient, Operation, Operator, Part, Rule, Target, Value, input, mismatch},
+    graph::{Context, Fixed, Gradient, Operation, Operator, ParamTensor, ScaleRule, StoreSpec, Value, input, mismatch},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -22,7 +22,7 @@ impl<'t> Var<'t> {
         self, name: &str, op: Op, norm: impl FnOnce([u32; 4]) -> Result<Norm, ShapeError>, [scale, shift]: [Self; 2],
         running: Option<&Parameter>,
     ) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let p = norm(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
             Ok(self.normalised(name, op, p, &[scale, shift], running))
         })
@@ -34,7 +34,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit, or an `eps` that is not positive.
     pub fn layer_norm(self, name: &str, eps: f32, affine: [Self; 2]) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let p = self.of_rows(name, |rows, width| Norm::layer(rows, width, eps))?;
             Ok(self.normalised(name, Op::LayerNorm, p, &affine, None))
         })
@@ -46,7 +46,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit, or an `eps` that is not positive.
     pub fn rms_norm(self, name: &str, eps: f32, scale: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let p = self.of_rows(name, |rows, width| Norm::rms(rows, width, eps))?;
             Ok(self.normalised(name, Op::RmsNorm, p, &[scale], None))
         })
@@ -59,7 +59,7 @@ impl<'t> Var<'t> {
 
     /// Records a normalisation and returns its result; `affine` is the scale and an optional shift.
     fn normalised(self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             for affine in affine {
                 if affine.shape().len() != self.shape().channels() {
                     return Err(mismatch(name, affine.shape(), self.shape()));
@@ -72,9 +72,9 @@ impl<'t> Var<'t> {
             let p = if running.is_some() && !self.tape().training() { p.given() } else { p };
             running.into_iter().for_each(|running| self.tape().check(running));
             // In a scope without updates of running statistics, a batch is normalised by its own statistics only.
-            let running = running.filter(|_| p.is_given() || self.tape().keeps_statistics());
+            let running = running.filter(|_| p.is_given() || self.tape().updates_running_stats());
             let norm = Normalise { p, running: running.map(|running| running.id) };
-            Ok(self.then_named(name.to_owned(), op, norm, affine, self.shape()))
+            Ok(self.record_named_op(name.to_owned(), op, norm, affine, self.shape()))
         })
     }
 }
@@ -95,7 +95,7 @@ fn rms(at: &mut Writer<'_>, eps: f32, scale: &str) -> Result<(), TraceError> {
     let size = at.emit("Sqrt", &[&size], &[]);
     let y = at.emit("Div", &[&x, &size], &[]);
     let y = at.emit("Mul", &[&y, scale], &[]);
-    at.give(y);
+    at.set_output(y);
     Ok(())
 }
 
@@ -113,7 +113,7 @@ impl Operator for Normalise {
         }
         let groups = p.groups() as usize;
         let saved = match self.running {
-            Some(running) if p.is_given() => Value::single(Fixed::part(running, Part::Master), 2 * groups),
+            Some(running) if p.is_given() => Value::f32(Fixed::tensor(running, ParamTensor::Master), 2 * groups),
             _ => at.new_buffer(DType::F32, 2 * groups),
         };
         at.save(saved);
@@ -127,7 +127,7 @@ impl Operator for Normalise {
             let factors = at.constant(factors);
             let p = Binary::new(BinaryOp::Mul, 1, node.size(2 * groups)?, Broadcast::All);
             let p = p.map_err(|error| node.error(error))?;
-            at.follow(running, 2 * groups, |y| Operation::Binary { p, a: saved.buf, b: factors, y });
+            at.update_running_stats(running, 2 * groups, |y| Operation::Binary { p, a: saved.buf, b: factors, y });
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Operator for Normalise {
             return if of_rows {
                 rms(at, p.eps(), &scale)
             } else {
-                Err(at.refused("this normalisation without a shift"))
+                Err(at.unsupported("this normalisation without a shift"))
             };
         }
         let shift = at.shaped(2, &[c])?;
@@ -151,19 +151,19 @@ impl Operator for Normalise {
                 let (mean, variance) = (at.constant(&[c], mean), at.constant(&[c], variance));
                 let x = at.first(0)?;
                 let y = at.emit("BatchNormalization", &[&x, &scale, &shift, &mean, &variance], &[eps]);
-                at.give_first(y);
+                at.set_first_output(y);
             }
-            (NormOver::Batch, None) => return Err(at.refused("statistics of the batch itself")),
+            (NormOver::Batch, None) => return Err(at.unsupported("statistics of the batch itself")),
             (NormOver::Group(_), _) if of_rows => {
                 let x = at.x(0)?;
                 let y = at.emit("LayerNormalization", &[&x, &scale, &shift], &[("axis", Is::Int(-1)), eps]);
-                at.give(y);
+                at.set_output(y);
             }
             (NormOver::Group(groups), _) => {
                 let x = at.first(0)?;
                 let attributes = [("num_groups", Is::Int(groups.into())), eps];
                 let y = at.emit("GroupNormalization", &[&x, &scale, &shift], &attributes);
-                at.give_first(y);
+                at.set_first_output(y);
             }
         }
         Ok(())
@@ -176,22 +176,22 @@ impl Operator for Normalise {
         if at.syncs_batch_norm() && p.over() == NormOver::Batch && !p.is_given() {
             return self.vjp_synced(at, dy, saved.buf);
         }
-        let (dx, rule) = if at.wants(0) {
-            at.destination(0, dy, at.flow(), Rule::Cast)?
+        let (dx, rule) = if at.needs_grad(0) {
+            at.destination(0, dy, at.flow(), ScaleRule::FromValues)?
         } else {
             let unused = at.new_buffer(x.dtype, node.shape.len());
-            (Target::keep(unused, dy.slot), Rule::None)
+            (StoreSpec::passthrough(unused, dy.slot), ScaleRule::None)
         };
         let mut of_channels = |i: usize| {
-            if at.wants(i) {
-                return Ok(at.destination(i, dy, Flow::Site, Rule::None)?.0);
+            if at.needs_grad(i) {
+                return Ok(at.destination(i, dy, Flow::Site, ScaleRule::None)?.0);
             }
             let unused = at.new_buffer(DType::F32, node.shape.channels());
-            Ok(Target::keep(unused, dy.slot))
+            Ok(StoreSpec::passthrough(unused, dy.slot))
         };
         let affine = Some([of_channels(1)?, of_channels(2)?]);
         let x = NormSaved { x: x.buf, saved: saved.buf, weight: Some(weight) };
-        at.emit_by(rule, Operation::NormVjp { p, x, dy: dy.value.buf, dx, affine });
+        at.emit_with_scale_rule(rule, Operation::NormVjp { p, x, dy: dy.value.buf, dx, affine });
         Ok(())
     }
 }

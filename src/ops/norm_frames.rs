@@ -4,7 +4,8 @@ use super::{binary::like, sequence::places_left};
 use crate::{
     Parameter, TraceError, Var,
     graph::{
-        Buf, Context, Gradient, Operation, Operator, Rule, SyncPayload, Target, ValueCount, input, mismatch, unary,
+        BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, SyncPayload, ValueCount, input,
+        mismatch, unary,
     },
 };
 use gradscale_core::{
@@ -23,7 +24,7 @@ impl<'t> Var<'t> {
             let norm = |shape| Norm::new(shape, NormOver::Batch, eps);
             return self.norm(name, Op::BatchNorm, norm, affine, Some(running));
         }
-        self.traced(|| {
+        self.try_record(|| {
             let sizes = self.sizes(name)?;
             let p = Norm::new(sizes, NormOver::Batch, eps).map_err(|error| input(name, error, self.shape()))?;
             let [scale, shift] = affine;
@@ -34,9 +35,9 @@ impl<'t> Var<'t> {
                 return Err(mismatch(name, lengths.shape(), self.shape()));
             }
             self.tape().check(running);
-            let running = self.tape().keeps_statistics().then_some(running.id);
+            let running = self.tape().updates_running_stats().then_some(running.id);
             let norm = NormFrames { p: p.given(), running };
-            Ok(self.then_named(name.to_owned(), Op::BatchNorm, norm, &[scale, shift, lengths], self.shape()))
+            Ok(self.record_named_op(name.to_owned(), Op::BatchNorm, norm, &[scale, shift, lengths], self.shape()))
         })
     }
 }
@@ -52,9 +53,9 @@ struct NormFrames {
 /// Values that both passes of the batch norm of sequences compute: frames before the ends.
 struct Frames {
     /// Number of frames left until the end of the sequence: positive before it.
-    left: Buf,
+    left: BufferId,
     /// Number of values of a channel before the ends, a scalar.
-    count: Buf,
+    count: BufferId,
 }
 
 impl NormFrames {
@@ -71,14 +72,16 @@ impl NormFrames {
     }
 
     /// Emits x before the ends of the sequences, and 0 after them.
-    fn before(&self, at: &mut Context<'_, '_, '_>, frames: &Frames, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
+    fn before(
+        &self, at: &mut Context<'_, '_, '_>, frames: &Frames, x: BufferId, slot: Slot,
+    ) -> Result<BufferId, TraceError> {
         let p = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
         let (a, len) = (frames.left, at.node.shape.len());
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b: x, y }))
     }
 
     /// Emits a sum over the values of each channel.
-    fn sum(&self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
+    fn sum(&self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: BufferId, slot: Slot) -> Result<BufferId, TraceError> {
         let (rows, channels) = (at.node.size(at.node.shape.rows())?, self.p.x()[3]);
         let p = Reduce::new(op, 1, rows, channels).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Reduce { p, x, y }))
@@ -86,8 +89,8 @@ impl NormFrames {
 
     /// Emits the sum over the values of each channel, divided by a scalar.
     fn mean(
-        &self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, count: Buf, slot: Slot,
-    ) -> Result<Buf, TraceError> {
+        &self, at: &mut Context<'_, '_, '_>, op: ReduceOp, x: BufferId, count: BufferId, slot: Slot,
+    ) -> Result<BufferId, TraceError> {
         let (sum, channels) = (self.sum(at, op, x, slot)?, self.p.x()[3]);
         let p = Binary::new(BinaryOp::Div, 1, channels, Broadcast::One).map_err(|error| at.node.error(error))?;
         Ok(at.emit_temporary(channels as usize, slot, |y| Operation::Binary { p, a: sum, b: count, y }))
@@ -95,20 +98,20 @@ impl NormFrames {
 
     /// Emits a function of each value of x and one value of its channel.
     fn by_channel(
-        &self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2], slot: Slot,
-    ) -> Result<Buf, TraceError> {
+        &self, at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [BufferId; 2], slot: Slot,
+    ) -> Result<BufferId, TraceError> {
         let (p, len) = (like(at.node, op, Broadcast::PerColumn)?, at.node.shape.len());
         Ok(at.emit_temporary(len, slot, |y| Operation::Binary { p, a, b, y }))
     }
 
     /// Concatenates means and variances to one tensor of the program.
-    fn both(&self, at: &mut Context<'_, '_, '_>, parts: [Buf; 2]) -> Result<crate::graph::Value, TraceError> {
+    fn both(&self, at: &mut Context<'_, '_, '_>, parts: [BufferId; 2]) -> Result<crate::graph::Value, TraceError> {
         let channels = self.p.x()[3];
         let both = at.new_buffer(DType::F32, 2 * channels as usize);
         for (x, start) in parts.into_iter().zip([0, channels]) {
             let p = Strided::new(&[Dim { len: channels, x: 1, y: 1 }], 0, start);
             let p = p.map_err(|error| at.node.error(error))?;
-            at.emit(Operation::Copy { p, x, y: Target::keep(both, Slot::ONE) });
+            at.emit(Operation::Copy { p, x, y: StoreSpec::passthrough(both, Slot::ONE) });
         }
         Ok(both)
     }
@@ -136,7 +139,7 @@ impl Operator for NormFrames {
         }
         at.store(|y| Operation::Norm { p, x, affine: Some([scale, shift]), saved: saved.buf, y })?;
         if let (Some(running), Some(unbiased)) = (running, world) {
-            at.follow(running, unbiased.len, |y| unary(Unary::Id, unbiased.buf, y));
+            at.update_running_stats(running, unbiased.len, |y| unary(Unary::Id, unbiased.buf, y));
         } else if let Some(running) = running {
             // The running variance is unbiased, as in PyTorch: divided by n − 1, and by 1 for one value.
             let (fewer, one) = (Unary::Affine { a: 1.0, b: -1.0 }, at.constant(vec![1.0]));
@@ -145,7 +148,7 @@ impl Operator for NormFrames {
             let count = at.emit_temporary(1, Slot::ONE, |y| Operation::Binary { p: most, a: fewer, b: one, y });
             let unbiased = self.mean(at, ReduceOp::SumSquares, centred, count, Slot::ONE)?;
             let both = self.both(at, [mean, unbiased])?;
-            at.follow(running, both.len, |y| unary(Unary::Id, both.buf, y));
+            at.update_running_stats(running, both.len, |y| unary(Unary::Id, both.buf, y));
         }
         Ok(())
     }
@@ -164,16 +167,16 @@ impl Operator for NormFrames {
         let dy_before = self.before(at, &frames, dy.value.buf, slot)?;
         let plain = at.new_buffer(DType::F32, len);
         let mut of_channels = |i: usize| {
-            if at.wants(i) {
-                return Ok(at.destination(i, dy, Flow::Site, Rule::None)?.0);
+            if at.needs_grad(i) {
+                return Ok(at.destination(i, dy, Flow::Site, ScaleRule::None)?.0);
             }
             let unused = at.new_buffer(DType::F32, at.node.shape.channels());
-            Ok(Target::keep(unused, slot))
+            Ok(StoreSpec::passthrough(unused, slot))
         };
         let affine = Some([of_channels(1)?, of_channels(2)?]);
         let args = NormSaved { x, saved: saved.buf, weight: Some(weight) };
-        at.emit(Operation::NormVjp { p, x: args, dy: dy_before, dx: Target::keep(plain, slot), affine });
-        if !at.wants(0) {
+        at.emit(Operation::NormVjp { p, x: args, dy: dy_before, dx: StoreSpec::passthrough(plain, slot), affine });
+        if !at.needs_grad(0) {
             return Ok(());
         }
         let normal = at.emit_temporary(len, Slot::ONE, |y| Operation::Norm { p, x, affine: None, saved: saved.buf, y });
@@ -196,6 +199,6 @@ impl Operator for NormFrames {
         let dx = at.emit_temporary(len, slot, |y| Operation::Binary { p: all, a: less, b: part, y });
         let select = like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
         let a = frames.left;
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p: select, a, b: dx, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Binary { p: select, a, b: dx, y })
     }
 }

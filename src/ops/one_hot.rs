@@ -34,7 +34,7 @@ impl Var<'_> {
     /// No classes or more than 2^24, labels that are not integers or whose shape has no size of 1, or too many
     /// elements.
     pub fn one_hot(self, classes: usize) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let name = "one_hot";
             let count = size(name, classes)?;
             if !(1..=MAX_EXACT_INTEGER).contains(&count) {
@@ -44,7 +44,7 @@ impl Var<'_> {
             let shape = with_channels(self.shape(), classes);
             let shape = shape.ok_or_else(|| mismatch(name, self.shape(), [classes].into()))?;
             sizes(name, shape)?;
-            Ok(self.then(name, Op::OneHot, OneHot(count), &[], shape))
+            Ok(self.record_op(name, Op::OneHot, OneHot(count), &[], shape))
         })
     }
 }
@@ -76,7 +76,7 @@ impl Operator for OneHot {
         let (depth, values) = (at.ints(&[self.0.into()]), at.constant(&[2], &[0.0, 1.0]));
         let y = at.emit("OneHot", &[&labels, &depth, &values], &[]);
         let y = at.reshape(&y, &sizes);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::strides;
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Gradient, Node, Operation, Operator, Rule, sizes},
+    graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, sizes},
     onnx::Writer,
 };
 use gradscale_core::ops::{Dim, Op, Strided};
@@ -15,7 +15,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// An order that does not name each axis once, or too many elements.
     pub fn permute(self, order: [usize; 4]) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let mut sorted = order;
             sorted.sort_unstable();
             if sorted != [0, 1, 2, 3] {
@@ -24,7 +24,13 @@ impl<'t> Var<'t> {
             }
             let sizes = self.shape().sizes();
             self.sizes("permute")?;
-            Ok(self.then("permute", Op::Transpose, Permute(order), &[], Shape::from(order.map(|axis| sizes[axis]))))
+            Ok(self.record_op(
+                "permute",
+                Op::Transpose,
+                Permute(order),
+                &[],
+                Shape::from(order.map(|axis| sizes[axis])),
+            ))
         })
     }
 }
@@ -43,7 +49,7 @@ impl Operator for Permute {
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let x = at.x(0)?;
         let y = at.permuted(&x, self.0);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -51,7 +57,7 @@ impl Operator for Permute {
         let mut back = [0; 4];
         self.0.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
         let (p, x) = (permutation(at.node, at.node.shape, back)?, dy.value.buf);
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Copy { p, x, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Copy { p, x, y })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -33,14 +33,14 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A window that does not fit.
     pub fn pool(self, kind: &'static str, pool: impl FnOnce([u32; 4]) -> Result<Pool, ShapeError>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let p = pool(self.sizes(kind)?).map_err(|error| input(kind, error, self.shape()))?;
             let op = match (p.op(), p.overlaps()) {
                 (PoolOp::Average, _) => Op::AveragePool,
                 (PoolOp::Max, true) => Op::MaxPoolOverlapping,
                 (PoolOp::Max, false) => Op::MaxPool,
             };
-            Ok(self.then(kind, op, p, &[], Shape::from(p.y().map(|size| size as usize))))
+            Ok(self.record_op(kind, op, p, &[], Shape::from(p.y().map(|size| size as usize))))
         })
     }
 
@@ -50,13 +50,13 @@ impl<'t> Var<'t> {
     /// # Errors
     /// `pooled` is not a max-pooling, or has another shape.
     pub fn unpool(self, pooled: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let operator = pooled.operator();
             let pool = operator.as_deref().and_then(|operator| (operator as &dyn Any).downcast_ref::<Pool>());
             match pool {
                 Some(&p) if p.op() == PoolOp::Max && pooled.shape() == self.shape() => {
                     let shape = Shape::from(p.x().map(|size| size as usize));
-                    Ok(self.then("unpool", Op::Unpool, Unpool { p, pooled: pooled.id() }, &[], shape))
+                    Ok(self.record_op("unpool", Op::Unpool, Unpool { p, pooled: pooled.id() }, &[], shape))
                 }
                 _ => Err(mismatch("unpool", self.shape(), pooled.shape())),
             }
@@ -98,13 +98,13 @@ impl Operator for Pool {
                 at.emit("AveragePool", &[&x], &attributes)
             }
         };
-        at.give_first(y);
+        at.set_first_output(y);
         Ok(())
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, way, x, indices) = (*self, GatherScatter::Scatter, dy.value.buf, at.saved().map(|indices| indices.buf));
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Unpool { p, way, x, indices, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Unpool { p, way, x, indices, y })
     }
 }
 
@@ -125,14 +125,14 @@ impl Operator for Unpool {
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (window, strides) = (self.p.window().map(i64::from), self.p.strides().map(i64::from));
         let (x, [n, h, w, c]) = (at.first(0)?, at.node().shape.sizes());
-        let places = at.saved(self.pooled).ok_or_else(|| at.refused("a pooling whose places are not known"))?;
+        let places = at.saved(self.pooled).ok_or_else(|| at.unsupported("a pooling whose places are not known"))?;
         let size = at.sizes(&[n, c, h, w]);
         let (pad, end) = (self.p.padding(), [0, 1].map(|i| end(&self.p, i)));
         let pads = [pad[0], pad[1], end[0], end[1]].map(i64::from);
         let attributes =
             [("kernel_shape", Is::Ints(&window)), ("strides", Is::Ints(&strides)), ("pads", Is::Ints(&pads))];
         let y = at.emit("MaxUnpool", &[&x, &places, &size], &attributes);
-        at.give_first(y);
+        at.set_first_output(y);
         Ok(())
     }
 
@@ -143,6 +143,6 @@ impl Operator for Unpool {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, way, x) = (self.p, GatherScatter::Gather, dy.value.buf);
         let indices = at.saved_of(self.pooled).map(|indices| indices.buf);
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Unpool { p, way, x, indices, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Unpool { p, way, x, indices, y })
     }
 }

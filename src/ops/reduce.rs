@@ -3,7 +3,7 @@
 use super::slice::within;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, Target, size, unary},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, size, unary},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -45,7 +45,7 @@ impl<'t> Var<'t> {
     }
 
     fn reduce_axis(self, kind: &'static str, op: Op, function: ReduceOp, axis: usize) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             within(kind, axis)?;
             let sizes = self.sizes(kind)?;
             let product = |sizes: &[u32]| sizes.iter().product();
@@ -53,16 +53,16 @@ impl<'t> Var<'t> {
             let mut shape = self.shape().sizes();
             shape[axis] = 1;
             let p = p.map_err(|error| TraceError::new(kind, error))?;
-            Ok(self.then(kind, op, p, &[], Shape::from(shape)))
+            Ok(self.record_op(kind, op, p, &[], Shape::from(shape)))
         })
     }
 
     pub(super) fn reduce(self, kind: &'static str, op: Op, function: ReduceOp) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             self.sizes(kind)?;
             let p = Reduce::new(function, 1, size(kind, self.shape().len())?, 1);
             let p = p.map_err(|error| TraceError::new(kind, error))?;
-            Ok(self.then(kind, op, p, &[], Shape::SCALAR))
+            Ok(self.record_op(kind, op, p, &[], Shape::SCALAR))
         })
     }
 
@@ -71,12 +71,12 @@ impl<'t> Var<'t> {
     /// # Errors
     /// No channels, or too many elements.
     pub fn argmax(self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [n, h, w, c] = self.shape().sizes();
             self.sizes("argmax")?;
             let p = Reduce::new(ReduceOp::ArgMax, size("argmax", self.shape().rows())?, size("argmax", c)?, 1);
             let p = p.map_err(|error| TraceError::new("argmax", error))?;
-            Ok(self.then("argmax", Op::ArgMax, p, &[], Shape::from([n, h, w, 1])))
+            Ok(self.record_op("argmax", Op::ArgMax, p, &[], Shape::from([n, h, w, 1])))
         })
     }
 }
@@ -87,8 +87,8 @@ impl Operator for Reduce {
         if self.gives_integers() {
             let x = at.read_in(0, None)?.buf;
             let y = at.new_buffer(DType::U32, at.node.shape.len());
-            at.emit(Operation::Reduce { p, x, y: Target::keep(y, Slot::ONE) });
-            at.give(y);
+            at.emit(Operation::Reduce { p, x, y: StoreSpec::passthrough(y, Slot::ONE) });
+            at.set_output(y);
             return Ok(());
         }
         let x = at.read(0)?.buf;
@@ -113,7 +113,7 @@ impl Operator for Reduce {
         let axis = at.ints(&[1]);
         let y = at.emit(kind, &[&x, &axis], &[]);
         let y = at.reshape(&y, &sizes);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -144,6 +144,6 @@ impl Operator for Reduce {
         ];
         let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
         let x = g.value.buf;
-        at.emit_gradient(0, g, Flow::Site, Rule::Cast, |y| Operation::Copy { p, x, y })
+        at.emit_gradient(0, g, Flow::Site, ScaleRule::FromValues, |y| Operation::Copy { p, x, y })
     }
 }

@@ -14,7 +14,7 @@ pub struct AnchorTruth<'t> {
     /// Sign of each anchor, `[n, 1, anchors, 1]`: 1 if it is sampled and assigned to a truth, −1 if it is sampled
     /// background, 0 for all others.
     pub signs: Var<'t>,
-    /// Target codes, `[n, 1, anchors, 4]`; arbitrary if the sign is not 1.
+    /// StoreSpec codes, `[n, 1, anchors, 4]`; arbitrary if the sign is not 1.
     pub codes: Var<'t>,
     /// Factor of the sum of all losses, a scalar: 1 / sampled anchors for a mean over these.
     pub share: Var<'t>,
@@ -29,7 +29,7 @@ pub struct RegionTruth<'t> {
     pub places: Var<'t>,
     /// Weight of each region, `[regions]`: 1 if it counts, 0 for padding, which is background.
     pub counted: Var<'t>,
-    /// Target codes of the regions, `[regions, 4]`; arbitrary for background.
+    /// StoreSpec codes of the regions, `[regions, 4]`; arbitrary for background.
     pub codes: Var<'t>,
     /// Factor of the sum of all losses, a scalar: 1 / counted regions for a mean over these.
     pub share: Var<'t>,
@@ -49,7 +49,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit.
     pub fn anchor_loss(self, codes: Self, truth: &AnchorTruth<'t>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [n, _, anchors, _] = self.shape().sizes();
             let [one, four] = [1, 4].map(|each| Shape::from([n, 1, anchors, each]));
             let AnchorTruth { signs, codes: right, share } = *truth;
@@ -59,7 +59,7 @@ impl<'t> Var<'t> {
             // −ln of the probability of the correct answer is ln(1 + e^−x) for an object, ln(1 + e^x) for background.
             let wrong = self.binary(name, op, BinaryOp::Mul, signs.scale(-1.0));
             let losses =
-                wrong.then(name, op, Softplus, &[], one).binary(name, op, BinaryOp::Mul, signs.unary(Unary::Abs));
+                wrong.record_op(name, op, Softplus, &[], one).binary(name, op, BinaryOp::Mul, signs.unary(Unary::Abs));
             let distances = ((codes - right) * signs.relu()).smooth_l1_sum(BETA);
             Ok((losses.reduce(name, op, ReduceOp::Sum) + distances) * share)
         })
@@ -72,7 +72,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit.
     pub fn region_loss(self, codes: Self, truth: &RegionTruth<'t>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [regions, _, _, classes] = self.shape().sizes();
             let [of_class, four] = [classes, 4].map(|each| Shape::from([regions, each]));
             let RegionTruth { labels, places, counted, codes: right, share } = *truth;

@@ -3,7 +3,7 @@
 use super::strides;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, size, sizes},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, size, sizes},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -81,7 +81,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A factor of 0, or too many elements.
     pub fn upsample_nearest(self, factor: [u32; 2]) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [n, h, w, c] = self.sizes("upsample")?;
             if factor.contains(&0) {
                 return Err(TraceError::new("upsample", ShapeError::Window));
@@ -90,7 +90,11 @@ impl<'t> Var<'t> {
             let times = |size: u32, factor: u32| size.checked_mul(factor).ok_or_else(too_large);
             let shape = Shape::from([n, times(h, factor[0])?, times(w, factor[1])?, c].map(|size| size as usize));
             sizes("upsample", shape)?;
-            Ok(if factor == [1, 1] { self } else { self.then("upsample", Op::Interpolate, Repeat(factor), &[], shape) })
+            Ok(if factor == [1, 1] {
+                self
+            } else {
+                self.record_op("upsample", Op::Interpolate, Repeat(factor), &[], shape)
+            })
         })
     }
 
@@ -111,7 +115,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A size of 0, an image without pixels, or too many elements.
     pub fn adaptive_average_pool(self, size: [u32; 2]) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [_, h, w, _] = self.sizes("average_pool")?;
             match [h.checked_rem(size[0]), w.checked_rem(size[1])] {
                 [Some(0), Some(0)] if h != 0 && w != 0 => Ok(self.average_pool([h / size[0], w / size[1]])),
@@ -126,7 +130,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A size of 0, an image without pixels, or a window of more than 256.
     pub fn adaptive_max_pool(self, size: [u32; 2]) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [_, h, w, _] = self.sizes("max_pool")?;
             if size.contains(&0) || h == 0 || w == 0 {
                 return Err(TraceError::new("max_pool", ShapeError::Window));
@@ -141,7 +145,7 @@ impl<'t> Var<'t> {
 
     /// Computes the maxima of `to` windows of x along one axis.
     fn largest(self, axis: usize, from: u32, to: u32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let pool = |var: Self, len: usize| {
                 let len = size("max_pool", len)?;
                 Ok(var.max_pool(if axis == 1 { [len, 1] } else { [1, len] }))
@@ -160,7 +164,7 @@ impl<'t> Var<'t> {
     }
 
     fn resample(self, kind: &'static str, op: Op, weights: Weights, to: [u32; 2]) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let [n, h, w, c] = self.sizes(kind)?;
             if to.contains(&0) || h == 0 || w == 0 {
                 return Err(TraceError::new(kind, ShapeError::Window));
@@ -174,7 +178,7 @@ impl<'t> Var<'t> {
                 sizes(kind, Shape::from([from as usize, to as usize]))?;
             }
             let p = Resample { weights, from: [h, w], to };
-            Ok(if p.from == p.to { self } else { self.then(kind, op, p, &[], shape) })
+            Ok(if p.from == p.to { self } else { self.record_op(kind, op, p, &[], shape) })
         })
     }
 }
@@ -201,21 +205,21 @@ impl Operator for Resample {
             x = at.emit("MatMul", &[&matrix, &columns], &[]);
         }
         let y = at.reshape(&x, &[n, down, right, c]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let steps = self.steps(at, true)?;
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.operation(x, y))
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| last.operation(x, y))
     }
 }
 
 impl Resample {
     /// Returns the products of the resampling, or those of its transpose: along h, then along w; in reverse order for
     /// the transpose.
-    fn steps(&self, at: &mut Context<'_, '_, '_>, back: bool) -> Result<Vec<(Step, usize)>, TraceError> {
+    fn steps(&self, at: &mut Context<'_, '_, '_>, back: bool) -> Result<Vec<(ResampleStep, usize)>, TraceError> {
         let node = at.node;
         let [n, .., c] = node.sizes()?;
         let mut steps = Vec::new();
@@ -233,7 +237,7 @@ impl Resample {
                 Gemm::new(to, inner, from).and_then(|gemm| gemm.batched(batch, [0, from * inner, to * inner]))
             };
             let len = batch as usize * inner as usize * if back { from } else { to } as usize;
-            steps.push((Step::Product(gemm.map_err(|error| node.error(error))?, matrix), len));
+            steps.push((ResampleStep::Product(gemm.map_err(|error| node.error(error))?, matrix), len));
         }
         if back {
             steps.reverse();
@@ -273,7 +277,7 @@ impl Operator for Repeat {
             ("nearest_mode", Is::Text("floor")),
         ];
         let y = at.emit("Resize", &[&x, "", &scales], &how);
-        at.give_first(y);
+        at.set_first_output(y);
         Ok(())
     }
 
@@ -285,11 +289,11 @@ impl Operator for Repeat {
         for (factor, outer, inner) in [(down, n * h, w * right * c), (right, n * h * w, c)] {
             if factor != 1 {
                 let p = Reduce::new(ReduceOp::Sum, outer, factor, inner).map_err(|error| at.node.error(error))?;
-                steps.push((Step::Sum(p), outer as usize * inner as usize));
+                steps.push((ResampleStep::Sum(p), outer as usize * inner as usize));
             }
         }
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| last.operation(x, y))
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| last.operation(x, y))
     }
 }
 
@@ -301,13 +305,13 @@ impl Repeat {
 
 /// Step of a resampling: a product with a matrix, or a sum.
 #[derive(Clone, Copy)]
-enum Step {
-    Product(Gemm, Buf),
+enum ResampleStep {
+    Product(Gemm, BufferId),
     Sum(Reduce),
 }
 
-impl Step {
-    const fn operation(self, x: Buf, y: Target) -> Operation {
+impl ResampleStep {
+    const fn operation(self, x: BufferId, y: StoreSpec) -> Operation {
         match self {
             Self::Product(p, matrix) => Operation::Gemm { p, a: matrix, b: x, bias: None, y },
             Self::Sum(p) => Operation::Reduce { p, x, y },
@@ -318,8 +322,8 @@ impl Step {
 /// Emits all steps except the last, which the caller stores: returns that step and its input. `None` if there are no
 /// steps.
 fn all_but_last(
-    at: &mut Context<'_, '_, '_>, mut steps: Vec<(Step, usize)>, from: Buf, slot: Slot,
-) -> Option<(Step, Buf)> {
+    at: &mut Context<'_, '_, '_>, mut steps: Vec<(ResampleStep, usize)>, from: BufferId, slot: Slot,
+) -> Option<(ResampleStep, BufferId)> {
     let (last, _) = steps.pop()?;
     let all = steps.into_iter().fold(from, |x, (step, len)| at.emit_temporary(len, slot, |y| step.operation(x, y)));
     Some((last, all))

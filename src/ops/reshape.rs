@@ -13,12 +13,12 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A shape of another length.
     pub fn reshape(self, shape: impl Into<Shape>) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let shape = shape.into();
             if shape.len() != self.shape().len() {
                 return Err(mismatch("reshape", shape, self.shape()));
             }
-            Ok(self.then("reshape", Op::Reshape, Reshape, &[], shape))
+            Ok(self.record_op("reshape", Op::Reshape, Reshape, &[], shape))
         })
     }
 
@@ -33,7 +33,7 @@ impl<'t> Var<'t> {
 
     /// Returns the values of x without a gradient, so that none flows back to it.
     pub fn detach(self) -> Self {
-        self.then("detach", Op::Reshape, Detach, &[], self.shape())
+        self.record_op("detach", Op::Reshape, Detach, &[], self.shape())
     }
 }
 
@@ -48,12 +48,12 @@ impl Operator for Reshape {
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let sizes = at.node().shape.sizes();
         let y = at.shaped(0, &sizes)?;
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        at.pass_through(0, dy)
+        at.forward_grad(0, dy)
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn same_memory(at: &mut Context<'_, '_, '_>) -> Result<(), TraceError
     match (x.dtype, at.precision()) {
         (DType::F16, Some(Precision::Single)) | (DType::F32, Some(Precision::Half)) => at.store(|y| cast(x.buf, y)),
         _ => {
-            at.give(x);
+            at.set_output(x);
             Ok(())
         }
     }

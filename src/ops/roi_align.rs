@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
     onnx::{INT64, Is, Writer},
 };
 use gradscale_core::ops::{GatherScatter, Op, RoiAlign};
@@ -19,7 +19,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Boxes of another shape, a scale that is not positive, or no samples.
     pub fn roi_align(self, boxes: Self, bins: [u32; 2], scale: f32, samples: u32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let name = "roi_align";
             let len = boxes.shape().len();
             let ([.., five], count) = (boxes.shape().sizes(), len / 5);
@@ -29,7 +29,7 @@ impl<'t> Var<'t> {
             let p = RoiAlign::new(self.sizes(name)?, size(name, count)?, bins, scale, samples)
                 .map_err(|error| input(name, error, self.shape()))?;
             let shape = Shape::from(p.y().map(|size| size as usize));
-            Ok(self.then(name, Op::RoiAlign, p, &[boxes], shape))
+            Ok(self.record_op(name, Op::RoiAlign, p, &[boxes], shape))
         })
     }
 }
@@ -56,7 +56,7 @@ impl Operator for RoiAlign {
         ];
         let y = at.emit("RoiAlign", &[&x, &corners, &image], &how);
         let y = zero_elsewhere(at, &own, &y);
-        at.give_first(y);
+        at.set_first_output(y);
         Ok(())
     }
 
@@ -66,10 +66,10 @@ impl Operator for RoiAlign {
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, way, x, boxes) = (*self, GatherScatter::Scatter, dy.value.buf, at.operand(1).buf);
-        if !at.wants(0) {
+        if !at.needs_grad(0) {
             return Ok(());
         }
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::RoiAlign { p, way, x, boxes, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::RoiAlign { p, way, x, boxes, y })
     }
 }
 

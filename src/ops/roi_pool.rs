@@ -3,7 +3,7 @@
 use super::roi_align::{Boxes, zero_elsewhere};
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, input, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
     onnx::{FLOAT, Is, Writer},
 };
 use gradscale_core::{
@@ -23,7 +23,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Boxes of another shape, a scale that is not positive, or more than 1024 bins along an axis.
     pub fn roi_pool(self, boxes: Self, bins: [u32; 2], scale: f32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let name = "roi_pool";
             let len = boxes.shape().len();
             let ([.., five], count) = (boxes.shape().sizes(), len / 5);
@@ -33,7 +33,7 @@ impl<'t> Var<'t> {
             let p = RoiPool::new(self.sizes(name)?, size(name, count)?, bins, scale)
                 .map_err(|error| input(name, error, self.shape()))?;
             let shape = Shape::from(p.y().map(|size| size as usize));
-            Ok(self.then(name, Op::RoiPool, p, &[boxes], shape))
+            Ok(self.record_op(name, Op::RoiPool, p, &[boxes], shape))
         })
     }
 }
@@ -61,7 +61,7 @@ impl Operator for RoiPool {
         let how = [("pooled_shape", Is::Ints(&size)), ("spatial_scale", Is::Float(self.scale()))];
         let y = at.emit("MaxRoiPool", &[&x, &boxes], &how);
         let y = zero_elsewhere(at, &own, &y);
-        at.give_first(y);
+        at.set_first_output(y);
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl Operator for RoiPool {
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, x, boxes) = (*self, dy.value.buf, at.operand(1).buf);
-        let Some(indices) = at.saved().map(|indices| indices.buf).filter(|_| at.wants(0)) else { return Ok(()) };
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::RoiUnpool { p, x, boxes, indices, y })
+        let Some(indices) = at.saved().map(|indices| indices.buf).filter(|_| at.needs_grad(0)) else { return Ok(()) };
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::RoiUnpool { p, x, boxes, indices, y })
     }
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, mismatch, unary},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, mismatch, unary},
     onnx::Writer,
 };
 use gradscale_core::{
@@ -31,17 +31,17 @@ impl<'t> Var<'t> {
     /// Applies [`Var::unbind`] inside of a layer: all operators are named after `name`, also if another batch has more
     /// positions.
     pub(crate) fn unbind_as(self, name: &str, axis: usize) -> Vec<Self> {
-        let whole = self.traced(|| {
+        let whole = self.try_record(|| {
             within(name, axis)?;
             self.sizes(name)?;
-            Ok(self.then_named(name.to_owned(), Op::Split, Unbound, &[], self.shape()))
+            Ok(self.record_named_op(name.to_owned(), Op::Split, Unbound, &[], self.shape()))
         });
         let mut shape = self.shape().sizes();
         // A scalar replaces the result if the axis does not fit.
         let count = shape.get_mut(axis).map_or(1, |size| std::mem::replace(size, 1));
         let place = |at: usize| {
             let operator = Place { axis, at };
-            whole.then_named(format!("{name}.part"), Op::Slice, operator, &[], Shape::from(shape))
+            whole.record_named_op(format!("{name}.part"), Op::Slice, operator, &[], Shape::from(shape))
         };
         if axis < 4 { (0..count).map(place).collect() } else { vec![whole] }
     }
@@ -50,13 +50,13 @@ impl<'t> Var<'t> {
     /// of it if not `inside`. Elsewhere value and gradient are 0, whatever x has there. Lengths are integers `[n]`;
     /// `steps` is their maximum.
     pub(crate) fn select(self, name: &str, lengths: Self, steps: usize, places: Places) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             let sizes = self.sizes(name)?;
             if lengths.shape().len() != self.shape().sizes()[0] {
                 return Err(mismatch(name, lengths.shape(), self.shape()));
             }
             let operator = Select { steps, sizes, places };
-            Ok(self.then_named(name.to_owned(), Op::Select, operator, &[lengths], self.shape()))
+            Ok(self.record_named_op(name.to_owned(), Op::Select, operator, &[lengths], self.shape()))
         })
     }
 }
@@ -77,7 +77,7 @@ impl Operator for Unbound {
     /// Emits the gradient of x. dy exists in f32, assembled by the positions; if x is half, the cast after it is the
     /// site.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        at.pass_through(0, dy)
+        at.forward_grad(0, dy)
     }
 }
 
@@ -103,19 +103,19 @@ impl Operator for Place {
     /// other parts are rescaled to it.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (node, shape) = (at.node, at.input(0));
-        let whole = match at.first_gradient(0) {
+        let whole = match at.peek_grad(0) {
             Some(whole) => whole,
             None => {
                 // Positions without a gradient remain 0.
                 let value = at.new_buffer(DType::F32, shape.len());
-                fill(at, Target::keep(value, Slot::ONE))?;
+                fill(at, StoreSpec::passthrough(value, Slot::ONE))?;
                 let whole = Gradient { value, slot: dy.slot };
-                at.begin_gradient(0, whole);
+                at.push_grad(0, whole);
                 whole
             }
         };
         let p = part(node, [shape, node.shape], self.axis, self.at, Way::Into)?;
-        let y = Target { y: whole.value, from: dy.slot, to: whole.slot, detail: Detail::None, add: false };
+        let y = StoreSpec { y: whole.value, from: dy.slot, to: whole.slot, detail: Detail::None, add: false };
         at.emit(Operation::Copy { p, x: dy.value.buf, y });
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Operator for Zeros {
         let sizes = at.node().shape.sizes();
         let sizes = at.sizes(&sizes);
         let y = at.emit("ConstantOfShape", &[&sizes], &[]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -153,7 +153,7 @@ fn everywhere(at: &Context<'_, '_, '_>, len: usize) -> Result<Strided, TraceErro
     Strided::new(&[Dim { len: at.node.size(len)?, x: 0, y: 1 }], 0, 0).map_err(|error| at.node.error(error))
 }
 
-fn fill(at: &mut Context<'_, '_, '_>, y: Target) -> Result<(), TraceError> {
+fn fill(at: &mut Context<'_, '_, '_>, y: StoreSpec) -> Result<(), TraceError> {
     let (x, p) = (at.zero(), everywhere(at, y.y.len)?);
     at.emit(Operation::Copy { p, x, y });
     Ok(())
@@ -181,7 +181,7 @@ struct Select {
 impl Select {
     /// Returns a launch that selects x where a number is positive, else 0. It is the derivative of ReLU, which selects
     /// and never multiplies, because values after the end may be ∞ or NaN.
-    fn launch(&self, at: &mut Context<'_, '_, '_>) -> Result<(Binary, Buf), TraceError> {
+    fn launch(&self, at: &mut Context<'_, '_, '_>) -> Result<(Binary, BufferId), TraceError> {
         let lengths = at.operand(1).buf;
         let [n, h, w, c] = self.sizes;
         // length − position, or position + 1 − length.
@@ -203,7 +203,7 @@ impl Select {
 }
 
 /// Repeats one value of each sequence for all of the sequence's values.
-fn for_each_value(at: &mut Context<'_, '_, '_>, x: Buf, n: u32, each: u32) -> Result<Buf, TraceError> {
+fn for_each_value(at: &mut Context<'_, '_, '_>, x: BufferId, n: u32, each: u32) -> Result<BufferId, TraceError> {
     let dims = [Dim { len: n, x: 1, y: each.into() }, Dim { len: each, x: 0, y: 1 }];
     let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
     Ok(at.emit_temporary(n as usize * each as usize, Slot::ONE, |y| Operation::Copy { p, x, y }))
@@ -212,8 +212,8 @@ fn for_each_value(at: &mut Context<'_, '_, '_>, x: Buf, n: u32, each: u32) -> Re
 /// Emits, for each value of `[n, h, t, c]`, the number of positions left in its sequence, which is positive before its
 /// end.
 pub(super) fn places_left(
-    at: &mut Context<'_, '_, '_>, lengths: Buf, [n, h, w, c]: [u32; 4],
-) -> Result<Buf, TraceError> {
+    at: &mut Context<'_, '_, '_>, lengths: BufferId, [n, h, w, c]: [u32; 4],
+) -> Result<BufferId, TraceError> {
     let each = h.saturating_mul(w).saturating_mul(c);
     let first = at.emit_temporary(n as usize, Slot::ONE, |y| unary(Unary::Id, lengths, y));
     let a = for_each_value(at, first, n, each)?;
@@ -274,7 +274,7 @@ impl Operator for Select {
         };
         let (x, zero) = (at.x(0)?, at.number(0.0));
         let y = at.emit("Where", &[&inside, &x, &zero], &[]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -289,6 +289,6 @@ impl Operator for Select {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, a) = self.launch(at)?;
         let b = dy.value.buf;
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a, b, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
     }
 }

@@ -4,7 +4,7 @@ use super::{reshape::same_memory, strides};
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Gradient, Node, Operation, Operator, Rule, Target, mismatch, sizes},
+    graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, mismatch, sizes},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -26,7 +26,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Other sizes that differ, or an axis beyond 3.
     pub fn concat(self, others: &[Self], axis: usize) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             within("concat", axis)?;
             if others.len() >= MAX_INPUTS {
                 let mut parts: Vec<Self> = std::iter::once(self).chain(others.iter().copied()).collect();
@@ -46,7 +46,7 @@ impl<'t> Var<'t> {
                 }
                 shape[axis] += size;
             }
-            Ok(self.then("concat", Op::Concat, Concat(axis), others, Shape::from(shape)))
+            Ok(self.record_op("concat", Op::Concat, Concat(axis), others, Shape::from(shape)))
         })
     }
 
@@ -55,7 +55,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// A slice that extends beyond the axis.
     pub fn slice(self, axis: usize, start: usize, len: usize) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             within("slice", axis)?;
             let mut shape = self.shape().sizes();
             if start.checked_add(len).is_none_or(|end| end > shape[axis]) {
@@ -63,7 +63,7 @@ impl<'t> Var<'t> {
                 return Err(TraceError::new("slice", TraceErrorKind::Range(words)));
             }
             shape[axis] = len;
-            Ok(self.then("slice", Op::Slice, Slice { axis, start }, &[], Shape::from(shape)))
+            Ok(self.record_op("slice", Op::Slice, Slice { axis, start }, &[], Shape::from(shape)))
         })
     }
 
@@ -83,14 +83,14 @@ impl<'t> Var<'t> {
     }
 
     fn split_into(self, name: String, axis: usize, lens: &[usize], called: impl Fn(Self, usize) -> Self) -> Vec<Self> {
-        let whole = self.traced(|| {
+        let whole = self.try_record(|| {
             let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
             within("split", axis)?;
             if total != Some(self.shape().sizes()[axis]) {
                 let words = format!("{lens:?} do not add up to axis {axis} of {}", self.shape());
                 return Err(TraceError::new("split", TraceErrorKind::Range(words)));
             }
-            Ok(self.then_named(name, Op::Split, Split, &[], self.shape()))
+            Ok(self.record_named_op(name, Op::Split, Split, &[], self.shape()))
         });
         let mut start = 0usize;
         let part = |(i, &len): (usize, &usize)| {
@@ -116,9 +116,9 @@ impl Operator for Concat {
             let x = at.read_any(i)?.buf;
             let p = part(node, [node.shape, at.input(i)], self.0, start, Way::Into)?;
             start += at.input(i).sizes()[self.0];
-            at.emit(Operation::Copy { p, x, y: Target::keep(result, Slot::ONE) });
+            at.emit(Operation::Copy { p, x, y: StoreSpec::passthrough(result, Slot::ONE) });
         }
-        at.give(result);
+        at.set_output(result);
         Ok(())
     }
 
@@ -136,9 +136,9 @@ impl Operator for Concat {
         let (node, mut start) = (at.node, 0);
         for i in 0..node.inputs.len() {
             let shape = at.input(i);
-            if at.wants(i) {
+            if at.needs_grad(i) {
                 let (p, x) = (part(node, [node.shape, shape], self.0, start, Way::Out)?, dy.value.buf);
-                at.emit_gradient(i, dy, at.flow(), Rule::Cast, |y| Operation::Copy { p, x, y })?;
+                at.emit_gradient(i, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Copy { p, x, y })?;
             }
             start += shape.sizes()[self.0];
         }
@@ -171,10 +171,10 @@ impl Operator for Slice {
         let whole = at.new_buffer(dy.value.dtype, shape.len());
         let everywhere = [Dim { len: node.size(shape.len())?, x: 0, y: 1 }];
         let p = Strided::new(&everywhere, 0, 0).map_err(|error| node.error(error))?;
-        at.emit(Operation::Copy { p, x: at.zero(), y: Target::keep(whole, Slot::ONE) });
+        at.emit(Operation::Copy { p, x: at.zero(), y: StoreSpec::passthrough(whole, Slot::ONE) });
         let p = part(node, [shape, node.shape], self.axis, self.start, Way::Into)?;
-        at.emit(Operation::Copy { p, x: dy.value.buf, y: Target::keep(whole, dy.slot) });
-        at.pass_through(0, Gradient { value: whole, slot: dy.slot })
+        at.emit(Operation::Copy { p, x: dy.value.buf, y: StoreSpec::passthrough(whole, dy.slot) });
+        at.forward_grad(0, Gradient { value: whole, slot: dy.slot })
     }
 }
 
@@ -201,12 +201,12 @@ impl Operator for Split {
         at.give_input()
     }
 
-    fn rule_of_sum(&self) -> Rule {
-        Rule::Split
+    fn rule_of_sum(&self) -> ScaleRule {
+        ScaleRule::FromConcat
     }
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        at.pass_through(0, dy)
+        at.forward_grad(0, dy)
     }
 }
 

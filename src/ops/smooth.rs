@@ -4,7 +4,7 @@
 use super::binary;
 use crate::{
     TraceError,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, unary},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, unary},
     onnx::Writer,
 };
 use gradscale_core::{
@@ -67,13 +67,13 @@ impl Operator for Huber {
 }
 
 /// Emits unary functions of x, applied one after the other, and returns the last result.
-pub(super) fn chain(at: &mut Context<'_, '_, '_>, x: Buf, functions: &[Unary]) -> Buf {
+pub(super) fn chain(at: &mut Context<'_, '_, '_>, x: BufferId, functions: &[Unary]) -> BufferId {
     let len = at.node.shape.len();
     functions.iter().fold(x, |x, &op| at.emit_temporary(len, Slot::ONE, |y| unary(op, x, y)))
 }
 
 /// Emits the values of x clamped to ±`most`.
-fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceError> {
+fn clamp(at: &mut Context<'_, '_, '_>, x: BufferId, most: f32) -> Result<BufferId, TraceError> {
     let least = at.constant(vec![-most]);
     let p = binary::like(at.node, BinaryOp::Max, Broadcast::One)?;
     let mut x = x;
@@ -84,14 +84,14 @@ fn clamp(at: &mut Context<'_, '_, '_>, x: Buf, most: f32) -> Result<Buf, TraceEr
     Ok(x)
 }
 
-fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [Buf; 2]) -> Result<(), TraceError> {
+fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [BufferId; 2]) -> Result<(), TraceError> {
     let p = binary::like(at.node, op, Broadcast::All)?;
     at.store(|y| Operation::Binary { p, a, b, y })
 }
 
 /// Emits the gradient dx = dy·slope of an element-wise function.
-fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: Buf) -> Result<(), TraceError> {
+fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: BufferId) -> Result<(), TraceError> {
     let p = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
     let (a, b) = (dy.value.buf, slope);
-    at.emit_gradient(0, dy, Flow::Site, Rule::Cast, |y| Operation::Binary { p, a, b, y })
+    at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     TraceError, Var,
     error::TraceErrorKind,
-    graph::{Buf, Context, Gradient, Operation, Operator, Rule, Target, mismatch, unary},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, mismatch, unary},
     onnx::{Is, Writer},
 };
 use gradscale_core::{
@@ -55,7 +55,7 @@ impl<'t> Var<'t> {
     /// No channels, too many elements, or another number of lengths than sequences. A length beyond the columns is an
     /// error of the step if it comes directly from the host.
     pub fn softmax_within(self, lengths: Self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             if lengths.shape().len() != self.shape().sizes()[0] {
                 return Err(mismatch("softmax", lengths.shape(), self.shape()));
             }
@@ -68,17 +68,17 @@ impl<'t> Var<'t> {
     /// # Errors
     /// No channels, or too many elements.
     pub fn log_softmax(self) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             self.sizes("log_softmax")?;
             if self.shape().channels() == 0 {
                 return Err(TraceError::new("log_softmax", ShapeError::Empty));
             }
-            Ok(self.then("log_softmax", Op::LogSoftmax, LogSoftmax, &[], self.shape()))
+            Ok(self.record_op("log_softmax", Op::LogSoftmax, LogSoftmax, &[], self.shape()))
         })
     }
 
     pub(super) fn weights(self, causal: bool) -> Self {
-        self.traced(|| self.weights_of(if causal { Seen::Causal } else { Seen::All }, &[]))
+        self.try_record(|| self.weights_of(if causal { Seen::Causal } else { Seen::All }, &[]))
     }
 
     fn weights_of(self, seen: Seen, others: &[Self]) -> Result<Self, TraceError> {
@@ -86,7 +86,13 @@ impl<'t> Var<'t> {
         if self.shape().channels() == 0 {
             return Err(TraceError::new("softmax", ShapeError::Empty));
         }
-        Ok(self.then("softmax", Op::Softmax, Softmax { seen, columns: self.shape().channels() }, others, self.shape()))
+        Ok(self.record_op(
+            "softmax",
+            Op::Softmax,
+            Softmax { seen, columns: self.shape().channels() },
+            others,
+            self.shape(),
+        ))
     }
 }
 
@@ -143,7 +149,7 @@ impl Operator for Softmax {
             }
         }
         let y = at.emit("Softmax", &[&x], &[("axis", Is::Int(-1))]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -160,12 +166,12 @@ impl Operator for Softmax {
         let Some(y) = at.result() else { return Ok(()) };
         let len = at.node.shape.len();
         let mul = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
-        let product = |a: Buf| move |to: Target| Operation::Binary { p: mul, a, b: y.buf, y: to };
+        let product = |a: BufferId| move |to: StoreSpec| Operation::Binary { p: mul, a, b: y.buf, y: to };
         let weighted = at.emit_temporary(len, dy.slot, product(dy.value.buf));
         let sum = of_rows(at, ReduceOp::Sum, weighted, dy.slot)?;
         let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
         let rest = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: dy.value.buf, b: sum, y });
-        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, product(rest))
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, product(rest))
     }
 }
 
@@ -189,7 +195,7 @@ impl Operator for LogSoftmax {
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let x = at.x(0)?;
         let y = at.emit("LogSoftmax", &[&x], &[("axis", Is::Int(-1))]);
-        at.give(y);
+        at.set_output(y);
         Ok(())
     }
 
@@ -203,12 +209,12 @@ impl Operator for LogSoftmax {
         let share = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: exp, b: sum, y });
         let p = binary::like(at.node, BinaryOp::Sub, Broadcast::All)?;
         let a = dy.value.buf;
-        at.emit_gradient(0, dy, Flow::Site, Rule::Softmax, |y| Operation::Binary { p, a, b: share, y })
+        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b: share, y })
     }
 }
 
 /// Emits a reduction of each row of x to one value.
-fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Result<Buf, TraceError> {
+fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: BufferId, slot: Slot) -> Result<BufferId, TraceError> {
     let (rows, node) = (at.node.shape.rows(), at.node);
     let p = Reduce::new(op, node.size(rows)?, node.size(node.shape.channels())?, 1);
     let p = p.map_err(|error| node.error(error))?;
@@ -216,7 +222,7 @@ fn of_rows(at: &mut Context<'_, '_, '_>, op: ReduceOp, x: Buf, slot: Slot) -> Re
 }
 
 /// Emits scores with [`HIDDEN`] added above the diagonal of each matrix.
-fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
+fn hide(at: &mut Context<'_, '_, '_>, x: BufferId) -> Result<BufferId, TraceError> {
     let node = at.node;
     let [n, h, w, c] = node.shape.sizes();
     let mask = (0..w * c).map(|i| if i % c > i / c { HIDDEN } else { 0.0 }).collect();
@@ -227,7 +233,7 @@ fn hide(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
 }
 
 /// Emits scores with [`HIDDEN`] added after the end of each sequence, whose lengths are the second input.
-fn hide_behind(at: &mut Context<'_, '_, '_>, x: Buf) -> Result<Buf, TraceError> {
+fn hide_behind(at: &mut Context<'_, '_, '_>, x: BufferId) -> Result<BufferId, TraceError> {
     let lengths = at.read_integers(1, "lengths", &[DType::U8, DType::U32])?.buf;
     let node = at.node;
     let [n, h, w, c] = node.sizes()?;

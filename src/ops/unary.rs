@@ -3,7 +3,7 @@
 use super::{binary, smooth::Softplus};
 use crate::{
     TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, Rule, size, unary},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, size, unary},
     onnx::{Is, Writer},
 };
 use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
@@ -51,7 +51,7 @@ impl<'t> Var<'t> {
 
     /// Applies softplus, ln(1 + e^x), to each element, in f32.
     pub fn softplus(self) -> Self {
-        self.then("softplus", Op::Log, Softplus, &[], self.shape())
+        self.record_op("softplus", Op::Log, Softplus, &[], self.shape())
     }
 
     /// Computes the exponential e^x of each element, in f32.
@@ -102,7 +102,7 @@ impl<'t> Var<'t> {
             Unary::Dropout { .. } => ("dropout", Op::Dropout),
             Unary::Affine { .. } => ("scale", Op::Scale),
         };
-        self.then(kind, op, function, &[], self.shape())
+        self.record_op(kind, op, function, &[], self.shape())
     }
 
     /// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; returns x in evaluation.
@@ -111,7 +111,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Unless 0 ≤ `p` ≤ 1 − 2^-24.
     pub fn dropout(self, p: f32) -> Self {
-        self.traced(|| {
+        self.try_record(|| {
             // Index that this node will have, so that two dropouts of one value use different random streams.
             let stream = size("dropout", self.tape().len())?;
             let function = Unary::dropout(1.0 - p, stream).map_err(|error| TraceError::new("dropout", error))?;
@@ -179,6 +179,6 @@ impl Operator for Unary {
         };
         let p = binary::like(at.node, BinaryOp::Grad(*self), Broadcast::All)?;
         let (a, b) = (kept.buf, dy.value.buf);
-        at.emit_gradient(0, dy, at.flow(), Rule::Cast, |y| Operation::Binary { p, a, b, y })
+        at.emit_gradient(0, dy, at.flow(), ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
     }
 }

@@ -1,11 +1,11 @@
 //! Optimizers: update rules on f32 master weights, parameter groups, clipping, learning-rate schedules.
 
-mod own;
+mod custom;
 mod rules;
 mod saved;
 mod schedule;
 
-pub use own::{Given, Next, Own};
+pub use custom::{CustomOptimizer, UpdateInput, UpdateOutput};
 pub use rules::{Adam, AdamW, Sgd};
 pub use schedule::Schedule;
 
@@ -53,11 +53,11 @@ fn claims(prefix: &str, name: &str) -> bool {
 
 /// Update rule of an optimizer: SGD, Adam, AdamW or a custom one.
 #[derive(Clone, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum OptimizerRule {
     Sgd(Sgd),
     Adam(Adam),
     AdamW(AdamW),
-    Own(Arc<dyn Own>),
+    Custom(Arc<dyn CustomOptimizer>),
 }
 
 /// Optimizer: an update rule with groups, clipping and schedule. Gradients are f32 and unscaled. A step whose gradients
@@ -80,7 +80,7 @@ pub(crate) enum Rule {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Optimizer {
-    rule: Rule,
+    rule: OptimizerRule,
     max_norm: Option<f32>,
     max_value: Option<f32>,
     schedule: Schedule,
@@ -92,24 +92,24 @@ pub struct Optimizer {
 
 impl From<Sgd> for Optimizer {
     fn from(rule: Sgd) -> Self {
-        Self::new(Rule::Sgd(rule))
+        Self::new(OptimizerRule::Sgd(rule))
     }
 }
 
 impl From<Adam> for Optimizer {
     fn from(rule: Adam) -> Self {
-        Self::new(Rule::Adam(rule))
+        Self::new(OptimizerRule::Adam(rule))
     }
 }
 
 impl From<AdamW> for Optimizer {
     fn from(rule: AdamW) -> Self {
-        Self::new(Rule::AdamW(rule))
+        Self::new(OptimizerRule::AdamW(rule))
     }
 }
 
 impl Optimizer {
-    const fn new(rule: Rule) -> Self {
+    const fn new(rule: OptimizerRule) -> Self {
         let schedule = Schedule::Constant;
         Self {
             rule,
@@ -124,8 +124,8 @@ impl Optimizer {
 
     /// Creates an optimizer with a custom update rule.
     #[must_use]
-    pub fn own(rule: impl Own) -> Self {
-        Self::new(Rule::Own(Arc::new(rule)))
+    pub fn custom(rule: impl CustomOptimizer) -> Self {
+        Self::new(OptimizerRule::Custom(Arc::new(rule)))
     }
 
     /// Makes the optimizer scale all gradients down together to the norm `most` if they exceed it.
@@ -211,8 +211,8 @@ impl Optimizer {
     /// Returns ε of Adam as it is in force; 0 for other rules.
     pub(crate) const fn eps_in_force(&self) -> f32 {
         match &self.rule {
-            Rule::Adam(Adam { eps, .. }) | Rule::AdamW(AdamW { eps, .. }) => *eps,
-            Rule::Sgd(_) | Rule::Own(_) => 0.0,
+            OptimizerRule::Adam(Adam { eps, .. }) | OptimizerRule::AdamW(AdamW { eps, .. }) => *eps,
+            OptimizerRule::Sgd(_) | OptimizerRule::Custom(_) => 0.0,
         }
     }
 
@@ -223,17 +223,17 @@ impl Optimizer {
     /// Returns the number of states that the update rule keeps for each weight.
     pub(crate) fn states(&self) -> usize {
         match &self.rule {
-            Rule::Sgd(rule) => usize::from(rule.momentum != 0.0),
-            Rule::Adam(_) | Rule::AdamW(_) => 2,
-            Rule::Own(rule) => rule.states(),
+            OptimizerRule::Sgd(rule) => usize::from(rule.momentum != 0.0),
+            OptimizerRule::Adam(_) | OptimizerRule::AdamW(_) => 2,
+            OptimizerRule::Custom(rule) => rule.states(),
         }
     }
 
     /// Returns the custom update rule; `None` for the built-in ones.
-    pub(crate) fn own_rule(&self) -> Option<&Arc<dyn Own>> {
+    pub(crate) fn custom_rule(&self) -> Option<&Arc<dyn CustomOptimizer>> {
         match &self.rule {
-            Rule::Own(rule) => Some(rule),
-            Rule::Sgd(_) | Rule::Adam(_) | Rule::AdamW(_) => None,
+            OptimizerRule::Custom(rule) => Some(rule),
+            OptimizerRule::Sgd(_) | OptimizerRule::Adam(_) | OptimizerRule::AdamW(_) => None,
         }
     }
 
@@ -241,10 +241,10 @@ impl Optimizer {
     pub(crate) fn rates(&self, group: usize) -> (f64, f32) {
         let (lr, decay) = match (self.groups.get(group), &self.rule) {
             (Some(group), _) => (group.lr, group.decay),
-            (None, Rule::Sgd(Sgd { lr, weight_decay: decay, .. }))
-            | (None, Rule::Adam(Adam { lr, weight_decay: decay, .. }))
-            | (None, Rule::AdamW(AdamW { lr, weight_decay: decay, .. })) => (*lr, *decay),
-            (None, Rule::Own(rule)) => (rule.lr(), rule.decay()),
+            (None, OptimizerRule::Sgd(Sgd { lr, weight_decay: decay, .. }))
+            | (None, OptimizerRule::Adam(Adam { lr, weight_decay: decay, .. }))
+            | (None, OptimizerRule::AdamW(AdamW { lr, weight_decay: decay, .. })) => (*lr, *decay),
+            (None, OptimizerRule::Custom(rule)) => (rule.lr(), rule.decay()),
         };
         (self.set_rates.as_ref().map_or(lr, |rates| rates[group]), decay)
     }
@@ -274,7 +274,7 @@ impl Optimizer {
             });
             hyperparameters.push((self.rates(group).0 * factor) as f32);
         }
-        if let Rule::Adam(Adam { betas, .. }) | Rule::AdamW(AdamW { betas, .. }) = self.rule {
+        if let OptimizerRule::Adam(Adam { betas, .. }) | OptimizerRule::AdamW(AdamW { betas, .. }) = self.rule {
             for &step in steps {
                 let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
                 hyperparameters.extend(betas.map(|beta| (1.0 - f64::from(beta).powi(t)) as f32));
@@ -309,10 +309,10 @@ impl Optimizer {
         let correction = [number(corrections)?, number(corrections + 1)?];
         let adam = |beta: [f32; 2], eps: f32, decoupled: bool| ops::Rule::Adam { beta, eps, correction, decoupled };
         let rule = match self.rule {
-            Rule::Sgd(Sgd { momentum, nesterov, .. }) => ops::Rule::Sgd { momentum, nesterov },
-            Rule::Adam(Adam { betas, eps, .. }) => adam(betas, eps, false),
-            Rule::AdamW(AdamW { betas, eps, .. }) => adam(betas, eps, true),
-            Rule::Own(_) => return Ok(None),
+            OptimizerRule::Sgd(Sgd { momentum, nesterov, .. }) => ops::Rule::Sgd { momentum, nesterov },
+            OptimizerRule::Adam(Adam { betas, eps, .. }) => adam(betas, eps, false),
+            OptimizerRule::AdamW(AdamW { betas, eps, .. }) => adam(betas, eps, true),
+            OptimizerRule::Custom(_) => return Ok(None),
         };
         let p = Descriptor::new(rule, lr)?.decay(self.rates(group).1)?;
         self.clipped(p).map(Some)

@@ -1,6 +1,6 @@
 //! Settings of optimizers in checkpoints.
 
-use super::{Adam, AdamW, Group, Optimizer, Rule, Schedule, Sgd};
+use super::{Adam, AdamW, Group, Optimizer, OptimizerRule, Schedule, Sgd};
 use crate::configuration::Configuration;
 use serde_json::Value;
 
@@ -30,27 +30,27 @@ impl Optimizer {
     }
 }
 
-fn rule(all: &mut Configuration, rule: &Rule) {
+fn rule(all: &mut Configuration, rule: &OptimizerRule) {
     let mut common = |name: &str, lr: f64, decay: f32| {
         all.set("rule", name);
         all.set("lr", lr);
         all.set_single("decay", decay);
     };
     match *rule {
-        Rule::Sgd(Sgd { lr, momentum, nesterov, weight_decay: decay }) => {
+        OptimizerRule::Sgd(Sgd { lr, momentum, nesterov, weight_decay: decay }) => {
             common("Sgd", lr, decay);
             all.set_single("momentum", momentum);
             all.set("nesterov", nesterov);
         }
-        Rule::Adam(Adam { lr, betas, eps, weight_decay: decay }) => {
+        OptimizerRule::Adam(Adam { lr, betas, eps, weight_decay: decay }) => {
             common("Adam", lr, decay);
             adam(all, betas, eps);
         }
-        Rule::AdamW(AdamW { lr, betas, eps, weight_decay: decay }) => {
+        OptimizerRule::AdamW(AdamW { lr, betas, eps, weight_decay: decay }) => {
             common("AdamW", lr, decay);
             adam(all, betas, eps);
         }
-        Rule::Own(ref rule) => common(&format!("{rule:?}"), rule.lr(), rule.decay()),
+        OptimizerRule::Custom(ref rule) => common(&format!("{rule:?}"), rule.lr(), rule.decay()),
     }
 }
 
@@ -83,7 +83,7 @@ fn schedule(all: &mut Configuration, schedule: &Schedule) {
             "warmup and cosine"
         }
         // A closure cannot be compared.
-        Schedule::Own(_) => "own",
+        Schedule::Custom(_) => "own",
     };
     all.set("schedule", name);
 }

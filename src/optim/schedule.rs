@@ -34,7 +34,7 @@ pub enum Schedule {
         steps: u64,
     },
     /// Custom learning-rate schedule ([`Schedule::own`]).
-    Own(Factor),
+    Custom(Factor),
 }
 
 /// Function of a custom learning-rate schedule: from the number of steps so far to a factor.
@@ -54,7 +54,7 @@ impl fmt::Debug for Schedule {
             Self::WarmupCosine { warmup, steps } => {
                 f.debug_struct("WarmupCosine").field("warmup", warmup).field("steps", steps).finish()
             }
-            Self::Own(_) => f.write_str("Own"),
+            Self::Custom(_) => f.write_str("Own"),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Schedule {
     /// ```
     #[must_use]
     pub fn own(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
-        Self::Own(Arc::new(factor))
+        Self::Custom(Arc::new(factor))
     }
 
     /// Returns the factor of the learning rates in the step after `step` others.
@@ -87,7 +87,7 @@ impl Schedule {
             done.min(1.0)
         };
         match *self {
-            Self::Own(ref factor) => factor(step),
+            Self::Custom(ref factor) => factor(step),
             Self::Constant => 1.0,
             Self::Step { every, factor } => {
                 let times = step.checked_div(every).unwrap_or(0);

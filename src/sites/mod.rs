@@ -121,7 +121,7 @@ pub(crate) struct Decided {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct SlotEntry {
     name: String,
     kind: SlotKind,
     site: Option<Site>,
@@ -135,7 +135,7 @@ struct Entry {
 /// are reserved: [`Slot::ONE`] for values that are not scaled, [`Slot::PROBE`] for a decision's scratch.
 #[derive(Clone, Debug)]
 pub struct Sites {
-    entries: Vec<Entry>,
+    entries: Vec<SlotEntry>,
     index: HashMap<String, Slot>,
     exponents: Vec<i32>,
     scaling: Scaling,
@@ -217,7 +217,7 @@ impl Sites {
             (Scaling::Gradient(gradient), SlotKind::Site) => Site::new(gradient.site).ok(),
             _ => None,
         };
-        self.entries.push(Entry { name: name.to_owned(), kind, site, row: None, overflows: 0 });
+        self.entries.push(SlotEntry { name: name.to_owned(), kind, site, row: None, overflows: 0 });
         self.exponents.push(0);
         self.index.insert(name.to_owned(), slot);
         self.spread();

@@ -1,6 +1,6 @@
 //! State of all sites in checkpoints.
 
-use super::{Entry, Sites, SlotKind};
+use super::{Sites, SlotEntry, SlotKind};
 use crate::Scaling;
 use gradscale_core::{
     loss_scale::LossScale,
@@ -37,7 +37,7 @@ impl Sites {
     /// Returns all slots after the reserved ones, in order. The state of a loss scale is in [`Sites::scaling`].
     #[must_use]
     pub fn save(&self) -> Vec<SavedSite> {
-        let saved = |entry: &Entry| SavedSite {
+        let saved = |entry: &SlotEntry| SavedSite {
             name: entry.name.clone(),
             kind: entry.kind,
             overflows: entry.overflows,

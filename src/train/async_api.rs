@@ -4,7 +4,7 @@
 
 use crate::{
     Error, Pass, Tensor, Var,
-    graph::{Fixed, Part},
+    graph::{Fixed, ParamTensor},
     parameters::Role,
     train::{Gradients, Inputs, Program, StepOutcome, Trainer, step::Failed},
 };
@@ -240,7 +240,7 @@ impl<B: Backend> Trainer<B> {
     /// Reads the master values of the parameter with that name.
     pub(in crate::train) async fn read_parameter(&self, name: &str) -> Result<Tensor, Error<B::Error>> {
         let id = self.parameters.find(name)?;
-        self.part(id, Part::Master).await
+        self.part(id, ParamTensor::Master).await
     }
 
     /// Reads the gradient of a parameter, if the loss depends on it.
@@ -252,12 +252,12 @@ impl<B: Backend> Trainer<B> {
         if !gradients.contributes.contains(&id) {
             return Ok(None);
         }
-        self.part(id, Part::Gradient).await.map(Some)
+        self.part(id, ParamTensor::Gradient).await.map(Some)
     }
 
-    async fn part(&self, id: usize, part: Part) -> Result<Tensor, Error<B::Error>> {
+    async fn part(&self, id: usize, part: ParamTensor) -> Result<Tensor, Error<B::Error>> {
         let shape = self.parameters.shape(id);
-        let read = self.exec.read(Fixed::part(id, part), Precision::Single, shape.len());
+        let read = self.exec.read(Fixed::tensor(id, part), Precision::Single, shape.len());
         Ok(Tensor { shape, data: read.await.map_err(Error::Device)? })
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     Difference, Error, Layers, Method, Parameters, Scaling,
     distributed::BatchNormScope,
     exec::Executor,
-    graph::{Fixed, Operation, Part, STATES, Target, Value, cast},
+    graph::{Fixed, Operation, ParamTensor, STATES, StoreSpec, Value, cast},
     optim::Optimizer,
     parameters::Role,
     sites::Sites,
@@ -40,7 +40,7 @@ use step::Update;
 /// Default number of consecutive skipped steps after which training ends with an error. A loss scale that halves in
 /// each of them has then lost 100 bits, more than the whole exponent range of FP16 (40 bits), so a scale cannot be the
 /// cause.
-const SKIPS: u32 = 100;
+const DEFAULT_MAX_SKIPS: u32 = 100;
 
 static TRAINERS: AtomicU64 = AtomicU64::new(0);
 
@@ -97,16 +97,16 @@ pub struct Trainer<B: Backend> {
     /// Detail of the statistics rows that the step in progress collects.
     detail: Detail,
     /// Index of the program of the last backward pass, while its output buffers are valid.
-    stands: Option<usize>,
+    live_backward: Option<usize>,
     /// Index of the program that ran last, while its output buffers are valid.
-    ran: Option<usize>,
+    last_run: Option<usize>,
     /// True if master weights were written and their half copies are outdated.
-    halves_are_behind: bool,
+    half_copies_stale: bool,
     /// Updates of the optimizer, each with the index of its operation list in the executor.
     updates: Vec<(Update, usize)>,
     /// Numbers of a custom optimizer rule, as they were last written to the device.
     numbers: Vec<f32>,
-    tickets: Tickets,
+    generations: Generations,
     ranks: Ranks,
     /// Engine of products of the loaded checkpoint that the device does not use, see [`Trainer::replaced_engine`].
     replaced_engine: Option<Difference>,
@@ -127,7 +127,7 @@ struct Settings {
     /// Storage of gradients while a window of loss scales is measured.
     probed: Option<execute::Stores>,
     /// True if every buffer of a step is kept to its end.
-    keep: bool,
+    retain_buffers: bool,
     /// Share of batch norm's running statistics that stays in a step, in [0, 1].
     momentum: f32,
     /// True if running statistics follow each call of a layer separately, as in PyTorch.
@@ -153,13 +153,13 @@ struct Counters {
 
 /// Generation counters that reject outdated [`Gradients`] and [`Prefetched`] batches.
 #[derive(Debug)]
-struct Tickets {
+struct Generations {
     /// Identity of this trainer among all trainers of the process.
-    id: u64,
+    trainer: u64,
     /// Generation of the gradients that [`Trainer::step`] accepts.
-    serial: u64,
+    gradients: u64,
     /// Number of prefetched batches so far, which identifies the latest.
-    ahead: u64,
+    prefetched: u64,
 }
 
 impl<B: Backend> fmt::Debug for Trainer<B> {
@@ -191,7 +191,7 @@ impl<B: Backend> Trainer<B> {
             layers: method.layers,
             weight_gradients: method.weight_gradients,
             probed: None,
-            keep: false,
+            retain_buffers: false,
             momentum: 0.9,
             each_call: false,
             batch_norm_scope: BatchNormScope::Rank,
@@ -208,16 +208,16 @@ impl<B: Backend> Trainer<B> {
             parameters,
             optimizer,
             sites,
-            counters: Counters { taken: 0, seed: 0, skips: SkipLimit::new(SKIPS), failed: 0 },
+            counters: Counters { taken: 0, seed: 0, skips: SkipLimit::new(DEFAULT_MAX_SKIPS), failed: 0 },
             steps,
             hyperparameters,
             detail: Detail::Counts,
-            stands: None,
-            ran: None,
-            halves_are_behind: false,
+            live_backward: None,
+            last_run: None,
+            half_copies_stale: false,
             updates: Vec::new(),
             numbers: Vec::new(),
-            tickets: Tickets { id: TRAINERS.fetch_add(1, Ordering::Relaxed), serial: 0, ahead: 0 },
+            generations: Generations { trainer: TRAINERS.fetch_add(1, Ordering::Relaxed), gradients: 0, prefetched: 0 },
             ranks,
             replaced_engine: None,
             observed: None,
@@ -244,19 +244,21 @@ impl<B: Backend> Trainer<B> {
             all.iter().copied().filter(|&id| may(self.parameters.infos[id].role)).collect()
         };
         let (updated, weights) = (of_role(|role| role != Role::Constant), of_role(|role| role == Role::Weight));
-        self.allocate_parts(Part::Master, &all)?;
-        self.allocate_parts(Part::Gradient, &updated)?;
+        self.allocate_tensors(ParamTensor::Master, &all)?;
+        self.allocate_tensors(ParamTensor::Gradient, &updated)?;
         for (id, definition) in self.parameters.all.iter().enumerate() {
-            self.exec.write(Fixed::part(id, Part::Master), Data::F32(&definition.values))?;
+            self.exec.write(Fixed::tensor(id, ParamTensor::Master), Data::F32(&definition.values))?;
         }
         for part in STATES.into_iter().take(self.optimizer.states()) {
-            self.allocate_parts(part, &weights)?;
+            self.allocate_tensors(part, &weights)?;
             for &id in &weights {
-                self.exec.clear(Fixed::part(id, part), self.parameters.len(id))?;
+                self.exec.clear(Fixed::tensor(id, part), self.parameters.len(id))?;
             }
         }
         let fixed = self.parameters.fixed();
-        for (buf, value) in [(fixed.zero(), 0.0), (fixed.one(), 1.0), (fixed.norm(), 0.0), (fixed.loss(), 0.0)] {
+        for (buf, value) in
+            [(fixed.scalar_zero(), 0.0), (fixed.scalar_one(), 1.0), (fixed.norm(), 0.0), (fixed.loss(), 0.0)]
+        {
             self.exec.allocate(buf, DType::F32, 1)?;
             self.exec.write(buf, Data::F32(&[value]))?;
         }
@@ -264,8 +266,8 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Allocates a part of some parameters, contiguously where a device needs that to update them in one launch.
-    fn allocate_parts(&mut self, part: Part, ids: &[usize]) -> Result<(), B::Error> {
-        let all: Vec<_> = ids.iter().map(|&id| (Fixed::part(id, part), self.parameters.len(id))).collect();
+    fn allocate_tensors(&mut self, part: ParamTensor, ids: &[usize]) -> Result<(), B::Error> {
+        let all: Vec<_> = ids.iter().map(|&id| (Fixed::tensor(id, part), self.parameters.len(id))).collect();
         self.exec.allocate_together(part.dtype(), &all)
     }
 
@@ -275,20 +277,23 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Uploads the current exponents, hyperparameters and dropout seed, and clears the given statistics rows.
-    fn send(&mut self, clear: Range<u16>) -> Result<(), B::Error> {
+    fn upload_control(&mut self, clear: Range<u16>) -> Result<(), B::Error> {
         let (exponents, hyperparameters, seed) = (self.sites.exponents(), &self.hyperparameters, self.counters.seed);
         self.exec.upload(&Control { exponents, hyperparameters, seed, detail: self.detail }, clear)
     }
 
     /// Copies one part of a parameter to another part with another element type, for example a master to its half copy.
-    fn convert(&mut self, id: usize, from: Part, to: Part) -> Result<(), B::Error> {
+    fn convert(&mut self, id: usize, from: ParamTensor, to: ParamTensor) -> Result<(), B::Error> {
         self.exec.run(&converted(id, self.parameters.len(id), from, to))
     }
 }
 
 /// Returns the operation that copies one part of a parameter to another part with another element type.
-fn converted(id: usize, len: usize, from: Part, to: Part) -> Operation {
-    cast(Fixed::part(id, from), Target::keep(Value { buf: Fixed::part(id, to), dtype: to.dtype(), len }, Slot::ONE))
+fn converted(id: usize, len: usize, from: ParamTensor, to: ParamTensor) -> Operation {
+    cast(
+        Fixed::tensor(id, from),
+        StoreSpec::passthrough(Value { buf: Fixed::tensor(id, to), dtype: to.dtype(), len }, Slot::ONE),
+    )
 }
 
 /// Converts a length to `u32`, the type in which launches count. Sizes of parameters were checked before.

@@ -163,12 +163,12 @@ impl<B: Backend> Trainer<B> {
             self.counters.skips.restore(so_far);
         }
         recording.into_iter().for_each(|recording| self.exec.record(recording));
-        max_programs.into_iter().for_each(|max| self.exec.keep(max));
-        max_program_bytes.into_iter().for_each(|max| self.exec.keep_bytes(max));
+        max_programs.into_iter().for_each(|max| self.exec.set_capacity(max));
+        max_program_bytes.into_iter().for_each(|max| self.exec.set_constant_limit(max));
         let (settings, ranks) = (&mut self.settings, &mut self.ranks);
         settings.momentum = statistics_kept.unwrap_or(settings.momentum);
         settings.each_call |= has_statistics_of_each_call;
-        settings.keep |= keeps_all;
+        settings.retain_buffers |= keeps_all;
         settings.batch_norm_scope = batch_norm_scope.unwrap_or(settings.batch_norm_scope);
         ranks.reduce_mode = reduce_mode.unwrap_or(ranks.reduce_mode);
         ranks.overlap = overlap.unwrap_or(ranks.overlap);

@@ -5,7 +5,7 @@ use crate::{
     distributed::{
         self, GradSums, GradTransport, Group, MessageTag, PendingCollective, ReduceMode, ReduceTimings, ReducedGrads,
     },
-    graph::{Fixed, Part},
+    graph::{Fixed, ParamTensor},
     train::Trainer,
 };
 use gradscale_core::{
@@ -136,7 +136,7 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) fn accumulate_on_devices(&mut self, weights: &[usize]) -> Result<(), Error<B::Error>> {
         let mut at = 0;
         for &id in weights {
-            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+            let (buf, len) = (Fixed::tensor(id, ParamTensor::Gradient), self.parameters.len(id));
             self.exec.accumulate_grad_reduce((at, len), buf, self.ranks.grad_exponents[id]).map_err(Error::Device)?;
             at += len;
         }
@@ -148,7 +148,7 @@ impl<B: Backend> Trainer<B> {
         let BucketState::Local(sums) = &mut bucket.state else { return Ok(()) };
         let mut at = 0;
         for &id in &bucket.weights {
-            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+            let (buf, len) = (Fixed::tensor(id, ParamTensor::Gradient), self.parameters.len(id));
             let values = self.exec.read(buf, Precision::Single, len).await.map_err(Error::Device)?;
             sums.accumulate(at, &values, self.ranks.grad_exponents[id]);
             at += len;
@@ -177,7 +177,7 @@ impl<B: Backend> Trainer<B> {
                 group.add_device_traffic(self.device_traffic_bytes(contributes, micro_batches), start);
                 let mut at = 0;
                 for &id in contributes {
-                    let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+                    let (buf, len) = (Fixed::tensor(id, ParamTensor::Gradient), self.parameters.len(id));
                     let exponent = self.ranks.grad_exponents[id].unwrap_or(0);
                     self.exec.read_grad_reduce((at, len), buf, exponent).map_err(Error::Device)?;
                     at += len;
@@ -191,7 +191,7 @@ impl<B: Backend> Trainer<B> {
     fn write_bucket(&mut self, weights: &[usize], means: &ReducedGrads) -> Result<(), Error<B::Error>> {
         let mut at = 0;
         for &id in weights {
-            let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+            let (buf, len) = (Fixed::tensor(id, ParamTensor::Gradient), self.parameters.len(id));
             let values = means.decode_range(at..at + len, self.ranks.grad_exponents[id].unwrap_or(0));
             self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
             at += len;

@@ -10,7 +10,7 @@ use super::{MicroBatch, MicroBatchState, step_report::StepReport};
 use crate::{
     Error,
     distributed::{self, BatchNormScope, DistributedError, MAX_MICRO_BATCHES, MessageTag, ReduceMode},
-    graph::{Buf, Fixed, Part},
+    graph::{BufferId, Fixed, ParamTensor},
     train::{
         Gradients, StepOutcome, Trainer,
         step::{Failed, StepReadback},
@@ -112,7 +112,7 @@ impl<B: Backend> Trainer<B> {
         let LocalResult { mut gradients, .. } = local;
         let accumulator = self.ranks.micro_batches.accumulator.take().ok_or(Error::Gradients)?;
         gradients.micro = micro_batches;
-        self.tickets.serial += 1;
+        self.generations.gradients += 1;
         let stats_len: usize = gradients.statistics.iter().map(|&(id, _)| self.parameters.len(id)).sum();
         let losses = values.chunks_exact(stats_len + 1).map(|values| f64::from(values[0]));
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
@@ -227,18 +227,18 @@ impl<B: Backend> Trainer<B> {
             }
             start += sum.len();
             *calls *= gradients.micro;
-            self.exec.write(Fixed::part(*id, Part::Gradient), Data::F32(&sum)).map_err(Error::Device)?;
+            self.exec.write(Fixed::tensor(*id, ParamTensor::Gradient), Data::F32(&sum)).map_err(Error::Device)?;
         }
         Ok(())
     }
 
     fn read_gradient(&self, id: usize) -> Result<Vec<f32>, Error<B::Error>> {
-        let (buf, len) = (Fixed::part(id, Part::Gradient), self.parameters.len(id));
+        let (buf, len) = (Fixed::tensor(id, ParamTensor::Gradient), self.parameters.len(id));
         block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)
     }
 
     /// Reads the first f32 value of a buffer on the device.
-    pub(in crate::train) async fn read_scalar(&self, buf: Buf) -> Result<f32, Error<B::Error>> {
+    pub(in crate::train) async fn read_scalar(&self, buf: BufferId) -> Result<f32, Error<B::Error>> {
         let value = self.exec.read(buf, Precision::Single, 1).await.map_err(Error::Device)?;
         Ok(value.first().copied().unwrap_or(f32::NAN))
     }

@@ -10,7 +10,7 @@ mod sync_batch_norm;
 use crate::{
     Error,
     distributed::{DistributedError, GradTransport, Group, MessageTag, Overlap, ReduceMode, Traffic},
-    graph::{Fixed, Part},
+    graph::{Fixed, ParamTensor},
     parameters::Role,
     sites::Decided,
     train::Trainer,
@@ -197,8 +197,8 @@ impl<B: Backend> Trainer<B> {
         for id in 0..self.parameters.all.len() {
             let constant = self.parameters.all[id].role == Role::Constant;
             let saved = self.saved_parts(id).into_iter().map(|(part, _)| part);
-            for part in constant.then_some(Part::Master).into_iter().chain(saved) {
-                let (buf, len) = (Fixed::part(id, part), self.parameters.len(id));
+            for part in constant.then_some(ParamTensor::Master).into_iter().chain(saved) {
+                let (buf, len) = (Fixed::tensor(id, part), self.parameters.len(id));
                 let mut local = Vec::new();
                 if group.rank() == 0 {
                     let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;

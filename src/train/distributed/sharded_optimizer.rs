@@ -7,7 +7,7 @@
 use crate::{
     Error,
     distributed::{DistributedError, MessageTag},
-    graph::{Fixed, Part, STATES},
+    graph::{Fixed, ParamTensor, STATES},
     train::{Gradients, Trainer},
 };
 use gradscale_core::{
@@ -57,14 +57,14 @@ impl<B: Backend> Trainer<B> {
         let own: Vec<usize> = lens.iter().map(|&(id, _)| id).filter(|&id| owners.owner(id) == Some(rank)).collect();
         for part in STATES.into_iter().take(self.optimizer.states()) {
             let read = |&id: &usize| {
-                block_on(self.exec.read(Fixed::part(id, part), Precision::Single, self.parameters.len(id)))
+                block_on(self.exec.read(Fixed::tensor(id, part), Precision::Single, self.parameters.len(id)))
             };
             let kept = own.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Error::Device)?;
             // All states are freed first, because a device may have allocated them as one block.
-            self.exec.free(lens.iter().map(|&(id, _)| Fixed::part(id, part)));
-            self.allocate_parts(part, &own).map_err(Error::Device)?;
+            self.exec.free(lens.iter().map(|&(id, _)| Fixed::tensor(id, part)));
+            self.allocate_tensors(part, &own).map_err(Error::Device)?;
             for (&id, values) in own.iter().zip(&kept) {
-                self.exec.write(Fixed::part(id, part), Data::F32(values)).map_err(Error::Device)?;
+                self.exec.write(Fixed::tensor(id, part), Data::F32(values)).map_err(Error::Device)?;
             }
         }
         self.forget_updates();
@@ -81,7 +81,7 @@ impl<B: Backend> Trainer<B> {
         let updated: Vec<usize> = gradients.contributes.iter().copied().chain(statistics).collect();
         let mut local = Vec::new();
         for &id in updated.iter().filter(|&&id| self.is_updated_here(id)) {
-            let (buf, len) = (Fixed::part(id, Part::Master), self.parameters.len(id));
+            let (buf, len) = (Fixed::tensor(id, ParamTensor::Master), self.parameters.len(id));
             let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
             local.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
@@ -95,7 +95,7 @@ impl<B: Backend> Trainer<B> {
                 messages[owner].get(begin..offsets[owner]).ok_or(DistributedError::CollectiveMismatch(owner))?;
             if !self.is_updated_here(id) {
                 self.exec
-                    .write(Fixed::part(id, Part::Master), Data::F32(&decode_f32s(bytes)))
+                    .write(Fixed::tensor(id, ParamTensor::Master), Data::F32(&decode_f32s(bytes)))
                     .map_err(Error::Device)?;
             }
         }
@@ -103,8 +103,10 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Returns a saved tensor of a parameter, from its owner if states are sharded. All ranks must call it for the same ones.
-    pub(in crate::train) fn gather_saved_values(&self, id: usize, part: Part) -> Result<Vec<f32>, Error<B::Error>> {
-        let (buf, len) = (Fixed::part(id, part), self.parameters.len(id));
+    pub(in crate::train) fn gather_saved_values(
+        &self, id: usize, part: ParamTensor,
+    ) -> Result<Vec<f32>, Error<B::Error>> {
+        let (buf, len) = (Fixed::tensor(id, part), self.parameters.len(id));
         let read = || block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device);
         let Some(owner) = self.ranks.shard_map.owner(id).filter(|_| STATES.contains(&part)) else { return read() };
         let local = if self.is_updated_here(id) { read()? } else { Vec::new() };

@@ -3,7 +3,7 @@
 use crate::{
     Error,
     distributed::{LocalStats, combine_moments, gather_stats, negated_means, with_unbiased_variance},
-    graph::{Buf, StatsSync, SyncPayload, ValueCount},
+    graph::{BufferId, StatsSync, SyncPayload, ValueCount},
     train::{Trainer, distributed::MicroBatch},
 };
 use gradscale_core::{
@@ -49,11 +49,11 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    async fn read_channels(&self, buf: Buf, len: usize) -> Result<Vec<f32>, Error<B::Error>> {
+    async fn read_channels(&self, buf: BufferId, len: usize) -> Result<Vec<f32>, Error<B::Error>> {
         self.exec.read(buf, Precision::Single, len).await.map_err(Error::Device)
     }
 
-    fn write_channels(&mut self, buf: Buf, values: &[f32]) -> Result<(), Error<B::Error>> {
+    fn write_channels(&mut self, buf: BufferId, values: &[f32]) -> Result<(), Error<B::Error>> {
         self.exec.write(buf, Data::F32(values)).map_err(Error::Device)
     }
 }

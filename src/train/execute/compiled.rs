@@ -3,7 +3,7 @@
 use crate::{
     Error, InputType, Inputs, Pass, Tensor, Var,
     graph::{Purpose, Trace},
-    train::{Gradients, Trainer, state::Left, step::fits},
+    train::{Gradients, Trainer, state::DeviceOutput, step::fits},
 };
 use gradscale_core::backend::Backend;
 use pollster::block_on;
@@ -75,14 +75,14 @@ impl<B: Backend> Trainer<B> {
         match loss {
             Some(loss) => {
                 // A new program may take the table and the places of a step in progress.
-                self.tickets.serial += 1;
+                self.generations.gradients += 1;
                 self.program(&trace, Purpose::Train { later: false }, loss)?;
             }
             None => {
                 self.program(&trace, Purpose::Evaluate, "")?;
             }
         }
-        Ok(Program { trainer: self.tickets.id, trace, loss: loss.map(str::to_owned) })
+        Ok(Program { trainer: self.generations.trainer, trace, loss: loss.map(str::to_owned) })
     }
 
     /// Runs a training pass with a program of [`Trainer::compile`] instead of a closure, as [`Trainer::backward`] does.
@@ -121,7 +121,7 @@ impl<B: Backend> Trainer<B> {
 
     pub(in crate::train) async fn evaluated<'a, const N: usize>(
         &mut self, program: &Program<N>, batch: impl Into<Inputs<'a, N>>,
-    ) -> Result<Left, Error<B::Error>> {
+    ) -> Result<DeviceOutput, Error<B::Error>> {
         self.own(program)?;
         if program.loss.is_some() {
             return Err(Error::Program("for training; ProgramKind::Evaluation makes one to evaluate"));
@@ -141,7 +141,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn own<const N: usize>(&self, program: &Program<N>) -> Result<(), Error<B::Error>> {
-        if program.trainer == self.tickets.id { Ok(()) } else { Err(Error::Program("of another trainer")) }
+        if program.trainer == self.generations.trainer { Ok(()) } else { Err(Error::Program("of another trainer")) }
     }
 
     /// Returns the name of a training program's loss.

@@ -6,7 +6,7 @@
 
 use crate::{
     Preset, Scaling,
-    graph::{Buf, Gradient, Launch, Operation, Rule, Target, Value, cast},
+    graph::{BufferId, Gradient, Launch, Operation, ScaleRule, StoreSpec, Value, cast},
     train::Trainer,
 };
 use gradscale_core::{
@@ -21,7 +21,7 @@ const PROBE: std::ops::Range<u16> = Slot::PROBE.0..Slot::PROBE.0 + 1;
 impl<B: Backend> Trainer<B> {
     /// Runs the first launch of a step that stores to a site: observes its operands, and decides an exponent if the
     /// site has no usable one.
-    pub(in crate::train) async fn run_site(&mut self, launch: &Launch, target: Target) -> Result<(), B::Error> {
+    pub(in crate::train) async fn run_site(&mut self, launch: &Launch, target: StoreSpec) -> Result<(), B::Error> {
         if self.observed.is_some() {
             let operands = self.operands_of(launch, target).await?;
             self.observed.get_or_insert_default().push((target.to, operands));
@@ -33,7 +33,7 @@ impl<B: Backend> Trainer<B> {
         let preset = scaling.preset;
         let incoming = self.incoming(launch, target);
         match (preset, launch.rule) {
-            (Preset::Paper(_) | Preset::Authors(_), Rule::Product { dy, w, terms }) => {
+            (Preset::Paper(_) | Preset::Authors(_), ScaleRule::FromGemmOperands { dy, w, terms }) => {
                 let (seen, weights) = self.observe_product(dy, w).await?;
                 let verdict = Operand::from_row(&seen).and_then(|seen| {
                     let weights = Operand::from_row(&weights)?;
@@ -44,7 +44,7 @@ impl<B: Backend> Trainer<B> {
                     }
                 });
                 self.sites.decide(target.to, verdict, incoming, incoming);
-                self.send(0..0)?;
+                self.upload_control(0..0)?;
                 self.exec.run(&launch.operation)
             }
             _ => self.run_probing(launch, preset, target, incoming).await,
@@ -52,7 +52,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Returns the exponent of the incoming values; for a sum, the largest exponent of its terms.
-    fn incoming(&self, launch: &Launch, target: Target) -> i32 {
+    fn incoming(&self, launch: &Launch, target: StoreSpec) -> i32 {
         match &launch.operation {
             Operation::Sum { terms, .. } => terms.iter().map(|term| self.sites.exponent(term.alpha)).max().unwrap_or(0),
             _ => self.sites.exponent(target.from),
@@ -60,7 +60,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     async fn run_probing(
-        &mut self, launch: &Launch, preset: Preset, target: Target, incoming: i32,
+        &mut self, launch: &Launch, preset: Preset, target: StoreSpec, incoming: i32,
     ) -> Result<(), B::Error> {
         let parts = if preset.decides_from_rows() { Vec::new() } else { self.observe_parts(launch).await? };
         let (mut scratch, mut row) = self.probe_launch(launch, target, incoming).await?;
@@ -76,29 +76,34 @@ impl<B: Backend> Trainer<B> {
             (Preset::Exact | Preset::Amax, _) => {
                 self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row))
             }
-            (Preset::Paper(paper), Rule::Softmax) => paper.softmax_cast(&row),
-            (Preset::Authors(authors), Rule::Softmax) => authors.softmax_cast(&row),
-            (Preset::Paper(paper), Rule::Branch | Rule::Split) => paper.branch(&parts, &row),
-            (Preset::Authors(authors), Rule::Branch) => authors.branch(&parts, &row),
-            (Preset::Authors(authors), Rule::Split) => authors.split(&parts, &row),
-            (Preset::Paper(paper), Rule::None | Rule::Cast | Rule::Product { .. }) => paper.other_cast(&row),
-            (Preset::Authors(authors), Rule::None | Rule::Cast | Rule::Product { .. }) => authors.other_cast(&row),
+            (Preset::Paper(paper), ScaleRule::FromSoftmax) => paper.softmax_cast(&row),
+            (Preset::Authors(authors), ScaleRule::FromSoftmax) => authors.softmax_cast(&row),
+            (Preset::Paper(paper), ScaleRule::FromSum | ScaleRule::FromConcat) => paper.branch(&parts, &row),
+            (Preset::Authors(authors), ScaleRule::FromSum) => authors.branch(&parts, &row),
+            (Preset::Authors(authors), ScaleRule::FromConcat) => authors.split(&parts, &row),
+            (Preset::Paper(paper), ScaleRule::None | ScaleRule::FromValues | ScaleRule::FromGemmOperands { .. }) => {
+                paper.other_cast(&row)
+            }
+            (
+                Preset::Authors(authors),
+                ScaleRule::None | ScaleRule::FromValues | ScaleRule::FromGemmOperands { .. },
+            ) => authors.other_cast(&row),
         };
         self.sites.decide(target.to, verdict, row.exponent(), incoming);
-        self.send(0..0)?;
-        let store = Target { from: Slot::PROBE, ..target };
+        self.upload_control(0..0)?;
+        let store = StoreSpec { from: Slot::PROBE, ..target };
         self.exec.run(&cast(scratch, store))
     }
 
     /// Runs a launch with its first target replaced by f32 scratch, at the incoming exponent. Returns the scratch and
     /// its row.
     pub(in crate::train) async fn probe_launch(
-        &mut self, launch: &Launch, target: Target, incoming: i32,
-    ) -> Result<(Buf, Stats), B::Error> {
-        let scratch = Value::single(self.exec.scratch(target.y.len)?, target.y.len);
+        &mut self, launch: &Launch, target: StoreSpec, incoming: i32,
+    ) -> Result<(BufferId, Stats), B::Error> {
+        let scratch = Value::f32(self.exec.scratch(target.y.len)?, target.y.len);
         self.sites.set_probe(incoming);
-        self.send(PROBE)?;
-        let probing = Target { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
+        self.upload_control(PROBE)?;
+        let probing = StoreSpec { y: scratch, to: Slot::PROBE, detail: Detail::Moments, ..target };
         self.exec.run(&launch.stored_at(probing).operation)?;
         Ok((scratch.buf, self.probe().await?))
     }
@@ -124,9 +129,9 @@ impl<B: Backend> Trainer<B> {
     /// Returns the statistics row of a buffer's values as they are stored.
     async fn observe_values(&mut self, value: Value, slot: Slot) -> Result<Stats, B::Error> {
         self.sites.set_probe(self.sites.exponent(slot));
-        self.send(PROBE)?;
-        let scratch = Value::single(self.exec.scratch(value.len)?, value.len);
-        let target = Target { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
+        self.upload_control(PROBE)?;
+        let scratch = Value::f32(self.exec.scratch(value.len)?, value.len);
+        let target = StoreSpec { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
         self.exec.run(&cast(value.buf, target))?;
         self.probe().await
     }

@@ -3,7 +3,7 @@
 use crate::{
     Error, Inputs, Tensor, Var,
     graph::{Purpose, Trace},
-    train::{Trainer, execute::ExecutionMode, state::Left},
+    train::{Trainer, execute::ExecutionMode, state::DeviceOutput},
 };
 use gradscale_core::{
     backend::{Backend, Slot},
@@ -46,11 +46,11 @@ impl<B: Backend> Trainer<B> {
     /// Runs the program of a trace in evaluation mode. Its result stays on the device.
     pub(in crate::train) async fn evaluate_of<const N: usize>(
         &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
-    ) -> Result<Left, Error<B::Error>> {
+    ) -> Result<DeviceOutput, Error<B::Error>> {
         let output = &trace.nodes[trace.output];
         let program = self.program(trace, Purpose::Evaluate, "")?;
         self.execute(program, Some(batch), ExecutionMode::Continue).await?;
-        Ok(Left { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
+        Ok(DeviceOutput { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
     }
 
     /// Runs a network in training mode only to update its running statistics. They keep the share `keep`, and take the
@@ -85,6 +85,6 @@ impl<B: Backend> Trainer<B> {
         });
         // The hyperparameters of a step in progress must not change.
         (self.hyperparameters, self.detail) = (hyperparameters, detail);
-        updated.and_then(|()| self.send(0..0).map_err(Error::Device))
+        updated.and_then(|()| self.upload_control(0..0).map_err(Error::Device))
     }
 }

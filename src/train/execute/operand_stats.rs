@@ -2,7 +2,7 @@
 //! them.
 
 use crate::{
-    graph::{Launch, Operation, Rule, Target},
+    graph::{Launch, Operation, ScaleRule, StoreSpec},
     train::Trainer,
 };
 use gradscale_core::{
@@ -91,24 +91,24 @@ impl<B: Backend> Trainer<B> {
 
     /// Returns the operands of a launch that stores to a site, before the launch runs.
     pub(in crate::train) async fn operands_of(
-        &mut self, launch: &Launch, target: Target,
+        &mut self, launch: &Launch, target: StoreSpec,
     ) -> Result<Operands, B::Error> {
         // These rows need moments; the detail of the step's own rows must not change.
         let detail = std::mem::replace(&mut self.detail, Detail::Moments);
         let operands = self.look_at(launch, target).await;
         self.detail = detail;
-        self.send(0..0)?;
+        self.upload_control(0..0)?;
         operands
     }
 
-    async fn look_at(&mut self, launch: &Launch, target: Target) -> Result<Operands, B::Error> {
+    async fn look_at(&mut self, launch: &Launch, target: StoreSpec) -> Result<Operands, B::Error> {
         Ok(match (launch.rule, &launch.operation) {
-            (Rule::Product { dy, w, terms }, _) => {
+            (ScaleRule::FromGemmOperands { dy, w, terms }, _) => {
                 let (seen, weights) = self.observe_product(dy, w).await?;
                 let operand = |row: &Stats| solve::Operand::from_row(row).ok();
                 Operands::Product { from: self.source(dy.slot), dy: operand(&seen), w: operand(&weights), terms }
             }
-            (Rule::Softmax, _) => {
+            (ScaleRule::FromSoftmax, _) => {
                 let (_, row) = self.probe_launch(launch, target, self.sites.exponent(target.from)).await?;
                 Operands::Softmax { from: self.source(target.from), row: Box::new(row) }
             }
@@ -116,7 +116,7 @@ impl<B: Backend> Trainer<B> {
                 let parts = self.observe_parts(launch).await?;
                 let named = terms.iter().zip(parts).map(|(term, Scaled { data, .. })| (self.source(term.alpha), data));
                 let named = named.collect();
-                if launch.rule == Rule::Split { Operands::Split(named) } else { Operands::Sum(named) }
+                if launch.rule == ScaleRule::FromConcat { Operands::Split(named) } else { Operands::Sum(named) }
             }
             _ => Operands::Cast(self.source(target.from)),
         })

@@ -3,7 +3,7 @@
 
 use crate::{
     Error,
-    graph::{Fixed, Part, Program, Purpose, Shared, Trace, compile},
+    graph::{CompileOptions, Fixed, ParamTensor, Program, Purpose, Trace, compile},
     parameters::Role,
     train::{Trainer, execute::Stores},
 };
@@ -19,10 +19,10 @@ impl<B: Backend> Trainer<B> {
         let stores = self.settings.probed;
         let prefix = stores.map_or(prefix.clone(), |stores| format!("{}{prefix}", stores.prefix()));
         let distributed = self.distributed_plan();
-        if let Some(index) = self.exec.find(trace, purpose, &prefix, distributed) {
+        if let Some(index) = self.exec.lookup(trace, purpose, &prefix, distributed) {
             return Ok(index);
         }
-        let mut shared = Shared {
+        let mut shared = CompileOptions {
             policy: &self.settings.policy,
             layers: &self.settings.layers,
             weight_gradients: stores.map_or(self.settings.weight_gradients, Stores::weight_gradients),
@@ -31,20 +31,20 @@ impl<B: Backend> Trainer<B> {
             sites: &mut self.sites,
             constants: &mut self.exec.constants,
             prefix: &prefix,
-            keep: self.settings.keep,
+            retain_buffers: self.settings.retain_buffers,
             each_call: self.settings.each_call.then_some(self.settings.momentum),
             distributed,
-            given: &[],
+            preassigned_inputs: &[],
         };
         let program = compile(trace, purpose, &mut shared);
         // Needed even if compilation fails, because it may have created sites before.
-        self.fit_table().map_err(Error::Device)?;
+        self.grow_table().map_err(Error::Device)?;
         let program = program?;
         self.allocate_buffers(&program).map_err(Error::Device)?;
         // The new program may use the memory of outputs that were readable until now.
-        self.ran = None;
+        self.last_run = None;
         if let Purpose::Train { .. } = purpose {
-            self.stands = None;
+            self.live_backward = None;
         }
         self.exec.insert(program).map_err(Error::Device)
     }
@@ -59,43 +59,43 @@ impl<B: Backend> Trainer<B> {
             let weights = self.parameters.infos.iter().enumerate().filter(|(_, one)| one.role == Role::Weight);
             halves.extend(weights.map(|(id, _)| id));
         }
-        if halves.iter().all(|&id| self.exec.has(Fixed::part(id, Part::Half))) {
+        if halves.iter().all(|&id| self.exec.has(Fixed::tensor(id, ParamTensor::Half))) {
             return Ok(());
         }
         // Existing half copies are allocated again too, so that one launch of an update writes all.
-        halves.extend((0..self.parameters.all.len()).filter(|&id| self.exec.has(Fixed::part(id, Part::Half))));
+        halves.extend((0..self.parameters.all.len()).filter(|&id| self.exec.has(Fixed::tensor(id, ParamTensor::Half))));
         halves.sort_unstable();
         halves.dedup();
-        self.allocate_parts(Part::Half, &halves)?;
+        self.allocate_tensors(ParamTensor::Half, &halves)?;
         self.forget_updates();
         self.refresh_halves()
     }
 
     /// Allocates one part of each of these parameters that does not have it.
     pub(in crate::train) fn allocate_missing(
-        &mut self, part: Part, ids: impl Iterator<Item = usize>,
+        &mut self, part: ParamTensor, ids: impl Iterator<Item = usize>,
     ) -> Result<(), B::Error> {
-        let missing: Vec<usize> = ids.filter(|&id| !self.exec.has(Fixed::part(id, part))).collect();
-        self.allocate_parts(part, &missing)
+        let missing: Vec<usize> = ids.filter(|&id| !self.exec.has(Fixed::tensor(id, part))).collect();
+        self.allocate_tensors(part, &missing)
     }
 
     /// Resizes the device's table of exponents and statistics rows to the number of sites.
-    pub(in crate::train) fn fit_table(&mut self) -> Result<(), B::Error> {
-        self.exec.fit_table(self.sites.len(), self.hyperparameters.len())
+    pub(in crate::train) fn grow_table(&mut self) -> Result<(), B::Error> {
+        self.exec.grow_table(self.sites.len(), self.hyperparameters.len())
     }
 
     /// Copies the masters to their half copies. If the device fails, the next program tries again.
     pub(in crate::train) fn refresh_halves(&mut self) -> Result<(), B::Error> {
-        self.halves_are_behind = true;
+        self.half_copies_stale = true;
         for id in 0..self.parameters.all.len() {
-            if self.exec.has(Fixed::part(id, Part::Half)) {
-                self.convert(id, Part::Master, Part::Half)?;
+            if self.exec.has(Fixed::tensor(id, ParamTensor::Half)) {
+                self.convert(id, ParamTensor::Master, ParamTensor::Half)?;
                 if self.level() == Level::O3 {
-                    self.convert(id, Part::Half, Part::Master)?;
+                    self.convert(id, ParamTensor::Half, ParamTensor::Master)?;
                 }
             }
         }
-        self.halves_are_behind = false;
+        self.half_copies_stale = false;
         Ok(())
     }
 }

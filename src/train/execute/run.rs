@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Inputs,
-    exec::Failed,
+    exec::LaunchFailure,
     graph::SyncReason,
     train::{Trainer, distributed::MicroBatch, state::check_values},
 };
@@ -62,15 +62,15 @@ impl<B: Backend> Trainer<B> {
             if let Inputs::Host(values) = batch {
                 check_values(&self.exec.program(program).trace, values)?;
             }
-            self.place(&self.exec.program(program).inputs.clone(), batch).map_err(Error::Device)?;
+            self.upload_inputs(&self.exec.program(program).inputs.clone(), batch).map_err(Error::Device)?;
         }
-        if self.halves_are_behind {
+        if self.half_copies_stale {
             self.refresh_halves().map_err(Error::Device)?;
         }
         self.check_single_pass(program)?;
-        self.ran = Some(program);
+        self.last_run = Some(program);
         let clear = if mode.begins_step() { self.exec.rows() } else { 0..0 };
-        self.send(clear).map_err(Error::Device)?;
+        self.upload_control(clear).map_err(Error::Device)?;
         if mode.is_eager() {
             self.observed.iter_mut().for_each(Vec::clear);
         } else {
@@ -82,7 +82,7 @@ impl<B: Backend> Trainer<B> {
         for segment in 0..self.exec.program(program).segment_count() {
             if mode == ExecutionMode::ReplayReceived && is_synchronized {
                 self.broadcast_decisions(known_decisions)?;
-                self.send(0..0).map_err(Error::Device)?;
+                self.upload_control(0..0).map_err(Error::Device)?;
             }
             let ran = if mode.is_eager() {
                 self.run_eagerly(program, segment, &mut stored).await
@@ -129,7 +129,7 @@ impl<B: Backend> Trainer<B> {
     /// stored.
     async fn run_eagerly(
         &mut self, program: usize, segment: usize, stored: &mut Vec<Slot>,
-    ) -> Result<(), Failed<B::Error>> {
+    ) -> Result<(), LaunchFailure<B::Error>> {
         let range = self.exec.program(program).segment(segment);
         let launches = self.exec.launches(program);
         let mut ran = Ok(());

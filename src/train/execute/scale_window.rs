@@ -82,8 +82,8 @@ impl<B: Backend> Trainer<B> {
         self.settings.probed = None;
         (self.sites, self.observed, self.settings.least, self.counters.seed) = (sites, observed, least, seed);
         // The outputs and gradients of these programs have been overwritten, and the programs may have been evicted.
-        (self.stands, self.ran) = (None, None);
-        self.tickets.serial += 1;
+        (self.live_backward, self.last_run) = (None, None);
+        self.generations.gradients += 1;
         let prefixes = [Stores::Single, Stores::PerTensor, Stores::OneScale, Stores::OneScaleHalfWeights];
         self.exec.remove_programs(|program| prefixes.iter().any(|stores| program.prefix.starts_with(stores.prefix())));
         // Slots of the measurement are gone.

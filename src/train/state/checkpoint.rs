@@ -8,7 +8,7 @@ use crate::{
     checkpoint::{self, CheckpointError, Contents, Difference, MASTER},
     configuration::Configuration,
     distributed::BatchNormScope,
-    graph::{Fixed, Part, STATES},
+    graph::{Fixed, ParamTensor, STATES},
     method::saved as method,
     parameters::Role,
     sites::SavedSite,
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedTraining {
     taken: u64,
     seed: u64,
     in_a_row: u32,
@@ -126,7 +126,7 @@ impl<B: Backend> Trainer<B> {
             }
         }
         let together = self.steps.iter().all(|&steps| steps == self.counters.taken);
-        let saved = Saved {
+        let saved = SavedTraining {
             taken: self.counters.taken,
             seed: self.counters.seed,
             in_a_row: self.counters.skips.in_a_row(),
@@ -159,7 +159,9 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Checks that all ranks would save the same bytes.
-    fn agree_on(&self, tensors: &[(String, Vec<usize>, Vec<u8>)], saved: &Saved) -> Result<(), Error<B::Error>> {
+    fn agree_on(
+        &self, tensors: &[(String, Vec<usize>, Vec<u8>)], saved: &SavedTraining,
+    ) -> Result<(), Error<B::Error>> {
         if self.ranks.group.size() == 1 {
             return Ok(());
         }
@@ -183,7 +185,7 @@ impl<B: Backend> Trainer<B> {
     /// Bytes that are no checkpoint, are damaged, or belong to another network, optimizer or method; the device's.
     pub fn load(&mut self, bytes: &[u8]) -> Result<BTreeMap<String, String>, Error<B::Error>> {
         let Contents { tensors, metadata, training: saved } =
-            checkpoint::open::<Saved>(bytes).map_err(Error::Checkpoint)?;
+            checkpoint::open::<SavedTraining>(bytes).map_err(Error::Checkpoint)?;
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         let loss_scale = self.check_settings(&saved)?;
         let groups = self.optimizer.group_count();
@@ -194,7 +196,7 @@ impl<B: Backend> Trainer<B> {
         let (mut values, mut expected) = (Vec::new(), 0);
         for id in 0..self.parameters.all.len() {
             for (part, name) in self.saved_parts(id) {
-                let buf = Fixed::part(id, part);
+                let buf = Fixed::tensor(id, part);
                 let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
                 let shape = self.parameters.shape(id);
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
@@ -217,7 +219,7 @@ impl<B: Backend> Trainer<B> {
             self.exec.select_product_engine(&name).map_err(Error::Device)?;
         }
         self.optimizer.restore_rates(&saved.rates);
-        self.fit_table().map_err(Error::Device)?;
+        self.grow_table().map_err(Error::Device)?;
         for (buf, values) in values {
             self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
         }
@@ -229,7 +231,7 @@ impl<B: Backend> Trainer<B> {
         self.ranks.grad_exponents = saved.wire;
         self.ranks.grad_exponents.resize(self.parameters.all.len(), None);
         // Gradients that were computed before belong to other weights.
-        self.tickets.serial += 1;
+        self.generations.gradients += 1;
         Ok(metadata)
     }
 
@@ -263,7 +265,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Returns the saved parts of a parameter, with their tensor names.
-    pub(in crate::train) fn saved_parts(&self, id: usize) -> Vec<(Part, String)> {
+    pub(in crate::train) fn saved_parts(&self, id: usize) -> Vec<(ParamTensor, String)> {
         let definition = &self.parameters.all[id];
         let states = match (definition.role, self.parameters.infos[id].role) {
             (Role::Constant, _) => return Vec::new(),
@@ -273,7 +275,7 @@ impl<B: Backend> Trainer<B> {
         };
         let kept = STATES.into_iter().take(states).enumerate();
         let kept = kept.map(|(i, part)| (part, format!("state{i}.{}", definition.name)));
-        [(Part::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
+        [(ParamTensor::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
     }
 
     /// Returns the settings of this training in the form that is saved.
@@ -306,7 +308,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Checks that a checkpoint's settings are those of this training, as far as it contains them. Returns its loss
     /// scale.
-    fn check_settings(&self, saved: &Saved) -> Result<Option<LossScale>, Error<B::Error>> {
+    fn check_settings(&self, saved: &SavedTraining) -> Result<Option<LossScale>, Error<B::Error>> {
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         if let Some(there) = &saved.settings {
             let here = self.configured();

@@ -4,10 +4,10 @@ use crate::{
     Error, Layers, TraceError,
     error::TraceErrorKind,
     graph::{
-        Buf, DistributedPlan, Fixed, Operation, Part, Program, Purpose, STATES, Shared, Tape, Target, Trace, Updated,
-        Value, compile,
+        BufferId, CompileOptions, DistributedPlan, Fixed, Operation, ParamTensor, ParamUpdate, Program, Purpose,
+        STATES, StoreSpec, Tape, Trace, Value, compile,
     },
-    optim::{Given, Next, Optimizer, Own},
+    optim::{CustomOptimizer, Optimizer, UpdateInput, UpdateOutput},
     train::{Trainer, elements},
 };
 use gradscale_core::{
@@ -20,37 +20,39 @@ use std::sync::Arc;
 impl<B: Backend> Trainer<B> {
     /// Returns the operations that update one weight by the custom rule. The new weight and states replace the old ones
     /// in the last operation, which does nothing if the guard has found a gradient that is not finite.
-    pub(in crate::train) fn own_update(
-        &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<Buf>,
+    pub(in crate::train) fn custom_update(
+        &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<BufferId>,
     ) -> Result<Vec<Operation>, Error<B::Error>> {
-        let Some(rule) = self.optimizer.own_rule().cloned() else { return Ok(Vec::new()) };
+        let Some(rule) = self.optimizer.custom_rule().cloned() else { return Ok(Vec::new()) };
         let (group, len, states) = (self.parameters.groups[id], self.parameters.len(id), rule.states());
         let numbers = rule.numbers(self.steps[group]).len();
-        let trace = self.own_trace(&*rule, id, numbers)?;
+        let trace = self.custom_trace(&*rule, id, numbers)?;
         // Inputs of the program, in the order in which they are traced.
-        let gradient = clipping.is_none().then_some(Fixed::part(id, Part::Gradient));
-        let mut given = vec![Some(Fixed::part(id, Part::Master)), gradient];
-        given.extend(STATES.into_iter().take(states).map(|part| Some(Fixed::part(id, part))));
+        let gradient = clipping.is_none().then_some(Fixed::tensor(id, ParamTensor::Gradient));
+        let mut inputs = vec![Some(Fixed::tensor(id, ParamTensor::Master)), gradient];
+        inputs.extend(STATES.into_iter().take(states).map(|part| Some(Fixed::tensor(id, part))));
         // Scalars are stored by kind and then by group: first the learning rates, then number 0 of all groups, then
         // number 1.
         let groups = self.optimizer.group_count();
-        given.extend((0..=numbers).map(|number| Some(Buf::Number(number * groups + group))));
-        let program = self.own_program(&trace, &given)?;
+        inputs.extend((0..=numbers).map(|number| Some(BufferId::HostScalar(number * groups + group))));
+        let program = self.custom_program(&trace, &inputs)?;
 
         let mut operations = Vec::new();
         let guard = self.parameters.guard();
         if let (Some(p), Some(&clipped)) = (clipping, program.inputs.get(1)) {
             let zeros = Strided::new(&[Dim { len: elements(len), x: 0, y: 1 }], 0, 0).map_err(Error::Optimizer)?;
-            let y = Target::keep(Value::single(clipped, len), Slot::ONE);
-            operations.push(Operation::Copy { p: zeros, x: self.parameters.fixed().zero(), y });
-            let parameters = vec![replaced(elements(len), clipped, Fixed::part(id, Part::Gradient))];
+            let y = StoreSpec::passthrough(Value::f32(clipped, len), Slot::ONE);
+            operations.push(Operation::Copy { p: zeros, x: self.parameters.fixed().scalar_zero(), y });
+            let parameters = vec![replaced(elements(len), clipped, Fixed::tensor(id, ParamTensor::Gradient))];
             operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
         }
         operations.extend(program.launches.iter().map(|launch| launch.operation.clone()));
-        let places = [Part::Master].into_iter().chain(STATES).map(|part| Fixed::part(id, part));
-        let mut parameters: Vec<Updated> =
-            places.zip(&program.beside).map(|(place, new)| replaced(elements(len), place, new.value.buf)).collect();
-        let half = Fixed::part(id, Part::Half);
+        let places = [ParamTensor::Master].into_iter().chain(STATES).map(|part| Fixed::tensor(id, part));
+        let mut parameters: Vec<ParamUpdate> = places
+            .zip(&program.aux_outputs)
+            .map(|(place, new)| replaced(elements(len), place, new.value.buf))
+            .collect();
+        let half = Fixed::tensor(id, ParamTensor::Half);
         parameters[0].half = Some(half).filter(|&half| self.exec.has(half));
         let p = Optimizer::replacing();
         operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
@@ -59,7 +61,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Traces the rule for one weight. Its results are named outputs of the trace: the new weight first, then the new
     /// states.
-    fn own_trace(&self, rule: &dyn Own, id: usize, numbers: usize) -> Result<Arc<Trace>, TraceError> {
+    fn custom_trace(&self, rule: &dyn CustomOptimizer, id: usize, numbers: usize) -> Result<Arc<Trace>, TraceError> {
         // The rule can use no parameter except the weight that it receives.
         let tape = Tape::new(false, self.parameters.owner, 0);
         let shape = self.parameters.shape(id);
@@ -73,7 +75,8 @@ impl<B: Backend> Trainer<B> {
         let lr = input([1].into());
         let numbers = (0..numbers).map(|_| input([1].into())).collect();
         let (_, decay) = self.optimizer.rates(self.parameters.groups[id]);
-        let Next { weight: new, states: kept } = rule.update(Given { weight, gradient, states, lr, numbers, decay });
+        let UpdateOutput { weight: new, states: kept } =
+            rule.update(UpdateInput { weight, gradient, states, lr, numbers, decay });
         let name = &self.parameters.all[id].name;
         let refused = |words: String| TraceError::new(name, TraceErrorKind::Range(format!("its update {words}")));
         if kept.len() != rule.states() {
@@ -90,8 +93,10 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Compiles the trace of a custom rule in f32, and assigns memory to it.
-    fn own_program(&mut self, trace: &Arc<Trace>, given: &[Option<Buf>]) -> Result<Program, Error<B::Error>> {
-        let mut shared = Shared {
+    fn custom_program(
+        &mut self, trace: &Arc<Trace>, preassigned_inputs: &[Option<BufferId>],
+    ) -> Result<Program, Error<B::Error>> {
+        let mut shared = CompileOptions {
             policy: &AmpPolicy::new(Level::O0),
             layers: &Layers::default(),
             weight_gradients: Precision::Single,
@@ -100,19 +105,19 @@ impl<B: Backend> Trainer<B> {
             sites: &mut self.sites,
             constants: &mut self.exec.constants,
             prefix: "",
-            keep: false,
+            retain_buffers: false,
             each_call: None,
             distributed: DistributedPlan::default(),
-            given,
+            preassigned_inputs,
         };
         let mut program = compile(trace, Purpose::Update, &mut shared)?;
-        self.exec.link(&mut program).map_err(Error::Device)?;
+        self.exec.bind_memory(&mut program).map_err(Error::Device)?;
         Ok(program)
     }
 
     /// Uploads the learning rates of the coming step, and the numbers that the custom rule computes from step counts.
     pub(in crate::train) fn write_numbers(&mut self) -> Result<(), Error<B::Error>> {
-        let Some(rule) = self.optimizer.own_rule() else { return Ok(()) };
+        let Some(rule) = self.optimizer.custom_rule() else { return Ok(()) };
         let of_groups: Vec<Vec<f32>> = self.steps.iter().map(|&steps| rule.numbers(steps)).collect();
         let least = of_groups.iter().map(Vec::len).min().unwrap_or(0);
         let rates = self.optimizer.rates_of(&self.hyperparameters).iter().copied();
@@ -126,8 +131,8 @@ impl<B: Backend> Trainer<B> {
         for (i, &number) in numbers.iter().enumerate() {
             // Most numbers do not change between steps.
             if self.numbers.get(i).map(|known| known.to_bits()) != Some(number.to_bits()) {
-                self.exec.allocate(Buf::Number(i), DType::F32, 1).map_err(Error::Device)?;
-                self.exec.write(Buf::Number(i), Data::F32(&[number])).map_err(Error::Device)?;
+                self.exec.allocate(BufferId::HostScalar(i), DType::F32, 1).map_err(Error::Device)?;
+                self.exec.write(BufferId::HostScalar(i), Data::F32(&[number])).map_err(Error::Device)?;
             }
         }
         self.numbers = numbers;
@@ -136,6 +141,6 @@ impl<B: Backend> Trainer<B> {
 }
 
 /// Returns the buffers of a launch that replaces or clips a tensor.
-const fn replaced(len: u32, master: Buf, grad: Buf) -> Updated {
-    Updated { len, master, grad, state: [None; 2], half: None }
+const fn replaced(len: u32, master: BufferId, grad: BufferId) -> ParamUpdate {
+    ParamUpdate { len, master, grad, state: [None; 2], half: None }
 }

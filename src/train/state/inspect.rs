@@ -3,8 +3,8 @@
 use crate::{
     Error, Input, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Beside, Fixed, Part, Traced, plan},
-    train::{Gradients, Trainer, state::Left},
+    graph::{AuxOutput, Fixed, ParamTensor, Traced, plan},
+    train::{Gradients, Trainer, state::DeviceOutput},
 };
 use gradscale_core::{
     backend::{Backend, Data},
@@ -69,7 +69,7 @@ impl<B: Backend> Trainer<B> {
     pub fn set_parameter(&mut self, name: &str, values: &[f32]) -> Result<(), Error<B::Error>> {
         let id = self.parameters.find(name)?;
         self.parameters.check_len(id, values.len())?;
-        self.exec.write(Fixed::part(id, Part::Master), Data::F32(values)).map_err(Error::Device)?;
+        self.exec.write(Fixed::tensor(id, ParamTensor::Master), Data::F32(values)).map_err(Error::Device)?;
         self.refresh_halves().map_err(Error::Device)
     }
 
@@ -119,16 +119,16 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Finds a named value that the last pass has stored on the device.
-    pub(in crate::train) fn left(&self, name: &str) -> Result<Left, TraceError> {
+    pub(in crate::train) fn left(&self, name: &str) -> Result<DeviceOutput, TraceError> {
         // First the program that ran last, then the last training step, whose values no other program overwrites.
-        let programs = self.ran.into_iter().chain(self.stands);
-        let mut all = programs.flat_map(|index| &self.exec.program(index).beside);
+        let programs = self.last_run.into_iter().chain(self.live_backward);
+        let mut all = programs.flat_map(|index| &self.exec.program(index).aux_outputs);
         let Some(found) = all.find(|beside| beside.name == name) else {
             let kind = TraceErrorKind::Range("is no output of the last pass".to_owned());
             return Err(TraceError::new(name, kind));
         };
-        let Beside { name, value, shape } = found.clone();
-        Ok(Left { name, value, shape })
+        let AuxOutput { name, value, shape } = found.clone();
+        Ok(DeviceOutput { name, value, shape })
     }
 
     /// Returns the gradient of every intermediate value as it is stored, with its exponent, in backward order: `true =
@@ -139,13 +139,13 @@ impl<B: Backend> Trainer<B> {
     /// Gradients of another step, or the device's.
     pub fn scaled_gradients(&self, gradients: &Gradients) -> Result<Vec<Named>, Error<B::Error>> {
         self.check_gradients(gradients)?;
-        if !self.settings.keep {
+        if !self.settings.retain_buffers {
             return Ok(Vec::new());
         }
         let traced = self.exec.program(gradients.program).gradients.iter();
         let read = |traced: &Traced| {
             let Traced { name, gradient, shape } = traced.clone();
-            let tensor = block_on(self.numbers(&Left { name: name.clone(), value: gradient.value, shape }))?;
+            let tensor = block_on(self.numbers(&DeviceOutput { name: name.clone(), value: gradient.value, shape }))?;
             Ok((name, Scaled::new(tensor, self.sites.exponent(gradient.slot))))
         };
         traced.map(read).collect()

@@ -11,6 +11,6 @@ mod prefetch;
 pub use inspect::Named;
 pub use prefetch::{Inputs, Prefetched};
 
-pub(super) use outputs::Left;
+pub(super) use outputs::DeviceOutput;
 pub(super) use parameters::ParameterSet;
 pub(super) use prefetch::{check, check_values};

@@ -8,7 +8,7 @@ use gradscale_core::{
 
 /// Named result of a program, which is still on the device.
 #[derive(Clone, Debug)]
-pub(in crate::train) struct Left {
+pub(in crate::train) struct DeviceOutput {
     /// Name of its operator, or the name that the network gave to it.
     pub name: String,
     pub value: Value,
@@ -17,7 +17,7 @@ pub(in crate::train) struct Left {
 
 impl<B: Backend> Trainer<B> {
     /// Reads a result of type f32 or f16 as f32 values.
-    pub(in crate::train) async fn numbers(&self, of: &Left) -> Result<Tensor, Error<B::Error>> {
+    pub(in crate::train) async fn numbers(&self, of: &DeviceOutput) -> Result<Tensor, Error<B::Error>> {
         let precision = match of.value.dtype {
             DType::F32 => Precision::Single,
             DType::F16 => Precision::Half,
@@ -28,7 +28,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Reads a result of an integer type as u32 values.
-    pub(in crate::train) async fn integers(&self, of: &Left) -> Result<Tensor<u32>, Error<B::Error>> {
+    pub(in crate::train) async fn integers(&self, of: &DeviceOutput) -> Result<Tensor<u32>, Error<B::Error>> {
         let (buf, len) = (of.value.buf, of.shape.len());
         let data = match of.value.dtype {
             DType::U8 => self.exec.read_bytes(buf, len).await.map(|bytes| bytes.into_iter().map(u32::from).collect()),
@@ -41,7 +41,7 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-impl Left {
+impl DeviceOutput {
     fn other(&self, what: &'static str, takes: [DType; 2]) -> TraceError {
         TraceError::new(&self.name, TraceErrorKind::Type { what, takes: takes.to_vec(), got: self.value.dtype })
     }

@@ -3,7 +3,7 @@
 use crate::{
     Error, Input, InputType, Shape, TraceError,
     error::TraceErrorKind,
-    graph::{Buf, Operation, Target, Trace, Value},
+    graph::{BufferId, Operation, StoreSpec, Trace, Value},
     train::Trainer,
 };
 use gradscale_core::{
@@ -122,11 +122,11 @@ impl<B: Backend> Trainer<B> {
     pub fn prefetch<const N: usize>(&mut self, batch: [Input<'_>; N]) -> Result<Prefetched<N>, Error<B::Error>> {
         check(&batch)?;
         // Invalidates the batch that was prefetched before, even if this call fails.
-        self.tickets.ahead += 1;
+        self.generations.prefetched += 1;
         for (i, input) in batch.iter().enumerate() {
             self.exec.prefetch(i, input.data, input.shape.len()).map_err(Error::Device)?;
         }
-        Ok(Prefetched { trainer: self.tickets.id, number: self.tickets.ahead, kinds: kinds(&batch) })
+        Ok(Prefetched { trainer: self.generations.trainer, number: self.generations.prefetched, kinds: kinds(&batch) })
     }
 
     /// Checks that a step can use this batch.
@@ -136,7 +136,8 @@ impl<B: Backend> Trainer<B> {
         let batch = batch.into();
         match &batch {
             Inputs::Host(batch) => check(batch)?,
-            Inputs::Ahead(batch) if (batch.trainer, batch.number) == (self.tickets.id, self.tickets.ahead) => {}
+            Inputs::Ahead(batch)
+                if (batch.trainer, batch.number) == (self.generations.trainer, self.generations.prefetched) => {}
             Inputs::Ahead(_) => return Err(Error::Prefetched),
         }
         Ok(batch)
@@ -144,8 +145,8 @@ impl<B: Backend> Trainer<B> {
 
     /// Copies a batch to the inputs of a program, before the step's upload. The next prefetched batch is ordered after
     /// these copies only, so it need not wait for the step ([`Backend::prefetch`]).
-    pub(in crate::train) fn place<const N: usize>(
-        &mut self, places: &[Buf], batch: &Inputs<'_, N>,
+    pub(in crate::train) fn upload_inputs<const N: usize>(
+        &mut self, places: &[BufferId], batch: &Inputs<'_, N>,
     ) -> Result<(), B::Error> {
         match batch {
             Inputs::Host(batch) => {
@@ -153,8 +154,8 @@ impl<B: Backend> Trainer<B> {
             }
             Inputs::Ahead(batch) => places.iter().zip(batch.kinds).enumerate().try_for_each(|(i, (&place, kind))| {
                 let InputType { shape, dtype } = kind;
-                let y = Target::keep(Value { buf: place, dtype, len: shape.len() }, Slot::ONE);
-                self.exec.run(&Operation::Copy { p: whole(shape), x: Buf::Ahead(i), y })
+                let y = StoreSpec::passthrough(Value { buf: place, dtype, len: shape.len() }, Slot::ONE);
+                self.exec.run(&Operation::Copy { p: whole(shape), x: BufferId::PrefetchedInput(i), y })
             }),
         }
     }

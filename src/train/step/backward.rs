@@ -3,7 +3,7 @@
 use crate::{
     Error, InputType, Pass, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Fixed, Part, Purpose, Tape, Trace, Work},
+    graph::{Fixed, NodeKind, ParamTensor, Purpose, Tape, Trace},
     train::{Gradients, Trainer, distributed::MicroBatch, execute::ExecutionMode},
 };
 use gradscale_core::{backend::Backend, ops::ShapeError, stats::Detail};
@@ -57,7 +57,7 @@ impl<B: Backend> Trainer<B> {
                     return Err(TraceError::new("step_micro_batches", TraceErrorKind::NewSites).into());
                 }
                 self.exec.begin(program);
-                self.tickets.serial += 1;
+                self.generations.gradients += 1;
                 if continues_step { ExecutionMode::Continue } else { self.begin_attempt(program)? }
             }
         };
@@ -75,11 +75,11 @@ impl<B: Backend> Trainer<B> {
         if let Some(gradients) = gradients {
             return Ok(Gradients { micro: gradients.micro + 1, program, ..gradients });
         }
-        self.stands = Some(program);
+        self.live_backward = Some(program);
         let order = self.exec.program(program).order.clone();
         let contributes = self.exec.program(program).contributes.clone();
         let statistics = self.exec.program(program).statistics.clone();
-        let (trainer, serial) = (self.tickets.id, self.tickets.serial);
+        let (trainer, serial) = (self.generations.trainer, self.generations.gradients);
         Ok(Gradients { trainer, serial, program, micro: 1, contributes, statistics, loss, order, clip: None })
     }
 
@@ -115,7 +115,7 @@ impl<B: Backend> Trainer<B> {
                     // With "each call" the running statistics start from their current values; otherwise their sums
                     // start from zeros.
                     let begun = if self.settings.each_call {
-                        self.convert(id, Part::Master, Part::Gradient)
+                        self.convert(id, ParamTensor::Master, ParamTensor::Gradient)
                     } else {
                         self.clear_gradient(id)
                     };
@@ -133,11 +133,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn clear_gradient(&mut self, id: usize) -> Result<(), B::Error> {
-        self.exec.clear(Fixed::part(id, Part::Gradient), self.parameters.len(id))
+        self.exec.clear(Fixed::tensor(id, ParamTensor::Gradient), self.parameters.len(id))
     }
 
     pub(in crate::train) fn check_gradients(&self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
-        let fits = gradients.trainer == self.tickets.id && gradients.serial == self.tickets.serial;
+        let fits = gradients.trainer == self.generations.trainer && gradients.serial == self.generations.gradients;
         if fits { Ok(()) } else { Err(Error::Gradients) }
     }
 
@@ -169,13 +169,13 @@ impl<B: Backend> Trainer<B> {
 
 /// Checks that a batch has the shapes and types of the inputs that were traced.
 pub(in crate::train) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N]) -> Result<(), TraceError> {
-    let inputs = trace.nodes.iter().take_while(|node| matches!(node.work, Work::Input(_)));
+    let inputs = trace.nodes.iter().take_while(|node| matches!(node.work, NodeKind::Input(_)));
     for (i, (InputType { shape, dtype }, node)) in batch.into_iter().zip(inputs.clone()).enumerate() {
         let wrong = |kind: TraceErrorKind| Err(TraceError::new(&format!("input{i}"), kind));
         if shape != node.shape {
             return wrong(TraceErrorKind::Mismatch { got: shape, with: node.shape });
         }
-        if let Work::Input(takes) = &node.work
+        if let NodeKind::Input(takes) = &node.work
             && *takes != dtype
         {
             let (what, takes) = ("the batch, as the step was compiled,", vec![*takes]);

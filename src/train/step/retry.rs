@@ -94,7 +94,7 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) async fn attempt(
         &mut self, gradients: &Gradients, is_repeatable: bool, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
-        self.tickets.serial += 1;
+        self.generations.gradients += 1;
         let has_norm = self.update(gradients).inspect_err(|_| {
             // Nothing was updated, so a retry must have the same dropout seed.
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());

@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    graph::{Fixed, Operation, Part, STATES, Target, Updated, Value, unary},
+    graph::{Fixed, Operation, ParamTensor, ParamUpdate, STATES, StoreSpec, Value, unary},
     optim::Optimizer,
     train::{Gradients, Trainer, converted, elements},
 };
@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// Maximum number of cached updates. There is one for each set of parameters that a loss depends on, for example two in
 /// adversarial training. The limit bounds memory if a network uses ever new sets.
-const MOST: usize = 64;
+const MAX_UPDATE_LISTS: usize = 64;
 
 /// Parameters and statistics that an update list writes; the key of its cache.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ pub(in crate::train) struct Update {
 }
 
 impl Update {
-    fn of(gradients: &Gradients) -> Self {
+    fn from_gradients(gradients: &Gradients) -> Self {
         let Gradients { contributes, statistics, clip, .. } = gradients;
         Self { contributes: contributes.clone(), statistics: statistics.clone(), clip: *clip }
     }
 
     /// Returns true if this update fits the gradients. Called in every step, so it neither allocates nor sorts.
-    fn is_of(&self, gradients: &Gradients) -> bool {
+    fn matches(&self, gradients: &Gradients) -> bool {
         let bits = |clip: Option<f32>| clip.map(f32::to_bits);
         self.contributes == gradients.contributes
             && self.statistics == gradients.statistics
@@ -55,21 +55,21 @@ impl<B: Backend> Trainer<B> {
     /// norm.
     pub(in crate::train) fn update(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
         let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
-        let list = match self.updates.iter().find(|(update, _)| update.is_of(gradients)) {
+        let list = match self.updates.iter().find(|(update, _)| update.matches(gradients)) {
             Some((_, list)) => *list,
             None => {
-                let update = Update::of(gradients);
+                let update = Update::from_gradients(gradients);
                 let operations = self.operations(&update, clips)?;
-                if self.updates.len() == MOST {
+                if self.updates.len() == MAX_UPDATE_LISTS {
                     self.forget_updates();
                 }
-                let list = self.exec.insert_list(operations);
+                let list = self.exec.add_op_list(operations);
                 self.updates.push((update, list));
                 list
             }
         };
         self.write_numbers()?;
-        self.exec.run_kept_list(list).map_err(Error::Device)?;
+        self.exec.run_op_list(list).map_err(Error::Device)?;
         Ok(clips)
     }
 
@@ -86,7 +86,7 @@ impl<B: Backend> Trainer<B> {
         let norm = clips.then(|| self.parameters.fixed().norm());
         let mut operations = Vec::new();
         if let Some(norm) = norm {
-            let gradients = weights.iter().map(|&id| Fixed::part(id, Part::Gradient)).collect();
+            let gradients = weights.iter().map(|&id| Fixed::tensor(id, ParamTensor::Gradient)).collect();
             operations.push(Operation::GlobalNorm { gradients, norm });
         }
         for group in 0..self.optimizer.group_count() {
@@ -96,29 +96,30 @@ impl<B: Backend> Trainer<B> {
             let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {
                 let clipping = self.clipping(update)?;
                 for id in members {
-                    operations.extend(self.own_update(id, clipping, norm)?);
+                    operations.extend(self.custom_update(id, clipping, norm)?);
                 }
                 continue;
             };
             let p = with_limit(p, update)?;
-            let parameters: Vec<Updated> =
-                members.into_iter().map(|id| self.updated(id, Part::Gradient, p.states())).collect();
+            let parameters: Vec<ParamUpdate> =
+                members.into_iter().map(|id| self.updated(id, ParamTensor::Gradient, p.states())).collect();
             if !parameters.is_empty() {
                 operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
             }
         }
         if self.settings.each_call {
             let p = Optimizer::replacing();
-            let of = |&(id, _): &(usize, u32)| self.updated(id, Part::Gradient, p.states());
-            let parameters: Vec<Updated> = update.statistics.iter().map(of).collect();
+            let of = |&(id, _): &(usize, u32)| self.updated(id, ParamTensor::Gradient, p.states());
+            let parameters: Vec<ParamUpdate> = update.statistics.iter().map(of).collect();
             if !parameters.is_empty() {
                 operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
             }
         } else {
-            operations.extend(self.statistics(&update.statistics, Part::Gradient, guard).map_err(Error::Device)?);
+            operations
+                .extend(self.statistics(&update.statistics, ParamTensor::Gradient, guard).map_err(Error::Device)?);
         }
         if self.level() == Level::O3 {
-            let round = |&id: &usize| converted(id, self.parameters.len(id), Part::Half, Part::Master);
+            let round = |&id: &usize| converted(id, self.parameters.len(id), ParamTensor::Half, ParamTensor::Master);
             operations.extend(weights.iter().map(round));
         }
         Ok(operations)
@@ -135,22 +136,22 @@ impl<B: Backend> Trainer<B> {
     /// Returns the operations that update running statistics from `source`, which has their sums over calls and
     /// micro-batches.
     pub(in crate::train) fn statistics(
-        &mut self, statistics: &[(usize, u32)], source: Part, guard: Range<u16>,
+        &mut self, statistics: &[(usize, u32)], source: ParamTensor, guard: Range<u16>,
     ) -> Result<Vec<Operation>, B::Error> {
         let mut operations = Vec::new();
         // Sums of one call are already means; others are divided first.
         let (single, several): (Vec<_>, Vec<_>) = statistics.iter().partition(|(_, calls)| *calls == 1);
-        self.allocate_missing(Part::State0, several.iter().map(|&(id, _)| id))?;
+        self.allocate_missing(ParamTensor::State0, several.iter().map(|&(id, _)| id))?;
         for &(id, calls) in &several {
-            let (mean, len) = (Fixed::part(id, Part::State0), self.parameters.len(id));
+            let (mean, len) = (Fixed::tensor(id, ParamTensor::State0), self.parameters.len(id));
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let a = (1.0 / f64::from(calls)) as f32;
-            let y = Target::keep(Value::single(mean, len), Slot::ONE);
-            operations.push(unary(Unary::Affine { a, b: 0.0 }, Fixed::part(id, source), y));
+            let y = StoreSpec::passthrough(Value::f32(mean, len), Slot::ONE);
+            operations.push(unary(Unary::Affine { a, b: 0.0 }, Fixed::tensor(id, source), y));
         }
         let p = Optimizer::statistics();
-        for (members, source) in [(single, source), (several, Part::State0)] {
-            let parameters: Vec<Updated> =
+        for (members, source) in [(single, source), (several, ParamTensor::State0)] {
+            let parameters: Vec<ParamUpdate> =
                 members.iter().map(|&(id, _)| self.updated(id, source, p.states())).collect();
             if !parameters.is_empty() {
                 let guard = guard.clone();
@@ -161,14 +162,14 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Returns the buffers of a parameter for an update whose rule has `states` states.
-    fn updated(&self, id: usize, source: Part, states: usize) -> Updated {
-        let there = |part: Part| Some(Fixed::part(id, part)).filter(|&buf| self.exec.has(buf));
-        Updated {
+    fn updated(&self, id: usize, source: ParamTensor, states: usize) -> ParamUpdate {
+        let there = |part: ParamTensor| Some(Fixed::tensor(id, part)).filter(|&buf| self.exec.has(buf));
+        ParamUpdate {
             len: elements(self.parameters.len(id)),
-            master: Fixed::part(id, Part::Master),
-            grad: Fixed::part(id, source),
+            master: Fixed::tensor(id, ParamTensor::Master),
+            grad: Fixed::tensor(id, source),
             state: [0, 1].map(|i| there(STATES[i]).filter(|_| i < states)),
-            half: there(Part::Half),
+            half: there(ParamTensor::Half),
         }
     }
 }

@@ -8,7 +8,7 @@ use gradscale::{
         amp::{AmpPolicy, Level, List, Precision},
         ops::Op,
     },
-    optim::{Adam, AdamW, Given, Next, Optimizer, Own, Schedule, Sgd},
+    optim::{Adam, AdamW, CustomOptimizer, Optimizer, Schedule, Sgd, UpdateInput, UpdateOutput},
 };
 use std::collections::BTreeMap;
 
@@ -42,12 +42,12 @@ struct Signs {
     beta: f32,
 }
 
-impl Own for Signs {
+impl CustomOptimizer for Signs {
     fn lr(&self) -> f64 {
         self.lr
     }
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
-        Next { weight: of.weight - (of.gradient * self.beta).sign() * of.lr, states: Vec::new() }
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
+        UpdateOutput { weight: of.weight - (of.gradient * self.beta).sign() * of.lr, states: Vec::new() }
     }
 }
 
@@ -55,7 +55,7 @@ impl Own for Signs {
 fn another_optimizer_is_named() {
     let sgd = || Sgd { momentum: 0.9, ..Sgd::new(0.1) };
     let plain = || Optimizer::from(sgd());
-    let own = |beta: f32| Optimizer::own(Signs { lr: 0.1, beta });
+    let own = |beta: f32| Optimizer::custom(Signs { lr: 0.1, beta });
     let cosine = |steps: u64| plain().schedule(Schedule::Cosine { steps });
     for (there, here, said) in [
         (plain(), Sgd { momentum: 0.8, ..sgd() }.into(), "momentum 0.9 there, 0.8 here"),

@@ -79,7 +79,7 @@ impl Own for AmsGrad {
 #[test]
 fn lion() {
     let halved = Schedule::Step { every: 2, factor: 0.5 };
-    let optimizer = Optimizer::own(LION).group("b", 0.05, 0.5).schedule(halved);
+    let optimizer = Optimizer::custom(LION).group("b", 0.05, 0.5).schedule(halved);
     let mut rig = Rig::new(optimizer, &FIRST);
     for t in 0..5 {
         assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None);
@@ -97,7 +97,7 @@ fn lion() {
 
 #[test]
 fn states_and_numbers() {
-    let mut rig = Rig::new(Optimizer::own(AmsGrad), &FIRST);
+    let mut rig = Rig::new(Optimizer::custom(AmsGrad), &FIRST);
     (0..5).for_each(|t| assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None));
     let mut most = 0.0f64;
     let right = five(|w, g, [m, v], t| {
@@ -121,7 +121,8 @@ fn clipped_and_guarded() {
         [|all| all, |all| all.clip_norm(0.75), |all| all.clip_value(0.5), |all| all.clip_value(1.0).clip_norm(1.25)];
     for limit in limits {
         for of_one in [None, Some(0.25)] {
-            let mut all = [limit(Optimizer::own(Plain)), limit(Sgd::new(0.3).into())].map(|one| Rig::new(one, &FIRST));
+            let mut all =
+                [limit(Optimizer::custom(Plain)), limit(Sgd::new(0.3).into())].map(|one| Rig::new(one, &FIRST));
             for t in 0..6 {
                 let (mut a, b) = (gradient(t), gradient(t + 1));
                 if t == 3 {
@@ -165,7 +166,8 @@ fn train(optimizer: &Optimizer, method: &str, recording: bool, resume: bool) -> 
 #[test]
 fn in_a_training() {
     for method in ["fp32", "gs", "dynamic:3"] {
-        for optimizer in [Optimizer::own(LION), Optimizer::own(AmsGrad).clip_norm(0.5).group("net.second", 0.001, 0.0)]
+        for optimizer in
+            [Optimizer::custom(LION), Optimizer::custom(AmsGrad).clip_norm(0.5).group("net.second", 0.001, 0.0)]
         {
             let right = train(&optimizer, method, false, false);
             for (recording, resume) in [(true, false), (false, true), (true, true)] {
@@ -175,7 +177,7 @@ fn in_a_training() {
     }
     let mut pure = "fixed:8".parse::<Method>().expect("a method");
     pure.amp = AmpPolicy::new(Level::O3);
-    let mut training = Training::on(Cpu::new(1).expect("a CPU"), Optimizer::own(LION), pure);
+    let mut training = Training::on(Cpu::new(1).expect("a CPU"), Optimizer::custom(LION), pure);
     batches(4).iter().for_each(|data| assert_eq!(training.step(data).skipped, None));
     for (name, tensor) in training.trainer.parameters().expect("all") {
         let weights = !name.ends_with("running");
@@ -210,7 +212,7 @@ fn results_that_are_inputs() {
     fn swap(of: Given<'_>) -> Next<'_> {
         Next { weight: of.states[1], states: vec![of.weight, of.states[0]] }
     }
-    let mut rig = Rig::new(Optimizer::own(Says(2, swap)), &FIRST);
+    let mut rig = Rig::new(Optimizer::custom(Says(2, swap)), &FIRST);
     for right in [[0.0; 4], [0.0; 4], FIRST, [0.0; 4]] {
         assert_eq!(rig.step(&gradient(0), &gradient(0)).skipped, None);
         assert_eq!(rig.read("a.w"), right);
@@ -218,7 +220,7 @@ fn results_that_are_inputs() {
     fn gradients(of: Given<'_>) -> Next<'_> {
         Next { weight: of.gradient.reshape([2, 2]).reshape([4]), states: Vec::new() }
     }
-    let mut rig = Rig::new(Optimizer::own(Says(0, gradients)), &FIRST);
+    let mut rig = Rig::new(Optimizer::custom(Says(0, gradients)), &FIRST);
     rig.step(&gradient(1), &gradient(2));
     assert_eq!([rig.read("a.w"), rig.read("b.w")], [gradient(1), gradient(2)]);
 }
@@ -238,19 +240,19 @@ fn rules_that_cannot_be() {
         Next { weight: of.weight, states: Vec::new() }
     }
     let words = "a.w: its update keeps 0 tensors, and the rule says 1".to_owned();
-    assert_eq!(said(Optimizer::own(Says(1, less))), Err(words));
+    assert_eq!(said(Optimizer::custom(Says(1, less))), Err(words));
     fn small(of: Given<'_>) -> Next<'_> {
         Next { weight: of.weight.sum(), states: Vec::new() }
     }
     let words = "a.w: its update is 1×1, and it is 3×1".to_owned();
-    assert_eq!(said(Optimizer::own(Says(0, small))), Err(words));
+    assert_eq!(said(Optimizer::custom(Says(0, small))), Err(words));
     fn wrong(of: Given<'_>) -> Next<'_> {
         Next { weight: of.weight.slice(0, 2, 2), states: Vec::new() }
     }
     let words = "slice: 2 places from 2 on leave axis 0 of 3×1".to_owned();
-    assert_eq!(said(Optimizer::own(Says(0, wrong))), Err(words));
-    assert!(said(Optimizer::own(Says(5, less))).is_err());
-    assert!(said(Optimizer::own(Lion { lr: f64::NAN, ..LION })).is_err());
-    assert!(said(Optimizer::own(Lion { decay: f32::INFINITY, ..LION })).is_err());
-    assert_eq!(said(Optimizer::own(LION)), Ok(()));
+    assert_eq!(said(Optimizer::custom(Says(0, wrong))), Err(words));
+    assert!(said(Optimizer::custom(Says(5, less))).is_err());
+    assert!(said(Optimizer::custom(Lion { lr: f64::NAN, ..LION })).is_err());
+    assert!(said(Optimizer::custom(Lion { decay: f32::INFINITY, ..LION })).is_err());
+    assert_eq!(said(Optimizer::custom(LION)), Ok(()));
 }

@@ -119,7 +119,7 @@ fn schedules_of_ones_own() {
             counts.fetch_add(1, Relaxed);
             1.0 / (step + 1) as f64
         });
-        let optimizer = if own { Optimizer::own(Plain) } else { Sgd::new(1.0).into() };
+        let optimizer = if own { Optimizer::custom(Plain) } else { Sgd::new(1.0).into() };
         let mut rig = Rig::new(optimizer.group("b", 0.5, 0.0).schedule(counting), &[0.0]);
         let first = asked.load(Relaxed);
         for step in 1..=3 {

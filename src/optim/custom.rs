@@ -11,33 +11,33 @@ use std::fmt;
 /// settings of the rule are compared.
 ///
 /// ```
-/// use gradscale::{Cpu, Method, Parameters, Trainer, Var, nn::Linear, optim::{Given, Next, Optimizer, Own}};
+/// use gradscale::{Cpu, Method, Parameters, Trainer, Var, nn::Linear, optim::{UpdateInput, UpdateOutput, Optimizer, CustomOptimizer}};
 ///
 /// /// Sign of the momentum (Bernstein et al. 2018).
 /// #[derive(Debug)]
 /// struct Signum { lr: f64, beta: f32 }
 ///
-/// impl Own for Signum {
+/// impl CustomOptimizer for Signum {
 ///     fn lr(&self) -> f64 { self.lr }
 ///     fn states(&self) -> usize { 1 }
-///     fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+///     fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
 ///         let momentum = of.states[0] * self.beta + of.gradient * (1.0 - self.beta);
-///         Next { weight: of.weight - momentum.sign() * of.lr, states: vec![momentum] }
+///         UpdateOutput { weight: of.weight - momentum.sign() * of.lr, states: vec![momentum] }
 ///     }
 /// }
 ///
 /// let mut parameters = Parameters::seeded(0);
 /// let net = Linear::new(&mut parameters.at("net"), 2, 2);
-/// let optimizer = Optimizer::own(Signum { lr: 0.01, beta: 0.9 }).clip_norm(1.0);
+/// let optimizer = Optimizer::custom(Signum { lr: 0.01, beta: 0.9 }).clip_norm(1.0);
 /// let trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, Method::mixed())?;
 /// # let _ = (net, trainer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait Own: fmt::Debug + Send + Sync + 'static {
+pub trait CustomOptimizer: fmt::Debug + Send + Sync + 'static {
     /// Returns the learning rate of the rule, before the schedule's factor.
     fn lr(&self) -> f64;
 
-    /// Returns the weight decay of weights outside of all groups. [`Own::update`] must apply it.
+    /// Returns the weight decay of weights outside of all groups. [`CustomOptimizer::update`] must apply it.
     fn decay(&self) -> f32 {
         0.0
     }
@@ -55,12 +55,12 @@ pub trait Own: fmt::Debug + Send + Sync + 'static {
 
     /// Computes the weight and its states after a step, as many states as before. An update is traced once for each
     /// weight, so it cannot depend on values; values that change from step to step are passed as `lr` and `numbers`.
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t>;
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t>;
 }
 
 /// Inputs of a custom optimizer's update of one weight.
 #[derive(Clone, Debug)]
-pub struct Given<'t> {
+pub struct UpdateInput<'t> {
     /// Weight before the update, in its shape.
     pub weight: Var<'t>,
     /// Gradient of the weight: f32, unscaled, clipped by the optimizer's settings.
@@ -69,7 +69,7 @@ pub struct Given<'t> {
     pub states: Vec<Var<'t>>,
     /// Learning rate of the weight's group in this step, a scalar.
     pub lr: Var<'t>,
-    /// Numbers of this step from [`Own::numbers`], a scalar each.
+    /// Numbers of this step from [`CustomOptimizer::numbers`], a scalar each.
     pub numbers: Vec<Var<'t>>,
     /// Weight decay coefficient of the parameter group that the weight is in.
     pub decay: f32,
@@ -77,7 +77,7 @@ pub struct Given<'t> {
 
 /// Results of a custom optimizer's update of one weight.
 #[derive(Clone, Debug)]
-pub struct Next<'t> {
+pub struct UpdateOutput<'t> {
     /// Weight after the update, in its shape.
     pub weight: Var<'t>,
     /// Optimizer states after the update, as many as before.
