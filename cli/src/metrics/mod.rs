@@ -5,13 +5,13 @@ mod saved;
 
 pub use gradscale::metrics::{AveragePrecision, Bleu, Confusion, ErrorRate, Perplexity, TopK};
 pub use metric::{Metric, Role, Unit};
-use saved::Saved;
+use saved::SavedScores;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Scores of one evaluation of a network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Saved")]
+#[serde(from = "SavedScores")]
 pub struct Metrics {
     #[serde(flatten)]
     values: BTreeMap<Metric, f64>,

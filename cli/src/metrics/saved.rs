@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Scores as read from files, including those of earlier versions.
 #[derive(Deserialize)]
-pub(super) struct Saved {
+pub(super) struct SavedScores {
     #[serde(default)]
     only: Option<u32>,
     #[serde(default)]
@@ -20,8 +20,8 @@ pub(super) struct Saved {
     values: BTreeMap<String, Value>,
 }
 
-impl From<Saved> for Metrics {
-    fn from(Saved { only, same, class_map, found, values: saved }: Saved) -> Self {
+impl From<SavedScores> for Metrics {
+    fn from(SavedScores { only, same, class_map, found, values: saved }: SavedScores) -> Self {
         // JSON has no NaN: it is written as null.
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let mut values = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Update rules as text.
 
-use super::text::{Parts, Text, shortest};
+use super::text::{ParsedOptions, Text, shortest};
 use gradscale::optim::Adam;
 use std::{fmt, str::FromStr};
 
@@ -54,7 +54,7 @@ impl FromStr for Rule {
     /// Parses `sgd`, `sgd:momentum=0.9,nesterov=yes`, `adam:beta1=0.9,beta2=0.999,eps=1e-8`, `adamw` with the same
     /// options.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = Parts::parse(text)?;
+        let mut parts = ParsedOptions::parse(text)?;
         match parts.name {
             "sgd" => {
                 let share = |number: &f32| (0.0..1.0).contains(number);
@@ -76,7 +76,7 @@ impl FromStr for Rule {
 }
 
 impl Moments {
-    fn parse(mut parts: Parts<'_>) -> Result<Self, String> {
+    fn parse(mut parts: ParsedOptions<'_>) -> Result<Self, String> {
         let share = |number: &f32| (0.0..1.0).contains(number);
         let Self { betas: [beta1, beta2], eps } = Self::default();
         let betas = [

@@ -1,6 +1,6 @@
 //! Schedules of the learning rate as text.
 
-use super::text::{Parts, Text, shortest};
+use super::text::{ParsedOptions, Text, shortest};
 use gradscale::optim;
 use std::{fmt, str::FromStr};
 
@@ -56,7 +56,7 @@ impl FromStr for Schedule {
     /// Parses `constant`, `step:every=100,factor=0.1`, `step:at=200/300`, `cosine`, `cosine:steps=1000`,
     /// `polynomial:power=0.9`, and any with `warmup=50`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = Parts::parse(text)?;
+        let mut parts = ParsedOptions::parse(text)?;
         let count = |count: &u64| (1..=MAX_STEPS).contains(count);
         let warmup = parts.number("warmup", STEPS, count)?.unwrap_or(0);
         let shape = match parts.name {

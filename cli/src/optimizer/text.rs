@@ -4,12 +4,12 @@ use std::{fmt, str::FromStr};
 
 /// Parsed settings: a name with options, each of which can be taken once.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct ParsedOptions<'a> {
     pub name: &'a str,
     options: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ParsedOptions<'a> {
     /// Parses a name with its options.
     ///
     /// # Errors

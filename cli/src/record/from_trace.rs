@@ -1,6 +1,6 @@
 //! Conversion of a trace to a record.
 
-use super::{Entry, Event, Extremes, Point, Record, Recorder};
+use super::{Event, Extremes, LogEntry, Point, Record, Recorder};
 use gradscale::{
     Cause, Repeated, SiteReport, Skipped,
     gradscale_core::{stats::Stats, step},
@@ -51,7 +51,7 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
             };
             Event::new(&said, blame.as_ref().map(|(site, _)| &site[..]), &sites)
         });
-        recorder.restore(&Entry {
+        recorder.restore(&LogEntry {
             iteration: step.iteration,
             loss: f32::NAN,
             losses: BTreeMap::new(),

@@ -218,7 +218,7 @@ impl Histogram {
 
 /// Training step as records and logs store it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LogEntry {
     pub iteration: u64,
     #[serde(deserialize_with = "or_nan")]
     pub loss: f32,

@@ -1,6 +1,6 @@
 //! Recorder, which fills a record during a training.
 
-use super::{Entry, Event, Extremes, GradientTraffic, Point, Record, Score, SiteSeries, ranks};
+use super::{Event, Extremes, GradientTraffic, LogEntry, Point, Record, Score, SiteSeries, ranks};
 use crate::{
     Failure,
     metrics::Metrics,
@@ -73,7 +73,7 @@ impl Recorder {
     pub fn step(
         &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]),
         (seconds, ranks): (f64, Option<GradientTraffic>), sites: &[SiteReport<'_>], sampled: bool,
-    ) -> Entry {
+    ) -> LogEntry {
         let mut points = Vec::new();
         for site in sites {
             let extremes = self.extremes.entry(site.name.to_owned()).or_default();
@@ -91,7 +91,7 @@ impl Recorder {
         let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
         let losses = losses.collect();
         let sites = points;
-        let entry = Entry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites, ranks };
+        let entry = LogEntry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites, ranks };
         self.add(&entry);
         entry
     }
@@ -105,7 +105,7 @@ impl Recorder {
     }
 
     /// Restores a step from the entry of a log. Its totals of sites include all earlier steps.
-    pub fn restore(&mut self, entry: &Entry) {
+    pub fn restore(&mut self, entry: &LogEntry) {
         for point in &entry.sites {
             self.extremes.insert(point.name.clone(), point.extremes);
         }
@@ -115,7 +115,7 @@ impl Recorder {
         self.doubts.news();
     }
 
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &LogEntry) {
         let record = &mut self.record;
         record.loss.push(entry.loss);
         for (name, loss) in &entry.losses {
@@ -153,8 +153,8 @@ impl Recorder {
 
     /// Records the scores of a step. A curve has scores of one split only: with a validation set, the final test scores
     /// are no point of it.
-    pub fn scored(&mut self, entry: &Entry) {
-        let Entry { iteration, scores, validation, .. } = entry;
+    pub fn scored(&mut self, entry: &LogEntry) {
+        let LogEntry { iteration, scores, validation, .. } = entry;
         let point = |on: On| move |metrics: &Metrics| Score { iteration: *iteration, on, metrics: metrics.clone() };
         let all = &mut self.record.scores;
         all.extend(validation.as_ref().map(point(On::Validation)).or(scores.as_ref().map(point(On::Test))));

@@ -4,7 +4,7 @@ use super::{
     Report,
     axis::{Axis, Unit as Scale},
     page::{card, grid, legend, section},
-    plot::{Plot, Rows},
+    plot::{Plot, RowPlot},
     series::{extent, mean_and_spread, raw, sample_positions, smooth},
     text::escape,
 };
@@ -126,7 +126,7 @@ fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
     };
     let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
     let (x, unit) = axis(metric, high);
-    let mut rows = Rows::new(&report.methods, x, unit);
+    let mut rows = RowPlot::new(&report.methods, x, unit);
     for (i, (method, class)) in report.coloured().enumerate() {
         let scores = scores(method);
         let y = rows.y(i);
@@ -149,7 +149,7 @@ fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
 
 /// Draws a tick for each skipped step, in a row for each method.
 fn skipped(report: &Report<'_>) -> String {
-    let mut rows = Rows::new(&report.methods, steps(report), "training step");
+    let mut rows = RowPlot::new(&report.methods, steps(report), "training step");
     let end = rows.x.to;
     for (i, (method, class)) in report.coloured().enumerate() {
         let y = rows.y(i);

@@ -4,7 +4,7 @@ use super::{
     Report,
     axis::{Axis, Unit},
     page::{card, details, grid, section},
-    plot::{Rows, WIDTH},
+    plot::{RowPlot, WIDTH},
     series::extent,
     site,
     svg::Svg,
@@ -105,7 +105,7 @@ fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
 /// Draws the shares of the zones under each method's scales.
 fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[(&str, String)]) -> String {
     let names: Vec<&str> = methods.iter().map(|(method, _)| *method).collect();
-    let mut rows = Rows::new(&names, Axis::new(Unit::Percent, 0.0, 1.0), "% of all gradients");
+    let mut rows = RowPlot::new(&names, Axis::new(Unit::Percent, 0.0, 1.0), "% of all gradients");
     for (i, method) in names.iter().enumerate() {
         let moved = sites.iter().filter_map(|(name, histogram, _)| Some((*histogram, last(report, method, name)?)));
         let shares = together(moved);

@@ -69,7 +69,7 @@ impl Plot {
 
 /// Plot with a row for each name, for bars and dots.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RowPlot {
     pub svg: Svg,
     pub x: Axis,
     bottom: f64,
@@ -80,7 +80,7 @@ const TOP: f64 = 8.0;
 /// Maximum number of characters of a printed name.
 const MAX_LABEL_CHARS: usize = 24;
 
-impl Rows {
+impl RowPlot {
     /// Creates a plot of rows with names, and a named axis below.
     pub fn new(names: &[&str], x: Axis, x_name: &str) -> Self {
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);

@@ -4,7 +4,7 @@ use super::{
     Report,
     axis::{Axis, Unit},
     page::{card, details, grid, legend, section},
-    plot::{Plot, Rows},
+    plot::{Plot, RowPlot},
     series::{extent, mean_and_spread, without_repeats},
     site,
     svg::Point,
@@ -65,7 +65,7 @@ fn exponents(report: &Report<'_>, unit: Unit) -> Axis {
 }
 
 fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, class: &str) -> String {
-    let mut rows = Rows::new(&short(names), range, "scale 2^α");
+    let mut rows = RowPlot::new(&short(names), range, "scale 2^α");
     for (other, class) in report.with_sites().filter(|(other, _)| super::threshold(other).is_none()) {
         let ends = |run: &Record| run.sites.first().and_then(|site| site.alpha.last()).copied();
         for alpha in report.runs_of(other).filter_map(ends) {

@@ -10,7 +10,7 @@ use crate::{
     Failure,
     machine::Origin,
     output,
-    record::{Entry, Record, Recorder},
+    record::{LogEntry, Record, Recorder},
     report::{self, Report},
     sanity_checks,
     setup::CHAOS,
@@ -137,7 +137,7 @@ fn train(
             Some(_) => Some(run.evaluate(On::Validation)?),
             None => None,
         };
-        recorder.scored(&Entry { scores: Some(metrics.clone()), validation, ..last });
+        recorder.scored(&LogEntry { scores: Some(metrics.clone()), validation, ..last });
     }
     recorder.finish(metrics, run.samples()?, memory, &run.unchanged()?);
     sanity_checks::say(bar, &about, &recorder.news());

@@ -1,6 +1,6 @@
 //! Exact conversion between decimal numbers and bit patterns, rounded once and never through f64.
 
-use super::layout::{Layout, Parts};
+use super::layout::{BitFields, Layout};
 use gradscale::gradscale_core::{
     cast::{Round, Status},
     parts::Class,
@@ -117,7 +117,7 @@ fn magnitude(layout: Layout, digits: &BigUint, power: i32, round: Round) -> (u12
 }
 
 /// Formats the value in decimal: exact, or rounded to 36 digits with a note if it has more than 64.
-pub fn decimal(parts: &Parts) -> String {
+pub fn decimal(parts: &BitFields) -> String {
     let minus = if parts.negative { "-" } else { "" };
     match parts.class {
         Class::Nan => "NaN".to_owned(),
@@ -127,7 +127,7 @@ pub fn decimal(parts: &Parts) -> String {
     }
 }
 
-fn finite(parts: &Parts) -> String {
+fn finite(parts: &BitFields) -> String {
     let significand = BigUint::from(parts.significand);
     // s · 2^-p = s · 5^p · 10^-p
     let (number, mut power) = if parts.power < 0 {

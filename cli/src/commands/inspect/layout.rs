@@ -64,7 +64,7 @@ impl Layout {
     }
 
     /// Splits a bit pattern into sign, exponent field and digits.
-    pub fn parts(self, bits: u128) -> Parts {
+    pub fn parts(self, bits: u128) -> BitFields {
         let magnitude = bits & (self.sign_mask() - 1);
         let field = magnitude >> self.mantissa_bits;
         let trailing = magnitude & ((1 << self.mantissa_bits) - 1);
@@ -81,7 +81,7 @@ impl Layout {
         // At most 15 bits.
         let above = i32::try_from(field.max(1) - 1).unwrap_or(i32::MAX);
         let digits = i32::try_from(self.mantissa_bits).unwrap_or(i32::MAX);
-        Parts {
+        BitFields {
             class,
             negative: bits & self.sign_mask() != 0,
             field,
@@ -100,7 +100,7 @@ impl fmt::Display for Layout {
 
 /// Parts of a bit pattern; a finite value is ±`significand` · 2^`power`.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts {
+pub struct BitFields {
     pub class: Class,
     pub negative: bool,
     /// Bits of the exponent field, as an integer.

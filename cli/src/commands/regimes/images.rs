@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Maximum number of training and test images; more would not help networks so small.
-const MOST: [usize; 2] = [10_000, 1000];
+const MAX_IMAGES: [usize; 2] = [10_000, 1000];
 
 /// Training and test images for regimes, with values around 0.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ impl Images {
     ///
     /// # Errors
     /// Images on disk that can no longer be read.
-    pub fn of(data: &Labelled) -> Result<Self, Failure> {
-        let read = |part: &Classification, most: usize| -> Result<(Vec<f32>, Vec<u32>), Failure> {
+    pub fn read(data: &Labelled) -> Result<Self, Failure> {
+        let read_part = |part: &Classification, most: usize| -> Result<(Vec<f32>, Vec<u32>), Failure> {
             let (mut values, mut labels) = (Vec::new(), Vec::new());
             for index in samples(part.count, most) {
                 let image = part.image(index)?;
@@ -43,8 +43,8 @@ impl Images {
             }
             Ok((values, labels))
         };
-        let (train, labels) = read(&data.train, MOST[0])?;
-        let (test, test_labels) = read(&data.test, MOST[1])?;
+        let (train, labels) = read_part(&data.train, MAX_IMAGES[0])?;
+        let (test, test_labels) = read_part(&data.test, MAX_IMAGES[1])?;
         let values = data.train.height * data.train.width * data.train.channels;
         Ok(Self { name: data.name.clone(), train, labels, test, test_labels, values, classes: data.classes.len() })
     }

@@ -25,7 +25,7 @@ mod tests;
 use data::Data;
 use figures::Kind;
 use images::Images;
-use regime::{Regime, Task, all};
+use regime::{Regime, Task, list_regimes};
 use training::{Row, train};
 
 use crate::{
@@ -139,7 +139,7 @@ impl Regimes {
 
     /// Returns the regimes that `--only` requests.
     fn chosen(&self) -> Result<Vec<Regime>, Failure> {
-        let all = all();
+        let all = list_regimes();
         let figures = Kind::ALL.map(Kind::name);
         let is_known =
             |name: &String| figures.contains(&name.as_str()) || all.iter().any(|regime| regime.is_called(name));
@@ -162,7 +162,7 @@ impl Regimes {
             return Err(Failure::at("--data", cause));
         }
         labelled.notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
-        Images::of(&labelled)
+        Images::read(&labelled)
     }
 
     /// Loads the data that the regimes need.

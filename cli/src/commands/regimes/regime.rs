@@ -214,7 +214,7 @@ impl Serialize for Regime {
 const MAX_CEILING_SPREAD: i32 = 24;
 
 /// Returns all regimes that the program knows.
-pub fn all() -> Vec<Regime> {
+pub fn list_regimes() -> Vec<Regime> {
     let regime = |name: String, about: String, net: Net, course: Course, steps: [u64; 2]| Regime {
         name,
         about,

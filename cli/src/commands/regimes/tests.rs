@@ -17,7 +17,7 @@ const BEFORE: &str = "gs:exact,room=6,history=0";
 fn data() -> &'static Data {
     static DATA: OnceLock<Data> = OnceLock::new();
     DATA.get_or_init(|| Data {
-        images: Images::of(&Labelled::synthetic(0)).expect("in memory"),
+        images: Images::read(&Labelled::synthetic(0)).expect("in memory"),
         recordings: Some(cut_some(Speech::synthetic(0, &DataOptions::default()).expect("words"))),
     })
 }
@@ -53,7 +53,7 @@ fn rare(regime: &Regime, steps: u64) -> [u64; 2] {
 
 /// Checks all regimes of these families.
 fn holds(families: &[&str]) {
-    let all = regime::all();
+    let all = regime::list_regimes();
     let chosen: Vec<&Regime> = all.iter().filter(|regime| families.contains(&regime.family())).collect();
     assert!(chosen.len() >= families.len(), "{families:?}");
     for regime in chosen {
@@ -110,7 +110,7 @@ fn networks_that_are_hard() {
 }
 
 fn regime_of(name: &str) -> Regime {
-    regime::all().into_iter().find(|regime| regime.name == name).expect("a regime")
+    regime::list_regimes().into_iter().find(|regime| regime.name == name).expect("a regime")
 }
 
 /// One bad image lowers a dynamic scale by one bit per epoch. Other methods skip only its batch.
@@ -174,7 +174,7 @@ fn a_scale_grows_where_there_is_no_reward() {
 /// The earlier rule starves in the regime where that is known, and its skips show it.
 #[test]
 fn the_rule_of_before_starves() {
-    let all = regime::all();
+    let all = regime::list_regimes();
     for name in ["1in3:2^8", "1in3:2^12", "1in3:2^20", "1in3:2^40", "1in40:2^20", "1in40:2^40"] {
         let regime = all.iter().find(|regime| regime.name == name).expect("a regime");
         let steps = steps(regime);
@@ -197,7 +197,7 @@ fn every_default_method_is_one() {
     }
     let Alone { regimes } = Alone::try_parse_from(["regimes"]).expect("no options are needed");
     let chosen = regimes.chosen().expect("all regimes");
-    assert_eq!(chosen.len(), regime::all().len());
+    assert_eq!(chosen.len(), regime::list_regimes().len());
     for regime in &chosen {
         let names: Vec<String> = regimes.methods(regime, &data().images).into_iter().map(|(name, _)| name).collect();
         let usual = if regime.task.is_natural() { &NATURAL[..] } else { &METHODS[..] };
@@ -211,7 +211,7 @@ fn every_default_method_is_one() {
 /// Every regime differs from the others, and behaves as its description states.
 #[test]
 fn regimes_are_what_they_are_called() {
-    let all = regime::all();
+    let all = regime::list_regimes();
     let mut names: Vec<&str> = all.iter().map(|regime| regime.name.as_str()).collect();
     assert_eq!(all.iter().filter(|regime| regime.is_called("1in40")).count(), 7);
     assert_eq!(all.iter().filter(|regime| regime.is_called("1in40:2^-8")).count(), 1);

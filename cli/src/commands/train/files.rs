@@ -1,7 +1,7 @@
 //! Output files of a training.
 
 use super::{Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
-use crate::{Failure, output, record::Entry, tasks::TrainingRun, trace};
+use crate::{Failure, output, record::LogEntry, tasks::TrainingRun, trace};
 use std::{
     fs::File,
     path::{Path, PathBuf},
@@ -43,7 +43,7 @@ impl Files {
     }
 
     /// Writes a finished step to the training's files: trace and log.
-    pub fn push(&mut self, entry: &Entry, run: &dyn TrainingRun) -> Result<(), Failure> {
+    pub fn push(&mut self, entry: &LogEntry, run: &dyn TrainingRun) -> Result<(), Failure> {
         if let Some(trace) = &mut self.trace {
             trace.push_repeated(entry.iteration, run.attempts())?;
             trace.push(entry.iteration, entry.skipped.is_some(), run.sites(), run.operands())?;

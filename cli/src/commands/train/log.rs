@@ -3,7 +3,7 @@
 use super::history::History;
 use crate::{
     Failure, output,
-    record::{Entry, event::Event},
+    record::{LogEntry, event::Event},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ impl Log {
     /// Opens the log of a training that resumes after step `iteration`, and returns its steps until there. Later steps,
     /// and a last line that was cut off, are dropped, because those steps run again. Any other damage is reported: the
     /// file is set aside, and the steps in the checkpoint replace it.
-    pub fn resume(path: &Path, iteration: u64, history: &History) -> Result<(Self, Vec<Entry>), Failure> {
+    pub fn resume(path: &Path, iteration: u64, history: &History) -> Result<(Self, Vec<LogEntry>), Failure> {
         let text = match fs::read(path) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -64,7 +64,7 @@ impl Log {
         Ok((Self::create(path)?, read.lines.into_values().map(|(_, entry)| entry).collect()))
     }
 
-    pub fn push(&mut self, entry: &Entry) -> Result<(), Failure> {
+    pub fn push(&mut self, entry: &LogEntry) -> Result<(), Failure> {
         let line = line(entry).map_err(|error| Failure::file(&self.path, error))?;
         self.file.write_all(&line).map_err(|error| Failure::file(&self.path, error))
     }
@@ -74,7 +74,7 @@ impl Log {
     }
 }
 
-fn line(entry: &Entry) -> Result<Vec<u8>, serde_json::Error> {
+fn line(entry: &LogEntry) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = serde_json::to_vec(entry)?;
     line.push(b'\n');
     Ok(line)
@@ -83,7 +83,7 @@ fn line(entry: &Entry) -> Result<Vec<u8>, serde_json::Error> {
 /// Part of a log file that could be read.
 struct Read {
     /// Entries and lines of the steps until the checkpoint.
-    lines: BTreeMap<u64, (Vec<u8>, Entry)>,
+    lines: BTreeMap<u64, (Vec<u8>, LogEntry)>,
     /// Number of complete lines that are no steps or repeat one.
     damaged: usize,
 }
@@ -92,7 +92,7 @@ impl Read {
     fn new(text: &[u8], iteration: u64) -> Self {
         let mut read = Self { lines: BTreeMap::new(), damaged: 0 };
         for line in text.split_inclusive(|&byte| byte == b'\n') {
-            match serde_json::from_slice::<Entry>(line) {
+            match serde_json::from_slice::<LogEntry>(line) {
                 Ok(entry) if entry.iteration > iteration => {}
                 Ok(entry) if entry.iteration > 0 && !read.lines.contains_key(&entry.iteration) => {
                     let mut line = line.trim_ascii_end().to_vec();
@@ -121,7 +121,7 @@ impl Read {
             }
             wrong.insert(step);
             let reason = "the log of this step was lost";
-            let entry = Entry {
+            let entry = LogEntry {
                 iteration: step,
                 loss: known.map_or(f32::NAN, |known| known.loss),
                 losses: BTreeMap::new(),
@@ -179,10 +179,10 @@ mod tests {
         (fs::read(path).expect("a log"), History::from_record(recorder.record()))
     }
 
-    fn entries() -> Vec<Entry> {
+    fn entries() -> Vec<LogEntry> {
         let entry = |(iteration, loss)| {
             let skipped = (iteration == 3).then(|| Event::from_sentence("skipped: somewhere"));
-            Entry {
+            LogEntry {
                 iteration,
                 loss,
                 losses: BTreeMap::new(),
@@ -198,7 +198,7 @@ mod tests {
         (1..).zip(LOSSES).map(entry).collect()
     }
 
-    fn bits(entries: &[Entry]) -> Vec<(u64, u32)> {
+    fn bits(entries: &[LogEntry]) -> Vec<(u64, u32)> {
         // ∞ is NaN in JSON.
         let bits = |loss: f32| if loss.is_finite() { loss.to_bits() } else { f32::NAN.to_bits() };
         entries.iter().map(|entry| (entry.iteration, bits(entry.loss))).collect()
@@ -208,7 +208,7 @@ mod tests {
         bits(&entries())
     }
 
-    fn resumed(path: &Path, history: &History) -> Vec<Entry> {
+    fn resumed(path: &Path, history: &History) -> Vec<LogEntry> {
         let (_, entries) = Log::resume(path, STEPS, history).expect("a log");
         assert!(entries[2].skipped.is_some());
         let (_, again) = Log::resume(path, STEPS, history).expect("a log");

@@ -6,7 +6,7 @@ mod message;
 use crate::{
     Failure,
     metrics::Metrics,
-    record::{Entry, GradientTraffic, Histogram, Point},
+    record::{GradientTraffic, Histogram, LogEntry, Point},
     tasks::On,
 };
 use message::Message;
@@ -70,7 +70,7 @@ impl Writer {
     }
 
     /// Writes the scalars of a training step to the event file.
-    pub fn push(&mut self, entry: &Entry) -> Result<(), Failure> {
+    pub fn push(&mut self, entry: &LogEntry) -> Result<(), Failure> {
         let mut summary = Message::default();
         let mut scalar = |tag: &str, value: f64| {
             #[expect(clippy::cast_possible_truncation, reason = "TensorBoard's scalars are f32")]

@@ -39,7 +39,7 @@ pub struct Corpus {
 }
 
 /// Text of each split, with notes about its source.
-struct Parts {
+struct CorpusSplits {
     /// Training text, with its path for error messages.
     train: (PathBuf, String),
     validation: Option<(PathBuf, String)>,
@@ -78,11 +78,11 @@ impl Corpus {
         let (train, test) = (part(0, synthetic::TRAIN), Some(part(1, synthetic::TEST)));
         let tokens = Some(reading.tokens.unwrap_or(Tokens::Words));
         let reading = DataOptions { tokens, ..reading.clone() };
-        Self::from_parts("made-up sentences", Parts { train, validation, test, taken: Vec::new() }, &reading)
+        Self::from_parts("made-up sentences", CorpusSplits { train, validation, test, taken: Vec::new() }, &reading)
     }
 
-    fn from_parts(name: &str, parts: Parts, reading: &DataOptions) -> Result<Self, DataError> {
-        let Parts { train, validation, test, mut taken } = parts;
+    fn from_parts(name: &str, parts: CorpusSplits, reading: &DataOptions) -> Result<Self, DataError> {
+        let CorpusSplits { train, validation, test, mut taken } = parts;
         let (tokens, why) = match reading.tokens {
             Some(tokens) => (tokens, ""),
             None if Tokens::Words.split(&train.1).any(|word| word == vocabulary::UNKNOWN) => {
@@ -168,14 +168,14 @@ fn without_end<'a, 't>(all: &'a [&'t str]) -> (&'a [&'t str], &'a [&'t str]) {
 }
 
 /// Splits one text file into training and test set.
-fn single(path: &Path) -> Result<Parts, DataError> {
+fn single(path: &Path) -> Result<CorpusSplits, DataError> {
     let text = (path.to_owned(), text(path)?);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let line = format!("{name}: the first 95 % of the tokens are for training, the others for scores");
-    Ok(Parts { train: text, validation: None, test: None, taken: vec![line] })
+    Ok(CorpusSplits { train: text, validation: None, test: None, taken: vec![line] })
 }
 
-fn directory(path: &Path, reading: &DataOptions) -> Result<Parts, DataError> {
+fn directory(path: &Path, reading: &DataOptions) -> Result<CorpusSplits, DataError> {
     let is_text = |path: &PathBuf| {
         let end = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         path.is_file() && ["txt", "tokens"].contains(&end.as_str())
@@ -196,11 +196,11 @@ fn directory(path: &Path, reading: &DataOptions) -> Result<Parts, DataError> {
     match (train, validation, test, &files[..]) {
         (Some(train), validation, Some(test), _) => {
             let validation = validation.filter(|_| reading.validation).map(read).transpose()?;
-            Ok(Parts { train: read(train)?, validation, test: Some(read(test)?), taken: Vec::new() })
+            Ok(CorpusSplits { train: read(train)?, validation, test: Some(read(test)?), taken: Vec::new() })
         }
         (Some(train), Some(test), None, _) | (None, Some(train), Some(test), _) => {
             let line = format!("{}: for training, {} for scores", shown(train), shown(test));
-            Ok(Parts { train: read(train)?, validation: None, test: Some(read(test)?), taken: vec![line] })
+            Ok(CorpusSplits { train: read(train)?, validation: None, test: Some(read(test)?), taken: vec![line] })
         }
         (_, _, _, [one]) => single(one),
         (_, _, _, _) => Err(Cause::Layout { expected: LAYOUT, found: super::listing(path)? }.at(path)),

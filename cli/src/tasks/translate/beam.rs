@@ -18,7 +18,7 @@ pub struct Search<'a> {
 
 /// Input of a decoder step: the last token of each row, and the row of the last step that it continues.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct DecoderInput {
     pub words: Vec<u32>,
     pub from: Vec<usize>,
 }
@@ -50,7 +50,7 @@ impl Search<'_> {
     ///
     /// # Errors
     /// Those of `ask`.
-    pub fn run<E>(&self, mut ask: impl FnMut(Step) -> Result<Vec<f32>, E>) -> Result<Vec<Vec<u32>>, E> {
+    pub fn run<E>(&self, mut ask: impl FnMut(DecoderInput) -> Result<Vec<f32>, E>) -> Result<Vec<Vec<u32>>, E> {
         let first = Sentence { live: vec![Kept { words: Vec::new(), log: 0.0 }], ended: Vec::new() };
         let mut all = vec![first; self.longest.len()];
         let rows = all.len() * self.width;
@@ -65,7 +65,7 @@ impl Search<'_> {
             if all.iter().all(|sentence| sentence.live.is_empty()) {
                 return Ok(all.into_iter().map(Sentence::best).collect());
             }
-            let logs = ask(Step { words, from })?;
+            let logs = ask(DecoderInput { words, from })?;
             let wide = logs.len().checked_div(rows).unwrap_or(0);
             from = (0..rows).collect();
             for (i, (sentence, &longest)) in all.iter_mut().zip(self.longest).enumerate() {
@@ -161,7 +161,7 @@ mod tests {
     fn search(width: usize, longest: &[usize]) -> Vec<Vec<u32>> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); longest.len() * width];
         let mut first = true;
-        let found = Search { width, longest, ends: ENDS, first: 2 }.run(|Step { words, from }| {
+        let found = Search { width, longest, ends: ENDS, first: 2 }.run(|DecoderInput { words, from }| {
             rows = from.iter().map(|&row| rows[row].clone()).collect();
             if !first {
                 rows.iter_mut().zip(&words).for_each(|(row, &word)| row.push(word));

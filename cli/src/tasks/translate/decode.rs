@@ -1,7 +1,7 @@
 //! Translations of sentences: the encoder runs once, the decoder word by word, with many sequences in one batch.
 
 use super::{
-    beam::{Search, Step},
+    beam::{DecoderInput, Search},
     network::{Sources, room},
 };
 use crate::{
@@ -84,7 +84,7 @@ impl<'a, B: Backend<Error: 'static>> Translator<'a, B> {
         }
         let longest: Vec<usize> = sources.iter().map(|source| 2 * source.len() + 10).collect();
         let search = Search { width, longest: &longest, ends: [BEGIN, END], first: TEXT };
-        search.run(|Step { mut words, mut from }| {
+        search.run(|DecoderInput { mut words, mut from }| {
             // Rows that no sentence has.
             words.resize(ROWS, BEGIN);
             from.extend(from.len()..ROWS);
