@@ -7,7 +7,7 @@ use super::{
 use gradscale::{
     Cpu, Init, Input, Method, Parameters, Trainer, TrainerOptions,
     gradscale_core::amp::{AmpPolicy, Level},
-    optim::{Given, Next, Optimizer, Own, Schedule, Sgd},
+    optim::{CustomOptimizer, Optimizer, Schedule, Sgd, UpdateInput, UpdateOutput},
 };
 use gradscale_conformance::Recorder;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ struct Lion {
     decay: f32,
 }
 
-impl Own for Lion {
+impl CustomOptimizer for Lion {
     fn lr(&self) -> f64 {
         self.lr
     }
@@ -30,10 +30,10 @@ impl Own for Lion {
     fn states(&self) -> usize {
         1
     }
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
         let mix = |beta: f32| of.states[0] * beta + of.gradient * (1.0 - beta);
         let direction = mix(self.betas[0]).sign() + of.weight * of.decay;
-        Next { weight: of.weight - direction * of.lr, states: vec![mix(self.betas[1])] }
+        UpdateOutput { weight: of.weight - direction * of.lr, states: vec![mix(self.betas[1])] }
     }
 }
 
@@ -43,12 +43,12 @@ const LION: Lion = Lion { lr: 0.1, betas: [0.75, 0.9375], decay: 0.25 };
 #[derive(Debug)]
 struct Plain;
 
-impl Own for Plain {
+impl CustomOptimizer for Plain {
     fn lr(&self) -> f64 {
         0.3
     }
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
-        Next { weight: of.weight - of.gradient * of.lr, states: Vec::new() }
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
+        UpdateOutput { weight: of.weight - of.gradient * of.lr, states: Vec::new() }
     }
 }
 
@@ -56,7 +56,7 @@ impl Own for Plain {
 #[derive(Debug)]
 struct AmsGrad;
 
-impl Own for AmsGrad {
+impl CustomOptimizer for AmsGrad {
     fn lr(&self) -> f64 {
         0.02
     }
@@ -66,13 +66,13 @@ impl Own for AmsGrad {
     fn numbers(&self, step: u64) -> Vec<f32> {
         [0.8f64, 0.95].map(|beta| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32).to_vec()
     }
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
         let g = of.gradient;
         let m = of.states[0] * 0.8 + g * 0.2;
         let v = of.states[1] * 0.95 + g * g * 0.05;
         let most = of.states[2] + (v - of.states[2]).relu();
         let root = (most * of.numbers[1]).pow(0.5) + 1e-3;
-        Next { weight: of.weight - m * of.numbers[0] / root * of.lr, states: vec![m, v, most] }
+        UpdateOutput { weight: of.weight - m * of.numbers[0] / root * of.lr, states: vec![m, v, most] }
     }
 }
 
@@ -186,7 +186,7 @@ fn in_a_training() {
 }
 
 /// Custom rule whose number of states and update are set by a test.
-struct Says(usize, for<'t> fn(Given<'t>) -> Next<'t>);
+struct Says(usize, for<'t> fn(UpdateInput<'t>) -> UpdateOutput<'t>);
 
 impl std::fmt::Debug for Says {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,14 +194,14 @@ impl std::fmt::Debug for Says {
     }
 }
 
-impl Own for Says {
+impl CustomOptimizer for Says {
     fn lr(&self) -> f64 {
         0.1
     }
     fn states(&self) -> usize {
         self.0
     }
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
         (self.1)(of)
     }
 }
@@ -209,16 +209,16 @@ impl Own for Says {
 /// A rule may return its inputs, in another order.
 #[test]
 fn results_that_are_inputs() {
-    fn swap(of: Given<'_>) -> Next<'_> {
-        Next { weight: of.states[1], states: vec![of.weight, of.states[0]] }
+    fn swap(of: UpdateInput<'_>) -> UpdateOutput<'_> {
+        UpdateOutput { weight: of.states[1], states: vec![of.weight, of.states[0]] }
     }
     let mut rig = Rig::new(Optimizer::custom(Says(2, swap)), &FIRST);
     for right in [[0.0; 4], [0.0; 4], FIRST, [0.0; 4]] {
         assert_eq!(rig.step(&gradient(0), &gradient(0)).skipped, None);
         assert_eq!(rig.read("a.w"), right);
     }
-    fn gradients(of: Given<'_>) -> Next<'_> {
-        Next { weight: of.gradient.reshape([2, 2]).reshape([4]), states: Vec::new() }
+    fn gradients(of: UpdateInput<'_>) -> UpdateOutput<'_> {
+        UpdateOutput { weight: of.gradient.reshape([2, 2]).reshape([4]), states: Vec::new() }
     }
     let mut rig = Rig::new(Optimizer::custom(Says(0, gradients)), &FIRST);
     rig.step(&gradient(1), &gradient(2));
@@ -236,18 +236,18 @@ fn rules_that_cannot_be() {
         let gradients = trainer.backward(batch, |[x]| (x.tape().parameter(&weight) * x).sum());
         trainer.step(gradients.expect("it fits")).map(|_| ()).map_err(|error| error.to_string())
     };
-    fn less(of: Given<'_>) -> Next<'_> {
-        Next { weight: of.weight, states: Vec::new() }
+    fn less(of: UpdateInput<'_>) -> UpdateOutput<'_> {
+        UpdateOutput { weight: of.weight, states: Vec::new() }
     }
     let words = "a.w: its update keeps 0 tensors, and the rule says 1".to_owned();
     assert_eq!(said(Optimizer::custom(Says(1, less))), Err(words));
-    fn small(of: Given<'_>) -> Next<'_> {
-        Next { weight: of.weight.sum(), states: Vec::new() }
+    fn small(of: UpdateInput<'_>) -> UpdateOutput<'_> {
+        UpdateOutput { weight: of.weight.sum(), states: Vec::new() }
     }
     let words = "a.w: its update is 1×1, and it is 3×1".to_owned();
     assert_eq!(said(Optimizer::custom(Says(0, small))), Err(words));
-    fn wrong(of: Given<'_>) -> Next<'_> {
-        Next { weight: of.weight.slice(0, 2, 2), states: Vec::new() }
+    fn wrong(of: UpdateInput<'_>) -> UpdateOutput<'_> {
+        UpdateOutput { weight: of.weight.slice(0, 2, 2), states: Vec::new() }
     }
     let words = "slice: 2 places from 2 on leave axis 0 of 3×1".to_owned();
     assert_eq!(said(Optimizer::custom(Says(0, wrong))), Err(words));

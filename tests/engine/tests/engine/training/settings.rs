@@ -6,7 +6,7 @@ use gradscale::{
     Cpu, Error, Input, Method, Parameters, Trainer,
     gradscale_core::ops::ShapeError,
     nn::{GruCell, Linear, Module},
-    optim::{Adam, Given, Next, Optimizer, Own, Schedule, Sgd},
+    optim::{Adam, CustomOptimizer, Optimizer, Schedule, Sgd, UpdateInput, UpdateOutput},
 };
 use std::{
     collections::BTreeMap,
@@ -94,12 +94,12 @@ fn rates_that_are_set() {
 #[derive(Debug)]
 struct Plain;
 
-impl Own for Plain {
+impl CustomOptimizer for Plain {
     fn lr(&self) -> f64 {
         1.0
     }
-    fn update<'t>(&self, of: Given<'t>) -> Next<'t> {
-        Next { weight: of.weight - of.gradient * of.lr, states: Vec::new() }
+    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
+        UpdateOutput { weight: of.weight - of.gradient * of.lr, states: Vec::new() }
     }
 }
 
