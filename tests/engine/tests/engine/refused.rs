@@ -132,7 +132,7 @@ fn the_first_of_several() {
 #[test]
 fn a_layer_that_refuses() {
     fn odd(x: Var<'_>) -> Var<'_> {
-        if x.shape().channels() == 6 { x.refused("net.odd", "six channels are too many") } else { x }
+        if x.shape().channels() == 6 { x.bail("net.odd", "six channels are too many") } else { x }
     }
     assert_eq!(said(odd), "net.odd: six channels are too many");
     assert_eq!(said(|x| odd(x).slice(3, 0, 9)), "net.odd: six channels are too many");
