@@ -356,3 +356,25 @@ impl<E> From<DistributedError> for Error<E> {
         Self::Distributed(error)
     }
 }
+
+/// Conversion that lets `?` accept a device's own errors, for example `Cpu::new(0)?`.
+#[cfg(feature = "cpu")]
+impl From<crate::device::CpuError> for Error<crate::device::CpuError> {
+    fn from(error: crate::device::CpuError) -> Self {
+        Self::Device(error)
+    }
+}
+
+#[cfg(feature = "wgpu")]
+impl From<crate::device::WgpuError> for Error<crate::device::WgpuError> {
+    fn from(error: crate::device::WgpuError) -> Self {
+        Self::Device(error)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl From<crate::device::CudaError> for Error<crate::device::CudaError> {
+    fn from(error: crate::device::CudaError) -> Self {
+        Self::Device(error)
+    }
+}

@@ -33,16 +33,20 @@
 //! # Ok::<(), gradscale::Error>(())
 //! ```
 
+mod benchmark;
 mod comm_thread;
 mod exact_sum;
 mod group;
 mod half_codec;
+mod message;
 mod mode;
 mod moments;
 mod transport;
 
-pub use group::{Group, Traffic};
-pub use mode::{Overlap, ReduceMode, ReduceTimings};
+pub use benchmark::ReduceTimings;
+pub use group::Group;
+pub use message::Traffic;
+pub use mode::{Overlap, ReduceMode};
 pub use moments::BatchNormScope;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;
@@ -50,8 +54,8 @@ pub use transport::Threads;
 
 pub(crate) use comm_thread::PendingCollective;
 pub(crate) use exact_sum::{GradSums, ReducedGrads, local_micro_batches};
-pub(crate) use group::MessageTag;
 pub(crate) use half_codec::{choose_exponent, fits_f16};
+pub(crate) use message::MessageTag;
 pub(crate) use moments::{LocalStats, combine_moments, gather_stats, negated_means, with_unbiased_variance};
 
 use std::fmt;

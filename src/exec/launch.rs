@@ -1,9 +1,9 @@
 //! Execution of one operation on a device: buffer ids are resolved to buffers.
 
-use super::{memory::Memory, times::Enqueued};
+use super::memory::Memory;
 use crate::graph::{BufferId, BufferIds, Operation, ParamUpdate, StoreSpec};
 use gradscale_core::{
-    backend::{Backend, Done, MapOperands, OnDevice, Param, Slot, Store},
+    backend::{Backend, Cost, Done, Launch, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
 };
 use std::slice::IterMut;
@@ -63,6 +63,20 @@ fn param<'a, B: Backend>(
 }
 
 const WRITES_ARE_TAKEN: &str = "all that is written was taken";
+
+/// Name, size and cost of a launch that was enqueued and is timed.
+pub(super) struct Enqueued {
+    pub name: &'static str,
+    pub shape: String,
+    pub cost: Cost,
+}
+
+impl Enqueued {
+    /// Describes a launch on the device.
+    pub fn describe<B: Backend>(launch: &Launch<OnDevice<'_, B>>) -> Self {
+        Self { name: launch.name(), shape: launch.shape().to_string(), cost: launch.cost() }
+    }
+}
 
 /// Collector of the buffers that an operation writes and of its lists of operands.
 #[derive(Default)]

@@ -3,9 +3,13 @@
 //! Timed launches run one by one, because a recording is one launch to the host and hides its parts. The results have
 //! the same bits, because a recorded step has those of an eager one.
 
-use super::{launch::run, memory::Memory, record::LaunchFailure};
+use super::{
+    launch::{Enqueued, run},
+    memory::Memory,
+    record::LaunchFailure,
+};
 use crate::graph::Operation;
-use gradscale_core::backend::{Backend, Cost, Error, Launch, OnDevice};
+use gradscale_core::backend::{Backend, Cost, Error};
 use std::{collections::HashMap, time::Duration};
 
 /// Number of operations that are enqueued between two waits for the device. It is large, because each wait idles the
@@ -47,19 +51,6 @@ impl LaunchTime {
 /// Computes a rate in 10^9 per second; 0 if the clock was too coarse to measure any time.
 fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds / 1e9 } else { 0.0 }
-}
-
-/// Name, size and cost of a launch that was enqueued and is timed.
-pub(super) struct Enqueued {
-    name: &'static str,
-    shape: String,
-    cost: Cost,
-}
-
-impl Enqueued {
-    pub fn describe<B: Backend>(launch: &Launch<OnDevice<'_, B>>) -> Self {
-        Self { name: launch.name(), shape: launch.shape().to_string(), cost: launch.cost() }
-    }
 }
 
 /// Accumulated times of launches by operator name and shape.

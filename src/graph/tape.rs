@@ -4,7 +4,7 @@
 //! trace is recorded again. So a step knows all of its sites before its first launch, and memory is planned as a whole.
 
 use super::Operator;
-use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, ops::Zeros, parameters::Owner};
+use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, parameters::Owner};
 use gradscale_core::{
     backend::DType,
     ops::{Op, ShapeError},
@@ -212,17 +212,14 @@ impl Tape {
         self.training && !self.stats_frozen.get()
     }
 
-    /// Records zeros, stored like a batch's data, without a gradient: for example an initial state.
-    ///
-    /// # Errors
-    /// More than 2^32 − 1 elements.
-    pub fn zeros(&self, shape: impl Into<Shape>) -> Var<'_> {
-        let (name, shape) = (self.number("zeros"), shape.into());
+    /// Records an operator without inputs and returns its result.
+    pub(crate) fn record_source(&self, kind: &'static str, op: Op, operator: impl Operator, shape: Shape) -> Var<'_> {
+        let name = self.number(kind);
         if let Err(error) = sizes(&name, shape) {
             return self.fail(error);
         }
-        let work = NodeKind::Operator(Arc::new(Zeros));
-        Var { tape: self, id: self.push(Node { name, op: Op::Expand, work, inputs: Vec::new(), shape }) }
+        let work = NodeKind::Operator(Arc::new(operator));
+        Var { tape: self, id: self.push(Node { name, op, work, inputs: Vec::new(), shape }) }
     }
 
     pub(crate) fn input(&self, index: usize, shape: Shape, dtype: DType) -> Var<'_> {

@@ -1,6 +1,6 @@
 //! Named loss scales of libraries and papers.
 
-use super::text::current_name;
+use super::options::current_name;
 
 /// Loss scale with the name of the library or paper that uses it. Names are stored in files, so the settings of a name
 /// never change.

@@ -2,7 +2,7 @@
 
 use super::{
     GradientScaling, Preset, SharedLayers,
-    text::{Options, Text},
+    options::{Options, Text},
 };
 use gradscale_core::{
     site::{Memory, SiteConfig},

@@ -5,6 +5,7 @@ mod baselines;
 mod gradient;
 mod growth;
 mod layers;
+mod options;
 mod precision;
 pub(crate) mod saved;
 mod schedule;

@@ -3,7 +3,7 @@
 
 use super::{
     Layers, exceptions, listed,
-    text::{Options, Text},
+    options::{Options, Text},
 };
 use gradscale_core::{
     amp::{AmpPolicy, Level, List, Precision},

@@ -2,7 +2,7 @@
 
 mod fields;
 
-use super::text::{Options, Text};
+use super::options::{Options, Text};
 use crate::configuration::Configuration;
 use fields::{SCALE, words};
 use gradscale_core::{

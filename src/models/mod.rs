@@ -1,6 +1,7 @@
 //! Networks from the literature on mixed precision, ready to train.
 
 mod alexnet;
+mod architecture;
 mod biglstm;
 mod dcgan;
 mod decoder;
@@ -22,6 +23,7 @@ mod vgg;
 mod vision;
 
 pub use alexnet::AlexNet;
+pub use architecture::Architecture;
 pub use biglstm::{BigLstm, BigLstmSize};
 pub use dcgan::{Dcgan, Discriminator, GanSize, Generator};
 pub use decoder::{Cache, Cached, Decoder, DecoderSize};
@@ -39,4 +41,4 @@ pub use seq2seq::{Encoded, Seq2Seq};
 pub use ssd::{Ssd, SsdSize};
 pub use torch_resnet::{ResNetDepth, TorchResNet};
 pub use vgg::Vgg16;
-pub use vision::{Architecture, Vision};
+pub use vision::Vision;

@@ -34,7 +34,7 @@ mod unary;
 pub use cross_entropy::CrossEntropy;
 pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};
-pub(crate) use sequence::{Places, Zeros};
+pub(crate) use sequence::Places;
 
 /// Returns the strides of the axes of a dense tensor with these sizes.
 fn strides(sizes: [u32; 4]) -> [i64; 4] {

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, mismatch, unary},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, Tape, mismatch, unary},
     onnx::Writer,
 };
 use gradscale_core::{
@@ -118,6 +118,16 @@ impl Operator for Place {
         let y = StoreSpec { y: whole.value, from: dy.slot, to: whole.slot, detail: Detail::None, add: false };
         at.emit(Operation::Copy { p, x: dy.value.buf, y });
         Ok(())
+    }
+}
+
+impl Tape {
+    /// Records zeros, stored like a batch's data, without a gradient: for example an initial state.
+    ///
+    /// # Errors
+    /// More than 2^32 − 1 elements.
+    pub fn zeros(&self, shape: impl Into<Shape>) -> Var<'_> {
+        self.record_source("zeros", Op::Expand, Zeros, shape.into())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Mapping of label values to classes, from `classes.tsv` or from the values that occur.
 
-use super::{Cause, DataError, Ignore, table::Table, tally::Tally};
-use std::{collections::BTreeMap, fs, io, path::Path};
+use super::{Cause, Ignore, tally::Tally};
+use std::collections::BTreeMap;
 
 /// Classes of a data set: names, colours, label values and the ignored id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) fn classes(count: usize) -> String {
 }
 
 /// Returns true if label images are coloured.
-fn coloured(tally: &Tally) -> bool {
+pub(super) fn coloured(tally: &Tally) -> bool {
     tally.0.keys().any(|value| *value >= COLOUR)
 }
 
@@ -144,29 +144,6 @@ impl Classes {
         Some(classes)
     }
 
-    /// Reads the classes of a directory from `classes.tsv`, or infers them from the labels.
-    pub(super) fn read(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
-        let path = dir.join("classes.tsv");
-        match fs::read_to_string(&path) {
-            Ok(text) => {
-                let table = Table::parse(&text).and_then(|table| table.classes(ignore, coloured(tally)));
-                table.map_err(|(line, reason)| Cause::Table { line, reason }.at(path))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Self::seen(tally, ignore).map_err(|cause| cause.at(dir))
-            }
-            Err(error) => Err(Cause::Io(error).at(path)),
-        }
-    }
-
-    /// Parses a table for label files of numbers, by the names of its rows.
-    ///
-    /// # Errors
-    /// The number of the wrong line, from 1, and the reason.
-    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
-        Table::parse(text)?.classes(None, false)
-    }
-
     /// Infers classes from the values that occur. Dense values are ids; others are numbered in order. 255 or 65535 is
     /// ignored next to at least two dense values.
     pub(super) fn seen(tally: &Tally, ignore: Option<Ignore>) -> Result<Self, Cause> {
@@ -238,7 +215,7 @@ pub(super) fn colour(id: u8) -> [u8; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::table::Table, *};
 
     fn seen(values: &[u32], ignore: Option<Ignore>) -> (Vec<String>, Option<u8>) {
         let classes = Classes::seen(&Tally::count(values.iter().copied()), ignore).unwrap();

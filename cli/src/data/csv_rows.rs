@@ -1,12 +1,11 @@
 //! CSV files: rows of numbers with one class each.
 
 use super::{
-    Cause, Classification, DataError, DataOptions, Element, Labelled, LoadNotes,
+    Cause, Classification, Column, DataError, DataOptions, Element, Labelled, LoadNotes,
     files::{Broken, fifths, parts},
     listing, split_note,
 };
 use csv::{ReaderBuilder, StringRecord, Trim};
-use serde::{Deserialize, Serialize};
 use std::{
     fs::File,
     io::{BufRead, BufReader, Seek},
@@ -15,25 +14,6 @@ use std::{
 
 /// Default names of the column with the classes.
 const LABELS: [&str; 3] = ["label", "class", "target"];
-
-/// Column of numbers in a CSV file, with its normalization.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Column {
-    /// Name of the column in the header line.
-    pub name: String,
-    /// Mean of the column's values in the training set.
-    pub mean: f64,
-    /// Standard deviation of the column's training values; 1 if they are all alike.
-    pub deviation: f64,
-}
-
-impl Column {
-    /// Normalizes a number, (x − mean)/deviation, and returns the bytes of the f32.
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    fn bytes(&self, number: f64) -> [u8; 4] {
-        (((number - self.mean) / self.deviation) as f32).to_le_bytes()
-    }
-}
 
 /// Paths of the CSV file for training, and of those for test and for validation, if there are such.
 pub(super) type Files = (PathBuf, [Option<PathBuf>; 2]);

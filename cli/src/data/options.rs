@@ -1,6 +1,6 @@
 //! Command-line options for reading data, stored in checkpoints.
 
-use super::{Languages, Tokens};
+use super::Tokens;
 use crate::{Failure, serde_text::as_text};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -187,7 +187,27 @@ impl fmt::Display for Ignore {
     }
 }
 
-as_text!(Size, Ignore);
+/// Languages of a translation by the endings of their files, the source first: `en-de`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Languages(pub [String; 2]);
+
+impl FromStr for Languages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('-').map(|(source, target)| [source.to_owned(), target.to_owned()]);
+        let parts = parts.filter(|parts| parts[0] != parts[1] && parts.iter().all(|one| !one.is_empty()));
+        parts.map(Self).ok_or_else(|| "must be the endings of two files, the source's first, as en-de".to_owned())
+    }
+}
+
+impl fmt::Display for Languages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0[0], self.0[1])
+    }
+}
+
+as_text!(Size, Ignore, Languages);
 
 #[cfg(test)]
 mod tests {

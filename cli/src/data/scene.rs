@@ -1,10 +1,14 @@
 //! Synthetic road scene in integer arithmetic: sky, houses, a road in perspective, and objects on it.
 
-use super::{
-    Random,
-    synthetic::{HEIGHT, UNLABELLED, WIDTH},
-};
+use super::Random;
 use std::ops::Range;
+
+/// Number of rows of a synthetic scene.
+pub(super) const HEIGHT: usize = 48;
+/// Number of columns of a synthetic scene.
+pub(super) const WIDTH: usize = 64;
+/// Label of the pixels in synthetic scenes that are ignored.
+pub(super) const UNLABELLED: u8 = 9;
 
 const SKY: u8 = 0;
 const BUILDING: u8 = 1;

@@ -3,12 +3,12 @@
 //! Sizes, colours and noise were fixed before anything was trained on them, and are not tuned to any result: they are
 //! part of the data set's definition, which a checksum pins.
 
-use super::{LoadNotes, Random, Segmentation, Split, scene, tally::Tally, weights::median_frequency};
-
-/// Number of rows of a synthetic scene.
-pub(super) const HEIGHT: usize = 48;
-/// Number of columns of a synthetic scene.
-pub(super) const WIDTH: usize = 64;
+use super::{
+    LoadNotes, Random, Segmentation, Split,
+    scene::{self, HEIGHT, UNLABELLED, WIDTH},
+    tally::Tally,
+    weights::median_frequency,
+};
 
 /// Names and colours of the classes; the id of a class is its position. Shares of all pixels, in percent: sky 18,
 /// building 33, pole 1.1, road 25, pavement 7, tree 6, sign 0.6, car 5.5, pedestrian 1.0; unlabelled 3.2. About as in
@@ -24,9 +24,6 @@ const CLASSES: [(&str, [u8; 3]); 9] = [
     ("Car", [64, 0, 128]),
     ("Pedestrian", [64, 64, 0]),
 ];
-
-/// Label of the pixels in synthetic scenes that are ignored.
-pub(super) const UNLABELLED: u8 = 9;
 
 /// Generates the synthetic data set of road scenes for segmentation.
 pub(super) fn segmentation(seed: u64) -> Segmentation {

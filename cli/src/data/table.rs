@@ -1,10 +1,11 @@
 //! The table of classes, `classes.tsv`.
 
 use super::{
-    Ignore,
-    classes::{Classes, IGNORED, Values, chosen, colour, colour_value},
+    Cause, DataError, Ignore,
+    classes::{Classes, IGNORED, Values, chosen, colour, colour_value, coloured},
+    tally::Tally,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// Parsed line of `classes.tsv`: a class's name and colour.
 #[derive(Clone, Debug)]
@@ -97,6 +98,31 @@ impl Table {
             classes.values = by_colour;
         }
         Ok(classes)
+    }
+}
+
+impl Classes {
+    /// Reads the classes of a directory from `classes.tsv`, or infers them from the labels.
+    pub(super) fn read(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
+        let path = dir.join("classes.tsv");
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let table = Table::parse(&text).and_then(|table| table.classes(ignore, coloured(tally)));
+                table.map_err(|(line, reason)| Cause::Table { line, reason }.at(path))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::seen(tally, ignore).map_err(|cause| cause.at(dir))
+            }
+            Err(error) => Err(Cause::Io(error).at(path)),
+        }
+    }
+
+    /// Parses a table for label files of numbers, by the names of its rows.
+    ///
+    /// # Errors
+    /// The number of the wrong line, from 1, and the reason.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        Table::parse(text)?.classes(None, false)
     }
 }
 

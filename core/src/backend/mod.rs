@@ -24,6 +24,7 @@ mod abi;
 mod buffer;
 mod control;
 mod cost;
+mod decorator;
 mod error;
 mod launch;
 mod operands;

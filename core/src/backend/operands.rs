@@ -1,10 +1,10 @@
-//! Operand types of a launch: during planning, during execution, and inside a decorator.
+//! Operand types of a launch: during planning, and during execution on a device.
 
-use super::{Backend, Launch, Param, Slot, Store};
+use super::{Backend, Param, Slot, Store};
 use crate::scaled::Scaled;
 use core::{fmt, marker::PhantomData};
 
-/// Types that represent the operands of a [`Launch`]: device buffers during execution ([`OnDevice`]), buffer ids during
+/// Types that represent the operands of a [`super::Launch`]: device buffers during execution ([`OnDevice`]), buffer ids during
 /// planning.
 pub trait Operands {
     /// Type of a buffer that an operator reads.
@@ -53,43 +53,6 @@ pub trait MapOperands<From: Operands, To: Operands> {
     fn parameters(&mut self, parameters: From::Parameters) -> To::Parameters;
     /// Converts the table that an optimizer reads to the type of the other family.
     fn table(&mut self, table: From::Table) -> To::Table;
-}
-
-impl<'a, D: Backend + 'a> Launch<OnDevice<'a, D>> {
-    /// Converts the launch for the device inside a decorator that has the same buffers and table.
-    pub fn inside<B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>(self) -> Launch<OnDevice<'a, B>> {
-        self.map(&mut Inside)
-    }
-}
-
-/// Operand conversion for a decorator, which leaves every operand unchanged.
-struct Inside;
-
-impl<'a, D: Backend + 'a, B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>
-    MapOperands<OnDevice<'a, D>, OnDevice<'a, B>> for Inside
-{
-    fn read(&mut self, read: &'a D::Buffer) -> &'a D::Buffer {
-        read
-    }
-    fn write(&mut self, write: &'a mut D::Buffer) -> &'a mut D::Buffer {
-        write
-    }
-    fn store(&mut self, store: Store<'a, D>) -> Store<'a, B> {
-        let Store { y, table, from, to, detail, add } = store;
-        Store { y, table, from, to, detail, add }
-    }
-    fn terms(&mut self, terms: &'a [Scaled<&'a D::Buffer, Slot>]) -> &'a [Scaled<&'a D::Buffer, Slot>] {
-        terms
-    }
-    fn gradients(&mut self, gradients: &'a [&'a D::Buffer]) -> &'a [&'a D::Buffer] {
-        gradients
-    }
-    fn parameters(&mut self, parameters: &'a mut [Param<'a, D::Buffer>]) -> &'a mut [Param<'a, D::Buffer>] {
-        parameters
-    }
-    fn table(&mut self, table: &'a D::Table) -> &'a D::Table {
-        table
-    }
 }
 
 impl<B> fmt::Debug for OnDevice<'_, B> {

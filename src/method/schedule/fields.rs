@@ -5,7 +5,7 @@
 use super::Scale;
 use crate::{
     configuration::Configuration,
-    method::text::{Options, Text},
+    method::options::{Options, Text},
 };
 use gradscale_core::loss_scale::{
     Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Hysteresis, LogMax, LogMaxConfig, LossScale,

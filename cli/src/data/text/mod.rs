@@ -7,7 +7,7 @@ mod synthetic;
 
 pub use bpe::{BEGIN, END, PAD_TOKEN, PIECES, Pieces};
 pub use buckets::Buckets;
-pub use parallel_text::{Languages, Pair, Parallel};
+pub use parallel_text::{Pair, Parallel};
 
 use super::{Cause, DataError, store};
 use flate2::read::MultiGzDecoder;

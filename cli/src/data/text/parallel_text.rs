@@ -1,19 +1,14 @@
 //! Sentences in two languages: line i of one file belongs to line i of the other.
 
 use super::{Pieces, lines, synthetic};
-use crate::{
-    data::{
-        Cause, DataError, DataOptions, LoadNotes, Random,
-        files::{fifths, hold_out, visible},
-        listing, name, split_note, store,
-    },
-    serde_text::as_text,
+use crate::data::{
+    Cause, DataError, DataOptions, Languages, LoadNotes, Random,
+    files::{fifths, hold_out, visible},
+    listing, name, split_note, store,
 };
 use std::{
     collections::BTreeMap,
-    fmt,
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 /// Maximum number of tokens in a sentence. Longer ones are left out, because they would determine a batch's memory and
@@ -24,28 +19,6 @@ const LAYOUT: &str = "train.LANGUAGE[.gz] in two languages, as train.en and trai
 /// Name prefixes of files that are recognised as the validation set.
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 const TEST: &str = "test";
-
-/// Languages of a translation by the endings of their files, the source first: `en-de`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Languages(pub [String; 2]);
-
-impl FromStr for Languages {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('-').map(|(source, target)| [source.to_owned(), target.to_owned()]);
-        let parts = parts.filter(|parts| parts[0] != parts[1] && parts.iter().all(|one| !one.is_empty()));
-        parts.map(Self).ok_or_else(|| "must be the endings of two files, the source's first, as en-de".to_owned())
-    }
-}
-
-impl fmt::Display for Languages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0[0], self.0[1])
-    }
-}
-
-as_text!(Languages);
 
 /// Sentence in two languages: source and translation.
 #[derive(Clone, Debug, PartialEq, Eq)]

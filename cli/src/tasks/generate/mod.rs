@@ -4,6 +4,7 @@ mod data;
 mod features;
 mod frame;
 mod frechet;
+mod gallery;
 mod network;
 mod training;
 
@@ -17,8 +18,8 @@ use crate::{
     device::Work,
     optimizer::Rule,
 };
-use data::Gallery;
 use frame::{Frame, coloured};
+use gallery::Gallery;
 use gradscale::{
     Cpu, Input, Method, Parameters, PlanRow, Trainer,
     gradscale_core::backend::Backend,

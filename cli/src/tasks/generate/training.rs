@@ -1,9 +1,9 @@
 //! Training of a DCGAN: batches, both losses, and the distance between generated and real images.
 
 use super::{
-    data::Gallery,
     frame::{Frame, coloured},
     frechet::Gaussian,
+    gallery::Gallery,
     network::{LOSSES, Noise, network, optimizer, size},
 };
 use crate::{
