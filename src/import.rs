@@ -99,7 +99,7 @@ pub enum ImportError {
     },
     /// The shapes of a tensor and its parameter do not match.
     Shape {
-        /// Name of the parameter in the network.
+        /// Name of the parameter whose shape differs from the tensor's.
         parameter: String,
         /// Shape of the parameter in the network, channels last.
         expected: Shape,

@@ -36,7 +36,7 @@ impl Shape {
         self.0[3]
     }
 
-    /// Returns the number of elements of one channel.
+    /// Returns the number of rows if all axes but the last are flattened: the number of elements of one channel.
     #[must_use]
     pub fn rows(self) -> usize {
         self.0[..3].iter().fold(1, |product, &size| product.saturating_mul(size))

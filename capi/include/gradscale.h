@@ -397,7 +397,7 @@ typedef struct gs_cast_counts {
 // Loss scale with its whole state: initialised by one of the functions below, and then changed by functions of this
 // library only. It may be copied and stored in a file, on machines of one byte order; there is nothing to free.
 typedef struct gs_loss_scale {
-  // Private state; do not modify.
+  // Private state of the loss scale; do not modify.
   int64_t words[GS_LOSS_SCALE_WORDS];
 } gs_loss_scale;
 
@@ -502,7 +502,7 @@ typedef struct gs_site_config {
 // Site: initialised by gs_site_init, and then changed by functions of this library only. It may be copied and stored
 // in a file, on machines of one byte order; there is nothing to free.
 typedef struct gs_site {
-  // Private state; do not modify.
+  // Private state of the site; do not modify.
   int64_t words[GS_SITE_WORDS];
 } gs_site;
 

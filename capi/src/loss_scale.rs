@@ -28,7 +28,7 @@ const _: () = assert!(GS_MAX_FLOORS == FLOOR_STEPS, "cbindgen wants a number");
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_loss_scale {
-    /// Private state; do not modify.
+    /// Private state of the loss scale; do not modify.
     pub words: [i64; GS_LOSS_SCALE_WORDS],
 }
 

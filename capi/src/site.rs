@@ -74,7 +74,7 @@ unsafe impl Plain for gs_site_config {}
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct gs_site {
-    /// Private state; do not modify.
+    /// Private state of the site; do not modify.
     pub words: [i64; GS_SITE_WORDS],
 }
 

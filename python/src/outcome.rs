@@ -19,7 +19,7 @@ pub struct Outcome {
     name: Option<String>,
     /// Problem at the site: "overflow", "infinite" or "nan".
     problem: Option<&'static str>,
-    /// Exponent of that site in the failed attempt.
+    /// Exponent that the site had in the failed attempt.
     exponent: Option<i32>,
     /// Reason why a step was skipped: "not_finite", "outlier", "again" or "repeats".
     cause: Option<&'static str>,

@@ -82,7 +82,7 @@ impl<'a, const N: usize> Loader<'a, N> {
         self.batches.position()
     }
 
-    /// Returns the epoch, from 0, of the next batch's first example.
+    /// Returns the epoch, from 0, to which the first example of the loader's next batch belongs.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.batches.epoch()

@@ -29,7 +29,7 @@ pub enum DataError {
         /// Number of examples in the data.
         count: usize,
     },
-    /// The data have another number of elements than their shape.
+    /// The data of a batch source have another number of elements than their shape.
     Length {
         /// Number of elements in the data, which differs from that of the shape.
         got: usize,

@@ -149,16 +149,16 @@ pub enum DistributedError {
     CollectiveMismatch(usize),
     /// The number of micro-batches is below that of ranks, or above [`MAX_MICRO_BATCHES`].
     MicroBatchCount {
-        /// Number of micro-batches of a step that was set.
+        /// Number of micro-batches that was set, which is outside the allowed range.
         micro_batches: u32,
-        /// Number of ranks of the group.
+        /// Number of ranks of the group, which is the minimum.
         ranks: usize,
     },
     /// Batch norm over all ranks with another number of micro-batches than one per rank.
     SyncBatchNormMicroBatches {
-        /// Number of micro-batches of a step that was set.
+        /// Number of micro-batches that was set, which is not one per rank.
         micro_batches: u32,
-        /// Number of ranks of the group.
+        /// Number of ranks of the group, which the number of micro-batches must equal.
         ranks: usize,
     },
     /// A micro-batch cannot be used by the step, for this reason.

@@ -61,7 +61,7 @@ impl Operands for BufferIds {
     type Terms = Vec<Scaled<BufferId, Slot>>;
     type Gradients = Vec<BufferId>;
     type Parameters = Vec<ParamUpdate>;
-    /// Unit type, because there is only one table.
+    /// Type of the exponent table in planned launches: unit, because there is only one table.
     type Table = ();
 }
 

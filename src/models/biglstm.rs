@@ -8,7 +8,7 @@ use crate::{
 /// Sizes of a [`BigLstm`] language model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BigLstmSize {
-    /// Width of a token's embedding.
+    /// Width of a token's embedding, the input of the first LSTM layer.
     pub width: usize,
     /// Number of LSTM units of each layer.
     pub hidden: usize,

@@ -17,7 +17,7 @@ const HIDDEN: f32 = -3e4;
 pub struct DecoderSize {
     /// Maximum number of positions of a sequence.
     pub context: usize,
-    /// Width of a token's embedding.
+    /// Width of a token's embedding and of the transformer layers.
     pub width: usize,
     /// Number of attention heads of each layer, which divide the width.
     pub heads: usize,

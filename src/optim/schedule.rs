@@ -16,7 +16,7 @@ pub enum Schedule {
     },
     /// Cosine schedule: half a cosine from 1 to 0 over `steps` steps, then 0.
     Cosine {
-        /// Number of steps until the learning rate is 0.
+        /// Number of steps until the cosine reaches 0.
         steps: u64,
     },
     /// Polynomial schedule: (1 − t / steps)^power, then 0.

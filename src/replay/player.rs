@@ -33,7 +33,7 @@ pub struct Played {
 /// Replayed record of one cast site in one step.
 #[derive(Debug, Serialize)]
 pub struct PlayedSite {
-    /// Name of the cast site: layer and operator.
+    /// Name of the replayed cast site: layer and operator.
     pub name: String,
     /// Exponent that the replayed method has for the site in this step.
     pub alpha: i32,

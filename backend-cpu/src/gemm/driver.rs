@@ -74,7 +74,7 @@ impl GemmDriver<'_, '_> {
             .collect()
     }
 
-    /// Returns the number of rows of a block.
+    /// Returns the number of rows of A in a block of the GEMM.
     fn mc(&self) -> usize {
         match self.b {
             PackedB::F32(b) => b.mc(self.cpu.isa(), self.m),

@@ -77,7 +77,7 @@ impl Cpu {
         }
     }
 
-    /// Stores the gradient and returns Σ dy and Σ dy · x̂ of each channel.
+    /// Stores the gradient of a normalisation of images, and returns Σ dy and Σ dy · x̂ of each channel.
     fn norm_images_vjp(
         &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
     ) -> [Vec<f64>; 2] {

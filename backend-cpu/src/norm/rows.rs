@@ -42,7 +42,7 @@ impl RowNorm {
         (h * w == 1 && rows.size >= MIN_GROUP_ELEMENTS).then_some(rows)
     }
 
-    /// Returns the number of rows of a block.
+    /// Returns the number of normalised rows in a block of at most `BLOCK_ELEMENTS` elements, but at least one.
     fn rows_per_block(&self) -> usize {
         (BLOCK_ELEMENTS / self.channels).max(1)
     }
@@ -109,7 +109,7 @@ impl Cpu {
         report_stats(&epilogue, &stats, |row| table.merge(to, row));
     }
 
-    /// Stores the gradient and returns Σ dy and Σ dy · x̂ of each channel.
+    /// Stores the gradient of a normalisation of rows, and returns Σ dy and Σ dy · x̂ of each channel.
     pub(super) fn norm_rows_vjp(
         &self, rows: RowNorm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, scale: &[f32],
     ) -> [Vec<f64>; 2] {

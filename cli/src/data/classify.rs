@@ -43,9 +43,9 @@ pub enum Stored {
 pub struct Classification {
     /// Number of images in the set.
     pub count: usize,
-    /// Number of rows of each image.
+    /// Number of rows of each image to classify.
     pub height: usize,
-    /// Number of columns of each image.
+    /// Number of columns of each image to classify.
     pub width: usize,
     /// Number of values of a pixel: 1 for grey, 3 for R G B.
     pub channels: usize,

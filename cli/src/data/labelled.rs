@@ -25,7 +25,7 @@ impl Column {
 /// Data set with one class for each image or row of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
-    /// Name of the data set: the last part of the directory's path.
+    /// Name of the classification data set: the last part of the directory's path.
     pub name: String,
     /// Names of the classes; the id of a class is its position.
     pub classes: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Labelled {
     pub validation: Option<Classification>,
     /// Test set of images with labels, for the final evaluation.
     pub test: Classification,
-    /// Notes for the user about the loaded data.
+    /// Notes about the loaded images or rows, which the program prints.
     pub notes: LoadNotes,
 }
 

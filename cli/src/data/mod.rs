@@ -57,9 +57,9 @@ use tally::Tally;
 /// Data set for segmentation: images with a class for every pixel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segmentation {
-    /// Name of the data set: the last part of the directory's path.
+    /// Name of the segmentation data set: the last part of the directory's path.
     pub name: String,
-    /// Names of the classes; the id of a class is its position.
+    /// Names of the pixel classes; the id of a class is its position.
     pub classes: Vec<String>,
     /// Colours of the classes, R G B.
     pub colours: Vec<[u8; 3]>,
@@ -76,7 +76,7 @@ pub struct Segmentation {
     pub validation: Option<Split>,
     /// Test set of images with class ids of pixels, for the final evaluation.
     pub test: Split,
-    /// Notes for the user about the loaded data.
+    /// Notes about the loaded images and label images, which the program prints.
     pub notes: LoadNotes,
 }
 
@@ -89,7 +89,7 @@ pub struct LoadNotes {
     pub left_out: Vec<String>,
 }
 
-/// Expected layout of a directory, for error messages.
+/// Expected layout of a directory for segmentation, for error messages.
 const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.png, or {train,test}/images and \
                        {train,test}/labels, or images and labels (or masks) without a test set, or \
                        train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test; a folder \

@@ -11,9 +11,9 @@ use std::{
 pub struct Split {
     /// Number of images in the split.
     pub count: usize,
-    /// Number of rows of each image.
+    /// Number of rows of each image to segment.
     pub height: usize,
-    /// Number of columns of each image.
+    /// Number of columns of each image to segment.
     pub width: usize,
     /// Values of all pixels, [count, height, width, 3], R G B in 0…255.
     pub images: Store,

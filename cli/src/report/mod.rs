@@ -76,7 +76,7 @@ impl Report<'_> {
         self.runs.iter().copied().filter(move |run| run.method == method)
     }
 
-    /// Returns the methods, each with the CSS class of its colour.
+    /// Returns the methods of the report, each with the CSS class of its colour.
     fn coloured(&self) -> impl Iterator<Item = (&str, String)> {
         self.methods.iter().enumerate().map(|(i, method)| (*method, format!("m{}", i % 8)))
     }

@@ -342,7 +342,7 @@ pub struct SoundInput {
 /// Format of images for a network that predicts one class for each.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImageInput {
-    /// Rows, columns and channels of an image.
+    /// Number of rows, columns and channels of an image that the network reads.
     pub size: [usize; 3],
     /// Mean of all values of the training images.
     pub mean: f32,

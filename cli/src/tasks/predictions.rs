@@ -19,7 +19,7 @@ pub enum Predictions {
 /// Generated images of one size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratedImages {
-    /// Number of rows and of columns of each image.
+    /// Number of rows and of columns of each generated image.
     pub size: [usize; 2],
     /// Values of the pixels, R G B, one image after another.
     pub pixels: Vec<u8>,

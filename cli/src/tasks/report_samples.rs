@@ -27,7 +27,7 @@ pub enum Samples {
     Nothing,
     /// Images with a class for every pixel.
     Pixels {
-        /// Number of rows and of columns of each image.
+        /// Number of rows and of columns of each segmented image.
         size: [usize; 2],
         /// Names and colours of the classes, without the ignored one.
         classes: Vec<(String, [u8; 3])>,
@@ -38,7 +38,7 @@ pub enum Samples {
     },
     /// Images with one true class each, for classification.
     Images {
-        /// Number of rows and of columns of each image.
+        /// Number of rows and of columns of each classified image.
         size: [usize; 2],
         /// Names of the classes, by class id.
         names: Vec<String>,
@@ -53,7 +53,7 @@ pub enum Samples {
     Continued(Vec<[String; 2]>),
     /// Real images, whose like a network generates.
     Made {
-        /// Number of rows and of columns of each image.
+        /// Number of rows and of columns of each real image.
         size: [usize; 2],
         /// Values of the real images, R G B, one image after another.
         real: Vec<u8>,

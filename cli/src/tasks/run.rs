@@ -77,7 +77,7 @@ pub(super) trait TrainingTask {
         trainer
     }
 
-    /// Runs the forward and backward pass of a batch.
+    /// Runs the forward and backward pass on a batch of the task.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
     /// Runs the backward pass of the second network after the step of the first, where two networks train alternately

@@ -11,7 +11,7 @@ pub trait Learn {
     fn backward(&mut self, trainer: &mut Trainer<Cpu>, step: u64, conditions: &Conditions)
     -> Result<Gradients, Failed>;
 
-    /// Returns the score on the test set.
+    /// Returns the network's score on the test set of the regime.
     fn score(&mut self, trainer: &mut Trainer<Cpu>) -> Result<f64, Failed>;
 
     /// Returns true if the last batch has finite gradients in f32.

@@ -23,7 +23,7 @@ pub fn html(results: &Results<'_>) -> String {
     page("Scaling rules in hard regimes", &sections)
 }
 
-/// Returns the methods, each with the CSS class of its colour.
+/// Returns the methods of a results page, each with the CSS class of its colour.
 fn coloured<'a>(results: &'a Results<'_>) -> Vec<(String, &'a str)> {
     results.methods().into_iter().enumerate().map(|(i, method)| (format!("m{}", i % 8), method)).collect()
 }

@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Expected layout of a directory, for error messages.
+/// Expected layout of a directory for object detection, for error messages.
 const LAYOUT: &str = "Annotations/*.xml and JPEGImages/*.jpg as in PASCAL VOC, in it or in one folder of it; \
                       ImageSets/Main/{train,val,trainval,test}.txt list the names";
 /// Name of the file with the names of the classes, one a line.
@@ -63,7 +63,7 @@ impl Pictured {
 /// Data set for object detection: images with boxes.
 #[derive(Clone, Debug)]
 pub struct Boxed {
-    /// Name of the data set: the last part of the directory's path.
+    /// Name of the detection data set: the last part of the directory's path.
     pub name: String,
     /// Names of the classes, numbered from 1.
     pub classes: Vec<String>,
@@ -73,7 +73,7 @@ pub struct Boxed {
     pub validation: Option<Vec<Pictured>>,
     /// Test set of images with boxes, for the final evaluation.
     pub test: Vec<Pictured>,
-    /// Notes for the user about the loaded data.
+    /// Notes about the loaded pictures and boxes, which the program prints.
     pub notes: LoadNotes,
 }
 

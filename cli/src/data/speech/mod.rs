@@ -50,7 +50,7 @@ impl Spoken {
 /// Data set of recordings of one sampling rate, with their transcripts.
 #[derive(Clone, Debug)]
 pub struct Speech {
-    /// Name of the data set: the last part of the directory's path.
+    /// Name of the speech data set: the last part of the directory's path.
     pub name: String,
     /// Letters that the transcripts contain, in order.
     pub letters: Vec<char>,
@@ -64,7 +64,7 @@ pub struct Speech {
     pub validation: Option<Vec<Spoken>>,
     /// Test set of recordings, for the final evaluation.
     pub test: Vec<Spoken>,
-    /// Notes for the user about the loaded data.
+    /// Notes about the loaded recordings, which the program prints.
     pub notes: LoadNotes,
 }
 

@@ -14,7 +14,7 @@ use std::{
 /// Maximum number of tokens in a sentence. Longer ones are left out, because they would determine a batch's memory and
 /// the number of compiled programs.
 const MAX_SENTENCE_TOKENS: usize = 64;
-/// Expected layout of a directory, for error messages.
+/// Expected layout of a directory for translation, for error messages.
 const LAYOUT: &str = "train.LANGUAGE[.gz] in two languages, as train.en and train.de, and the same for val and test";
 /// Name prefixes of files that are recognised as the validation set.
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
@@ -32,7 +32,7 @@ pub struct Pair {
 /// Data set of sentences in two languages.
 #[derive(Clone, Debug)]
 pub struct Parallel {
-    /// Name of the data set: the last part of the directory's path.
+    /// Name of the translation data set: the last part of the directory's path.
     pub name: String,
     /// Source and target language of the sentence pairs.
     pub languages: Languages,
@@ -44,7 +44,7 @@ pub struct Parallel {
     pub validation: Option<Vec<Pair>>,
     /// Test set of sentence pairs, for the final evaluation.
     pub test: Vec<Pair>,
-    /// Notes for the user about the loaded data.
+    /// Notes about the loaded sentence pairs, which the program prints.
     pub notes: LoadNotes,
 }
 

@@ -13,7 +13,7 @@ use std::{
 
 /// Default number of tokens in a window.
 const WINDOW: usize = 32;
-/// Expected layout of a directory, for error messages.
+/// Expected layout of a directory for language models, for error messages.
 const LAYOUT: &str =
     "one text file (*.txt or *.tokens), or such whose names say train, valid and test, of which one may be missing";
 
@@ -34,7 +34,7 @@ pub struct Corpus {
     pub test: Vec<u32>,
     /// Number of tokens that a network reads at a time.
     pub window: usize,
-    /// Notes for the user about the loaded data.
+    /// Notes about the loaded text, which the program prints.
     pub notes: LoadNotes,
 }
 

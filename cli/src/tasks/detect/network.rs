@@ -41,7 +41,7 @@ pub trait Detects: Debug + Sized + 'static {
         &self, trainer: &mut Trainer<B>, shown: Vec<Shown>, words: Vec<u64>, factor: f32,
     ) -> Result<Self::Batch, Failure>;
 
-    /// Runs the forward and backward pass of a batch.
+    /// Runs the detector's forward and backward pass on a batch.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
     /// Detects the boxes of each image; corners are relative to the image size.

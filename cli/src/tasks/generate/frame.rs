@@ -6,7 +6,7 @@ use crate::Failure;
 /// Position of images in the network's square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Rows, columns and channels of an image.
+    /// Number of rows, columns and channels of an image of the data set.
     pub image: [usize; 3],
     /// Number of rows, and of columns, of the square that contains the image.
     pub side: usize,
