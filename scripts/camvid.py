@@ -16,11 +16,14 @@ import statistics
 import subprocess
 import sys
 
-import master_weights
-import paired
-import table3
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/natural")]
+import master_weights  # noqa: E402
+import page as natural  # noqa: E402
+import paired  # noqa: E402
+import record as natural_record  # noqa: E402
+import table3  # noqa: E402
+
 # Steps of each size.
 SIZES = {"90x120": 600, "180x240": 160}
 SMALL_SIZE, LARGE_SIZE = SIZES
@@ -154,6 +157,8 @@ def page(plt, trainings):
 Written by `scripts/camvid.py`. SegNetBasic of 16 channels, {SIZES[SMALL_SIZE]} steps of 12 images at 90 × 120 and {SIZES[LARGE_SIZE]} at 180 × 240, the loss divided by {PAPERS} pixels, those of twelve images of 360 × 480, as in the paper; mean ± standard deviation over seeds. Scores are of the 233 test images after the last step, curves of the 101 validation images. Beside them are the figures that the paper gives (Zhao et al. 2020, Table 3), for 16 000 steps of a wider network at 360 × 480: levels do not compare. Its gradient scaling is `gs:authors`. Its loss scale is `zhao`, which is capped at 2^15 and has weight gradients in half; `dynamic:10` has neither. `dynamic` never grows in so few steps: it is `fixed:65536` here.
 """
     # Recorded by scripts of their own, in tables that are kept.
+    begin, end = natural.MARKS
+    text += f"\n{begin}\n{natural.science_section(natural.Record(natural_record.read_rows()))}\n{end}\n"
     for study, title in ((table3, "Table 3, pair by pair"), (master_weights, "Master weights")):
         begin, end = study.STUDY.marks
         text += f"\n## {title}\n\n{begin}\n{study.section(study.STUDY.shown_rows())}\n{end}\n"

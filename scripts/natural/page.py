@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes docs/natural.md and the first table of results in README.md and python/README.md from docs/science/natural.csv.
+"""Writes docs/natural.md, a section of docs/science.md, and the first table of results in README.md and python/README.md from
+docs/science/natural.csv.
 
 usage: scripts/natural/page.py
 """
@@ -14,6 +15,7 @@ import paired  # noqa: E402
 import record  # noqa: E402
 
 PAGE = ROOT / "docs/natural.md"
+SCIENCE = ROOT / "docs/science.md"
 MARKS = "<!-- natural: written by scripts/natural/page.py -->", "<!-- end of natural -->"
 # Each README, and the way from it to the page.
 READMES = {ROOT / "README.md": "docs/natural.md", ROOT / "python/README.md": "../docs/natural.md"}
@@ -21,6 +23,18 @@ WAYS = ["f32", "torch.amp", "attach"]
 NAMES = {
     "f32": "f32", "torch.amp": "torch.amp float16, defaults", "attach": "`gradscale.torch.attach`", "floor:1": "torch.amp, scale at least 1",
     "fixed:128": "torch.amp, scale fixed at 128", "zero_infinity": "torch.amp, `zero_infinity=True`",
+}
+# What cures each experiment without gradient scaling: a method of the record, or None where no loop here has it; then why.
+CURES = {
+    "bad_image": [
+        ("floor:1", "a floor under the scale stops its fall"), ("fixed:128", "a fixed scale never falls"),
+        (None, "a check of the data finds the image"),
+    ],
+    "short_recordings": [
+        ("floor:1", "a floor under the scale stops its fall"), ("fixed:128", "a fixed scale never falls"),
+        ("zero_infinity", "the option of the loss leaves such recordings out"),
+    ],
+    "rare_reward": [("fixed:128", "a fixed scale does not grow"), (None, "so does a cap on growth; a floor does not")],
 }
 # Last step of each experiment. `None` means that runs end at their goal.
 LAST_STEP = {"bad_image": 60, "short_recordings": 800, "rare_reward": None}
@@ -109,6 +123,53 @@ def scales(runs):
     return least if least == most else f"{least} to {most}"
 
 
+def cures_cell(data, experiment):
+    """What else cures an experiment: results of the cures on record, then the names of those without."""
+    short = lambda method: NAMES[method].removeprefix("torch.amp, ")
+    methods = [method for method, _ in CURES[experiment] if method]
+    has_rows = lambda method: bool(data.runs(experiment, method, LAST_STEP[experiment]))
+    found = [f"{short(method)}: {cell(data, experiment, method)}" for method in methods if has_rows(method)]
+    lacking = [short(method) for method in methods if not has_rows(method)]
+    return "; ".join([*found, *([f"not run yet: {', '.join(lacking)}"] if lacking else [])])
+
+
+def cures_text(data, experiment):
+    """Sentences about what else cures an experiment, each with its result."""
+    parts = []
+    for method, why in CURES[experiment]:
+        if method is None:
+            parts.append(f"{why} (follows from the statement, no run)")
+        elif data.runs(experiment, method, LAST_STEP[experiment]):
+            parts.append(f"{why} ({NAMES[method]}: {cell(data, experiment, method)})")
+        else:
+            parts.append(f"{why} ({NAMES[method]}: not run yet)")
+    return "Also cured by: " + "; ".join(parts) + "."
+
+
+def science_section(data):
+    """The section of docs/science.md: each experiment with the paired difference of torch.amp, and what else cures it."""
+    lines = [
+        "## Control: three natural experiments", "",
+        "In these experiments the range of FP16 suffices for one scale, and the control of that scale fails. torch.amp and `attach` "
+        "are the libraries themselves, on one CPU thread. [Where one dynamic loss scale fails](natural.md) has curves, scales and "
+        "intervals, [Control](guide/control.md) the proofs.", "",
+        "| experiment | f32 | torch.amp float16, defaults | `attach` | torch.amp − f32, paired | `attach` − f32, paired |",
+        "|---|---|---|---|---|---|",
+    ]
+    for experiment, (title, what) in TITLES.items():
+        differences = ["–", "–"]
+        if experiment != "rare_reward":
+            found = [difference(data, experiment, way) for way in WAYS[1:]]
+            differences = [f"{text}: {verdict}" if verdict != "–" else "fewer than two pairs" for text, _, verdict in found]
+        lines.append("| " + " | ".join([f"{title} ({what})", *(cell(data, experiment, way) for way in WAYS), *differences]) + " |")
+    lines.append("")
+    lines += [f"- *{title}.* {cures_text(data, experiment)}" for experiment, (title, _) in TITLES.items()]
+    commits = ", ".join(sorted({row["commit"] for row in data.rows}))
+    lines += ["", "Each of these cures needs somebody who knows the cause. Gradient scaling needs no knowledge of it.", "",
+              f"<sub>`scripts/natural/record.py`; rows of commit {commits}.{missing_text(data)}</sub>"]
+    return "\n".join(lines)
+
+
 def summary(data, link):
     """The table of the READMEs."""
     lines = ["| experiment | " + " | ".join(NAMES[way] for way in WAYS) + " | also cured by |", "|---|---|---|---|---|"]
@@ -117,8 +178,7 @@ def summary(data, link):
         if not all(data.runs(experiment, way, LAST_STEP[experiment]) for way in WAYS[:2]):
             continue
         cells = [cell(data, experiment, way) for way in WAYS]
-        cures = [f"{NAMES[method].removeprefix('torch.amp, ')}: {cell(data, experiment, method)}" for method in data.methods(experiment) if method not in WAYS]
-        lines.append("| " + " | ".join([f"**{title}** ({what})", cells[0], f"**{cells[1]}**", cells[2], "; ".join(cures) or "not run yet"]) + " |")
+        lines.append("| " + " | ".join([f"**{title}** ({what})", cells[0], f"**{cells[1]}**", cells[2], cures_cell(data, experiment)]) + " |")
     text = f"One number for each seed. The columns are the libraries themselves, not simulations, on one CPU thread: "
     text += "PyTorch's autocast to float16 with `torch.amp.GradScaler`, and `attach`. Every loop skips a batch whose gradients are not finite. What differs is what torch.amp does to its scale then. "
     commits = sorted({row["commit"] for row in data.rows})
@@ -175,6 +235,8 @@ Image 4321 of CIFAR-10's first 10 000 is NaN, as a broken decoder or a division 
 
 `attach` reports the NaN batches and changes no exponent for them. The loop is [python/examples/one_bad_image.py](../python/examples/one_bad_image.py), a plain loop of PyTorch.
 
+{cures_text(data, "bad_image")}
+
 <sub>`scripts/natural/record.py --data DATA --only bad_image`; {bad}.</sub>
 
 ## Short recordings
@@ -182,6 +244,8 @@ Image 4321 of CIFAR-10's first 10 000 is NaN, as a broken decoder or a division 
 Spoken digits (FSDD), 1800 for training and 200 for the test. The network keeps every fourth frame of 10 ms, as many speech networks do. Then 17 recordings, 16 of them for training, have fewer outputs than CTC needs for their letters, and the loss of their batches is infinite with PyTorch's default `zero_infinity=False`. Nobody made these recordings up. All methods skip these batches.
 
 {curve_table(data, "short_recordings", [200, 400, 800], "character errors %, step")}
+
+{cures_text(data, "short_recordings")}
 
 <sub>`scripts/natural/record.py --data DATA --only short_recordings`; {short}.</sub>
 
@@ -191,16 +255,18 @@ REINFORCE on a combination lock: five digits of eight, reward 100 if all are rig
 
 {lock_table(data)}
 
+{cures_text(data, "rare_reward")}
+
 <sub>`scripts/natural/record.py --data DATA --only rare_reward`; {rare}.</sub>
 
 ## What else cures it
 
-Each experiment has cures without gradient scaling: for the first a floor under the scale, or leaving out the image; for the second a floor or `zero_infinity=True`; for all three a fixed scale that fits. Cures without a row above follow from [Control](guide/control.md) and were not run here. Each needs somebody who knows the cause. Gradient scaling does not: it changes no exponent for a batch that no exponent makes finite, and it repeats a batch that overflows.
+Each experiment names its cures above. Those without a run follow from [Control](guide/control.md). Each needs somebody who knows the cause. Gradient scaling does not: it changes no exponent for a batch that no exponent makes finite, and it repeats a batch that overflows.
 """
 
 
 def between_marks(text, table):
-    """A README with the table between its marks."""
+    """A page with the table between its marks."""
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     return f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}"
@@ -211,6 +277,7 @@ def main():
     PAGE.write_text(render(data))
     for path, link in READMES.items():
         path.write_text(between_marks(path.read_text(), summary(data, link)))
+    SCIENCE.write_text(between_marks(SCIENCE.read_text(), science_section(data)))
 
 
 if __name__ == "__main__":

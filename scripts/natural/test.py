@@ -19,6 +19,24 @@ class Pages(unittest.TestCase):
             text = path.read_text()
             self.assertEqual(text.count(page.MARKS[0]), 1, path)
             self.assertEqual(text, page.between_marks(text, page.summary(data, link)), "run scripts/natural/page.py")
+        text = page.SCIENCE.read_text()
+        self.assertEqual(text.count(page.MARKS[0]), 1)
+        self.assertEqual(text, page.between_marks(text, page.science_section(data)), "run scripts/natural/page.py")
+
+    def test_each_cure_is_named_with_its_result_or_as_missing(self):
+        data = page.Record(ROWS)
+        for experiment, cures in page.CURES.items():
+            self.assertLessEqual({method for method, _ in cures if method}, set(record.PLAN[experiment]))
+            # Each method that is no column of its own is a cure.
+            self.assertEqual(set(record.PLAN[experiment]) - set(page.WAYS), {method for method, _ in cures if method})
+        has = page.Record([dict(row, method="floor:1") for row in ROWS if (row["experiment"], row["method"]) == ("bad_image", "f32")])
+        first = page.cell(data, "bad_image", "f32")
+        self.assertEqual(page.cures_cell(has, "bad_image"), f"scale at least 1: {first}; not run yet: scale fixed at 128")
+        self.assertIn(f"(torch.amp, scale at least 1: {first})", page.cures_text(has, "bad_image"))
+        none = page.Record([])
+        self.assertEqual(page.cures_cell(none, "bad_image"), "not run yet: scale at least 1, scale fixed at 128")
+        self.assertIn("scale at least 1: not run yet", page.science_section(none))
+        self.assertIn("| not run yet | not run yet | not run yet | fewer than two pairs |", page.science_section(none))
 
     def test_a_changed_row_changes_the_pages(self):
         data = page.Record(ROWS)
