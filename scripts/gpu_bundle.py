@@ -46,6 +46,10 @@ SCRIPTS = {
     "python:networks": [
         "backend-cuda/benches/cuda/networks.py", "backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/networks.csv",
     ],
+    "python:natural": [
+        "scripts/natural/gpu.py", "scripts/natural/loops.py", "scripts/natural/bad_image.py",
+        "scripts/natural/short_recordings.py", "scripts/natural/rare_reward.py", "python/examples/one_bad_image.py",
+    ],
 }
 # Files that the phases of the Python package need besides its wheel, and their destinations.
 PYTHON_TESTS = [

@@ -27,24 +27,24 @@ def read(folder, part):
     return rows[:, 1:].float() / 63.75 - 2, rows[:, 0].long()
 
 
-def train(way, seed, data, epochs=60, after_update=None):
+def train(way, seed, data, epochs=60, after_update=None, device="cpu"):
     """Yields after each epoch: accuracy in per cent, mean loss of the finite batches, log2 of the loss scale, batches skipped."""
-    (x, y), (images, classes) = data
+    (x, y), (images, classes) = [[part.to(device) for part in one] for one in data]
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3072, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Linear(3072, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
     order, skipped = torch.Generator().manual_seed(seed), 0
     if way == "attach":
         scaling = attach(model)
         scaling.guard(optimizer)
     else:
-        scaler = torch.amp.GradScaler("cpu")  # In f32 too, because it skips steps that are not finite.
+        scaler = torch.amp.GradScaler(device)  # In f32 too, because it skips steps that are not finite.
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
         losses = []
         for batch in torch.randperm(len(x), generator=order).split(BATCH)[: len(x) // BATCH]:
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.float16, enabled=way == "torch.amp"):
+            with torch.autocast(device, torch.float16, enabled=way == "torch.amp"):
                 loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
             losses.append(loss.detach())
             if way == "attach":
@@ -60,7 +60,7 @@ def train(way, seed, data, epochs=60, after_update=None):
                 if after_update:
                     after_update(scaler)
         scheduler.step()
-        with torch.no_grad(), torch.autocast("cpu", torch.float16, enabled=way == "torch.amp"):
+        with torch.no_grad(), torch.autocast(device, torch.float16, enabled=way == "torch.amp"):
             accuracy = 100 * (model(images).argmax(1) == classes).float().mean().item()
         scale, skips = (None, scaling.skipped) if way == "attach" else (math.log2(scaler.get_scale()), skipped)
         yield accuracy, torch.stack(losses).nanmean().item(), scale, skips

@@ -113,6 +113,25 @@ def test_what_is_done_to_a_scaler(method, scale):
     assert stepped and not torch.equal(model.weight, before)
 
 
+def test_an_experiment_of_the_gpu_bundle(capsys, monkeypatch):
+    import gpu
+
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "rare_reward", "--device", "cpu", "--small", "--seeds", "0", "1"])
+    gpu.main()
+    head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("| what | step | score |") and rule == "|" + "---|" * 7
+    # A rehearsal has one seed.
+    assert [row.split(" | ")[:2] for row in rows] == [[f"| {method}, seed 0", "3"] for method in gpu.METHODS]
+    # Without a GPU the phase says so, and no run begins after its time.
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "rare_reward", "--seconds", "-1"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="not here: PyTorch sees no GPU"):
+        gpu.main()
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "rare_reward", "--device", "cpu", "--seconds", "-1", "--seeds", "7"])
+    gpu.main()
+    assert capsys.readouterr().out.splitlines()[2:] == [f"not run for lack of time: {method}, seed 7" for method in gpu.METHODS]
+
+
 def test_a_method_that_does_not_exist():
     model = torch.nn.Linear(4, 2)
     with pytest.raises(ValueError, match="method amp: one of f32, "):

@@ -6,7 +6,8 @@ usage: scripts/gpu_bundle/record.py FOLDER/out [--records DIRECTORY] [--page FIL
 The record has four tables. `phases.csv`: the last result of each phase. `figures.csv`: each row of a table that a phase
 printed. `machines.csv`: where they come from. `notes.csv`, written by hand: what limits
 the figures of a phase that a commit produced. Each row names the commit, the date and the card that produced it. A phase
-that ended replaces all of its rows; a phase that was cut off replaces only the rows that it printed.
+that ended replaces all of its rows; a phase that was cut off replaces only the rows that it printed, and so does a phase of
+trainings, since several visits divide their seeds.
 
 Results of an emulated device are refused for docs/gpu, since their times mean nothing, and so are phases that were only
 rehearsed, for example on a Vulkan driver of the CPU. --records takes them elsewhere.
@@ -33,6 +34,10 @@ MISSING = [
 ]
 # The word for a part that was omitted. It explains a phase that passed, and no failure of another part.
 OMITTED = "SKIPPED"
+# Phases whose rows are trainings of their own: visits divide the seeds, so a phase that ended replaces only what it printed.
+TRAININGS = {"natural-image", "natural-speech", "natural-lock", "table3-small", "table3-full"}
+# Exit status of a phase whose trainings go on in the next command.
+RESUMED = 75
 # Beginning of a line that `run.sh --rehearse`, or a program on a driver of the CPU, prints: sizes are small there.
 REHEARSAL = "rehearsal:"
 # A line of a bench: a name, then figures that are separated by semicolons. The first one has a unit.
@@ -67,6 +72,8 @@ def result(name, status, text):
     missing = [line.strip() for line in text.splitlines() if any(needle in line for needle in needles)]
     if missing and status == 0 or missing and name != "environment":
         return f"not here: {missing[0].removeprefix('not here: ')}"
+    if status == RESUMED:
+        return f"not finished: {last_line(text, ['to be resumed'])}"
     if status in (124, 137):
         return f"time limit: {last_line(text)}"
     if status != 0:
@@ -225,7 +232,7 @@ def merge(records, out, table):
         verdict = result(name, status, text)
         is_missing = verdict.startswith("not here")
         # A phase that lacks a part has measured the others, and keeps the rows of that part.
-        if status == 0 and not is_missing:
+        if status == 0 and not is_missing and name not in TRAININGS:
             ended.add(name)
         for title, columns, rows in figures(name, text):
             for row in rows:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests and measures gradscale on this machine's GPU. Each phase of phases.tsv is a process with a time limit and an output
 # file of its own in `out`; a phase that fails does not stop the next. `out/phases.txt` has one line for each phase: name,
-# exit status (124: time limit), seconds.
+# exit status (124: time limit; 75: its trainings go on in the next command), seconds.
 #
 #   run.sh                   every phase, in the order of phases.tsv: the most important first
 #   run.sh PHASE ...         these phases
@@ -187,12 +187,97 @@ phase_tasks() { bin/cuda-tests tasks --nocapture; }
 phase_suite() { suite bin/cuda-conformance; }
 phase_suite_mma() { GRADSCALE_WARPGROUPS=0 suite bin/cuda-conformance; }
 phase_wgpu_suite() { suite bin/wgpu-conformance; }
+
+# A natural experiment by PyTorch's own GradScaler and by attach. It begins no run that the limit would cut off.
+natural() { # experiment
+    python_with torch numpy
+    unpack_wheel
+    local seeds=()
+    read -ra seeds <<<"${GRADSCALE_SEEDS-0 1 2}"
+    PYTHONPATH=out/site python3 gpu.py "$1" "${on_cpu[@]}" --seconds $((limit * 4 / 5)) --seeds "${seeds[@]}"
+}
+phase_natural_image() { natural bad_image; }
+phase_natural_speech() { natural short_recordings; }
+phase_natural_lock() { natural rare_reward; }
+# The engine's regimes run on the CPU, whatever card there is.
+phase_natural_engine() {
+    rm -rf out/natural-engine
+    local words=(--only bad-sample:nan,short-recordings,rare-reward --out out/natural-engine)
+    [[ -d data/cifar10-10k ]] && words+=(--data data/cifar10-10k)
+    [[ -d data/fsdd ]] && words+=(--recordings data/fsdd)
+    ((rehearsing)) && words+=(--quick)
+    bin/gradscale regimes "${words[@]}"
+}
+
+# Trainings of SegNet by several methods, seed by seed. What is cut off goes on in the next command: it ends with status 75.
+# `GRADSCALE_SEEDS` has other seeds, so that visits can divide them. Prints one row a training.
+table3() { # folder, data, steps, seeds, methods
+    local folder=out/$1 data=$2 steps=$3 seeds=${GRADSCALE_SEEDS-$4} sizes=(--width 64 --batch 12) seed method left status
+    shift 4
+    [[ -d data/$data ]] || { echo "not here: no data $data" && return 0; }
+    ((rehearsing)) && steps=4 sizes=(--width 2 --batch 2)
+    mkdir -p "$folder"
+    for seed in $seeds; do
+        for method in "$@"; do
+            local out=$folder/${method//:/-}-$seed
+            [[ -f "$out/done" ]] && continue
+            # A training that is stopped saves a checkpoint within the last seconds.
+            left=$((limit - 20 - SECONDS))
+            ((left > 0)) || { print_table3 "$folder"; echo "to be resumed: $method, seed $seed" && return 75; }
+            status=0
+            if [[ -d "$out" ]]; then
+                timeout "$left" bin/gradscale train --resume "$out" || status=$?
+            else
+                timeout "$left" bin/gradscale train --network segnet-basic --data "data/$data" --device cuda:0 \
+                    "${sizes[@]}" --pixels 2073600 --iters "$steps" --checkpoint-every 2000 --method "$method" \
+                    --seed "$seed" --out "$out" || status=$?
+            fi
+            ((status == 0)) && : >"$out/done" && continue
+            print_table3 "$folder"
+            ((status == 124)) && { echo "to be resumed: $method, seed $seed" && return 75; }
+            return "$status"
+        done
+    done
+    print_table3 "$folder"
+}
+
+# The last step of each training that has ended, from its log, as a table.
+print_table3() { # folder
+    local out last name
+    echo "| what | steps | mIoU % | training loss, last half |"
+    echo "|---|---|---|---|"
+    for out in "$1"/*/; do
+        [[ -f "${out}done" ]] || continue
+        last=$(tail -n 1 "${out}log.jsonl") name=${out%/}
+        printf '| %s | %s | %s | %s |\n' "${name##*/}" "$(sed -n 's/.*"iteration":\([0-9]*\).*/\1/p' <<<"$last")" \
+            "$(sed -n 's/.*"scores":{[^}]*"miou":\([0-9.]*\).*/\1/p' <<<"$last" | awk '{ printf "%.2f", 100 * $1 }')" \
+            "$(awk -F'"loss":' '{ split($2, part, /[,}]/); loss[NR] = part[1] } END {
+                for (i = int(NR / 2) + 1; i <= NR; i++) if (loss[i] != "null") { sum += loss[i]; n++ }
+                if (n) printf "%.5f", sum / n; else printf "–" }' "${out}log.jsonl")"
+    done
+}
+phase_table3_small() { table3 table3-small camvid-180x240 4000 "0 1 2" dynamic torch zhao gs:authors gs; }
+phase_table3_full() { table3 table3-full camvid-360x480 16000 "0" zhao gs; }
+# On made-up data: the window depends on the network, the batch and the size, little on the images.
+phase_windows() {
+    local network words status=0
+    for network in alexnet vgg-16 googlenet inception-v2 inception-v3 resnet-18 resnet-50 ssd-300 ssd-512 faster-rcnn \
+        segnet-basic segnet deep-speech-2 seq2seq-1 biglstm decoder dcgan; do
+        words=(--network "$network" --size paper)
+        # An emulated device takes minutes for a network of full size.
+        ((rehearsing)) && words=(--network "$network" --width 2 --batch 2)
+        echo "gradscale window ${words[*]}"
+        bin/gradscale window --device cuda:0 "${words[@]}" || status=$?
+        ((rehearsing)) && break
+    done
+    return "$status"
+}
 phase_memcheck() { sanitizer memcheck; }
 phase_racecheck() { sanitizer racecheck; }
 
 # --- which of them run --------------------------------------------------------------------------------------------------
 
-rehearsing=${GRADSCALE_REHEARSING-0} small=() on_cpu=()
+rehearsing=${GRADSCALE_REHEARSING-0} limit=${GRADSCALE_LIMIT-600} small=() on_cpu=()
 # Process of a single phase: this script, started by itself under a time limit.
 if [[ "${1-}" == --phase ]]; then
     if ((rehearsing)); then
@@ -227,7 +312,7 @@ is_chosen() { [[ "$chosen" == "  " || "$chosen" == *" $1 "* ]]; }
 
 # Returns true if `out` has the phase, or the record has it at this commit. Named phases always run.
 is_measured() { # name
-    [[ -f out/phases.txt ]] && grep -q "^$1 " out/phases.txt && return 0
+    [[ -f out/phases.txt ]] && grep "^$1 " out/phases.txt | grep -qv "^$1 75 " && return 0
     [[ "$chosen" == "  " && -f measured ]] && grep -qx "$1" measured
 }
 
@@ -239,7 +324,7 @@ fits() { # expected seconds, seconds left
 run_phase() { # name, time limit
     local start=$SECONDS status=0
     mkdir -p out
-    GRADSCALE_REHEARSING=$rehearsing timeout --kill-after=10 "$2" bash run.sh --phase "$1" >"out/$1.txt" 2>&1 </dev/null ||
+    GRADSCALE_REHEARSING=$rehearsing GRADSCALE_LIMIT=$2 timeout --kill-after=10 "$2" bash run.sh --phase "$1" >"out/$1.txt" 2>&1 </dev/null ||
         status=$?
     # A phase that runs again replaces its line.
     [[ -f out/phases.txt ]] && sed -i "/^$1 /d" out/phases.txt

@@ -171,11 +171,11 @@ class Bundle(unittest.TestCase):
         self.assertNotIn("torch-modules", order)
         self.assertIn("still to run: torch-modules", said.stdout)
         for _ in range(40):
-            said = self.run_bundle("--within", "250")
+            said = self.run_bundle("--within", "600")
             if "still to run" not in said.stdout:
                 break
         self.assertEqual(set(self.statuses()), set(TABLE))
-        self.assertEqual(self.run_bundle("--within", "250").stdout, "")
+        self.assertEqual(self.run_bundle("--within", "600").stdout, "")
 
     def test_what_is_on_record_at_this_commit_is_not_run_again_unless_it_is_named(self):
         (self.folder / "measured").write_text("baseline\nprove\n")
@@ -205,6 +205,73 @@ class Bundle(unittest.TestCase):
         self.run_bundle("prove")
         self.assertEqual(len((self.out / "phases.txt").read_text().splitlines()), 1)
         self.assertEqual(self.statuses(), {"prove": 1})
+
+    def stand_in_for_training(self, steps_of_a_command):
+        """A program that trains so many steps of four in a command, or hangs after them until it is stopped."""
+        (self.folder / "data/camvid-180x240").mkdir(parents=True, exist_ok=True)
+        self.program("gradscale", rf"""
+[[ $1 == train ]] || exit 0
+while (($#)); do
+    case $1 in --out) out=$2 ;; --resume) out=$2 && resumed=1 ;; esac
+    shift
+done
+[[ ${{resumed-}} ]] || mkdir "$out" || exit 9
+for i in {{1..4}}; do
+    grep -q '"iteration":'"$i," "$out/log.jsonl" 2>/dev/null && continue
+    ((++taken > {steps_of_a_command})) && sleep 60
+    [[ $i == 4 ]] && scores=',"scores":{{"global_accuracy":0.5,"miou":0.25}}'
+    loss=$i.5 && [[ $i == 3 ]] && loss=null
+    printf '{{"iteration":%s,"loss":%s,"seconds":1%s}}\n' "$i" "$loss" "${{scores-}}" >>"$out/log.jsonl"
+done""")
+
+    def test_trainings_that_are_cut_off_go_on(self):
+        self.on_a_card()
+        self.stand_in_for_training(3)
+        run = lambda limit, seeds="0": self.run_bundle("environment", "table3-small", GRADSCALE_PHASE_SECONDS=str(limit), GRADSCALE_SEEDS=seeds)
+        # Twenty of the seconds are for the last checkpoint.
+        run(22)
+        self.assertEqual(self.statuses()["table3-small"], 75)
+        self.assertIn("to be resumed: dynamic, seed 0", (self.out / "table3-small.txt").read_text())
+        self.assertIn("| not finished: to be resumed: dynamic, seed 0 |", self.page())
+        # The command after it goes on with what is not finished, and so does one that takes what was not measured.
+        self.assertEqual(record.measured_at_head(TABLE, self.records), [])
+        self.stand_in_for_training(4)
+        self.run_bundle("--within", "550", "table3-small", GRADSCALE_SEEDS="0")
+        self.assertEqual(self.statuses()["table3-small"], 0)
+        text = (self.out / "table3-small.txt").read_text()
+        for name in ["dynamic", "torch", "zhao", "gs-authors", "gs"]:
+            self.assertIn(f"| {name}-0 | 4 | 25.00 | 4.50000 |", text)
+        self.assertIn("| zhao-0 | 4 | 25.00 | 4.50000 | abc1234-dirty, H100 80GB HBM3 |", self.page())
+        # Another visit with another seed keeps these rows.
+        shutil.rmtree(self.out)
+        run(60, "1")
+        text = self.page()
+        for row in ["| zhao-0 | 4 |", "| zhao-1 | 4 |"]:
+            self.assertIn(row, text)
+
+    def test_a_training_that_fails_ends_its_phase(self):
+        self.on_a_card()
+        (self.folder / "data/camvid-180x240").mkdir(parents=True)
+        self.program("gradscale", "echo 'device 0 is out of memory: failed'; exit 2")
+        self.run_bundle("environment", "table3-small")
+        self.assertEqual(self.statuses()["table3-small"], 2)
+        self.assertIn("| FAILED (2): device 0 is out of memory: failed |", self.page())
+
+    def test_experiments_get_their_seeds_and_time(self):
+        self.program("python3", 'echo "$*"')
+        self.run_bundle("natural-lock", GRADSCALE_PHASE_SECONDS="400", GRADSCALE_SEEDS="3 4")
+        self.assertIn("gpu.py rare_reward --seconds 320 --seeds 3 4", (self.out / "natural-lock.txt").read_text())
+        self.run_bundle("--rehearse", "natural-speech")
+        self.assertIn("gpu.py short_recordings --device cpu --small --seconds", (self.out / "natural-speech.txt").read_text())
+
+    def test_windows_of_all_networks(self):
+        self.program("gradscale", 'echo "$*"; [[ $* != *vgg-16* ]]')
+        self.run_bundle("windows")
+        text = (self.out / "windows.txt").read_text()
+        # One that fails does not stop the others.
+        self.assertEqual(self.statuses()["windows"], 1)
+        self.assertEqual(text.count("window --device cuda:0 --network"), 17)
+        self.assertEqual(text.count("--size paper\n"), 2 * 17)
 
     def test_words_that_are_no_phases(self):
         for words in [["sweet"], ["--what"], ["--within"], ["--within", "soon"]]:

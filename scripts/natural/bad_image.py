@@ -18,12 +18,12 @@ def load(data):
     return one_bad_image.load(data / DATA)
 
 
-def train(method, seed, loaded):
+def train(method, seed, loaded, device="cpu", epochs=EPOCHS):
     """Yields rows of the record: after an epoch, accuracy in per cent and loss."""
     way = method if method in one_bad_image.WAYS else "torch.amp"
-    results = one_bad_image.train(way, seed, loaded, EPOCHS, loops.keep_scale(method))
+    results = one_bad_image.train(way, seed, loaded, epochs, loops.keep_scale(method), device)
     for epoch, (accuracy, loss, scale, skipped) in enumerate(results, 1):
-        if epoch in RECORDED:
+        if epoch in RECORDED or epoch == epochs:
             yield {"step": epoch, "score": accuracy, "loss": loss, "log2_scale": scale, "skipped": skipped, "events": epoch_events(loaded, seed, epoch)}
 
 

@@ -26,13 +26,14 @@ def keep_scale(method):
 
 
 class Loop:
-    """A model with its optimizer, trained by a method."""
+    """A model with its optimizer, trained by a method on the device of the model."""
 
     def __init__(self, method, model, optimizer, clip=None):
         if method not in METHODS:
             raise ValueError(f"method {method}: one of {', '.join(METHODS)}")
         self.method, self.model, self.optimizer, self.clip = method, model, optimizer, clip
         self.skipped = 0
+        self.device = next(model.parameters()).device
         self.scaling = self.scaler = None
         if method == "attach":
             from gradscale.torch import attach
@@ -41,11 +42,12 @@ class Loop:
         else:
             # A fixed scale starts where it stays.
             start = float(method.partition(":")[2]) if method.startswith("fixed") else 2.0**16
-            self.scaler, self.keep = torch.amp.GradScaler("cpu", init_scale=start), keep_scale(method)
+            self.scaler, self.keep = torch.amp.GradScaler(self.device.type, init_scale=start), keep_scale(method)
 
     def forward(self, *inputs):
-        """Results of the model in f32."""
-        with torch.autocast("cpu", torch.float16, enabled=self.method not in ("f32", "attach")):
+        """Results of the model in f32. Inputs are moved to its device."""
+        inputs = [one.to(self.device) for one in inputs]
+        with torch.autocast(self.device.type, torch.float16, enabled=self.method not in ("f32", "attach")):
             out = self.model(*inputs)
         return out.float()
 

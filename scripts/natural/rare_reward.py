@@ -17,11 +17,11 @@ def load(data):
     return None
 
 
-def train(method, seed, loaded):
+def train(method, seed, loaded, device="cpu", updates=UPDATES):
     """Yields rows of the record: an early one, and the update after which the lock opens in half of all episodes. The score is
     the chance in per cent, events are rewarded batches, and skips are those of them that were dropped."""
     torch.manual_seed(seed)
-    net = nn.Sequential(nn.Linear(DIGITS, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CHOICES))
+    net = nn.Sequential(nn.Linear(DIGITS, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CHOICES)).to(device)
     loop = loops.Loop(method, net, torch.optim.Adam(net.parameters(), 3e-4))
     draw, places = torch.Generator().manual_seed(seed + 1000), torch.eye(DIGITS)
     code = torch.randint(CHOICES, (DIGITS,), generator=draw)
@@ -30,10 +30,11 @@ def train(method, seed, loaded):
     row_at = lambda update: {
         "step": update, "score": 100 * chance, "loss": None, "log2_scale": loop.log2_scale, "skipped": dropped, "events": rewarded,
     }
-    for update in range(1, UPDATES + 1):
+    for update in range(1, updates + 1):
         if likely is None:
             with torch.no_grad():
-                likely = loop.forward(places).softmax(-1)
+                # Drawn on the CPU, so that all devices draw the same numbers.
+                likely = loop.forward(places).softmax(-1).cpu()
             chance = likely[torch.arange(DIGITS), code].prod().item()
             if chance > SOLVED:
                 break
@@ -43,7 +44,7 @@ def train(method, seed, loaded):
 
         def loss_of():
             chances = loop.forward(places).log_softmax(-1)
-            return -(REWARD * opened * chances[torch.arange(DIGITS), digits].sum(1)).mean()
+            return -(REWARD * opened.to(chances.device) * chances[torch.arange(DIGITS), digits].sum(1)).mean()
 
         stepped, _ = loop.step(loss_of)
         rewarded += wins

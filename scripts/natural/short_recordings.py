@@ -126,31 +126,31 @@ def errors(loop, examples):
     return 100 * wrong / total
 
 
-def train(method, seed, loaded):
+def train(method, seed, loaded, device="cpu", steps=STEPS):
     """Yields rows of the record: character errors in per cent after certain numbers of steps. The method
     `zero_infinity` is torch.amp with that option of the loss."""
     training, test = loaded
     torch.manual_seed(seed)
-    net = Net()
+    net = Net().to(device)
     optimizer = torch.optim.AdamW(net.parameters(), RATE, weight_decay=0.01)
     loop = loops.Loop("torch.amp" if method == "zero_infinity" else method, net, optimizer, CLIP)
     shuffled, order, infinite, losses = random.Random(seed), [], 0, []
-    for step in range(STEPS):
+    for step in range(steps):
         if len(order) < BATCH:
             order = shuffled.sample(range(len(training)), len(training))
         chosen, order = order[:BATCH], order[BATCH:]
         batch, outputs, letters, counts = collate([training[one] for one in chosen])
         for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / STEPS)
+            group["lr"] = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
 
         def loss_of():
             likely = loop.forward(batch).log_softmax(-1).transpose(0, 1)
-            return nn.functional.ctc_loss(likely, letters, outputs, counts, zero_infinity=method == "zero_infinity")
+            return nn.functional.ctc_loss(likely, letters.to(device), outputs, counts, zero_infinity=method == "zero_infinity")
 
         _, loss = loop.step(loss_of)
         infinite += loss == float("inf")
         losses += [loss] if loss < float("inf") else []
-        if step + 1 in RECORDED:
+        if step + 1 in RECORDED or step + 1 == steps:
             mean = sum(losses) / len(losses) if losses else None
             losses = []
             yield {"step": step + 1, "score": errors(loop, test), "loss": mean, "log2_scale": loop.log2_scale, "skipped": loop.skipped, "events": infinite}
