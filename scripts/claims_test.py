@@ -6,6 +6,7 @@ import unittest
 import claims
 import master_weights
 import predicted
+import regimes
 import ssd_scales
 import table3
 
@@ -83,6 +84,29 @@ class Studies(unittest.TestCase):
         row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
         self.assertEqual([row[key] for key in ("loss_first_tenth", "loss_last_half", "miou", "flushed_worst")], [4.0, None, None, 0])
         self.assertEqual(table3.STUDY.values([{"method": "gs", "seed": "0", "miou": ""}, {"method": "gs", "seed": "1", "miou": "2.5"}], "gs", "miou"), {1: 2.5})
+
+
+class Regimes(unittest.TestCase):
+    def test_the_page_is_that_of_the_record(self):
+        self.assertEqual(regimes.PAGE.read_text(), regimes.page(regimes.load()), "run scripts/regimes.py --page")
+
+    def test_what_is_missing_is_named(self):
+        text = regimes.page({"regimes": {}, "figures": {}, "windows": {}})
+        for name in [*regimes.REGIMES, "segnet-basic after 30 steps"]:
+            self.assertRegex(text, f"Not recorded yet: .*{name}")
+        self.assertRegex(text, "## scale-by-size\n\nNot recorded yet")
+        # PyTorch's own runs stand there without ours.
+        self.assertRegex(text, r"Beside it, PyTorch's own .* torch.amp float16, defaults \d")
+        self.assertRegex(text, r"\| 4000 \| not recorded yet \| \d+ % \| 100 % \|")
+
+    def test_a_row_of_each_method(self):
+        row = lambda method, seed, score, scale: {"method": method, "seed": seed, "steps": 9, "score": score, "skipped": seed, "finite_skipped": 0, "repeated": 0, "scale": scale}
+        about = {"version": "1", "commit": "c", "machine": "m", "data": "d", "name": "x", "about": "made up", "score": "points", "higher_is_better": True}
+        rows = [row("torch", 1, 2.0, -9), row("fp32", 0, 3.25, None), row("torch", 0, 1.0, -8), row("fp32", 1, None, None)]
+        text = regimes.page({"regimes": {"rare-reward": {**about, "rows": rows}}, "figures": {"one-in-n": {"about": "x", "text": "y", "rows": [{"one_in": 50, "simulated": 0.04, "law": 0.025}], **about}}, "windows": {}})
+        self.assertIn("| torch | 1.0 2.0 | 2^-8 2^-9 | 0 1 | 0 0 | 0 0 |", text)
+        self.assertIn("| fp32 | 3.2 none | – | 0 1 | 0 0 | 0 0 |", text)
+        self.assertRegex(text, r"\| 50 \| 4 % \| \d+ % \| 2 % \|")
 
 
 class Predicted(unittest.TestCase):

@@ -16,6 +16,11 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts/natural")]
+import one_in_n  # noqa: E402
+import page as natural  # noqa: E402
+import record as natural_record  # noqa: E402
+
 RECORD = ROOT / "docs/science/regimes.json"
 PAGE = ROOT / "docs/regimes.md"
 
@@ -28,9 +33,11 @@ WINDOWS = [
     ("segnet-basic", "camvid-90x120", "--width 16 --batch 4", [0, 30]),
     ("resnet-8", "cifar10-10k", "--width 16 --batch 32", [0, 30]),
     ("alexnet", "cifar10-10k", "--width 16 --batch 32", [0]),
-    ("deepspeech2", "fsdd", "--width 8 --batch 8", [0]),
+    ("deep-speech-2", "fsdd", "--width 8 --batch 8", [0]),
     ("decoder", None, "--width 4 --batch 8", [0]),
 ]
+# The experiment of PyTorch's own GradScaler that stands beside a family, with its own network.
+BESIDE = {"bad-sample": "bad_image", "short-recordings": "short_recordings", "rare-reward": "rare_reward"}
 # How the regimes of a family fail, and other remedies.
 ABOUT = {
     "bad-sample": "The loss of the batch with the damaged image is not finite in f32 either, so every method leaves it out. "
@@ -150,16 +157,38 @@ def origin(part):
     return f"gradscale {part['version']} ({part['commit']}) on {part['machine']}"
 
 
+def beside(family):
+    """Results of PyTorch's own GradScaler and of attach for the same condition."""
+    data, experiment = natural.Record(natural_record.read_rows()), BESIDE[family]
+    cells = "; ".join(f"{natural.NAMES[way]} {natural.cell(data, experiment, way)}" for way in natural.WAYS)
+    title, what = natural.TITLES[experiment]
+    return f"Beside it, PyTorch's own libraries with a network of their own ({title}; {what}): {cells}. [More](natural.md)."
+
+
+def one_in_n_table(figure):
+    """The share of dropped batches: simulated by this project's code, by PyTorch's own, and by the law."""
+    torch, rows = one_in_n.shares(one_in_n.read_rows()), {row["one_in"]: row for row in figure["rows"]} if figure else {}
+    percent = lambda share: "not recorded yet" if share is None else f"{100 * share:.0f} %"
+    lines = ["| large batches, one in | gradscale's scale | PyTorch's own `_amp_update_scale_` | law |", "|---|---|---|---|"]
+    for rarity in one_in_n.RARITIES:
+        row = rows.get(rarity, {})
+        law = min(1.0, rarity / one_in_n.INTERVAL)
+        lines.append(f"| {rarity} | {percent(row.get('simulated'))} | {percent(torch.get(rarity))} | {percent(law)} |")
+    versions = ", ".join(sorted({row["torch"] for row in one_in_n.read_rows()}))
+    return lines + ["", f"<sub>PyTorch's column: `scripts/natural/one_in_n.py`, {one_in_n.EVENTS} large batches a row, of which one run "
+                        f"varies by 4 points; PyTorch {versions or 'not run yet'}.</sub>", ""]
+
+
 def regimes_part(record):
     lines, seen = [], set()
     missing = [name for name in REGIMES if name not in record["regimes"]]
     for name in REGIMES:
-        if name not in record["regimes"]:
-            continue
-        regime, family = record["regimes"][name], name.split(":")[0]
+        regime, family = record["regimes"].get(name), name.split(":")[0]
         if family not in seen:
-            lines += [f"## {family}", "", ABOUT[family], ""]
+            lines += [f"## {family}", "", ABOUT[family], "", beside(family), ""]
             seen.add(family)
+        if not regime:
+            continue
         seeds = sorted({row["seed"] for row in regime["rows"]})
         steps = regime["rows"][0]["steps"]
         better = "higher" if regime["higher_is_better"] else "lower"
@@ -178,11 +207,15 @@ def figures_part(record):
     for name in FIGURES:
         figure = record["figures"].get(name)
         if figure:
-            lines += [f"## {name}", "", f"{figure['about'][0].upper()}{figure['about'][1:]}.", "", "```text",
-                      *figure["text"].rstrip("\n").split("\n"), "```", "",
-                      f"<sub>`gradscale regimes --only {name}`; {origin(figure)}.</sub>", ""]
+            lines += [f"## {name}", "", f"{figure['about'][0].upper()}{figure['about'][1:]}.", ""]
+            # The table below says the same, with PyTorch's own beside it.
+            if name != one_in_n.NAME:
+                lines += ["```text", *figure["text"].rstrip("\n").split("\n"), "```", ""]
+            lines += [f"<sub>`gradscale regimes --only {name}`; {origin(figure)}.</sub>", ""]
         else:
-            lines += [f"Not recorded yet: {name}.", ""]
+            lines += [f"## {name}", "", "Not recorded yet.", ""]
+        if name == one_in_n.NAME:
+            lines += one_in_n_table(figure)
     return lines
 
 

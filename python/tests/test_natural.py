@@ -14,6 +14,7 @@ import bad_image  # noqa: E402
 import loops  # noqa: E402
 import one_bad_image  # noqa: E402
 import rare_reward  # noqa: E402
+import one_in_n  # noqa: E402
 import record  # noqa: E402
 import short_recordings  # noqa: E402
 
@@ -111,6 +112,33 @@ def test_what_is_done_to_a_scaler(method, scale):
     assert torch.equal(model.weight, before)
     stepped, _ = loop.step(lambda: loop.forward(torch.ones(3, 4)).sum())
     assert stepped and not torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("one_in", one_in_n.RARITIES[:2])
+def test_dropped_batches_by_rarity(one_in):
+    rows = [row for row in one_in_n.read_rows() if row["one_in"] == str(one_in)]
+    assert rows
+    for row in rows:
+        assert one_in_n.simulate(one_in, int(row["seed"])) == (int(row["dropped"]), int(row["steps"]))
+
+
+def test_the_scale_of_that_simulation_is_that_of_a_grad_scaler():
+    # The whole path of GradScaler: overflow of a gradient in f32, unscale, step, update. Grows after four clean steps.
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], 0.0)
+    scaler, scale = torch.amp.GradScaler("cpu", growth_interval=4), one_in_n.Scale(interval=4)
+    assert scale.value == scaler.get_scale() == one_in_n.INITIAL
+    taken = []
+    for step in range(120):
+        factor = float("inf") if step % 11 == 0 or step % 29 < 2 else 1.0
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scale.update(factor != 1.0)
+        assert scale.value == scaler.get_scale(), step
+        taken.append(scale.value)
+    assert min(taken) < one_in_n.INITIAL < max(taken)
 
 
 def test_an_experiment_of_the_gpu_bundle(capsys, monkeypatch):
