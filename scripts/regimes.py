@@ -37,7 +37,7 @@ WINDOWS = [
     ("decoder", None, "--width 4 --batch 8", [0]),
 ]
 # The experiment of PyTorch's own GradScaler that stands beside a family, with its own network.
-BESIDE = {"bad-sample": "bad_image", "short-recordings": "short_recordings", "rare-reward": "rare_reward"}
+EXPERIMENT_OF_FAMILY = {"bad-sample": "bad_image", "short-recordings": "short_recordings", "rare-reward": "rare_reward"}
 # How the regimes of a family fail, and other remedies.
 ABOUT = {
     "bad-sample": "The loss of the batch with the damaged image is not finite in f32 either, so every method leaves it out. "
@@ -159,7 +159,7 @@ def origin(part):
 
 def beside(family):
     """Results of PyTorch's own GradScaler and of attach for the same condition."""
-    data, experiment = natural.Record(natural_record.read_rows()), BESIDE[family]
+    data, experiment = natural.Record(natural_record.read_rows()), EXPERIMENT_OF_FAMILY[family]
     cells = "; ".join(f"{natural.NAMES[way]} {natural.cell(data, experiment, way)}" for way in natural.WAYS)
     title, what = natural.TITLES[experiment]
     return f"Beside it, PyTorch's own libraries with a network of their own ({title}; {what}): {cells}. [More](natural.md)."

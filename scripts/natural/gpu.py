@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # In a bundle the example is beside this file.
 sys.path[:0] = [str(FOLDER), str(FOLDER / "python/examples")]
 # Length of a rehearsed run, by the parameter of `train` that names it.
-SMALL = {"bad_image": {"epochs": 1}, "short_recordings": {"steps": 2}, "rare_reward": {"updates": 3}}
+REHEARSED_LENGTHS = {"bad_image": {"epochs": 1}, "short_recordings": {"steps": 2}, "rare_reward": {"updates": 3}}
 METHODS = ["f32", "torch.amp", "attach"]
 
 
@@ -33,7 +33,7 @@ def row(method, seed, last, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=list(SMALL))
+    parser.add_argument("experiment", choices=list(REHEARSED_LENGTHS))
     parser.add_argument("--data", type=pathlib.Path, default=FOLDER / "data")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
@@ -57,7 +57,7 @@ def main():
             if begun - start > options.seconds:
                 print(f"not run for lack of time: {method}, seed {seed}")
                 continue
-            more = SMALL[options.experiment] if options.small else {}
+            more = REHEARSED_LENGTHS[options.experiment] if options.small else {}
             last = list(experiment.train(method, seed, loaded, options.device, **more))[-1]
             print(row(method, seed, last, time.monotonic() - begun), flush=True)
 
