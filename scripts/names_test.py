@@ -40,8 +40,8 @@ MAX_DEFINITIONS = 3
 ROLES = set("""
     Backend Batch Buffer Device Error Kind Loading Memory Operands Row Scratch Settings Shape Site State Status Store Table Task
 """.split())
-KNOWN_BARE_NAMES = 2
-KNOWN_REPEATED_TYPES = 1
+KNOWN_BARE_NAMES = 0
+KNOWN_REPEATED_TYPES = 0
 KNOWN_CIRCLES = 4
 # Public functions of types in `src/`. One with more options is a field of `Pass`, `ProgramKind` or `TrainerOptions`, and not
 # a further function: blocking and non-blocking forms then share it.

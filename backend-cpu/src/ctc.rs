@@ -7,7 +7,8 @@
 use crate::{Cpu, Memory, arch::LANES, elementwise::load_f32, threading::Cost, workspace::Workspace};
 use gradscale_core::{backend::CtcArgs, ops::Ctc};
 
-const NEVER: f32 = Ctc::LOG_ZERO;
+/// Logarithm of probability 0, for states that no alignment reaches.
+const LOG_ZERO: f32 = Ctc::LOG_ZERO;
 
 /// Input sequence of a CTC loss with its target.
 struct Sequence<'a> {
@@ -97,7 +98,7 @@ impl Cpu {
         load_f32(self.isa(), x.logits, n * max_frames * classes, &mut log);
         self.isa().log_sum_exp(&log, classes, &mut self.zeroed_workspace(LANES * classes), &mut sums);
         for (log, sum) in log.chunks_exact_mut(classes).zip(&*sums) {
-            log.iter_mut().for_each(|log| *log = clamp_to_never(*log - sum));
+            log.iter_mut().for_each(|log| *log = clamp_to_log_zero(*log - sum));
         }
         Some(Sequence { log, frames, classes, states, blank })
     }
@@ -109,10 +110,13 @@ impl Cpu {
         let state = |s: usize| if back { states[count - 1 - s] } else { states[s] };
         // A letter may follow the one before without a blank between, if they differ.
         let jumps = |s: usize| s >= 2 && state(s) != blank && state(s) != state(s - 2);
-        let jump: Vec<f32> = (0..count).map(|s| if jumps(s) { 0.0 } else { NEVER }).collect();
+        let jump: Vec<f32> = (0..count).map(|s| if jumps(s) { 0.0 } else { LOG_ZERO }).collect();
         let width = count + 2;
-        let mut sums =
-            AlignmentSums { table: self.workspace(frames * width), width, total: if count == 1 { 0.0 } else { NEVER } };
+        let mut sums = AlignmentSums {
+            table: self.workspace(frames * width),
+            width,
+            total: if count == 1 { 0.0 } else { LOG_ZERO },
+        };
         let (mut log_scale, mut divisor) = (0.0, 0.0);
         let mut log_prob = vec![0f32; count];
         for frame in 0..frames {
@@ -120,24 +124,24 @@ impl Cpu {
             log_prob.iter_mut().enumerate().for_each(|(s, log_prob)| *log_prob = log[state(s)] - divisor);
             let (before, row) = sums.table.split_at_mut(frame * width);
             let row = &mut row[..width];
-            row[..2].fill(NEVER);
+            row[..2].fill(LOG_ZERO);
             let row = &mut row[2..];
             if frame == 0 {
                 // An alignment begins with the first blank or the first letter.
                 row.iter_mut()
                     .zip(&log_prob)
                     .enumerate()
-                    .for_each(|(s, (row, &log_prob))| *row = if s < 2 { log_prob } else { NEVER });
+                    .for_each(|(s, (row, &log_prob))| *row = if s < 2 { log_prob } else { LOG_ZERO });
             } else {
-                self.isa().advance_frame(&before[(frame - 1) * width..], &jump, &log_prob, NEVER, row);
+                self.isa().advance_frame(&before[(frame - 1) * width..], &jump, &log_prob, LOG_ZERO, row);
             }
             log_scale += divisor;
-            let max = row.iter().fold(NEVER, |max, &sum| if sum > max { sum } else { max });
+            let max = row.iter().fold(LOG_ZERO, |max, &sum| if sum > max { sum } else { max });
             divisor = if max > Ctc::LOG_ZERO_LIMIT { max } else { 0.0 };
             if frame + 1 == frames {
                 // It ends with the last blank or the last letter.
                 let [last_blank, last_letter] =
-                    [count, count.wrapping_sub(1)].map(|s| if s == 0 { NEVER } else { row[s - 1] });
+                    [count, count.wrapping_sub(1)].map(|s| if s == 0 { LOG_ZERO } else { row[s - 1] });
                 let max = if last_blank > last_letter { last_blank } else { last_letter };
                 sums.total = log_scale + max + ((last_blank - max).exp() + (last_letter - max).exp()).ln();
             }
@@ -169,7 +173,7 @@ impl Cpu {
     }
 }
 
-/// Returns a logarithm that is at least [`NEVER`]; NaN stays.
-fn clamp_to_never(log: f32) -> f32 {
-    if log < NEVER { NEVER } else { log }
+/// Returns a logarithm that is at least [`LOG_ZERO`]; NaN stays.
+fn clamp_to_log_zero(log: f32) -> f32 {
+    if log < LOG_ZERO { LOG_ZERO } else { log }
 }

@@ -9,11 +9,11 @@ use gradscale_core::ops::Unary;
 use half::f16;
 use std::sync::OnceLock;
 
-/// Kernel with which a lookup table is filled: replaces numbers by the results of a function.
-type Kernel = fn(Isa, &mut [f32]);
+/// Function with which a lookup table is filled: replaces numbers by its results.
+type TabulatedFunction = fn(Isa, &mut [f32]);
 
 /// Functions with a lookup table, and their slopes where these do not follow from the result in a few operations.
-const TABULATED_FUNCTIONS: [(Kernel, Option<Kernel>); 7] = [
+const TABULATED_FUNCTIONS: [(TabulatedFunction, Option<TabulatedFunction>); 7] = [
     (Isa::exp, None),
     (Isa::ln, None),
     (Isa::sigmoid, None),
@@ -71,11 +71,11 @@ impl LookupTables {
 }
 
 /// Returns a table, filled on first use; `None` for fewer elements than the table has.
-fn get_or_fill(found: &OnceLock<Box<F16Lut>>, isa: Isa, kernel: Kernel, len: usize) -> Option<&F16Lut> {
+fn get_or_fill(found: &OnceLock<Box<F16Lut>>, isa: Isa, function: TabulatedFunction, len: usize) -> Option<&F16Lut> {
     (len >= F16_VALUES).then(|| {
         &**found.get_or_init(|| {
             let mut lut: Box<[f32]> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
-            kernel(isa, &mut lut);
+            function(isa, &mut lut);
             lut.try_into().expect("as many as values")
         })
     })

@@ -28,10 +28,11 @@ pub trait F32x4: Copy {
     fn add_product(self, b: Self, a: f32) -> Self;
 }
 
-pub type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize);
+/// GEMM microkernel with fixed numbers of vectors and rows.
+pub type MicroKernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize);
 
 /// GEMM microkernels by number of vectors, masked tail, and number of rows.
-pub type Kernels<const VECTORS: usize> = [[&'static [Kernel]; 2]; VECTORS];
+pub type Kernels<const VECTORS: usize> = [[&'static [MicroKernel]; 2]; VECTORS];
 
 /// Macro: lists the microkernels of each number of vectors and rows, with whole vectors and with a last one that is not
 /// whole.

@@ -105,7 +105,7 @@ fn split_halves(x: __m512i) -> [__m512i; 2] {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn high_words([x, y]: [__m512i; 2]) -> __m512i {
-    const ODD: [u16; 32] = {
+    const ODD_INDICES: [u16; 32] = {
         let (mut odd, mut i) = ([0; 32], 0);
         while i < 32 {
             odd[i as usize] = 2 * i + 1;
@@ -114,7 +114,7 @@ fn high_words([x, y]: [__m512i; 2]) -> __m512i {
         odd
     };
     // SAFETY: as many bits.
-    _mm512_permutex2var_epi16(x, unsafe { core::mem::transmute::<[u16; 32], __m512i>(ODD) }, y)
+    _mm512_permutex2var_epi16(x, unsafe { core::mem::transmute::<[u16; 32], __m512i>(ODD_INDICES) }, y)
 }
 
 /// Returns true if all values that contributed to a maximum magnitude are finite.

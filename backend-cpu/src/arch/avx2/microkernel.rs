@@ -11,7 +11,8 @@ use core::arch::x86_64::{
     _mm256_storeu_ps,
 };
 
-type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
+/// GEMM microkernel with fixed numbers of vectors and rows; the last slice takes converted rows of halves.
+type MicroKernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
 /// Macro: lists the AVX2 microkernels of a number of vectors, by load mode and number of rows from 1.
 macro_rules! kernels {
@@ -26,7 +27,7 @@ macro_rules! kernels {
 }
 
 /// AVX2 microkernels by number of vectors, load mode, and number of rows from 1.
-const KERNELS: [[&[Kernel]; 4]; Avx2::SHAPE.vectors] =
+const KERNELS: [[&[MicroKernel]; 4]; Avx2::SHAPE.vectors] =
     [kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12), kernels!(2: 1 2 3 4 5 6)];
 
 pub fn accumulate_tile(_proof: Avx2, tile: &MicroKernelArgs<'_>, acc: &mut [f32], acc_row: usize) {

@@ -17,7 +17,8 @@ use core::{
     hint::black_box,
 };
 
-type Kernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
+/// GEMM microkernel with fixed numbers of vectors and rows; the last slice takes converted rows of halves.
+type MicroKernel = unsafe fn(&MicroKernelArgs<'_>, &mut [f32], usize, usize, &mut [f32]);
 
 /// Macro: lists the AVX-512 microkernels of a number of vectors, by load mode and number of rows from 1.
 macro_rules! kernels {
@@ -32,7 +33,7 @@ macro_rules! kernels {
 }
 
 /// AVX-512 microkernels by number of vectors, load mode, and number of rows from 1.
-const KERNELS: [[&[Kernel]; 4]; Avx512::SHAPE.vectors] = [
+const KERNELS: [[&[MicroKernel]; 4]; Avx512::SHAPE.vectors] = [
     kernels!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24),
     kernels!(2: 1 2 3 4 5 6 7 8 9 10 11 12),
     kernels!(3: 1 2 3 4 5 6 7 8),
