@@ -1,7 +1,11 @@
 //! The device.
 
 use crate::{
-    Error, Isa, Memory, Table, f16_lut::LookupTables, table::indices, threading::ThreadPool, workspace::WorkspacePool,
+    Error, Isa, Memory, Table,
+    f16_lut::LookupTables,
+    table::indices,
+    threading::ThreadPool,
+    workspace::{Workspace, WorkspacePool},
 };
 use core::ops::Range;
 use gradscale_core::{
@@ -55,8 +59,16 @@ impl Cpu {
         &self.threads
     }
 
-    pub(crate) const fn workspace_pool(&self) -> &WorkspacePool {
-        &self.workspaces
+    /// Returns a workspace of `len` elements of unspecified content.
+    pub(crate) fn workspace(&self, len: usize) -> Workspace<'_> {
+        self.workspaces.acquire(len, ThreadPool::worker_index())
+    }
+
+    /// Returns a workspace of `len` elements that are 0.
+    pub(crate) fn zeroed_workspace(&self, len: usize) -> Workspace<'_> {
+        let mut workspace = self.workspace(len);
+        workspace.fill(0.0);
+        workspace
     }
 
     /// Returns the lookup tables of functions of halves that the device caches.

@@ -1,7 +1,6 @@
 //! Workspaces: f32 memory for the duration of an operator, counted, aligned to a cache line, and cached between
 //! operators.
 
-use crate::{Cpu, threading::ThreadPool};
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -59,7 +58,7 @@ impl WorkspacePool {
     }
 
     /// Returns a workspace of unspecified content for a worker, or for another thread.
-    fn acquire(&self, len: usize, worker: Option<usize>) -> Workspace<'_> {
+    pub fn acquire(&self, len: usize, worker: Option<usize>) -> Workspace<'_> {
         let bytes = 4 * len as u64;
         let in_use = self.in_use.fetch_add(bytes, Relaxed) + bytes;
         self.peak.fetch_max(in_use, Relaxed);
@@ -113,19 +112,5 @@ impl core::ops::Deref for Workspace<'_> {
 impl core::ops::DerefMut for Workspace<'_> {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut self.data[self.from..self.from + self.len]
-    }
-}
-
-impl Cpu {
-    /// Returns a workspace of `len` elements of unspecified content.
-    pub(crate) fn workspace(&self, len: usize) -> Workspace<'_> {
-        self.workspace_pool().acquire(len, ThreadPool::worker_index())
-    }
-
-    /// Returns a workspace of `len` elements that are 0.
-    pub(crate) fn zeroed_workspace(&self, len: usize) -> Workspace<'_> {
-        let mut workspace = self.workspace(len);
-        workspace.fill(0.0);
-        workspace
     }
 }

@@ -19,6 +19,7 @@ mod batched_small;
 mod direct;
 mod padded_rows;
 mod weight_grad;
+mod work_item;
 
 use crate::{
     Cpu, Memory,

@@ -6,7 +6,7 @@ use super::{fills_tiles, padded_rows::PairedRows};
 use crate::{
     Cpu, Memory,
     arch::amx::{self, Amx, K_BLOCK, KSegment, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
-    conv::{ConvParams, padded_rows::RowCache, weight_grad::WorkItem},
+    conv::{ConvParams, padded_rows::RowCache, work_item::WorkItem},
     threading::Cost,
     workspace::Workspace,
 };
