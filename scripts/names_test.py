@@ -42,7 +42,7 @@ ROLES = set("""
 """.split())
 KNOWN_BARE_NAMES = 0
 KNOWN_REPEATED_TYPES = 0
-KNOWN_CIRCLES = 2
+KNOWN_CIRCLES = 1
 # Public functions of types in `src/`. One with more options is a field of `Pass`, `ProgramKind` or `TrainerOptions`, and not
 # a further function: blocking and non-blocking forms then share it.
 PUBLIC_FUNCTIONS = {"Trainer": 45, "NonBlocking": 14}

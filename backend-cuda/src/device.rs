@@ -1,12 +1,12 @@
 //! The device.
 
 use crate::{
-    Error,
+    Cubins, Error,
     gpu::{Gpu, GpuRecording},
-    grad_reduce::RankConnection,
     kernels::Kernel,
     memory::Memory,
     nccl,
+    rank_connection::RankConnection,
     table::Table,
     workspace::{WorkspaceKind, WorkspacePool},
 };
@@ -40,8 +40,34 @@ pub struct Cuda {
 }
 
 impl Cuda {
+    /// Returns the number of devices; 0 without a driver.
+    #[must_use]
+    pub fn count() -> usize {
+        Gpu::count().unwrap_or(0)
+    }
+
+    /// Opens the device of that number, with machine code [where a program looks for it](Cubins::of_user); with
+    /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups).
+    ///
+    /// # Errors
+    /// [`Error::NoLibrary`] without NVIDIA's driver, or without its run-time compiler and machine code for the device;
+    /// [`Error::NoDevice`], [`Error::TooOld`], and the driver's.
+    pub fn open(ordinal: usize) -> Result<Self, Error> {
+        Self::open_with(ordinal, Cubins::of_user())
+    }
+
+    /// Opens a device with machine code from `cubins`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
+        let device = Self::on(Gpu::open(ordinal, cubins)?);
+        let without = std::env::var_os("GRADSCALE_WARPGROUPS").is_some_and(|value| value == "0");
+        Ok(if without { device.without_warpgroups() } else { device })
+    }
+
     /// Creates the device of an opened GPU.
-    pub(crate) fn on(gpu: Gpu) -> Self {
+    fn on(gpu: Gpu) -> Self {
         let warpgroups = gpu.arch() == 90;
         Self {
             gpu: Arc::new(gpu),

@@ -1,6 +1,7 @@
 //! Errors of the CUDA backend.
 
 use core::fmt;
+use cudarc::driver::{DriverError, sys};
 use gradscale_core::backend::ErrorKind;
 
 /// Error of the CUDA backend.
@@ -93,5 +94,29 @@ impl gradscale_core::backend::Error for Error {
 
     fn unsupported(operator: &'static str) -> Self {
         Self::Unsupported(operator)
+    }
+}
+
+/// Returns a function that converts an error of the driver to the backend's error; `doing` names the failed operation.
+pub(crate) fn driver_error(doing: &'static str) -> impl Fn(DriverError) -> Error {
+    use sys::cudaError_enum as code;
+    move |error| {
+        let lost = matches!(
+            error.0,
+            code::CUDA_ERROR_ILLEGAL_ADDRESS
+                | code::CUDA_ERROR_LAUNCH_FAILED
+                | code::CUDA_ERROR_LAUNCH_TIMEOUT
+                | code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+                | code::CUDA_ERROR_MISALIGNED_ADDRESS
+                | code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+                | code::CUDA_ERROR_INVALID_PC
+                | code::CUDA_ERROR_HARDWARE_STACK_ERROR
+                | code::CUDA_ERROR_ECC_UNCORRECTABLE
+                | code::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                | code::CUDA_ERROR_ASSERT
+                | code::CUDA_ERROR_UNKNOWN
+        );
+        let name = error.error_name().map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into());
+        Error::Driver { doing, name, lost }
     }
 }

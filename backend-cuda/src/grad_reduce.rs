@@ -5,6 +5,7 @@ use crate::{
     kernels::{GRAD_REDUCE_ACCUMULATE, GRAD_REDUCE_MEAN, GRAD_REDUCE_READ},
     memory::Memory,
     nccl::{DataType, Nccl, is_present},
+    rank_connection::{GradFormat, RankConnection, ReduceBuffers},
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::backend::{Buffer, DType, Invitation, Wire};
@@ -25,49 +26,6 @@ struct GradReduceParams {
     ranks: u32,
     parts: u32,
     exponent: i32,
-}
-
-/// Wire format of gradients, numbered as in `kernels::GRAD_REDUCE_KINDS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GradFormat {
-    /// Gradients as one f16 per value, for ranks of one micro-batch each.
-    F16,
-    /// Exact sums of several micro-batches in fixed point, 8 bytes a value.
-    FixedPoint,
-    /// Sums of gradients in f32, 4 bytes a value.
-    F32,
-}
-
-impl GradFormat {
-    /// Returns the bytes of a gradient value in this format.
-    const fn bytes(self) -> usize {
-        match self {
-            Self::F16 => 2,
-            Self::FixedPoint => 8,
-            Self::F32 => 4,
-        }
-    }
-}
-
-/// Buffers for reducing a step's gradients over all ranks.
-#[derive(Debug)]
-struct ReduceBuffers {
-    format: GradFormat,
-    parts: u32,
-    /// Number of gradient values that each rank reduces.
-    values_per_rank: usize,
-    /// Gradients of this rank's micro-batches, and later their sums.
-    local: Memory,
-    received: Memory,
-    /// Means of all gradients as halves, gathered from all ranks.
-    means: Memory,
-}
-
-/// Connection of a rank to the GPUs of all ranks, with its buffers.
-#[derive(Debug)]
-pub(crate) struct RankConnection {
-    buffers: Option<ReduceBuffers>,
-    nccl: Nccl,
 }
 
 impl Cuda {

@@ -30,6 +30,7 @@ mod nccl;
 mod norm;
 mod optimize;
 mod pool;
+mod rank_connection;
 mod reduce;
 mod roi_align;
 mod roi_pool;

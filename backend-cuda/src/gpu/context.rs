@@ -1,7 +1,6 @@
 //! The device's primary context, which lives as long as anything that was made in it.
 
-use super::driver_error;
-use crate::Error;
+use crate::{Error, error::driver_error};
 use cudarc::driver::{
     result::{ctx, primary_ctx},
     sys,

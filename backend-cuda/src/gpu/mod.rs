@@ -14,7 +14,7 @@ mod upload;
 pub use recording::GpuRecording;
 pub use tensor_maps::{Im2col, TensorMap, Tiled};
 
-use crate::{CubinReport, Cubins, Error, kernels::Kernel};
+use crate::{CubinReport, Cubins, Error, error::driver_error, kernels::Kernel};
 use bytemuck::NoUninit;
 use context::Context;
 use core::ffi::c_void;
@@ -22,7 +22,6 @@ use cudarc::driver::{
     result::{self, event, function, module, stream},
     sys,
 };
-use open::driver_error;
 use readback::PinnedReadback;
 use staging::Staging;
 use std::{

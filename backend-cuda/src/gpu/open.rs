@@ -1,68 +1,16 @@
-//! Detection and opening of devices, and conversion of the driver's errors.
+//! Detection and opening of GPUs.
 
 use super::{Context, Gpu, MAX_STAGED_BYTES, nvrtc, readback::PinnedReadback, staging::Staging, upload::UploadStream};
-use crate::{Cubins, Error};
+use crate::{Cubins, Error, error::driver_error};
 use cudarc::driver::{
-    DriverError,
     result::{self, device, stream},
     sys,
 };
 use std::sync::{Arc, Mutex};
 
-/// Returns a function that converts an error of the driver to the backend's error; `doing` names the failed operation.
-pub(super) fn driver_error(doing: &'static str) -> impl Fn(DriverError) -> Error {
-    use sys::cudaError_enum as code;
-    move |error| {
-        let lost = matches!(
-            error.0,
-            code::CUDA_ERROR_ILLEGAL_ADDRESS
-                | code::CUDA_ERROR_LAUNCH_FAILED
-                | code::CUDA_ERROR_LAUNCH_TIMEOUT
-                | code::CUDA_ERROR_ILLEGAL_INSTRUCTION
-                | code::CUDA_ERROR_MISALIGNED_ADDRESS
-                | code::CUDA_ERROR_INVALID_ADDRESS_SPACE
-                | code::CUDA_ERROR_INVALID_PC
-                | code::CUDA_ERROR_HARDWARE_STACK_ERROR
-                | code::CUDA_ERROR_ECC_UNCORRECTABLE
-                | code::CUDA_ERROR_CONTEXT_IS_DESTROYED
-                | code::CUDA_ERROR_ASSERT
-                | code::CUDA_ERROR_UNKNOWN
-        );
-        let name = error.error_name().map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into());
-        Error::Driver { doing, name, lost }
-    }
-}
-
-impl crate::Cuda {
-    /// Returns the number of devices; 0 without a driver.
-    #[must_use]
-    pub fn count() -> usize {
-        Gpu::count().unwrap_or(0)
-    }
-
-    /// Opens the device of that number, with machine code [where a program looks for it](Cubins::of_user); with
-    /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups).
-    ///
-    /// # Errors
-    /// [`Error::NoLibrary`] without NVIDIA's driver, or without its run-time compiler and machine code for the device;
-    /// [`Error::NoDevice`], [`Error::TooOld`], and the driver's.
-    pub fn open(ordinal: usize) -> Result<Self, Error> {
-        Self::open_with(ordinal, Cubins::of_user())
-    }
-
-    /// Opens a device with machine code from `cubins`.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn open_with(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
-        let device = Self::on(Gpu::open(ordinal, cubins)?);
-        let without = std::env::var_os("GRADSCALE_WARPGROUPS").is_some_and(|value| value == "0");
-        Ok(if without { device.without_warpgroups() } else { device })
-    }
-}
-
 impl Gpu {
-    fn count() -> Result<usize, Error> {
+    /// Returns the number of GPUs; 0 if the driver knows of none.
+    pub(crate) fn count() -> Result<usize, Error> {
         // cudarc panics without the library.
         // SAFETY: looking for the library runs its initialisers, which are NVIDIA's.
         if !unsafe { sys::is_culib_present() } {
@@ -76,7 +24,8 @@ impl Gpu {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    fn open(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
+    /// Opens the GPU of that number, with machine code from `cubins`.
+    pub(crate) fn open(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
         let count = Self::count()?;
         if ordinal >= count {
             return Err(Error::NoDevice { ordinal, count });

@@ -1,7 +1,7 @@
 //! Recorded steps: CUDA graphs.
 
-use super::{Context, driver_error};
-use crate::Error;
+use super::Context;
+use crate::{Error, error::driver_error};
 use cudarc::driver::{
     result::{graph, stream},
     sys,

@@ -1,7 +1,7 @@
 //! Times by the device's own clock: events of its stream.
 
-use super::{Gpu, open::driver_error};
-use crate::Error;
+use super::Gpu;
+use crate::{Error, error::driver_error};
 use core::time::Duration;
 use cudarc::driver::{result::event, sys};
 

@@ -3,8 +3,8 @@
 //! The first stream waits for a copy only when work that uses its memory is enqueued. So the update and the read-back
 //! of a step do not wait for the next step's batch.
 
-use super::{Gpu, driver_error, staging::Staging};
-use crate::Error;
+use super::{Gpu, staging::Staging};
+use crate::{Error, error::driver_error};
 use cudarc::driver::{
     DriverError,
     result::{event, stream},
