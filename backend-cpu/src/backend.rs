@@ -1,4 +1,4 @@
-//! The device.
+//! Device of the CPU backend: its threads, workspaces and lookup tables, and the dispatch of each operator.
 
 use crate::{
     Error, Isa, Memory, Table,

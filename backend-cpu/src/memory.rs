@@ -1,4 +1,4 @@
-//! Buffers.
+//! Buffers: vectors of f32, f16, u8 or u32.
 
 use crate::Error;
 use gradscale_core::backend::{Buffer, DType, Data, DataMut};

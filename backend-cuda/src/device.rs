@@ -1,4 +1,4 @@
-//! The device.
+//! Device of the CUDA backend: how it is opened, its workspaces, and the dispatch of each operator.
 
 use crate::{
     Cubins, Error,

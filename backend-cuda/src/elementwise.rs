@@ -1,4 +1,4 @@
-//! Element by element: unary and binary functions, sums of several sources.
+//! Element-wise operators: unary and binary functions, and sums of several terms.
 
 use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};

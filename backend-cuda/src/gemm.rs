@@ -1,4 +1,4 @@
-//! Matrix products and convolutions.
+//! Launch of matrix products (GEMM) and convolutions, with the reduction of split-K.
 
 use crate::{
     Cuda, Error,

@@ -1,4 +1,5 @@
-//! Gradients of several GPUs, added up by them: rounded to halves here, sent by NCCL, added exactly and rounded once there.
+//! Reduction of gradients over ranks on their GPUs, by NCCL: halves or fixed-point sums are exchanged, added exactly and
+//! rounded once, and the means are gathered.
 
 use crate::{
     Cuda, Error,

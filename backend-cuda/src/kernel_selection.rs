@@ -1,7 +1,10 @@
-//! Selection of the kernel and of the split-K factor of a GEMM, by a cost model of the device.
+//! Selection of the kernel and of the split-K factor of a GEMM, by a cost model of the device. A product with M = 1 has
+//! no gemv kernel of its own: it takes a GEMM kernel, of whose tile of 64 or 128 rows it fills one. With f16 operands
+//! this is mostly `mma_sync_gemm_64x64` or `mma_sync_gemm_64x128`; on sm_90 with long sums `wgmma_tma_gemm_128x128`. Its
+//! few tiles are divided by split-K. f32 operands take the SIMT kernel.
 //!
-//! cuBLASLt calls this step its heuristic. There is no gemv kernel: products of one row are selected like all others.
-//! Convolutions are selected in the same way, because they are implicit GEMMs (`implicit_gemm.cuh`). In pseudo-code:
+//! cuBLASLt calls this step its heuristic. Convolutions are selected in the same way, because they are implicit GEMMs
+//! (`implicit_gemm.cuh`). In pseudo-code:
 //!
 //! ```text
 //! select(problem, device):

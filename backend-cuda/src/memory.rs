@@ -1,4 +1,4 @@
-//! Buffers.
+//! Buffers: device memory of one type.
 
 use crate::{Error, gpu::Gpu};
 use gradscale_core::backend::{Buffer, DType};

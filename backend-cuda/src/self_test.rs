@@ -1,6 +1,5 @@
-//! Whether a kernel for one architecture's own instructions (wgmma, TMA) is right there: seen on the device
-//! itself, before the kernel is used for the first time. Where it is not, or does not compile, the one for all
-//! architectures is taken.
+//! Self-test of kernels with instructions of one architecture (wgmma, TMA), on the device itself, before a kernel is used
+//! for the first time. If it fails or does not compile, the kernel for all architectures is used.
 
 use crate::{Cuda, Error, gemm_problem::GemmKind, kernel_selection::KernelConfig};
 use gradscale_core::{

@@ -1,4 +1,4 @@
-//! The store of an operator as kernels take it.
+//! Parameters of the fused store (epilogue) of a kernel: `Store` of `store.cuh`.
 
 use crate::{Cuda, Error, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};

@@ -1,4 +1,4 @@
-//! Weight pass: sums over all pixels of all images.
+//! Weight pass of a convolution: the gradient of its weights, sums over all pixels of all images.
 //!
 //! A work item is some kernel rows of some output channels, over one slice of the rows of dy. The number of slices
 //! depends on the shape alone, and their sums are added in order. Kernel rows and channels share no sum, so that their

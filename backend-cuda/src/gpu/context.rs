@@ -1,4 +1,4 @@
-//! The device's primary context, which lives as long as anything that was made in it.
+//! Primary context of the device, which lives as long as everything that was created in it.
 
 use crate::{Error, error::driver_error};
 use cudarc::driver::{

@@ -1,4 +1,4 @@
-//! Small reads go to memory of the host that the device writes to by itself. Into other memory each copy would wait.
+//! Readback of small reads through pinned memory of the host. Into other memory each copy would block.
 
 use cudarc::driver::{
     DriverError,

@@ -1,4 +1,4 @@
-//! Recorded steps: CUDA graphs.
+//! Recordings of steps as CUDA graphs.
 
 use super::Context;
 use crate::{Error, error::driver_error};

@@ -1,4 +1,4 @@
-//! Times by the device's own clock: events of its stream.
+//! Timing of work by CUDA events on the device's stream.
 
 use super::Gpu;
 use crate::{Error, error::driver_error};

@@ -47,6 +47,9 @@ fn tiles_by_even_rounds() {
         ([8192, 64, 1024], H100, "wgmma_tma_gemm_128x128", 1),
         // Few results of long sums are cut: 4 tiles on 132 multiprocessors.
         ([256, 256, 8192], H100, "wgmma_tma_gemm_128x128", 32),
+        // One row (gemv): the smallest tile, or TMA for long sums.
+        ([1, 1024, 1024], H100, "mma_sync_gemm_64x64", 4),
+        ([1, 1024, 4096], H100, "wgmma_tma_gemm_128x128", 16),
         // Nothing to share.
         ([8, 8, 8], H100, "mma_sync_gemm_64x64", 1),
     ] {

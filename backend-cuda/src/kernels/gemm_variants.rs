@@ -1,4 +1,4 @@
-//! Variants of products.
+//! Variants of the GEMM kernels: by operand layout, convolution pass, tile and instructions (mma.sync, wgmma, SIMT).
 
 use super::{File, Kernel, Module, STORE};
 

@@ -1,4 +1,4 @@
-//! AVX-512.
+//! AVX-512 (F, BW, DQ, VL): token of the instruction set, and its kernels.
 
 mod exponent_histogram;
 mod microkernel;
