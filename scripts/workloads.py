@@ -139,7 +139,7 @@ def section(workload, directory):
     rows, runs = rows_of(said), results["runs"]
     heads = rows[None]
     # Columns of scores precede those about scaling.
-    scores = heads[1:heads.index("flushed at worst %")]
+    scores = heads[1:heads.index("gradient error %")]
     columns = ["method", *scores, "flushed at the worst site %", "zero before %", "skipped", "repeated", "scales at the end"]
     lines = [f"### {said.splitlines()[0].removeprefix('# ')}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for method in workload.methods:

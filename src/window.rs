@@ -80,6 +80,16 @@ pub struct GradientErrors {
     pub parameter: String,
 }
 
+impl GradientErrors {
+    /// Summarizes the error of each parameter; `None` without any.
+    fn summary(mut errors: Vec<(f64, &str)>) -> Option<Self> {
+        errors.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let &(worst, parameter) = errors.last()?;
+        let (median, _) = *errors.get(errors.len() / 2)?;
+        Some(Self { median, worst, parameter: parameter.to_owned() })
+    }
+}
+
 /// Window of a loss scale: range of powers of two that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleWindow {
@@ -180,16 +190,20 @@ impl Reference {
     pub fn new(exact: Vec<NamedGradient>, tensors: &[NamedGradient]) -> Option<Self> {
         let errors: Vec<Option<f64>> = exact.iter().zip(tensors).map(|(exact, found)| error(exact, found)).collect();
         let counts = |error: &Option<f64>| error.filter(|error| *error < ROUNDING_ERROR);
-        let mut counted: Vec<(f64, &str)> =
+        let counted =
             errors.iter().zip(&exact).filter_map(|(error, (name, _))| Some((counts(error)?, name.as_str()))).collect();
-        counted.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        let &(worst, parameter) = counted.last()?;
-        let (median, _) = *counted.get(counted.len() / 2)?;
-        let per_tensor = GradientErrors { median, worst, parameter: parameter.to_owned() };
+        let per_tensor = GradientErrors::summary(counted)?;
         let accepted: Vec<Option<f64>> =
             errors.iter().map(|error| counts(error).map(|error| (2.0 * error).max(TOLERATED_ERROR))).collect();
         let left_out = accepted.iter().filter(|accepted| accepted.is_none()).count();
         Some(Self { gradients: exact, accepted, left_out, per_tensor })
+    }
+
+    /// Computes the errors of other gradients, of the parameters that are compared; `None` if no parameter is.
+    pub fn errors(&self, found: &[NamedGradient]) -> Option<GradientErrors> {
+        let compared = self.gradients.iter().zip(found).zip(&self.accepted).filter(|(_, accepted)| accepted.is_some());
+        let errors = compared.filter_map(|((exact, found), _)| Some((error(exact, found)?, exact.0.as_str())));
+        GradientErrors::summary(errors.collect())
     }
 
     /// Returns the number of parameters whose gradients are compared.
@@ -279,6 +293,17 @@ mod tests {
                 assert_eq!(window.lost.as_deref(), lost.then_some("w"), "{small} {large}");
             }
         }
+    }
+
+    #[test]
+    fn errors_are_of_compared_parameters() {
+        let found = |noise: f32, value: f32| vec![("noise".to_owned(), vec![noise]), ("w".to_owned(), vec![value])];
+        let errors = |value| reference().errors(&found(5.0, value)).expect("a parameter");
+        assert_eq!(errors(0.75), GradientErrors { median: 0.25, worst: 0.25, parameter: "w".to_owned() });
+        assert_eq!(errors(f32::INFINITY).worst, f64::INFINITY);
+        let summary = GradientErrors::summary(vec![(0.5, "b"), (0.125, "a"), (2.0, "c")]);
+        assert_eq!(summary, Some(GradientErrors { median: 0.5, worst: 2.0, parameter: "c".to_owned() }));
+        assert_eq!(GradientErrors::summary(Vec::new()), None);
     }
 
     #[test]

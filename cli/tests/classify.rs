@@ -108,6 +108,13 @@ fn two_towers_train_only_with_a_scale_for_each_gradient() {
         let both = ["fp32", "gs"].contains(&run["method"].as_str().expect("a name"));
         assert_eq!(second > 0.85, both, "{}: {second}", run["method"]);
         assert!(both || second < 0.3, "{}: {second}", run["method"]);
+        // Of the parameters whose gradients flush nothing is left.
+        let error = &run["gradient_error"]["worst"];
+        match run["method"].as_str().expect("a name") {
+            "fp32" => assert!(error.is_null(), "{error}"),
+            "gs" => assert!(error.as_f64().is_some_and(|error| error < 0.1), "{error}"),
+            one_scale => assert!(error.as_f64().is_some_and(|error| error >= 0.99), "{one_scale}: {error}"),
+        }
     }
     for said in [
         "- In short: only fp32 and gs trained both towers; fp16, fixed:65536 and dynamic did not.",
@@ -116,7 +123,7 @@ fn two_towers_train_only_with_a_scale_for_each_gradient() {
         "- Equal, as far as can be told: fp32 and gs: first tower ",
         "where chance in 500 test images alone explains ",
         "One seed, so differences of this size mean nothing",
-        "| method | first tower % | second tower % | flushed at worst % |",
+        "| method | first tower % | second tower % | gradient error % | flushed at worst % |",
         "Gradients as they are: ",
     ] {
         assert!(out.contains(said), "{said}: {out}");

@@ -37,6 +37,10 @@ pub struct Record {
     /// Mean loss over the last 20 steps, for one pixel or image.
     pub final_loss: Option<f64>,
     pub metrics: Option<Metrics>,
+    /// Errors of the parameters' gradients of a batch after the last step; `None` if nothing is stored in half, or the
+    /// batch does not fit.
+    #[serde(default)]
+    pub gradient_error: Option<GradientError>,
     pub skipped_steps: u64,
     /// Number of attempts that overflowed and were repeated.
     #[cfg_attr(test, serde(default))]
@@ -68,6 +72,17 @@ pub struct Record {
     /// Classes predicted for the images that the report shows, one image after another.
     #[serde(skip_serializing)]
     pub samples: Predictions,
+}
+
+/// Errors of the parameters' gradients, each relative to the gradient of a backward pass in f32: see
+/// [`gradscale::window`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
+pub struct GradientError {
+    pub median: f64,
+    pub worst: f64,
+    /// Name of the parameter with the largest error.
+    pub parameter: String,
 }
 
 #[derive(Debug, Serialize)]

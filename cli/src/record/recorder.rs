@@ -1,13 +1,13 @@
 //! Recorder, which fills a record during a training.
 
-use super::{Event, Extremes, GradientTraffic, LogEntry, Point, Record, Score, SiteSeries, ranks};
+use super::{Event, Extremes, GradientError, GradientTraffic, LogEntry, Point, Record, Score, SiteSeries, ranks};
 use crate::{
     Failure,
     metrics::Metrics,
     sanity_checks::SanityChecks,
     tasks::{On, Predictions},
 };
-use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning};
+use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning, window::GradientErrors};
 use std::collections::{BTreeMap, HashMap};
 
 /// Approximate number of points in a site's time series.
@@ -35,6 +35,7 @@ impl Recorder {
             iterations,
             final_loss: None,
             metrics: None,
+            gradient_error: None,
             skipped_steps: 0,
             repeats: 0,
             seconds: 0.0,
@@ -102,6 +103,12 @@ impl Recorder {
             self.doubts.loss_scale(iteration, warning);
             self.record.doubts = self.doubts.sentences();
         }
+    }
+
+    /// Records the errors of the parameters' gradients after the last step.
+    pub fn gradient_errors(&mut self, errors: Option<GradientErrors>) {
+        self.record.gradient_error =
+            errors.map(|GradientErrors { median, worst, parameter }| GradientError { median, worst, parameter });
     }
 
     /// Restores a step from the entry of a log. Its totals of sites include all earlier steps.

@@ -82,7 +82,8 @@ impl Column {
 }
 
 /// Columns about scaling, most important first, because a phone shows only those.
-const SCALING: [Number; 3] = [
+const SCALING: [Number; 4] = [
+    ("gradient error %", 3, |run| Some(100.0 * run.gradient_error.as_ref()?.worst)),
     ("flushed at worst %", 3, |run| Some(100.0 * worst(run)?)),
     ("skipped", 0, |run| Some(run.skipped_steps as f64)),
     ("repeated", 0, |run| Some(run.repeats as f64)),

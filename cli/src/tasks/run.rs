@@ -17,7 +17,7 @@ use gradscale::{
     gradscale_core::{backend::Backend, stats::Detail},
     optim::Optimizer,
     sites::LossScaleWarning,
-    window::ScaleWindows,
+    window::{GradientErrors, ScaleWindows},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
@@ -197,6 +197,13 @@ pub trait TrainingRun {
     /// # Errors
     /// Data on disk that can no longer be read, or the device's.
     fn window(&mut self) -> Result<Option<ScaleWindows>, Failure>;
+
+    /// Measures the errors of the parameters' gradients of the next batch at the exponents in force, without a step;
+    /// none if they are not finite or the network has several losses.
+    ///
+    /// # Errors
+    /// Data on disk that can no longer be read, or the device's.
+    fn gradient_errors(&mut self) -> Result<Option<GradientErrors>, Failure>;
 
     /// Returns the exponent of the loss scale in force; 0 under gradient scaling.
     fn loss_scale(&self) -> i32;
@@ -405,6 +412,21 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
         })?;
         task.seek(*position);
         Ok(window)
+    }
+
+    fn gradient_errors(&mut self) -> Result<Option<GradientErrors>, Failure> {
+        let Self { task, trainer, position, ahead, .. } = self;
+        if !task.losses().is_empty() {
+            return Ok(None);
+        }
+        *ahead = None;
+        let errors = trainer.gradient_errors(|trainer| {
+            task.seek(*position);
+            let batch = task.prefetch(trainer)?;
+            Ok::<_, Failure>(task.backward(trainer, batch)?)
+        })?;
+        task.seek(*position);
+        Ok(errors)
     }
 
     fn loss_scale(&self) -> i32 {

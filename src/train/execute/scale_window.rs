@@ -4,7 +4,7 @@ use crate::{
     Error, GradientScaling, Scaling, SharedLayers,
     sites::SlotKind,
     train::{Gradients, Trainer, step::StepReadback},
-    window::{NamedGradient, Probe, Reference, ScaleWindows},
+    window::{GradientErrors, NamedGradient, Probe, Reference, ScaleWindows},
 };
 use gradscale_core::{
     amp::Precision,
@@ -75,10 +75,61 @@ impl<B: Backend> Trainer<B> {
     pub fn window<F: From<Error<B::Error>>>(
         &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, F>,
     ) -> Result<Option<ScaleWindows>, F> {
+        self.restored_after(|trainer, seed| trainer.measure_window(&mut attempt, seed))
+    }
+
+    /// Measures the errors of the parameters' gradients of a batch at the exponents in force, relative to the same
+    /// backward pass with all gradients in f32. `attempt` is as for [`Trainer::window`]; it is called three times.
+    ///
+    /// Parameters whose gradient is zero but for rounding are excluded, as in [`crate::window`]. `None` if gradients are
+    /// not finite in f32, or if a value overflows at these exponents: no step applies such gradients.
+    ///
+    /// ```
+    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// # let mut parameters = Parameters::seeded(0);
+    /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
+    /// # let method: Method = "fixed:1024".parse()?;
+    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), method)?;
+    /// let batch = [Input::f32([2, 2], &[1.0, 0.0, 0.0, 1.0]), Input::u8([2], &[0, 1])];
+    /// let errors = trainer
+    ///     .gradient_errors(|trainer| trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)))?;
+    /// // One rounding to 11 bits.
+    /// assert!(errors.expect("finite gradients").worst < 1e-3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `attempt`, gradients of another trainer or of several losses, or the device's.
+    pub fn gradient_errors<F: From<Error<B::Error>>>(
+        &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, F>,
+    ) -> Result<Option<GradientErrors>, F> {
+        let sites = self.sites.len();
+        let mut is_first_pass = false;
+        let errors = self.restored_after(|trainer, seed| {
+            // First, because the sites of the other passes are behind those in force.
+            let own = trainer.probe_stores(None, &mut attempt, seed)?;
+            is_first_pass = trainer.sites.len() > sites;
+            if own.overflowed.is_some() {
+                return Ok(None);
+            }
+            let reference = trainer.measure_reference(&mut attempt, seed)?;
+            Ok(reference.and_then(|reference| reference.errors(&own.gradients)))
+        });
+        if is_first_pass {
+            // Its program refers to sites that are gone.
+            self.exec.remove_programs(|_| true);
+        }
+        errors
+    }
+
+    /// Runs a measurement, which gets the seed of dropout, and restores sites and seed after it.
+    fn restored_after<T, F: From<Error<B::Error>>>(
+        &mut self, measure: impl FnOnce(&mut Self, u64) -> Result<T, F>,
+    ) -> Result<T, F> {
         let (sites, observed, least) = (self.sites.clone(), self.observed.take(), self.settings.least);
         let seed = self.counters.seed;
         self.settings.least = Detail::Counts;
-        let window = self.measure_window(&mut attempt, seed);
+        let measured = measure(self, seed);
         self.settings.probed = None;
         (self.sites, self.observed, self.settings.least, self.counters.seed) = (sites, observed, least, seed);
         // The outputs and gradients of these programs have been overwritten, and the programs may have been evicted.
@@ -88,31 +139,38 @@ impl<B: Backend> Trainer<B> {
         self.exec.remove_programs(|program| prefixes.iter().any(|stores| program.prefix.starts_with(stores.prefix())));
         // Slots of the measurement are gone.
         self.exec.resize_table(self.sites.len(), self.hyperparameters.len()).map_err(Error::Device)?;
-        window
+        measured
     }
 
-    fn measure_window<F: From<Error<B::Error>>>(
+    /// Measures gradients in f32 and with per-tensor scales. `None` if they are not finite in f32, or none can be
+    /// compared. The sites have no scale afterwards.
+    fn measure_reference<F: From<Error<B::Error>>>(
         &mut self, attempt: &mut impl FnMut(&mut Self) -> Result<Gradients, F>, seed: u64,
-    ) -> Result<Option<ScaleWindows>, F> {
+    ) -> Result<Option<Reference>, F> {
         let failed = |error| F::from(Error::Rule(error));
         let unscaled = Scaling::Loss(LossScale::None);
         self.sites = self.sites.with_scaling(unscaled.clone()).map_err(failed)?;
-        let exact = self.probe_stores(Stores::Single, attempt, seed)?.gradients;
+        let exact = self.probe_stores(Some(Stores::Single), attempt, seed)?.gradients;
         if exact.iter().any(|(_, gradient)| gradient.iter().any(|x| !x.is_finite())) {
             return Ok(None);
         }
         let amax = GradientScaling::amax(Amax::new(0, 0).map_err(failed)?).with_calls(SharedLayers::Each);
         self.sites = self.sites.with_scaling(Scaling::Gradient(amax)).map_err(failed)?;
-        let tensors = self.probe_stores(Stores::PerTensor, attempt, seed)?.gradients;
-        let Some(reference) = Reference::new(exact, &tensors) else { return Ok(None) };
-        drop(tensors);
+        let tensors = self.probe_stores(Some(Stores::PerTensor), attempt, seed)?.gradients;
         self.sites = self.sites.with_scaling(unscaled).map_err(failed)?;
+        Ok(Reference::new(exact, &tensors))
+    }
+
+    fn measure_window<F: From<Error<B::Error>>>(
+        &mut self, attempt: &mut impl FnMut(&mut Self) -> Result<Gradients, F>, seed: u64,
+    ) -> Result<Option<ScaleWindows>, F> {
+        let Some(reference) = self.measure_reference(attempt, seed)? else { return Ok(None) };
         let mut windows = |stores: Stores| {
             reference.window(stores.weight_gradients(), |exponent| {
                 if let Some(fixed) = Fixed::new(exponent) {
                     self.sites.fix_loss_scale(fixed);
                 }
-                self.probe_stores(stores, attempt, seed)
+                self.probe_stores(Some(stores), attempt, seed)
             })
         };
         let (single, half) = (windows(Stores::OneScale)?, windows(Stores::OneScaleHalfWeights)?);
@@ -121,10 +179,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Runs a backward pass, and reads the gradients of all parameters with the first site at which a value overflowed.
+    /// Without `stores`, gradients are stored as in a step.
     fn probe_stores<F: From<Error<B::Error>>>(
-        &mut self, stores: Stores, attempt: &mut impl FnMut(&mut Self) -> Result<Gradients, F>, seed: u64,
+        &mut self, stores: Option<Stores>, attempt: &mut impl FnMut(&mut Self) -> Result<Gradients, F>, seed: u64,
     ) -> Result<Probe, F> {
-        self.settings.probed = Some(stores);
+        self.settings.probed = stores;
         self.counters.seed = seed;
         let gradients = attempt(self)?;
         self.check_gradients(&gradients)?;
@@ -134,7 +193,9 @@ impl<B: Backend> Trainer<B> {
             .order
             .iter()
             .find(|&&slot| self.sites.kind(slot) == SlotKind::Site && overflows(&rows[usize::from(slot.0)]));
-        let overflowed = first.map(|&slot| self.sites.name(slot).trim_start_matches(stores.prefix()).to_owned());
+        let prefix = stores.map_or("", Stores::prefix);
+        let shortened = |name: &str| name.strip_prefix(prefix).unwrap_or(name).to_owned();
+        let overflowed = first.map(|&slot| shortened(self.sites.name(slot)));
         self.rows = rows;
         let names: Vec<String> = gradients.contributes.iter().map(|&id| self.parameters.all[id].name.clone()).collect();
         let mut all: Vec<NamedGradient> = Vec::with_capacity(names.len());

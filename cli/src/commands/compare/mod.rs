@@ -16,7 +16,10 @@ use crate::{
     setup::CHAOS,
     tasks::{Dataset, DistributedOptions, On, TrainingConfig, open},
 };
-use gradscale::{Method, gradscale_core::stats::Detail};
+use gradscale::{
+    Method,
+    gradscale_core::{amp::Level, stats::Detail},
+};
 use indicatif::ProgressBar;
 use results::{Case, Results};
 use std::{path::Path, time::Instant};
@@ -91,6 +94,7 @@ fn train(
 ) -> Result<Record, Failure> {
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.apply_to(method.clone());
+    let stores_half = method.amp.level() != Level::O0;
     let (device, threads) = (arguments.setup.device(), arguments.threads);
     let (weights, parts, together, perturbed) = (None, None, DistributedOptions::alone(), name == CHAOS);
     let opening = TrainingConfig { device, threads, settings, method, seed, weights, perturbed, parts, together };
@@ -139,7 +143,12 @@ fn train(
         };
         recorder.scored(&LogEntry { scores: Some(metrics.clone()), validation, ..last });
     }
-    recorder.finish(metrics, run.samples()?, memory, &run.unchanged()?);
+    let (samples, unchanged) = (run.samples()?, run.unchanged()?);
+    // Behind all else: it takes another batch, and leaves gradients that no step takes.
+    if stores_half {
+        recorder.gradient_errors(run.gradient_errors()?);
+    }
+    recorder.finish(metrics, samples, memory, &unchanged);
     sanity_checks::say(bar, &about, &recorder.news());
     Ok(recorder.done())
 }

@@ -108,6 +108,35 @@ fn the_window_is_that_of_trainings_at_every_scale() {
     assert!(matches!(window.single.place(16), Place::Inside { .. }), "{window:?}");
 }
 
+/// Errors at the exponents in force are those of gradients that a step would take.
+#[test]
+fn gradient_errors_are_those_of_the_exponents_in_force() {
+    let (exact, _) = gradients("fp32");
+    let mut applied = 0;
+    for method in ["fp16", "fixed:2^4", "fixed:2^9,wgrad=half", "fixed:2^16", "fixed:2^60", "amax:calls=each", "gs"] {
+        let (found, skipped) = gradients(method);
+        let (net, mut trainer) = Net::open(method);
+        let measured = trainer.gradient_errors(|trainer| net.backward(trainer)).expect("it fits");
+        if skipped {
+            assert_eq!(measured, None, "{method}");
+            continue;
+        }
+        applied += 1;
+        let measured = measured.unwrap_or_else(|| panic!("{method} fits"));
+        let mut errors: Vec<(f64, &str)> =
+            exact.iter().map(|(name, exact)| (error(exact, &found[name]), name.as_str())).collect();
+        errors.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let (worst, parameter) = errors[errors.len() - 1];
+        let median = errors[errors.len() / 2].0;
+        // Logits in half move the reference by less than a unit of half.
+        let is_near = |measured: f64, expected: f64| (measured - expected).abs() < 2f64.powi(-10);
+        assert!(is_near(measured.worst, worst), "{method}: {measured:?}, {errors:?}");
+        assert!(is_near(measured.median, median), "{method}: {measured:?}, {errors:?}");
+        assert!(worst < 0.01 || measured.parameter == parameter, "{method}: {measured:?}, {errors:?}");
+    }
+    assert_eq!(applied, 6, "only the largest scale overflows");
+}
+
 /// Measuring changes no bit of a training, with batch norm, dropout and a dynamic loss scale.
 #[test]
 fn measuring_changes_no_bit_of_a_training() {
@@ -130,6 +159,11 @@ fn measuring_changes_no_bit_of_a_training() {
                 assert!(window.left_out >= 1 && window.compared >= 5, "{window:?}");
                 assert!(window.single.binades() > 10, "{window:?}");
             }
+            if measures && (step == 0 || step % 5 == 2) {
+                let errors = trainer.gradient_errors(&mut backward).expect("it fits").expect("finite gradients");
+                // Half has 11 bits.
+                assert!(errors.median <= errors.worst && errors.worst < 0.02, "{errors:?}");
+            }
             let gradients = backward(&mut trainer).expect("it fits");
             losses.push(trainer.step(gradients).expect("a step").loss.to_bits());
         }
@@ -147,6 +181,7 @@ fn gradients_that_f32_does_not_hold_have_no_window() {
     let weights = vec![f32::NAN; FEATURES * HIDDEN];
     trainer.set_parameter("first.weight", &weights).expect("its size");
     assert_eq!(trainer.window(|trainer| net.backward(trainer)).expect("it fits"), None);
+    assert_eq!(trainer.gradient_errors(|trainer| net.backward(trainer)).expect("it fits"), None);
     // Nor have gradients that another step has used up.
     let (net, mut trainer) = Net::open("dynamic");
     let mut stale = Some(net.backward(&mut trainer).expect("it fits"));
