@@ -160,6 +160,37 @@ def test_what_a_backward_gets():
     assert error([seen[1][-1]], [seen[-1][-1]]) < 3e-3
 
 
+def test_a_backward_writes_into_halves_that_are_read_later():
+    notes = {dtype: torch.zeros(8, dtype=dtype) for dtype in (torch.float16, torch.float64)}
+    saved_notes = {dtype: torch.zeros(8, dtype=dtype) for dtype in notes}
+
+    def forward(ctx, x):
+        ctx.notes = notes[x.dtype]
+        ctx.save_for_backward(x, saved_notes[x.dtype])
+        return x * x
+
+    def write(ctx, g):
+        x, notes_of_x = ctx.saved_tensors
+        ctx.notes.copy_(g.abs().sum(0))
+        notes_of_x.copy_(g.abs().amax(0))
+        return 2 * g * x
+
+    trained(function(forward, write).apply, drawn(16, 6), 0)
+    for one in (notes, saved_notes):
+        assert one[torch.float64].min() > 0 and error([one[torch.float16]], [one[torch.float64]]) < 3e-3
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_backward_leaves_the_cache_of_autocast_as_it_was(enabled):
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(enabled)
+    try:
+        trained(FUNCTIONS["a product"].apply, drawn(16, 6), 0)
+        assert torch.is_autocast_cache_enabled() == enabled
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
 class LinearFunction(torch.autograd.Function):
     """The example of PyTorch's documentation."""
 

@@ -59,6 +59,9 @@ CHANGES = {
     "transposed": lambda g: g.t()[1].neg_(),
     "split": lambda g: g.split(4, 1)[0].mul_(2),
     "unbind": lambda g: g.unbind(0)[0].zero_(),
+    "unsafe_chunk": lambda g: [part.neg_() for part in torch.unsafe_chunk(g, 2)],
+    "unsafe_split_with_sizes": lambda g: torch.unsafe_split_with_sizes(g, [3, 13])[1].mul_(2),
+    "_unsafe_view": lambda g: torch.ops.aten._unsafe_view(g, (-1,))[:20].mul_(2),
     "chunks one by one": lambda g: [part.mul_(2) for part in g.chunk(3)],
     "diagonal": lambda g: g.diagonal().zero_(),
     "data": lambda g: g.data.mul_(2),
@@ -148,6 +151,20 @@ def test_what_has_no_exponent_is_refused_by_name():
 
         with pytest.raises(RuntimeError, match=words):
             trained(function, drawn(16, 6), 0)
+
+
+@pytest.mark.parametrize("view", [torch.conj, torch._neg_view, lambda g: g.conj()[1], lambda g: g.mH[0], lambda g: g.conj().imag])
+def test_a_write_into_a_conjugated_view_is_refused(view):
+    """PyTorch computes these views when they are read, so a gradient holds a copy of their values."""
+    change = lambda g: view(g).mul_(3)
+
+    def function(x):
+        z = torch.complex(x.float(), x.float().roll(1, 1)) if x.dtype == torch.float16 else torch.complex(x, x.roll(1, 1))
+        z.register_hook(silent(change))
+        return z.abs()
+
+    with pytest.raises(RuntimeError, match="aten::mul_ writes into a conjugated view of a gradient: give it g.unscaled"):
+        trained(function, drawn(16, 6), 0)
 
 
 def test_plain_f32_buffers_get_the_gradient_itself():

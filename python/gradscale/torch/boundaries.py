@@ -105,8 +105,9 @@ def _enclosed(kind):
                     results = kind.apply(self, *plain)
                 finally:
                     del self.__dict__["_gradscale_widening"]
-                results = _each(widening.result, results)
-                widening.end()
+            # After the mode, in which what is written into halves would be written into their copies.
+            results = _each(widening.result, results)
+            widening.end()
             return _each(functools.partial(_taken, scaling=scaling, exponent=0), results)
 
         @property

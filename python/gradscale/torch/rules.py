@@ -22,9 +22,11 @@ _CONVERTED_COMPLEX = (torch.complex32, torch.complex128)
 #: Values move; none is computed.
 MOVES = frozenset(
     "view _unsafe_view t transpose permute expand unsqueeze squeeze slice select alias detach clone as_strided unbind"
-    " split split_with_sizes flip roll diagonal unfold _reshape_alias contiguous lift_fresh view_as_real view_as_complex movedim"
-    " _conj resolve_conj".split()
+    " split split_with_sizes unsafe_split unsafe_split_with_sizes flip roll diagonal unfold _reshape_alias contiguous lift_fresh"
+    " view_as_real view_as_complex movedim _conj _neg_view resolve_conj".split()
 )
+#: Moves whose results share memory with the gradient, though their schemas declare no alias.
+_UNDECLARED_VIEWS = frozenset("_unsafe_view unsafe_split unsafe_split_with_sizes".split())
 #: Results are values of the gradient or 0.
 SELECTS = frozenset("threshold_backward masked_fill".split())
 #: Terms that are all gradients.
@@ -80,7 +82,8 @@ class Operator:
         aliases = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
         #: Positions and keyword names of the arguments that are written to.
         self.writes = [a.name if a.kwarg_only else i for i, a in enumerate(arguments) if aliases[i]]
-        self.views = not self.writes and any(r.alias_info is not None for r in schema.returns)
+        declared = not self.writes and any(r.alias_info is not None for r in schema.returns)
+        self.views = declared or self.name in _UNDECLARED_VIEWS
         #: Where a number is a term of a sum, and no dimension, index or factor.
         self.terms = [i for i, a in enumerate(arguments) if not a.kwarg_only and str(a.type) in ("number", "Tensor") and i]
         if self.name == "view" and function._overloadname == "dtype":
@@ -142,9 +145,9 @@ def dispatch(function, args, kwargs):
         return _write(function, operator, args, kwargs, gradients, scaling)
     if name in MOVES or name in SELECTS and first.settled and args[0] is first and (name != "masked_fill" or args[2] == 0):
         out = function(*each(_data, args), **kwargs)
-        if name == "_conj":
+        if function in scaled.CONJUGATED:
             # A wrapper has no conjugation bit, so its values must not be conjugated lazily.
-            return _wrapped(out.resolve_conj(), first.exponent, scaling, first.dtype, first.settled)
+            out = out.resolve_conj().resolve_neg()
         out = _from(first.origin, _wrapped(out, first.exponent, scaling, first.dtype, first.settled))
         if operator.views:
             _views(out, first, function, args, kwargs)
@@ -301,6 +304,8 @@ def _write(function, operator, args, kwargs, gradients, scaling):
                 f"{operator.namespace}::{operator.name} writes a scaled gradient into a plain float16 tensor, which has no"
                 " exponent: make that tensor by torch.empty_like(g) or torch.zeros_like(g) of the gradient g, or in float32"
             )
+        if isinstance(target, scaled.ScaledTensor) and not target.shares_memory():
+            raise RuntimeError(_sentence(operator, "writes into a conjugated view of a gradient"))
     if operator.name in INTO and "reduce" not in kwargs and not operator.adds_number(args):
         return _into(function, args, kwargs, scaling)
     # Computed from copies of the gradients themselves, of which views are views, too; then written back.

@@ -6,6 +6,9 @@ import torch
 
 from . import operands, rules
 
+#: Views that PyTorch computes when they are read. A gradient holds their values, so it shares no memory with them.
+CONJUGATED = frozenset({torch.ops.aten._conj.default, torch.ops.aten._neg_view.default})
+
 
 class ScaledTensor(torch.Tensor):
     """Gradient tensor with its own exponent.
@@ -74,13 +77,22 @@ class ScaledTensor(torch.Tensor):
         out = function(data, *args[1:], **kwargs)
         return out if part is None else out[part]
 
+    def shares_memory(self):
+        """Returns False for a conjugated view, whose own values are a copy, and for views of one."""
+        one = self
+        while one.parent is not None:
+            if one.recipe[0] in CONJUGATED:
+                return False
+            one = one.parent
+        return True
+
     def refresh(self):
         """Reads the values of a view again, if its base was written to."""
         root = self.root()
         if self.seen == root.writes or self.parent is None:
             return
         self.parent.refresh()
-        self.data_ = self._taken(self.parent.data_)
+        self.data_ = self._taken(self.parent.data_).resolve_conj().resolve_neg()
         self._wide = None if root.settled else self.data_
         self.exponent, self.settled, self.origin, self.seen = root.exponent, root.settled, None, root.writes
 
