@@ -150,6 +150,26 @@ def test_a_hook_that_returns_a_plain_half():
     gs.update()
 
 
+def test_two_trainings_that_share_weights_are_no_trouble():
+    """The hook that comes first unscales a gradient, and the other one finds it plain."""
+    generator, critic, x = Net(), nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1)), next(batches("mlp", 1))[0]
+    attach(generator)
+    theirs = attach(critic)
+
+    def run():
+        for _ in range(2):
+            (critic(generator(x)).mean() * 2.0**-20).backward()
+            theirs.update()
+
+    assert not said(run)
+    gradients = [p.grad / 2 for p in generator.parameters()]
+    twins = Net().double(), nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1)).double()
+    for twin, model in zip(twins, (generator, critic)):
+        twin.load_state_dict(model.state_dict())
+    (twins[1](twins[0](x.double())).mean() * 2.0**-20).backward()
+    assert error(gradients, [p.grad for p in twins[0].parameters()]) < 3e-3
+
+
 def test_a_part_of_the_loss_that_the_model_keeps():
     """A load-balancing loss of experts, which is not part of the results of forward."""
 

@@ -38,6 +38,24 @@ def _prune(entries):
         del entries[key]
 
 
+#: The backward pass of autograd that runs, and the ids of weights whose gradients a training has unscaled in it.
+_unscaled = None, set()
+
+
+def _note_unscaled(key):
+    """Notes that the gradient of a weight has been unscaled in this backward pass, for hooks of other trainings."""
+    global _unscaled
+    task = torch._C._current_graph_task_id()
+    if _unscaled[0] != task:
+        _unscaled = task, set()
+    _unscaled[1].add(key)
+
+
+def _was_unscaled(key):
+    """Returns True if another training, which has a hook at the same weight, has unscaled its gradient in this pass."""
+    return _unscaled[0] == torch._C._current_graph_task_id() and key in _unscaled[1]
+
+
 class GradientScaling(Steps):
     """Scales of all gradients of a training, decided by the rules of gradscale.
 
@@ -347,12 +365,14 @@ class GradientScaling(Steps):
 
         dtype = parameter.dtype
 
-        scaling = weakref.ref(self)
+        scaling, key = weakref.ref(self), id(parameter)
 
         def unscale(gradient):
             if isinstance(gradient, ScaledTensor):
+                if weight:
+                    _note_unscaled(key)
                 return gradient.unscaled().to(dtype)
-            if weight and gradient.layout == torch.strided:
+            if weight and gradient.layout == torch.strided and not _was_unscaled(key):
                 scaling()._arrived_plain(label)
             return gradient
 
