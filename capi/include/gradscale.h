@@ -246,17 +246,17 @@ enum gs_limit
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The threshold is kept, and the overflow side allowed no higher exponent.
+  // Flush threshold: it is kept, and the limit against overflow allowed no higher exponent.
   GS_LIMIT_THRESHOLD = 0,
-  // The threshold is kept even with subnormals counted as flushed, because there was enough range.
+  // Normal range: the threshold is kept even with subnormals counted as flushed, because there was enough range.
   GS_LIMIT_NORMAL_RANGE = 1,
-  // The threshold is missed, because the overflow side was the limit.
+  // Limit against overflow: because of it the flush threshold is missed.
   GS_LIMIT_OVERFLOW = 2,
-  // The end of the range of one row.
+  // Range of exponents that one row can give: values are too far outside the range of halves.
   GS_LIMIT_RANGE = 3,
-  // The required scale was below 1, and the rule does not go below 1.
+  // Lower limit 1 of the scale: the required scale was below it, and the rule does not go below 1.
   GS_LIMIT_ONE = 4,
-  // The largest magnitude alone decides. No site of this interface uses this rule.
+  // Largest magnitude: it alone decides. No site of this interface uses this rule.
   GS_LIMIT_AMAX = 5,
 };
 #ifndef __cplusplus

@@ -11,7 +11,7 @@ pub enum Last {
     Filled,
     /// The last batch of an epoch is shorter, which needs a compiled program for its shape.
     Short,
-    /// The examples of an incomplete last batch are dropped; each epoch drops others.
+    /// Incomplete last batches are dropped. Each epoch has another order, so it drops other examples.
     Dropped,
 }
 

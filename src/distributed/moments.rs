@@ -115,7 +115,7 @@ mod tests {
     use super::{super::Threads, *};
     use std::thread;
 
-    /// Batches of different lengths and means.
+    /// Returns test batches of different lengths and means.
     fn batches() -> [Vec<f32>; 3] {
         [7usize, 1, 40].map(|len| (0..len).map(|i| 100.0 + len as f32 + ((i * 37) % 11) as f32).collect())
     }

@@ -47,7 +47,7 @@ pub enum MetricError {
         label: u32,
         /// Prediction for the label, if the metric needs one.
         prediction: Option<u32>,
-        /// Index of the label among the labels, from 0.
+        /// Index in the batch of the example with this label, from 0.
         place: usize,
         /// Number of classes that the metric counts.
         classes: usize,

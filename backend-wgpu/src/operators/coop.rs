@@ -105,7 +105,8 @@ pub(crate) struct Coop {
 }
 
 impl Coop {
-    /// Returns the candidates of an adapter that offers square matrices of halves whose sums are f32.
+    /// Returns the arrangements to be tested and timed on an adapter that offers square cooperative matrices of halves with
+    /// f32 sums.
     pub fn candidates(adapter: &wgpu::Adapter) -> Result<Vec<Self>, NotOffered> {
         let (info, limits) = (adapter.get_info(), adapter.limits());
         if !adapter.features().contains(Self::features()) {

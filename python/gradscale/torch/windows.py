@@ -306,7 +306,8 @@ class _Measurement:
         return error if math.isfinite(error) else math.inf
 
     def at(self, exponent, half):
-        """Returns the effect of the scale 2^exponent: the parameter that is lost, and where a value overflows."""
+        """Returns how the loss scale 2^exponent fails: the parameter whose gradient becomes inaccurate, and the site that
+        overflows."""
         if exponent not in self.tried:
             gradients, site = self.gradients(_Probe(f"fixed:2^{exponent}", late=False, skips=0))
             self.tried[exponent] = [self.judged(exponent, gradients, site, half) for half in (False, True)]
