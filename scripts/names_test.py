@@ -25,8 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # Words that name neither the limited quantity nor its unit. `ALL`, `ONE` and `ZERO` are absent, because Rust uses them
-# for the
-# variants of an enum and the numbers of a type.
+# for the variants of an enum and the numbers of a type.
 BARE_WORDS = set("""
     ABSENT ACROSS AHEAD ALONE ALONG ANSWERS APART AROUND AWAKE BEFORE BEHIND BESIDE BROKEN CERTAIN CHOSEN CLEAN DEEP EACH
     ENOUGH FAR FARTHEST FEW FINISHED FIRST FITTING FREE FRESH FURTHER HARDLY JOINING KEPT KNOWN LARGE LARGEST LAST LEARNED

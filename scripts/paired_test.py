@@ -134,8 +134,7 @@ class Simulation(unittest.TestCase):
 
     def test_power(self):
         # With true deviation 1, a difference of (t + t)/√8 is detected in about 80 % (slightly fewer, because the
-        # deviation is
-        # estimated too).
+        # deviation is estimated too).
         size = (paired.quantile(.975, 7) + paired.quantile(.8, 7)) / math.sqrt(8)
         self.assertAlmostEqual(self.share(size, lambda pairs: pairs.p < .05), .8, delta=.03)
 

@@ -63,8 +63,7 @@ fn authors() {
 }
 
 /// Where the rules differ: l2's weights ±2^-7. σ = 2^-20, log2 β = 5.65: `paper` 6; `authors` ⌊6.15⌋ = 6; with
-/// ±1.5·2^-7,
-/// log2 1.5 = 0.585: 5.06 → `paper` 6, `authors` ⌊5.56⌋ = 5.
+/// ±1.5·2^-7, log2 1.5 = 0.585: 5.06 → `paper` 6, `authors` ⌊5.56⌋ = 5.
 #[test]
 fn paper_and_authors_differ_by_the_floor() {
     let graph = net(1.5 * 2f32.powi(-7), 2f32.powi(-3), 2f32.powi(-20));

@@ -46,9 +46,8 @@ fn both_operands_of_a_product() {
 }
 
 /// From 16 channels to 2, 2 × 2 taps, stride 2: every x is multiplied by all 2·2·2 = 8 taps, for any stride. ∇Y =
-/// 2^-20,
-/// weights ±2^-3: σ = √8·2^-23, log2 β = −14.3504 + 21.5 = 7.15: 8. (With the taps of the convolution that it reverses,
-/// 16: 7; with all of its channels, 64: 6.)
+/// 2^-20, weights ±2^-3: σ = √8·2^-23, log2 β = −14.3504 + 21.5 = 7.15: 8. (With the taps of the convolution that it
+/// reverses, 16: 7; with all of its channels, 64: 6.)
 #[test]
 fn transposed_convolution() {
     let mut g = Graph { labels: vec![0], ..Graph::default() };

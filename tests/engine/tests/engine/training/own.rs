@@ -113,8 +113,7 @@ fn states_and_numbers() {
 }
 
 /// Clipping by value, by norm, for one step only, and none: the bits are those of the kernel. Non-finite gradients
-/// change
-/// nothing.
+/// change nothing.
 #[test]
 fn clipped_and_guarded() {
     let limits: [fn(Optimizer) -> Optimizer; 4] =
