@@ -1,6 +1,5 @@
-//! Group of ranks: collectives that check whether all ranks run the same one.
-//!
-//! If a rank fails, [`Group::abort`] sends `MessageTag::Failed` with the reason, which ends the other ranks.
+//! Group of ranks: collectives that check whether all ranks run the same one. If a rank fails, [`Group::abort`] sends
+//! `MessageTag::Failed` with the reason, which ends the other ranks.
 
 use super::{
     Communicator, DistributedError, GradSums, MessageTag, ReducedGrads, Traffic,

@@ -1,6 +1,5 @@
-//! Messages between ranks: their tags, and the traffic that they cause.
-//!
-//! A rank that fails sends [`MessageTag::Failed`] with its reason, which ends the other ranks.
+//! Messages between ranks: their tags, and the traffic that they cause. A rank that fails sends [`MessageTag::Failed`] with
+//! its reason, which ends the other ranks.
 
 use std::time::Duration;
 

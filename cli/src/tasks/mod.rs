@@ -1,4 +1,5 @@
-//! Tasks: a network with its data, its loss and its scores, each in a folder of its own.
+//! Tasks: a network with its data, its loss and its scores, each in a folder of its own. The default optimizer and
+//! learning rate of a task are in its [`TaskSpec::default_optimizer`].
 //!
 //! This file is their registry. A new task is a variant of [`Task`] and a folder with a [`TaskSpec`] and a [`Dataset`]: the
 //! compiler asks for all else.

@@ -1,4 +1,5 @@
-//! Loss scales: one scale for all gradients, as usual in mixed-precision training.
+//! Loss scales: one scale for all gradients, as usual in mixed-precision training. A new schedule is a file here, a
+//! variant of [`LossScale`], and a table of fields in the engine's `src/method/schedule/fields.rs`.
 //!
 //! All schedules have one interface: an exponent in force, an update after each step, and a state of integers that
 //! includes everything, limits too.

@@ -1,4 +1,5 @@
-//! A step: backward pass, retry after an overflow, update, outcome.
+//! A step: backward pass, retry after an overflow, update, outcome. After a skip, parameters, optimizer state, step
+//! counts, schedule and running statistics are as before, bit for bit.
 
 mod backward;
 mod finish;

@@ -1,7 +1,8 @@
-//! Retry of a batch that overflowed, so that no batch with finite f32 gradients is lost.
+//! Retry of a batch that overflowed, so that no batch with finite f32 gradients is lost. A failed attempt changes no
+//! parameter and no optimizer state, because the update is guarded on the device. Step counts, schedule and running
+//! statistics wait for the outcome.
 //!
-//! A failed attempt changes nothing: the update is guarded on the device, and step counts, schedule and running
-//! statistics wait for the outcome. The inputs of the last pass have buffers of their own, which no other program and
+//! The inputs of the last pass have buffers of their own, which no other program and
 //! no prefetched batch uses. Therefore the step can run its program again by itself. With several micro-batches only
 //! the inputs of the last one are on the device; [`Trainer::step_with`] uploads all of them again.
 
