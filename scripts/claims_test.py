@@ -95,6 +95,7 @@ class Regimes(unittest.TestCase):
         for name in [*regimes.REGIMES, "segnet-basic after 30 steps"]:
             self.assertRegex(text, f"Not recorded yet: .*{name}")
         self.assertRegex(text, "## scale-by-size\n\nNot recorded yet")
+        self.assertIn("| 96×128 ×4 sum | 2^5 | 11 | 27 | overflows |", text)
         # PyTorch's own runs stand there without ours.
         self.assertRegex(text, r"Beside it, PyTorch's own .* torch.amp float16, defaults \d")
         self.assertRegex(text, r"\| 4000 \| not recorded yet \| \d+ % \| 100 % \|")

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "scripts/natural")]
 import one_in_n  # noqa: E402
 import page as natural  # noqa: E402
 import record as natural_record  # noqa: E402
+import scale_by_size  # noqa: E402
 
 RECORD = ROOT / "docs/science/regimes.json"
 PAGE = ROOT / "docs/regimes.md"
@@ -179,6 +180,17 @@ def one_in_n_table(figure):
                         f"varies by 4 points; PyTorch {versions or 'not run yet'}.</sub>", ""]
 
 
+def scale_by_size_part():
+    """What PyTorch's own GradScaler finds, with a network of its own."""
+    rows = scale_by_size.read_rows()
+    if not rows:
+        return ["PyTorch's own GradScaler: not recorded yet.", ""]
+    versions = ", ".join(sorted({row["torch"] for row in rows}))
+    return ["Beside it, PyTorch's own GradScaler with a smaller network of its own. Each dropped step takes one bit from a scale "
+            "that begins too high.", "", *scale_by_size.table(rows), "",
+            f"<sub>`scripts/natural/scale_by_size.py`; PyTorch {versions}, one seed.</sub>", ""]
+
+
 def regimes_part(record):
     lines, seen = [], set()
     missing = [name for name in REGIMES if name not in record["regimes"]]
@@ -216,6 +228,8 @@ def figures_part(record):
             lines += [f"## {name}", "", "Not recorded yet.", ""]
         if name == one_in_n.NAME:
             lines += one_in_n_table(figure)
+        elif name == "scale-by-size":
+            lines += scale_by_size_part()
     return lines
 
 

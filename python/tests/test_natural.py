@@ -14,6 +14,7 @@ import bad_image  # noqa: E402
 import loops  # noqa: E402
 import one_bad_image  # noqa: E402
 import rare_reward  # noqa: E402
+import scale_by_size  # noqa: E402
 import one_in_n  # noqa: E402
 import record  # noqa: E402
 import short_recordings  # noqa: E402
@@ -112,6 +113,16 @@ def test_what_is_done_to_a_scaler(method, scale):
     assert torch.equal(model.weight, before)
     stepped, _ = loop.step(lambda: loop.forward(torch.ones(3, 4)).sum())
     assert stepped and not torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("at", [0, 6])
+def test_loss_scales_that_fit_by_reduction(at):
+    row = scale_by_size.read_rows()[at]
+    now = scale_by_size.row_of(scale_by_size.settings()[at])
+    assert now["fits"] == row["fits"]
+    assert float(now["error_at_128"]) == pytest.approx(float(row["error_at_128"]), abs=1e-4)
+    # A sum over 24 × 32 pixels is 768 times the mean.
+    assert int(scale_by_size.read_rows()[6]["fits"]) == int(scale_by_size.read_rows()[0]["fits"]) - 10
 
 
 @pytest.mark.parametrize("one_in", one_in_n.RARITIES[:2])
