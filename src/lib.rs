@@ -51,5 +51,5 @@ pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
     Attempt, ExponentsAfter, Gradients, Inputs, Named, NonBlocking, Observation, Operands, Pass, Prefetched, Program,
-    ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss,
+    ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss, gradient_errors,
 };

@@ -8,7 +8,7 @@ mod state;
 mod step;
 
 pub use async_api::NonBlocking;
-pub use execute::{Observation, Operands, Program, ProgramKind, Source};
+pub use execute::{Observation, Operands, Program, ProgramKind, Source, gradient_errors};
 pub use options::TrainerOptions;
 pub use state::{Inputs, Named, Prefetched};
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};

@@ -420,7 +420,7 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
             return Ok(None);
         }
         *ahead = None;
-        let errors = trainer.gradient_errors(|trainer| {
+        let errors = gradscale::gradient_errors(trainer, |trainer| {
             task.seek(*position);
             let batch = task.prefetch(trainer)?;
             Ok::<_, Failure>(task.backward(trainer, batch)?)

@@ -11,6 +11,7 @@ mod times;
 
 pub use compiled::{Program, ProgramKind};
 pub use operand_stats::{Observation, Operands, Source};
+pub use scale_window::gradient_errors;
 
 pub(super) use run::ExecutionMode;
 pub(super) use scale_window::Stores;

@@ -49,6 +49,51 @@ impl Stores {
     }
 }
 
+/// Measures the errors of the parameters' gradients of a batch at the exponents in force, relative to the same
+/// backward pass with all gradients in f32. `attempt` is as for [`Trainer::window`]; it is called three times.
+///
+/// Parameters whose gradient is zero but for rounding are excluded, as in [`crate::window`]. `None` if gradients are
+/// not finite in f32, or if a value overflows at these exponents: no step applies such gradients.
+///
+/// ```
+/// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+/// # let mut parameters = Parameters::seeded(0);
+/// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
+/// # let method: Method = "fixed:1024".parse()?;
+/// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), method)?;
+/// let batch = [Input::f32([2, 2], &[1.0, 0.0, 0.0, 1.0]), Input::u8([2], &[0, 1])];
+/// let errors = gradscale::gradient_errors(&mut trainer, |trainer| {
+///     trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels))
+/// })?;
+/// // One rounding to 11 bits.
+/// assert!(errors.expect("finite gradients").worst < 1e-3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Those of `attempt`, gradients of another trainer or of several losses, or the device's.
+pub fn gradient_errors<B: Backend, F: From<Error<B::Error>>>(
+    trainer: &mut Trainer<B>, mut attempt: impl FnMut(&mut Trainer<B>) -> Result<Gradients, F>,
+) -> Result<Option<GradientErrors>, F> {
+    let sites = trainer.sites.len();
+    let mut is_first_pass = false;
+    let errors = trainer.restored_after(|trainer, seed| {
+        // First, because the sites of the other passes are behind those in force.
+        let own = trainer.probe_stores(None, &mut attempt, seed)?;
+        is_first_pass = trainer.sites.len() > sites;
+        if own.overflowed.is_some() {
+            return Ok(None);
+        }
+        let reference = trainer.measure_reference(&mut attempt, seed)?;
+        Ok(reference.and_then(|reference| reference.errors(&own.gradients)))
+    });
+    if is_first_pass {
+        // Its program refers to sites that are gone.
+        trainer.exec.remove_programs(|_| true);
+    }
+    errors
+}
+
 impl<B: Backend> Trainer<B> {
     /// Measures at which loss scales every parameter gradient of a batch is as accurate as with per-tensor scales: see
     /// [`crate::window`]. `attempt` runs the backward pass of that batch; it is called some fifty times and must do the
@@ -76,50 +121,6 @@ impl<B: Backend> Trainer<B> {
         &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, F>,
     ) -> Result<Option<ScaleWindows>, F> {
         self.restored_after(|trainer, seed| trainer.measure_window(&mut attempt, seed))
-    }
-
-    /// Measures the errors of the parameters' gradients of a batch at the exponents in force, relative to the same
-    /// backward pass with all gradients in f32. `attempt` is as for [`Trainer::window`]; it is called three times.
-    ///
-    /// Parameters whose gradient is zero but for rounding are excluded, as in [`crate::window`]. `None` if gradients are
-    /// not finite in f32, or if a value overflows at these exponents: no step applies such gradients.
-    ///
-    /// ```
-    /// # use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
-    /// # let mut parameters = Parameters::seeded(0);
-    /// # let net = Linear::new(&mut parameters.at("net"), 2, 2);
-    /// # let method: Method = "fixed:1024".parse()?;
-    /// # let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.5), method)?;
-    /// let batch = [Input::f32([2, 2], &[1.0, 0.0, 0.0, 1.0]), Input::u8([2], &[0, 1])];
-    /// let errors = trainer
-    ///     .gradient_errors(|trainer| trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels)))?;
-    /// // One rounding to 11 bits.
-    /// assert!(errors.expect("finite gradients").worst < 1e-3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of `attempt`, gradients of another trainer or of several losses, or the device's.
-    pub fn gradient_errors<F: From<Error<B::Error>>>(
-        &mut self, mut attempt: impl FnMut(&mut Self) -> Result<Gradients, F>,
-    ) -> Result<Option<GradientErrors>, F> {
-        let sites = self.sites.len();
-        let mut is_first_pass = false;
-        let errors = self.restored_after(|trainer, seed| {
-            // First, because the sites of the other passes are behind those in force.
-            let own = trainer.probe_stores(None, &mut attempt, seed)?;
-            is_first_pass = trainer.sites.len() > sites;
-            if own.overflowed.is_some() {
-                return Ok(None);
-            }
-            let reference = trainer.measure_reference(&mut attempt, seed)?;
-            Ok(reference.and_then(|reference| reference.errors(&own.gradients)))
-        });
-        if is_first_pass {
-            // Its program refers to sites that are gone.
-            self.exec.remove_programs(|_| true);
-        }
-        errors
     }
 
     /// Runs a measurement, which gets the seed of dropout, and restores sites and seed after it.

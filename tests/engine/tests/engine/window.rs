@@ -2,7 +2,7 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Cpu, Error, Gradients, Input, Parameters, Trainer, Var,
+    Cpu, Error, Gradients, Input, Parameters, Trainer, Var, gradient_errors,
     gradscale_core::amp::Precision,
     nn::{BatchNorm, Linear, Module},
     window::{Place, ScaleWindow, TOLERATED_ERROR},
@@ -116,7 +116,7 @@ fn gradient_errors_are_those_of_the_exponents_in_force() {
     for method in ["fp16", "fixed:2^4", "fixed:2^9,wgrad=half", "fixed:2^16", "fixed:2^60", "amax:calls=each", "gs"] {
         let (found, skipped) = gradients(method);
         let (net, mut trainer) = Net::open(method);
-        let measured = trainer.gradient_errors(|trainer| net.backward(trainer)).expect("it fits");
+        let measured = gradient_errors(&mut trainer, |trainer| net.backward(trainer)).expect("it fits");
         if skipped {
             assert_eq!(measured, None, "{method}");
             continue;
@@ -160,7 +160,7 @@ fn measuring_changes_no_bit_of_a_training() {
                 assert!(window.single.binades() > 10, "{window:?}");
             }
             if measures && (step == 0 || step % 5 == 2) {
-                let errors = trainer.gradient_errors(&mut backward).expect("it fits").expect("finite gradients");
+                let errors = gradient_errors(&mut trainer, &mut backward).expect("it fits").expect("finite gradients");
                 // Half has 11 bits.
                 assert!(errors.median <= errors.worst && errors.worst < 0.02, "{errors:?}");
             }
@@ -181,7 +181,7 @@ fn gradients_that_f32_does_not_hold_have_no_window() {
     let weights = vec![f32::NAN; FEATURES * HIDDEN];
     trainer.set_parameter("first.weight", &weights).expect("its size");
     assert_eq!(trainer.window(|trainer| net.backward(trainer)).expect("it fits"), None);
-    assert_eq!(trainer.gradient_errors(|trainer| net.backward(trainer)).expect("it fits"), None);
+    assert_eq!(gradient_errors(&mut trainer, |trainer| net.backward(trainer)).expect("it fits"), None);
     // Nor have gradients that another step has used up.
     let (net, mut trainer) = Net::open("dynamic");
     let mut stale = Some(net.backward(&mut trainer).expect("it fits"));
