@@ -67,7 +67,7 @@ for overlap in 300 off; do
     ranks 4 "${small[@]}" --micro-batches 12 --overlap $overlap --out overlap-$overlap >overlap-$overlap.out || fail "--overlap $overlap"
     same segnet-1 overlap-$overlap
 done
-grep -q ' 0\.0 s of them behind the backward pass$' overlap-off.out || fail "nothing was to be hidden: $(cat overlap-off.out)"
+grep -q ' 0\.0 s of them during the backward pass$' overlap-off.out || fail "nothing was to be hidden: $(cat overlap-off.out)"
 awk -F '"hidden":' 'NF > 1 && $2 + 0 > 0 { hidden++ } END { exit hidden < 4 }' overlap-300/log.jsonl || fail "nothing was hidden"
 [ "$(grep -c '"ranks":{"ranks":4,' segnet-4/log.jsonl)" = 6 ] || fail "the log says nothing of ranks"
 grep -q 'id="ranks"' segnet-4/report.html || fail "the report says nothing of ranks"
@@ -108,18 +108,18 @@ unlike() {
     shift
     timeout 60 mpirun -n 1 "$gradscale" train "$@" --threads 1 : -n 1 $second train "$@" --threads 1
 }
-refused "3 ranks, and each takes at least one" ranks 3 --batch 12 --micro-batches 2 --out refused
-refused "--batch-norm world: 12 micro-batches, and it takes as many as there are ranks, 2" \
+refused "fewer than the 3 ranks" ranks 3 --batch 12 --micro-batches 2 --out refused
+refused "--batch-norm world: needs one micro-batch for each of 2 ranks, not 12" \
     ranks 2 --batch 12 --micro-batches 12 --batch-norm world --out refused
 refused 'rank 1 has another batch_norm than rank 0: "world", not "rank"' mpirun \
     -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 12 --batch-norm world --out refused
-refused "a batch of 12 cannot be cut" ranks 2 --batch 12 --micro-batches 5 --out refused
+refused "a batch of 12 is not divisible by that" ranks 2 --batch 12 --micro-batches 5 --out refused
 refused "rank 1 has another batch than rank 0: 24, not 12" mpirun \
     -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 24 --out refused
 refused "rank 1 has another overlap than rank 0: off, not on" mpirun \
     -n 1 "$gradscale" train --batch 12 --out refused : -n 1 "$gradscale" train --batch 12 --overlap off --out refused
 refused "no such directory" ranks 2 --resume nowhere
-refused "a step of this network is one" ranks 2 --task generate --out refused
+refused "a step of this network cannot be split" ranks 2 --task generate --out refused
 sed 's/0\.1\.0/0.1.9/g' "$gradscale" >other
 chmod +x other
 refused "rank 1 has another version than rank 0: 0.1.9, not 0.1.0" unlike ./other --batch 12 --out refused
@@ -184,7 +184,7 @@ kill -STOP "${pids[1]}"
 ended '^gradscale: rank 1 has not answered for 2 s'
 begin told
 kill "$launcher"
-ended '^gradscale: told to end: .* go on with: '
+ended '^gradscale: stopping: .* resume with: '
 last=$(find told -name 'checkpoint-*.safetensors' | sort | tail -1 | grep -o '[0-9]*')
 ranks 2 --resume told --iters $((10#$last + 2)) >/dev/null || fail "a resume after that"
 echo "a rank that is killed or hangs, and a launcher that is told to end, end all with a line, and two go on"

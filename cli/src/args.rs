@@ -17,12 +17,12 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   gradscale compare
-      five methods on made-up road scenes, then on two towers that no single scale can train: a minute or two
+      five methods on synthetic road scenes, then on two towers that no single scale can train: a minute or two
   gradscale compare --data camvid-90x120 --batch 12 --iters 600
       the same on CamVid
   gradscale compare --methods fp32,gs:paper,gs:exact,interval=100 --seeds 0,1,2
   gradscale train --task classify --data mnist --iters 2000
-      a residual network on MNIST, or CIFAR; without --data, on made-up digits";
+      a residual network on MNIST or CIFAR; without --data, on synthetic digits";
 
 /// Commands.
 #[derive(Debug, Subcommand)]

@@ -54,7 +54,7 @@ pub fn flags(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, St
     let mut flags = Vec::new();
     for (key, value) in table {
         if !known(&key) || key == "config" {
-            return Err(format!("{key} is no option of this command"));
+            return Err(format!("{key} is not an option of this command"));
         }
         let text = match &value {
             Value::Boolean(true) => {
@@ -65,7 +65,7 @@ pub fn flags(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, St
             Value::Array(values) => values.iter().map(plain).collect::<Option<Vec<_>>>().map(|values| values.join(",")),
             value => plain(value),
         };
-        let text = text.ok_or_else(|| format!("{key} must be a text, a number or a list of these"))?;
+        let text = text.ok_or_else(|| format!("{key} must be a string, a number or a list of these"))?;
         flags.push((key.clone(), format!("--{key}={text}")));
     }
     Ok(flags)

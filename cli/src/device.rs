@@ -63,7 +63,7 @@ impl FromStr for Device {
         #[cfg(any(feature = "wgpu", feature = "cuda"))]
         let number = || match index.unwrap_or("0").parse() {
             Ok(number) => Ok(number),
-            Err(_) => Err(format!("needs a number behind {kind}:")),
+            Err(_) => Err(format!("needs a number after {kind}:")),
         };
         match (kind, index) {
             ("cpu", None) => Ok(Self::Cpu),
@@ -72,10 +72,10 @@ impl FromStr for Device {
             #[cfg(feature = "cuda")]
             ("cuda", _) => number().map(Self::Cuda),
             #[cfg(not(feature = "wgpu"))]
-            ("wgpu", _) => Err("this program was built without it: cargo build --features wgpu".to_owned()),
+            ("wgpu", _) => Err("this program was built without wgpu; build it with --features wgpu".to_owned()),
             #[cfg(not(feature = "cuda"))]
-            ("cuda", _) => Err("this program was built without it: cargo build --features cuda".to_owned()),
-            _ => Err("is no device of this program; `gradscale devices` lists them".to_owned()),
+            ("cuda", _) => Err("this program was built without CUDA; build it with --features cuda".to_owned()),
+            _ => Err("is not a device of this program; `gradscale devices` lists them".to_owned()),
         }
     }
 }

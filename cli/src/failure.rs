@@ -1,5 +1,6 @@
 //! Errors of the program: one line with place, cause and remedy.
 
+use gradscale::{TraceError, TraceErrorKind, gradscale_core::ops::ShapeError};
 use std::{fmt, path::Path};
 
 /// Error that ends the program, with its message.
@@ -53,6 +54,11 @@ impl From<gradscale::distributed::DistributedError> for Failure {
 
 impl<E: std::error::Error + 'static> From<gradscale::Error<E>> for Failure {
     fn from(error: gradscale::Error<E>) -> Self {
-        Self(error.to_string())
+        let failure = Self(error.to_string());
+        let window = |trace: &TraceError| matches!(trace.kind, TraceErrorKind::Input { error: ShapeError::Window, .. });
+        if matches!(&error, gradscale::Error::Trace(trace) if window(trace)) {
+            return failure.hint("the samples are too small for this network (--size HxW enlarges images)");
+        }
+        failure
     }
 }

@@ -31,7 +31,7 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
         PathBuf::from(name)
     };
     let free = (1..=u32::MAX).map(name).find(|free| !free.exists());
-    let free = free.ok_or_else(|| Failure::file(path, "there are too many that are damaged"))?;
+    let free = free.ok_or_else(|| Failure::file(path, "too many damaged files of this name; delete some"))?;
     fs::rename(path, &free).map_err(|error| Failure::file(path, error))?;
     Ok(free)
 }
@@ -61,7 +61,7 @@ pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathB
         fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
         let results = path.join(result);
         if results.exists() {
-            return Err(Failure::file(&results, "there are results already; choose another directory for --out"));
+            return Err(Failure::file(&results, "exists already; choose another directory for --out"));
         }
         return Ok(path.to_owned());
     }
@@ -73,7 +73,7 @@ pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathB
             Err(error) => return Err(Failure::file(&path, error)),
         }
     }
-    Err(Failure::at(stem, "there are too many"))
+    Err(Failure::at(stem, "too many directories of this name; choose one with --out"))
 }
 
 /// Creates a progress bar for `steps` steps, hidden if the output is no terminal.

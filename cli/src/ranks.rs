@@ -50,7 +50,10 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
         let world = gradscale::distributed::Mpi::world().map_err(|error| Failure::at("MPI", error))?;
         let found = gradscale::distributed::Communicator::size(&world);
         if found != size {
-            let cause = format!("{size} ranks were started, and MPI finds {found}; is it that of the launcher?");
+            let cause = format!(
+                "{size} ranks were started, but MPI finds {found}; use the launcher of the MPI that \
+                this program is linked with"
+            );
             return Err(Failure::at("MPI", cause));
         }
         let world = world.with_timeout(Duration::from_secs(limit));
@@ -59,7 +62,10 @@ pub(crate) fn join(limit: u64) -> Result<Group, Failure> {
     #[cfg(not(feature = "mpi"))]
     if size > 1 {
         let _ = limit;
-        let cause = format!("{size} ranks, and this program was built without it: cargo build --features mpi");
+        let cause = format!(
+            "{size} ranks were started, but this program was built without MPI; build it with \
+            --features mpi"
+        );
         return Err(Failure::at("MPI", cause));
     }
     Ok(Group::single_rank())

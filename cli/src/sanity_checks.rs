@@ -23,6 +23,9 @@ const LEAKED_PERPLEXITY: f64 = 1.05;
 #[derive(Debug, Default)]
 pub struct SanityChecks {
     classes: Vec<String>,
+    /// Steps so far, and those of them that were skipped.
+    steps: u64,
+    skipped: u64,
     recent: VecDeque<bool>,
     skips: Option<String>,
     scale: Option<String>,
@@ -50,6 +53,8 @@ impl SanityChecks {
 
     /// Checks a finished step, with its loss or why it was skipped.
     pub fn step(&mut self, iteration: u64, loss: f32, skipped: Option<&str>) {
+        self.steps += 1;
+        self.skipped += u64::from(skipped.is_some());
         if self.recent.len() == WINDOW {
             self.recent.pop_front();
         }
@@ -57,7 +62,8 @@ impl SanityChecks {
         let skips = self.recent.iter().filter(|skipped| **skipped).count();
         if let (Some(last), true, None) = (skipped, skips > SKIPS, &self.skips) {
             let cause = if last.contains("NaN") || last.contains("the loss of this batch is") {
-                "values stopped being numbers: look for infinite or missing values in the data, or lower the learning rate"
+                "values became NaN or infinite: look for infinite or missing values in the data, or lower the learning \
+                 rate"
             } else {
                 "the loss scale is too large, or grows too fast"
             };
@@ -90,8 +96,8 @@ impl SanityChecks {
         let nothing = losses.iter().find(|(_, loss)| loss.is_some_and(|loss| loss.abs() < GAN_LOSS_FLOOR));
         if let (Some((name, _)), false, None) = (nothing, skipped, &self.won) {
             self.won = Some(format!(
-                "at step {iteration} the loss of {name} is 0: it has won, and the other network learns nothing from it any \
-                 more, as with a learning rate that is too high, or gradients that are flushed to zero"
+                "at step {iteration} the loss of {name} is 0, so the other network receives no gradient: lower the \
+                 learning rate, or look for flushed gradients"
             ));
             self.unsaid.extend(self.won.clone());
         }
@@ -104,8 +110,8 @@ impl SanityChecks {
         let perplexity = metrics.get(Metric::Perplexity).filter(|perplexity| *perplexity < LEAKED_PERPLEXITY);
         self.certain = perplexity.map(|perplexity| {
             format!(
-                "after {iteration} steps the perplexity is {perplexity:.3}, and 1 is a text that was known: test text that \
-                 stands in the training text too, or repeats itself"
+                "after {iteration} steps the perplexity is {perplexity:.3}, close to 1: the test text repeats itself \
+                 or is part of the training text"
             )
         });
         if known.is_none() {
@@ -114,13 +120,13 @@ impl SanityChecks {
         let before = self.one_class.take();
         let (said, labels) = match metrics.only {
             _ if metrics.found == Some(0) => {
-                ("no box is found in any picture".to_owned(), "boxes that do not belong to their pictures")
+                ("no box is found in any image".to_owned(), "boxes that do not belong to their images")
             }
             Some(class) => {
                 let name = self.classes.get(class as usize).map_or("?", String::as_str);
                 (format!("every prediction is the class {name}"), "labels that do not belong to their images")
             }
-            None if metrics.same => ("all texts are the same".to_owned(), "texts that do not belong together"),
+            None if metrics.same => ("all texts are the same".to_owned(), "lines or transcripts in the wrong order"),
             None => return,
         };
         self.one_class = Some(format!(
@@ -138,8 +144,8 @@ impl SanityChecks {
         let variety = metrics.get(Metric::Variety).filter(|share| share.is_nan() || *share < MIN_VARIANCE_RATIO);
         let Some(variety) = variety else { return };
         self.one_image = Some(format!(
-            "after {iteration} steps all images that are made are nearly the same ({:.1} % of the variance of real ones): too \
-             few steps, or the generator has collapsed, as with a learning rate that is too high",
+            "after {iteration} steps all generated images are nearly the same ({:.1} % of the variance of real ones): \
+             too few steps, or mode collapse, for which a lower learning rate is the first remedy",
             100.0 * variety
         ));
         if before.is_none() {
@@ -156,10 +162,12 @@ impl SanityChecks {
         if unchanged.len() > MAX_NAMES {
             names += &format!(" and {} more", unchanged.len() - MAX_NAMES);
         }
-        self.unchanged = Some(format!(
-            "no gradient has changed {names}: all steps were skipped, their gradients were flushed to zero, or nothing leads \
-             from there to the loss"
-        ));
+        let cause = if self.steps > 0 && self.skipped == self.steps {
+            "all steps were skipped"
+        } else {
+            "the gradients were flushed to zero or the loss does not depend on them"
+        };
+        self.unchanged = Some(format!("{names} never changed, because {cause}"));
         if before.is_none() {
             self.unsaid.extend(self.unchanged.clone());
         }
@@ -169,8 +177,8 @@ impl SanityChecks {
         let Zeros { first, steps } = self.zeros?;
         let often = if steps > 1 { format!(", and in {steps} steps in all") } else { String::new() };
         Some(format!(
-            "the loss of step {first} is exactly 0{often}: nothing in the batch has a label that counts, all have the same, \
-             or the network is certain of every label, as where images give theirs away"
+            "the loss of step {first} is exactly 0{often}: every label of the batch is ignored, all labels are the \
+             same, or the images reveal them"
         ))
     }
 
@@ -191,7 +199,7 @@ impl SanityChecks {
 /// Prints new warnings above the progress bar.
 pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
     if !news.is_empty() {
-        bar.suspend(|| news.iter().for_each(|line| eprintln!("gradscale: doubtful: {about}: {}", line.escape_debug())));
+        bar.suspend(|| news.iter().for_each(|line| eprintln!("gradscale: warning: {about}: {}", line.escape_debug())));
     }
 }
 
@@ -281,7 +289,7 @@ mod tests {
         assert!(doubts.sentences().is_empty());
         doubts.score(10, &of(1.01));
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
-        assert!(one.starts_with("after 10 steps the perplexity is 1.010, and 1 is a text that was known"), "{one}");
+        assert!(one.starts_with("after 10 steps the perplexity is 1.010, close to 1: the test text"), "{one}");
         doubts.score(20, &of(3.0));
         assert!(doubts.sentences().is_empty());
     }
@@ -307,7 +315,7 @@ mod tests {
         let mut doubts = SanityChecks::new(&["cat".into()]);
         doubts.score(10, &of(0));
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
-        assert!(one.starts_with("after 10 steps no box is found in any picture: too few steps"), "{one}");
+        assert!(one.starts_with("after 10 steps no box is found in any image: too few steps"), "{one}");
         doubts.score(20, &of(3));
         assert!(doubts.sentences().is_empty());
     }
@@ -321,7 +329,7 @@ mod tests {
         let news = doubts.news();
         assert_eq!(news.len(), 2);
         assert!(news[0].starts_with("after 10 steps every prediction is the class dog: "), "{}", news[0]);
-        assert!(news[1].starts_with("no gradient has changed a, b, c, d and 1 more: "), "{}", news[1]);
+        assert!(news[1].starts_with("a, b, c, d and 1 more never changed, because "), "{}", news[1]);
         assert!(doubts.sentences()[0].starts_with("after 20 steps every prediction is the class cat: "));
         doubts.score(25, &metrics(None).all_the_same(true));
         assert!(doubts.sentences()[0].starts_with("after 25 steps all texts are the same: "));
@@ -337,7 +345,7 @@ mod tests {
         assert!(doubts.sentences().is_empty());
         for variety in [0.01, f64::NAN] {
             doubts.score(20, &made(variety));
-            assert!(doubts.sentences()[0].starts_with("after 20 steps all images that are made are nearly the same ("));
+            assert!(doubts.sentences()[0].starts_with("after 20 steps all generated images are nearly the same ("));
         }
         assert_eq!(doubts.news().len(), 1);
         doubts.score(30, &made(0.3));
@@ -356,6 +364,6 @@ mod tests {
         doubts.losses(4, false, &losses(0.0));
         doubts.losses(5, false, &losses(0.0));
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
-        assert!(one.starts_with("at step 4 the loss of D is 0: it has won, "), "{one}");
+        assert!(one.starts_with("at step 4 the loss of D is 0, so the other network"), "{one}");
     }
 }

@@ -46,7 +46,7 @@ impl Writer {
     pub fn resume(path: &Path, iteration: u64, method: &str) -> Result<Self, Failure> {
         let failed = |error| Failure::file(path, error);
         if !path.exists() {
-            let warning = format!("it is gone; the trace begins anew after step {iteration}");
+            let warning = format!("not found; a new trace begins after step {iteration}");
             output::warn(&Failure::file(path, warning));
             return Ok(Self::create(path)?.made_by(method));
         }
@@ -66,7 +66,10 @@ impl Writer {
             }
             line.clear();
         }
-        let warning = format!("{kept} of {iteration} steps can be read; the file is kept as {}", aside.display());
+        let warning = format!(
+            "only {kept} of {iteration} steps can be read; the damaged file was renamed to {}",
+            aside.display()
+        );
         output::warn(&Failure::file(path, warning));
         Ok(writer)
     }
@@ -158,5 +161,19 @@ fn end_of(path: &Path, iteration: u64) -> io::Result<Option<u64>> {
 /// A file that cannot be read, is no trace, or whose rows have no histograms.
 pub fn read(path: &Path) -> Result<Vec<Step>, Failure> {
     let file = File::open(path).map_err(|error| Failure::file(path, error))?;
-    parse(BufReader::new(file)).map_err(|cause| Failure::file(path, cause))
+    parse(BufReader::new(file)).map_err(|cause| {
+        if is_training_log(path) {
+            let cause = "the log of a training, not a trace; record one with gradscale train --trace FILE";
+            return Failure::file(path, cause);
+        }
+        Failure::file(path, cause)
+    })
+}
+
+/// Returns true if the first line is one of `log.jsonl`, which has losses, and a trace has none.
+fn is_training_log(path: &Path) -> bool {
+    let mut line = String::new();
+    let read = File::open(path).and_then(|file| BufReader::new(file).read_line(&mut line));
+    let value = read.ok().and_then(|_| serde_json::from_str::<serde_json::Value>(&line).ok());
+    value.is_some_and(|value| value.get("iteration").is_some() && value.get("loss").is_some())
 }

@@ -66,8 +66,8 @@ fn weight_gradients_in_half_are_sites_that_are_recorded() {
     assert!(done(at, "replay half.jsonl --method fixed:8,wgrad=half").contains("| mlp.linear1/wgrad | 2^3 |"));
     let plain = resumed(at, "--method dynamic:init=16", "single");
     assert!(plain.iter().flat_map(sites).all(|(name, _)| !name.contains("wgrad") && !name.contains("bgrad")));
-    refused(at, "replay single.jsonl --method dynamic:wgrad=half", "single.jsonl: has no weight gradients in half");
-    refused(at, "train --method gs:wgrad=half", "with a scale for every gradient, those of weights are f32");
+    refused(at, "replay single.jsonl --method dynamic:wgrad=half", "single.jsonl: has no f16 weight gradients");
+    refused(at, "train --method gs:wgrad=half", "wgrad needs a loss scale");
 }
 
 #[test]
@@ -119,11 +119,11 @@ fn levels_and_layers_are_kept() {
     refused(
         at,
         &format!("{train} --keep-f32 mlp.linear9"),
-        "--keep-f32 mlp.linear9: no layer of this network; there are",
+        "--keep-f32 mlp.linear9: not a layer of this network; the layers are",
     );
     refused(at, &format!("{train} --half linear1"), "mlp.linear1, ");
-    refused(at, &format!("compare {SMALL} --half mlp.x"), "--half mlp.x: no layer of this network");
-    refused(at, &format!("{train} --half mlp.linear1 --keep-f32 mlp.linear1"), "stands there twice");
+    refused(at, &format!("compare {SMALL} --half mlp.x"), "--half mlp.x: not a layer of this network");
+    refused(at, &format!("{train} --half mlp.linear1 --keep-f32 mlp.linear1"), "is given twice");
     refused(at, &format!("{train} --amp O3 --keep-f32 mlp.linear1"), "is for O1 and O2");
     refused(at, &format!("{train} --method fp32 --amp O1"), "fp32 is all f32 (O0)");
     refused(at, &format!("{train} --amp O4"), "[possible values: O0, O1, O2, O3]");
@@ -165,10 +165,15 @@ fn a_fixed_scale_is_proposed() {
     let count = skipped.split(' ').nth(1).expect("a number");
     assert!(half.contains(&format!("| 50 | 2^{} | {count} of 20 |", scale(&half))), "{half}\n{skipped}");
     for wrong in ["0", "101", "x", "nan"] {
-        refused(at, &format!("propose rows.jsonl --percentile {wrong}"), "must be a number above 0, to 100");
+        refused(
+            at,
+            &format!("propose rows.jsonl --percentile {wrong}"),
+            "must be a percentage above 0 and at most \
+            100",
+        );
     }
     refused(at, "propose none.jsonl", "none.jsonl: ");
-    refused(at, "propose run/log.jsonl", "log.jsonl: line 1: ");
+    refused(at, "propose run/log.jsonl", "log.jsonl: the log of a training, not a trace; record one with ");
     fs::write(at.join("zeros.jsonl"), "{\"iteration\":1,\"skipped\":false,\"sites\":[]}\n").expect("a file");
     refused(at, "propose zeros.jsonl", "zeros.jsonl: all of its gradients are zero");
 }

@@ -48,7 +48,14 @@ fn both_networks_learn_digits_that_are_made_up() {
     // Another size has no answer.
     image::GrayImage::new(27, 28).save(at.join("small.png")).expect("a file");
     let (code, _, error) = gradscale(at, &["predict", found.to_str().expect("a path"), "small.png"]);
-    assert_eq!((code, error.trim()), (Some(2), "gradscale: small.png: 28 × 27, and the network takes 28 × 28"));
+    assert_eq!(
+        (code, error.trim()),
+        (
+            Some(2),
+            "gradscale: small.png: 28 × 27 (rows × columns), but the network takes \
+        28 × 28; resize the image"
+        )
+    );
 }
 
 #[test]
@@ -120,9 +127,9 @@ fn two_towers_train_only_with_a_scale_for_each_gradient() {
         "- In short: only fp32 and gs trained both towers; fp16, fixed:65536 and dynamic did not.",
         "- dynamic failed: second tower ",
         "At cross_entropy2/cast 100 % of the gradients were flushed to zero.",
-        "- Equal, as far as can be told: fp32 and gs: first tower ",
-        "where chance in 500 test images alone explains ",
-        "One seed, so differences of this size mean nothing",
+        "- Equal within chance: fp32 and gs: first tower ",
+        "and chance in 500 test images alone explains ",
+        "With one seed, differences of this size mean nothing",
         "| method | first tower % | second tower % | gradient error % | flushed at worst % |",
         "Gradients as they are: ",
     ] {
@@ -144,11 +151,11 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fs::write(at.join("named/batches.meta.txt"), "cat\ndog\n\n").expect("a file");
     fs::create_dir_all(at.join("empty")).expect("a directory");
     for (data, batch, named) in [
-        ("cifar", "1", "cifar/test_batch.bin: sizes 3072, expected a whole number of records of 3073 bytes"),
+        ("cifar", "1", "cifar/test_batch.bin: shape 3072, expected a whole number of records of 3073 bytes"),
         (
             "named",
             "1",
-            "named/batches.meta.txt: line 2: 2 names for 3 classes: data_batch_1.bin has label 2 for image 0",
+            "named/batches.meta.txt: line 2: 2 names for 3 classes; in data_batch_1.bin, image 0 has label 2",
         ),
         ("empty", "1", "empty: not a data set: expected a folder with images for each class"),
         ("nowhere", "1", "nowhere: No such file"),
@@ -162,7 +169,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     let (code, _, error) = gradscale(at, &["train", "--task", "classify", "--data", "named", "--iters", "1"]);
     assert_eq!(
         (code, error.trim()),
-        (Some(2), "gradscale: --batch 64: named has 2 training images, and a batch takes each at most once")
+        (Some(2), "gradscale: --batch 64: named has only 2 training images; choose at most that")
     );
     assert!(!at.join("train-1").exists(), "nothing is made before everything fits");
 }

@@ -155,17 +155,19 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(train("empty").contains("empty: not a data set: expected Annotations/*.xml and JPEGImages/*.jpg"));
     annotate(&xml("outside"), size, &[("red", [5, 5, 99, 20])]);
     let error = train("outside");
-    let expected =
-        "2.xml: line 3: the box of red (5, 5 to 99, 20) reaches beyond its picture of 60 × 80 (rows × columns)";
+    let expected = "2.xml: line 3: the box of red (5, 5 to 99, 20) lies outside its image of 60 × 80 (rows × columns)";
     assert!(error.ends_with(expected), "{error}");
     annotate(&xml("backwards"), size, &[("red", [50, 5, 9, 20])]);
     assert!(train("backwards").contains("2.xml: line 3: the box of red (50, 5 to 9, 20) ends before it begins"));
     annotate(&xml("sizes"), [60, 80], &[("red", [5, 5, 9, 20])]);
-    assert!(train("sizes").contains("2.xml: says 80 × 60 (rows × columns), and the picture has 60 × 80"));
+    assert!(train("sizes").contains("2.xml: declares 80 × 60 (rows × columns), but the image has 60 × 80"));
     fs::write(xml("broken"), "<annotation><object><name>red</annotation>").expect("a file");
-    assert!(train("broken").contains("2.xml: broken XML: "));
+    assert!(train("broken").contains("2.xml: invalid XML: "));
     fs::write(xml("other"), "<html></html>").expect("a file");
-    assert!(train("other").ends_with("2.xml: no annotation of PASCAL VOC: begins with <html>"));
+    assert!(train("other").ends_with(
+        "2.xml: not a PASCAL VOC annotation: the root element is <html>, not \
+        <annotation>"
+    ));
     fs::write(
         xml("words"),
         "<annotation><object><name>red</name><bndbox><xmin>left</xmin></bndbox></object></annotation>",
@@ -174,25 +176,28 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(train("words").ends_with("2.xml: line 1: xmin is “left”, expected a number"));
     // A class that no training picture has, or that is not in the list.
     annotate(&fresh("unknown").join("Annotations/9.xml"), size, &[("blue", [5, 5, 9, 20])]);
-    assert!(train("unknown").ends_with("9.xml: line 3: blue is no class: there are green, red"));
+    assert!(train("unknown").ends_with("9.xml: line 3: blue is not a class; the classes are green, red"));
     fs::write(fresh("listed").join("classes.txt"), "red\n").expect("a file");
-    assert!(train("listed").contains("0.xml: line 5: green is no class: there are red; 7 more cannot be read"));
+    assert!(train("listed").contains(
+        "0.xml: line 5: green is not a class; the classes are red; 7 more cannot be \
+        read"
+    ));
     // Files that are missing or broken.
     fs::remove_file(fresh("missing").join("JPEGImages/3.png")).expect("a file");
     let error = train("missing");
-    assert!(error.contains("3.jpg: missing; ") && error.ends_with("3.xml is there"), "{error}");
+    assert!(error.contains("3.jpg: missing; ") && error.ends_with("3.xml, but no image of that name"), "{error}");
     fs::remove_file(fresh("unsaid").join("Annotations/3.xml")).expect("a file");
-    assert!(train("unsaid").ends_with("3.xml: missing; 3 is in a list of pictures"));
+    assert!(train("unsaid").ends_with("3.xml: missing; 3 is in a list of images"));
     fs::write(fresh("torn").join("JPEGImages/3.png"), b"\x89PNG and nothing").expect("a file");
     assert!(train("torn").contains("3.png: cannot be decoded: "));
     fs::write(fresh("twice").join("ImageSets/Main/test.txt"), "8\n8\n").expect("a file");
-    assert!(train("twice").ends_with("test.txt: line 2: 8 once more"));
+    assert!(train("twice").ends_with("test.txt: line 2: 8 is listed twice"));
     fs::write(fresh("none").join("ImageSets/Main/test.txt"), "\n").expect("a file");
-    assert!(train("none").ends_with("none: no pictures for scores"));
+    assert!(train("none").ends_with("none: no images for scores"));
     fresh("bare");
     (0..10).for_each(|i| annotate(&at.join(format!("bare/Annotations/{i}.xml")), size, &[]));
-    assert!(train("bare").contains("no boxes in the pictures for training"));
-    assert!(train("torn --crop 32").contains("--crop: means nothing for pictures with boxes"));
+    assert!(train("bare").contains("the training images have no boxes"));
+    assert!(train("torn --crop 32").contains("--crop: does not apply to pictures with boxes"));
     let error = refused(at, "train --network ssd-300 --task classify --iters 1");
     assert!(error.contains("--network ssd-300: is for --task detect, not for classify"), "{error}");
 }
@@ -206,12 +211,12 @@ fn what_is_left_out_is_said() {
     annotate(&at.join("data/Annotations/2.xml"), [80, 60], &[("red", [5, 5, 5, 20]), ("red", [0, 1, 81, 60])]);
     fs::write(at.join("data/Annotations/4.xml"), "<annotation>").expect("a file");
     let (out, error) = done(at, &format!("train {SMALL} --iters 1 --skip-broken --out run"));
-    assert!(error.contains("left out: ") && error.contains("2.xml: line 3: the box of red has no area"), "{error}");
-    assert!(error.contains("4.xml: broken XML: "), "{error}");
+    assert!(error.contains("skipped: ") && error.contains("2.xml: line 3: the box of red has no area"), "{error}");
+    assert!(error.contains("4.xml: invalid XML: "), "{error}");
     // Seven pictures, one of which has one box.
     assert!(out.contains("13 boxes of 2 classes"), "{out}");
     // Without lists every fifth image is for scores.
     fs::remove_dir_all(at.join("data/ImageSets")).expect("a directory");
     let (out, _) = done(at, &format!("train {SMALL} --iters 1 --skip-broken --out fifths"));
-    assert!(out.contains("every fifth is for scores, 2 of 10"), "{out}");
+    assert!(out.contains("every fifth sample is held out for evaluation, 2 of 10"), "{out}");
 }

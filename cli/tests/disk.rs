@@ -210,7 +210,7 @@ fn a_disk_that_fills_at_any_write_leaves_a_directory_that_can_be_used() {
         if checkpoints(&at.join("t")).is_empty() {
             good(&at, &arguments);
         } else {
-            assert!(error.contains("go on with: ") && error.contains("train --resume t"), "{error}");
+            assert!(error.contains("resume with: ") && error.contains("train --resume t"), "{error}");
             good(&at, &["train", "--resume", "t"]);
         }
         assert!(last(&at.join("t")) == expected, "another training");

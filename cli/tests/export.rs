@@ -27,7 +27,11 @@ fn a_trained_network_leaves_as_onnx() {
     done(at, &[&sized[..], &["--half"]].concat());
     assert!(fs::metadata(at.join("model.onnx")).expect("a model").len() < whole.len() as u64 * 7 / 10);
 
-    assert_eq!(refused(at, &export), "gradscale: --size: is missing: the network takes images of any size");
+    assert_eq!(
+        refused(at, &export),
+        "gradscale: --size: is missing; the network takes images of any size, so give \
+        one"
+    );
     assert!(refused(at, &[&export[..], &["--size", "0x4"]].concat()).contains("rows and columns"));
     assert!(refused(at, &["export", "nothing", "--out", "x"]).starts_with("gradscale: nothing: "));
     fs::write(at.join("other.safetensors"), b"no weights").expect("a file");

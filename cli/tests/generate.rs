@@ -28,9 +28,14 @@ fn it_comes_nearer_to_digits_that_are_made_up() {
         assert!(d > 0.0 && g > 0.0 && (d + g - line["loss"].as_f64().expect("a loss")).abs() < 1e-5, "{line}");
     }
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
-    for said in
-        ["Made images", "<b>real</b>", "<b>nearness</b> on the validation set", "<b>Loss of D</b>", "<b>Loss of G</b>"]
-    {
+    for said in [
+        "Generated images",
+        "<b>real</b>",
+        "<b>nearness</b> on the validation set",
+        "<b>Loss of D</b>",
+        "<b>Loss of \
+            G</b>",
+    ] {
         assert!(report.contains(said), "{said}");
     }
     assert!(!report.contains("accuracy</b>") && !report.contains("<script"));
@@ -74,7 +79,7 @@ fn resumed_it_is_the_same_training_and_makes_the_same_images() {
         assert!(events.windows(tag.len()).any(|window| window == tag.as_bytes()), "{tag}");
     }
     let error = refused(at, &["predict", "gs-whole/checkpoint-000007.safetensors", "one/made.png"]);
-    assert!(error.contains("made.png") || error.contains("leave them out"), "{error}");
+    assert!(error.contains("made.png") || error.contains("give no files"), "{error}");
 }
 
 #[test]
@@ -111,10 +116,10 @@ fn a_classifier_tells_what_pixels_do_not() {
     let features = "digits/checkpoint-000040.safetensors";
     let settings = [&SMALL[..], &["--features", features, "--iters", "2"]].concat();
     let out = done(at, &[&settings[..], &["--out", "run"]].concat());
-    assert!(out.contains("images are compared by the 10 answers of ") && out.contains(features), "{out}");
+    assert!(out.contains("images are compared by the 10 outputs of ") && out.contains(features), "{out}");
     // Other pixels: means of grey values are at most 1 each, logits are not.
     let pixels = done(at, &[&SMALL[..], &["--iters", "2", "--out", "pixels"]].concat());
-    assert!(pixels.contains("images are compared by their pixels"), "{pixels}");
+    assert!(pixels.contains("images are compared by the pixel means"), "{pixels}");
     let distance = |name: &str| log(&at.join(name))[1]["scores"]["frechet_distance"].as_f64().expect("a number");
     assert!(distance("run") > 0.0 && distance("run") != distance("pixels"));
     // A resume finds the data from any working directory.
@@ -123,9 +128,9 @@ fn a_classifier_tells_what_pixels_do_not() {
     let with = |features: &str| refused(at, &[&SMALL[..], &["--iters", "1", "--features", features]].concat());
     assert!(with("none").starts_with("gradscale: none: "), "{}", with("none"));
     let error = with("run/checkpoint-000003.safetensors");
-    assert!(error.ends_with("no network for images with one class each, of --task classify"), "{error}");
+    assert!(error.ends_with("not a classifier of images; train one with gradscale train --task classify"), "{error}");
     fs::write(at.join("text"), "no checkpoint").expect("a file");
-    assert!(with("text").contains("/text: no safetensors file"), "{}", with("text"));
+    assert!(with("text").contains("/text: not a safetensors file"), "{}", with("text"));
 }
 
 fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -144,7 +149,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
         }
     }
     let error = refused(at, &train(&["--data", "large"]));
-    assert!(error.contains("images of 36 × 40: the network makes images of 32 × 32: --size 32x32"), "{error}");
+    assert!(error.contains("images of 36 × 40: the network generates images of 32 × 32; --size 32x32"), "{error}");
     // Resized, in colour or not, or in the paper's larger square.
     done(at, &train(&["--data", "large", "--size", "20x32", "--out", "resized"]));
     // Classes have no meaning for this task: one is enough, and options about classes are refused, also for synthetic
@@ -156,15 +161,15 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fs::remove_dir(at.join("large/b")).expect("an empty directory");
     done(at, &train(&["--data", "large", "--size", "20x32", "--out", "alone"]));
     let error = refused(at, &train(&["--label", "x"]));
-    assert_eq!(error, "gradscale: --label: means nothing for images without classes");
+    assert_eq!(error, "gradscale: --label: does not apply to images without classes");
     fs::write(at.join("rows.csv"), "x,label\n1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n").expect("a file");
     let error = refused(at, &train(&["--data", "rows.csv"]));
-    assert!(error.contains("rows of numbers, and a generator makes images"), "{error}");
+    assert!(error.contains("has rows of numbers, but a generator needs images"), "{error}");
     let error = refused(at, &["train", "--task", "generate", "--network", "mlp"]);
     assert!(error.contains("is for --task classify, not for generate"), "{error}");
     let error = refused(at, &["predict", "resized/checkpoint-000001.safetensors", "large/a/1.png"]);
-    assert!(error.contains("leave them out") || error.contains("36 × 40"), "{error}");
+    assert!(error.contains("give no files") || error.contains("36 × 40"), "{error}");
     done(at, &["train", "--net", "mlp", "--width", "1", "--iters", "1", "--out", "digits"]);
     let error = refused(at, &["predict", "digits/checkpoint-000001.safetensors"]);
-    assert!(error.ends_with("its network reads images, recordings or texts: which?"), "{error}");
+    assert!(error.ends_with("name the images, recordings or texts to predict"), "{error}");
 }

@@ -56,7 +56,7 @@ fn it_learns_sentences_that_are_made_up() {
     let error = refused(at, &["predict", "decoder/checkpoint-000060.safetensors", "--prompt", "the purple dog"]);
     assert_eq!(error, "gradscale: prompt: “purple” was not in the training text");
     let error = refused(at, &["predict", "decoder/checkpoint-000060.safetensors", "--prompt", " "]);
-    assert_eq!(error, "gradscale: prompt: there is no token to go on from");
+    assert_eq!(error, "gradscale: prompt: no token to continue from");
 }
 
 /// With a state that is passed from batch to batch, tokens that are sampled for each batch, and a second epoch.
@@ -111,9 +111,12 @@ fn comparing_shows_perplexities() {
         out.contains("| method | bits saved % | perplexity | bits per character |") && !out.contains("class accuracy"),
         "{out}"
     );
-    assert!(out.contains("text.txt: the first 95 % of the tokens are for training, the others for scores"), "{out}");
-    let counts = "tokens are characters (--tokens words reads these): 2400 for training, 15 different ones; 126 for scores, of \
-                  which 5 are others and count as <unk>";
+    assert!(
+        out.contains("text.txt: the first 95 % of the tokens are for training, the others for evaluation"),
+        "{out}"
+    );
+    let counts = "tokens are characters (--tokens words overrides): 2400 for training, 15 distinct; 126 for evaluation, 5 of \
+                  them unknown and count as <unk>";
     assert!(out.contains(counts), "{out}");
     let results = fs::read_to_string(at.join("results/results.json")).expect("results");
     let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
@@ -148,10 +151,10 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(train("latin.txt", &[]).ends_with("/latin.txt: not UTF-8: line 3, byte 10 of the file"));
     write("short.txt", "a b c ".repeat(40).as_bytes());
     let error = train("short.txt", &["--window", "20"]);
-    let short = "12 tokens are too few for a window of 20 and the token behind it (--window)";
+    let short = "12 tokens are too few for a window of 20 and the next token; lower --window";
     assert!(error.ends_with(&format!("/short.txt: {short}")), "{error}");
     let error = train("short.txt", &["--window", "4", "--batch", "64"]);
-    assert!(error.contains("--batch 64: short.txt has 56 training"), "{error}");
+    assert!(error.contains("--batch 64: short.txt has only 56 training"), "{error}");
     fs::create_dir(at.join("many")).expect("a directory");
     for name in ["many/a.txt", "many/b.txt"] {
         write(name, b"text");
@@ -159,10 +162,10 @@ fn what_cannot_be_used_says_why_in_one_line() {
     let error = train("many", &[]);
     assert!(error.contains("/many: not a data set: expected one text file (*.txt or *.tokens)"), "{error}");
     let error = train("short.txt", &["--memory", "0"]);
-    assert!(error.ends_with("/short.txt: may take more memory than --memory says"), "{error}");
+    assert!(error.ends_with("/short.txt: may exceed --memory; raise it or train on less text"), "{error}");
     let error = train("short.txt", &["--tokens", "letters"]);
     assert!(error.contains("must be words or characters"), "{error}");
-    assert_eq!(train("short.txt", &["--size", "3x4"]), "gradscale: --size HxW: means nothing for text");
+    assert_eq!(train("short.txt", &["--size", "3x4"]), "gradscale: --size HxW: does not apply to text");
     let error = refused(at, &["train", "--task", "speech", "--tokens", "words"]);
     assert_eq!(error, "gradscale: --tokens: is for --task language");
     let error = refused(at, &["predict", "short.txt", "--prompt", "x", "--temperature", "1e9"]);

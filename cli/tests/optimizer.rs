@@ -123,7 +123,7 @@ fn a_resumed_training_has_the_same_optimizer() {
     // The length of a schedule is that of the training that was begun.
     done(at, &format!("{MLP} --schedule cosine --iters 4 --out short"));
     assert_eq!(settings(&at.join("short/checkpoint-000004.safetensors"))["schedule"], "cosine:steps=4");
-    refused(at, "train --resume short --iters 5", "--iters 5: the learning rate of this training is 0 from step 4 on");
+    refused(at, "train --resume short --iters 5", "--iters 5: the schedule's learning rate is 0 from step 4 on");
     done(at, "train --resume short --iters 4");
 }
 
@@ -188,35 +188,39 @@ fn what_makes_no_sense_is_refused() {
         ("--weight-decay inf", "must be a number from 0 to 1000"),
         ("--clip 0", "must be a number from 1e-12 to 1e12"),
         ("--clip nan", "must be a number from 1e-12 to 1e12"),
-        ("--optimizer=", "\"\" is no optimizer; there are sgd, adam, adamw"),
-        ("--optimizer lion", "\"lion\" is no optimizer; there are sgd, adam, adamw"),
-        ("--optimizer sgd:", "\"\" is no OPTION=VALUE"),
-        ("--optimizer sgd:momentum", "\"momentum\" is no OPTION=VALUE"),
-        ("--optimizer sgd:momentum=1", "momentum is a number from 0 to below 1, not \"1\""),
-        ("--optimizer sgd:momentum=-0.1", "momentum is a number from 0 to below 1"),
-        ("--optimizer sgd:momentum=NaN", "momentum is a number from 0 to below 1"),
-        ("--optimizer sgd:momentum=0.9,momentum=0.9", "\"momentum\" stands there twice"),
-        ("--optimizer sgd:nesterov=yes", "nesterov is for sgd with momentum"),
+        ("--optimizer=", "\"\" is not an optimizer; choose sgd, adam or adamw"),
+        ("--optimizer lion", "\"lion\" is not an optimizer; choose sgd, adam or adamw"),
+        ("--optimizer sgd:", "\"\" is not OPTION=VALUE"),
+        ("--optimizer sgd:momentum", "\"momentum\" is not OPTION=VALUE"),
+        ("--optimizer sgd:momentum=1", "momentum must be a number from 0 to below 1, not \"1\""),
+        ("--optimizer sgd:momentum=-0.1", "momentum must be a number from 0 to below 1"),
+        ("--optimizer sgd:momentum=NaN", "momentum must be a number from 0 to below 1"),
+        ("--optimizer sgd:momentum=0.9,momentum=0.9", "\"momentum\" is given twice"),
+        ("--optimizer sgd:nesterov=yes", "nesterov needs sgd with momentum"),
         ("--optimizer sgd:momentum=0.9,nesterov=1", "nesterov is yes or no, not \"1\""),
-        ("--optimizer sgd:beta1=0.9", "sgd has no option \"beta1\"; there are momentum, nesterov"),
-        ("--optimizer adam:momentum=0.9", "adam has no option \"momentum\"; there are beta1, beta2, eps"),
-        ("--optimizer adam,lr=3", "adam has no option \"lr\"; there are beta1, beta2, eps"),
-        ("--optimizer adamw:beta2=1e999", "beta2 is a number from 0 to below 1"),
-        ("--optimizer adam:eps=0", "eps is a number from 1e-17 to 1"),
-        ("--optimizer adam:eps=1e-17 --pixels 2048", "eps is 3.9e-20, below 1e-17"),
-        ("--net towers --optimizer adam", "two towers train with sgd"),
-        ("--schedule=", "\"\" is no schedule; there are constant, step, cosine, polynomial"),
-        ("--schedule linear", "\"linear\" is no schedule"),
-        ("--schedule constant:steps=3", "constant has no option \"steps\"; there are warmup"),
-        ("--schedule step", "say when: step:every=100, or step:at=200/300"),
-        ("--schedule step:every=3,at=4", "every and at exclude each other"),
-        ("--schedule step:at=4/4", "each after the one before"),
-        ("--schedule step:every=0", "every is a whole number of steps from 1 to 2^40"),
-        ("--schedule step:every=3,factor=2", "factor is a number between 0 and 1"),
-        ("--schedule cosine:steps=18446744073709551616", "steps is a whole number of steps from 1 to 2^40"),
-        ("--schedule cosine:steps=10,warmup=10", "a warm-up of 10 steps leaves none of 10"),
-        ("--schedule cosine:warmup=3", "--schedule cosine:warmup=3: a warm-up of 3 steps leaves none of 3"),
-        ("--schedule polynomial:power=0", "power is a number above 0, to 100"),
+        ("--optimizer sgd:beta1=0.9", "sgd has no option \"beta1\"; its options are momentum, nesterov"),
+        ("--optimizer adam:momentum=0.9", "adam has no option \"momentum\"; its options are beta1, beta2, eps"),
+        ("--optimizer adam,lr=3", "adam has no option \"lr\"; its options are beta1, beta2, eps"),
+        ("--optimizer adamw:beta2=1e999", "beta2 must be a number from 0 to below 1"),
+        ("--optimizer adam:eps=0", "eps must be a number from 1e-17 to 1"),
+        ("--optimizer adam:eps=1e-17 --pixels 2048", "eps becomes 3.9e-20, below 1e-17"),
+        ("--net towers --optimizer adam", "two towers need sgd"),
+        ("--schedule=", "\"\" is not a schedule; choose constant, step, cosine or polynomial"),
+        ("--schedule linear", "\"linear\" is not a schedule"),
+        ("--schedule constant:steps=3", "constant has no option \"steps\"; its options are warmup"),
+        ("--schedule step", "step needs every or at, as in step:every=100 or step:at=200/300"),
+        ("--schedule step:every=3,at=4", "every and at cannot be combined"),
+        ("--schedule step:at=4/4", "at must be increasing steps"),
+        ("--schedule step:every=0", "every must be a whole number of steps from 1 to 2^40"),
+        ("--schedule step:every=3,factor=2", "factor must be a number between 0 and 1"),
+        ("--schedule cosine:steps=18446744073709551616", "steps must be a whole number of steps from 1 to 2^40"),
+        ("--schedule cosine:steps=10,warmup=10", "a warm-up of 10 steps must be shorter than the schedule's 10"),
+        (
+            "--schedule cosine:warmup=3",
+            "--schedule cosine:warmup=3: a warm-up of 3 steps must be shorter than the \
+            schedule's 3",
+        ),
+        ("--schedule polynomial:power=0", "power must be a number above 0, to 100"),
     ];
     let small = "--task classify --width 2 --batch 8 --iters 3";
     for (i, (options, said)) in cases.into_iter().enumerate() {

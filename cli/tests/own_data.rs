@@ -46,13 +46,13 @@ fn a_folder_for_each_class() {
     lights(at);
     let train = "train --task classify --net mlp --width 2 --batch 4 --data lights";
     refused(at, &format!("{train} --iters 2"), "lights/dark/torn.jpg: ");
-    refused(at, &format!("{train} --iters 2 --skip-broken"), "--size HxW makes images in files alike");
+    refused(at, &format!("{train} --iters 2 --skip-broken"), "--size HxW resizes all images");
     assert!(!at.join("train-1").exists(), "nothing is made before the data can be used");
     let train = format!("{train} --skip-broken --size 8x8");
     let (out, error) = done(at, &format!("{train} --iters 60 --out whole"));
-    let left_out: Vec<&str> = error.lines().filter(|line| !line.contains(": doubtful: ")).collect();
+    let left_out: Vec<&str> = error.lines().filter(|line| !line.contains(": warning: ")).collect();
     let [torn] = &left_out[..] else { panic!("{error}") };
-    assert!(torn.starts_with("gradscale: left out: ") && torn.contains("lights/dark/torn.jpg: "), "{torn}");
+    assert!(torn.starts_with("gradscale: skipped: ") && torn.contains("lights/dark/torn.jpg: "), "{torn}");
     assert!(out.starts_with("lights: 2 classes, for training: bright 16, dark 16\n"), "{out}");
     assert!(out.contains("top-1 100.0 %"), "{out}");
     // A checkpoint keeps how the data are read; on disk or in memory, it is the same training.
@@ -79,7 +79,11 @@ fn rows_of_numbers() {
     let table: String = std::iter::once("small,large,amount\n".to_owned()).chain((0..300).map(row)).collect();
     fs::write(at.join("table.csv"), &table).expect("a file");
     let train = "train --task classify --data table.csv --width 2 --batch 16 --iters 300";
-    refused(at, &format!("{train} --net resnet"), "--network: table.csv has rows of numbers, which are for mlp");
+    refused(
+        at,
+        &format!("{train} --net resnet"),
+        "--network: table.csv has rows of numbers; train them with --network mlp",
+    );
     let (out, _) = done(at, &format!("{train} --net mlp --out t"));
     assert!(out.starts_with("table.csv: 2 classes, for training: little "), "{out}");
     done(at, "predict t/checkpoint-000300.safetensors table.csv");
@@ -109,7 +113,7 @@ fn masks_say_what_they_are_taken_for() {
     }
     let train = "train --data road --batch 2 --width 2 --iters 40";
     let (out, _) = done(at, &format!("{train} --out t"));
-    let line = "road: 2 classes by their values in the label images: 0 25.00 %, 255 75.00 %; every pixel counts\n";
+    let line = "road: 2 classes by their values in the label images: 0 25.00 %, 255 75.00 %; no pixel is ignored\n";
     assert!(out.starts_with(line), "{out}");
     // Predictions are written in the label values of the data.
     done(at, "predict t/checkpoint-000040.safetensors road/images/0.png --out p");
@@ -118,9 +122,26 @@ fn masks_say_what_they_are_taken_for() {
     refused(
         at,
         &format!("{train} --ignore 255"),
-        "one class by their values in the label images: 0 25.00 %; 255 counts",
+        "one class by their values in the label images: 0 25.00 %; 255 is ignored",
     );
     refused(at, &format!("{train} --label x"), "--label is for CSV files");
-    refused(at, &format!("{train} --task classify"), "images with label images are for --task segnet");
+    refused(at, &format!("{train} --task classify"), "images with label images; use --task segnet");
     assert!(!at.join("train-1").exists());
+}
+
+#[test]
+fn images_too_small_for_the_network_say_what_to_do() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    for folder in ["images", "masks"] {
+        fs::create_dir_all(at.join("tiny").join(folder)).expect("a directory");
+    }
+    for i in 0..5 {
+        RgbImage::new(5, 3).save(at.join(format!("tiny/images/{i}.png"))).expect("a file");
+        let mask = GrayImage::from_fn(5, 3, |x, _| Luma([u8::from(x < 2)]));
+        mask.save(at.join(format!("tiny/masks/{i}.png"))).expect("a file");
+    }
+    let train = "train --data tiny --batch 2 --width 2 --iters 1";
+    refused(at, train, "the samples are too small for this network (--size HxW enlarges images)");
+    done(at, &format!("{train} --size 16x16 --out enlarged"));
 }

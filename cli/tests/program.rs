@@ -12,7 +12,7 @@ fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, Stri
 
 /// Returns true if standard error has no message except doubts about small trainings.
 fn calm(error: &str) -> bool {
-    error.lines().all(|line| line.starts_with("gradscale: doubtful: "))
+    error.lines().all(|line| line.starts_with("gradscale: warning: "))
 }
 
 /// A training too small to learn anything.
@@ -136,8 +136,8 @@ fn messages_say_where_and_what() {
         (&["train", "--resume", "nowhere"], "nowhere: no such directory"),
         (&["predict", "data.csv", "x.png"], "data.csv: "),
         (&["plan", "--set", "relu"], "--set relu: is not OP=LIST, as in relu=deny"),
-        (&["plan", "--set", "relu=never"], "--set relu=never: there are the lists allow, deny, inside, infer"),
-        (&["inspect", "1.2.3"], "1.2.3: neither a number nor bits (0x3c00, 0b1111)"),
+        (&["plan", "--set", "relu=never"], "--set relu=never: the lists are allow, deny, inside and infer"),
+        (&["inspect", "1.2.3"], "1.2.3: neither a number nor a bit pattern such as 0x3c00 or 0b1111"),
     ];
     for (arguments, said) in cases {
         let (code, out, error) = gradscale(directory.path(), arguments);
@@ -170,15 +170,15 @@ fn errors_are_one_line_with_exit_code_2() {
         (&["--methods", "gs:best"], "best"),
         (&["--methods", "gs:paper,room=3"], "room"),
         (&["--methods", "gs,gs"], "twice"),
-        (&["--seeds", "0,1,0"], "0 stands there twice"),
-        (&["--seeds", ""], "no seed"),
-        (&["--seeds", "1,x"], "\"x\" is no seed"),
+        (&["--seeds", "0,1,0"], "0 is given twice"),
+        (&["--seeds", ""], "not a seed"),
+        (&["--seeds", "1,x"], "\"x\" is not a seed"),
         (&["--task", "detection"], "detection"),
         (&["--device", "tpu"], "tpu"),
         (&["--pixels", "-1"], "-1"),
         (&["--width", "0"], "--width"),
         (&["--threads", "1000000"], "--threads"),
-        (&["--batch", "500"], "--batch 500: synthetic has 160 training images, and a batch takes each at most once"),
+        (&["--batch", "500"], "--batch 500: synthetic has only 160 training images; choose at most that"),
         (&["--data", "nowhere"], "nowhere"),
         (&["--data", "empty"], "empty"),
         (&["--data", "cut"], "train-"),
@@ -212,8 +212,8 @@ fn weights_come_from_pytorch_models() {
     let train = ["train", "--batch", "2", "--width", "2", "--iters", "1", "--method", "fp32"];
     for (file, named) in [
         ("wrong", "encoder.conv1.weight is 3×2×7×7"),
-        ("foreign", "nothing for this network"),
-        ("noise", "noise: no safetensors file"),
+        ("foreign", "has no weights for this network"),
+        ("noise", "noise: not a safetensors file"),
         ("nowhere", "nowhere: No such file"),
     ] {
         let (code, _, error) = gradscale(at, &[&train[..], &["--weights", file]].concat());

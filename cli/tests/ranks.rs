@@ -37,17 +37,17 @@ fn parts_that_cannot_be_are_refused_in_a_line() {
         assert_eq!(code, Some(2), "{said}");
         assert!(said.lines().count() == 1 && said.contains(line), "{said}");
     };
-    refused(&format!("{TRAIN} --micro-batches 3"), &[], "--micro-batches 3: a batch of 4 cannot be cut");
+    refused(&format!("{TRAIN} --micro-batches 3"), &[], "--micro-batches 3: a batch of 4 is not divisible by that");
     refused(&format!("{TRAIN} --micro-batches 0"), &[], "--micro-batches");
-    refused("train --task generate --batch 4 --micro-batches 2", &[], "a step of this network is one");
-    let world = "--batch-norm world: 2 micro-batches, and it takes as many as there are ranks, 1";
+    refused("train --task generate --batch 4 --micro-batches 2", &[], "a step of this network cannot be split");
+    let world = "--batch-norm world: needs one micro-batch for each of 1 ranks, not 2";
     refused(&format!("{TRAIN} --micro-batches 2 --batch-norm world"), &[], world);
-    refused(&format!("{TRAIN} --batch-norm all"), &[], "there is no batch norm over all: rank or world");
-    let overlap = "there is no overlap 0: on, off, or how many weights travel together";
+    refused(&format!("{TRAIN} --batch-norm all"), &[], "all is not a scope of batch norm; choose rank or world");
+    let overlap = "0 is not an overlap; choose on, off or the number of weights in a bucket";
     refused(&format!("{TRAIN} --overlap 0"), &[], overlap);
     if cfg!(not(feature = "mpi")) {
         let launched = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
-        refused(TRAIN, &launched, "MPI: 4 ranks, and this program was built without it");
+        refused(TRAIN, &launched, "MPI: 4 ranks were started, but this program was built without MPI");
     }
     assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0, "nothing was written");
 }

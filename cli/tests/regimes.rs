@@ -78,7 +78,7 @@ fn regimes_are_compared_and_written() {
     assert_eq!(timeless("regimes-1/regimes.json"), timeless("regimes-2/regimes.json"));
     let (code, _, error) = regimes(at, "--quick --only jump --out regimes-1");
     assert_eq!((code, error.lines().count()), (Some(2), 1));
-    assert!(error.contains("regimes.json: there are results already"), "{error}");
+    assert!(error.contains("regimes.json: exists already"), "{error}");
 }
 
 /// `--only` with figures trains nothing. A regime from practice has its own methods, and its table the final scale.
@@ -102,7 +102,11 @@ fn figures_and_natural_regimes_are_written() {
         regimes(at, "--quick --only short-recordings:zero-infinity --methods torch,gs --threads 2");
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
     let file = json(&at.join("regimes-2/regimes.json"));
-    assert!(file["data"].as_str().is_some_and(|data| data.contains("recordings: made-up words, ")), "{}", file["data"]);
+    assert!(
+        file["data"].as_str().is_some_and(|data| data.contains("recordings: synthetic words, ")),
+        "{}",
+        file["data"]
+    );
     assert_eq!(file["regimes"][0]["is_natural"], true);
     // Only a first overflow lowers the scale, because the loss leaves short recordings out.
     let (scale, skipped) = (file["rows"][0]["scale"].as_i64(), file["rows"][0]["skipped"].as_i64());
@@ -116,14 +120,14 @@ fn what_cannot_be_is_said_in_one_line() {
     let lines: String = (0..20).map(|i| format!("{i},1,{}\n", ["x", "y"][i % 2])).collect();
     fs::write(directory.path().join("few.csv"), format!("a,b,class\n{lines}")).expect("written");
     for (arguments, named) in [
-        ("--only 1in3,1in4", "--only: \"1in4\" is no regime; there are 1in3:2^-20, 1in3:2^-12"),
-        ("--only heads,", "--only: \"\" is no regime"),
-        ("--methods gs:best", "best is no preset"),
-        ("--seeds 0,0", "0 stands there twice"),
+        ("--only 1in3,1in4", "--only: \"1in4\" is not a regime; choose from 1in3:2^-20, 1in3:2^-12"),
+        ("--only heads,", "--only: \"\" is not a regime"),
+        ("--methods gs:best", "best is not a preset"),
+        ("--seeds 0,0", "0 is given twice"),
         ("--threads many", "--threads"),
         ("--data nowhere", "nowhere"),
         ("--only short-recordings --recordings nowhere", "nowhere"),
-        ("--data few.csv", "--data: few.csv has 16 training images, and a batch takes 32"),
+        ("--data few.csv", "--data: few.csv has 16 training images, fewer than a batch of 32"),
     ] {
         let (code, out, error) = regimes(directory.path(), arguments);
         assert_eq!((code, out.as_str(), error.lines().count()), (Some(2), "", 1), "{arguments}: {error}");

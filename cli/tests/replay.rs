@@ -348,6 +348,6 @@ fn what_is_no_trace_is_said_in_one_line() {
     // A trace from before operands were recorded.
     let line = "{\"iteration\":1,\"skipped\":false,\"sites\":[{\"name\":\"a\",\"exponent\":0,\"next\":0,\"words\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,2]}]}\n";
     fs::write(directory.path().join("old"), line).expect("a file");
-    refused(&["replay", "old", "--method", "gs:paper"], "old: a: an older trace, without operands; record it again");
+    refused(&["replay", "old", "--method", "gs:paper"], "old: a: an older trace without operands; record it again");
     assert_eq!(gradscale(directory.path(), &["replay", "old"]).0, Some(0));
 }

@@ -107,7 +107,7 @@ fn a_signal_saves_and_says_how_to_go_on() {
         let said = stopped(at, signal, &arguments, "my run");
         assert_eq!(said.code, Some(code), "{}", said.error);
         let line = said.error.lines().last().expect("a line");
-        let (start, command) = line.split_once("; go on with: ").expect("what to do");
+        let (start, command) = line.split_once("; resume with: ").expect("what to do");
         let step: u64 =
             start.rsplit_once(" after step ").expect("a step").1.trim_end_matches(" of 400").parse().expect("a number");
         assert!(start.starts_with("gradscale: my run: stopped and saved") && step < iters, "{start}");
@@ -117,9 +117,9 @@ fn a_signal_saves_and_says_how_to_go_on() {
         let output = Command::new("sh").args(["-c", command]).current_dir(at).output().expect("a shell");
         let resumed = Said::from(output);
         // So short a training may end with a doubt; there must be no other message.
-        let complaint = resumed.error.lines().find(|line| !line.contains(": doubtful: "));
+        let complaint = resumed.error.lines().find(|line| !line.contains(": warning: "));
         assert_eq!((resumed.code, complaint), (Some(0), None));
-        let first = format!("my run/checkpoint-{step:06}.safetensors: going on from step {step} to step 400\n");
+        let first = format!("my run/checkpoint-{step:06}.safetensors: resuming from step {step} to step 400\n");
         assert!(resumed.out.starts_with(&first), "{}", resumed.out);
         // The trace's path is another, and part of the settings.
         let [one, two] = [at, whole.path()].map(|at| {
@@ -138,7 +138,7 @@ fn a_signal_saves_and_says_how_to_go_on() {
         let complete = done(at, &["train", "--resume", "my run"]);
         assert!(complete.out.contains("complete, 400 steps of 400; --iters N"), "{}", complete.out);
         let more = done(at, &["train", "--resume", "my run", "--iters", "410"]);
-        assert!(more.out.contains("going on from step 400 to step 410"), "{}", more.out);
+        assert!(more.out.contains("resuming from step 400 to step 410"), "{}", more.out);
     }
 }
 
@@ -183,8 +183,8 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_taken() {
         let said = done(at, &["train", "--resume", "t"]);
         assert_eq!(said.error.lines().count(), 1, "{}", said.error);
         assert!(said.error.starts_with("gradscale: t/checkpoint-000009.safetensors: "), "{}", said.error);
-        assert!(said.error.contains("t/checkpoint-000008.safetensors taken instead"), "{}", said.error);
-        assert!(said.out.contains("going on from step 8 to step 9"), "{}", said.out);
+        assert!(said.error.contains("t/checkpoint-000008.safetensors instead"), "{}", said.error);
+        assert!(said.out.contains("resuming from step 8 to step 9"), "{}", said.out);
         assert!(read(&saved(&at.join("t"), 9)) == right, "{damage}: another training");
         assert_eq!(log(&at.join("t")), lines);
         aside += 1;
@@ -203,13 +203,13 @@ fn a_lost_or_damaged_log_is_said_and_mended() {
     let text = String::from_utf8(read(&path)).expect("text");
     fs::remove_file(&path).expect("a file");
     let said = done(at, &["train", "--resume", "t"]);
-    let expected = "gradscale: t/log.jsonl: it is gone; losses of steps 1–9 are taken from the checkpoint\n";
+    let expected = "gradscale: t/log.jsonl: not found; losses of steps 1–9 are taken from the checkpoint\n";
     assert_eq!(said.error, expected);
     assert_eq!(log(&at.join("t")), lines);
     let third = text.lines().nth(2).expect("a line");
     fs::write(&path, text.replace(third, "garbage")).expect("a file");
     let said = done(at, &["train", "--resume", "t"]);
-    let kept = "8 of 9 steps can be read; it is kept as t/log.jsonl.damaged-1";
+    let kept = "only 8 of 9 steps can be read; the damaged file was renamed to t/log.jsonl.damaged-1";
     assert_eq!(said.error, format!("gradscale: t/log.jsonl: {kept}; losses of step 3 are taken from the checkpoint\n"));
     assert_eq!(log(&at.join("t")), lines);
     // An intact log is not changed.
@@ -226,9 +226,10 @@ fn checkpoints_of_earlier_versions_go_on() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old/checkpoint-000002.safetensors");
     fs::copy(file, saved(&at.join("old"), 2)).expect("a copy");
     let said = done(at, &["train", "--resume", "old", "--iters", "3"]);
-    let gone = "gradscale: old/log.jsonl: it is gone; losses of steps 1–2 are taken from the checkpoint, as far as it knows them\n";
+    let gone = "gradscale: old/log.jsonl: not found; losses of steps 1–2 are taken from the checkpoint where it has \
+        them\n";
     assert_eq!(said.error, gone);
-    assert!(said.out.contains("going on from step 2 to step 3"), "{}", said.out);
+    assert!(said.out.contains("resuming from step 2 to step 3"), "{}", said.out);
     let lines = log(&at.join("old"));
     assert_eq!(lines, ["1 null true", "2 null true", "3 0.99308246 true"]);
 }
@@ -248,7 +249,7 @@ fn weights_come_from_checkpoints() {
         ["train", "--task", "classify", "--net", "mlp", "--width", "2", "--weights", "t/checkpoint-000003.safetensors"];
     let refused = gradscale(at, &wider);
     let expected =
-        "gradscale: t/checkpoint-000003.safetensors: mlp.linear1.weight is 8×784 in the checkpoint, and 16×784 here\n";
+        "gradscale: t/checkpoint-000003.safetensors: mlp.linear1.weight is 8×784 in the checkpoint, but 16×784 here\n";
     assert_eq!((refused.code, refused.error.as_str()), (Some(2), expected));
 }
 
@@ -262,7 +263,7 @@ fn a_training_is_not_overwritten() {
     fs::remove_file(at.join("t/log.jsonl")).expect("a file");
     let refused = gradscale(at, &arguments);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.error.contains("a training was begun here; go on with "), "{}", refused.error);
+    assert!(refused.error.contains("an earlier training is here; resume it with "), "{}", refused.error);
     assert_eq!(gradscale(at, &["train", "--resume", "nowhere"]).error, "gradscale: nowhere: no such directory\n");
     assert!(!at.join("nowhere").exists());
 }

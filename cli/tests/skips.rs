@@ -20,11 +20,11 @@ fn persistent_overflow_ends_with_one_line() {
     let train = ["train", "--method", METHOD, "--out", "t", "--checkpoint-every", "60"];
     let (code, error) = gradscale(at, &[&train[..], &SMALL[..]].concat());
     assert_eq!(code, Some(2), "{error}");
-    let expected = format!("gradscale: 100 steps in a row were not taken; the last was {SKIPPED}\n");
+    let expected = format!("gradscale: 100 steps in a row were skipped; the last was {SKIPPED}\n");
     // Doubted early, ended in the end.
     let doubt = error.strip_suffix(&expected).expect("how it ended");
     let doubted =
-        "gradscale: doubtful: fixed:1237940039285380274899124224: at step 11, 11 of the last 11 steps were skipped";
+        "gradscale: warning: fixed:1237940039285380274899124224: at step 11, 11 of the last 11 steps were skipped";
     assert!(doubt.starts_with(doubted) && doubt.lines().count() == 1, "{error}");
     let log = fs::read_to_string(at.join("t/log.jsonl")).expect("a log");
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -38,10 +38,8 @@ fn persistent_overflow_ends_with_one_line() {
     // In a comparison with methods that train, a method that fails is a result, not an error.
     let compare = ["compare", "--methods", &format!("{METHOD},fp32"), "--out", "c"];
     let (code, error) = gradscale(at, &[&compare[..], &SMALL[..6], &["--iters", "101"]].concat());
-    assert!(code == Some(0) && error.lines().all(|line| line.starts_with("gradscale: doubtful: ")), "{error}");
+    assert!(code == Some(0) && error.lines().all(|line| line.starts_with("gradscale: warning: ")), "{error}");
     let json: Value = serde_json::from_slice(&fs::read(at.join("c/results.json")).expect("results")).expect("JSON");
-    assert!(
-        json["runs"][0].to_string().contains(&format!("100 steps in a row were not taken; the last was {SKIPPED}"))
-    );
+    assert!(json["runs"][0].to_string().contains(&format!("100 steps in a row were skipped; the last was {SKIPPED}")));
     assert_eq!(json["runs"][1]["iterations"], 101);
 }

@@ -48,7 +48,7 @@ fn it_learns_words_that_are_made_up() {
     println!("{errors:?}");
     assert!(errors[1] < 0.3 && errors[1] <= errors[0] + 0.05, "{errors:?}");
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
-    assert!(report.contains("Test recordings, what is said") && report.contains("<td>seven</td>"));
+    assert!(report.contains("Test recordings, their transcripts") && report.contains("<td>seven</td>"));
     assert!(!report.contains("mIoU") && !report.contains("<script"));
 }
 
@@ -70,7 +70,10 @@ fn resumed_it_is_the_same_training_and_hears_files() {
     assert_eq!(table.lines().filter(|line| line.split('\t').count() == 3).count(), 21, "{table}");
     wav(&at.join("fast.wav"), 16000, 1, &word("one", 0));
     let error = refused(at, &["predict", "whole/checkpoint-000007.safetensors", "fast.wav"]);
-    assert_eq!(error, "gradscale: fast.wav: 16000 samples in a second, and the network hears 8000");
+    assert_eq!(
+        error,
+        "gradscale: fast.wav: sampled at 16000 Hz, but the network was trained at 8000 Hz; resample the recording"
+    );
 }
 
 #[test]
@@ -108,52 +111,58 @@ fn what_cannot_be_used_says_why_in_one_line() {
     // Another rate, two channels, nothing, half a file, no file of this kind, another name.
     wav(&fresh("rate").join("recordings/2_voice_3.wav"), 11025, 1, &word("two", 3));
     let error = train("rate");
-    assert!(error.ends_with("2_voice_3.wav: 11025 samples in a second, unlike 1_voice_0.wav (8000)"), "{error}");
+    assert!(
+        error.ends_with("2_voice_3.wav: sampled at 11025 Hz, but 1_voice_0.wav at 8000 Hz; resample the recordings"),
+        "{error}"
+    );
     fresh("stereo");
     wav(&one("stereo"), 8000, 2, &word("one", 3));
-    assert!(train("stereo").ends_with("1_voice_0.wav: 2 channels, and one is read"));
+    assert!(train("stereo").ends_with("1_voice_0.wav: 2 channels; mix them down to one"));
     fresh("silent");
     wav(&one("silent"), 8000, 1, &[]);
     assert!(train("silent").ends_with("1_voice_0.wav: no samples"));
     fresh("short");
     wav(&one("short"), 8000, 1, &[5; 200]);
-    assert!(train("short").ends_with("1_voice_0.wav: 1 spectra are too few for “one”, which takes 6"));
+    assert!(train("short").ends_with("1_voice_0.wav: too short for “one”: 1 frames, at least 6 needed"));
     fresh("cut");
     let bytes = fs::read(one("cut")).expect("a file");
     fs::write(one("cut"), &bytes[..bytes.len() / 2]).expect("a file");
     let error = train("cut");
-    assert!(error.contains("1_voice_0.wav: cut off: "), "{error}");
+    assert!(error.contains("1_voice_0.wav: truncated: "), "{error}");
     fs::write(one("cut"), b"RIFF and nothing else").expect("a file");
     let error = train("cut");
     assert!(error.contains("1_voice_0.wav: ") && error.contains("WAV"), "{error}");
     // On request such recordings are skipped.
     let arguments = ["train", "--task", "speech", "--data", "cut", "--iters", "1", "--batch", "2", "--skip-broken"];
     let (code, _, error) = gradscale(at, &[&arguments[..], &["--width", "2", "--out", "skipped"]].concat());
-    assert!(code == Some(0) && error.contains("left out: ") && error.contains("1_voice_0.wav"), "{error}");
+    assert!(code == Some(0) && error.contains("skipped: ") && error.contains("1_voice_0.wav"), "{error}");
     fs::rename(one("cut"), at.join("cut/recordings/first.wav")).expect("a file");
     let error = train("cut");
-    assert!(error.contains("first.wav: not called DIGIT_….wav, and there is no transcripts.tsv"), "{error}");
+    assert!(
+        error.contains("first.wav: no transcript: name the file DIGIT_….wav or list it in transcripts.tsv"),
+        "{error}"
+    );
     // Lists and texts.
     fresh("lists");
     fs::write(at.join("lists/train.txt"), "1_voice_0.wav\n1_voice_77.wav\n").expect("a file");
     fs::write(at.join("lists/test.txt"), "2_voice_0.wav\n").expect("a file");
     let error = train("lists");
-    assert!(error.contains("train.txt: line 2: there is no ") && error.ends_with("1_voice_77.wav"), "{error}");
+    assert!(error.contains("train.txt: line 2: ") && error.ends_with("1_voice_77.wav is missing"), "{error}");
     fs::write(at.join("lists/train.txt"), "1_voice_0.wav\n\n1_voice_1.wav\n").expect("a file");
     fs::write(at.join("lists/test.txt"), "\n").expect("a file");
     assert!(train("lists").ends_with("lists: no recordings for test"));
     fs::write(at.join("lists/test.txt"), "2_voice_0.wav\n").expect("a file");
     fs::write(at.join("lists/transcripts.tsv"), "1_voice_0.wav\tone\n1_voice_1.wav one\n").expect("a file");
     let error = train("lists");
-    assert!(error.ends_with("transcripts.tsv: line 2: no tab between name and text"), "{error}");
+    assert!(error.ends_with("transcripts.tsv: line 2: no tab between file name and transcript"), "{error}");
     fs::write(at.join("lists/transcripts.tsv"), b"1_voice_0.wav\t\xff\n").expect("a file");
-    assert!(train("lists").contains("transcripts.tsv: no UTF-8 text: "));
+    assert!(train("lists").contains("transcripts.tsv: not UTF-8 text: "));
     fs::write(at.join("lists/transcripts.tsv"), "1_voice_0.wav\tone\n").expect("a file");
     let error = train("lists");
     assert!(
-        error.contains("1_voice_1.wav: ") && error.ends_with("transcripts.tsv does not say what is said"),
+        error.contains("1_voice_1.wav: ") && error.ends_with("transcripts.tsv has no transcript for this recording"),
         "{error}"
     );
     let error = refused(at, &["train", "--task", "speech", "--data", "lists", "--size", "3x4"]);
-    assert!(error.contains("--size HxW: means nothing for recordings"), "{error}");
+    assert!(error.contains("--size HxW: does not apply to recordings"), "{error}");
 }

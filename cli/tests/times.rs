@@ -47,6 +47,6 @@ fn launches_of_a_step_in_80_columns() {
 fn too_few_steps_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let said = refused(directory.path(), &["train", "--batch", "2", "--width", "2", "--iters", "12", "--times"]);
-    assert!(said.contains("--times: takes 13 steps, and 12 are to come; --iters N asks for more"), "{said}");
+    assert!(said.contains("--times: needs 13 steps, but 12 are left; raise --iters"), "{said}");
     assert!(!directory.path().join("train-1").exists(), "nothing was begun");
 }

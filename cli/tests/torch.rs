@@ -118,22 +118,26 @@ fn classifiers() {
     refused(
         at,
         &["predict", "torch", "images", "--classes", "classes.tsv"],
-        "classes.tsv: 2 classes, and the network has 10",
+        "classes.tsv: 2 classes, but the network has 10",
     );
     refused(at, &["predict", "torch", "images", "--mean", "1,2,3"], "--mean: must be one number");
     refused(at, &["predict", "torch", "images", "--std", "0"], "--std: must be one number");
     let lacking = state_dict(&at.join("resnet/checkpoint-000060.safetensors"), |name| !name.contains("stage2"));
     fs::write(at.join("lacking"), lacking).expect("a file");
-    refused(at, &["predict", "lacking", "images"], "lacking: another network: ");
+    refused(at, &["predict", "lacking", "images"], "lacking: the weights are of another network: ");
     fs::write(
         at.join("foreign.st"),
         state_dict(&at.join("mlp/checkpoint-000060.safetensors"), |name| name.contains("2")),
     )
     .expect("a file");
-    refused(at, &["predict", "foreign.st", "images"], "foreign.st: layers of none of this program's networks");
+    refused(
+        at,
+        &["predict", "foreign.st", "images"],
+        "foreign.st: its layer names belong to no network of this program",
+    );
     image::GrayImage::new(27, 28).save(at.join("small.png")).expect("a file");
     fs::write(at.join("mlp.st"), state_dict(&at.join("mlp/checkpoint-000060.safetensors"), |_| true)).expect("a file");
-    refused(at, &["predict", "mlp.st", "small.png"], "small.png: 28 × 27, and the network reads 784 values");
+    refused(at, &["predict", "mlp.st", "small.png"], "small.png: 28 × 27 pixels, but the network reads 784 values");
     // Damage is not taken for another format.
     let mut bytes = fs::read(at.join("mlp/checkpoint-000060.safetensors")).expect("a file");
     let middle = bytes.len() / 2;
@@ -210,5 +214,5 @@ fn a_generator() {
     assert_eq!((own.dimensions(), theirs.dimensions()), ((28, 28), (32, 32)));
     assert_eq!(image::imageops::crop_imm(&theirs, 2, 2, 28, 28).to_image(), own);
     fs::write(at.join("part"), state_dict(&checkpoint, |name| !name.starts_with("main.1."))).expect("a file");
-    refused(at, &["predict", "part"], "another network: ");
+    refused(at, &["predict", "part"], "the weights are of another network: ");
 }

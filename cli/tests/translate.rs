@@ -52,7 +52,7 @@ fn it_learns_numbers_that_are_made_up() {
     // The vocabulary has 190 pieces.
     assert!(perplexity < 15.0 && bleu[1].is_finite() && bleu[0].is_finite(), "{bleu:?}, {perplexity}");
     let report = fs::read_to_string(at.join("run/report.html")).expect("a report");
-    assert!(report.contains("Test sentences, their translations by people") && report.contains("BLEU"));
+    assert!(report.contains("Test sentences, human translations") && report.contains("BLEU"));
     assert!(!report.contains("mIoU") && !report.contains("<script"));
 }
 
@@ -86,7 +86,8 @@ fn resumed_it_is_the_same_training_and_translates_files() {
     fs::write(at.join("long.txt"), format!("red\n{}\n", "dog ".repeat(2000))).expect("a file");
     let error = refused(at, &["predict", "whole/checkpoint-000020.safetensors", "long.txt"]);
     assert!(
-        error.starts_with("gradscale: long.txt: line 2: ") && error.ends_with("at most 1024 are translated"),
+        error.starts_with("gradscale: long.txt: line 2: ")
+            && error.ends_with("more than the maximum of 1024; split the line"),
         "{error}"
     );
 }
@@ -138,46 +139,46 @@ fn what_cannot_be_used_says_why_in_one_line() {
     let lines = fresh("lines");
     fs::write(lines.join("val.en"), sentences(11)[0].clone()).expect("a file");
     let error = train("lines", &["--eval-every", "1"]);
-    assert!(error.ends_with("val.en: line 12: missing: 11 lines, and val.de.gz has 12"), "{error}");
+    assert!(error.ends_with("val.en: line 12: missing: the file has 11 lines, but val.de.gz has 12"), "{error}");
     let bytes = fresh("bytes");
     fs::write(bytes.join("train.en"), b"red\nblue\n\xc3\x28\n").expect("a file");
     assert!(train("bytes", &[]).ends_with("train.en: line 3: not UTF-8"));
     let cut = fresh("cut");
     let whole = fs::read(cut.join("test_2016.de.gz")).expect("a file");
     fs::write(cut.join("test_2016.de.gz"), &whole[..whole.len() / 2]).expect("a file");
-    assert!(train("cut", &[]).contains("test_2016.de.gz: gzip data are cut off or corrupt"));
+    assert!(train("cut", &[]).contains("test_2016.de.gz: truncated or corrupt gzip data"));
     fs::remove_file(cut.join("test_2016.de.gz")).expect("a file");
     let error = train("cut", &[]);
-    assert!(error.ends_with("test_2016.de: missing; there is no test_2016 in this language"), "{error}");
+    assert!(error.ends_with("test_2016.de: missing; the test_2016 set lacks this language"), "{error}");
     // Languages.
     let three = fresh("three");
-    assert!(train("three", &["--languages", "en-fr"]).ends_with("there is no train.fr, but de, en"));
+    assert!(train("three", &["--languages", "en-fr"]).ends_with("no train.fr; the languages are de, en"));
     fs::copy(three.join("train.en"), three.join("train.fr")).expect("a file");
     let error = train("three", &[]);
-    assert!(error.ends_with("train in de, en, fr: say which with --languages, as --languages de-en"), "{error}");
-    assert!(train("three", &["--languages", "en"]).contains("must be the endings of two files"));
+    assert!(error.ends_with("train in de, en, fr; choose two, for example --languages de-en"), "{error}");
+    assert!(train("three", &["--languages", "en"]).contains("must be two file extensions"));
     let (code, ..) = with("three", &["--languages", "en-de", "--out", "two", "--pieces", "64"]);
     assert_eq!(code, Some(0));
     for language in ["de.gz", "fr"] {
         fs::remove_file(three.join(format!("train.{language}"))).expect("a file");
     }
-    assert!(train("three", &[]).ends_with("train.en alone, without the same in another language"));
     // Lines that cannot be used are skipped and reported.
+    assert!(train("three", &[]).ends_with("only train.en; add train.LANGUAGE for a second language"));
     let odd = fresh("odd");
     let [one, other] = sentences(60);
     fs::write(odd.join("train.en"), format!("\n{}\n{one}", "dog ".repeat(400))).expect("a file");
     fs::write(odd.join("train.de.gz"), gzip(&format!("rot\nHund\n{other}"))).expect("a file");
     let (code, out, error) = with("odd", &["--out", "left", "--pieces", "64"]);
     assert!(code == Some(0) && out.contains("odd: 60 pairs, en-de"), "{out}{error}");
-    assert!(error.contains("left out: 1 of 62 pairs of the training part, empty in one language"), "{error}");
-    assert!(error.contains("left out: 1 of 62 pairs of the training part, longer than 64 pieces"), "{error}");
+    assert!(error.contains("skipped: 1 of 62 pairs of the training set, empty in one language"), "{error}");
+    assert!(error.contains("skipped: 1 of 62 pairs of the training set, longer than 64 tokens"), "{error}");
     fs::write(odd.join("train.en"), "\n\n").expect("a file");
     fs::write(odd.join("train.de.gz"), gzip("\n\n")).expect("a file");
     assert!(train("odd", &[]).ends_with("odd: no sentences for training: 2 of 2 are empty in one language"));
     // Options of other data.
-    assert!(train("lines", &["--size", "3x4"]).contains("--size HxW: means nothing for sentences"));
+    assert!(train("lines", &["--size", "3x4"]).contains("--size HxW: does not apply to sentences"));
     let error = refused(at, &["train", "--task", "classify", "--languages", "en-de", "--iters", "1"]);
     assert_eq!(error, "gradscale: --languages: is for --task translate");
     let error = refused(at, &["train", "--task", "translate", "--languages", "en-fr", "--iters", "1"]);
-    assert!(error.ends_with("--languages en-fr: there are en-de and de-en"), "{error}");
+    assert!(error.ends_with("--languages en-fr: choose en-de or de-en"), "{error}");
 }

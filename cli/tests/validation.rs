@@ -45,7 +45,7 @@ fn curves_never_see_the_test_set() {
     table(&at.join("rows"), "val.csv", 200..240, false);
     table(&at.join("rows"), "test.csv", 240..300, true);
     let out = done(at, &format!("{TRAIN} --data rows --eval-every 25 --out run"));
-    assert!(out.contains("rows: 200 for training, 40 for the curves of --eval-every, 60 for the last scores"), "{out}");
+    assert!(out.contains("rows: 200 for training, 40 for --eval-every, 60 for the final evaluation"), "{out}");
     assert!(out.contains("step 25: ") && out.contains(" on validation images") && out.contains(" on test images"));
     let [(25, Some(first), None), (50, Some(_), None), (60, Some(last), Some(test))] = scores(&at.join("run"))[..]
     else {
@@ -88,21 +88,21 @@ fn without_such_images_a_tenth_of_training_is_kept_for_it() {
     table(&at.join("rows"), "val.csv", 200..240, true);
     // A val set without a test set serves as the test set, and not for curves.
     let out = done(at, &format!("{TRAIN} --data rows --eval-every 50 --out run"));
-    let kept = "no validation set of its own: every tenth training image is kept from training for --eval-every, ";
-    assert!(out.contains(kept) && out.contains(" for training, ") && out.contains(", 40 for the last scores"), "{out}");
+    let kept = "no validation set: every tenth training image is held out for --eval-every, ";
+    assert!(out.contains(kept) && out.contains(" for training, ") && out.contains(", 40 for the final evaluation"), "{out}");
     let [(50, Some(validation), None), (60, Some(_), Some(test))] = scores(&at.join("run"))[..] else {
         panic!("{:?}", scores(&at.join("run")))
     };
     assert!(validation > 0.6 && test < 0.3, "{validation} {test}");
     // Without curves all images are used for training.
-    assert!(!done(at, &format!("{TRAIN} --data rows --out plain")).contains("kept from training"));
     // Too few images for that: reported, and the test set is used.
+    assert!(!done(at, &format!("{TRAIN} --data rows --out plain")).contains("held out for --eval-every"));
     table(at, "few.csv", 0..20, false);
     let out = done(
         at,
         "train --task classify --net mlp --width 2 --batch 4 --threads 1 --iters 4 --data few.csv --eval-every 2 --out few",
     );
-    assert!(out.contains("too few training images for one: --eval-every is on test images"), "{out}");
+    assert!(out.contains("too few training images to hold some out: --eval-every uses the test set"), "{out}");
     assert!(matches!(scores(&at.join("few"))[..], [(2, None, Some(_)), (4, None, Some(_))]));
 }
 

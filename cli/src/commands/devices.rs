@@ -32,7 +32,8 @@ pub fn run(asked: &Devices) -> Result<(), Failure> {
     for isa in Isa::available() {
         let device = Cpu::with_isa(0, isa).map_err(|error| Failure::at("cpu", error))?;
         let caps = device.caps();
-        let best = if isa == Isa::best() { "--device cpu" } else { "not used: a faster one is there" };
+        let best =
+            if isa == Isa::best() { "--device cpu" } else { "not used, because this processor has a faster one" };
         write_heading(&mut text, &format!("{} ({best})", caps.name));
         describe(&device, &mut text).map_err(|error| Failure::at("cpu", error))?;
     }
@@ -104,8 +105,8 @@ fn cuda(text: &mut String, prove: bool) {
 fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
     let modules = device.arch_specific_modules();
     if !prove {
-        let more = if modules.is_empty() { "" } else { "; --prove tries them" };
-        write_property(text, "kernels of its own", &format!("{}{more}", modules.len()));
+        let more = if modules.is_empty() { "" } else { "; --prove tests them" };
+        write_property(text, "kernels for this architecture", &format!("{}{more}", modules.len()));
         return;
     }
     for module in modules {
@@ -134,7 +135,7 @@ fn machine_code(device: &gradscale::Cuda, text: &mut String) {
 fn describe<B: Backend>(device: &B, text: &mut String) -> Result<(), B::Error> {
     let caps = device.caps();
     write_number(text, "f32 subnormals", if caps.f32_subnormals { "kept" } else { "flushed" });
-    write_number(text, "stores of half", &format!("{:?}, by its own account", caps.flush));
+    write_number(text, "f16 stores", &format!("{:?}, as the backend declares", caps.flush));
     for Probed { name, value, stored, loaded } in probe(device)? {
         write_number(text, name, &format!("{value:e} stored as {stored:e}, loaded as {loaded:e}"));
     }

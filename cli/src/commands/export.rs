@@ -52,7 +52,11 @@ pub fn run(arguments: &Export) -> Result<(), Failure> {
         (None, columns) => Some([1, columns, 1]),
     };
     if arguments.size.is_some_and(|Size(size)| classes.input.is_some_and(|input| input.size[..2] != size)) {
-        return Err(Failure::at("--size", "the network takes images of the training's size only"));
+        return Err(Failure::at(
+            "--size",
+            "the network takes only images of the size that it was trained on; leave \
+            --size out",
+        ));
     }
     let asked = Asked { batch: usize::from(*batch), length: usize::from(*length), image, half: *half };
     let mut model = applied.onnx(&asked)?;

@@ -40,7 +40,7 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         let op: Op = op.trim().parse().map_err(|error| Failure::at(&place, error))?;
         let lists = [List::Allow, List::Deny, List::Inside, List::Infer];
         let list = lists.into_iter().find(|known| known.to_string() == list.trim());
-        let list = list.ok_or_else(|| Failure::at(&place, "there are the lists allow, deny, inside, infer"))?;
+        let list = list.ok_or_else(|| Failure::at(&place, "the lists are allow, deny, inside and infer"))?;
         policy.set(op, list).map_err(|error| Failure::at(&place, error))?;
     }
     let method = Method::mixed().with_amp(policy).with_layers(layers);

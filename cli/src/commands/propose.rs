@@ -23,14 +23,14 @@ pub struct Propose {
     percentile: f64,
 }
 
-const NOTES: &str = "The largest power of two at which the largest gradient is still below FP16's largest number, \
-                     65504: all that is lost by a fixed scale is then lost below. The table says what that would be, \
-                     and what the scales for a smaller share of the steps would skip instead. Gradients that the \
-                     recorded training had flushed already cannot be seen: record one that flushes little, as gs.";
+const NOTES: &str = "The proposed scale is the largest power of two at which the largest recorded gradient stays \
+                     below 65504, FP16's largest number. The table shows which share of the gradients it flushes, \
+                     and which steps the scales for a smaller share of the steps skip. Gradients that the recorded \
+                     training flushed cannot be seen, so record a method that flushes little, such as gs.";
 
 fn percentile(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=100.0).contains(share) && *share > 0.0);
-    share.ok_or_else(|| "must be a number above 0, to 100".to_owned())
+    share.ok_or_else(|| "must be a percentage above 0 and at most 100".to_owned())
 }
 
 /// Prints the proposed loss scale and the gradients that it is derived from.
@@ -102,7 +102,7 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
     shares.dedup();
     let mut text = String::new();
     let (count, sites) = (largest.len(), rows.iter().map(|(name, _)| *name).collect::<std::collections::BTreeSet<_>>());
-    let without = if lost == 0 { String::new() } else { format!("; {lost} rows with ±∞ or NaN are left out") };
+    let without = if lost == 0 { String::new() } else { format!("; {lost} rows with ±∞ or NaN were skipped") };
     writeln!(text, "{count} steps with gradients at {} sites{without}\n", sites.len()).ok();
     writeln!(text, "| steps that fit % | scale | skipped | flushed, all % | at the worst site % |").ok();
     writeln!(text, "|---|---|---|---|---|").ok();
@@ -122,10 +122,10 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
     let Largest { iteration, site, .. } = chosen;
     writeln!(
         text,
-        "\nfixed:2^{scale}: the largest gradient of {percentile} % of the steps is 2^{:.1}, at {site} in step \
-         {iteration}; times 2^{scale} that is {product:.0}, 2^{:.1} below 65504",
+        "\nfixed:2^{scale}: the largest gradient of {percentile} % of the steps, 2^{:.1} at {site} in step {iteration}, \
+         becomes {product:.0}; FP16 holds up to 65504, and 2^{} leaves two more binades of headroom",
         chosen.log2(),
-        (65504.0 / product).log2(),
+        usable(scale - 2),
     )
     .ok();
     Ok(text)

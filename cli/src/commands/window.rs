@@ -87,8 +87,8 @@ pub fn run(arguments: &WindowArguments) -> Result<(), Failure> {
     }
     let scale = has_loss_scale.then(|| training.loss_scale());
     let Some(window) = training.window()? else {
-        let cause =
-            "gradients are not finite in f32 either: the forward pass or the loss overflows, and no scale helps";
+        let cause = "gradients are not finite in f32 either, because the forward pass or the loss overflows; no loss scale \
+             helps";
         return Err(Failure::at(format_args!("step {}", arguments.steps + 1), cause));
     };
     let network = format!("{} on {}", setup.chosen.net(), data.name());
@@ -136,7 +136,7 @@ fn as_text(arguments: &WindowArguments, network: &str, window: &ScaleWindows, ow
     let state = if *steps == 0 { "first weights".to_owned() } else { format!("{steps} steps of {method}") };
     writeln!(text, "{network}\n{state}, seed {seed}, {} parameters", window.compared).ok();
     if window.left_out > 0 {
-        writeln!(text, "{} left out, whose gradient is zero but for rounding", window.left_out).ok();
+        writeln!(text, "{} skipped, because their gradients are zero up to rounding", window.left_out).ok();
     }
     let GradientErrors { median, worst, parameter } = &window.per_tensor;
     writeln!(text, "error with a scale for each tensor: median {median:.1e}, worst {worst:.1e}").ok();
@@ -159,7 +159,7 @@ fn as_text(arguments: &WindowArguments, network: &str, window: &ScaleWindows, ow
 fn extent(window: &ScaleWindow) -> String {
     match (window.least, window.overflow) {
         (None, _) => "no scale serves all gradients".to_owned(),
-        (Some(least), None) => format!("2^{least} and above, without an end"),
+        (Some(least), None) => format!("2^{least} and above, without an upper limit"),
         (Some(least), Some(end)) => format!("2^{least} to 2^{}, {}", end - 1, binades(window.binades())),
     }
 }

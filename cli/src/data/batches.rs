@@ -173,7 +173,7 @@ mod tests {
         let mut split = split();
         assert_eq!(
             Batches::new(&split, 6, 0).unwrap_err().to_string(),
-            "batches of 6 images, and there are 5 to train with"
+            "a batch of 6 images needs as many, but the training set has 5"
         );
         assert!(Batches::new(&split, 5, 0).is_ok());
         assert!(Batches::new(&split, 0, 0).is_err() && in_order(&split, 0).is_err());

@@ -195,8 +195,8 @@ impl Classes {
             list += &format!(" and {} more", counting.len() - MAX_LISTED);
         }
         let nothing = self.ignore.map(usize::from).map_or_else(
-            || "every pixel counts".to_owned(),
-            |id| format!("{} counts for nothing ({})", value(id).map_or_else(String::new, write), share(id)),
+            || "no pixel is ignored".to_owned(),
+            |id| format!("{} is ignored ({})", value(id).map_or_else(String::new, write), share(id)),
         );
         format!("{} by their values in the label images: {list}; {nothing}", classes(counting.len()))
     }
@@ -258,13 +258,13 @@ mod tests {
     fn what_was_taken_for_what_is_one_line() {
         let tally = Tally::count([0, 0, 0, 255].into_iter());
         let line = Classes::seen(&tally, None).unwrap().described(&tally);
-        assert_eq!(line, "2 classes by their values in the label images: 0 75.00 %, 255 25.00 %; every pixel counts");
+        assert_eq!(line, "2 classes by their values in the label images: 0 75.00 %, 255 25.00 %; no pixel is ignored");
         let tally = Tally::count([0, 7, 9, 9].into_iter());
         let table = Table::parse("id\tname\n0\tvoid\n7\troad\n9\tcar\n11\tsign").unwrap();
         assert_eq!(
             table.classes(None, false).unwrap().described(&tally),
             "3 classes by their values in the label images: road (7) 25.00 %, car (9) 50.00 %, sign (11) nowhere; \
-             0 counts for nothing (25.00 %)"
+             0 is ignored (25.00 %)"
         );
     }
 }

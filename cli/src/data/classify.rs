@@ -196,7 +196,7 @@ impl Classification {
         let mut test = Self::part(dir, prefix, reading)?;
         let [expected, found] = [&train, &test].map(|part| [part.height, part.width, part.channels]);
         if expected != found {
-            let expected = format!("{} × {} × {} as for training", expected[0], expected[1], expected[2]);
+            let expected = format!("{} × {} × {} as in the training set", expected[0], expected[1], expected[2]);
             return Err(Cause::Shape { expected, found: found.into() }.at(images(dir, prefix)?));
         }
         let classes = train.classes.max(test.classes);

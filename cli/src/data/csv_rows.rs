@@ -55,14 +55,14 @@ pub(super) fn load(
     (path, [test, validation]): &Files, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
     if reading.crop.is_some() {
-        return Err(Cause::Option("--crop is for images".into()).at(path));
+        return Err(Cause::Option("--crop is for images only".into()).at(path));
     }
     if reading.size.is_some() {
-        return Err(Cause::Option("--size is for images in files of their own".into()).at(path));
+        return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(path));
     }
     let table = Table::read(path, reading.label.as_deref(), broken)?;
     let (names, label) = (table.names, table.label);
-    let mut taken = vec![format!("{} columns of numbers; the classes are those of the column {label}", names.len())];
+    let mut taken = vec![format!("{} columns of numbers; the classes are in the column {label}", names.len())];
     let mut other = |path: &PathBuf| {
         let other = Table::read(path, Some(&label), broken)?;
         if other.names != names {
@@ -168,7 +168,7 @@ fn numbers(record: &StringRecord, places: &[usize], names: &[String]) -> Result<
     let number = |(place, name): (&usize, &String)| {
         let word = record.get(*place).unwrap_or("");
         let number = word.parse::<f64>().ok().filter(|number| number.abs() <= f64::from(f32::MAX));
-        number.ok_or_else(|| format!("{word:?} in the column {name} is no number"))
+        number.ok_or_else(|| format!("{word:?} in the column {name} is not a number"))
     };
     places.iter().zip(names).map(number).collect()
 }
@@ -181,7 +181,7 @@ impl Table {
         let class = match label {
             Some(name) => {
                 let at = head.iter().position(|one| one == name);
-                at.ok_or_else(|| wrong(format!("no column {name}: there are {}", head.join(", "))))?
+                at.ok_or_else(|| wrong(format!("no column {name}; the columns are {}", head.join(", "))))?
             }
             None => {
                 let usual = head.iter().position(|one| LABELS.contains(&one.to_lowercase().as_str()));
@@ -191,7 +191,7 @@ impl Table {
         // A column without a name counts the lines.
         let places: Vec<usize> = (0..head.len()).filter(|at| *at != class && !head[*at].is_empty()).collect();
         if places.is_empty() {
-            return Err(wrong("no columns of numbers beside that of the classes".into()));
+            return Err(wrong("only the column of classes; add columns of numbers".into()));
         }
         let (names, label): (Vec<_>, _) = (places.iter().map(|at| head[*at].clone()).collect(), head[class].clone());
         let rows = reader.rows(|record| {
@@ -229,10 +229,10 @@ impl Reader {
         let head: Vec<String> = head.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
         let number = |name: &&String| name.parse::<f64>().is_ok();
         let reason = match head.iter().find(number) {
-            Some(number) => format!("expected the names of the columns, found the number {number}"),
-            None if head.len() < 2 => "expected the names of at least two columns, separated by commas".to_owned(),
+            Some(number) => format!("expected the names of the columns, found the number {number}; add a header line"),
+            None if head.len() < 2 => "expected a header of at least two column names, separated by commas".to_owned(),
             None => match head.iter().enumerate().find(|(at, name)| !name.is_empty() && head[..*at].contains(name)) {
-                Some((_, twice)) => format!("two columns are called {twice}"),
+                Some((_, twice)) => format!("two columns are called {twice}; rename one"),
                 None => return Ok(Self { path: path.to_owned(), head, csv }),
             },
         };

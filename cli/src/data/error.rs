@@ -204,30 +204,40 @@ impl fmt::Display for Cause {
             Self::Layout { expected, found } => {
                 write!(f, "not a data set: expected {expected}; found {}", few(found))
             }
-            Self::Gzip(error) => write!(f, "gzip data are cut off or corrupt: {error}"),
+            Self::Gzip(error) => write!(f, "truncated or corrupt gzip data: {error}"),
             Self::NotIdx([a, b, c, d]) => {
-                write!(f, "not IDX: begins with {a:02x} {b:02x} {c:02x} {d:02x}, expected 00 00 08 and 1 or more sizes")
+                write!(
+                    f,
+                    "not an IDX file: begins with {a:02x} {b:02x} {c:02x} {d:02x}, expected 00 00 08 and the \
+                    number of dimensions"
+                )
             }
             Self::Element(code) => write!(f, "IDX of element type {code:#04x}, expected 0x08 (unsigned bytes)"),
             Self::Header(after) => write!(f, "truncated: ends inside the IDX header, after {after} bytes"),
-            Self::TooLarge(sizes) => write!(f, "announces {} bytes, too many for any memory", times(sizes)),
-            Self::Truncated { expected, found } => write!(f, "truncated: {found} bytes of the {expected} announced"),
-            Self::Trailing { expected } => write!(f, "more bytes follow the {expected} announced"),
-            Self::Shape { expected, found } => write!(f, "sizes {}, expected {expected}", times(found)),
+            Self::TooLarge(sizes) => {
+                write!(f, "its header declares {} bytes, more than any memory holds", times(sizes))
+            }
+            Self::Truncated { expected, found } => write!(
+                f,
+                "truncated: {found} bytes of the {expected} that its \
+                header declares"
+            ),
+            Self::Trailing { expected } => write!(f, "more bytes than the {expected} that its header declares"),
+            Self::Shape { expected, found } => write!(f, "shape {}, expected {expected}", times(found)),
             Self::Image(error) => write!(f, "cannot be decoded: {error}"),
             Self::Unfinished => f.write_str("truncated: JPEG without an end marker"),
             Self::Png(error) => write!(f, "cannot be decoded as PNG: {error}"),
             Self::Size { expected, of, found } => {
                 write!(f, "{} (rows × columns), unlike {of} ({})", times(found), times(expected))?;
-                if *of == ITS_IMAGE { Ok(()) } else { f.write_str("; --size HxW makes images in files alike") }
+                if *of == ITS_IMAGE { Ok(()) } else { f.write_str("; --size HxW resizes all images") }
             }
-            Self::Format => f.write_str("only PNG and JPEG images can be read"),
+            Self::Format => f.write_str("not a PNG or JPEG image; convert it"),
             Self::Several { first, more } => {
-                write!(f, "{first}; {more} more cannot be read; --skip-broken leaves them out")
+                write!(f, "{first}; {more} more cannot be read; --skip-broken skips them")
             }
-            Self::OneClass { found } => write!(f, "{found}: with one class there is nothing to learn"),
+            Self::OneClass { found } => write!(f, "{found}: training needs at least two classes"),
             Self::Classes { found, examples } => {
-                write!(f, "{found} different classes ({} …), and there may be at most 255", examples.join(", "))
+                write!(f, "{found} different classes ({} …), more than the maximum of 255", examples.join(", "))
             }
             Self::Option(reason) | Self::Sound(reason) | Self::Text(reason) | Self::Boxes(reason) => {
                 f.write_str(reason)
@@ -235,14 +245,22 @@ impl fmt::Display for Cause {
             Self::Label { value, known, image, row, column } => {
                 write!(f, "label {value} ")?;
                 image.map_or(Ok(()), |image| write!(f, "in image {image} "))?;
-                write!(f, "at row {row}, column {column}, which is no class: there are {}", few(known))
+                write!(f, "at row {row}, column {column}, which is not a class; the classes are {}", few(known))
             }
-            Self::SameStem => f.write_str("another image has the same name but for the extension"),
+            Self::SameStem => f.write_str("another image has the same name with another extension; rename one"),
             Self::Empty => f.write_str("no images"),
             Self::Table { line, reason } => write!(f, "line {line}: {reason}"),
-            Self::Batch { batch, count } => write!(f, "batches of {batch} images, and there are {count} to train with"),
+            Self::Batch { batch, count } => write!(
+                f,
+                "a batch of {batch} images needs as many, but the training set \
+                has {count}"
+            ),
             Self::Inconsistent { count, height, width, images, labels } => {
-                write!(f, "{images} bytes of images and {labels} of labels for {count} images of {height} × {width}")
+                write!(
+                    f,
+                    "{images} bytes of images and {labels} bytes of labels do not fit {count} images of {height} \
+                    × {width}"
+                )
             }
         }
     }

@@ -58,7 +58,7 @@ impl<'a> Broken<'a> {
 
     /// Returns a line for each skipped file.
     pub fn lines(self) -> Vec<String> {
-        self.left_out.iter().map(|error| format!("left out: {error}")).collect()
+        self.left_out.iter().map(|error| format!("skipped: {error}")).collect()
     }
 }
 

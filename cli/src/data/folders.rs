@@ -125,7 +125,7 @@ fn images(
     for (folder, name) in folders {
         let class = names.iter().position(|known| known == name).and_then(|class| u32::try_from(class).ok());
         let Some(class) = class else {
-            return Err(Cause::Missing("there are no images of this class to train with".into()).at(folder));
+            return Err(Cause::Missing("the training set has no images of this class".into()).at(folder));
         };
         let images = broken.keep(files::images(folder)?)?;
         all.push(images.into_iter().map(|path| Image { path, class }).collect());

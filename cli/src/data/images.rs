@@ -126,7 +126,7 @@ fn found(folders: &Folders, broken: &mut Broken<'_>) -> Result<Vec<Pair>, DataEr
         });
         match labels.iter().find(|path| path.exists()) {
             Some(labels) => Ok(Pair { image: image.clone(), labels: labels.clone() }),
-            None => Err(Cause::Missing(format!("{} needs its labels", image.display())).at(&labels[0])),
+            None => Err(Cause::Missing(format!("no label image for {}", image.display())).at(&labels[0])),
         }
     };
     let pairs = broken.keep(stems.into_iter().map(pair))?;

@@ -98,8 +98,8 @@ const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.
 /// Expected layout of images with one class each, for error messages.
 const LABELLED: &str = "a folder with images for each class, or train and test with such folders, or \
                         train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
-                        or data_batch_1.bin … and test_batch.bin, or train.csv and test.csv, or a CSV file; images \
-                        with label images are for --task segnet";
+                        or data_batch_1.bin … and test_batch.bin, or train.csv and test.csv, or a CSV file; for \
+                        images with label images use --task segnet";
 
 impl Segmentation {
     /// Reads a directory in one of these layouts, recognised by what is in it:
@@ -128,7 +128,12 @@ impl Segmentation {
     pub fn load(dir: impl AsRef<Path>, reading: &DataOptions) -> Result<Self, DataError> {
         let dir = dir.as_ref();
         if dir.is_file() {
-            return Err(Cause::Option("a file, expected a directory; CSV files are for --task classify".into()).at(dir));
+            return Err(Cause::Option(
+                "is a file, expected a directory; for CSV files use --task \
+                classify"
+                    .into(),
+            )
+            .at(dir));
         }
         let found = listing(dir)?;
         if reading.crop.is_some() {
@@ -141,7 +146,7 @@ impl Segmentation {
         let packed = |name: &String| name.starts_with("train-images-idx4-ubyte");
         let (train, validation, test, told) = if found.iter().any(packed) {
             if reading.size.is_some() {
-                return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
+                return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
             }
             let (test, validation) = packed::names(dir);
             let validation = validation.filter(|_| reading.validation);
@@ -207,7 +212,7 @@ const MOST_CLASSES: usize = 1 << 16;
 
 /// Returns the note that no test set was found and every fifth sample is used.
 fn split_note(train: usize, test: usize) -> String {
-    format!("no test set of its own: every fifth is for scores, {test} of {}", train + test)
+    format!("no test set: every fifth sample is held out for evaluation, {test} of {}", train + test)
 }
 
 /// Splits off the validation set, if it is requested: a part of the data set's own, or every tenth training image.
@@ -222,14 +227,18 @@ fn parted<T>(
     match hold_out(&train) {
         Some([kept, held]) => {
             taken.push(format!(
-                "no validation set of its own: every tenth training image is kept from training for --eval-every, {} of {}",
+                "no validation set: every tenth training image is held out for --eval-every, {} of {}",
                 count(&held),
                 count(&train)
             ));
             (kept, Some(held))
         }
         None => {
-            taken.push("no validation set, and too few training images for one: --eval-every is on test images".into());
+            taken.push(
+                "no validation set, and too few training images to hold some out: --eval-every uses the test \
+                set"
+                .into(),
+            );
             (train, None)
         }
     }

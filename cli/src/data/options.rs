@@ -126,7 +126,7 @@ impl DataOptions {
             Meant::Label => self.label.as_ref().map(|_| "--label"),
         };
         match options.iter().find_map(given) {
-            Some(option) => Err(Failure::at(option, format!("means nothing for {data}"))),
+            Some(option) => Err(Failure::at(option, format!("does not apply to {data}"))),
             None => Ok(()),
         }
     }

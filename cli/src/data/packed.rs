@@ -17,7 +17,7 @@ pub(super) fn find(dir: &Path, name: &str) -> Result<PathBuf, DataError> {
     } else if packed.exists() {
         Ok(packed)
     } else {
-        Err(Cause::Missing(format!("nor is there {name}.gz")).at(plain))
+        Err(Cause::Missing(format!("{name}.gz is missing too")).at(plain))
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn split(dir: &Path, name: &str, reading: &DataOptions) -> Result<Loa
     }
     let (sizes, labels) = Idx::open(&labels_path, |count, bytes| reading.keeps(count, 3 * bytes))?;
     if sizes != [count, height, width] {
-        let expected = format!("{count} × {height} × {width} as the images have");
+        let expected = format!("{count} × {height} × {width}, as in the image file");
         return Err(Cause::Shape { expected, found: sizes }.at(labels_path));
     }
     let mut tally = Tally::default();

@@ -35,7 +35,7 @@ impl Table {
         let head: Vec<_> = lines.next().map_or_else(Vec::new, |(_, line)| line.split('\t').collect());
         let column = |name: &str| head.iter().position(|&word| word == name);
         let (Some(id), Some(name)) = (column("id"), column("name")) else {
-            return Err((1, "expected the words id, name, …, separated by tabs".into()));
+            return Err((1, "expected the header id, name, …, separated by tabs".into()));
         };
         let colour_columns = ["r", "g", "b"].map(column);
         let mut table = Self { rows: BTreeMap::new(), void: None, colours: false, last: 1 };
@@ -56,11 +56,11 @@ impl Table {
             };
             table.colours = own.is_some();
             if IGNORED.contains(&name.to_lowercase().as_str()) && table.void.replace(id).is_some() {
-                return Err((last, format!("{name:?} is a second class to ignore")));
+                return Err((last, format!("{name:?} is a second class to ignore; keep one")));
             }
             let row = Row { name: name.to_owned(), colour: own.unwrap_or_else(|| colour(number.to_le_bytes()[0])) };
             if table.rows.insert(id, row).is_some() {
-                return Err((last, format!("id {id} is there twice")));
+                return Err((last, format!("id {id} is listed twice")));
             }
         }
         Ok(table)
@@ -70,7 +70,7 @@ impl Table {
     pub fn classes(self, ignore: Option<Ignore>, coloured: bool) -> Result<Classes, (usize, String)> {
         let Self { rows, void, colours, last } = self;
         if coloured && !colours {
-            return Err((last, "the label images are coloured, and the table has no columns r, g, b".into()));
+            return Err((last, "the label images are coloured, but the table has no columns r, g, b".into()));
         }
         let ignored = chosen(ignore, void);
         let mut named = rows.clone();
@@ -87,13 +87,13 @@ impl Table {
         }
         let ignored = ignored.map(|id| (id, if places { id } else { 255 }));
         let mut classes = Classes::new(named.iter().map(|(id, row)| (*id, row.name.clone(), row.colour)), ignored)
-            .ok_or_else(|| (last, format!("{} classes; there may be at most 255", named.len())))?;
+            .ok_or_else(|| (last, format!("{} classes, more than the maximum of 255", named.len())))?;
         if coloured {
             let by_colour =
                 classes.values.0.iter().filter_map(|(id, class)| Some((colour_value(rows.get(id)?.colour), *class)));
             let by_colour = Values(by_colour.collect());
             if by_colour.0.len() < classes.values.0.len() {
-                return Err((last, "the label images are coloured, and two rows have the same colour".into()));
+                return Err((last, "the label images are coloured, but two rows have the same colour".into()));
             }
             classes.values = by_colour;
         }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(refused("id\tname\n").1, "no classes");
         assert_eq!(refused("id\tname\n0\tvoid").1, "no classes");
         assert_eq!(refused("id\tname\n0\ta\n65536\tb"), (3, "\"65536\" for id, expected a number 0…65535".into()));
-        assert_eq!(refused("id\tname\n0\ta\n\n0\tb"), (4, "id 0 is there twice".into()));
+        assert_eq!(refused("id\tname\n0\ta\n\n0\tb"), (4, "id 0 is listed twice".into()));
         assert_eq!(refused("id\tname\n0\tvoid\n1\tIgnore").0, 3);
         assert_eq!(refused("r\tg\tb\tid\tname\n1\t2\tx\t0\ta").0, 2);
     }

@@ -101,12 +101,12 @@ impl Metric {
             Self::Variety => ("variety", Beside, Share, 1.0),
             Self::FrechetDistance => ("Fréchet distance", Beside, Number(4), 0.0),
             Self::GlobalAccuracy => ("global accuracy", Detail, Share, 1.0),
-            Self::WholeTexts => ("all right", Detail, Share, 1.0),
+            Self::WholeTexts => ("exact match", Detail, Share, 1.0),
             Self::CerGreedy => ("character errors (greedy)", Detail, Share, 0.0),
             Self::BleuGreedy => ("BLEU (greedy)", Detail, Number(1), 50.0),
-            Self::PiecePerplexity => ("perplexity of pieces", Detail, Number(2), 1.0),
-            Self::LikeliestToken => ("likeliest token right", Detail, Share, 1.0),
-            Self::Unigram => ("perplexity of how often tokens are", Detail, Number(1), 1.0),
+            Self::PiecePerplexity => ("token perplexity", Detail, Number(2), 1.0),
+            Self::LikeliestToken => ("token accuracy", Detail, Share, 1.0),
+            Self::Unigram => ("unigram perplexity", Detail, Number(1), 1.0),
             Self::ClassAccuracy => ("class accuracy", Detail, Share, 1.0),
         }
     }

@@ -125,7 +125,7 @@ impl Recipe {
             if divided >= LEAST_EPS {
                 return Ok(divided);
             }
-            let cause = format!("with a loss {ratio:.1e} times smaller than a mean, eps is {divided:.1e}");
+            let cause = format!("because the loss is {ratio:.1e} times smaller than a mean, eps becomes {divided:.1e}");
             Err(Failure::at(format!("--optimizer {}", self.rule), format!("{cause}, below {LEAST_EPS:e}")))
         };
         let optimizer: Optimizer = match self.rule {

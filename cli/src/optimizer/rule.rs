@@ -61,7 +61,7 @@ impl FromStr for Rule {
                 let momentum = parts.number("momentum", SHARE, share)?.unwrap_or(0.0);
                 let nesterov = match parts.take("nesterov") {
                     None | Some("no") => false,
-                    Some("yes") if momentum == 0.0 => return Err("nesterov is for sgd with momentum".to_owned()),
+                    Some("yes") if momentum == 0.0 => return Err("nesterov needs sgd with momentum".to_owned()),
                     Some("yes") => true,
                     Some(other) => return Err(format!("nesterov is yes or no, not {other:?}")),
                 };
@@ -70,7 +70,7 @@ impl FromStr for Rule {
             }
             "adam" => Moments::parse(parts).map(Self::Adam),
             "adamw" => Moments::parse(parts).map(Self::AdamW),
-            other => Err(format!("{other:?} is no optimizer; there are sgd, adam, adamw")),
+            other => Err(format!("{other:?} is not an optimizer; choose sgd, adam or adamw")),
         }
     }
 }

@@ -68,8 +68,12 @@ impl FromStr for Schedule {
                 let falls = match (parts.number("every", STEPS, count)?, parts.take("at")) {
                     (Some(every), None) => Falls::Every(every),
                     (None, Some(at)) => Falls::At(increasing(at)?),
-                    (None, None) => return Err("say when: step:every=100, or step:at=200/300".to_owned()),
-                    (Some(_), Some(_)) => return Err("every and at exclude each other".to_owned()),
+                    (None, None) => {
+                        return Err("step needs every or at, as in step:every=100 or \
+                        step:at=200/300"
+                            .to_owned());
+                    }
+                    (Some(_), Some(_)) => return Err("every and at cannot be combined".to_owned()),
                 };
                 let fits = |factor: &f64| *factor > 0.0 && *factor < 1.0;
                 let factor = parts.number("factor", "a number between 0 and 1", fits)?.unwrap_or(FACTOR);
@@ -89,7 +93,7 @@ impl FromStr for Schedule {
                 Shape::Polynomial { steps, power }
             }
             other => {
-                return Err(format!("{other:?} is no schedule; there are constant, step, cosine, polynomial"));
+                return Err(format!("{other:?} is not a schedule; choose constant, step, cosine or polynomial"));
             }
         };
         let schedule = Self { warmup, shape };
@@ -100,7 +104,7 @@ impl FromStr for Schedule {
 
 /// Parses ascending steps separated by slashes, because commas separate options.
 fn increasing(text: &str) -> Result<Vec<u64>, String> {
-    let wrong = || format!("at is one or more steps, each after the one before (200/300), not {text:?}");
+    let wrong = || format!("at must be increasing steps, as in 200/300, not {text:?}");
     let step = |part: &str| part.trim().parse().ok().filter(|step| (1..=MAX_STEPS).contains(step)).ok_or_else(wrong);
     let steps = text.split('/').map(step).collect::<Result<Vec<u64>, String>>()?;
     if steps.is_sorted_by(|a, b| a < b) { Ok(steps) } else { Err(wrong()) }
@@ -110,7 +114,7 @@ impl Schedule {
     fn check(&self) -> Result<(), String> {
         match self.end() {
             Some(steps) if self.warmup >= steps => {
-                Err(format!("a warm-up of {} steps leaves none of {steps}", self.warmup))
+                Err(format!("a warm-up of {} steps must be shorter than the schedule's {steps}", self.warmup))
             }
             Some(_) | None => Ok(()),
         }
@@ -239,7 +243,12 @@ mod tests {
     #[test]
     fn a_warm_up_leaves_steps() {
         let schedule: Schedule = "cosine:warmup=100".parse().expect("of no length yet");
-        assert_eq!(schedule.clone().over(100), Err("a warm-up of 100 steps leaves none of 100".to_owned()));
+        assert_eq!(
+            schedule.clone().over(100),
+            Err("a warm-up of 100 steps must be shorter than the schedule's \
+            100"
+            .to_owned())
+        );
         assert_eq!(schedule.over(101).map(|schedule| schedule.end()), Ok(Some(101)));
     }
 }

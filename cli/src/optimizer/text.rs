@@ -20,10 +20,10 @@ impl<'a> ParsedOptions<'a> {
         };
         let mut options: Vec<(&str, &str)> = Vec::new();
         for part in rest.split(',').map(str::trim) {
-            let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is no OPTION=VALUE"))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not OPTION=VALUE"))?;
             let (key, value) = (key.trim(), value.trim());
             if options.iter().any(|(known, _)| *known == key) {
-                return Err(format!("{key:?} stands there twice"));
+                return Err(format!("{key:?} is given twice"));
             }
             options.push((key, value));
         }
@@ -45,7 +45,7 @@ impl<'a> ParsedOptions<'a> {
     ) -> Result<Option<T>, String> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.parse().ok().filter(fits);
-        number.map(Some).ok_or_else(|| format!("{key} is {what}, not {value:?}"))
+        number.map(Some).ok_or_else(|| format!("{key} must be {what}, not {value:?}"))
     }
 
     /// Checks that no option is left; `known` lists the valid ones.
@@ -54,7 +54,7 @@ impl<'a> ParsedOptions<'a> {
     /// An option that there is not, in words.
     pub fn end(self, known: &str) -> Result<(), String> {
         let Self { name, options } = self;
-        options.first().map_or(Ok(()), |(key, _)| Err(format!("{name} has no option {key:?}; there are {known}")))
+        options.first().map_or(Ok(()), |(key, _)| Err(format!("{name} has no option {key:?}; its options are {known}")))
     }
 }
 

@@ -120,8 +120,8 @@ fn early(baseline: &MethodResult<'_>, stands: &[MethodResult<'_>], exam: Evaluat
     let steps = baseline.runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
     let reached = words::reached(baseline, 0);
     let text = format!(
-        "after {steps} steps {} has reached {reached}; always the same answer would have {}. Train for longer (--iters) \
-         before comparing.",
+        "after {steps} steps {} has reached {reached}; a constant answer has {}. Train longer (--iters) before \
+         comparing.",
         baseline.method,
         baseline.text(0, exam.constant)
     );
@@ -177,7 +177,7 @@ fn failure(stand: &MethodResult<'_>, baseline: Option<&MethodResult<'_>>, exam: 
     if let Some(baseline) = baseline {
         for score in stand.lost(baseline, exam).into_iter().filter(|_| stand.finished()) {
             parts.push(format!(
-                "{} where {} has {}; always the same answer would have {}",
+                "{} where {} has {}; a constant answer has {}",
                 words::reached(stand, score),
                 baseline.method,
                 baseline.text(score, baseline.mean(score)),
@@ -212,7 +212,7 @@ fn signs(stand: &MethodResult<'_>) -> Vec<String> {
     let mut signs = Vec::new();
     let infinite = |run: &&&Record| run.loss.iter().any(|loss| !loss.is_finite());
     if stand.runs.iter().filter(infinite).count() > 0 {
-        signs.push("Its loss became infinite or no number".to_owned());
+        signs.push("Its loss became infinite or NaN".to_owned());
     }
     let steps: usize = stand.runs.iter().map(|run| run.loss.len()).sum();
     let skipped: u64 = stand.runs.iter().map(|run| run.skipped_steps).sum();
@@ -274,7 +274,7 @@ fn changed(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Vec<Se
     let lost = |stand: &MethodResult<'_>| {
         let (name, share) = worst(stand)?;
         let why = if share > 0.01 && wide(stand, name) {
-            format!(" (at {name}, whose values span more than FP16 holds: any scale flushes some or overflows)")
+            format!(" (at {name}, whose values span more than FP16 holds, so every scale flushes some or overflows)")
         } else {
             String::new()
         };
@@ -295,7 +295,7 @@ fn changed(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Vec<Se
         }
     }
     if working.iter().any(|stand| stand.method == "fp16" && keeps(stand)) && stands.len() > 1 {
-        let text = "fp16 without any scale learned too: these gradients are large enough for it.".to_owned();
+        let text = "fp16 without a scale learned too, because these gradients are large enough for it.".to_owned();
         all.push(strong("No scale needed", text));
     }
     all

@@ -13,11 +13,11 @@ pub fn section_of(report: &Report<'_>) -> String {
     let runs: Vec<&Record> =
         report.coloured().flat_map(|(method, _)| report.runs_of(method)).filter(|run| !run.events.is_empty()).collect();
     if runs.is_empty() {
-        return section("events", HEADING, "Every step was taken at its first attempt.", "");
+        return section("events", HEADING, "Every step succeeded at its first attempt.", "");
     }
-    let lead = "A step that overflowed has changed nothing. A method that repeats runs the same batch again, with scales \
-                decided from what it has just seen; others skip it, and lower their scale. What is not finite at any \
-                scale is skipped by all.";
+    let lead = "A step that overflows changes nothing. A method with repeats retries the batch with scales decided \
+        from its own gradients; others skip it and lower their scale. Every method skips a batch whose gradients are \
+        not finite at any scale.";
     let content: String = runs.into_iter().map(table).collect();
     section("events", HEADING, lead, &content)
 }

@@ -43,7 +43,7 @@ pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
 pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Gradients by magnitude";
     let Some(Observed { run, mut sites }) = Observed::latest(report.runs) else {
-        let lead = "Nothing was stored as half, so there is nothing to see.";
+        let lead = "Nothing was stored as f16, so there are no histograms.";
         return section("histogram", HEADING, lead, "");
     };
     // From the input to the loss.
@@ -51,7 +51,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     let method = escape(&run.method);
     let methods: Vec<(&str, String)> = report.with_sites().collect();
     let cards =
-        [card("<b>What each method’s last scales would make of them</b>", &by_method(report, &sites, &methods))];
+        [card("<b>The same gradients under each method’s last scales</b>", &by_method(report, &sites, &methods))];
     let short = short(&sites.iter().map(|(name, ..)| *name).collect::<Vec<_>>()).into_iter();
     let each: Vec<String> = sites
         .iter()
@@ -60,23 +60,20 @@ pub fn section_of(report: &Report<'_>) -> String {
         .collect();
     let step = sites.iter().map(|(_, histogram, _)| histogram.iteration).max().unwrap_or(0);
     let lead = format!(
-        "Non-zero gradients of all sites as {method}, seed {}, saw them in step {step}, in bins of a power \
-         of two. Behind them what FP16 does: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
+        "Non-zero gradients of all sites as {method}, seed {}, recorded them in step {step}, in bins of a power of \
+         two. Background: what FP16 does with them: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
          <span class=\"z1\">subnormal</span> up to 2⁻¹⁴, <span class=\"z2\">normal</span>, \
          <span class=\"z3\">overflow</span> from 65520 on.",
         run.seed
     );
     let order: Vec<String> = methods.iter().map(|(method, _)| escape(method)).collect();
     let ribbons = format!(
-        "Each site, with the ranges of FP16 as each method’s last scale moves them; from the top: {}. At the right what \
-         it would flush of these very gradients, which in its own training are a little different.",
+        "Each site, with FP16’s ranges as each method’s last scale shifts them; from the top: {}. At the right, the \
+         share of these gradients that it would flush; the gradients of its own training differ slightly.",
         order.join(", ")
     );
-    let each = details(
-        "Each site, and what each method’s scale does to it",
-        true,
-        &format!("<p>{ribbons}</p>{}", grid("small", &each)),
-    );
+    let each =
+        details("Each site under each method’s scale", true, &format!("<p>{ribbons}</p>{}", grid("small", &each)));
     section("histogram", HEADING, &lead, &(grid("cards", &cards) + &each))
 }
 

@@ -39,7 +39,7 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
         let doubts = match &doubts[..] {
             [] => String::new(),
             all => {
-                format!("<p>Doubtful:</p>\n<ul class=\"doubts\">{}</ul>\n", all.iter().map(doubt).collect::<String>())
+                format!("<p>Warnings:</p>\n<ul class=\"doubts\">{}</ul>\n", all.iter().map(doubt).collect::<String>())
             }
         };
         let items = if said.is_empty() { items } else { format!("<ul class=\"verdict\">\n{items}</ul>\n") };
@@ -52,9 +52,9 @@ pub fn verdict(reports: &[Report<'_>]) -> String {
 pub fn gradients(report: &Report<'_>) -> String {
     let cards = histogram::before_and_after(report);
     let lead = if cards.is_empty() {
-        "Nothing was stored as half, so no gradient needed a scale."
+        "Nothing was stored as f16, so no gradient needed a scale."
     } else {
-        "How many gradients have which magnitude, and what becomes of them in FP16."
+        "Gradients by magnitude, and how FP16 stores them."
     };
     section("before-after", "Gradients before and after scaling", lead, &(grid("cards", &cards) + READING))
 }
@@ -70,7 +70,7 @@ pub fn summary(report: &Report<'_>) -> String {
 pub fn beside(report: &Report<'_>) -> String {
     let mut cards = histogram::before_and_after(report);
     cards.extend(scales::each(report));
-    let lead = "Two towers stand on one trunk, and each of them tells the digit. The second tower’s loss counts 2⁻⁴⁶ of \
+    let lead = "Two towers share one trunk, and each classifies the digit. The second tower’s loss counts 2⁻⁴⁶ of \
                 the first’s and its learning rate 2⁴⁶ times as much, so that in f32 both train alike; in FP16 no single \
                 scale holds the gradients of both.";
     section("beside", &escape(&report.title), lead, &(table(report) + &grid("cards", &cards)))

@@ -16,7 +16,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     const HEADING: &str = "Largest gradients and room";
     let names = report.sites();
     if names.is_empty() {
-        return section("range", HEADING, "No method here stores gradients in half.", "");
+        return section("range", HEADING, "No method stores gradients in f16.", "");
     }
     let first = report.gradient_scaling().map(|(method, _)| method).next();
     let content: String = report

@@ -9,11 +9,11 @@ pub fn section_of(report: &Report<'_>) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let lead = "Of rank 0, in a step: bytes to the others and from them, and time in exchanges, waiting for slower ranks \
-                included; how much of it was hidden behind the backward pass, and for what share of the step a rank stood still.";
+    let lead = "Rank 0, per step: bytes sent and received, and communication time including the wait for slower ranks. \
+        Hidden: the part during the backward pass. Blocked: the share of the step in which the rank only waited.";
     let table = format!(
         "<div class=\"wide\"><table><thead><tr><th>steps</th><th>ranks</th><th>sent</th><th>received</th>\
-         <th>in exchanges</th><th>hidden</th><th>standing still</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
+         <th>communication</th><th>hidden</th><th>blocked</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     );
     section("ranks", "Ranks", lead, &table)
 }

@@ -17,43 +17,43 @@ pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
         Samples::Nothing => return String::new(),
         Samples::Pixels { size, classes, palette, images } => {
             let lead =
-                "Test images, their labels, and what the first seed of each method makes of them. Black has no label.";
+                "Test images, their labels, and the predictions of each method’s first seed. Black is unlabelled.";
             ("Sample images", lead, legend(&classes) + &pixels(report, size, &palette, &images))
         }
         Samples::Images { size, names, images } => (
             "Sample images",
-            "Test images, their classes, and what the first seed of each method takes them for.",
+            "Test images, their classes, and the predictions of each method’s first seed.",
             whole(report, size, &names, &images),
         ),
         Samples::Texts(recordings) => (
             "Transcripts",
-            "Test recordings, what is said, and what the first seed of each method hears: the likeliest text, and the likeliest \
-             alignment where that says something else.",
+            "Test recordings, their transcripts, and those by each method’s first seed: the likeliest text, and the \
+             likeliest alignment where its text differs.",
             texts(report, ["recording", "said"], &recordings, true),
         ),
         Samples::Sentences(pairs) => (
             "Translations",
-            "Test sentences, their translations by people, and those by the first seed of each method: by beam search, and, \
-             in brackets, word by word where that says something else.",
+            "Test sentences, human translations, and those by each method’s first seed: by beam search, and in \
+             brackets by greedy search where that differs.",
             texts(report, ["source", "reference"], &pairs, false),
         ),
         Samples::Made { size, real } => (
-            "Made images",
-            "Real images of the test set, and what the first seed of each method makes of the same noise. Nearness is \
-             1 − their Fréchet distance / that of always the mean image; variety the variance of their pixels, as a share \
-             of that of the real ones.",
+            "Generated images",
+            "Real test images, and the images that each method’s first seed generates from the same noise. Nearness is \
+             1 − their Fréchet distance / that of a constant mean image; variety is the variance of their pixels as a \
+             share of the real images’.",
             made(report, size, &real),
         ),
         Samples::Continued(texts) => (
             "Generated text",
-            "Beginnings of test texts, how they go on, and what the first seed of each method writes instead, drawn at a \
+            "Beginnings of test texts, their continuations, and those by each method’s first seed, sampled at a \
              temperature of 0.8.",
             written(report, &texts),
         ),
         Samples::Boxes { names, images } => {
             let coloured: Vec<_> = names.into_iter().enumerate().map(|(i, name)| (name, colour(i))).collect();
-            let lead = "Test pictures with the boxes of what is there, and with those of at least 30 % that the first seed of each \
-                 method finds.";
+            let lead = "Test images with the true boxes, and with the boxes of at least 30 % confidence by each \
+                method’s first seed.";
             ("Sample images", lead, legend(&coloured) + &boxed(report, &images))
         }
     };

@@ -19,7 +19,7 @@ const INPUT_TO_LOSS: &str = "<i class=\"ramp\"></i>";
 pub fn section_of(report: &Report<'_>) -> String {
     let names = report.sites();
     if names.is_empty() {
-        return section("scales", "Scales", "No method here stores gradients in half.", "");
+        return section("scales", "Scales", "No method stores gradients in f16.", "");
     }
     let range = exponents(report, Unit::Power(2));
     let over = format!("<b>The same over time</b>, from the input {INPUT_TO_LOSS} to the loss; first seed");
@@ -33,9 +33,8 @@ pub fn section_of(report: &Report<'_>) -> String {
         .zip(short(&names))
         .map(|(name, short)| card(&escape(short), &over_time(report, name, exponents(report, Unit::Exponent))))
         .collect();
-    let lead = "By site, from the input to the loss: bars are mean ± standard deviation over time and seeds, thin lines \
-                reach from the least to the largest, dots are the last. Dashed: where a loss scale ended, which is the \
-                same for all sites.";
+    let lead = "By site, from the input to the loss: bars are mean ± standard deviation over time and seeds, thin \
+        lines span minimum to maximum, dots are the last value. Dashed: the last loss scale, the same for all sites.";
     let legend = legend(report.with_sites().map(|(method, class)| (class, method)));
     let content = legend
         + &grid("cards", &by_layer)

@@ -21,16 +21,16 @@ const RULES: [(&str, &str); 5] =
     [("threshold", "b0"), ("normal range", "b1"), ("overflow", "b2"), ("range", "b3"), ("one", "b4")];
 
 /// Explanation of the limits of decisions, as HTML.
-const MEANINGS: &str = "<p>Threshold: γ′ is kept, and there was no room for more. Normal range: there was room to keep \
-    all but a share γ′ even out of the subnormal numbers. Overflow: no exponent keeps both γ′ and the largest values, and \
-    these came first. Range: the values lie further outside than one decision can move them. One: the scale needed was \
-    below 1, where the paper’s rules do not go.</p>";
+const MEANINGS: &str = "<p>Threshold: γ′ is kept, without room for more. Normal range: all but a share γ′ even avoid \
+    the subnormal numbers. Overflow: no exponent keeps both γ′ and the largest values, so the largest took precedence. \
+    Range: the values are further away than one decision can move the scale. One: the needed scale is below 1, which \
+    the paper’s rules exclude.</p>";
 
 /// Returns the HTML section of the report about underflow at the sites.
 pub fn section_of(report: &Report<'_>) -> String {
     let names = report.sites();
     if names.is_empty() {
-        return section("underflow", "Underflow", "No method here stores gradients in half.", "");
+        return section("underflow", "Underflow", "No method stores gradients in f16.", "");
     }
     let flushed = |site: &SiteSeries| mean_and_spread(site.gamma_measured.iter().copied()).map(|(mean, _)| mean);
     let lost = |site: &SiteSeries| mean_and_spread(site.lost.iter().flatten().copied()).map(|(mean, _)| mean);
@@ -62,9 +62,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     }
     let legend = legend(report.with_sites().map(|(method, class)| (class, method)));
     let lead = "Share of the non-zero gradients that were stored as zero, and which share of the sum of all magnitudes they \
-                had. Dashed: γ′, what gradient scaling allows. A site \
-                may exceed it between decisions, and where overflow bound the decision: then its values span more than \
-                FP16 can hold.";
+                had. Dashed: γ′, what gradient scaling allows. A site may exceed it between decisions, or where overflow bound the decision because its values span more than FP16 holds.";
     section("underflow", "Underflow", lead, &(legend + &grid("cards", &cards) + &tables))
 }
 
@@ -189,8 +187,7 @@ fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
     let rows: String = names.iter().map(row).collect();
     format!(
         "<div class=\"wide\"><table><thead><tr><th>site</th><th>largest predicted</th><th>largest measured, steps not \
-         bound by overflow</th><th>largest measured</th><th>most of Σ|u| lost</th><th>most zeros before \
-         storing</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
+         bound by overflow</th><th>largest measured</th><th>largest share of Σ|u| lost</th><th>largest share of zeros before storing</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
          <tbody>\n{rows}</tbody></table></div>\n"
     )
 }

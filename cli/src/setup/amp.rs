@@ -98,11 +98,11 @@ impl Amp {
             if let Level::O0 | Level::O3 = self.level() {
                 return Err(Failure::at(
                     place,
-                    format!("is for O1 and O2; under {:?} all is of one type", self.level()),
+                    format!("is for O1 and O2; under {:?} all layers have one type", self.level()),
                 ));
             }
             if known.contains(&layer) {
-                return Err(Failure::at(place, "stands there twice"));
+                return Err(Failure::at(place, "is given twice"));
             }
             if !rows.iter().any(|row| row.is_of(layer)) {
                 let mut names: Vec<&str> = Vec::new();
@@ -111,7 +111,10 @@ impl Amp {
                         names.push(&row.name);
                     }
                 }
-                return Err(Failure::at(place, format!("no layer of this network; there are {}", names.join(", "))));
+                return Err(Failure::at(
+                    place,
+                    format!("not a layer of this network; the layers are {}", names.join(", ")),
+                ));
             }
             known.push(layer);
         }
@@ -138,7 +141,7 @@ impl Amp {
     pub fn only(&self, method: Method) -> Result<Method, Failure> {
         let contradicts = self.names_layers() || self.level() != Level::O0 && self.amp.is_some();
         if is_fp32(&method) && contradicts {
-            return Err(Failure::at("--amp", "fp32 is all f32 (O0); choose another method"));
+            return Err(Failure::at("--amp", "fp32 means all f32 (O0); choose another method"));
         }
         Ok(self.apply_to(method))
     }

@@ -75,7 +75,7 @@ impl Chosen {
                 let paper = Network::paper(net)?;
                 match self.width.filter(|width| *width != paper.width) {
                     Some(width) => {
-                        let cause = format!("the paper's network has {}: leave out one of both", paper.width);
+                        let cause = format!("the paper's network has {}; omit --width or --size paper", paper.width);
                         Err(Failure::at(format!("--width {width}"), cause))
                     }
                     None => Ok(paper),

@@ -22,9 +22,14 @@ impl FromStr for Seeds {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut seeds = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let seed = part.parse().map_err(|_| format!("{part:?} is no seed: whole numbers, separated by commas"))?;
+            let seed = part.parse().map_err(|_| {
+                format!(
+                    "{part:?} is not a seed; give whole numbers, separated by \
+                commas"
+                )
+            })?;
             if seeds.contains(&seed) {
-                return Err(format!("{seed} stands there twice; the same training again says nothing about chance"));
+                return Err(format!("{seed} is given twice; the same seed shows nothing about chance"));
             }
             seeds.push(seed);
         }
@@ -82,7 +87,7 @@ impl FromStr for Methods {
             }
         }
         if let Some(twice) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
-            return Err(format!("{} stands there twice", twice.1));
+            return Err(format!("{} is given twice", twice.1));
         }
         let parse = |name: String| {
             if name == CHAOS {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Help text of the data argument.
-const DATA: &str = "Data; without them, small road scenes, digits, words or sentences are made up.
+const DATA: &str = "Data. By default small synthetic road scenes, digits, words or sentences.
 For segnet, a directory of images with a class for every pixel:
 - images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
 - {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png

@@ -49,7 +49,7 @@ pub trait InferenceModel {
     /// # Errors
     /// A network for something else, a text that it cannot read, or the device's.
     fn go_on(&mut self, _prompt: &str, _length: usize, _choice: Choice) -> Result<String, Failure> {
-        Err(Failure::at("prompt", "the network reads no text"))
+        Err(Failure::at("prompt", "is for networks of --task language"))
     }
 }
 
@@ -139,7 +139,13 @@ impl<B: Backend<Error: 'static>, M: Module> InferenceModel for Loaded<B, M> {
     }
 
     fn onnx(&mut self, &Export { batch, image, half, .. }: &Export) -> Result<Vec<u8>, Failure> {
-        let image = image.ok_or_else(|| Failure::at("--size", "is missing: the network takes images of any size"))?;
+        let image = image.ok_or_else(|| {
+            Failure::at(
+                "--size",
+                "is missing; the network takes images of any size, so \
+            give one",
+            )
+        })?;
         let [height, width, channels] = image;
         let (size, net) = ([batch, height, width, channels], &self.net);
         let (bytes, numbers);

@@ -64,8 +64,8 @@ pub enum Task {
     Translate,
     /// The next token of a text
     Language,
-    /// Boxes around what is in pictures: SSD-300, SSD-512 or Faster R-CNN
-    #[value(help = "Boxes around what is in pictures: SSD-300, SSD-512 or Faster R-CNN")]
+    /// Boxes around the objects in images: SSD-300, SSD-512 or Faster R-CNN
+    #[value(help = "Boxes around the objects in images: SSD-300, SSD-512 or Faster R-CNN")]
     Detect,
     /// DCGAN: images like those that it is shown, made of noise
     Generate,
@@ -206,9 +206,7 @@ impl dyn Dataset + '_ {
     pub fn parts(&self) -> Option<String> {
         let ([train, test], validation) = (self.counts(), self.validation_count()?);
         let name = self.name();
-        Some(format!(
-            "{name}: {train} for training, {validation} for the curves of --eval-every, {test} for the last scores"
-        ))
+        Some(format!("{name}: {train} for training, {validation} for --eval-every, {test} for the final evaluation"))
     }
 
     /// Checks that the batch size fits and that the optimizer can be created.
@@ -219,7 +217,7 @@ impl dyn Dataset + '_ {
         let ([count, _], batch) = (self.counts(), settings.batch);
         if batch > count {
             let what = settings.network.net.task().kind().sample_noun();
-            let cause = format!("{} has {count} training {what}, and a batch takes each at most once", self.name());
+            let cause = format!("{} has only {count} training {what}; choose at most that", self.name());
             return Err(Failure::at(format_args!("--batch {batch}"), cause));
         }
         self.optimizer(settings).map(drop)

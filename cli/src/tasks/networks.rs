@@ -251,7 +251,7 @@ impl Network {
         }
         let papers = Net::value_variants().iter().filter(|net| net.paper_width().is_some());
         let papers = papers.map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let cause = format!("{net} is of no paper; these are: {papers}");
+        let cause = format!("{net} has no paper size; choose one of {papers}");
         Err(Failure::at("--size paper", cause))
     }
 

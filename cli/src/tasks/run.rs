@@ -285,7 +285,7 @@ impl<'a, T: TrainingTask + 'a, F: FnOnce() -> Result<(T, Parameters, Optimizer),
     fn on<B: Backend<Error: 'static> + 'static>(self, device: B) -> Result<Self::Output, Failure> {
         let (task, parameters, optimizer) = (self.begin)()?;
         if self.cut.is_some() && !task.supports_micro_batches() {
-            return Err(Failure::at("--micro-batches", "a step of this network is one: its parts need one another"));
+            return Err(Failure::at("--micro-batches", "a step of this network cannot be split into micro-batches"));
         }
         let trainer = task.begin(Trainer::new(device, parameters, optimizer, self.method)?);
         let (trainer, measured) = joined(trainer, self.cut, self.together)?;
@@ -377,12 +377,12 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
             Error::Checkpoint(CheckpointError::Settings { of, .. }) if of == CheckpointError::DEVICE => {
                 // A training must not silently continue with other bits, so the user has to request that, or choose the
                 // device.
-                Failure::from(error).hint("GRADSCALE_WGPU_PRODUCTS=simt goes on with sums in another order")
+                Failure::from(error).hint("GRADSCALE_WGPU_PRODUCTS=simt resumes with sums in another order")
             }
             _ => Failure::from(error),
         })?;
         let position = metadata.get("position").and_then(|position| position.parse().ok());
-        self.position = position.ok_or_else(|| Failure::at("checkpoint", "no position in the data"))?;
+        self.position = position.ok_or_else(|| Failure::at("checkpoint", "lacks the position in the data"))?;
         self.task.seek(self.position);
         self.task.restore_state(metadata.get("carried").map(String::as_str))?;
         self.ahead = None;

@@ -44,7 +44,7 @@ impl DetectedNetwork {
         let mut names = file.names();
         names.sort_unstable();
         let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
-        let layers = "layers of none of this program's networks; `gradscale plan` lists how these are called";
+        let layers = "its layer names belong to no network of this program; `gradscale plan` lists the names";
         Err(format!("{layers}; this file has {} tensors: {shown} …", names.len()))
     }
 
@@ -57,14 +57,14 @@ impl DetectedNetwork {
             InputSpec::Channels(channels) => channels,
             InputSpec::Values(values) if values == height * width => 1,
             InputSpec::Values(values) if values == 3 * height * width => 3,
-            InputSpec::Noise(_) => return Err("the network makes images, and reads none".to_owned()),
+            InputSpec::Noise(_) => return Err("the network generates images and reads none".to_owned()),
             InputSpec::Values(values) => {
-                return Err(format!("{height} × {width}, and the network reads {values} values"));
+                return Err(format!("{height} × {width} pixels, but the network reads {values} values"));
             }
         };
         match channels {
             1 | 3 => Ok([height, width, channels]),
-            _ => Err(format!("the network reads images of {channels} channels, and images have 1 or 3")),
+            _ => Err(format!("the network reads images of {channels} channels, but images have 1 or 3")),
         }
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn sizes(file: &SafeTensors<'_>, first: &str, last: &str) -> [Vec<usi
 pub fn fill(parameters: &mut Parameters, bytes: &[u8], flattened: &[Flattened]) -> Result<(), String> {
     let module = |layer: &str| module(layer, flattened);
     let imported = parameters.import_torch(bytes, module).map_err(|error| error.to_string())?;
-    if imported.is_complete() { Ok(()) } else { Err(format!("another network: {imported}")) }
+    if imported.is_complete() { Ok(()) } else { Err(format!("the weights are of another network: {imported}")) }
 }
 
 /// Layer that reads a flattened image, by name, with the image's rows, columns and channels.

@@ -20,7 +20,7 @@ pub(super) fn import(
         Err(error) => return Err(Failure::file(path, error)),
     };
     if imported.filled.is_empty() {
-        return Err(Failure::file(path, format!("nothing for this network: {imported}")));
+        return Err(Failure::file(path, format!("has no weights for this network: {imported}")));
     }
     output::print(&format!("{}: {imported}\n", path.display()))
 }

@@ -45,15 +45,19 @@ fn idx_files_that_do_not_fit() {
     refused(
         packed_but("train-images-idx4-ubyte", &idx(&[2, 1, 2], &[0; 4])),
         "train-images-idx4-ubyte",
-        "sizes 2 × 1 × 2",
+        "shape 2 × 1 × 2",
     );
     refused(packed_but("train-images-idx4-ubyte", &idx(&[0, 1, 2, 3], &[])), "train-images-idx4-ubyte", "no images");
-    refused(packed_but(labels, &idx(&[2, 2, 1], &[0; 4])), labels, "sizes 2 × 2 × 1, expected 2 × 1 × 2 as the images");
+    refused(
+        packed_but(labels, &idx(&[2, 2, 1], &[0; 4])),
+        labels,
+        "shape 2 × 2 × 1, expected 2 × 1 × 2, as in the image file",
+    );
     refused(packed_but(labels, b""), labels, "truncated: ends inside the IDX header, after 0 bytes");
     refused(
         packed_but("classes.tsv", b"id\tname\n0\ta\n1\tb\n255\tvoid"),
         "train-labels-idx3-ubyte.gz",
-        "label 2 in image 1 at row 0, column 0, which is no class: there are 0, 1, 255",
+        "label 2 in image 1 at row 0, column 0, which is not a class; the classes are 0, 1, 255",
     );
     refused(packed_but("classes.tsv", b"\xff\xfe"), "classes.tsv", "UTF-8");
     refused(packed_but("classes.tsv", b"id\tname\n0\ta\r\nx\nb\t\n"), "classes.tsv", "line 3: \"x\" for id");
@@ -62,7 +66,7 @@ fn idx_files_that_do_not_fit() {
     put(&dir, "test-labels-idx3-ubyte", &idx(&[1, 2, 1], &[0; 2]));
     refused(load(&dir), "test-labels-idx3-ubyte", "2 × 1 (rows × columns), unlike the training images (1 × 2)");
     fs::remove_file(dir.path().join("train-labels-idx3-ubyte.gz")).unwrap();
-    refused(load(&dir), labels, "missing; nor is there train-labels-idx3-ubyte.gz");
+    refused(load(&dir), labels, "missing; train-labels-idx3-ubyte.gz is missing too");
 }
 
 #[test]
@@ -79,7 +83,7 @@ fn directories_that_are_no_data_set() {
     refused(
         Classification::load_idx(empty.path(), &DataOptions::default()),
         "train-images-idx3-ubyte",
-        "missing; nor is there",
+        "missing; train-images-idx3-ubyte.gz is missing too",
     );
 }
 
@@ -103,15 +107,20 @@ fn images_with_one_label() {
     refused(
         set("t10k", &image, &idx(&[2], &[0, 0])),
         "t10k-labels-idx1-ubyte",
-        "sizes 2, expected 1, one for each image",
+        "shape 2, expected 1, one for each image",
     );
-    refused(set("t10k", &idx(&[1, 4], &[0; 4]), &label), "t10k-images-idx3-ubyte", "sizes 1 × 4, expected images");
+    refused(set("t10k", &idx(&[1, 4], &[0; 4]), &label), "t10k-images-idx3-ubyte", "shape 1 × 4, expected images");
     refused(
         set("t10k", &idx(&[1, 1, 4], &[0; 4]), &label),
         "t10k-images-idx3-ubyte",
-        "sizes 1 × 4 × 1, expected 2 × 2 × 1 as for training",
+        "shape 1 × 4 × 1, expected 2 × 2 × 1 as in the training set",
     );
     refused(set("t10k", &idx(&[0, 2, 2], &[]), &idx(&[0], &[])), "t10k-images-idx3-ubyte", "no images");
-    refused(set("t10k", &image, &label[..8]), "t10k-labels-idx1-ubyte", "truncated: 0 bytes of the 1 announced");
+    refused(
+        set("t10k", &image, &label[..8]),
+        "t10k-labels-idx1-ubyte",
+        "truncated: 0 bytes of the 1 that its header \
+        declares",
+    );
     refused(set("other", &image, &label), "t10k-images-idx3-ubyte", "missing");
 }

@@ -41,7 +41,7 @@ fn every_fifth_of_a_class_is_for_scores() {
     let mean = values.iter().sum::<f64>() / 13.0;
     assert!((f64::from(data.mean) - mean).abs() < 1e-6);
     assert!(data.notes.taken[0].ends_with("2 classes, for training: cats 8, dogs 5"), "{:?}", data.notes);
-    assert_eq!(data.notes.taken[1], "no test set of its own: every fifth is for scores, 3 of 16");
+    assert_eq!(data.notes.taken[1], "no test set: every fifth sample is held out for evaluation, 3 of 16");
     // On disk it is the same.
     let streamed = Labelled::load(dir.path(), &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     assert!(matches!(streamed.train.features, Store::Files { .. }));
@@ -59,7 +59,7 @@ fn test_folders_sizes_and_channels() {
         ("train/9/a.png", &rgb()),
         ("val/9/a.png", &png([1, 1], 16, 0, None, &[&[0x12, 0x34]])),
     ]);
-    refused(load(&dir), "val/9/a.png", "1 × 1 (rows × columns), unlike the first image (2 × 3); --size HxW makes");
+    refused(load(&dir), "val/9/a.png", "1 × 1 (rows × columns), unlike the first image (2 × 3); --size HxW resizes");
     let resized = DataOptions { size: Some(Size([1, 2])), ..DataOptions::default() };
     let data = Labelled::load(dir.path(), &resized).unwrap();
     // Numbers are sorted as such; one colour among grey images makes all three channels.
@@ -68,7 +68,7 @@ fn test_folders_sizes_and_channels() {
     assert_eq!((&data.test.labels[..], data.test.image(0).unwrap()), (&[0][..], vec![0x12; 6].into()));
     assert_eq!(data.notes.taken.len(), 1);
     put(&dir, "val/11/a.png", &grey(1));
-    refused(Labelled::load(dir.path(), &resized), "val/11", "there are no images of this class to train with");
+    refused(Labelled::load(dir.path(), &resized), "val/11", "the training set has no images of this class");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_cannot_be_used() {
     for i in 0..4 {
         put(&one, &format!("cats/{i}.png"), &grey(2));
     }
-    refused(load(&one), "", "one class, for training: cats 5: with one class there is nothing to learn");
+    refused(load(&one), "", "one class, for training: cats 5: training needs at least two classes");
     put(&one, "dogs/a.png", b"no image");
     refused(load(&one), "dogs/a.png", "cannot be decoded");
     put(&one, "dogs/b.png", &grey(9));
@@ -85,14 +85,14 @@ fn what_cannot_be_used() {
     let data = Labelled::load(one.path(), &skipping).unwrap();
     assert_eq!((data.train.count, data.notes.left_out.len()), (6, 1));
     let reading = DataOptions { ignore: Some(Ignore::Value(0)), ..DataOptions::default() };
-    refused(Labelled::load(one.path(), &reading), "", "--ignore is for pixels");
+    refused(Labelled::load(one.path(), &reading), "", "--ignore is for label images");
     let reading = DataOptions { label: Some("x".into()), ..DataOptions::default() };
     refused(Labelled::load(one.path(), &reading), "", "--label is for CSV files");
     refused(load(&tempfile::tempdir().unwrap()), "", "found nothing");
     for names in [["images/a.png", "masks/a.png"], ["train/imgs/a.png", "train/labels/a.png"]] {
         let image = rgb();
         let dir = folder(&names.map(|name| (name, &image[..])));
-        refused(load(&dir), "", "images with label images are for --task segnet");
+        refused(load(&dir), "", "images with label images; use --task segnet");
     }
 }
 
@@ -113,7 +113,7 @@ fn labels_of_0_and_255_are_two_classes_here_too() {
     assert!(matches!(streamed.train.features, Store::Part { .. }));
     assert_eq!(streamed.train.image(1).unwrap()[..], [3, 4]);
     // A file that is shorter or longer than declared is refused with the same error as in memory.
-    for (bytes, cause) in [(&[1, 2, 3][..], "truncated: 3 bytes of the 6"), (&[0; 7], "more bytes follow the 6")] {
+    for (bytes, cause) in [(&[1, 2, 3][..], "truncated: 3 bytes of the 6"), (&[0; 7], "more bytes than the 6")] {
         put(&dir, "train-images-idx3-ubyte", &idx(&[3, 1, 2], bytes));
         for memory in [0, 1] {
             let reading = DataOptions { memory, ..DataOptions::default() };
@@ -122,5 +122,5 @@ fn labels_of_0_and_255_are_two_classes_here_too() {
     }
     put(&dir, "train-images-idx3-ubyte", &idx(&[3, 1, 2], &[0; 6]));
     put(&dir, "train-labels-idx1-ubyte.gz", &gzip(&idx(&[3], &[7; 3])));
-    refused(load(&dir), "", "7 3, 255 0: with one class there is nothing to learn");
+    refused(load(&dir), "", "7 3, 255 0: training needs at least two classes");
 }

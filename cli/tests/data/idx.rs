@@ -13,18 +13,18 @@ fn idx_that_is_none() {
         assert!(message.starts_with("truncated: "), "{message}");
     }
     let message = |bytes: &[u8]| Idx::parse(bytes).unwrap_err().to_string();
-    assert_eq!(message(&file[..15]), "truncated: 3 bytes of the 6 announced");
-    assert_eq!(message(&[&file[..], &[0]].concat()), "more bytes follow the 6 announced");
+    assert_eq!(message(&file[..15]), "truncated: 3 bytes of the 6 that its header declares");
+    assert_eq!(message(&[&file[..], &[0]].concat()), "more bytes than the 6 that its header declares");
     assert_eq!(message(&[0, 0, 0x0d, 1, 0, 0, 0, 0]), "IDX of element type 0x0d, expected 0x08 (unsigned bytes)");
-    assert!(message(b"\x89PNG\r\n").starts_with("not IDX: begins with 89 50 4e 47"));
-    assert!(message(&[0, 0, 8, 0, 5]).starts_with("not IDX"));
+    assert!(message(b"\x89PNG\r\n").starts_with("not an IDX file: begins with 89 50 4e 47"));
+    assert!(message(&[0, 0, 8, 0, 5]).starts_with("not an IDX file"));
     let packed = gzip(&file);
     for end in 2..packed.len() {
         assert!(matches!(Idx::parse(&packed[..end]), Err(Cause::Gzip(_))), "gzip cut off after {end} bytes");
     }
     let mut wrong = packed.clone();
     wrong[packed.len() - 6] ^= 1; // in the checksum
-    assert!(message(&wrong).starts_with("gzip data are cut off or corrupt: "));
+    assert!(message(&wrong).starts_with("truncated or corrupt gzip data: "));
     assert!(matches!(Idx::parse(&[&packed[..], b"more"].concat()), Err(Cause::Gzip(_))));
 }
 

@@ -50,12 +50,12 @@ fn image_files_that_do_not_fit() {
     refused(
         unpacked_but(labels, &grey([0, 0, 0, 0, 3, 0])),
         labels,
-        "label 3 at row 1, column 1, which is no class: there are 0, 1, 2",
+        "label 3 at row 1, column 1, which is not a class; the classes are 0, 1, 2",
     );
     refused(unpacked_but("images/train/a.jpg", &rgb()), image, "another image has the same name");
     refused(unpacked_but("train.txt", b"a\nz\n"), "images/train/z", "missing; train.txt lists it");
     refused(unpacked_but("test.txt", b"\n"), "images/test", "no images");
-    refused(unpacked_but("images/train/d\n.png", &rgb()), "labels/train/d\n.png", "d\\n.png needs its labels");
+    refused(unpacked_but("images/train/d\n.png", &rgb()), "labels/train/d\n.png", "d\\n.png");
     refused(unpacked_but(image, b"GIF89a"), image, "cannot be decoded: ");
     refused(unpacked_but(image, b""), image, "cannot be decoded: ");
     refused(unpacked_but(labels, b""), labels, "cannot be decoded as PNG: ");

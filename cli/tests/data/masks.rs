@@ -26,14 +26,14 @@ fn masks_of_0_and_255_are_two_classes() {
     assert_eq!((data.classes, data.ignore), (vec!["0".to_owned(), "255".to_owned()], None));
     assert_eq!((data.train.labels.memory(), data.test.labels.memory()), (&[0, 1, 1, 0, 0, 0][..], &[1; 6][..]));
     let [line] = &data.notes.taken[..] else { panic!("{:?}", data.notes) };
-    let expected = "2 classes by their values in the label images: 0 33.33 %, 255 66.67 %; every pixel counts";
+    let expected = "2 classes by their values in the label images: 0 33.33 %, 255 66.67 %; no pixel is ignored";
     assert!(line.ends_with(expected), "{line}");
     // With `--ignore 255` that value is ignored, so there is one class.
     let reading = DataOptions { ignore: Some(Ignore::Value(255)), ..DataOptions::default() };
     refused(
         with(&dir, &reading),
         "",
-        "one class by their values in the label images: 0 33.33 %; 255 counts for nothing",
+        "one class by their values in the label images: 0 33.33 %; 255 is ignored",
     );
     // Among exactly two values 255 is ignored by default.
     let dir = masked(&grey([0, 255, 1, 0, 0, 0]), &grey([0; 6]));
@@ -49,10 +49,10 @@ fn one_class_is_refused_with_what_was_found() {
     refused(
         load(&dir),
         "",
-        "one class by their values in the label images: 7 100.00 %; every pixel counts: with one class",
+        "one class by their values in the label images: 7 100.00 %; no pixel is ignored: training needs",
     );
     // One class in training is one class, whatever the test set has.
-    refused(load(&masked(&grey([0; 6]), &grey([1; 6]))), "", "1 50.00 %; every pixel counts: with one class");
+    refused(load(&masked(&grey([0; 6]), &grey([1; 6]))), "", "1 50.00 %; no pixel is ignored: training needs");
 }
 
 #[test]
@@ -63,7 +63,12 @@ fn a_table_names_any_values() {
     assert_eq!((data.classes, data.ignore), (vec!["ground".to_owned(), "road".to_owned()], Some(255)));
     assert_eq!(data.train.labels.memory(), [0, 1, 1, 0, 255, 255]);
     put(&dir, "labels/train/a.png", &grey([0, 255, 255, 0, 7, 8]));
-    refused(load(&dir), "labels/train/a.png", "label 8 at row 1, column 2, which is no class: there are 0, 7, 255");
+    refused(
+        load(&dir),
+        "labels/train/a.png",
+        "label 8 at row 1, column 2, which is not a class; the classes are 0, 7, \
+        255",
+    );
 }
 
 #[test]
@@ -83,7 +88,7 @@ fn colours_are_classes() {
     assert_eq!((data.classes, data.ignore), (vec!["car".to_owned(), "sky".to_owned()], Some(2)));
     assert_eq!(data.train.labels.memory(), [0, 1, 2, 0, 0, 0]);
     put(&dir, "labels/train/a.png", &coloured([red, [1, 2, 3], black, red, red, red]));
-    refused(load(&dir), "labels/train/a.png", "label #010203 at row 0, column 1, which is no class");
+    refused(load(&dir), "labels/train/a.png", "label #010203 at row 0, column 1, which is not a class");
 }
 
 #[test]
@@ -97,7 +102,7 @@ fn other_folders() {
     }
     let data = load(&dir).unwrap();
     assert_eq!((data.train.count, data.test.count), (5, 1));
-    assert_eq!(data.notes.taken[1], "no test set of its own: every fifth is for scores, 1 of 6");
+    assert_eq!(data.notes.taken[1], "no test set: every fifth sample is held out for evaluation, 1 of 6");
     // Lists, where there are some.
     put(&dir, "train.txt", b"f\na\n");
     put(&dir, "val.txt", b"b\n");
@@ -120,7 +125,7 @@ fn any_sizes_are_resized() {
     let dir = unpacked();
     put(&dir, "images/train/b.png", &png([1, 1], 8, 2, None, &[&[50, 60, 70]]));
     put(&dir, "labels/train/b.png", &png([1, 1], 8, 0, None, &[&[1]]));
-    refused(load(&dir), "images/train/b.png", "unlike the first image of its split (2 × 3); --size HxW makes");
+    refused(load(&dir), "images/train/b.png", "unlike the first image of its split (2 × 3); --size HxW resizes");
     let data = with(&dir, &DataOptions { size: Some(Size([4, 6])), ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.height, data.train.width, data.test.width), (4, 6, 6));
     // The first image's labels, each pixel four times; the second is one colour and one class.
@@ -143,16 +148,16 @@ fn broken_files_are_named_and_left_out_if_asked() {
     put(&dir, "images/train/e.tif", b"II*");
     put(&dir, "images/train/f.png", &rgb());
     put(&dir, "labels/train/f.png", &rgb()[..60]);
-    refused(load(&dir), "images/train/e.tif", "only PNG and JPEG images can be read");
+    refused(load(&dir), "images/train/e.tif", "not a PNG or JPEG image; convert it");
     std::fs::remove_file(dir.path().join("images/train/e.tif")).unwrap();
-    refused(load(&dir), "labels/train/d.png", "needs its labels");
+    refused(load(&dir), "labels/train/d.png", "no label image for ");
     put(&dir, "labels/train/d.png", &grey([0; 6]));
-    refused(load(&dir), "images/train/c.png", "; 1 more cannot be read; --skip-broken leaves them out");
+    refused(load(&dir), "images/train/c.png", "; 1 more cannot be read; --skip-broken skips them");
     put(&dir, "images/train/e.tif", b"II*");
     let data = with(&dir, &DataOptions { skip_broken: true, ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.count, data.test.count, data.notes.left_out.len()), (3, 1, 3));
     for (line, name) in data.notes.left_out.iter().zip(["e.tif", "c.png", "labels/train/f.png"]) {
-        assert!(line.starts_with("left out: ") && line.contains(name), "{line}");
+        assert!(line.starts_with("skipped: ") && line.contains(name), "{line}");
     }
     assert_eq!(data.train.labels.memory()[6..], [2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0]);
 }
@@ -179,11 +184,11 @@ fn on_disk_it_is_the_same() {
     let dir = crate::files::packed();
     let data = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     put(&dir, "test-labels-idx3-ubyte", &crate::files::idx(&[1, 1, 2], &[3, 9]));
-    refused(data.test.labels.get(0, 2), "test-labels-idx3-ubyte", "label 9 at row 0, column 1, which is no class");
+    refused(data.test.labels.get(0, 2), "test-labels-idx3-ubyte", "label 9 at row 0, column 1, which is not a class");
     let dir = unpacked();
     let data = with(&dir, &DataOptions { memory: 0, ..DataOptions::default() }).unwrap();
     put(&dir, "labels/train/a.png", &grey([9; 6]));
-    refused(data.train.labels.get(0, 6), "labels/train/a.png", "label 9 at row 0, column 0, which is no class");
+    refused(data.train.labels.get(0, 6), "labels/train/a.png", "label 9 at row 0, column 0, which is not a class");
     std::fs::remove_file(dir.path().join("images/train/b.png")).unwrap();
     refused(data.train.images.get(1, 18), "images/train/b.png", "No such file");
 }

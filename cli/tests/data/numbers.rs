@@ -26,13 +26,13 @@ fn numbers_lose_the_mean_and_spread_of_their_column() {
     assert_eq!(data.columns, [column("width", 2.0, 1.0), column("height", 10.0, 1.0)]);
     assert_eq!(numbers(data.train.features.memory()), [-1.0, 0.0, 1.0, 0.0, -1.0, 0.0, 1.0, 0.0]);
     assert_eq!((numbers(&data.test.image(0).unwrap()), &data.train.labels[..]), (vec![5.0, -2.0], &[0, 1, 1, 0][..]));
-    assert_eq!(data.notes.taken[1], "2 columns of numbers; the classes are those of the column kind, of it");
+    assert_eq!(data.notes.taken[1], "2 columns of numbers; the classes are in the column kind, of it");
     // A directory with one table is that table.
     assert_eq!(load(dir.path(), None).unwrap().train, data.train);
     // Input of a trained network.
     let other = dir.path().join("more.csv");
     std::fs::write(&other, "height;note;width\n9;x;3,\n9;y;4\n").unwrap();
-    refused(rows(&other, &data.columns), "more.csv", "line 2: \"3,\" in the column width is no number");
+    refused(rows(&other, &data.columns), "more.csv", "line 2: \"3,\" in the column width is not a number");
     std::fs::write(&other, "height;note;width\n9;x;3\n9;y;4\n").unwrap();
     let given = rows(&other, &data.columns).unwrap();
     assert_eq!(given.iter().map(|row| numbers(row)).collect::<Vec<_>>(), [[1.0, -1.0], [2.0, -1.0]]);
@@ -48,7 +48,7 @@ fn which_column_has_the_classes() {
     assert_eq!((&data.classes[..], &data.train.labels[..]), (&["9".to_owned(), "10".to_owned()][..], &[1, 0][..]));
     assert_eq!(data.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["x", "y"]);
     assert_eq!(load(dir.path(), Some("y")).unwrap().classes, ["2", "4"]);
-    refused(load(dir.path(), Some("z")), "train.csv", "line 1: no column z: there are , Label, x, y");
+    refused(load(dir.path(), Some("z")), "train.csv", "line 1: no column z; the columns are , Label, x, y");
     std::fs::write(dir.path().join("val.csv"), "\tLabel\tx\tw\n").unwrap();
     refused(load(dir.path(), None), "val.csv", "line 1: columns x, w; those for training are x, y");
 }
@@ -60,13 +60,13 @@ fn tables_that_are_wrong() {
         Labelled::load(dir.path().join("t.csv"), reading)
     };
     for (text, cause) in [
-        ("", "line 1: expected the names of at least two columns"),
-        ("1,2,3\n4,5,6\n", "line 1: expected the names of the columns, found the number 1"),
-        ("a,a,b\n1,2,3\n", "line 1: two columns are called a"),
+        ("", "line 1: expected a header of at least two column names"),
+        ("1,2,3\n4,5,6\n", "line 1: expected the names of the columns, found the number 1; add a header line"),
+        ("a,a,b\n1,2,3\n", "line 1: two columns are called a; rename one"),
         ("a,b\n", "no images"),
-        ("a,b\n1,x\n,y\n", "line 3: \"\" in the column a is no number"),
-        ("a,b\n1,x\nNaN,y\n", "line 3: \"NaN\" in the column a is no number"),
-        ("a,b\n1,x\n1e39,y\n", "line 3: \"1e39\" in the column a is no number"),
+        ("a,b\n1,x\n,y\n", "line 3: \"\" in the column a is not a number"),
+        ("a,b\n1,x\nNaN,y\n", "line 3: \"NaN\" in the column a is not a number"),
+        ("a,b\n1,x\n1e39,y\n", "line 3: \"1e39\" in the column a is not a number"),
         ("a,b\n1,x\n2,\n", "line 3: no class in the column b"),
         ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; --skip-broken"),
         ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: with one class"),
@@ -79,7 +79,7 @@ fn tables_that_are_wrong() {
     let text = "a,b\n1,x\nbad,x\n2,y\n3,x\n4,y\n5,x\n6\n";
     let data = with(text, &DataOptions { skip_broken: true, ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.count, data.test.count), (4, 1));
-    assert!(data.notes.left_out[0].ends_with("line 3: \"bad\" in the column a is no number"), "{:?}", data.notes);
+    assert!(data.notes.left_out[0].ends_with("line 3: \"bad\" in the column a is not a number"), "{:?}", data.notes);
     assert!(data.notes.left_out[1].ends_with("line 8: 1 values, expected 2"), "{:?}", data.notes);
 }
 

@@ -65,13 +65,13 @@ const METHODS: &str = "Methods:
   dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
-  delayed          one scale as large as the largest gradient of the last steps allows
+  delayed          one scale, the largest that the largest gradient of the last steps allows
   amax             a scale for every gradient from its largest magnitude, as FP8 libraries have them: the tensor's own
                    (current scaling); amax:history=16 from the largest of the last 16 steps (delayed scaling)
   gs               a scale for every gradient, from its histogram (= gs:exact)
-  gs:paper         the same by the paper's models, its slips mended; gs:paper-literal: as printed; gs:authors: the scales
+  gs:paper         the same by the paper's models, its slips fixed; gs:paper-literal: as printed; gs:authors: the scales
                    that the authors' code decides on, in this engine
-{baselines}Options stand behind a method, separated by commas (dynamic:init=1024,interval=500):
+{baselines}Options follow a method, separated by commas (dynamic:init=1024,interval=500):
   of gs            gamma=1e-4, interval=100, calls=each, and of gs:exact window=11, room=6, history=1, outliers=24
   of amax          history=0 (steps, at most 16), margin=0 (binades left free), calls=each
   of loss scales   wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;

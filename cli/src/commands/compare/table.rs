@@ -38,7 +38,7 @@ fn part(case: &Case<'_>, origin: &Origin) -> String {
         writeln!(text, "- {}: {}", sentence.about, sentence.text).ok();
     }
     if !summary.doubts.is_empty() {
-        writeln!(text, "\nDoubtful:\n").ok();
+        writeln!(text, "\nWarnings:\n").ok();
     }
     for doubt in &summary.doubts {
         writeln!(text, "- {doubt}").ok();

@@ -42,7 +42,7 @@ pub struct Accumulate {
 
 fn mean(text: &str) -> Result<f64, String> {
     let mean = text.parse().map_err(|_| "not a number")?;
-    if (-1e6..=1e6).contains(&mean) { Ok(mean) } else { Err("-1e6 to 1e6 can be had".to_owned()) }
+    if (-1e6..=1e6).contains(&mean) { Ok(mean) } else { Err("choose -1e6 to 1e6".to_owned()) }
 }
 
 /// Maximum number of additions of an emulation, which takes some seconds.
@@ -62,7 +62,7 @@ pub fn text(arguments: &Accumulate) -> Result<String, Failure> {
     let Accumulate { length, mantissa, chunk, terms, .. } = *arguments;
     let runs = arguments.runs.unwrap_or((1_000_000 / length).clamp(20, 1000));
     if u64::from(length) * u64::from(runs) > MOST_ADDITIONS {
-        let cause = format!("{runs} sums of {length} terms are more than 2^28 additions; ask for fewer");
+        let cause = format!("{runs} sums of {length} terms are more than 2^28 additions; lower --runs or --length");
         return Err(Failure::at("--runs", cause));
     }
     let chunked = chunk != 0 && chunk < length;
@@ -116,7 +116,7 @@ pub fn text(arguments: &Accumulate) -> Result<String, Failure> {
 /// Adds the same terms exactly and with each chunk length, and compares the sums.
 fn measure(arguments: &Accumulate, chunks: &[u32], runs: u32) -> Result<Vec<Measured>, Failure> {
     let formats = Format::custom(8, arguments.mantissa).zip(Format::custom(8, arguments.terms));
-    let (format, of_terms) = formats.ok_or_else(|| Failure::at("--mantissa", "1 to 23 bits can be had"))?;
+    let (format, of_terms) = formats.ok_or_else(|| Failure::at("--mantissa", "choose 1 to 23 bits"))?;
     let round = if arguments.toward_zero { Round::TowardZero } else { Round::NearestEven };
     let mut all: Vec<Vec<(f64, f64)>> = vec![Vec::new(); chunks.len()];
     let mut measured = vec![Measured::default(); chunks.len()];

@@ -94,7 +94,13 @@ fn text(number: &str, layout: Layout) -> Result<String, Failure> {
         Some(_) => return Err(Failure::at(number, format!("more than the {} bits of {layout}", layout.width()))),
         None => {
             let read = Number::parse(number);
-            let read = read.ok_or_else(|| Failure::at(number, "neither a number nor bits (0x3c00, 0b1111)"))?;
+            let read = read.ok_or_else(|| {
+                Failure::at(
+                    number,
+                    "neither a number nor a bit pattern such as 0x3c00 or \
+                0b1111",
+                )
+            })?;
             let (bits, status) = read.round(layout, Round::NearestEven);
             let what = match status {
                 Status::Exact => "exactly",

@@ -59,7 +59,10 @@ fn write(arguments: &Predict, table: &str) -> Result<(), Failure> {
 fn fitting(picture: &Picture, [height, width, channels]: [usize; 3]) -> Result<Vec<u8>, String> {
     if [picture.height, picture.width] != [height, width] {
         let (found, expected) = ((picture.height, picture.width), (height, width));
-        return Err(format!("{} × {}, and the network takes {} × {}", found.0, found.1, expected.0, expected.1));
+        return Err(format!(
+            "{} × {} (rows × columns), but the network takes {} × {}; resize the image",
+            found.0, found.1, expected.0, expected.1
+        ));
     }
     if channels == 3 {
         return Ok(picture.pixels.clone());

@@ -13,7 +13,7 @@ use std::fs;
 /// Generates images from noise, and writes them to one file.
 pub(super) fn make(arguments: &Predict, applied: &mut dyn InferenceModel) -> Result<(), Failure> {
     let Some(made) = applied.make(arguments.count.into(), arguments.seed)? else {
-        return Err(Failure::file(&arguments.weights, "its network reads images, recordings or texts: which?"));
+        return Err(Failure::file(&arguments.weights, "name the images, recordings or texts to predict"));
     };
     fs::create_dir_all(&arguments.out).map_err(|error| Failure::file(&arguments.out, error))?;
     let GeneratedImages { size: [height, width], pixels } = made.tiled();

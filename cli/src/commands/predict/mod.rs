@@ -95,7 +95,7 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
         return texts::go_on(arguments, &files, applied);
     }
     if arguments.prompt.is_some() {
-        return Err(Failure::at("--prompt", "the network reads no text"));
+        return Err(Failure::at("--prompt", "is for networks of --task language"));
     }
     if fit.boxes {
         return boxes::look(arguments, &files, applied, &classes);
@@ -131,7 +131,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         };
         let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(image).collect();
         if found.is_empty() {
-            return Err(Failure::file(path, "no PNG, JPEG, WAV or text files"));
+            return Err(Failure::file(path, "no .png, .jpg, .wav or .txt files"));
         }
         found.sort();
         files.extend(found);
@@ -140,7 +140,11 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut stems: Vec<_> = files.iter().map(|path| path.file_stem()).collect();
     stems.sort();
     if let Some(twice) = stems.windows(2).find(|pair| pair[0] == pair[1]).and_then(|pair| pair[0]) {
-        return Err(Failure::at(twice.to_string_lossy(), "two images of this name would overwrite each other"));
+        return Err(Failure::at(
+            twice.to_string_lossy(),
+            "two inputs have this name, and their results would overwrite \
+            each other; rename one",
+        ));
     }
     Ok(files)
 }

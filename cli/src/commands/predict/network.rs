@@ -82,7 +82,7 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     for (option, numbers) in [("--mean", &arguments.mean), ("--std", &arguments.std)] {
         let fits = [1, size.map_or(3, |[_, _, channels]| channels)].contains(&numbers.len());
         if !fits || numbers.iter().any(|number| !number.is_finite() || option == "--std" && *number <= 0.0) {
-            return Err(Failure::at(option, "must be one number, or one for each channel; deviations are positive"));
+            return Err(Failure::at(option, "must be one number or one for each channel, and --std positive"));
         }
     }
     let normal = Some(InputNormalization { mean: arguments.mean.clone(), deviation: arguments.std.clone() });
@@ -107,7 +107,7 @@ fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     let parsed = parsed.map_err(|(line, cause)| Failure::file(path, format!("line {line}: {cause}")))?;
     let data::Classes { names, colours, .. } = parsed;
     if names.len() != count {
-        return Err(Failure::file(path, format!("{} classes, and the network has {count}", names.len())));
+        return Err(Failure::file(path, format!("{} classes, but the network has {count}", names.len())));
     }
     Ok(classes(names, colours))
 }

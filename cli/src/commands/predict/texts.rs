@@ -18,7 +18,10 @@ pub(super) fn hear(
     for path in files {
         let sound = Sound::read(path)?;
         if sound.rate != rate {
-            let cause = format!("{} samples in a second, and the network hears {rate}", sound.rate);
+            let cause = format!(
+                "sampled at {} Hz, but the network was trained at {rate} Hz; resample the recording",
+                sound.rate
+            );
             return Err(Failure::file(path, cause));
         }
         let numbers: Vec<u8> = spectra.compute(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();

@@ -58,32 +58,32 @@ const NATURAL: [&str; 6] = ["fp32", "torch", "torch-floor", "fixed:128", "amax:h
 /// Additional method for regimes with fill values as targets; it ignores outliers.
 const OUTLIERS: &str = "gs:outliers=24";
 
-const HELP: &str = "Regimes, by NAME or by what stands before its colon:
-  1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in so many has 2^P times the loss of the others;
+const HELP: &str = "Regimes, by NAME or by the part before its colon:
+  1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in 3, 40 or 500 has 2^P times the loss of the others;
                                     P is -20, -12, -8, 8, 12, 20 or 40
-  blocks:10, blocks:24, blocks:100  so many large batches, then as many of 2^-20 their loss
+  blocks:10, blocks:24, blocks:100  10, 24 or 100 large batches, then as many with 2^-20 times the loss
   fill:1in50, fill:1in500           one target of a batch is 1e20
-  infinite:…, nan:…                 one input of a batch is ∞ or NaN, on which nothing can train
+  infinite:…, nan:…                 one input of a batch is ∞ or NaN, which no scale can cure
   jump:2^-12, jump:2^12, jump:2^40  losses change in the middle
-  drift:2^-30                       losses become smaller all the time
+  drift:2^-30                       losses fall steadily to 2^-30 of the first
   masked                            losses are zero for 100 steps in every 300
   lognormal                         losses times e^3z, z from a normal distribution
   rnn                               recurrent gradients explode in one batch of 20
   heads                             five heads whose losses count 1 to 1e-12, under Adam
-What people meet, with ordinary networks and numbers:
+Natural causes, with ordinary networks and values:
   bad-sample:nan, :infinite, :corrupt
                                     one training image is NaN, has an infinite pixel, or is read
                                     from a corrupt file; 60 epochs
   short-recordings                  recordings shorter than their transcript, whose CTC loss is ∞
-  short-recordings:zero-infinity    the same with the option that leaves them out: the right cure
+  short-recordings:zero-infinity    the same with the option that ignores them, the right cure
   rare-reward                       a combination lock, learned by REINFORCE
 Figures, without a training:
-  one-in-n                          share of large batches that a dynamic scale drops
+  one-in-n                          share of large batches that a dynamic scale skips
   scale-by-size                     loss scales that serve, by image size, batch, sum or mean
 
 In the first group gradients are clipped by norm, so that f32 trains: others are compared with it.
 A floor under the scale, a fixed scale, per-tensor scales or the right option cure the second
-group too; their columns stand beside gs.
+group too; their columns are shown next to gs.
 Results: report.html and table.md for people, regimes.json for programs.
 Exit code 2 with one line if something is wrong.";
 
@@ -145,7 +145,10 @@ impl Regimes {
             |name: &String| figures.contains(&name.as_str()) || all.iter().any(|regime| regime.is_called(name));
         if let Some(unknown) = self.only.iter().find(|name| !is_known(name)) {
             let names: Vec<&str> = all.iter().map(|regime| regime.name.as_str()).chain(figures).collect();
-            return Err(Failure::at("--only", format!("{unknown:?} is no regime; there are {}", names.join(", "))));
+            return Err(Failure::at(
+                "--only",
+                format!("{unknown:?} is not a regime; choose from {}", names.join(", ")),
+            ));
         }
         let chosen = |regime: &Regime| self.only.is_empty() || self.only.iter().any(|name| regime.is_called(name));
         Ok(all.into_iter().filter(chosen).collect())
@@ -158,7 +161,8 @@ impl Regimes {
         };
         let count = labelled.train.count;
         if count < network::BATCH {
-            let cause = format!("{} has {count} training images, and a batch takes {}", labelled.name, network::BATCH);
+            let cause =
+                format!("{} has {count} training images, fewer than a batch of {}", labelled.name, network::BATCH);
             return Err(Failure::at("--data", cause));
         }
         labelled.notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
@@ -173,7 +177,7 @@ impl Regimes {
             _ if !speaks => None,
             Some(path) => Some(Speech::load(path, &reading)?),
             None => {
-                let words = Speech::synthetic(0, &reading).map_err(|cause| Failure::at("made-up words", cause))?;
+                let words = Speech::synthetic(0, &reading).map_err(|cause| Failure::at("synthetic words", cause))?;
                 Some(data::cut_some(words))
             }
         };
@@ -214,7 +218,7 @@ impl Regimes {
 pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     let regimes = arguments.chosen()?;
     if arguments.methods.as_ref().is_some_and(|methods| methods.0.iter().any(|(name, _)| name == CHAOS)) {
-        return Err(Failure::at("--methods", format!("{CHAOS} is for compare")));
+        return Err(Failure::at("--methods", format!("{CHAOS} is for gradscale compare only")));
     }
     // Output that cannot be written is reported before any training.
     let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;

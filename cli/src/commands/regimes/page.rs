@@ -100,8 +100,8 @@ fn exponents(results: &Results<'_>) -> String {
         details(&escape(name), at == 0 || regimes.len() < 4, &grid("cards", &cards))
     };
     let families: String = families.iter().enumerate().map(family).collect();
-    let lead = "The exponent α of the scale 2<sup>α</sup> at the cast nearest the loss, after each training step; the \
-                first seed. Of long trainings the least and the largest of each stretch.";
+    let lead = "Exponent α of the scale 2<sup>α</sup> at the cast nearest the loss, after each training step; first \
+        seed. Long trainings show the minimum and maximum of each interval.";
     section("scales", "Exponents over time", lead, &(legend + &families))
 }
 

@@ -244,18 +244,18 @@ pub fn list_regimes() -> Vec<Regime> {
         all.push(regime(format!("fill:1in{every}"), about, Net::Curve, Course::Fill { every }, steps));
         for (name, value) in [("infinite", f32::INFINITY), ("nan", f32::NAN)] {
             let what = if value.is_nan() { "NaN" } else { "∞" };
-            let about = format!("one input of one batch in {every} is {what}, on which nothing can train");
+            let about = format!("one input of one batch in {every} is {what}, which no scale can cure");
             let course = Course::NotFinite { every, value };
             all.push(regime(format!("{name}:1in{every}"), about, Net::Curve, course, [4000, 1000]));
         }
     }
     for power in [-12, 12, 40] {
-        let about = format!("from the middle on losses are 2^{power} times what they were");
+        let about = format!("from the middle on, losses are multiplied by 2^{power}");
         let course = Course::Jump { power };
         all.push(regime(format!("jump:2^{power}"), about, Net::Perceptron, course, [1500, 200]));
     }
     let rest = [
-        ("drift:2^-30", "losses end at 2^-30 of what they were at first", Course::Drift { power: -30 }, [1500, 300]),
+        ("drift:2^-30", "losses fall to 2^-30 of the first", Course::Drift { power: -30 }, [1500, 300]),
         ("masked", "losses are zero for 100 steps in every 300", Course::Masked, [1500, 300]),
         ("lognormal", "losses times e^3z, z from a normal distribution", Course::LogNormal { sigma: 3.0 }, [1500, 300]),
     ];
@@ -301,7 +301,7 @@ fn natural() -> Vec<Regime> {
         ),
         short(
             "short-recordings",
-            "some recordings are shorter than their transcript: CTC has a loss of ∞ by PyTorch's default",
+            "some recordings are shorter than their transcript, so CTC has a loss of ∞ by PyTorch's default",
             false,
         ),
         short("short-recordings:zero-infinity", "the same with the right option of the loss, zero_infinity", true),

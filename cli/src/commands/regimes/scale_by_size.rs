@@ -86,7 +86,7 @@ impl Setting {
 pub fn figure(quick: bool) -> Result<Figure, Failure> {
     let data = Segmentation::synthetic(0);
     let about =
-        "loss scales that serve SegNetBasic at its first weights, by size, batch and reduction (made-up scenes)";
+        "loss scales that serve SegNetBasic at its first weights, by size, batch and reduction (synthetic scenes)";
     let factors = if quick { &FACTORS[..1] } else { &FACTORS[..] };
     let (mut text, mut rows) = (String::new(), Vec::new());
     writeln!(

@@ -128,13 +128,13 @@ impl FoundCheckpoint {
 
     /// Returns the names of the network's classes.
     pub fn classes(&self) -> Result<Classes, Failure> {
-        let classes = self.words("classes", "does not name its classes")?;
+        let classes = self.words("classes", "has no classes; give a checkpoint of gradscale train")?;
         serde_json::from_str(classes).map_err(|error| Failure::file(&self.path, error))
     }
 
     /// Returns the plan of the training that wrote the checkpoint.
     pub fn plan(&self) -> Result<Plan, Failure> {
-        let plan = self.words("plan", "not written by gradscale train")?;
+        let plan = self.words("plan", "not a checkpoint of gradscale train")?;
         let mut plan: Plan = serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))?;
         let chosen = &mut plan.setup.chosen;
         // Earlier versions wrote a classifier's network for every task.
@@ -148,12 +148,12 @@ impl FoundCheckpoint {
         struct On {
             device: String,
         }
-        let plan = self.words("plan", "not written by gradscale train")?;
+        let plan = self.words("plan", "not a checkpoint of gradscale train")?;
         let On { device } = serde_json::from_str(plan).map_err(|error| Failure::file(&self.path, error))?;
         let known = device.parse::<Device>();
         let trained = format!("trained on --device {device}");
         known.map(|_| ()).map_err(|cause| {
-            Failure::file(&self.path, format!("{trained}: {cause}")).hint("--device says where to go on instead")
+            Failure::file(&self.path, format!("{trained}: {cause}")).hint("choose another with --device")
         })
     }
 
@@ -206,9 +206,7 @@ mod tests {
         };
         assert!(trained("cpu").is_ok());
         let error = trained("tpu:1").expect_err("no such device").to_string();
-        assert!(
-            error.contains("trained on --device tpu:1: ") && error.ends_with("--device says where to go on instead")
-        );
+        assert!(error.contains("trained on --device tpu:1: ") && error.ends_with("choose another with --device"));
     }
 
     /// Damages the newest checkpoint at every byte and cuts it to every length.

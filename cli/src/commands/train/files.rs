@@ -28,7 +28,10 @@ impl Files {
         let checkpoints = Checkpoints::new(&directory);
         if let Some(there) = checkpoints.list()?.into_values().next() {
             let go_on = resume_command(&directory);
-            let cause = format!("a training was begun here; go on with {go_on}, or choose another directory for --out");
+            let cause = format!(
+                "an earlier training is here; resume it with {go_on}, or choose another directory \
+                                 for --out"
+            );
             return Err(Failure::file(&there, cause));
         }
         let lock = lock(&directory)?;
@@ -65,6 +68,12 @@ impl Files {
 pub(super) fn lock(directory: &Path) -> Result<File, Failure> {
     let path = directory.join("lock");
     let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
-    file.try_lock().map_err(|_| Failure::file(directory, "another training is at work here"))?;
+    file.try_lock().map_err(|_| {
+        Failure::file(
+            directory,
+            "another process is training in this directory; wait for it \
+        or choose another --out",
+        )
+    })?;
     Ok(file)
 }

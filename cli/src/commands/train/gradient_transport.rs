@@ -11,10 +11,8 @@ pub(super) fn route(run: &dyn TrainingRun, group: &Group) -> Result<(), Failure>
     }
     match run.route() {
         GradTransport::Host(None) => Ok(()),
-        GradTransport::Host(Some(why)) => {
-            output::print(&format!("gradients go through the memory of the hosts: {why}\n"))
-        }
-        GradTransport::Device(by) => output::print(&format!("gradients go from device to device by {by}\n")),
+        GradTransport::Host(Some(why)) => output::print(&format!("gradients are sent through host memory: {why}\n")),
+        GradTransport::Device(by) => output::print(&format!("gradients are sent from device to device by {by}\n")),
     }
 }
 

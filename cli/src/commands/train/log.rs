@@ -43,19 +43,26 @@ impl Log {
         }
         if !wrong.is_empty() {
             let unknown =
-                if wrong.iter().any(|step| history.step(*step).is_none()) { ", as far as it knows them" } else { "" };
+                if wrong.iter().any(|step| history.step(*step).is_none()) { " where it has them" } else { "" };
             let mend = format!("losses of {} are taken from the checkpoint{unknown}", steps(&wrong));
             let cause = match &text {
-                None => "it is gone".to_owned(),
+                None => "not found".to_owned(),
                 Some(_) => {
                     let aside = output::set_aside(path)?;
-                    format!("{found} of {iteration} steps can be read; it is kept as {}", aside.display())
+                    format!(
+                        "only {found} of {iteration} steps can be read; the damaged file was renamed to {}",
+                        aside.display()
+                    )
                 }
             };
             output::warn(&Failure::file(path, format!("{cause}; {mend}")));
         } else if read.damaged > 0 {
             let aside = output::set_aside(path)?;
-            let cause = format!("{} lines are none of its own; it is kept as {}", read.damaged, aside.display());
+            let cause = format!(
+                "{} lines are not log lines and were dropped; the damaged file was renamed to {}",
+                read.damaged,
+                aside.display()
+            );
             output::warn(&Failure::file(path, cause));
         }
         if text.is_none_or(|text| text != mended) {

@@ -168,7 +168,10 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     let plan = &measured(&plan, &*run, group)?;
     run.load(&found.bytes).map_err(|error| Failure::file(&found.path, error))?;
     if let Some(Difference { there, here, .. }) = run.replaced_engine().filter(|_| here.is_some()) {
-        let cause = format!("trained with products by {there}, goes on by {here}, which sums in another order");
+        let cause = format!(
+            "trained with the matrix products of {there}; {here} sums in another order, so bits will \
+            differ"
+        );
         output::warn(&Failure::file(&found.path, cause));
     }
     let left = iters.saturating_sub(iteration);
@@ -178,7 +181,7 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     if let Some(Here { damaged, checkpoints, lock, .. }) = here {
         for (path, error) in damaged {
             let aside = output::set_aside(&path)?;
-            let instead = format!("it is kept as {}, and {} taken instead", aside.display(), found.path.display());
+            let instead = format!("renamed to {}; resuming from {} instead", aside.display(), found.path.display());
             output::warn(&error.hint(&instead));
         }
         let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
@@ -212,11 +215,10 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
 fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> String {
     let checkpoint = checkpoint.display();
     if iteration >= iters {
-        return format!("{checkpoint}: complete, {iteration} steps of {iters}; --iters N goes on to step N");
+        return format!("{checkpoint}: complete, {iteration} of {iters} steps; --iters N continues to step N");
     }
-    let why =
-        if asked { "" } else { ", unless --iters N says otherwise: an earlier version wrote it, without that number" };
-    format!("{checkpoint}: going on from step {iteration} to step {iters}{why}")
+    let why = if asked { "" } else { " (the checkpoint of an earlier version does not say how many; --iters N does)" };
+    format!("{checkpoint}: resuming from step {iteration} to step {iters}{why}")
 }
 
 /// Training that `gradscale train` runs, with its files.
@@ -238,8 +240,8 @@ impl Training<'_> {
         let iters = self.plan.iters();
         if let Some(Files { directory, .. }) = self.files.as_ref().filter(|_| self.group.size() > 1) {
             self.signals.answer(&format!(
-                "told to end: the step is finished and saved, if the launcher leaves time for it (mpirun one second, unless \
-                 --mca odls_base_sigkill_timeout N says N); {}",
+                "stopping: the step is finished and saved if the launcher waits long enough (mpirun waits 1 s; --mca \
+                 odls_base_sigkill_timeout N sets N s); {}",
                 go_on(directory)
             ));
         }
@@ -362,7 +364,7 @@ fn said(group: &Group) -> String {
     match group.size() {
         1 => String::new(),
         ranks => format!(
-            "{ranks} ranks: {:.1} MB sent by rank 0, {:.1} s in exchanges and waiting, {:.1} s of them behind the \
+            "{ranks} ranks: {:.1} MB sent by rank 0, {:.1} s in communication and waiting, {:.1} s of them during the \
              backward pass\n",
             sent_bytes as f64 / 1e6,
             comm_time.as_secs_f64(),
@@ -373,7 +375,7 @@ fn said(group: &Group) -> String {
 
 /// Returns the hint about the command that resumes the training.
 fn go_on(directory: &Path) -> String {
-    format!("go on with: {}", resume_command(directory))
+    format!("resume with: {}", resume_command(directory))
 }
 
 /// Returns the command line that resumes the training, quoted for a shell.

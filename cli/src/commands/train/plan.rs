@@ -177,14 +177,14 @@ impl Plan {
         let at = |cause: String| Err(Failure::at(format_args!("--micro-batches {parts}"), cause));
         let batch = self.setup.batch();
         if parts < ranks {
-            return at(format!("{ranks} ranks, and each takes at least one"));
+            return at(format!("fewer than the {ranks} ranks; each rank needs at least one"));
         }
         if parts != ranks && self.batch_statistics() == BatchNormScope::World {
-            let cause = format!("{parts} micro-batches, and it takes as many as there are ranks, {ranks}");
+            let cause = format!("needs one micro-batch for each of {ranks} ranks, not {parts}");
             return Err(Failure::at("--batch-norm world", cause));
         }
         if !batch.is_multiple_of(parts) {
-            return at(format!("a batch of {batch} cannot be cut into so many equal parts"));
+            return at(format!("a batch of {batch} is not divisible by that; choose a divisor"));
         }
         Ok(())
     }
@@ -217,9 +217,9 @@ impl Plan {
         if let (Some(asked), Some(end)) = (given.iters, end)
             && asked > end.max(self.iters())
         {
-            let cause = format!("the learning rate of this training is 0 from step {end} on");
+            let cause = format!("the schedule's learning rate is 0 from step {end} on");
             return Err(Failure::at(format!("--iters {asked}"), cause)
-                .hint("begin another with --weights to go on from what it has learned"));
+                .hint("start a new training from its weights with --weights"));
         }
         let setup = Setup { device: given.setup.device.or(self.setup.device), ..self.setup };
         // The rule that it was begun with, whatever this version makes of the method's name.

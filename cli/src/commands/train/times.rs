@@ -33,7 +33,7 @@ impl Times {
     pub fn begin(run: &mut dyn TrainingRun, steps: u64) -> Result<Self, Failure> {
         let needed = WARMUP_STEPS + UNTIMED_STEPS + TIMED;
         if steps < needed {
-            let words = format!("takes {needed} steps, and {steps} are to come; --iters N asks for more");
+            let words = format!("needs {needed} steps, but {steps} are left; raise --iters");
             return Err(Failure::at("--times", words));
         }
         // A device without a clock is an error now, not in the middle of a training.
@@ -87,7 +87,7 @@ fn cut(text: &str, most: usize) -> String {
 fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
     let step = TIMED as f64;
     let mut text = format!(
-        "launches of a step, run one by one, by the device's clock; mean of {TIMED} steps\n\
+        "launches of a step, one after another, by the device's clock; mean of {TIMED} steps\n\
          {:NAME$} {:>5} {:>9} {:>6} {:>8} {:>6}\n",
         "launch", "count", "ms", "GB/s", "GFLOP/s", "share"
     );
@@ -110,10 +110,10 @@ fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
     let words = if rest >= 0.0 {
         format!("{:.3} ms ({:.1} %): host, copies, waits, gaps between launches", 1e3 * rest, 1e2 * rest / usual)
     } else {
-        format!("nothing; one by one they take {:.3} ms more than a step", -1e3 * rest)
+        format!("nothing; timed singly they take {:.3} ms more than a step", -1e3 * rest)
     };
     let (usual, timed) = (1e3 * usual, 1e3 * timed);
-    writeln!(text, "a step as it is: {usual:.3} ms (median of {UNTIMED_STEPS}, host's clock); timed: {timed:.3} ms")
+    writeln!(text, "an untimed step: {usual:.3} ms (median of {UNTIMED_STEPS}, host's clock); timed: {timed:.3} ms")
         .ok();
     writeln!(text, "not in launches: {words}").ok();
     text
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(lines[2], "conv forward 12x360x480x64 7x7x64             1     2.000   3000   400000 80.0 %");
         assert!(lines[3].starts_with("conv forward 1024x1024x1024x1024 777x777…"), "{text}");
         assert!(lines[4].starts_with("all launches") && lines[4].contains(" 2     2.500 "), "{text}");
-        assert_eq!(lines[5], "a step as it is: 4.000 ms (median of 5, host's clock); timed: 3.000 ms");
+        assert_eq!(lines[5], "an untimed step: 4.000 ms (median of 5, host's clock); timed: 3.000 ms");
         assert_eq!(lines[6], "not in launches: 1.500 ms (37.5 %): host, copies, waits, gaps between launches");
-        assert!(table(&rows, 2e-3, 3e-3).contains("one by one they take 0.500 ms more than a step"));
+        assert!(table(&rows, 2e-3, 3e-3).contains("timed singly they take 0.500 ms more than a step"));
     }
 }

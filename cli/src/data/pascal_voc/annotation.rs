@@ -31,15 +31,18 @@ impl Annotation {
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
         let wrong = |reason: String| Cause::Boxes(reason).at(path);
-        let text = String::from_utf8(bytes).map_err(|error| wrong(format!("no UTF-8 text: {error}")))?;
-        let document = Document::parse(&text).map_err(|error| wrong(format!("broken XML: {error}")))?;
+        let text = String::from_utf8(bytes).map_err(|error| wrong(format!("not UTF-8 text: {error}")))?;
+        let document = Document::parse(&text).map_err(|error| wrong(format!("invalid XML: {error}")))?;
         Self::from_document(&document).map_err(wrong)
     }
 
     fn from_document(document: &Document<'_>) -> Result<Self, String> {
         let root = document.root_element();
         if !root.has_tag_name("annotation") {
-            return Err(format!("no annotation of PASCAL VOC: begins with <{}>", root.tag_name().name()));
+            return Err(format!(
+                "not a PASCAL VOC annotation: the root element is <{}>, not <annotation>",
+                root.tag_name().name()
+            ));
         }
         let size = child(root, "size").map(|size| [number(size, "height"), number(size, "width")]);
         let size = match size {
@@ -50,8 +53,8 @@ impl Annotation {
             let line = document.text_pos_at(node.range().start).row;
             let at = |reason: String| format!("line {line}: {reason}");
             let class = text(node, "name").filter(|name| !name.is_empty());
-            let class = class.ok_or_else(|| at("an object without a name".into()))?.to_owned();
-            let bounds = child(node, "bndbox").ok_or_else(|| at(format!("{class} without a bndbox")))?;
+            let class = class.ok_or_else(|| at("an object without a <name>".into()))?.to_owned();
+            let bounds = child(node, "bndbox").ok_or_else(|| at(format!("{class} has no <bndbox>")))?;
             let mut corners = [0.0; 4];
             for (corner, name) in corners.iter_mut().zip(["xmin", "ymin", "xmax", "ymax"]) {
                 *corner = number(bounds, name).map_err(at)?;
@@ -78,7 +81,7 @@ impl Object {
         let [high, wide] = [height, width].map(|side| side as f32);
         let outside = left < 1.0 - SLACK || top < 1.0 - SLACK || right > wide + SLACK || bottom > high + SLACK;
         if outside {
-            return Err(format!("{} reaches beyond its picture of {height} × {width} (rows × columns)", said()));
+            return Err(format!("{} lies outside its image of {height} × {width} (rows × columns)", said()));
         }
         let inside = |value: f32, side: f32| ((value - 1.0) / side).clamp(0.0, 1.0);
         let corners = [inside(left, wide), inside(top, high), inside(right, wide), inside(bottom, high)];

@@ -98,7 +98,7 @@ impl Boxed {
         let validation = if validation.is_empty() { None } else { Some(found(validation)?) };
         for (part, list) in [(&train, "training"), (&test, "scores")] {
             if part.is_empty() {
-                return Err(Cause::Boxes(format!("no pictures for {list}")).at(&root));
+                return Err(Cause::Boxes(format!("no images for {list}")).at(&root));
             }
         }
         let classes = classes(&root, train.iter().chain(validation.iter().flatten()))?;
@@ -114,7 +114,7 @@ impl Boxed {
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let boxes: usize = train.iter().map(|one| one.truths.len()).sum();
         if boxes == 0 {
-            return Err(Cause::Boxes("no boxes in the pictures for training".into()).at(&root));
+            return Err(Cause::Boxes("the training images have no boxes".into()).at(&root));
         }
         taken.insert(0, format!("{}: {boxes} boxes of {} classes ({})", name(dir), classes.len(), classes.join(", ")));
         let notes = LoadNotes { taken, left_out: broken.lines().into_iter().chain(lines).collect() };
@@ -141,7 +141,7 @@ impl Boxed {
         let mut notes = LoadNotes::default();
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
         let classes = synthetic::CLASSES.map(str::to_owned).to_vec();
-        Self { name: "made-up shapes".into(), classes, train, validation, test, notes }
+        Self { name: "synthetic shapes".into(), classes, train, validation, test, notes }
     }
 }
 
@@ -157,7 +157,7 @@ fn root(dir: &Path) -> Result<PathBuf, DataError> {
     match inside.len() {
         1 => Ok(inside.swap_remove(0)),
         0 => Err(Cause::Layout { expected: LAYOUT, found }.at(dir)),
-        _ => Err(Cause::Boxes("several folders with annotations: name one of them".into()).at(dir)),
+        _ => Err(Cause::Boxes("several folders have annotations; give one of them to --data".into()).at(dir)),
     }
 }
 
@@ -175,12 +175,15 @@ fn parts(root: &Path, reading: &DataOptions, taken: &mut Vec<String>) -> Result<
         (_, _, Some(both), Some(test)) => Ok([both, Vec::new(), test]),
         (Some(train), val, None, Some(test)) => Ok([together(train, val), Vec::new(), test]),
         (Some(train), Some(val), _, None) => {
-            taken.push("no list of test pictures: val.txt has those for scores".into());
+            taken.push("no test.txt: the images of val.txt are used for evaluation".into());
             Ok([train, Vec::new(), val])
         }
-        (None, None, None, Some(_)) => {
-            Err(Cause::Missing("test.txt is there".into()).at(root.join("ImageSets/Main/train.txt")))
-        }
+        (None, None, None, Some(_)) => Err(Cause::Missing(
+            "test.txt needs a list of training images beside \
+                it"
+            .into(),
+        )
+        .at(root.join("ImageSets/Main/train.txt"))),
         (train, val, both, _) => {
             let all = match both.or(train).or(val) {
                 Some(all) => all,
@@ -203,12 +206,12 @@ fn list(path: &Path) -> Result<Option<Vec<String>>, DataError> {
         return Ok(None);
     }
     let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    let text = String::from_utf8(bytes).map_err(|error| Cause::Boxes(format!("no UTF-8 text: {error}")).at(path))?;
+    let text = String::from_utf8(bytes).map_err(|error| Cause::Boxes(format!("not UTF-8 text: {error}")).at(path))?;
     let (mut names, mut seen) = (Vec::new(), BTreeSet::new());
     for (i, line) in text.lines().enumerate() {
         let Some(name) = line.split_whitespace().next() else { continue };
         if !seen.insert(name.to_owned()) {
-            return Err(Cause::Table { line: i + 1, reason: format!("{name} once more") }.at(path));
+            return Err(Cause::Table { line: i + 1, reason: format!("{name} is listed twice") }.at(path));
         }
         names.push(name.to_owned());
     }
@@ -227,9 +230,9 @@ fn classes<'a>(root: &Path, found: impl Iterator<Item = &'a Found>) -> Result<Ve
         }
     };
     match names.len() {
-        0 => Err(Cause::Boxes("no boxes in the pictures for training".into()).at(from)),
+        0 => Err(Cause::Boxes("the training images have no boxes".into()).at(from)),
         1..=MOST_CLASSES => Ok(names),
-        count => Err(Cause::Boxes(format!("{count} classes, and there may be at most {MOST_CLASSES}")).at(from)),
+        count => Err(Cause::Boxes(format!("{count} classes, more than the maximum of {MOST_CLASSES}")).at(from)),
     }
 }
 
@@ -245,12 +248,12 @@ impl Found {
     fn read(root: &Path, name: &str) -> Result<Self, DataError> {
         let xml = root.join("Annotations").join(format!("{name}.xml"));
         if !xml.is_file() {
-            return Err(Cause::Missing(format!("{name} is in a list of pictures")).at(xml));
+            return Err(Cause::Missing(format!("{name} is in a list of images")).at(xml));
         }
         let image = |end: &&str| root.join("JPEGImages").join(format!("{name}.{end}"));
         let image = ["jpg", "jpeg", "JPG", "png"].iter().map(image).find(|path| path.is_file());
         let missing = || {
-            Cause::Missing(format!("{} is there", xml.display()))
+            Cause::Missing(format!("there is {}, but no image of that name", xml.display()))
                 .at(root.join("JPEGImages").join(format!("{name}.jpg")))
         };
         let image = image.ok_or_else(missing)?;
@@ -269,7 +272,7 @@ impl Found {
         let wrong = |reason: String| Cause::Boxes(reason).at(&self.xml);
         if let Some(said) = self.annotation.size.filter(|said| *said != size) {
             let words = format!(
-                "says {} × {} (rows × columns), and the picture has {} × {}",
+                "declares {} × {} (rows × columns), but the image has {} × {}",
                 said[0], said[1], size[0], size[1]
             );
             return Err(wrong(words));
@@ -277,14 +280,18 @@ impl Found {
         let (mut truths, mut lines) = (Vec::new(), Vec::new());
         for object in &self.annotation.objects {
             let Some(class) = classes.iter().position(|known| *known == object.class) else {
-                let words =
-                    format!("line {}: {} is no class: there are {}", object.line, object.class, classes.join(", "));
+                let words = format!(
+                    "line {}: {} is not a class; the classes are {}",
+                    object.line,
+                    object.class,
+                    classes.join(", ")
+                );
                 return Err(wrong(words));
             };
             match object.shares(size).map_err(wrong)? {
                 Some(corners) => truths.push(Truth { class: class + 1, corners, difficult: object.difficult }),
                 None => lines.push(format!(
-                    "left out: {}: line {}: the box of {} has no area",
+                    "skipped: {}: line {}: the box of {} has no area",
                     self.xml.display(),
                     object.line,
                     object.class

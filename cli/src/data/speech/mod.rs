@@ -24,8 +24,8 @@ const WORDS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six",
 /// Name of the file with the transcripts.
 const TRANSCRIPTS: &str = "transcripts.tsv";
 /// Expected layout of a directory of recordings, for error messages.
-const LAYOUT: &str = "recordings/*.wav, or *.wav, called DIGIT_….wav or listed with what is said in transcripts.tsv; train.txt \
-                      and test.txt may list the names";
+const LAYOUT: &str = "recordings/*.wav or *.wav, named DIGIT_….wav or listed with transcripts in transcripts.tsv; \
+    train.txt and test.txt may list the names";
 
 /// Recording of speech, as log spectra, with its transcript.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +97,14 @@ impl Speech {
                 (train, test, None)
             }
             (Some(_), None) => return Err(Cause::Missing("train.txt is there".into()).at(dir.join("test.txt"))),
-            (None, Some(_)) => return Err(Cause::Missing("test.txt is there".into()).at(dir.join("train.txt"))),
+            (None, Some(_)) => {
+                return Err(Cause::Missing(
+                    "test.txt needs a list of training recordings beside \
+                it"
+                    .into(),
+                )
+                .at(dir.join("train.txt")));
+            }
         };
         let mut heard = Heard { reading, texts, spectra: None, bytes: 0 };
         let train = heard.read_files(&train, &mut broken)?;
@@ -112,7 +119,7 @@ impl Speech {
         let frequencies = spectra.frequencies();
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
-        taken.insert(0, format!("{}: {} letters, {rate} samples in a second", name(dir), letters.len()));
+        taken.insert(0, format!("{}: {} letters, sampled at {rate} Hz", name(dir), letters.len()));
         let notes = LoadNotes { taken, left_out: broken.lines() };
         Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
     }
@@ -128,7 +135,7 @@ impl Speech {
         let letters = letters([&train, &test]);
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
         let (rate, frequencies) = (synthetic::RATE, spectra.frequencies());
-        Ok(Self { name: "made-up words".into(), letters, rate, frequencies, train, validation, test, notes })
+        Ok(Self { name: "synthetic words".into(), letters, rate, frequencies, train, validation, test, notes })
     }
 }
 
@@ -147,7 +154,9 @@ impl Texts {
         let text = text(&path)?;
         let row = |(i, line): (usize, &str)| match line.split_once('\t') {
             Some((name, said)) => Ok((name.trim().to_owned(), said.trim().to_owned())),
-            None => Err(Cause::Table { line: i + 1, reason: "no tab between name and text".into() }.at(&path)),
+            None => {
+                Err(Cause::Table { line: i + 1, reason: "no tab between file name and transcript".into() }.at(&path))
+            }
         };
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let mut table = lines.map(row).collect::<Result<Vec<_>, _>>()?;
@@ -160,13 +169,14 @@ impl Texts {
         match self {
             Self::Table(table, texts) => {
                 let found = texts.binary_search_by(|(known, _)| known.as_str().cmp(&name));
-                let missing = || Cause::Sound(format!("{} does not say what is said", table.display())).at(path);
+                let missing =
+                    || Cause::Sound(format!("{} has no transcript for this recording", table.display())).at(path);
                 found.ok().and_then(|i| texts.get(i)).map(|(_, text)| text.clone()).ok_or_else(missing)
             }
             Self::Digits => {
                 let digit = name.split_once('_').and_then(|(digit, _)| digit.parse::<usize>().ok());
                 let word = digit.and_then(|digit| WORDS.get(digit)).map(|word| (*word).to_owned());
-                let words = format!("not called DIGIT_….wav, and there is no {TRANSCRIPTS}");
+                let words = format!("no transcript: name the file DIGIT_….wav or list it in {TRANSCRIPTS}");
                 word.ok_or_else(|| Cause::Sound(words).at(path))
             }
         }
@@ -190,7 +200,9 @@ impl Heard<'_> {
             if let Ok(spoken) = &one {
                 self.bytes += 4 * spoken.spectra.len() as u64;
                 if self.bytes > self.reading.memory.saturating_mul(1_000_000) {
-                    let words = "spectra up to this recording take more memory than --memory says".to_owned();
+                    let words = "the spectra up to this recording exceed --memory; raise it or train on fewer \
+                        recordings"
+                        .to_owned();
                     return Err(Cause::Sound(words).at(path));
                 }
             }
@@ -205,7 +217,7 @@ impl Heard<'_> {
         let spectra = match &self.spectra {
             Some((rate, _, spectra)) if *rate == sound.rate => spectra.clone(),
             Some((rate, first, _)) => {
-                let words = format!("{} samples in a second, unlike {first} ({rate})", sound.rate);
+                let words = format!("sampled at {} Hz, but {first} at {rate} Hz; resample the recordings", sound.rate);
                 return Err(Cause::Sound(words).at(path));
             }
             None => {
@@ -218,7 +230,7 @@ impl Heard<'_> {
         let letters: Vec<u32> = spoken.text.chars().map(u32::from).collect();
         let (frames, least) = (spoken.frames, 2 * Ctc::least_frames(&letters));
         if frames + 1 < least && !self.reading.short_recordings {
-            let words = format!("{frames} spectra are too few for “{}”, which takes {least}", spoken.text);
+            let words = format!("too short for “{}”: {frames} frames, at least {least} needed", spoken.text);
             return Err(Cause::Sound(words).at(path));
         }
         Ok(spoken)
@@ -227,7 +239,7 @@ impl Heard<'_> {
 
 fn text(path: &Path) -> Result<String, DataError> {
     let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    String::from_utf8(bytes).map_err(|error| Cause::Sound(format!("no UTF-8 text: {error}")).at(path))
+    String::from_utf8(bytes).map_err(|error| Cause::Sound(format!("not UTF-8 text: {error}")).at(path))
 }
 
 /// Reads the files that a list names, if there is one.
@@ -244,10 +256,10 @@ fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
         }
         let wrong = |reason: String| Cause::Table { line: i + 1, reason }.at(path);
         if !folder.join(name).is_file() {
-            return Err(wrong(format!("there is no {}", folder.join(name).display())));
+            return Err(wrong(format!("{} is missing", folder.join(name).display())));
         }
         if !seen.insert(name.to_owned()) {
-            return Err(wrong(format!("{name} once more")));
+            return Err(wrong(format!("{name} is listed twice")));
         }
         files.push(folder.join(name));
     }

@@ -26,11 +26,7 @@ impl Spectra {
     /// A rate below 1 kHz or above 384 kHz.
     pub fn new(rate: u32) -> Result<Self, String> {
         if !RATES.contains(&rate) {
-            return Err(format!(
-                "{rate} samples in a second, and from {} to {} make sense",
-                RATES.start(),
-                RATES.end()
-            ));
+            return Err(format!("sampled at {rate} Hz; choose a rate from {} to {} Hz", RATES.start(), RATES.end()));
         }
         let [len, stride] = [WINDOW, STRIDE].map(|time| (rate * time / 1000) as usize);
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]

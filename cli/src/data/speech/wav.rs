@@ -22,7 +22,7 @@ impl Sound {
         let mut file = WavReader::open(path).map_err(|error| cause(error).at(path))?;
         let spec = file.spec();
         if spec.channels != 1 {
-            return Err(Cause::Sound(format!("{} channels, and one is read", spec.channels)).at(path));
+            return Err(Cause::Sound(format!("{} channels; mix them down to one", spec.channels)).at(path));
         }
         let samples: Result<Vec<f32>, hound::Error> = match spec.sample_format {
             SampleFormat::Float => file.samples::<f32>().collect(),
@@ -34,7 +34,7 @@ impl Sound {
         };
         let samples = samples.map_err(|error| cause(error).at(path))?;
         if samples.iter().any(|sample| !sample.is_finite()) {
-            return Err(Cause::Sound("samples that are no numbers".to_owned()).at(path));
+            return Err(Cause::Sound("some samples are NaN or infinite".to_owned()).at(path));
         }
         if samples.is_empty() {
             return Err(Cause::Sound("no samples".to_owned()).at(path));
@@ -46,8 +46,8 @@ impl Sound {
 fn cause(error: hound::Error) -> Cause {
     match error {
         // The file is truncated; errors of the operating system have a code.
-        hound::Error::IoError(error) if error.raw_os_error().is_none() => Cause::Sound(format!("cut off: {error}")),
+        hound::Error::IoError(error) if error.raw_os_error().is_none() => Cause::Sound(format!("truncated: {error}")),
         hound::Error::IoError(error) => Cause::Io(error),
-        other => Cause::Sound(format!("no WAV file that can be read: {other}")),
+        other => Cause::Sound(format!("not a readable WAV file: {other}")),
     }
 }

@@ -63,7 +63,7 @@ impl Parallel {
     /// numbers of lines differ, or that have no usable line.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         if dir.is_file() {
-            return Err(Cause::Option(format!("a file, expected a directory with {LAYOUT}")).at(dir));
+            return Err(Cause::Option(format!("is a file, expected a directory with {LAYOUT}")).at(dir));
         }
         let parts = parts(dir)?;
         let Some(train) = parts.get("train") else {
@@ -98,7 +98,7 @@ impl Parallel {
         let back = match wanted.0.each_ref().map(String::as_str) {
             ["en", "de"] => false,
             ["de", "en"] => true,
-            [_, _] => return Err(format!("--languages {wanted}: there are en-de and de-en")),
+            [_, _] => return Err(format!("--languages {wanted}: choose en-de or de-en")),
         };
         let part = |part: usize| -> Texts {
             let mut random = Random::from_key(&[seed, part as u64]);
@@ -111,7 +111,7 @@ impl Parallel {
             };
             (0..synthetic::COUNTS[part]).map(one).collect()
         };
-        let (name, texts) = ("made-up numbers".to_owned(), [part(0), part(1)]);
+        let (name, texts) = ("synthetic numbers".to_owned(), [part(0), part(1)]);
         let made = Self::new(name, wanted.clone(), texts, None, reading, Vec::new());
         made.map_err(|cause| cause.to_string())
     }
@@ -135,7 +135,7 @@ impl Parallel {
         let mut keep = |part: &'static str, texts: Texts| {
             let (kept, without) = fitting(texts, &pieces);
             let all = kept.len() + without.iter().sum::<usize>();
-            let why = without.into_iter().zip(["empty in one language", "longer than 64 pieces"]);
+            let why = without.into_iter().zip(["empty in one language", "longer than 64 tokens"]);
             let why = why.filter(|(count, _)| *count > 0);
             if kept.is_empty() {
                 let why: Vec<String> = why.map(|(count, why)| format!("{count} of {all} are {why}")).collect();
@@ -143,13 +143,13 @@ impl Parallel {
                 return Err(Cause::Option(format!("no sentences for {part}{why}")));
             }
             left_out
-                .extend(why.map(|(count, why)| format!("left out: {count} of {all} pairs of the {part} part, {why}")));
+                .extend(why.map(|(count, why)| format!("skipped: {count} of {all} pairs of the {part} set, {why}")));
             Ok(kept)
         };
         let (train, test) = (keep("training", train)?, keep("test", test)?);
         let validation = validation.map(|texts| keep("validation", texts)).transpose()?;
         let [source, target] = pieces.each_ref().map(Pieces::count);
-        let found = format!("{name}: {} pairs, {languages}, {source} and {target} pieces", train.len());
+        let found = format!("{name}: {} pairs, {languages}, vocabularies of {source} and {target} tokens", train.len());
         taken.insert(0, found);
         Ok(Self { name, languages, pieces, train, validation, test, notes: LoadNotes { taken, left_out } })
     }
@@ -174,9 +174,11 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) 
     let names = there.join(", ");
     if let Some(languages) = &reading.languages {
         return match languages.0.iter().find(|language| !train.contains_key(*language)) {
-            Some(missing) => {
-                Err(Cause::Option(format!("--languages {languages}: there is no train.{missing}, but {names}")).at(dir))
-            }
+            Some(missing) => Err(Cause::Option(format!(
+                "--languages {languages}: no train.{missing}; the languages are \
+                    {names}"
+            ))
+            .at(dir)),
             None => Ok(languages.clone()),
         };
     }
@@ -184,9 +186,9 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) 
     match there[..] {
         [first, "en"] => pair("en", first),
         [first, second] => pair(first, second),
-        [one] => Err(Cause::Option(format!("train.{one} alone, without the same in another language")).at(dir)),
+        [one] => Err(Cause::Option(format!("only train.{one}; add train.LANGUAGE for a second language")).at(dir)),
         _ => Err(Cause::Option(format!(
-            "train in {names}: say which with --languages, as --languages {}-{}",
+            "train in {names}; choose two, for example --languages {}-{}",
             there[0], there[1]
         ))
         .at(dir)),
@@ -198,9 +200,8 @@ fn both(
     dir: &Path, part: &str, files: &BTreeMap<String, PathBuf>, Languages(languages): &Languages,
 ) -> Result<Texts, DataError> {
     let file = |language: &String| {
-        let missing = || {
-            Cause::Missing(format!("there is no {part} in this language")).at(dir.join(format!("{part}.{language}")))
-        };
+        let missing =
+            || Cause::Missing(format!("the {part} set lacks this language")).at(dir.join(format!("{part}.{language}")));
         files.get(language).ok_or_else(missing)
     };
     let [source, target] = [file(&languages[0])?, file(&languages[1])?];
@@ -210,7 +211,7 @@ fn both(
     if counts[0] != counts[1] {
         let [fewer, more] = [counts[0].min(counts[1]), counts[0].max(counts[1])];
         let longer = longer.file_name().unwrap_or_default().to_string_lossy();
-        let reason = format!("missing: {fewer} lines, and {longer} has {more}");
+        let reason = format!("missing: the file has {fewer} lines, but {longer} has {more}");
         return Err(Cause::Table { line: fewer + 1, reason }.at(shorter));
     }
     Ok(sources.into_iter().zip(targets).map(|(source, target)| [source, target]).collect())

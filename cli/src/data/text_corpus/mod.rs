@@ -15,7 +15,7 @@ use std::{
 const WINDOW: usize = 32;
 /// Expected layout of a directory for language models, for error messages.
 const LAYOUT: &str =
-    "one text file (*.txt or *.tokens), or such whose names say train, valid and test, of which one may be missing";
+    "one text file (*.txt or *.tokens), or files named train, valid and test, of which one may be missing";
 
 /// Text for a language model: splits as token numbers, with their vocabulary.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl Corpus {
         let bytes: u64 =
             [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().map(size).sum();
         if bytes > reading.memory.saturating_mul(1_000_000) {
-            return Err(Cause::Text("may take more memory than --memory says".to_owned()).at(path));
+            return Err(Cause::Text("may exceed --memory; raise it or train on less text".to_owned()).at(path));
         }
         Self::from_parts(&name(path), parts, reading)
     }
@@ -73,12 +73,12 @@ impl Corpus {
     /// # Errors
     /// A window longer than they are.
     pub fn synthetic(seed: u64, reading: &DataOptions) -> Result<Self, DataError> {
-        let part = |part: u64, count: usize| (PathBuf::from("made-up text"), synthetic::text(seed, part, count));
+        let part = |part: u64, count: usize| (PathBuf::from("synthetic text"), synthetic::text(seed, part, count));
         let validation = reading.validation.then(|| part(2, synthetic::TEST));
         let (train, test) = (part(0, synthetic::TRAIN), Some(part(1, synthetic::TEST)));
         let tokens = Some(reading.tokens.unwrap_or(Tokens::Words));
         let reading = DataOptions { tokens, ..reading.clone() };
-        Self::from_parts("made-up sentences", CorpusSplits { train, validation, test, taken: Vec::new() }, &reading)
+        Self::from_parts("synthetic sentences", CorpusSplits { train, validation, test, taken: Vec::new() }, &reading)
     }
 
     fn from_parts(name: &str, parts: CorpusSplits, reading: &DataOptions) -> Result<Self, DataError> {
@@ -86,9 +86,9 @@ impl Corpus {
         let (tokens, why) = match reading.tokens {
             Some(tokens) => (tokens, ""),
             None if Tokens::Words.split(&train.1).any(|word| word == vocabulary::UNKNOWN) => {
-                (Tokens::Words, ", as <unk> stands among them (--tokens characters reads these)")
+                (Tokens::Words, ", because <unk> is among them (--tokens characters overrides)")
             }
-            None => (Tokens::Characters, " (--tokens words reads these)"),
+            None => (Tokens::Characters, " (--tokens words overrides)"),
         };
         let all: Vec<&str> = tokens.split(&train.1).collect();
         let (of_train, of_test) = match &test {
@@ -104,7 +104,7 @@ impl Corpus {
                 let (train, end) = without_end(of_train);
                 let kept = format!("{} of {} tokens", end.len(), of_train.len());
                 taken.push(format!(
-                    "no validation set of its own: the end of the training text is kept from training for --eval-every, {kept}"
+                    "no validation set: the end of the training text is held out for --eval-every, {kept}"
                 ));
                 (train, Some(end.to_vec()))
             }
@@ -135,8 +135,8 @@ impl Corpus {
         };
         let [for_training, for_scores] = [corpus.train.len(), corpus.test.len()];
         taken.push(format!(
-            "{name}: tokens are {mark}{why}: {for_training} for training, {known} different ones; {for_scores} for scores, \
-             of which {unknown} are others{}",
+            "{name}: tokens are {mark}{why}: {for_training} for training, {known} distinct; {for_scores} for \
+             evaluation, {unknown} of them unknown{}",
             if unknown > 0 { " and count as <unk>" } else { "" }
         ));
         let parts =
@@ -145,7 +145,7 @@ impl Corpus {
         for (path, part) in parts.into_iter().chain([of_validation]) {
             if let Some(part) = part.filter(|part| part.len() <= corpus.window) {
                 let words = format!(
-                    "{} tokens are too few for a window of {} and the token behind it (--window)",
+                    "{} tokens are too few for a window of {} and the next token; lower --window",
                     part.len(),
                     corpus.window
                 );
@@ -171,7 +171,7 @@ fn without_end<'a, 't>(all: &'a [&'t str]) -> (&'a [&'t str], &'a [&'t str]) {
 fn single(path: &Path) -> Result<CorpusSplits, DataError> {
     let text = (path.to_owned(), text(path)?);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let line = format!("{name}: the first 95 % of the tokens are for training, the others for scores");
+    let line = format!("{name}: the first 95 % of the tokens are for training, the others for evaluation");
     Ok(CorpusSplits { train: text, validation: None, test: None, taken: vec![line] })
 }
 
@@ -199,7 +199,7 @@ fn directory(path: &Path, reading: &DataOptions) -> Result<CorpusSplits, DataErr
             Ok(CorpusSplits { train: read(train)?, validation, test: Some(read(test)?), taken: Vec::new() })
         }
         (Some(train), Some(test), None, _) | (None, Some(train), Some(test), _) => {
-            let line = format!("{}: for training, {} for scores", shown(train), shown(test));
+            let line = format!("{}: for training, {} for evaluation", shown(train), shown(test));
             Ok(CorpusSplits { train: read(train)?, validation: None, test: Some(read(test)?), taken: vec![line] })
         }
         (_, _, _, [one]) => single(one),

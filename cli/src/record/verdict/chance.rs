@@ -62,8 +62,8 @@ pub fn compared(baseline: &MethodResult<'_>, working: &[&MethodResult<'_>], exam
         let names = listed(&equal.iter().map(|stand| stand.method).collect::<Vec<_>>());
         let spans: Vec<String> = scores.map(|score| span(&equal, score, chances[score])).collect();
         let about = match chances[0] {
-            Chance::Answers { .. } => "Equal, as far as can be told",
-            Chance::Unknown => "Not told apart",
+            Chance::Answers { .. } => "Equal within chance",
+            Chance::Unknown => "No difference found",
         };
         let wide = (0..chances.len()).any(|score| {
             let (low, high) = ends(&equal, score);
@@ -75,8 +75,8 @@ pub fn compared(baseline: &MethodResult<'_>, working: &[&MethodResult<'_>], exam
     for stand in lossy {
         if let Some((name, share)) = worst(stand) {
             let text = format!(
-                "{}, though {} of the gradients at {name} were flushed to zero: that is not what {} computes. One seed \
-                 does not say whether the difference of {} is chance (--seeds 0,1,2).",
+                "{}, although {} of the gradients at {name} were flushed to zero, so it does not compute what {} \
+                 computes. Only several seeds show whether the difference of {} is chance (--seeds 0,1,2).",
                 reached(stand, 0),
                 percent(share),
                 baseline.method,
@@ -90,7 +90,7 @@ pub fn compared(baseline: &MethodResult<'_>, working: &[&MethodResult<'_>], exam
             let word = if difference < 0.0 { "lower" } else { "higher" };
             let caution = match chances[score] {
                 Chance::Unknown => "",
-                Chance::Answers { .. } => " Chance in training is not in that: --seeds 0,1,2 shows it.",
+                Chance::Answers { .. } => " That leaves out chance in training; run several seeds (--seeds 0,1,2).",
             };
             let text = format!(
                 "{} where {} has {}, more than the {} that chance explains.{caution}",
@@ -116,7 +116,7 @@ fn span(equal: &[&MethodResult<'_>], score: usize, chance: Chance) -> String {
     let metric = equal[0].scores[score].0;
     let within = match chance {
         Chance::Answers { margin, answers } => {
-            format!(", where chance in {answers} test images alone explains {}", metric.difference(margin))
+            format!(", and chance in {answers} test images alone explains {}", metric.difference(margin))
         }
         Chance::Unknown => String::new(),
     };
@@ -128,15 +128,15 @@ fn span(equal: &[&MethodResult<'_>], score: usize, chance: Chance) -> String {
 fn advice(chance: Chance, wide: bool) -> &'static str {
     match chance {
         Chance::Answers { .. } => {
-            "One seed, so differences of this size mean nothing, and somewhat larger ones little: another seed may turn \
-             them round (--seeds 0,1,2)."
+            "With one seed, differences of this size mean nothing and slightly larger ones little; run several \
+             (--seeds 0,1,2)."
         }
         Chance::Unknown if wide => {
-            "One seed: whether a difference of this size is chance, nobody can say. Several seeds show it (--seeds 0,1,2)."
+            "One seed does not show whether a difference of this size is chance; run several (--seeds 0,1,2)."
         }
         Chance::Unknown => {
-            "They keep at least nine tenths of the gradients at every site, so they compute about the same, and this is \
-             one seed: differences of this size mean nothing, another seed may turn them round. How large chance is only several seeds show (--seeds 0,1,2)."
+            "All keep at least 90 % of the gradients at every site, so they compute nearly the same. With one seed, \
+             differences of this size mean nothing; run several (--seeds 0,1,2)."
         }
     }
 }

@@ -166,7 +166,7 @@ pub fn said(working: &[&str], baseline: &str, records: &[&Record]) -> Vec<Senten
     let entry = |method: &&str| {
         let texts: Vec<String> = all.iter().filter(|one| one.method == **method).map(Comparison::text).collect();
         let text = if texts.is_empty() {
-            format!("no test: fewer than two seeds have come to an end both here and in {baseline}.")
+            format!("no test, because fewer than two seeds finished both here and in {baseline}.")
         } else {
             texts.join(" ")
         };
@@ -187,22 +187,22 @@ impl Comparison {
                 format!("equal within {}{unit} (TOST, p {})", number(self.margin), probability(self.equivalence_p))
             }
             Verdict::NotToldApart => {
-                format!("not told apart, and {}{unit} would have been seen", number(self.detectable))
+                format!("no difference found, although {}{unit} would have been detected", number(self.detectable))
             }
             Verdict::NoTest => format!(
-                "no test, since only {}{unit} would have been seen and the margin is {}",
+                "no test, because only {}{unit} could be detected and the margin is {}",
                 number(self.detectable),
                 number(self.margin)
             ),
         };
         let chaos = match (self.chaos_ratio, self.kind) {
             (Some(ratio), Measure::TrainingLoss) => {
-                format!(" Pairs spread {ratio:.1} times as far as those of f32 after another rounding.")
+                format!(" Its pairs vary {ratio:.1} times as much as those of f32 from weights that differ by 2^-20.")
             }
             (Some(_), Measure::ValidationLoss | Measure::Score(_)) | (None, _) => String::new(),
         };
         format!(
-            "{} {}{unit} beside {} (95 % {} to {}, {} pairs): {verdict}.{chaos}",
+            "{} {}{unit} compared with {} (95 % {} to {}, {} pairs): {verdict}.{chaos}",
             self.measure,
             signed(self.paired.mean),
             self.baseline,

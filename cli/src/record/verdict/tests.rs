@@ -58,10 +58,11 @@ fn one_seed_never_says_worse_of_a_small_difference() {
     let runs = [("fp32", 0.49), ("fixed:128", 0.488), ("dynamic", 0.482), ("gs", 0.468)];
     let said = said(&runs.map(|(method, miou)| pixels(method, 0, miou)), PIXELS);
     assert_eq!(said[0], "In short: all 4 methods learned.");
-    assert!(
-        said[1].starts_with("Not told apart: fp32, fixed:128, dynamic and gs: mIoU 46.8 to 49.0 %, 2.2 points apart.")
-    );
-    assert!(said[1].contains("one seed: differences of this size mean nothing"), "{said:?}");
+    assert!(said[1].starts_with(
+        "No difference found: fp32, fixed:128, dynamic and gs: mIoU 46.8 to 49.0 %, 2.2 points \
+            apart."
+    ));
+    assert!(said[1].contains("With one seed, differences of this size mean nothing"), "{said:?}");
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said.iter().all(|sentence| !sentence.contains("lower") && !sentence.contains("worse")));
 }
@@ -69,9 +70,11 @@ fn one_seed_never_says_worse_of_a_small_difference() {
 #[test]
 fn one_seed_says_nothing_of_a_wide_difference() {
     let said = said(&[pixels("fp32", 0, 0.49), pixels("gs", 0, 0.35)], PIXELS);
-    assert!(said[1].ends_with(
-        "whether a difference of this size is chance, nobody can say. Several seeds show it (--seeds 0,1,2)."
-    ));
+    assert!(
+        said[1].ends_with(
+            "One seed does not show whether a difference of this size is chance; run several (--seeds 0,1,2)."
+        )
+    );
 }
 
 #[test]
@@ -80,13 +83,12 @@ fn of_images_chance_is_the_binomial_error() {
     let said_of = |gs: f64| said(&[images("fp32", 0, 0.94), images("gs", 0, gs)], IMAGES);
     let equal = said_of(0.915);
     assert!(
-        equal[1]
-            .contains("91.5 to 94.0 %, 2.5 points apart, where chance in 500 test images alone explains 3.0 points")
+        equal[1].contains("91.5 to 94.0 %, 2.5 points apart, and chance in 500 test images alone explains 3.0 points")
     );
     let lower = said_of(0.90);
     assert!(lower[1].starts_with("gs is lower: top-1 90.0 % where fp32 has 94.0 %, more than the 3.0 points"));
-    assert!(lower[1].ends_with("--seeds 0,1,2 shows it."), "one seed stays careful: {lower:?}");
     // A perfect score is not certain either.
+    assert!(lower[1].ends_with("run several seeds (--seeds 0,1,2)."), "one seed stays careful: {lower:?}");
     let certain = said(&[images("fp32", 0, 1.0), images("gs", 0, 0.998)], IMAGES);
     assert!(certain[1].starts_with("Equal"), "{certain:?}");
 }
@@ -116,19 +118,25 @@ fn several_seeds_are_compared_pair_by_pair() {
     let differs = told(&moved([(0.010, 0.0), (0.012, 0.0), (0.011, 0.0)]));
     assert!(
         differs.starts_with(
-            "gs: training loss over the last half +0.01100 beside fp32 (95 % +0.00852 to +0.01348, 3 pairs): differs (p 0.003)."
+            "gs: training loss over the last half +0.01100 compared with fp32 (95 % +0.00852 to +0.01348, 3 pairs): differs (p 0.003)."
         ),
         "{differs}"
     );
-    assert!(differs.contains("mIoU +0.00 points beside fp32 (95 % +0.00 to +0.00, 3 pairs): equal within 1.00 points"));
+    assert!(
+        differs
+            .contains("mIoU +0.00 points compared with fp32 (95 % +0.00 to +0.00, 3 pairs): equal within 1.00 points")
+    );
     // Half a percent of the loss is the margin, fixed beforehand.
     let equal = told(&moved([(0.0003, 0.001), (-0.0002, -0.002), (0.0001, 0.0)]));
-    assert!(equal.contains("training loss over the last half +0.00007 beside fp32"), "{equal}");
+    assert!(equal.contains("training loss over the last half +0.00007 compared with fp32"), "{equal}");
     assert!(equal.contains("3 pairs): equal within 0.00250 (TOST, p "), "{equal}");
-    assert!(equal.contains("mIoU -0.03 points beside fp32") && equal.contains("equal within 1.00 points"), "{equal}");
+    assert!(
+        equal.contains("mIoU -0.03 points compared with fp32") && equal.contains("equal within 1.00 points"),
+        "{equal}"
+    );
     // A spread of points cannot test for one point.
     let wide = told(&moved([(0.02, 0.06), (-0.03, -0.05), (0.01, 0.01)]));
-    assert!(wide.contains("mIoU +0.67 points") && wide.contains("no test, since only "), "{wide}");
+    assert!(wide.contains("mIoU +0.67 points") && wide.contains("no test, because only "), "{wide}");
     assert!(!wide.contains("lower") && !wide.contains("worse"));
 }
 
@@ -141,17 +149,17 @@ fn chaos_is_the_yardstick() {
     let runs = together([seeds("fp32", &base), seeds("chaos", &by(0.001)), seeds("gs", &by(0.003))]);
     let said = said(&runs, PIXELS);
     assert!(
-        said[2].starts_with("gs: ") && said[2].contains("Pairs spread 3.0 times as far as those of f32"),
+        said[2].starts_with("gs: ") && said[2].contains("Its pairs vary 3.0 times as much as those of f32"),
         "{said:?}"
     );
-    assert!(said[1].starts_with("chaos: ") && !said[1].contains("Pairs spread"), "{said:?}");
+    assert!(said[1].starts_with("chaos: ") && !said[1].contains("Its pairs vary"), "{said:?}");
 }
 
 #[test]
 fn fewer_than_two_pairs_are_no_test() {
     let runs = together([seeds("fp32", &[(0.5, 0.48), (0.6, 0.5)]), seeds("gs", &[(0.5, 0.48)])]);
     let said = said(&runs, PIXELS);
-    assert_eq!(said[1], "gs: no test: fewer than two seeds have come to an end both here and in fp32.");
+    assert_eq!(said[1], "gs: no test, because fewer than two seeds finished both here and in fp32.");
 }
 
 #[test]
@@ -195,10 +203,10 @@ fn what_failed_and_how_one_sees_it() {
     assert_eq!(said[0], "In short: only fp32 and gs trained both towers; dynamic did not.");
     assert_eq!(
         said[1],
-        "dynamic failed: second tower 12.0 % where fp32 has 96.0 %; always the same answer would have 10.0 %. \
+        "dynamic failed: second tower 12.0 % where fp32 has 96.0 %; a constant answer has 10.0 %. \
          At second/dgrad 99.9 % of the gradients were flushed to zero."
     );
-    assert!(said[2].starts_with("Equal, as far as can be told: fp32 and gs: first tower 96.0 to 97.0 %"), "{said:?}");
+    assert!(said[2].starts_with("Equal within chance: fp32 and gs: first tower 96.0 to 97.0 %"), "{said:?}");
     assert!(said[3].ends_with("fp32 0 %, dynamic 99.9 %, gs 0.01 %."), "{said:?}");
     assert_eq!(said[4], "Scales of gs: a scale for each of 2 cast sites, in the end from 2^3 to 2^48.");
 }
@@ -207,15 +215,15 @@ fn what_failed_and_how_one_sees_it() {
 fn a_run_that_ends_early_is_named() {
     let ended = || {
         let mut ended = pixels("dynamic", 1, 0.0);
-        (ended.metrics, ended.failure) = (None, Some("100 steps in a row were not taken".to_owned()));
+        (ended.metrics, ended.failure) = (None, Some("100 steps in a row were skipped".to_owned()));
         (ended.skipped_steps, ended.loss) = (99, vec![f32::NAN; 99]);
         ended
     };
     let alone = said(&[pixels("fp32", 1, 0.4), ended()], PIXELS);
     assert_eq!(
         alone[1],
-        "dynamic failed: It ended after 99 steps: 100 steps in a row were not taken. Its loss became infinite or no \
-         number. 99 of 99 steps were skipped because gradients overflowed."
+        "dynamic failed: It ended after 99 steps: 100 steps in a row were skipped. Its loss became infinite or NaN. \
+         99 of 99 steps were skipped because gradients overflowed."
     );
     // Another seed of it came to its end.
     let partly = said(&[pixels("fp32", 0, 0.4), pixels("dynamic", 0, 0.4), ended()], PIXELS);
@@ -228,14 +236,14 @@ fn a_run_that_ends_early_is_named() {
 fn too_early_to_tell() {
     let early = said(&[pixels("fp32", 0, 0.06), pixels("gs", 0, 0.02)], PIXELS);
     assert_eq!(early.len(), 1);
-    assert!(early[0].starts_with("Too early: after 100 steps fp32 has reached mIoU 6.0 %; always the same answer"));
+    assert!(early[0].starts_with("Too early: after 100 steps fp32 has reached mIoU 6.0 %; a constant answer has"));
     assert!(said(&[], PIXELS).is_empty());
 }
 
 #[test]
 fn half_alone_may_do() {
     let said = said(&[pixels("fp32", 0, 0.5), pixels("fp16", 0, 0.49), pixels("gs", 0, 0.5)], PIXELS);
-    assert!(said.last().expect("one").starts_with("No scale needed: fp16 without any scale learned too"));
+    assert!(said.last().expect("one").starts_with("No scale needed: fp16 without a scale learned too"));
 }
 
 #[test]
@@ -247,11 +255,15 @@ fn half_that_loses_gradients_is_not_the_same_though_it_learned() {
         &json!([site("a/dgrad", 0.994, 0), site("b/dgrad", 0.0, 0)]),
     );
     let said = said(&[pixels("fp32", 0, 0.305), lossy, pixels("gs", 0, 0.306)], PIXELS);
-    assert!(said[1].starts_with("Not told apart: fp32 and gs: mIoU 30.5 to 30.6 %, 0.1 points apart."), "{said:?}");
+    assert!(
+        said[1].starts_with("No difference found: fp32 and gs: mIoU 30.5 to 30.6 %, 0.1 points apart."),
+        "{said:?}"
+    );
     assert_eq!(
         said[2],
-        "fp16 learned: mIoU 26.0 %, though 99.4 % of the gradients at a/dgrad were flushed to zero: that is not what \
-         fp32 computes. One seed does not say whether the difference of 4.5 points is chance (--seeds 0,1,2)."
+        "fp16 learned: mIoU 26.0 %, although 99.4 % of the gradients at a/dgrad were flushed to zero, so it does not \
+         compute what fp32 computes. Only several seeds show whether the difference of 4.5 points is chance (--seeds \
+         0,1,2)."
     );
     assert!(said.iter().all(|sentence| !sentence.starts_with("No scale needed")), "{said:?}");
 }

@@ -49,7 +49,7 @@ impl Dataset for Labelled {
             Some(ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None if self.columns.is_empty() => return Ok(()),
             Some(ClassifyNet::Resnet | ClassifyNet::Vision(_)) | None => {}
         }
-        let cause = format!("{} has rows of numbers, which are for mlp, not for {net}", self.name);
+        let cause = format!("{} has rows of numbers; train them with --network mlp, not {net}", self.name);
         Err(Failure::at("--network", cause))
     }
 

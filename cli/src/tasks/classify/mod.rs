@@ -93,7 +93,7 @@ impl TaskSpec for Classify {
 
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let input = trained.classes.input;
-        let input = input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
+        let input = input.ok_or_else(|| Failure::at("checkpoint", "lacks the size of its images"))?;
         let (mut parameters, net) = network(0, trained.network, input, trained.classes.names.len())?;
         fill(&mut parameters, &net.flattened())?;
         loaded(trained, parameters, net)

@@ -65,7 +65,8 @@ pub fn optimizer(recipe: &Recipe, ratio: f64) -> Result<Optimizer, Failure> {
     match recipe.rule {
         Rule::Sgd { .. } => {}
         Rule::Adam(_) | Rule::AdamW(_) => {
-            let cause = "two towers train with sgd: the second's gradients are 2^46 times smaller, far below eps";
+            let cause = "two towers need sgd, because the second's gradients are 2^46 times smaller, far below Adam's \
+                eps";
             return Err(Failure::at(format!("--optimizer {}", recipe.rule), cause));
         }
     }

@@ -63,21 +63,29 @@ impl Features {
         let wrong = |cause: String| Failure::file(path, cause);
         let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
         let metadata = checkpoint_metadata(&bytes).map_err(|error| wrong(error.to_string()))?;
-        let words = |key: &str| metadata.get(key).ok_or_else(|| wrong("not written by gradscale train".to_owned()));
+        let words = |key: &str| {
+            metadata.get(key).ok_or_else(|| {
+                wrong(
+                    "not a checkpoint of gradscale \
+            train"
+                        .to_owned(),
+                )
+            })
+        };
         let classes: Classes = serde_json::from_str(words("classes")?).map_err(|error| wrong(error.to_string()))?;
         let settings: Settings = serde_json::from_str(words("plan")?).map_err(|error| wrong(error.to_string()))?;
         let input = classes.input.filter(|_| classes.columns.is_empty());
         let net = settings.net.filter(|net| net.task() == Task::Classify);
         let (Some(input), Some(net)) = (input, net) else {
-            return Err(wrong("no network for images with one class each, of --task classify".to_owned()));
+            return Err(wrong("not a classifier of images; train one with gradscale train --task classify".to_owned()));
         };
         if input.size != size {
             let [there, here] = [input.size, size].map(|[h, w, c]| format!("{h} × {w} × {c}"));
-            return Err(wrong(format!("its network takes images of {there}, and these are {here}")));
+            return Err(wrong(format!("its network takes images of {there}, but these are {here}")));
         }
         let small = !settings.size.is_some_and(|size| size.contains("paper"));
         let width = settings.width.filter(|width| (1..=MOST_WIDTH).contains(width));
-        let width = width.ok_or_else(|| wrong("does not say how wide its network is".to_owned()))?;
+        let width = width.ok_or_else(|| wrong("lacks the width of its network".to_owned()))?;
         let of = Network { net, width, small };
         let (mut parameters, net) = network(0, of, input, classes.names.len())?;
         let _ = parameters.load(&bytes).map_err(|error| wrong(error.to_string()))?;
@@ -123,13 +131,13 @@ impl Features {
     pub fn words(&self, [height, width, _]: [usize; 3]) -> String {
         match self {
             Self::Pixels => format!(
-                "images are compared by their pixels, means of {} × {} parts: what --features names, a classifier, sees more",
+                "images are compared by the pixel means of {} × {} parts; --features CLASSIFIER compares better",
                 height.min(CELLS),
                 width.min(CELLS)
             ),
             Self::Answers(answering) => {
                 let answering = answering.borrow();
-                format!("images are compared by the {} answers of {}", answering.classes, answering.path.display())
+                format!("images are compared by the {} outputs of {}", answering.classes, answering.path.display())
             }
         }
     }

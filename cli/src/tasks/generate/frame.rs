@@ -24,7 +24,7 @@ impl Frame {
         let [height, width, _] = image;
         let factor = side / height.max(width).max(1);
         if factor == 0 || height == 0 || width == 0 {
-            let cause = format!("the network makes images of {side} × {side}: --size {side}x{side} resizes files");
+            let cause = format!("the network generates images of {side} × {side}; --size {side}x{side} resizes files");
             return Err(Failure::at(format!("images of {height} × {width}"), cause));
         }
         Ok(Self { image, side, factor, first: [height, width].map(|size| (side - factor * size) / 2) })

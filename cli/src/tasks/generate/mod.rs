@@ -81,7 +81,7 @@ impl TaskSpec for Generate {
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let input = trained.classes.input;
         let ImageInput { size: image, .. } =
-            input.ok_or_else(|| Failure::at("checkpoint", "does not say the size of its images"))?;
+            input.ok_or_else(|| Failure::at("checkpoint", "lacks the size of its images"))?;
         let (mut parameters, size) = (Parameters::seeded(0), size(trained.network));
         let generator = Generator::new(&mut parameters.at(Dcgan::NAMES[0]), image[2], size);
         fill(&mut parameters, &[])?;
@@ -135,7 +135,7 @@ struct Making<B: Backend> {
 
 impl<B: Backend<Error: 'static>> InferenceModel for Making<B> {
     fn predict(&mut self, _: [usize; 3], _: &[u8]) -> Result<Predictions, Failure> {
-        Err(Failure::at("images", "the network makes images, and reads none: leave them out"))
+        Err(Failure::at("images", "the network generates images and reads none; give no files"))
     }
 
     fn onnx(&mut self, asked: &Export) -> Result<Vec<u8>, Failure> {

@@ -93,7 +93,7 @@ impl<'a> GenerateTraining<'a> {
             Ok(bytes)
         };
         let (images, training) = (collected(part)?, collected(&gallery.data.train)?);
-        let too_few = || Failure::at(&gallery.data.name, "one image, and a distance takes two");
+        let too_few = || Failure::at(&gallery.data.name, "one test image; the distance needs at least two");
         let features = Gaussian::fit(&gallery.features.extract(&images, image)?, gallery.features.count(image));
         let features = features.ok_or_else(too_few)?;
         let mean = gallery.features.extract(&mean(&training, image.iter().product()), image)?;

@@ -107,7 +107,7 @@ impl TaskSpec for Language {
 
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let text = trained.classes.text;
-        let text = text.ok_or_else(|| Failure::at("checkpoint", "does not say what its network reads"))?;
+        let text = text.ok_or_else(|| Failure::at("checkpoint", "lacks the vocabulary of its network"))?;
         let vocabulary = Vocabulary::named(text.tokens, trained.classes.names.clone());
         let (mut parameters, model) = network(0, trained.network, vocabulary.len(), text.window);
         fill(&mut parameters, &[])?;
@@ -172,7 +172,7 @@ impl<B: Backend<Error: 'static>> InferenceModel for Writing<B> {
     fn go_on(&mut self, prompt: &str, length: usize, choice: Choice) -> Result<String, Failure> {
         let tokens = self.vocabulary.read(prompt).map_err(|cause| Failure::at("prompt", cause))?;
         if tokens.is_empty() {
-            return Err(Failure::at("prompt", "there is no token to go on from"));
+            return Err(Failure::at("prompt", "no token to continue from"));
         }
         let written = continued(&mut self.trainer, &self.model, std::slice::from_ref(&tokens), length, choice)?;
         // Everything between the two belongs to the text.

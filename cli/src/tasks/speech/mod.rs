@@ -63,7 +63,7 @@ impl TaskSpec for Speaking {
         reading.refuse("recordings", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Speech::load(path, reading)?,
-            None => Speech::synthetic(seed, reading).map_err(|cause| Failure::at("made-up words", cause))?,
+            None => Speech::synthetic(seed, reading).map_err(|cause| Failure::at("synthetic words", cause))?,
         }))
     }
 
@@ -77,7 +77,8 @@ impl TaskSpec for Speaking {
 
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let sound = trained.classes.sound;
-        let sound = sound.ok_or_else(|| Failure::at("checkpoint", "does not say what its network hears"))?;
+        let sound =
+            sound.ok_or_else(|| Failure::at("checkpoint", "lacks the sample rate and letters of its network"))?;
         let letters: Vec<char> = trained.classes.names.iter().filter_map(|name| name.chars().next()).collect();
         let (mut parameters, net) = network(0, sound.frequencies, trained.network, letters.len() + 1);
         fill(&mut parameters, &[])?;
@@ -122,7 +123,7 @@ impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
     /// Transcribes recordings, whose spectra are f32 values in `bytes`.
     fn predict(&mut self, [_, frequencies, _]: [usize; 3], bytes: &[u8]) -> Result<Predictions, Failure> {
         if frequencies != self.sound.frequencies {
-            let cause = format!("{frequencies} frequencies, and the network hears {}", self.sound.frequencies);
+            let cause = format!("{frequencies} frequencies, but the network takes {}", self.sound.frequencies);
             return Err(Failure::at("spectra", cause));
         }
         let batch = Batch::of_one(&super::run::numbers(bytes), frequencies);

@@ -79,7 +79,7 @@ impl TaskSpec for Translating {
         reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Parallel::load(path, reading)?,
-            None => Parallel::synthetic(seed, reading).map_err(|cause| Failure::at("made-up numbers", cause))?,
+            None => Parallel::synthetic(seed, reading).map_err(|cause| Failure::at("synthetic numbers", cause))?,
         }))
     }
 
@@ -94,7 +94,7 @@ impl TaskSpec for Translating {
 
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let sentences = trained.classes.sentences.clone();
-        let sentences = sentences.ok_or_else(|| Failure::at("checkpoint", "does not say what its network reads"))?;
+        let sentences = sentences.ok_or_else(|| Failure::at("checkpoint", "lacks the vocabulary of its network"))?;
         let count = sentences.pieces.each_ref().map(Pieces::count);
         let (mut parameters, net) = network(0, count, trained.network);
         fill(&mut parameters, &[])?;
@@ -142,7 +142,8 @@ impl<B: Backend<Error: 'static>> InferenceModel for Interpreter<B> {
         let [source, target] = &self.sentences.pieces;
         let apart: Vec<Vec<u32>> = text.lines().map(|line| source.apart(line)).collect();
         if let Some(long) = apart.iter().position(|pieces| pieces.len() > MAX_SOURCE_TOKENS) {
-            let cause = format!("{} pieces, and at most {MAX_SOURCE_TOKENS} are translated", apart[long].len());
+            let cause =
+                format!("{} tokens, more than the maximum of {MAX_SOURCE_TOKENS}; split the line", apart[long].len());
             return Err(Failure::at(format!("line {}", long + 1), cause));
         }
         // A source of the end token alone has no content.
