@@ -94,7 +94,7 @@ export function options(value, name, known) {
     throw new TypeError(`${name} must be an object, not ${kind(value)}`);
   }
   for (const key of Object.keys(value)) {
-    if (!known.includes(key)) throw new TypeError(`${name} has no ${key}: there is ${known.join(", ")}`);
+    if (!known.includes(key)) throw new TypeError(`${name} has no ${key}; it takes ${known.join(", ")}`);
   }
   return value;
 }

@@ -90,7 +90,7 @@ export function start(compiled) {
   module = compiled;
   running = undefined;
   if (instance().functions.gs_npm_version() !== VERSION) {
-    throw new GradscaleError("GS_ERROR_VERSION", "the WebAssembly file is not that of this package");
+    throw new GradscaleError("GS_ERROR_VERSION", "the WebAssembly file is of another version than this package; install both together");
   }
 }
 
@@ -155,7 +155,7 @@ export function status(name, given) {
     if (!(error instanceof WebAssembly.RuntimeError)) throw error;
     // It has run out of memory during a call, so the next call gets a new instance.
     running = undefined;
-    throw new GradscaleError("GS_ERROR_OTHER", `${name} failed (${error.message}): too little memory, or a mistake of gradscale's`);
+    throw new GradscaleError("GS_ERROR_OTHER", `${name} failed (${error.message}): out of memory, or a bug in gradscale`);
   }
 }
 

@@ -32,7 +32,7 @@ export function endStep(sites, rows, settings) {
   const inside = instanceOf(sites, "sites", Array).map((site, i) => bytesOfSite(instanceOf(site, `site ${i}`, Site)));
   const seen = instanceOf(rows, "rows", Array).map((row, i) => bytesOfRow(instanceOf(row, `row ${i}`, Row)));
   if (inside.length !== seen.length) throw new RangeError(`${inside.length} sites do not fit ${seen.length} rows`);
-  if (new Set(inside).size !== inside.length) throw new RangeError("a site can end a step once");
+  if (new Set(inside).size !== inside.length) throw new RangeError("a site can end a step only once");
   const joined = concatenate(inside);
   const outcome = new Uint8Array(16);
   const flags = [truth(foundInf, "foundInf"), truth(repeatable, "repeatable"), count(failedAttempts, "failedAttempts")];
@@ -86,7 +86,7 @@ export class Step {
    */
   store(v, fromExponent = 0) {
     const site = this.#sites[this.#rows.length];
-    if (this.#ended || !site) throw new RangeError("a step stores at every site once");
+    if (this.#ended || !site) throw new RangeError("a step can store at each site only once");
     const { decidesInStep, detail, exponent: inForce } = site.request();
     let exponent = inForce;
     if (decidesInStep) {
@@ -106,7 +106,7 @@ export class Step {
    */
   end(settings) {
     if (this.#ended || this.#rows.length !== this.#sites.length) {
-      throw new RangeError("a step stores at every site once, and ends once");
+      throw new RangeError("a step can store at each site only once, and end only once");
     }
     const { foundInf, repeatable = false } = options(settings, "settings", ["foundInf", "repeatable"]);
     const outcome = endStep(this.#sites, this.#rows, { foundInf, repeatable, failedAttempts: this.#failedAttempts });

@@ -9,7 +9,7 @@ export async function open(device) {
   }
   const file = new URL("gradscale_web.wasm", import.meta.url);
   const answer = await fetch(file);
-  if (!answer.ok) throw new Error(`${file.pathname} is not there: ${answer.status} ${answer.statusText}`);
+  if (!answer.ok) throw new Error(`cannot load ${file.pathname}: ${answer.status} ${answer.statusText}`);
   // Not instantiated while it streams, because that requires a media type which not every file server sends.
   const { instance } = await WebAssembly.instantiate(await answer.arrayBuffer());
   const { memory, gs_web_room, gs_web_ask, gs_web_answer } = instance.exports;

@@ -83,7 +83,7 @@ where
     /// An invalid request, or the device's.
     pub async fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
         match request {
-            Request::Open { .. } => Err("open makes another training".into()),
+            Request::Open { .. } => Err("open() starts another training".into()),
             Request::Steps { count } => self.steps(count).await.map(Answer::Steps),
             Request::Magnitude { magnitude } => {
                 self.set_magnitude(magnitude)?;
@@ -108,7 +108,7 @@ where
     fn set_magnitude(&mut self, magnitude: i32) -> Result<(), Failure> {
         if magnitude.abs() > MAX_LOSS_EXPONENT {
             return Err(format!(
-                "a loss times 2^{magnitude} is beyond what is shown: 2^-{MAX_LOSS_EXPONENT} to 2^{MAX_LOSS_EXPONENT}"
+                "a loss times 2^{magnitude} is out of range: choose 2^-{MAX_LOSS_EXPONENT} to 2^{MAX_LOSS_EXPONENT}"
             )
             .into());
         }
