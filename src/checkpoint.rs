@@ -63,14 +63,18 @@ impl CheckpointError {
 impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(cause) => write!(f, "no safetensors file, or one that was cut off or damaged: {cause}"),
-            Self::Foreign => f.write_str("a safetensors file, but no checkpoint of gradscale"),
+            Self::Unreadable(cause) => write!(f, "not a safetensors file, or a truncated or damaged one: {cause}"),
+            Self::Foreign => f.write_str("a safetensors file, but not a checkpoint of gradscale"),
             Self::Damaged(part) => write!(f, "damaged: {part} does not match its checksum"),
-            Self::Format(format) => write!(f, "of format {format}; this version reads formats up to {FORMAT}"),
+            Self::Format(format) => write!(
+                f,
+                "has format {format}, but this version reads formats up to {FORMAT}; \
+                update gradscale"
+            ),
             Self::Other(cause) => f.write_str(cause),
             Self::Settings { of, differences } => {
                 let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
-                write!(f, "made by another {of}: {}", differences.join(", "))
+                write!(f, "made with another {of}: {}", differences.join(", "))
             }
             Self::Unwritable(cause) => write!(f, "cannot be written: {cause}"),
         }

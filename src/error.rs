@@ -114,37 +114,35 @@ impl fmt::Display for TraceError {
         match &self.kind {
             TraceErrorKind::Shape(error) => write!(f, "{error}"),
             TraceErrorKind::Mismatch { got, with } => write!(f, "{got} does not fit {with}"),
-            TraceErrorKind::Length { got, shape } => write!(f, "{got} elements for a shape of {shape}"),
+            TraceErrorKind::Length { got, shape } => write!(f, "{got} elements do not fit the shape {shape}"),
             TraceErrorKind::Input { error, shape } => write!(f, "{error}; the input is {shape} (n × h × w × c)"),
             TraceErrorKind::Type { what, takes, got } => {
                 let takes: Vec<String> = takes.iter().copied().map(word).collect();
                 write!(f, "{what} must be {}, not {}", takes.join(" or "), word(*got))
             }
             TraceErrorKind::Label { label, row, classes } => {
-                write!(f, "label {row} of the batch is {label}, and there are {classes} classes, from 0")
+                write!(f, "label {row} of the batch is {label}, but the {classes} classes are numbered from 0")
             }
             TraceErrorKind::Index { index, place, count } => {
-                write!(f, "index {place} of the batch is {index}, and there are {count} places, from 0")
+                write!(f, "index {place} of the batch is {index}, but the {count} positions are numbered from 0")
             }
             TraceErrorKind::Foreign(shape) => {
-                write!(
-                    f,
-                    "a parameter of {shape} is of other Parameters than this trainer's; build the network from those"
-                )
+                write!(f, "a parameter of {shape} is not in this trainer's Parameters; build the network from those")
             }
             TraceErrorKind::Loss(shape) => match shape.len() {
                 1 => f.write_str("the loss depends on no weight, so there is nothing to train"),
-                _ => write!(f, "a loss is one number, not {shape}; take its mean or sum"),
+                _ => write!(f, "a loss must be one number, not {shape}; take its mean or sum"),
             },
             TraceErrorKind::Terms(error) => write!(f, "{error}"),
             TraceErrorKind::Plan(error) => write!(f, "{error}"),
-            TraceErrorKind::Inputs { got, with } => write!(f, "{got} inputs, where the step to repeat had {with}"),
+            TraceErrorKind::Inputs { got, with } => write!(f, "{got} inputs, but the step to repeat had {with}"),
             TraceErrorKind::NewSites => f.write_str(
-                "a later micro-batch has operators that the first had not; all of a step must run the same network",
+                "a later micro-batch has operators that the first lacks; all micro-batches of a step must run the same \
+                 network",
             ),
             TraceErrorKind::Sites => f.write_str("more than 65534 sites"),
             TraceErrorKind::Heads { heads, width } => {
-                write!(f, "a width of {width} channels cannot be divided among {heads} heads")
+                write!(f, "a width of {width} channels is not divisible by {heads} heads")
             }
             TraceErrorKind::Range(words) => f.write_str(words),
         }
@@ -275,35 +273,35 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             }
             Self::Optimizer(ShapeError::Value(x)) => write!(
                 f,
-                "optimizer: {x} does not do: learning rates and weight decays are finite and not negative, momentum and \
-                 betas at least 0 and below 1, eps is at least 1e-17, limits of clipping are positive"
+                "optimizer: {x} is out of range: learning rate and weight decay must be finite and at least 0, \
+                 momentum and betas in [0, 1), eps at least 1e-17, clipping limits positive"
             ),
             Self::Optimizer(error) => write!(f, "optimizer: {error}"),
             Self::Rule(error) => write!(f, "gradient scaling: {error}"),
             Self::LossScale(error) => write!(f, "loss scale: {error}"),
             Self::Skips { in_a_row, last } => {
-                write!(f, "{in_a_row} steps in a row were not taken; the last was {last}")
+                write!(f, "{in_a_row} steps in a row were skipped; the last was {last}")
             }
             Self::Duplicate(name) => {
-                write!(f, "two parameters are called {name}: give each layer a scope of its own (parameters.at)")
+                write!(f, "two parameters are called {name}; give each layer its own scope with parameters.at")
             }
             Self::Parameter(words) => f.write_str(words),
             Self::Group { prefix, parts } => {
-                write!(f, "optimizer: no parameter belongs to {prefix}; there are {parts}")
+                write!(f, "optimizer: no parameter begins with {prefix}; the parts are {parts}")
             }
             Self::WeightGradients => {
-                f.write_str("weight gradients in half are for a loss scale: under gradient scaling they are f32")
+                f.write_str("wgrad=half needs a loss scale, because weight gradients are f32 under gradient scaling")
             }
             Self::Checkpoint(cause) => write!(f, "checkpoint: {cause}"),
-            Self::Gradients => f.write_str(
-                "these gradients are of another trainer or of a step that is over, or there are none to repeat",
-            ),
+            Self::Gradients => {
+                f.write_str("these gradients belong to another trainer or an earlier step, or there are none to repeat")
+            }
             Self::Prefetched => {
-                f.write_str("this batch was sent ahead by another trainer, or a later one has taken its place")
+                f.write_str("this prefetched batch belongs to another trainer, or a later one has replaced it")
             }
             Self::Program(what) => write!(f, "this program is {what}"),
             Self::NoClock { device } => {
-                write!(f, "{device} has no clock for launches; where it is a GPU, its driver offers no timestamps")
+                write!(f, "{device} has no clock for launches (on a GPU, a driver without timestamps)")
             }
             Self::Distributed(error) => write!(f, "{error}"),
         }

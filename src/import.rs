@@ -122,16 +122,16 @@ pub enum ImportError {
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(cause) => write!(f, "no safetensors file: {cause}"),
-            Self::Checkpoint => f.write_str("a checkpoint of gradscale, not of PyTorch: Parameters::load takes it"),
-            Self::Type { tensor, dtype } => write!(f, "{tensor} holds {dtype}, not numbers of f16, bf16, f32 or f64"),
+            Self::File(cause) => write!(f, "not a safetensors file: {cause}"),
+            Self::Checkpoint => f.write_str("a checkpoint of gradscale, not of PyTorch; use Parameters::load"),
+            Self::Type { tensor, dtype } => write!(f, "{tensor} has type {dtype}, not f16, bf16, f32 or f64"),
             Self::Shape { parameter, expected, tensor, found } => {
                 let found: Vec<String> = found.iter().map(usize::to_string).collect();
                 write!(f, "{tensor} is {}, which does not fit {parameter}: {expected}", found.join("×"))
             }
             Self::Flattened { parameter, expected, image: [h, w, c] } => {
                 let values = Shape::from([1, *h, *w, *c]).len();
-                write!(f, "{parameter} is {expected}, where an image of {h}×{w}×{c} has {values} values")
+                write!(f, "{parameter} is {expected}, but an image of {h}×{w}×{c} has {values} values")
             }
         }
     }

@@ -22,10 +22,10 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory { bytes } => write!(f, "the system has no memory for {bytes} bytes"),
+            Self::OutOfMemory { bytes } => write!(f, "out of memory: {bytes} bytes were requested"),
             Self::Unsupported(operator) => write!(f, "the CPU backend has no operator {operator}"),
-            Self::Threads(error) => write!(f, "no threads: {error}"),
-            Self::Isa(isa) => write!(f, "this machine does not have {isa}"),
+            Self::Threads(error) => write!(f, "no threads could be started: {error}"),
+            Self::Isa(isa) => write!(f, "this processor does not have {isa}"),
         }
     }
 }

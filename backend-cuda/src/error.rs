@@ -61,12 +61,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoLibrary { library } => write!(f, "the library {library} is not installed"),
-            Self::NoDevice { ordinal, count } => write!(f, "no CUDA device {ordinal}: there are {count}"),
-            Self::TooOld { arch } => write!(f, "the device has compute capability {arch}; 75 is the least"),
+            Self::NoDevice { ordinal, count } => write!(
+                f,
+                "no CUDA device {ordinal}; the number of devices is \
+                {count}"
+            ),
+            Self::TooOld { arch } => write!(f, "the device has compute capability {arch}, but at least 75 is needed"),
             Self::OutOfMemory { bytes } => write!(f, "the device has no memory for {bytes} bytes"),
             Self::Compile { module, log } => write!(f, "kernels of {module} do not compile:\n{log}"),
-            Self::Driver { doing, name, .. } => write!(f, "the CUDA driver, asked to {doing}: {name}"),
-            Self::Nccl { doing, why } => write!(f, "NCCL, asked to {doing}: {why}"),
+            Self::Driver { doing, name, .. } => write!(f, "the CUDA driver failed to {doing}: {name}"),
+            Self::Nccl { doing, why } => write!(f, "NCCL failed to {doing}: {why}"),
             Self::Unsupported(operator) => write!(f, "the CUDA backend has no operator {operator}"),
         }
     }

@@ -61,7 +61,7 @@ impl FromStr for EnginePreference {
             "" | "fastest" => Ok(Self::Fastest),
             "simt" => Ok(Self::Simt),
             "cooperative" => Ok(Self::Cooperative),
-            _ => Err(crate::Error::Engine(format!("{VARIABLE} is {text}, and takes fastest, simt or cooperative"))),
+            _ => Err(crate::Error::Engine(format!("{VARIABLE} must be fastest, simt or cooperative, not {text}"))),
         }
     }
 }

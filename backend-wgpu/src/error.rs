@@ -44,20 +44,23 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAdapter { found, .. } if found.is_empty() => f.write_str("no GPU adapter: is there a driver?"),
+            Self::NoAdapter { found, .. } if found.is_empty() => f.write_str(
+                "no GPU adapter; install a driver for \
+                Vulkan, Metal or DirectX 12",
+            ),
             Self::NoAdapter { index, found } => {
-                write!(f, "no adapter {index}: there are ")?;
+                write!(f, "no adapter {index}; available are ")?;
                 for (i, name) in found.iter().enumerate() {
                     write!(f, "{}{i} ({name})", if i == 0 { "" } else { ", " })?;
                 }
                 Ok(())
             }
-            Self::NoDevice(reason) => write!(f, "the adapter gives no device: {reason}"),
+            Self::NoDevice(reason) => write!(f, "the adapter cannot open a device: {reason}"),
             Self::OutOfMemory { bytes, reason } => write!(f, "no memory for {bytes} bytes: {reason}"),
             Self::Lost(reason) => write!(f, "the device is lost: {reason}"),
             Self::Kernel { name, log } => write!(f, "the kernel {name} does not compile: {log}"),
             Self::Unsupported(operator) => write!(f, "the wgpu backend has no operator {operator}"),
-            Self::Row(error) => write!(f, "the device wrote a broken row of statistics: {error}"),
+            Self::Row(error) => write!(f, "the device wrote an invalid statistics row: {error}"),
             Self::Engine(reason) => f.write_str(reason),
             Self::Failed(reason) => write!(f, "the device failed: {reason}"),
         }

@@ -111,14 +111,14 @@ impl gs_status {
             GS_ERROR_LENGTH => c"more elements than memory has",
             GS_ERROR_OVERLAP => c"source and destination overlap",
             GS_ERROR_VERSION => c"a structure was not initialised, or by another version of this library",
-            GS_ERROR_CORRUPTED => c"a structure was written to by somebody else after it was initialised",
-            GS_ERROR_ENUM => c"a number that names one of several things names none of them",
+            GS_ERROR_CORRUPTED => c"a structure was overwritten after it was initialised",
+            GS_ERROR_ENUM => c"a number does not name any of the choices",
             GS_ERROR_FORMAT => c"the format does not fit: its patterns have another width, or it is as wide as f32",
             GS_ERROR_RANDOM => c"stochastic rounding needs a random number for each element",
             GS_ERROR_ROW => c"the words of a row contradict each other: no store wrote them",
             GS_ERROR_MERGE => c"rows of different formats, rules, exponents or details do not merge",
             GS_ERROR_DETAIL => c"the row was observed in too little detail",
-            GS_ERROR_NO_DECISION => c"there is no such thing yet",
+            GS_ERROR_NO_DECISION => c"there is no such result yet",
             GS_ERROR_GAMMA => c"the threshold must lie between 1e-6 and 1",
             GS_ERROR_WINDOW => c"the window must be 0 to 30 exponents",
             GS_ERROR_HEADROOM => c"the room must be 2 to 30 exponents",
@@ -132,7 +132,7 @@ impl gs_status {
             GS_ERROR_FLOOR => c"a rising minimum must rise, within the limits, in at most eight steps",
             GS_ERROR_DECAY => c"a decay must lie in [0, 1), and a quantile must be finite and not negative",
             GS_ERROR_HISTORY => c"a history must hold 1 to 16 steps",
-            GS_ERROR_OTHER => c"an error that this version of the library has no number for",
+            GS_ERROR_OTHER => c"an error without a number in this version of the library",
         }
     }
 }
@@ -142,7 +142,7 @@ impl gs_status {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_status_string(status: i32) -> *const c_char {
     let known = core::iter::once(&GS_OK).chain(&ERRORS).find(|known| **known as i32 == status);
-    known.map_or(c"a number that is no status", |known| known.text()).as_ptr()
+    known.map_or(c"not a status", |known| known.text()).as_ptr()
 }
 
 /// Runs the body of a function and returns its status.

@@ -89,7 +89,10 @@ fn without_such_images_a_tenth_of_training_is_kept_for_it() {
     // A val set without a test set serves as the test set, and not for curves.
     let out = done(at, &format!("{TRAIN} --data rows --eval-every 50 --out run"));
     let kept = "no validation set: every tenth training image is held out for --eval-every, ";
-    assert!(out.contains(kept) && out.contains(" for training, ") && out.contains(", 40 for the final evaluation"), "{out}");
+    assert!(
+        out.contains(kept) && out.contains(" for training, ") && out.contains(", 40 for the final evaluation"),
+        "{out}"
+    );
     let [(50, Some(validation), None), (60, Some(_), Some(test))] = scores(&at.join("run"))[..] else {
         panic!("{:?}", scores(&at.join("run")))
     };

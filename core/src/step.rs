@@ -183,7 +183,7 @@ pub struct TooManySkips {
 
 impl fmt::Display for TooManySkips {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} steps in a row were not taken; the last was {}", self.in_a_row, Outcome::Skipped(self.blame))
+        write!(f, "{} steps in a row were skipped; the last was {}", self.in_a_row, Outcome::Skipped(self.blame))
     }
 }
 

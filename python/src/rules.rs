@@ -101,7 +101,7 @@ impl Rule {
                 let (exact, amax) = (gradient.site.exact, gradient.site.amax);
                 Ok(Self { preset: gradient.preset, exact, amax, method: method.to_owned() })
             }
-            Scaling::Loss(_) => Err(wrong(format!("{method} is a loss scale; LossScale takes it"))),
+            Scaling::Loss(_) => Err(wrong(format!("{method} is a loss scale; use LossScale"))),
         }
     }
 

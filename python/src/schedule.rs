@@ -21,7 +21,7 @@ pub struct LossScale {
 fn schedule(method: &str) -> PyResult<loss_scale::LossScale> {
     match method.parse::<Method>().map_err(wrong)?.scaling {
         Scaling::Loss(schedule) => Ok(schedule),
-        Scaling::Gradient(_) => Err(wrong(format!("{method} has a scale for each gradient; Sites takes it"))),
+        Scaling::Gradient(_) => Err(wrong(format!("{method} has a scale for each gradient; use Sites"))),
     }
 }
 

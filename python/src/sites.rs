@@ -59,7 +59,7 @@ impl Sites {
         let method = crate::method_for(method, steps)?;
         let scaling = scaling(&method)?;
         if late && !decides_from_rows(&scaling) {
-            return Err(wrong(format!("{method} decides inside a step, which rows that come late cannot do")));
+            return Err(wrong(format!("{method} decides inside a step, which late rows cannot")));
         }
         let sites = sites::Sites::new(scaling).map_err(wrong)?;
         let mut all = Self { sites, method, late };
@@ -75,10 +75,10 @@ impl Sites {
             "site" => SlotKind::Site,
             "forward" => SlotKind::Forward,
             "parameter" => SlotKind::Parameter,
-            other => return Err(wrong(format!("no kind of site is called {other}: site, forward, parameter"))),
+            other => return Err(wrong(format!("{other} is not a kind of site; choose site, forward or parameter"))),
         };
         if self.names().contains(&name) {
-            return Err(wrong(format!("{name} is there already")));
+            return Err(wrong(format!("{name} exists already")));
         }
         let slot = self.sites.slot(name, kind).map_err(wrong)?;
         if shared || self.late {
@@ -159,7 +159,7 @@ impl Sites {
         let slot = self.known(index)?;
         match verdict {
             Some(Verdict::Row(_)) if !decides_from_rows(self.sites.scaling()) => {
-                return Err(wrong(format!("{} decides from more than a row: give what Rule chose", self.method)));
+                return Err(wrong(format!("{} decides from more than a row; pass the choice of Rule", self.method)));
             }
             Some(Verdict::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
             Some(Verdict::Choice(choice)) => {
@@ -324,6 +324,6 @@ impl Sites {
 
 impl Sites {
     fn known(&self, index: usize) -> PyResult<Slot> {
-        if index < self.__len__() { Ok(slot(index)) } else { Err(wrong(format!("no site has the number {index}"))) }
+        if index < self.__len__() { Ok(slot(index)) } else { Err(wrong(format!("site {index} does not exist"))) }
     }
 }

@@ -29,7 +29,7 @@ pub fn play<'py>(py: Python<'py>, path: PathBuf, method: Option<&str>) -> PyResu
                 let method = name.parse().map_err(|error: gradscale::MethodError| at(error.to_string()))?;
                 (name, method)
             }
-            (_, _, None) => return Err(at("does not say what method made it: give one".to_owned())),
+            (_, _, None) => return Err(at("does not record its method; pass one".to_owned())),
         };
         replay::keep_weights(&mut steps, method.weight_gradients).map_err(at)?;
         let (played, summary) = replay::play(method.scaling, &steps).map_err(at)?;

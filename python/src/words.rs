@@ -43,9 +43,7 @@ pub fn merge_into(words: &mut [u32], row: &Stats) -> PyResult<()> {
 /// Converts a detail's number to a row's level of detail.
 pub fn detail(code: u32) -> PyResult<Detail> {
     let all = [Detail::None, Detail::Counts, Detail::Full, Detail::Moments];
-    all.into_iter()
-        .find(|detail| detail.code() == code)
-        .ok_or_else(|| wrong(format!("no detail has the number {code}")))
+    all.into_iter().find(|detail| detail.code() == code).ok_or_else(|| wrong(format!("{code} is not a detail")))
 }
 
 /// Returns the name of a level of detail.
@@ -76,7 +74,10 @@ pub fn format(name: &str) -> PyResult<Format> {
         "tf32" => Format::TF32,
         "fp32" | "float32" | "binary32" => Format::FP32,
         other => custom(other).ok_or_else(|| {
-            wrong(format!("no format is called {other}: fp16, bf16, e5m2, e4m3, tf32, fp32, or eXmY with X from 2 to 8 and Y from 1 to 23"))
+            wrong(format!(
+                "{other} is not a format; choose fp16, bf16, e5m2, e4m3, tf32, fp32, or eXmY with X from 2 \
+                to 8 and Y from 1 to 23"
+            ))
         })?,
     };
     Ok(if saturating { format.saturating() } else { format })
@@ -88,6 +89,6 @@ pub fn round(name: &str) -> PyResult<Round> {
         "nearest" => Ok(Round::NearestEven),
         "zero" => Ok(Round::TowardZero),
         "stochastic" => Ok(Round::Stochastic(0)),
-        other => Err(PyValueError::new_err(format!("no rounding is called {other}: nearest, zero, stochastic"))),
+        other => Err(PyValueError::new_err(format!("{other} is not a rounding; choose nearest, zero or stochastic"))),
     }
 }

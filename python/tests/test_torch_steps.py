@@ -266,7 +266,7 @@ def test_micro_batches_add_up():
 def test_training_that_cannot_go_on_says_why():
     model = network("mlp")
     gs = attach(model, skips=3)
-    with pytest.raises(SkippedTooOften, match="3 steps in a row were not taken; the last was skipped: 4 received NaN"):
+    with pytest.raises(SkippedTooOften, match="3 steps in a row were skipped; the last was skipped: 4 received NaN"):
         for x, y in batches("mlp", 5):
             cross_entropy(model(x * float("nan")), y).backward()
             gs.update()

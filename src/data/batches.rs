@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn batches_that_cannot_be() {
         let said = |count, batch| Batches::new(count, batch, 0).unwrap_err().to_string();
-        assert_eq!(said(5, 6), "batches of 6 examples, and there are 5");
-        assert_eq!(said(5, 0), "a batch has one example at least");
-        assert_eq!(said(0, 1), "batches of 1 examples, and there are 0");
+        assert_eq!(said(5, 6), "a batch of 6 examples needs as many, but there are 5");
+        assert_eq!(said(5, 0), "a batch needs at least one example");
+        assert_eq!(said(0, 1), "a batch of 1 examples needs as many, but there are 0");
         assert_eq!(Batches::new(1, 1, 0).unwrap().next().unwrap().len(), 1);
     }
 }

@@ -273,9 +273,9 @@ mod tests {
         let (x, labels) = ([0.5; 6], [0u8; 4]);
         let said = |whole: [Input<'_>; 2], batch| Loader::new(whole, batch, 0).unwrap_err().to_string();
         let (three, four) = (Input::f32([3, 2], &x), Input::u8([4], &labels));
-        assert_eq!(said([three, four], 1), "tensor 1 has 4 examples, and the first has 3");
-        assert_eq!(said([three, Input::u8([3], &labels)], 1), "4 elements for a shape of 3×1");
-        assert_eq!(said([three; 2], 4), "batches of 4 examples, and there are 3");
+        assert_eq!(said([three, four], 1), "tensor 1 has 4 examples, but the first has 3");
+        assert_eq!(said([three, Input::u8([3], &labels)], 1), "4 elements do not fit the shape 3×1");
+        assert_eq!(said([three; 2], 4), "a batch of 4 examples needs as many, but there are 3");
         assert!(in_order([three, four], 1).is_err() && in_order([three], 0).is_err());
         assert!(Loader::new([], 1, 0).is_err());
     }

@@ -50,11 +50,15 @@ pub enum DataError {
 impl fmt::Display for DataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Batch { batch: 0, .. } => f.write_str("a batch has one example at least"),
-            Self::Batch { batch, count } => write!(f, "batches of {batch} examples, and there are {count}"),
-            Self::Length { got, shape } => write!(f, "{got} elements for a shape of {shape}"),
+            Self::Batch { batch: 0, .. } => f.write_str("a batch needs at least one example"),
+            Self::Batch { batch, count } => write!(
+                f,
+                "a batch of {batch} examples needs as many, but there are \
+                {count}"
+            ),
+            Self::Length { got, shape } => write!(f, "{got} elements do not fit the shape {shape}"),
             Self::Count { tensor, got, with } => {
-                write!(f, "tensor {tensor} has {got} examples, and the first has {with}")
+                write!(f, "tensor {tensor} has {got} examples, but the first has {with}")
             }
         }
     }

@@ -265,6 +265,6 @@ impl<T: Send + 'static> PendingCollective<T> {
 }
 
 fn receive_reply<T>(replies: &Receiver<Result<T, DistributedError>>) -> Result<T, DistributedError> {
-    let died = || DistributedError::Transport("the thread that speaks with other ranks has died".to_owned());
+    let died = || DistributedError::Transport("the communication thread has died".to_owned());
     replies.recv().map_err(|_| died())?
 }

@@ -170,11 +170,11 @@ pub enum DistributedError {
 impl fmt::Display for DistributedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PeerLost(rank) => write!(f, "rank {rank} is gone"),
+            Self::PeerLost(rank) => write!(f, "rank {rank} has ended"),
             Self::Timeout { ranks, seconds } => {
                 let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
                 match &ranks[..] {
-                    [] => write!(f, "all ranks have waited for one another for {seconds} s"),
+                    [] => write!(f, "no rank has finished a collective for {seconds} s"),
                     [rank] => write!(f, "rank {rank} has not answered for {seconds} s"),
                     ranks => write!(f, "ranks {} have not answered for {seconds} s", ranks.join(", ")),
                 }
@@ -189,18 +189,18 @@ impl fmt::Display for DistributedError {
             Self::MicroBatchCount { micro_batches, ranks }
                 if usize::try_from(*micro_batches).is_ok_and(|count| count < *ranks) =>
             {
-                write!(f, "{micro_batches} micro-batches for {ranks} ranks: each rank takes at least one")
+                write!(f, "{micro_batches} micro-batches for {ranks} ranks; each rank needs at least one")
             }
             Self::MicroBatchCount { micro_batches, .. } => {
-                write!(f, "{micro_batches} micro-batches: 1 to {MAX_MICRO_BATCHES} can be added exactly")
+                write!(f, "{micro_batches} micro-batches; exact sums need 1 to {MAX_MICRO_BATCHES}")
             }
             Self::SyncBatchNormMicroBatches { micro_batches, ranks } => {
                 write!(
                     f,
-                    "{micro_batches} micro-batches: batch norm over all ranks takes as many as there are ranks, {ranks}"
+                    "{micro_batches} micro-batches; batch norm over all ranks needs one for each of {ranks} ranks"
                 )
             }
-            Self::InvalidMicroBatch(reason) => write!(f, "a part of a step {reason}"),
+            Self::InvalidMicroBatch(reason) => write!(f, "a micro-batch {reason}"),
             Self::Transport(message) => f.write_str(message),
         }
     }

@@ -32,7 +32,7 @@ impl FromStr for ReduceMode {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|mode| mode.to_string() == text);
-        found.ok_or_else(|| format!("there is no exchange {text}: exact or fast"))
+        found.ok_or_else(|| format!("{text} is not an exchange; choose exact or fast"))
     }
 }
 
@@ -84,7 +84,7 @@ impl FromStr for Overlap {
             ("on", _) => Ok(Self::Auto),
             ("off", _) => Ok(Self::Off),
             (_, Ok(size)) if size > 0 => Ok(Self::BucketSize(size)),
-            _ => Err(format!("there is no overlap {text}: on, off, or how many weights travel together")),
+            _ => Err(format!("{text} is not an overlap; choose on, off or the number of weights in a bucket")),
         }
     }
 }

@@ -36,7 +36,7 @@ impl FromStr for BatchNormScope {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|scope| scope.to_string() == text);
-        found.ok_or_else(|| format!("there is no batch norm over {text}: rank or world"))
+        found.ok_or_else(|| format!("{text} is not a scope of batch norm; choose rank or world"))
     }
 }
 

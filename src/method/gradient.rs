@@ -28,7 +28,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
             GradientScaling { preset, site: SiteConfig::paper(), shared: SharedLayers::Merged }
         }
         "authors" => GradientScaling::authors(gamma).map_err(rule)?,
-        other => return Err(format!("{other} is no preset; there are exact, paper, paper-literal, authors")),
+        other => return Err(format!("{other} is not a preset; choose exact, paper, paper-literal or authors")),
     };
     match options.read("interval", "a whole number of steps from 1")? {
         Some(0) => return Err(ConfigError::Interval.to_string()),
@@ -52,14 +52,14 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         Some("0") => Memory::None,
         Some("least" | "1") => Memory::Least,
         Some("ring") => Memory::Ring,
-        Some(other) => return Err(format!("history is ring, least or 0, not {other}")),
+        Some(other) => return Err(format!("history must be ring, least or 0, not {other}")),
     };
     site.outliers = match options.read("outliers", "a whole number from 8 to 100")? {
         Some(bits) if !(8..=100).contains(&bits) => return Err(ConfigError::Outliers(bits).to_string()),
         bits => bits,
     };
     if site.outliers.is_some() && site.memory != Memory::Ring {
-        return Err("outliers are told by history=ring".to_owned());
+        return Err("outliers need history=ring".to_owned());
     }
     options.end("exact", "gamma, interval, calls, window, room, history, outliers")?;
     Ok(scaling)
@@ -70,10 +70,10 @@ fn common(scaling: &mut GradientScaling, options: &mut Options<'_>) -> Result<()
     scaling.shared = match options.take("calls") {
         None | Some("merged") => SharedLayers::Merged,
         Some("each") => SharedLayers::Each,
-        Some(other) => return Err(format!("calls is merged or each, not {other}")),
+        Some(other) => return Err(format!("calls must be merged or each, not {other}")),
     };
     if options.take("wgrad").is_some() {
-        return Err("wgrad is for a loss scale: with a scale for every gradient, those of weights are f32".to_owned());
+        return Err("wgrad needs a loss scale, because weight gradients are f32 under gradient scaling".to_owned());
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ fn common(scaling: &mut GradientScaling, options: &mut Options<'_>) -> Result<()
 /// Parses the method `amax`, per-tensor scales from largest magnitudes: `amax:history=16,margin=1`.
 pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, String> {
     if let Some(word) = options.first {
-        return Err(format!("{word} is no option=value"));
+        return Err(format!("{word} is not option=value"));
     }
     let history = options.read("history", "a whole number of steps from 0 to 16")?.unwrap_or(0);
     let margin = options.read("margin", "a whole number of binades from 0 to 30")?.unwrap_or(0);

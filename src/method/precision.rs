@@ -22,13 +22,13 @@ pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), St
         None => Level::O1,
         Some(name) => {
             let found = Level::ALL.into_iter().find(|level| name.eq_ignore_ascii_case(&format!("{level:?}")));
-            found.ok_or_else(|| format!("amp is O0, O1, O2 or O3, not {name}"))?
+            found.ok_or_else(|| format!("amp must be O0, O1, O2 or O3, not {name}"))?
         }
     };
     let mut amp = AmpPolicy::new(level);
     for list in LISTS {
         for name in options.take(&list.to_string()).into_iter().flat_map(|names| names.split(AND)) {
-            let unknown = |_| format!("{list} is for operators, and there is no {name}");
+            let unknown = |_| format!("{list} takes operators, and {name} is none");
             let op: Op = name.trim().parse().map_err(unknown)?;
             amp = listed(&amp, op, list).map_err(|error| error.to_string())?;
         }
@@ -36,9 +36,14 @@ pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), St
     let mut layers = Layers::none();
     for (option, precision) in PRECISIONS {
         for name in options.take(option).into_iter().flat_map(|names| names.split(AND)) {
-            let name = decoded(name.trim()).ok_or_else(|| format!("a % stands before two digits, not in {name}"))?;
+            let name = decoded(name.trim()).ok_or_else(|| {
+                format!(
+                    "a % must be followed by two hexadecimal digits, not \
+                as in {name}"
+                )
+            })?;
             if layers.iter().any(|(known, _)| known == name) {
-                return Err(format!("layer {name} stands there twice"));
+                return Err(format!("layer {name} is given twice"));
             }
             layers.set(&name, precision);
         }

@@ -22,10 +22,12 @@ pub(super) fn parse(name: &str, mut options: Options<'_>) -> Result<Option<LossS
             options.end("fixed", "wgrad")?;
             fixed(scale)?
         }
-        ("fixed", None) => return Err("say which scale: fixed:128".to_owned()),
+        ("fixed", None) => return Err("fixed needs a scale, for example fixed:128".to_owned()),
         ("dynamic", None) => fields::parse_dynamic(&mut options)?,
         ("dynamic", Some(interval)) => {
-            let wrong = || format!("dynamic:N grows by 2^(1/N) each step, N a whole number from 1, not {interval}");
+            let wrong = || {
+                format!("dynamic:N needs a whole number N from 1, not {interval}; the scale grows by 2^(1/N) each step")
+            };
             fields::parse_chainer(interval.parse().map_err(|_| wrong())?, &mut options)?
         }
         ("logmax", None) => fields::parse_log_max(&mut options)?,
@@ -42,7 +44,7 @@ fn fixed(text: &str) -> Result<LossScale, String> {
             None => Err(ScheduleError::Scale(2f64.powi(exponent)).to_string()),
         },
         (Err(()), Ok(number)) => LossScale::fixed(number).map_err(words),
-        (Err(()), Err(_)) => Err(format!("a loss scale is {SCALE}, not {text}")),
+        (Err(()), Err(_)) => Err(format!("a loss scale must be {SCALE}, not {text}")),
     }
 }
 

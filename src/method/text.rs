@@ -121,7 +121,7 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
     };
     options.steps = steps;
     if name == "fp32" {
-        return if options.is_empty() { Ok(Method::fp32()) } else { Err("all in f32 has no options".to_owned()) };
+        return if options.is_empty() { Ok(Method::fp32()) } else { Err("fp32 has no options".to_owned()) };
     }
     let (amp, layers) = precision::parse(&mut options)?;
     let method = match name {
@@ -131,9 +131,14 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
             let weight_gradients = match options.take("wgrad") {
                 None | Some("f32") => Precision::Single,
                 Some("half") => Precision::Half,
-                Some(other) => return Err(format!("wgrad is half or f32, not {other}")),
+                Some(other) => return Err(format!("wgrad must be half or f32, not {other}")),
             };
-            let schedule = schedule::parse(name, options)?.ok_or_else(|| format!("unknown; there are {METHODS}"))?;
+            let schedule = schedule::parse(name, options)?.ok_or_else(|| {
+                format!(
+                    "unknown; the methods are \
+                {METHODS}"
+                )
+            })?;
             Method::loss_scale(schedule).with_weight_gradients(weight_gradients)
         }
     };

@@ -186,8 +186,12 @@ mod tests {
     fn what_is_no_class() {
         let mut confusion = Confusion::new(2);
         let said = |error: Result<(), MetricError>| error.unwrap_err().to_string();
-        assert_eq!(said(confusion.add(&[0u8, 2], &[0u8, 0], None)), "1: 2 taken for 0, of 2 classes");
-        assert_eq!(said(confusion.add(&[0u32, 1], &[u32::MAX, 0], None)), "0: 0 taken for 4294967295, of 2 classes");
+        assert_eq!(said(confusion.add(&[0u8, 2], &[0u8, 0], None)), "1: label 2 and prediction 0 do not fit 2 classes");
+        assert_eq!(
+            said(confusion.add(&[0u32, 1], &[u32::MAX, 0], None)),
+            "0: label 0 and prediction 4294967295 do not \
+            fit 2 classes"
+        );
         assert_eq!(said(confusion.add(&[0u8, 1], &[0u8], None)), "2 labels for 1 predictions");
         assert_eq!(confusion, Confusion::new(2));
     }

@@ -59,10 +59,10 @@ impl fmt::Display for MetricError {
         match self {
             Self::Length { labels, predictions } => write!(f, "{labels} labels for {predictions} predictions"),
             Self::Class { label, prediction: Some(prediction), place, classes } => {
-                write!(f, "{place}: {label} taken for {prediction}, of {classes} classes")
+                write!(f, "{place}: label {label} and prediction {prediction} do not fit {classes} classes")
             }
             Self::Class { label, prediction: None, place, classes } => {
-                write!(f, "{place}: a label of {label}, of {classes} classes")
+                write!(f, "{place}: label {label} does not fit {classes} classes")
             }
         }
     }

@@ -163,7 +163,7 @@ mod tests {
         let mut top = TopK::new(1);
         let said = |error: Result<(), MetricError>| error.unwrap_err().to_string();
         assert_eq!(said(top.add(&[0.5; 7], &[0u8, 1], None)), "2 labels for 7 predictions");
-        assert_eq!(said(top.add(&[0.5; 6], &[0u8, 3], None)), "1: a label of 3, of 3 classes");
+        assert_eq!(said(top.add(&[0.5; 6], &[0u8, 3], None)), "1: label 3 does not fit 3 classes");
         assert_eq!(said(top.add(&[0.5; 6], &[] as &[u8], None)), "0 labels for 6 predictions");
         assert_eq!(said(top.add(&[], &[0u8], None)), "1 labels for 0 predictions");
         top.add(&[], &[] as &[u8], None).unwrap();

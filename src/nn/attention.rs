@@ -71,7 +71,7 @@ impl SelfAttention {
     fn parts<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>) -> Result<[Var<'t>; 3], Var<'t>> {
         let [n, h, t, width] = x.shape().sizes();
         if h != 1 {
-            let words = format!("a sequence is n × 1 × t × width, not {}", x.shape());
+            let words = format!("a sequence must be n × 1 × t × width, not {}", x.shape());
             return Err(x.bail(&self.name, words));
         }
         if self.heads == 0 || !width.is_multiple_of(self.heads) {

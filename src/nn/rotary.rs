@@ -76,7 +76,7 @@ impl<'t> Turn<'t> {
     pub(super) fn rotate(&self, x: Var<'t>, name: &str) -> Var<'t> {
         let half = x.shape().channels() / 2;
         if !x.shape().channels().is_multiple_of(2) {
-            let words = format!("heads of an even width are turned, not of {}", x.shape().channels());
+            let words = format!("rotary positions need heads of an even width, not of {}", x.shape().channels());
             return x.bail(name, words);
         }
         let [cos, sin] = self.tables;

@@ -241,10 +241,13 @@ impl<C> Stack<C> {
         let [n, h, steps, _] = x.shape().sizes();
         let error = |words: String| TraceError::new(&self.name, TraceErrorKind::Range(words));
         if self.layers.is_empty() {
-            return Err(error("a recurrent layer of no layers".to_owned()));
+            return Err(error("a recurrent network needs at least one layer".to_owned()));
         }
         if h != 1 || steps == 0 {
-            return Err(error(format!("a sequence is n × 1 × t × inputs, with a step at least, not {}", x.shape())));
+            return Err(error(format!(
+                "a sequence must be n × 1 × t × inputs with at least one step, not {}",
+                x.shape()
+            )));
         }
         let wrong = state.iter().zip(self.states(n)).find(|(one, right)| one.shape() != *right);
         match wrong {

@@ -65,7 +65,7 @@ pub(crate) fn model(trace: &Trace, weights: &[Weight], half: bool) -> Result<Vec
     };
     let len = model.encoded_len();
     if len > LIMIT {
-        let words = format!("the model has {len} bytes, and an ONNX file has less than 2 GiB");
+        let words = format!("the model has {len} bytes, but an ONNX file must be smaller than 2 GiB");
         return Err(TraceError::new("onnx", TraceErrorKind::Range(words)));
     }
     Ok(model.encode_to_vec())

@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
 
     /// Creates the error that the current node has no ONNX counterpart.
     pub fn unsupported(&self, why: &str) -> TraceError {
-        self.node().error(TraceErrorKind::Range(format!("this cannot be said in ONNX: {why}")))
+        self.node().error(TraceErrorKind::Range(format!("ONNX cannot express this: {why}")))
     }
 
     /// Returns the shape of the current node's input `i`.

@@ -112,7 +112,8 @@ impl Operator for Ctc {
             _ => return Ok(()),
         };
         let Data::U32(all) = data else { return Ok(()) };
-        let words = |i: usize| format!("sequence {i} of the batch has {} {what}, and there is room for {room}", all[i]);
+        let words =
+            |i: usize| format!("sequence {i} of the batch has {} {what}, more than the {room} of its tensor", all[i]);
         all.iter().position(|&len| len > room).map_or(Ok(()), |i| Err(TraceErrorKind::Range(words(i))))
     }
 

@@ -66,7 +66,7 @@ impl<'t> Var<'t> {
                 }
             }
             if running.is_some_and(|running| running.shape.len() != 2 * p.groups() as usize) {
-                let words = format!("running statistics of another number of channels than {}", self.shape());
+                let words = format!("the running statistics do not have {} channels", self.shape());
                 return Err(TraceError::new(name, TraceErrorKind::Range(words)));
             }
             let p = if running.is_some() && !self.tape().training() { p.given() } else { p };

@@ -38,7 +38,7 @@ impl Var<'_> {
             let name = "one_hot";
             let count = size(name, classes)?;
             if !(1..=MAX_EXACT_INTEGER).contains(&count) {
-                let words = format!("there are 1 to {MAX_EXACT_INTEGER} classes, not {classes}");
+                let words = format!("expected 1 to {MAX_EXACT_INTEGER} classes, not {classes}");
                 return Err(TraceError::new(name, TraceErrorKind::Range(words)));
             }
             let shape = with_channels(self.shape(), classes);

@@ -125,7 +125,7 @@ impl Operator for Unpool {
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (window, strides) = (self.p.window().map(i64::from), self.p.strides().map(i64::from));
         let (x, [n, h, w, c]) = (at.first(0)?, at.node().shape.sizes());
-        let places = at.saved(self.pooled).ok_or_else(|| at.unsupported("a pooling whose places are not known"))?;
+        let places = at.saved(self.pooled).ok_or_else(|| at.unsupported("this pooling kept no positions"))?;
         let size = at.sizes(&[n, c, h, w]);
         let (pad, end) = (self.p.padding(), [0, 1].map(|i| end(&self.p, i)));
         let pads = [pad[0], pad[1], end[0], end[1]].map(i64::from);

@@ -256,7 +256,7 @@ pub(super) fn within_steps(steps: usize, data: Data<'_>) -> Result<(), TraceErro
         Data::U32(all) => all.iter().copied().enumerate().find(|(_, len)| longer(*len)),
         Data::F32(_) | Data::F16(_) => None,
     };
-    let words = |(i, len)| format!("sequence {i} of the batch is {len} long, and there are {steps} steps");
+    let words = |(i, len)| format!("sequence {i} of the batch has length {len}, but there are {steps} steps");
     found.map_or(Ok(()), |found| Err(TraceErrorKind::Range(words(found))))
 }
 

@@ -15,7 +15,7 @@ use gradscale_core::{
 
 /// Checks that a tensor has the axis `axis`, and returns an error of the layer `name` otherwise.
 pub(super) fn within(name: &str, axis: usize) -> Result<(), TraceError> {
-    let words = || TraceErrorKind::Range(format!("there is no axis {axis}: 0 is n, 1 h, 2 w, 3 c"));
+    let words = || TraceErrorKind::Range(format!("{axis} is not an axis; 0 is n, 1 h, 2 w, 3 c"));
     if axis < 4 { Ok(()) } else { Err(TraceError::new(name, words())) }
 }
 
@@ -59,7 +59,7 @@ impl<'t> Var<'t> {
             within("slice", axis)?;
             let mut shape = self.shape().sizes();
             if start.checked_add(len).is_none_or(|end| end > shape[axis]) {
-                let words = format!("{len} places from {start} on leave axis {axis} of {}", self.shape());
+                let words = format!("{len} elements from {start} exceed axis {axis} of {}", self.shape());
                 return Err(TraceError::new("slice", TraceErrorKind::Range(words)));
             }
             shape[axis] = len;

@@ -41,12 +41,12 @@ impl fmt::Display for LoadError {
                 write!(f, "the checkpoint has no parameter {name}")
             }
             Self::Missing { parameter, name } => {
-                write!(f, "the checkpoint has no parameter {name}, which was named for {parameter}")
+                write!(f, "the checkpoint has no parameter {name}, which was requested for {parameter}")
             }
             Self::Shape { parameter, expected, found } => {
                 let sizes = <[usize; 4]>::try_from(found.as_slice()).map(Shape::from);
                 let found = sizes.map_or_else(|_| format!("{found:?}"), |shape| shape.to_string());
-                write!(f, "{parameter} is {found} in the checkpoint, and {expected} here")
+                write!(f, "{parameter} is {found} in the checkpoint, but {expected} here")
             }
         }
     }

@@ -218,7 +218,7 @@ pub fn parse(text: impl BufRead) -> Result<Vec<Step>, String> {
         for seen in &step.sites {
             let wrong = |cause: String| format!("line {}, {}: {cause}", number + 1, seen.name);
             if seen.row().map_err(wrong)?.detail() < Detail::Full {
-                return Err(wrong("a row without a histogram".to_owned()));
+                return Err(wrong("the row has no histogram".to_owned()));
             }
         }
         steps.push(step);
@@ -235,7 +235,7 @@ pub fn keep_weights(steps: &mut [Step], weight_gradients: Precision) -> Result<(
         Precision::Single => steps.iter_mut().for_each(|step| step.sites.retain(|seen| !seen.is_of_weights())),
         Precision::Half if steps.iter().any(|step| step.sites.iter().any(Seen::is_of_weights)) => {}
         Precision::Half => {
-            return Err("has no weight gradients in half; record it with a method with wgrad=half".to_owned());
+            return Err("has no f16 weight gradients; record it by a method with wgrad=half".to_owned());
         }
     }
     Ok(())

@@ -178,7 +178,7 @@ impl Player {
             Preset::Exact | Preset::Amax => (site.exact(row), row.exponent()),
             preset @ (Preset::Paper(_) | Preset::Authors(_)) => {
                 let decides = seen.operands.as_ref();
-                verdict(&preset, decides.ok_or("an older trace, without operands; record it again")?, row, played)?
+                verdict(&preset, decides.ok_or("an older trace without operands; record it again")?, row, played)?
             }
         };
         Ok(site.decide(verdict, measured_at).unwrap_or(measured_at))

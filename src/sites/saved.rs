@@ -70,12 +70,12 @@ impl Sites {
         let parameters = saved.iter().take_while(|site| site.kind == SlotKind::Parameter).count();
         let same = self.entries.iter().skip(2).zip(saved).take(own).all(|(entry, site)| entry.name == site.name);
         if parameters != own || !same {
-            return Err("made by another network".to_owned());
+            return Err("made with another network".to_owned());
         }
         // Everything is checked before anything changes: the number of slots may exceed the table.
         let known = |site: &SavedSite| self.index.get(&site.name).map(|slot| self.entries[usize::from(slot.0)].kind);
         if let Some(other) = saved.iter().find(|site| known(site).is_some_and(|kind| kind != site.kind)) {
-            return Err(format!("{} is something else there", other.name));
+            return Err(format!("{} is of another kind there", other.name));
         }
         if self.entries.len().saturating_add(saved.len()) >= usize::from(u16::MAX) {
             return Err("too many sites".to_owned());

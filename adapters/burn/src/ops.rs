@@ -37,7 +37,7 @@ impl StoreOps for burn::backend::Cube {}
 /// Applies `change` to the f32 values of a tensor in host memory, and returns the changed tensor.
 fn on_host<B: Backend>(x: FloatTensor<B>, change: impl FnOnce(&mut [f32])) -> FloatTensor<B> {
     let (device, shape, dtype) = (x.device(), x.shape(), x.dtype());
-    assert!(dtype == DType::F32, "gradscale rounds f32 tensors to FP16, and this one is of {dtype:?}");
+    assert!(dtype == DType::F32, "gradscale rounds f32 tensors to FP16, but this one is {dtype:?}");
     let data = burn::tensor::read_sync(B::float_into_data(x)).expect("the device gives its values");
     let mut values = data.try_into_vec::<f32>().expect("the values are f32");
     change(&mut values);

@@ -183,7 +183,7 @@ fn another_number_of_inputs_is_burns_own_error() {
 }
 
 #[test]
-#[should_panic(expected = "gradscale rounds f32 tensors to FP16, and this one is of F64")]
+#[should_panic(expected = "gradscale rounds f32 tensors to FP16, but this one is F64")]
 fn other_types_are_refused_in_one_line() {
     let scaled = ScaledLinear::new(LinearConfig::new(5, 2).init(&device()), &scaler(), "layer").expect("a new name");
     let _ = scaled.forward(tensor([3, 5], || 1.0).cast(burn::tensor::DType::F64));

@@ -15,10 +15,10 @@ pub struct RoundToHalf(pub Scaler);
 fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(all), Some((start, end))) => Ok(&all[start..end]),
-        (_, None) => bail!("gradscale takes contiguous tensors"),
+        (_, None) => bail!("the tensor must be contiguous; call contiguous() first"),
         (other, Some(_)) => {
             use candle_core::backend::BackendStorage;
-            bail!("gradscale rounds f32 tensors to FP16, and this one is of {:?}", other.dtype())
+            bail!("gradscale rounds f32 tensors to FP16, but this one is {:?}", other.dtype())
         }
     }
 }
@@ -34,7 +34,7 @@ impl CustomOp1 for StoreGradient {
 
     fn bwd(&self, _x: &Tensor, _y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         if gradient.dtype() != DType::F32 {
-            bail!("gradscale stores gradients of f32, and this one is of {:?}", gradient.dtype());
+            bail!("gradscale stores gradients of f32, but this one is {:?}", gradient.dtype());
         }
         let mut values = gradient.flatten_all()?.to_vec1::<f32>()?;
         self.0.store(&mut values);

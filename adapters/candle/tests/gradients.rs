@@ -137,5 +137,5 @@ fn wrong_shapes_and_types_are_errors_of_one_line() {
         |x: Tensor| scaled.forward(&x).expect_err("an error").to_string().lines().next().unwrap_or_default().to_owned();
     assert!(of(tensor((3, 4), || 1.0)).contains("shape mismatch in matmul"));
     let doubles = tensor((3, 5), || 1.0).to_dtype(DType::F64).expect("f64");
-    assert!(of(doubles).contains("gradscale rounds f32 tensors to FP16, and this one is of F64"));
+    assert!(of(doubles).contains("gradscale rounds f32 tensors to FP16, but this one is F64"));
 }

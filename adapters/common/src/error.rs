@@ -21,7 +21,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Method(method, cause) => write!(f, "method {method}: {cause}"),
-            Self::Name(name) => write!(f, "site {name}: there is one of that name already"),
+            Self::Name(name) => write!(f, "site {name}: the name is taken; choose another"),
             Self::Sites(name) => write!(f, "site {name}: too many sites"),
             Self::State(cause) => write!(f, "saved scales: {cause}"),
             Self::Threads(cause) => write!(f, "threads for storing gradients: {cause}"),

@@ -33,7 +33,7 @@ impl fmt::Display for Skipped {
             Some((site, Kind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,
         }
         match self.cause {
-            Cause::Outlier => f.write_str("; it lies further above the last steps than the method takes"),
+            Cause::Outlier => f.write_str("; it is further above the last steps than the method's outliers allow"),
             Cause::Again => f.write_str("; run the same batch again"),
             Cause::Repeats => f.write_str("; it was repeated three times"),
             // A value that is not finite has been described above.

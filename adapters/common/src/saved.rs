@@ -42,7 +42,7 @@ impl Scaler {
     pub fn restore(&self, text: &str) -> Result<(), Error> {
         let saved: Saved = serde_json::from_str(text).map_err(|error| Error::State(error.to_string()))?;
         if saved.method != self.method() {
-            let cause = format!("made with the method {}, and this is {}", saved.method, self.method());
+            let cause = format!("made with the method {}, but this is {}", saved.method, self.method());
             return Err(Error::State(cause));
         }
         let schedule = saved.loss_scale.map(|words| LossScale::from_words(&words)).transpose();
@@ -57,7 +57,7 @@ impl Scaler {
             return Err(Error::State(format!("site {other} is not in this model")));
         }
         if saved.sites.len() != before - 2 {
-            let cause = format!("of {} sites, and this model has {}", saved.sites.len(), before - 2);
+            let cause = format!("has {} sites, but this model has {}", saved.sites.len(), before - 2);
             return Err(Error::State(cause));
         }
         let State { sites: own, rows, order, failed } = &mut *state;

@@ -91,11 +91,11 @@ impl Scaler {
             }
         };
         if rounds && parsed != plain {
-            return Err(wrong("which layers run in half is said by the model here, not by the method"));
+            return Err(wrong("the model chooses the layers in half here, not the method"));
         }
         let sites = Sites::new(parsed.scaling).map_err(|error| wrong(&error.to_string()))?;
         if sites.each_call() {
-            return Err(wrong("calls of one layer share its site here"));
+            return Err(wrong("each call of a layer cannot decide by itself here; remove calls=each"));
         }
         let cpu = Cpu::new(threads).map_err(|error| Error::Threads(error.to_string()))?;
         let rows = vec![EMPTY; sites.len()];

@@ -18,9 +18,9 @@ fn methods_that_an_adapter_cannot_follow_say_why() {
         ("best", "method best: unknown"),
         ("gs:paper", "method gs:paper: decides from the operands of products"),
         ("gs:authors", "method gs:authors: decides from the operands of products"),
-        ("gs:amp=O2", "method gs:amp=O2: which layers run in half is said by the model"),
-        ("dynamic:wgrad=half", "method dynamic:wgrad=half: which layers run in half"),
-        ("gs:calls=each", "method gs:calls=each: calls of one layer share its site"),
+        ("gs:amp=O2", "method gs:amp=O2: the model chooses the layers in half"),
+        ("dynamic:wgrad=half", "method dynamic:wgrad=half: the model chooses the layers"),
+        ("gs:calls=each", "method gs:calls=each: each call of a layer cannot decide by itself"),
     ] {
         let error = Scaler::new(method).expect_err(method).to_string();
         assert!(error.starts_with(cause) && !error.contains('\n'), "{error}");
@@ -193,8 +193,8 @@ fn a_saved_state_is_of_one_model_and_method() {
             error
         };
         assert_eq!(refused(method, &["a"], &saved), "saved scales: site b is not in this model");
-        assert_eq!(refused(method, &["a", "b", "c"], &saved), "saved scales: of 2 sites, and this model has 3");
-        let other = format!("saved scales: made with the method {method}, and this is gs");
+        assert_eq!(refused(method, &["a", "b", "c"], &saved), "saved scales: has 2 sites, but this model has 3");
+        let other = format!("saved scales: made with the method {method}, but this is gs");
         assert_eq!(refused("gs", &["a", "b"], &saved), other);
         assert!(refused(method, &["a", "b"], &saved[..40]).starts_with("saved scales: EOF"));
         assert!(refused(method, &["a", "b"], "").starts_with("saved scales: EOF"));

@@ -155,9 +155,9 @@ pub enum PlanError {
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Space { nodes, rows } => write!(f, "{nodes} operators do not fit {rows} rows"),
+            Self::Space { nodes, rows } => write!(f, "{nodes} operators do not fit a workspace of {rows} rows"),
             Self::Inputs { node } => write!(f, "operator {node} has more than {MAX_INPUTS} inputs"),
-            Self::Order { node } => write!(f, "operator {node} has an input that does not come before it"),
+            Self::Order { node } => write!(f, "operator {node} has an input that is computed after it"),
         }
     }
 }

@@ -231,8 +231,8 @@ impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scale(scale) => write!(f, "a loss scale must be a power of two from 2^-126 to 2^126, not {scale}"),
-            Self::Bounds { least, most } => write!(f, "2^{least} to 2^{most} are no limits of a loss scale"),
-            Self::Start(start) => write!(f, "a start at 2^{start} lies outside the limits"),
+            Self::Bounds { least, most } => write!(f, "2^{least} to 2^{most} are not valid limits of a loss scale"),
+            Self::Start(start) => write!(f, "the first scale, 2^{start}, is outside the limits"),
             Self::Factor(exponent) => write!(f, "growth must be above and backoff below 2^0, not 2^{exponent}"),
             Self::Interval => f.write_str("intervals and hysteresis must be at least one step"),
             Self::Tolerance(ppm) => write!(f, "a tolerance must be below 1, not {ppm} parts per million"),

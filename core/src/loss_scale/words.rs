@@ -215,8 +215,8 @@ impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length => f.write_str("a saved loss scale has an unknown kind or length"),
-            Self::Value => f.write_str("a saved loss scale holds a number that it cannot have"),
-            Self::Schedule(error) => write!(f, "a saved loss scale makes no schedule: {error}"),
+            Self::Value => f.write_str("a saved loss scale has an invalid number"),
+            Self::Schedule(error) => write!(f, "a saved loss scale has an invalid schedule: {error}"),
         }
     }
 }

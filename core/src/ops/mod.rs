@@ -68,13 +68,13 @@ impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stride => f.write_str("strides and dilations must be positive, leading dimensions at least a row"),
-            Self::Groups => f.write_str("groups must divide the channels"),
+            Self::Groups => f.write_str("the number of groups must divide the channels"),
             Self::Window => f.write_str("the window does not fit the input"),
             Self::TooLarge => f.write_str("more than 2^32 - 1 elements"),
             Self::Rank => write!(f, "more than {MAX_DIMS} dimensions"),
             Self::Overlap => f.write_str("a copy leaves its buffer or writes an element twice"),
-            Self::Empty => f.write_str("a reduction over nothing"),
-            Self::Value(x) => write!(f, "{x} makes no sense here"),
+            Self::Empty => f.write_str("a reduction over no elements"),
+            Self::Value(x) => write!(f, "{x} is out of range"),
         }
     }
 }

@@ -227,7 +227,7 @@ pub struct UnknownOp;
 
 impl fmt::Display for UnknownOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no operator has that name")
+        f.write_str("no operator has this name")
     }
 }
 

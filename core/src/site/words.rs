@@ -211,8 +211,8 @@ impl From<ConfigError> for WordsError {
 impl fmt::Display for WordsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Value => f.write_str("a saved site holds a number that it cannot have"),
-            Self::Config(error) => write!(f, "a saved site decides by numbers that are none: {error}"),
+            Self::Value => f.write_str("a saved site has an invalid number"),
+            Self::Config(error) => write!(f, "a saved site has an invalid rule: {error}"),
         }
     }
 }

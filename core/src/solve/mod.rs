@@ -129,7 +129,7 @@ impl fmt::Display for ConfigError {
             Self::History(rows) => write!(f, "an amax history must hold at most {AMAX_ROWS} rows, not {rows}"),
             Self::Margin(margin) => write!(f, "an amax margin must be 0 to {MAX_AMAX_MARGIN} binades, not {margin}"),
             Self::Amax => {
-                f.write_str("a site that decides by amax has no other memory, outliers or caller's decisions")
+                f.write_str("a site that decides by amax takes no other history, outliers or caller's decisions")
             }
         }
     }

@@ -358,7 +358,7 @@ class Steps:
             self.skipped += 1
             self._in_a_row += 1
             if self._limit and self._in_a_row >= self._limit:
-                raise SkippedTooOften(f"{self._in_a_row} steps in a row were not taken; the last was {outcome}")
+                raise SkippedTooOften(f"{self._in_a_row} steps in a row were skipped; the last was {outcome}")
         return outcome
 
     def _warn_of_loss_scale(self):

@@ -75,7 +75,13 @@ impl Mpi {
                 }
             }
         });
-        let begun = || DistributedError::Transport("MPI was begun in this process before".to_owned());
+        let begun = || {
+            DistributedError::Transport(
+                "MPI was initialized in this process before; it can be only \
+            once"
+                    .to_owned(),
+            )
+        };
         let (rank, size) = buffers.recv().map_err(|_| begun())?;
         let (rank, size) = (to_usize(rank), to_usize(size));
         Ok(Self { rank, size, timeout: Self::DEFAULT_TIMEOUT, requests: Some(requests), replies, thread: Some(thread) })
@@ -90,7 +96,7 @@ impl Mpi {
     }
 
     fn submit(&mut self, request: Request) -> Result<Reply, DistributedError> {
-        let over = || DistributedError::Transport("MPI has ended".to_owned());
+        let over = || DistributedError::Transport("MPI was finalized before".to_owned());
         self.requests.as_ref().ok_or_else(over)?.send((request, self.timeout)).map_err(|_| over())?;
         let reply = self.replies.recv().map_err(|_| over())?;
         if let Err(DistributedError::Timeout { .. }) = reply {
@@ -157,7 +163,7 @@ fn displacements(counts: &[Count]) -> Result<(Vec<Count>, usize), DistributedErr
 }
 
 fn message_too_long() -> DistributedError {
-    DistributedError::Transport("a message of more than 2^31 − 1 bytes".to_owned())
+    DistributedError::Transport("a message has more than 2^31 − 1 bytes, MPI's maximum".to_owned())
 }
 
 /// Runs a collective of MPI: lengths of messages are exchanged first, then bytes.

@@ -58,7 +58,7 @@ struct FieldText<'a> {
 impl FieldText<'_> {
     /// Parses the field's value; `what` describes valid values in the error.
     fn parse<T: std::str::FromStr>(&self, what: &str) -> Result<T, String> {
-        self.text.parse().map_err(|_| format!("{} is {what}, not {}", self.name, self.text))
+        self.text.parse().map_err(|_| format!("{} must be {what}, not {}", self.name, self.text))
     }
 
     fn exponent(&self) -> Result<i32, String> {
@@ -319,7 +319,7 @@ fn delayed_draft(delayed: &Delayed) -> Draft<DelayedConfig> {
 /// Parses the number of finite steps before a dynamic scale grows: a number, or a fraction of the training.
 fn interval(value: &FieldText<'_>) -> Result<u32, String> {
     let text = value.text;
-    let wrong = || format!("interval is a whole number of steps from 1, or steps/N, not {text}");
+    let wrong = || format!("interval must be a whole number of steps from 1, or steps/N, not {text}");
     let Some(parts) = text.strip_prefix("steps") else { return text.parse().map_err(|_| wrong()) };
     let parts = parts.strip_prefix('/').and_then(|parts| parts.parse::<u64>().ok()).filter(|parts| *parts > 0);
     let parts = parts.ok_or_else(wrong)?;
@@ -329,7 +329,7 @@ fn interval(value: &FieldText<'_>) -> Result<u32, String> {
 }
 
 fn hysteresis(text: &str) -> Result<Hysteresis, String> {
-    let wrong = || format!("hysteresis is none, cumulative:N or consecutive:N overflows, not {text}");
+    let wrong = || format!("hysteresis must be none, cumulative:N or consecutive:N overflows, not {text}");
     if text == "none" {
         return Ok(Hysteresis::None);
     }
@@ -354,11 +354,11 @@ fn tolerance(text: &str) -> Result<u32, String> {
     let share = text.parse().ok().filter(|share: &f64| (0.0..1.0).contains(share)).map(|share| (share * 1e6).round());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 10^6")]
     let ppm = share.map(|ppm| ppm as u32).filter(|ppm| *ppm < 1_000_000);
-    ppm.ok_or_else(|| format!("tolerance is a share of steps from 0 to below 1, in millionths, not {text}"))
+    ppm.ok_or_else(|| format!("tolerance must be a share of steps from 0 to below 1, in millionths, not {text}"))
 }
 
 fn floor(text: &str) -> Result<RisingFloor, String> {
-    let wrong = || format!("floor is STEP:SCALE, more of these behind a slash (40000:2^13/150000:2^15), not {text}");
+    let wrong = || format!("floor must be STEP:SCALE, separated by slashes (40000:2^13/150000:2^15), not {text}");
     let pair = |part: &str| {
         let (step, scale) = part.split_once(':').ok_or_else(wrong)?;
         let Scale(exponent) = scale.trim().parse().map_err(|()| wrong())?;

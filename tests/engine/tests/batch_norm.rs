@@ -277,9 +277,9 @@ fn what_cannot_be_is_refused_on_all_ranks() {
             trainer.backward([Input::f32([2, 1], &[1.0, 2.0])], |[x]| net.forward(x).sum())
         })
     };
-    let line = "4 micro-batches: batch norm over all ranks takes as many as there are ranks, ";
-    assert!(world(2, move |group| refused(parts(group))).iter().all(|words| *words == format!("{line}2")));
-    assert_eq!(refused(parts(Group::single_rank())), format!("{line}1"));
+    let line = "4 micro-batches; batch norm over all ranks needs one for each of ";
+    assert!(world(2, move |group| refused(parts(group))).iter().all(|words| *words == format!("{line}2 ranks")));
+    assert_eq!(refused(parts(Group::single_rank())), format!("{line}1 ranks"));
     // A checkpoint loads only into a training with the same settings.
     let saved = train(cpu(), FAST, Group::single_rank(), 1).expect("a training").checkpoint;
     let mut parameters = Parameters::seeded(3);

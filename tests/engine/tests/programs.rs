@@ -178,7 +178,7 @@ fn what_cannot_run_says_why() {
     let said = refused(trainer.backward_compiled(&training, [x, Input::f32([1, 1, 5], &labels), factor]));
     assert_eq!(said, "input1: the batch, as the step was compiled, must be u8, not f32");
     let said = refused(trainer.backward_compiled(&training, [Input::f32([1, 1, 5, 6], &labels), x, factor]));
-    assert_eq!(said, "input0: 5 elements for a shape of 1×1×5×6");
+    assert_eq!(said, "input0: 5 elements do not fit the shape 1×1×5×6");
     // Labels are checked as in closures.
     let nine = [9u8; 5];
     let said = refused(trainer.backward_compiled(&training, [x, Input::u8([1, 1, 5], &nine), factor]));

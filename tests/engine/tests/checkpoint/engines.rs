@@ -112,7 +112,7 @@ fn a_device_without_the_engine_is_an_error_that_changes_nothing() {
     let mut tiles = trainer(Engines::new(&["tiles"]));
     let before = bytes(&tiles);
     let error = tiles.load(&bytes(&units)).expect_err("it has no units");
-    assert_eq!(error.to_string(), "checkpoint: made by another device: products units there, tiles here");
+    assert_eq!(error.to_string(), "checkpoint: made with another device: products units there, tiles here");
     let Error::Checkpoint(CheckpointError::Settings { of, .. }) = error else { panic!("{error}") };
     assert_eq!(of, CheckpointError::DEVICE);
     assert!(bytes(&tiles) == before);

@@ -182,7 +182,7 @@ fn weights_that_do_not_fit_are_named() {
     let (mut parameters, _) = network(5);
     let before = format!("{parameters:?}");
     let error = parameters.load(&bytes).expect_err("another size");
-    assert_eq!(error.to_string(), "two.weight is 2×3 in the checkpoint, and 5×3 here");
+    assert_eq!(error.to_string(), "two.weight is 2×3 in the checkpoint, but 5×3 here");
     parameters.at("three").constant("weights", [2], &[1.0, 2.0]);
     Linear::new(&mut parameters.at("three"), 2, 2);
     let (mut more, _) = network(2);
@@ -190,7 +190,7 @@ fn weights_that_do_not_fit_are_named() {
     let error = more.load(&bytes).expect_err("a layer too many");
     assert_eq!(error.to_string(), "the checkpoint has no parameter three.weight");
     let error = more.load_as(&bytes, |name| Some(name.replace("three", "four"))).expect_err("another name");
-    assert_eq!(error.to_string(), "the checkpoint has no parameter four.weight, which was named for three.weight");
+    assert_eq!(error.to_string(), "the checkpoint has no parameter four.weight, which was requested for three.weight");
     let imported = more.load_as(&bytes, |name| (!name.starts_with("three")).then(|| name.to_owned()));
     assert_eq!(imported.expect("the others").missing, ["three.weight", "three.bias"]);
     assert!(format!("{parameters:?}").starts_with(&before[..before.len() / 2]), "changed by what was refused");

@@ -85,7 +85,7 @@ fn another_optimizer_is_named() {
     ] {
         let mixed = || method("gs:interval=3");
         let error = refused(training(mixed(), there.clone()), training(mixed(), here));
-        assert_eq!(error, format!("checkpoint: made by another optimizer: {said}"));
+        assert_eq!(error, format!("checkpoint: made with another optimizer: {said}"));
         // A checkpoint loads into the training that wrote it.
         let (mut one, net) = training(mixed(), there.clone());
         steps(2, &mut one, &net);
@@ -124,14 +124,14 @@ fn another_method_is_named() {
         ),
     ] {
         let error = refused(training(there, Sgd::new(0.1)), training(here, Sgd::new(0.1)));
-        assert_eq!(error, format!("checkpoint: made by another method: {said}"));
+        assert_eq!(error, format!("checkpoint: made with another method: {said}"));
     }
     let (here, net) = training(method("gs"), Sgd::new(0.1));
     let error = refused(
         training(method("gs"), Sgd::new(0.1)),
         (here.with_options(TrainerOptions::new().with_statistics_kept(0.8)), net),
     );
-    assert_eq!(error, "checkpoint: made by another trainer: statistics kept 0.9 there, 0.8 here");
+    assert_eq!(error, "checkpoint: made with another trainer: statistics kept 0.9 there, 0.8 here");
 }
 
 /// A schedule that has moved on is still the same schedule.
@@ -197,7 +197,7 @@ fn files_of_format_2_still_load() {
         assert_eq!([0; 4].map(|_: u32| step(&mut trainer, &net)), next, "{text}");
         for other in others {
             let error = begun(other).0.load(bytes).expect_err("another method").to_string();
-            assert!(error.starts_with("checkpoint: made by another method: "), "{error}");
+            assert!(error.starts_with("checkpoint: made with another method: "), "{error}");
         }
     }
 }
@@ -223,6 +223,12 @@ fn a_newer_version_is_refused() {
         bytes[end..].copy_from_slice(&sum);
         let error = trainer.load(&bytes).expect_err("of the future").to_string();
         let format = char::from(format);
-        assert_eq!(error, format!("checkpoint: of format {format}; this version reads formats up to 4"));
+        assert_eq!(
+            error,
+            format!(
+                "checkpoint: has format {format}, but this version reads formats up to 4; update \
+            gradscale"
+            )
+        );
     }
 }

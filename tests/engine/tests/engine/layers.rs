@@ -123,7 +123,7 @@ fn heads_that_do_not_divide_the_width_are_said() {
     let mut trainer = crate::corners::trainer(parameters, "fp32");
     let batch = [gradscale::Input::f32([1, 4, 8], &[0.5; 32])];
     let error = trainer.evaluate(batch, |[x]| attention.forward(x)).expect_err("three heads of eight channels");
-    assert_eq!(error.to_string(), "attention: a width of 8 channels cannot be divided among 3 heads");
+    assert_eq!(error.to_string(), "attention: a width of 8 channels is not divisible by 3 heads");
 }
 
 /// Groups match whole components of names; a group without parameters is an error.
@@ -137,7 +137,7 @@ fn groups_of_the_optimizer() {
         Trainer::new(Cpu::new(1).expect("a thread"), parameters, optimizer, Method::fp32())
     };
     let error = build(Optimizer::from(Sgd::new(0.1)).group("nett", 1.0, 0.0)).expect_err("no such part").to_string();
-    assert_eq!(error, "optimizer: no parameter belongs to nett; there are head, net");
+    assert_eq!(error, "optimizer: no parameter begins with nett; the parts are head, net");
     assert!(build(Optimizer::from(Sgd::new(0.1)).group("net.bloc", 1.0, 0.0)).is_err());
     for good in ["net.block1", "net.block1.weight", "net", "head.", ""] {
         assert!(build(Optimizer::from(Sgd::new(0.1)).group(good, 1.0, 0.0)).is_ok(), "{good}");

@@ -22,11 +22,8 @@ fn heads_and_widths() {
     let said = |trainer: &mut Trainer<Cpu>, shape: [usize; 4]| {
         trainer.evaluate([Input::f32(shape, &x)], |[x]| attention.forward(x)).expect_err("refused").to_string()
     };
-    assert_eq!(
-        said(&mut trainer, [2, 1, 5, 8]),
-        "block.attention: a width of 8 channels cannot be divided among 3 heads"
-    );
-    assert_eq!(said(&mut trainer, [2, 5, 1, 8]), "block.attention: a sequence is n × 1 × t × width, not 2×5×1×8");
+    assert_eq!(said(&mut trainer, [2, 1, 5, 8]), "block.attention: a width of 8 channels is not divisible by 3 heads");
+    assert_eq!(said(&mut trainer, [2, 5, 1, 8]), "block.attention: a sequence must be n × 1 × t × width, not 2×5×1×8");
 }
 
 /// A label that is no class is named before a device answers NaN to it; one that is ignored is no class either.
@@ -43,7 +40,7 @@ fn labels_beyond_the_classes() {
         })?;
         trainer.step(gradients).map(|outcome| outcome.skipped.is_none())
     };
-    let said = "cross_entropy: label 2 of the batch is 3, and there are 3 classes, from 0";
+    let said = "cross_entropy: label 2 of the batch is 3, but the 3 classes are numbered from 0";
     assert_eq!(step(Input::u8([4], &[0, 255, 3, 7])).expect_err("3 is no class").to_string(), said);
     assert_eq!(step(Input::u32([4], &[0, 1, 3, 2])).expect_err("3 is no class").to_string(), said);
     assert!(step(Input::u8([4], &[0, 255, 2, 1])).expect("a step"), "the trainer goes on");
@@ -88,7 +85,7 @@ fn many_parts_are_joined() {
 fn a_main_that_fails_prints_a_sentence() {
     let error = Trainer::new(Cpu::new(1).expect("threads"), Parameters::seeded(1), Sgd::new(-1.0), Method::mixed())
         .expect_err("no such rate");
-    assert!(error.to_string().starts_with("optimizer: -1 does not do: learning rates"), "{error}");
+    assert!(error.to_string().starts_with("optimizer: -1 is out of range: learning rate"), "{error}");
     assert_eq!(format!("{error:?}"), error.to_string());
     let mut parameters = Parameters::seeded(1);
     let net = Linear::new(&mut parameters.at("net"), 3, 1);
@@ -187,7 +184,7 @@ fn parameters_of_somebody_else() {
         let said = trainer.backward(batch(), |[x]| layer.forward(x).mean()).expect_err("not its own").to_string();
         assert_eq!(
             said,
-            "parameter: a parameter of 4×4 is of other Parameters than this trainer's; build the network from those"
+            "parameter: a parameter of 4×4 is not in this trainer's Parameters; build the network from those"
         );
         assert!(trainer.evaluate(batch(), |[x]| layer.forward(x)).is_err());
         assert!(trainer.plan(batch(), |[x]| layer.forward(x).mean()).is_err());

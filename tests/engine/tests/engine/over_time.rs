@@ -200,7 +200,7 @@ fn what_does_not_fit() {
     let refused = |words: &str| Err(words.to_owned());
     assert_eq!(
         said(shape, state, Input::u32([N], &[1, 6, 0])),
-        refused("rnn.inputs: sequence 1 of the batch is 6 long, and there are 5 steps")
+        refused("rnn.inputs: sequence 1 of the batch has length 6, but there are 5 steps")
     );
     assert_eq!(
         said(shape, state, Input::f32([N], &[1.0; N])),
@@ -209,7 +209,7 @@ fn what_does_not_fit() {
     assert_eq!(said(shape, state, Input::u8([2], &[1, 1])), refused("rnn.inputs: 2×1 does not fit 3×1×5×2"));
     assert_eq!(
         said([N, STEPS, 1, INPUTS], state, Input::u8([N], &[1; N])),
-        refused("rnn: a sequence is n × 1 × t × inputs, with a step at least, not 3×5×1×2")
+        refused("rnn: a sequence must be n × 1 × t × inputs with at least one step, not 3×5×1×2")
     );
     assert_eq!(
         said([N, 1, INPUTS, STEPS], state, Input::u8([N], &[1; N])),
@@ -222,7 +222,7 @@ fn what_does_not_fit() {
     let mut parameters = Parameters::seeded(5);
     let none = Gru::new(&mut parameters.at("rnn"), INPUTS, HIDDEN, 0);
     let error = device(parameters, 1, "fp32").evaluate([Input::f32([1, 1, 2], &[0.5; 2])], |[x]| none.forward(x));
-    assert_eq!(error.expect_err("no layers").to_string(), "rnn: a recurrent layer of no layers");
+    assert_eq!(error.expect_err("no layers").to_string(), "rnn: a recurrent network needs at least one layer");
 }
 
 /// Zeros in the place of a state are those that a batch could bring.

@@ -33,10 +33,10 @@ fn shapes_and_numbers_that_do_not_fit() {
     assert_eq!(said(|x| x.permute([0, 1, 1, 3])), "permute: [0, 1, 1, 3] does not name each axis from 0 to 3 once");
     assert!(matches!(refused(|x| x.permute([0, 1, 2, 4])), Range(_)));
     assert_eq!(said(|x| x.split(3, &[2, 2])[0]), "split: [2, 2] do not add up to axis 3 of 2×3×4×6");
-    assert_eq!(said(|x| x.split(4, &[6])[0]), "split: there is no axis 4: 0 is n, 1 h, 2 w, 3 c");
+    assert_eq!(said(|x| x.split(4, &[6])[0]), "split: 4 is not an axis; 0 is n, 1 h, 2 w, 3 c");
     assert!(matches!(refused(|x| x.split(3, &[usize::MAX, 7])[0]), Range(_)));
-    assert_eq!(said(|x| x.slice(2, 3, 2)), "slice: 2 places from 3 on leave axis 2 of 2×3×4×6");
-    assert_eq!(said(|x| x.concat(&[x], 4)), "concat: there is no axis 4: 0 is n, 1 h, 2 w, 3 c");
+    assert_eq!(said(|x| x.slice(2, 3, 2)), "slice: 2 elements from 3 exceed axis 2 of 2×3×4×6");
+    assert_eq!(said(|x| x.concat(&[x], 4)), "concat: 4 is not an axis; 0 is n, 1 h, 2 w, 3 c");
     let window = "max_pool: the window does not fit the input; the input is 2×3×4×6 (n × h × w × c)";
     assert_eq!(said(|x| x.max_pool([9, 9])), window);
     assert_eq!(refused(|x| x.upsample_nearest([0, 1])), Shape(ShapeError::Window));

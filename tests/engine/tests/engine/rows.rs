@@ -90,11 +90,11 @@ fn indices_beyond_the_axis() {
     );
     assert_eq!(of(3, Input::u32([2, 1], &[2, 0])), Ok(([2, 1, 1, 2], vec![3.0, 1.0, 6.0, 4.0])));
     assert_eq!(of(0, Input::u32([0], &[])), Ok(([0, 1, 1, 3], Vec::new())));
-    let said = "net.boxes: index 1 of the batch is 2, and there are 2 places, from 0";
+    let said = "net.boxes: index 1 of the batch is 2, but the 2 positions are numbered from 0";
     assert_eq!(of(0, Input::u32([3], &[1, 2, 9])), Err(said.to_owned()));
-    let said = "net.boxes: index 0 of the batch is 4294967295, and there are 3 places, from 0";
+    let said = "net.boxes: index 0 of the batch is 4294967295, but the 3 positions are numbered from 0";
     assert_eq!(of(3, Input::u32([1], &[u32::MAX])), Err(said.to_owned()));
-    let said = "net.boxes: there is no axis 4: 0 is n, 1 h, 2 w, 3 c";
+    let said = "net.boxes: 4 is not an axis; 0 is n, 1 h, 2 w, 3 c";
     assert_eq!(of(4, Input::u32([1], &[0])), Err(said.to_owned()));
     assert_eq!(of(0, Input::u8([1], &[0])), Err("net.boxes: indices must be u32, not u8".to_owned()));
     assert_eq!(of(0, Input::f32([1], &[0.0])), Err("net.boxes: indices must be u32, not f32".to_owned()));
@@ -118,12 +118,12 @@ fn labels_as_vectors() {
     let (_, wide) = of(Input::u32([2], &[4098, 69_999]), 70_000).expect("two rows");
     let ones: Vec<usize> = (0..140_000).filter(|&i| wide[i] != 0.0).collect();
     assert_eq!((ones, wide[4098]), (vec![4098, 139_999], 1.0));
-    let said = "one_hot: label 1 of the batch is 3, and there are 3 classes, from 0";
+    let said = "one_hot: label 1 of the batch is 3, but the 3 classes are numbered from 0";
     assert_eq!(of(Input::u8([2], &[0, 3]), 3), Err(said.to_owned()));
     assert_eq!(of(Input::u32([2], &[0, 3]), 3), Err(said.to_owned()));
     assert_eq!(of(Input::f32([1], &[0.0]), 3), Err("one_hot: labels must be u8 or u32, not f32".to_owned()));
     for classes in [0, (1 << 24) + 1] {
-        let said = format!("one_hot: there are 1 to 16777216 classes, not {classes}");
+        let said = format!("one_hot: expected 1 to 16777216 classes, not {classes}");
         assert_eq!(of(Input::u8([1], &[0]), classes), Err(said));
     }
     // A gather of computed values.

@@ -184,11 +184,11 @@ fn a_length_beyond_the_places() {
     let (mut trainer, net) = network(layers, &case);
     let batch = Batch { lengths: vec![5, 6, 3], ..Batch::of(&case) };
     let error = trainer.backward(batch.inputs(), |all| loss(&net, all)).expect_err("six of five");
-    assert!(error.to_string().contains("sequence 1 of the batch is 6 long, and there are 5 steps"), "{error}");
+    assert!(error.to_string().contains("sequence 1 of the batch has length 6, but there are 5 steps"), "{error}");
     let scores = [Input::f32([2, 1, 2, 3], &[0.5; 12]), Input::u32([2], &[3, 4])];
     let error =
         trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).expect_err("four of three");
-    assert!(error.to_string().contains("sequence 1 of the batch is 4 long, and there are 3 steps"), "{error}");
+    assert!(error.to_string().contains("sequence 1 of the batch has length 4, but there are 3 steps"), "{error}");
     let scores = [Input::f32([2, 1, 2, 3], &[0.5; 12]), Input::u32([3], &[3, 1, 1])];
     assert!(trainer.evaluate(scores, |[scores, lengths]| scores.softmax_within(lengths)).is_err());
 }

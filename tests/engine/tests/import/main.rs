@@ -192,9 +192,9 @@ fn what_does_not_fit_is_named_and_changes_nothing() {
         assert!(matches!(error, ImportError::Shape { .. }), "{error}");
     }
     let error = refused(&file(&[first, ("linear2.bias", Dtype::I32, &[2])]), None);
-    assert_eq!(error.to_string(), "linear2.bias holds I32, not numbers of f16, bf16, f32 or f64");
+    assert_eq!(error.to_string(), "linear2.bias has type I32, not f16, bf16, f32 or f64");
     let error = refused(&file(&[first]), Some([2, 2, 2]));
-    assert_eq!(error.to_string(), "net.linear1.weight is 4×12, where an image of 2×2×2 has 8 values");
+    assert_eq!(error.to_string(), "net.linear1.weight is 4×12, but an image of 2×2×2 has 8 values");
     for bytes in [&b""[..], b"\x08\0\0\0\0\0\0\0{\"a\":1} ", &golden("resnet")[..2000]] {
         assert!(matches!(refused(bytes, None), ImportError::File(_)));
     }

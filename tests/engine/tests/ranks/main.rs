@@ -351,7 +351,7 @@ fn ranks_that_are_not_alike_are_refused_on_all() {
         let mut training = Training::new(Told { net: Net::Transformer, ..USUAL }, group).expect("a training");
         refused(training.step(0))
     });
-    assert!(words.iter().all(|words| words == "12 micro-batches for 13 ranks: each rank takes at least one"));
+    assert!(words.iter().all(|words| words == "12 micro-batches for 13 ranks; each rank needs at least one"));
 }
 
 /// A rank whose data fail reports the reason, a lost rank is named, and neither leaves the others waiting.

@@ -248,7 +248,7 @@ fn rules_that_cannot_be() {
     fn wrong(of: UpdateInput<'_>) -> UpdateOutput<'_> {
         UpdateOutput { weight: of.weight.slice(0, 2, 2), states: Vec::new() }
     }
-    let words = "slice: 2 places from 2 on leave axis 0 of 3×1".to_owned();
+    let words = "slice: 2 elements from 2 exceed axis 0 of 3×1".to_owned();
     assert_eq!(said(Optimizer::custom(Says(0, wrong))), Err(words));
     assert!(said(Optimizer::custom(Says(5, less))).is_err());
     assert!(said(Optimizer::custom(Lion { lr: f64::NAN, ..LION })).is_err());

@@ -52,7 +52,7 @@ fn frozen_parts() {
         Trainer::new(Cpu::new(1).expect("a CPU"), parameters, optimizer, Method::fp32()).map(|_| ())
     };
     let wrong = refused(Optimizer::from(Sgd::new(0.1)).freeze("net.on")).expect_err("no such part").to_string();
-    assert_eq!(wrong, "optimizer: no parameter belongs to net.on; there are net");
+    assert_eq!(wrong, "optimizer: no parameter begins with net.on; the parts are net");
     // If nothing can be trained, a step returns an error.
     let mut none = Training::new(Optimizer::from(Sgd::new(0.1)).freeze("net"), "fp32");
     let error = none.trainer.backward(batches(1)[0].batch(), |all| none.net.loss(all)).expect_err("nothing to train");
@@ -87,7 +87,7 @@ fn rates_that_are_set() {
         assert!(matches!(rig.trainer.set_lr(None, wrong), Err(Error::Optimizer(ShapeError::Value(_)))), "{wrong}");
     }
     let error = rig.trainer.set_lr(Some("c"), 1.0).expect_err("no such group").to_string();
-    assert_eq!(error, "optimizer: no parameter belongs to c; there are b");
+    assert_eq!(error, "optimizer: no parameter begins with c; the parts are b");
 }
 
 /// w ← w − lr·g, in operators.

@@ -167,7 +167,7 @@ fn persistent_overflow_ends_the_training() {
             assert_eq!(training.step(&bad).skipped.expect("a skip").to_string(), last);
         }
         let error = training.try_step(&bad).expect_err("the limit is 4").to_string();
-        assert_eq!(error, format!("4 steps in a row were not taken; the last was {last}"));
+        assert_eq!(error, format!("4 steps in a row were skipped; the last was {last}"));
         assert_eq!(training.bits(), before);
         assert_eq!(training.trainer.steps(), 1);
     }

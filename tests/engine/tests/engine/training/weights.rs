@@ -192,7 +192,7 @@ fn checkpoints_know_of_them() {
     for (training, bytes, cause) in [(&mut single, &saved, "half there, f32"), (&mut fresh, &plain, "f32 there, half")]
     {
         let error = training.trainer.load(bytes).expect_err("another method").to_string();
-        assert_eq!(error, format!("checkpoint: made by another method: wgrad {cause} here"));
+        assert_eq!(error, format!("checkpoint: made with another method: wgrad {cause} here"));
     }
 }
 
