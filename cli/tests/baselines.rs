@@ -85,7 +85,7 @@ fn a_schedule_by_its_numbers() {
     for row in ["| fp32 |", "| dynamic:init=8,interval=5 |", "| fixed:2^4,wgrad=half |"] {
         assert!(out.contains(row), "{out}");
     }
-    refused(at, "train --method dynamic:init=5", "init is a power of two, as 65536, 0.5 or 2^16, not 5");
+    refused(at, "train --method dynamic:init=5", "init must be a power of two, as 65536, 0.5 or 2^16, not 5");
     refused(at, "compare --methods fp32,dynamic:hysteresis=two", "cumulative:N or consecutive:N");
 }
 
@@ -125,7 +125,7 @@ fn levels_and_layers_are_kept() {
     refused(at, &format!("compare {SMALL} --half mlp.x"), "--half mlp.x: not a layer of this network");
     refused(at, &format!("{train} --half mlp.linear1 --keep-f32 mlp.linear1"), "is given twice");
     refused(at, &format!("{train} --amp O3 --keep-f32 mlp.linear1"), "is for O1 and O2");
-    refused(at, &format!("{train} --method fp32 --amp O1"), "fp32 is all f32 (O0)");
+    refused(at, &format!("{train} --method fp32 --amp O1"), "fp32 means all f32 (O0)");
     refused(at, &format!("{train} --amp O4"), "[possible values: O0, O1, O2, O3]");
     refused(at, "train --resume plain --amp O2", "--amp");
     assert_eq!(fs::read_dir(at).expect("a directory").count(), before);

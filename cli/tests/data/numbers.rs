@@ -69,7 +69,7 @@ fn tables_that_are_wrong() {
         ("a,b\n1,x\n1e39,y\n", "line 3: \"1e39\" in the column a is not a number"),
         ("a,b\n1,x\n2,\n", "line 3: no class in the column b"),
         ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; --skip-broken"),
-        ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: with one class"),
+        ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: training needs at least two"),
     ] {
         refused(with(text, &DataOptions::default()), "t.csv", cause);
     }
