@@ -130,7 +130,7 @@ mod tests {
         );
         for wrong in ["dynamic:interval=steps/0", "dynamic:interval=steps/", "dynamic:interval=steps"] {
             let error = Method::for_steps(wrong, 400).unwrap_err().to_string();
-            assert!(error.contains("interval is a whole number of steps from 1, or steps/N"), "{error}");
+            assert!(error.contains("interval must be a whole number of steps from 1, or steps/N"), "{error}");
         }
     }
 }
