@@ -190,7 +190,7 @@ impl<B: Backend> Trainer<B> {
         let loss_scale = self.check_settings(&saved)?;
         let groups = self.optimizer.group_count();
         if [saved.rates.len(), saved.groups.len()].iter().any(|&len| len != 0 && len != groups) {
-            return Err(wrong("made by another optimizer: its groups are others".to_owned()));
+            return Err(wrong("made with another optimizer: its parameter groups differ".to_owned()));
         }
         // Everything is read and checked before anything is written.
         let (mut values, mut expected) = (Vec::new(), 0);
@@ -325,10 +325,10 @@ impl<B: Backend> Trainer<B> {
                 return match own {
                     Scaling::Gradient(own) if *rule == method::before(own) => Ok(None),
                     Scaling::Gradient(own) => Err(match method::other_memory(own, rule) {
-                        Some(options) => wrong(format!("made by another method: the same rule with {options}")),
-                        None => wrong(format!("made by another method: {rule}")),
+                        Some(options) => wrong(format!("made with another method: the same rule with {options}")),
+                        None => wrong(format!("made with another method: {rule}")),
                     }),
-                    Scaling::Loss(_) => Err(wrong("made by another method: with gradient scaling".to_owned())),
+                    Scaling::Loss(_) => Err(wrong("made with another method: with gradient scaling".to_owned())),
                 };
             }
         };
