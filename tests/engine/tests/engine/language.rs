@@ -203,7 +203,7 @@ fn decoder_with_a_tied_table() {
     assert!(far < 1e-5, "{far:e}");
     let long = [Input::u32([1, 7], &[0; 7])];
     let error = trainer.evaluate(long, |[tokens]| net.logits(tokens)).expect_err("seven places of six");
-    assert!(error.to_string().contains("leave axis 2"), "{error}");
+    assert!(error.to_string().contains("exceed axis 2"), "{error}");
 }
 
 #[test]
