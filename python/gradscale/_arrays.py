@@ -18,7 +18,7 @@ def _detail(detail: str | int) -> int:
         try:
             return DETAILS[detail]
         except KeyError:
-            raise ValueError(f"no detail is called {detail}: {', '.join(DETAILS)}") from None
+            raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail}") from None
     return int(detail)
 
 
@@ -154,7 +154,7 @@ def decode(
     y = np.asarray(y)
     if format is None:
         if y.dtype.kind == "u":
-            raise TypeError("patterns need a format")
+            raise TypeError("bit patterns of unsigned integers need format=")
         format = y.dtype
     name, _, words = _named(format)
     if y.dtype.kind == "u" and y.dtype.itemsize < words.itemsize:

@@ -64,7 +64,7 @@ impl Outcome {
             };
         };
         let what = match self.problem {
-            Some("infinite") => "received ±∞, though nothing before it overflowed",
+            Some("infinite") => "received ±∞, although nothing before it overflowed",
             Some("nan") => "received NaN, which is not a scaling problem",
             Some(_) | None => "overflowed",
         };

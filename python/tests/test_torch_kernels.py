@@ -556,7 +556,7 @@ def test_capture_is_refused(monkeypatch):
     with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
         fresh._open_once(torch.device("cpu"))
     assert fresh.stores is None
-    with pytest.raises(RuntimeError, match="CUDA graph is being captured, whose replays would decide no exponents"):
+    with pytest.raises(RuntimeError, match="CUDA graph is being captured, but its replays cannot decide exponents"):
         model(x).sum().backward()
     with pytest.raises(RuntimeError, match="capture the forward pass alone"):
         gs.stores.store(torch.ones(2), 0, 0)

@@ -96,7 +96,7 @@ def test_a_forward_whose_model_is_gone():
     model = network("mlp")
     gs, forward = attach(model), model.forward
     del model
-    with pytest.raises(RuntimeError, match="the model of this forward is gone: keep a reference to the model"):
+    with pytest.raises(RuntimeError, match="the model of this forward was garbage-collected: keep a reference to the model"):
         forward(next(batches("mlp", 1))[0])
     gs.detach()
 
@@ -257,7 +257,7 @@ def test_a_module_that_keeps_its_scaling():
     again = pickle.loads(pickle.dumps(model))
     assert again.gs.sites.exponents.tolist() == model.gs.sites.exponents.tolist() and again.gs.steps == 1
     cross_entropy(again(x), y).backward()
-    with pytest.warns(UserWarning, match=r"was unpickled, and scales no model yet: call its attach\(model\)"):
+    with pytest.warns(UserWarning, match=r"was unpickled and scales no model yet: call its attach\(model\)"):
         again.gs.update()
     again.gs.attach(again.net)
     again.zero_grad()

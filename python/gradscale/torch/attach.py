@@ -56,7 +56,7 @@ class Forward:
         """Returns the module whose ``forward`` this object replaces."""
         module = self._module()
         if module is None:
-            raise RuntimeError("the model of this forward is gone: keep a reference to the model")
+            raise RuntimeError("the model of this forward was garbage-collected: keep a reference to the model")
         return module
 
     def original(self):

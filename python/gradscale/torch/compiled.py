@@ -40,7 +40,7 @@ def _attached(number):
     """Returns an attached model by its number."""
     model = _MODELS.get(number)
     if model is None:
-        raise RuntimeError("the model of this compiled graph is gone: keep a reference to it until backward() has run")
+        raise RuntimeError("the model of this compiled graph was garbage-collected: keep a reference to it until backward() has run")
     return model
 
 
@@ -86,7 +86,7 @@ class Enter(torch.autograd.Function):
         if _attached(ctx.number).scaling.operands:
             raise RuntimeError(
                 f"{_attached(ctx.number).scaling.method} decides from the operands of each product inside of a step, which a"
-                " compiled backward pass does not hand out: do not compile the model, or train by gs"
+                " compiled backward pass does not expose: do not compile the model, or train with the method gs"
             )
         trace = _trace(ctx.number)
         node = torch._C._current_autograd_node()
@@ -133,7 +133,7 @@ class Trace:
             return
         if leaf.dtype != torch.float32:
             name = self._names[id(leaf)] or "an input that wants a gradient"
-            raise TypeError(f"{name} is {leaf.dtype}: gradients leave a compiled model in f32 only; give it float32")
+            raise TypeError(f"{name} is {leaf.dtype}, but a compiled model returns gradients in float32 only: pass a float32 tensor")
         self._hooked.add(id(leaf))
         leaf.register_hook(lambda g: g.unscaled() if isinstance(g, ScaledTensor) else g)
 
@@ -143,8 +143,8 @@ class Trace:
         leaf = self._leaves.get(node)
         if leaf is None and (hasattr(node, "variable") or node.name() == "torch::autograd::Error"):
             raise RuntimeError(
-                "a compiled graph holds only a part of an attached model, and a gradient would leave it without its exponent: compile"
-                " the whole model, with torch._dynamo.config.optimize_ddp=False under DistributedDataParallel"
+                "a compiled graph contains only a part of an attached model, so a gradient would leave it without its exponent:"
+                " compile the whole model, with torch._dynamo.config.optimize_ddp=False under DistributedDataParallel"
             )
         return leaf
 

@@ -37,7 +37,7 @@ def hook(state: HalfGradients, bucket: dist.GradBucket) -> torch.futures.Future[
     """Communication hook of DDP: averages a bucket of gradients over all ranks, sent as halves."""
     buffer = bucket.buffer()
     if buffer.dtype != torch.float32:
-        raise TypeError(f"gradients travel from f32 to half here, and bucket {bucket.index()} is {buffer.dtype}")
+        raise TypeError(f"this communication hook sends float32 gradients in half, but bucket {bucket.index()} is {buffer.dtype}")
     with torch.no_grad():
         state._bucket(bucket).average(buffer, bucket.gradients())
     done = torch.futures.Future()

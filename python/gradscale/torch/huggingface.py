@@ -36,8 +36,8 @@ class Callback(TrainerCallback, ExportableState):
     def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
         if not isinstance(self.scaling, GradientScaling):
             raise TypeError(
-                "Callback needs the scaling that attach() returned. Do not set restore_callback_states_from_checkpoint, which"
-                " replaces it by a copy without one: the state is loaded anyway"
+                "Callback needs the scaling that attach() returned. Do not set restore_callback_states_from_checkpoint, because it"
+                " replaces the callback by a copy without a scaling; gradscale loads the state without it"
             )
         inner = getattr(optimizer, "optimizer", optimizer)
         if inner is not None and not any(known is inner for known, _ in self.scaling._optimizers):
@@ -78,8 +78,8 @@ class Callback(TrainerCallback, ExportableState):
             attributes["ranks"] = texts
         elif ranks.several() and self.scaling.epoch:
             warnings.warn(
-                "gradscale: this checkpoint holds the scales of the first rank alone, because a callback behind gradscale's asked"
-                " for it: pass gradscale's Callback last",
+                "gradscale: this checkpoint contains the scales of the first rank only, because a callback after gradscale's"
+                " requested it: pass gradscale's Callback last",
                 stacklevel=2,
             )
         return {"args": {}, "attributes": attributes}

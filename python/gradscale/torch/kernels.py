@@ -95,7 +95,7 @@ def launch(x, y, rows, control, source, site):
     """Stores flat ``x`` into flat ``y`` (None: only observes it), and adds the statistics to ``rows[site]``."""
     sites = control.shape[1]
     if not (0 <= site < min(sites, rows.shape[0]) and -1 <= source < sites):
-        raise IndexError(f"no site {site}, or none {source} that it comes from")
+        raise IndexError(f"site {site} or its source {source} does not exist")
     programs = max(1, min(triton.cdiv(x.numel(), BLOCK), PROGRAMS))
     stored = x if y is None else y
     # Triton launches on the current device, which need not be that of the tensors.

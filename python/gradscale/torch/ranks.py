@@ -65,7 +65,7 @@ def agreed(code, device):
     if FINITE in codes and len(set(codes)) > 1:
         raise RuntimeError(
             f"gradients are finite on {_ranks(codes, FINITE)} and not finite on the other ranks; no rank has stepped. step()"
-            " wants gradients that are averaged over all ranks, as DistributedDataParallel does; where ranks train on their own,"
+            " needs gradients that are averaged over all ranks, as DistributedDataParallel does; if each rank trains alone,"
             " use guard() and update()"
         )
     return REPEAT in codes and LOST not in codes

@@ -73,8 +73,8 @@ class Operator:
         schema = getattr(function, "_schema", None)
         if schema is None:
             raise RuntimeError(
-                f"{function} takes no scaled gradients: give it g.unscaled(), a float32 tensor, or call it in an"
-                " autograd.Function, whose backward gets such tensors"
+                f"{function} does not accept scaled gradients: pass g.unscaled(), a float32 tensor, or call it in the backward of an"
+                " autograd.Function, which receives such tensors"
             )
         self.name = function.overloadpacket.__name__
         self.namespace = function.namespace
@@ -184,8 +184,8 @@ def _carries(dtype):
 
 def _sentence(operator, why):
     return (
-        f"{operator.namespace}::{operator.name} {why}: give it g.unscaled(), a float32 tensor, or call it in the backward of an"
-        " autograd.Function, which gets such tensors"
+        f"{operator.namespace}::{operator.name} {why}: pass g.unscaled(), a float32 tensor, or call it in the backward of an"
+        " autograd.Function, which receives such tensors"
     )
 
 
@@ -302,7 +302,7 @@ def _write(function, operator, args, kwargs, gradients, scaling):
         if isinstance(target, torch.Tensor) and not isinstance(target, scaled.ScaledTensor) and target.dtype == HALF:
             raise RuntimeError(
                 f"{operator.namespace}::{operator.name} writes a scaled gradient into a plain float16 tensor, which has no"
-                " exponent: make that tensor by torch.empty_like(g) or torch.zeros_like(g) of the gradient g, or in float32"
+                " exponent: create it with torch.empty_like(g) or torch.zeros_like(g) of the gradient g, or in float32"
             )
         if isinstance(target, scaled.ScaledTensor) and not target.shares_memory():
             raise RuntimeError(_sentence(operator, "writes into a conjugated view of a gradient"))
@@ -326,7 +326,7 @@ def _write(function, operator, args, kwargs, gradients, scaling):
     out = function(*each(plain, args), **dict(zip(kwargs, each(plain, kwargs.values()))))
     for x, copy in copies.values():
         if copy.shape != x.shape:
-            raise RuntimeError(_sentence(operator, f"makes {tuple(copy.shape)} of the shape {tuple(x.shape)} of a gradient"))
+            raise RuntimeError(_sentence(operator, f"changes the shape {tuple(x.shape)} of a gradient to {tuple(copy.shape)}"))
     for root, copy in roots.values():
         root.opened().copy_(scaled.shift(scaling, copy, 0, root.exponent))
     ours = {id(copy): x for x, copy in copies.values()}

@@ -52,7 +52,7 @@ class ScaledTensor(torch.Tensor):
     def wide(self) -> torch.Tensor:
         """Returns the data in f32, still multiplied by the scale."""
         if self._epoch != self.scaling.epoch:
-            raise RuntimeError("a gradient of a step that is over: take g.unscaled() before update()")
+            raise RuntimeError("this gradient is of a step that is over: call g.unscaled() before update()")
         if self.parent is not None:
             self.refresh()
         if self._wide is None:
@@ -149,7 +149,7 @@ class ScaledTensor(torch.Tensor):
 
     def data_ptr(self):
         """Raises an error, because a scaled gradient has no memory of its own."""
-        raise RuntimeError("a scaled gradient has no memory of its own: take that of g.unscaled(), a float32 tensor")
+        raise RuntimeError("a scaled gradient has no memory that can be addressed: use g.unscaled(), a float32 tensor")
 
     def untyped_storage(self):
         """Raises an error, because a scaled gradient has no memory of its own."""
@@ -157,8 +157,8 @@ class ScaledTensor(torch.Tensor):
 
     def __coerce_same_metadata_as_tangent__(self, expected_metadata, expected_type=None):
         raise RuntimeError(
-            "a compiled backward pass takes plain gradients, and this one has an exponent: first attach(model), then"
-            " torch.compile(model), all of it, so that the compiled graph knows of scales"
+            "a compiled backward pass needs plain gradients, but this one has an exponent: call first attach(model), then"
+            " torch.compile(model) on the whole model, so that the compiled graph contains the scales"
         )
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -195,13 +195,13 @@ class Enter(torch.autograd.Function):
     def backward(ctx, gradient):
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "create_graph=True: scaled gradients have no derivatives of their own; detach() the model, compute the penalty by"
-                " plain autograd, and scale the loss by backward(loss) of a GradientScaling"
+                "create_graph=True: scaled gradients cannot be differentiated; detach() the model, compute the penalty with"
+                " plain autograd, and call backward(loss) of a GradientScaling"
             )
         if torch._C._functorch.is_batchedtensor(gradient) or torch._C._functorch.is_legacy_batchedtensor(gradient):
             raise RuntimeError(
-                "is_grads_batched=True computes several gradients as one, and each would need its exponents: compute them one by"
-                " one, or call detach() first"
+                "is_grads_batched=True computes several gradients as one tensor, but each needs its own exponents: compute them one"
+                " by one, or call detach() first"
             )
         ctx.scaling._begin_here(gradient)
         if not isinstance(gradient, ScaledTensor):

@@ -274,7 +274,7 @@ class GradientScaling(Steps):
         self._task = task
         self._micro += 1
         if self._micro == MAX_PASSES_WITHOUT_UPDATE:
-            self._warn(f"{self._micro} backward passes without update(): call it after each step of the optimizer")
+            self._warn(f"{self._micro} backward passes without update(): call update() after each step of the optimizer")
         self._called = set()
         self.stores.begin()
         self.names.clear()
@@ -346,21 +346,21 @@ class GradientScaling(Steps):
         weight = isinstance(parameter, torch.nn.Parameter)
         if getattr(parameter, "_is_flat_param", False):
             raise TypeError(
-                "FullyShardedDataParallel makes one parameter of many, in which a rank cannot tell whether another found what is"
-                " not finite: use torch.distributed.fsdp.fully_shard, whose gradients say that they are parts"
+                "FullyShardedDataParallel joins parameters into one, so a rank does not see a gradient of another rank that is not"
+                " finite: use torch.distributed.fsdp.fully_shard, whose gradients are marked as parts"
             )
         if not weight and torch._C._current_graph_task_id() != self._task:
             # The input of a checkpointed part, whose gradient goes on to the part before.
             return
         if weight and parameter.dtype.is_complex:
             raise TypeError(
-                f"{self._label(parameter)} is {parameter.dtype}, and complex weights have no scaled gradients: keep"
+                f"{self._label(parameter)} is {parameter.dtype}, but gradients of complex weights cannot be scaled: keep"
                 " torch.view_as_real of it as a float32 parameter, and use torch.view_as_complex in forward"
             )
         if weight and parameter.dtype != torch.float32:
             raise TypeError(
-                f"{self._label(parameter)} is {parameter.dtype}: weights and their gradients are kept in f32 here, and"
-                " autocast makes halves of them; call .float() on the model"
+                f"{self._label(parameter)} is {parameter.dtype}, but weights must be float32, because autocast casts them to half itself:"
+                " call .float() on the model"
             )
 
         dtype = parameter.dtype
@@ -390,16 +390,16 @@ class GradientScaling(Steps):
         """Warns that the gradient of a weight came without an exponent, in a pass in which others have some."""
         if torch._C._current_graph_task_id() == self._task:
             self._warn(
-                f"the gradient of {label} arrived without an exponent, so what is before it is not scaled: a hook or an operator"
-                " has returned a plain tensor",
+                f"the gradient of {label} arrived without an exponent, so earlier layers are not scaled: a hook or an operator"
+                " returned a plain tensor",
                 kind="arrived",
             )
 
     def _added_plain(self):
         """Warns that a gradient in half that has no exponent was added to one that has."""
         self._warn(
-            "a float16 gradient without an exponent was added to a scaled one, and its small values are lost: return every tensor of"
-            " the loss from forward, also those that it keeps as attributes",
+            "a float16 gradient without an exponent was added to a scaled one, so its small values are lost: return every tensor that"
+            " the loss uses from forward, also those that forward stores as attributes",
             kind="added",
         )
 
@@ -414,7 +414,7 @@ class GradientScaling(Steps):
         if dtype != torch.float16:
             raise ValueError(f"{dtype} has no scaled gradients: only torch.float16 needs them; use torch.autocast alone")
         if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-            raise TypeError("a model of TorchScript hides its operators: attach the model that it was made of")
+            raise TypeError("a TorchScript model hides its operators: attach the original model")
         recurrent = False
         for module in model.modules():
             if isinstance(module, torch.nn.RNNBase):
@@ -458,7 +458,7 @@ class GradientScaling(Steps):
         ``gradscale replay`` evaluate it under another method. Takes about half a kilobyte per site and step. Returns
         a function that ends the recording; so does ``detach()``."""
         if self._trace is not None:
-            raise ValueError("a trace is being written already: end that first")
+            raise ValueError("a trace is being written already: end it first")
         trace = self._trace = Trace(path, self.method, (self._flight is not None) + (self._micro > 0))
 
         def end():

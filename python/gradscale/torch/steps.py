@@ -75,7 +75,7 @@ class Steps:
         if any(known is optimizer for known, _ in self._optimizers):
             raise ValueError("this optimizer is guarded already")
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS computes gradients several times a step, and a step that has begun cannot be left out: do not guard it")
+            raise ValueError("LBFGS computes gradients several times a step, and such a step cannot be skipped once it has begun: do not guard it")
         original, own = optimizer.step, optimizer.__dict__.get("step")
         entry, scaling = (optimizer, original), self
 
@@ -103,8 +103,8 @@ class Steps:
         steps = self._guarded[id(optimizer)] = self._guarded.get(id(optimizer), 0) + 1
         if steps > MAX_STEPS_WITHOUT_UPDATE:
             raise RuntimeError(
-                f"{type(optimizer).__name__}.step() was called {steps} times without update() of the gradient scaling: call it"
-                " after each step, also where a loop goes on early"
+                f"{type(optimizer).__name__}.step() was called {steps} times without update() of the gradient scaling: call update()"
+                " after each step, also before a continue"
             )
         closure = args[0] if args else kwargs.get("closure")
         if closure is not None:
@@ -129,8 +129,8 @@ class Steps:
         def looked():
             if losses:
                 raise RuntimeError(
-                    f"{type(optimizer).__name__} computes gradients more than once a step, and a step that has begun cannot be left"
-                    " out: do not guard it"
+                    f"{type(optimizer).__name__} computes gradients more than once a step, and such a step cannot be skipped once it has"
+                    " begun: do not guard it"
                 )
             losses.append(closure())
             flag = self._found_of(optimizer)
@@ -174,7 +174,7 @@ class Steps:
     def _explain(self):
         """Warns that nothing was scaled, and why, if there are gradients."""
         if self._unpickled and not self._models:
-            self._warn("this training was unpickled, and scales no model yet: call its attach(model)")
+            self._warn("this training was unpickled and scales no model yet: call its attach(model)")
         for _, (reference, forward) in self._models.items():
             model = reference()
             if model is None or all(p.grad is None for p in model.parameters()):
@@ -182,15 +182,15 @@ class Steps:
             name = type(model).__name__
             if self._ran:
                 self._warn(
-                    f"{name} ran with gradients, and none of them was scaled: return tensors, or tuples, lists, dictionaries or"
+                    f"{name} computed gradients, but none was scaled: return tensors, or tuples, lists, dictionaries or"
                     " dataclasses of tensors, and compute the loss from these"
                 )
             elif model.__dict__.get("forward") is not forward():
-                self._warn(f"{name}.forward was replaced after attach(), and nothing was scaled: attach() after whatever replaces it")
+                self._warn(f"{name}.forward was replaced after attach(), so no gradient was scaled: call attach() after the replacement")
             else:
                 self._warn(
-                    f"{name} has gradients, but its forward was not called, and nothing was scaled: call the model itself, or scale"
-                    " the loss by backward(loss) of a GradientScaling under torch.autocast"
+                    f"{name} has gradients, but its forward was not called, so none was scaled: call the model itself, or call"
+                    " backward(loss) of a GradientScaling under torch.autocast"
                 )
 
     def _look_for_bypassed(self):
@@ -202,7 +202,7 @@ class Steps:
             if names:
                 self._warn(
                     f"gradients of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} were not scaled: parts of"
-                    f" {type(model).__name__} were called beside its forward"
+                    f" {type(model).__name__} were called outside its forward"
                 )
 
     def step(self, closure, *optimizers):
@@ -219,7 +219,7 @@ class Steps:
             self._refresh()
         pairs = [(one, self._original(one)) for one in optimizers] or list(self._optimizers)
         if not pairs:
-            raise ValueError("which optimizer is to step? Give it here, or guard it")
+            raise ValueError("which optimizer is to step? Pass it to step(), or call guard() on it")
         device = next((p.device for one, _ in pairs for group in one.param_groups for p in group["params"]), "cpu")
         before = self._before()
         while True:
@@ -231,7 +231,7 @@ class Steps:
             if self._micro == 0:
                 if ranks.several():
                     ranks.agreed(ranks.NOTHING, device)
-                raise RuntimeError("the closure of step() called no backward that begins at a scaled loss")
+                raise RuntimeError("the closure of step() called no backward that begins at a scaled loss: compute the loss with the attached model")
             found = self._not_finite(p for one, _ in pairs for group in one.param_groups for p in group["params"])
             repeat = self._attempted(self._collect(), device, born)
             self._refresh()
@@ -340,8 +340,8 @@ class Steps:
         self._record(outcome.kind, seen, order)
         if not outcome.stepped and self._compiled and not self.steps and self._avx512():
             self._warn(
-                "no step of the compiled model was finite. If it is without torch.compile, this is Inductor of torch 2.15, which"
-                " misreads halves of mixed layouts with AVX-512: set ATEN_CPU_CAPABILITY=avx2, or compile by backend='aot_eager'",
+                "no step of the compiled model was finite. If steps are finite without torch.compile, the cause is Inductor of torch 2.15,"
+                " which misreads halves of mixed layouts with AVX-512: set ATEN_CPU_CAPABILITY=avx2, or use backend='aot_eager'",
                 kind="inductor",
             )
         self._warn_of_loss_scale()
@@ -393,7 +393,7 @@ class Steps:
         the same network. Between ``backward()`` and ``update()`` the stores of the current step are discarded, so
         that ``update()`` decides nothing."""
         if state.get("version") != 1:
-            raise ValueError("not a state of gradscale.torch, or that of a later version")
+            raise ValueError("not a state of gradscale.torch, or one of a later version: update gradscale")
         state = graph.renamed_state(state)
         self._discard_step()
         self._loaded = None

@@ -41,7 +41,7 @@ def refuse_capture(device):
     """Raises an error while a CUDA graph is recorded: its replays would count and decide nothing."""
     if is_capturing(device):
         raise RuntimeError(
-            "a CUDA graph is being captured, whose replays would decide no exponents: capture the forward pass alone, or use"
+            "a CUDA graph is being captured, but its replays cannot decide exponents: capture the forward pass alone, or use"
             " torch.compile(model)"
         )
 

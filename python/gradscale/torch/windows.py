@@ -93,7 +93,7 @@ class ScaleWindow:
     def __str__(self):
         high = f"2^{self.high} overflows at {self.overflowed}" if self.overflowed else "nothing overflows"
         if self.low is None:
-            return f"no scale serves: at the largest that does not overflow, {self.lost} is lost; {high}" if self.lost else f"no scale serves: {high}"
+            return f"no scale works: at the largest one without overflow, {self.lost} is lost; {high}" if self.lost else f"no scale works: {high}"
         low = f"{self.lost} is lost below" if self.lost else "nothing is lost below"
         return f"2^{self.low} to 2^{self.high - 1}, {_binades(self.bits)}; {low}, {high}"
 
@@ -141,13 +141,13 @@ class Window:
         errors = sorted(self.errors.values())
         worst = max(self.errors, key=self.errors.get)
         lines = [
-            f"window of a single loss scale: {len(errors)} parameters, {len(self.left_out)} left out",
+            f"window of a single loss scale: {len(errors)} parameters, {len(self.left_out)} skipped",
             f"error with per-tensor scales: median {errors[len(errors) // 2]:.1e}, largest {errors[-1]:.1e} at {worst}",
             f"weight gradients in half: {self.half}",
             f"weight gradients in f32:  {self.f32}",
         ]
         for name, scale in self._scales().items():
-            places = [str(one.place(scale) or "no scale serves") for one in (self.half, self.f32)]
+            places = [str(one.place(scale) or "no scale works") for one in (self.half, self.f32)]
             lines.append(f"{name}, 2^{math.log2(scale):g}: {places[0]}" + (f"; in f32 {places[1]}" if places[0] != places[1] else ""))
         return "\n".join(lines)
 
@@ -170,13 +170,13 @@ def window(model, loss_fn, batch, *, scale=None):
     names = {id(p): name for name, p in model.named_parameters()}
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
-        raise ValueError("no parameter of the model wants a gradient")
+        raise ValueError("no parameter of the model requires a gradient")
     with _in_half(model):
         loss = loss_fn(model, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise TypeError("loss_fn(model, batch) must return the loss, a tensor of one element that has a gradient")
         if not loss.isfinite().all():
-            raise ValueError(f"the loss is {loss.item()}: first_not_finite(model, x) names the layer at which that begins")
+            raise ValueError(f"the loss is {loss.item()}: first_not_finite(model, x) names the first layer whose results are not finite")
         return _Measurement(model, loss, names, parameters).measure(scale)
 
 
@@ -284,7 +284,7 @@ class _Measurement:
         exact, _ = self.gradients(_Exact("gs", late=False, skips=0))
         for p, g in zip(self.parameters, exact):
             if g is not None and not g.isfinite().all():
-                raise ValueError(f"the gradient of {self.names[id(p)]} is not finite, whatever the loss scale is")
+                raise ValueError(f"the gradient of {self.names[id(p)]} is not finite in float32 either, so no loss scale helps")
         self.exact = [g if g is None else g.double() for g in exact]
         tensors, _ = self.gradients(_PerTensor("amax", late=False, skips=0))
         errors = [self.error(i, g) for i, g in enumerate(tensors)]
@@ -293,7 +293,7 @@ class _Measurement:
         compared = {name: e for name, e, accepted in zip(names, errors, self.accepted) if accepted is not None}
         left_out = tuple(name for name, accepted in zip(names, self.accepted) if accepted is None)
         if not compared:
-            raise ValueError("no parameter has a gradient that is more than rounding: is the loss constant?")
+            raise ValueError("all gradients are zero up to rounding errors: the loss must depend on the parameters")
         return Window(self.ends(True), self.ends(False), compared, left_out, scale)
 
     def error(self, i, gradient):
