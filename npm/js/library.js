@@ -97,7 +97,7 @@ export function start(compiled) {
 /** The instance in use; a new one after one that failed. */
 function instance() {
   if (running) return running;
-  if (!module) throw new Error("gradscale has not been started");
+  if (!module) throw new Error("gradscale is not loaded; import it by the name of the package");
   const { memory, ...functions } = new WebAssembly.Instance(module).exports;
   running = {
     memory: /** @type {WebAssembly.Memory} */ (memory),

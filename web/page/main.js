@@ -21,7 +21,7 @@ const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.001 ?
 function trouble(error) {
   stop();
   $("trouble").hidden = false;
-  $("trouble").textContent = error instanceof Trouble ? error.message : `Something is wrong with this page: ${error.message}`;
+  $("trouble").textContent = error instanceof Trouble ? error.message : `This page failed: ${error.message}. Reload it; if that does not help, please report it.`;
   if (!(error instanceof Trouble)) console.error(error);
 }
 

@@ -5,12 +5,12 @@ export class Trouble extends Error {}
 
 /** Returns the missing features of this browser, or nothing. */
 export function lacks() {
-  if (typeof Worker !== "function") return "This browser has no workers, in which the page computes.";
-  if (typeof WebAssembly !== "object") return "This browser has no WebAssembly, in which the page computes, or has turned it off.";
+  if (typeof Worker !== "function") return "This browser does not support web workers, which this page needs. Use a newer browser.";
+  if (typeof WebAssembly !== "object") return "This browser does not support WebAssembly, or it is disabled. Enable it, or use another browser.";
   // A function with one operation of vectors.
   const vectors = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
   if (!WebAssembly.validate(Uint8Array.from(vectors))) {
-    return "The WebAssembly of this browser has no vectors (SIMD128): Chrome 91, Firefox 89, Safari 16.4 and newer have them.";
+    return "The WebAssembly of this browser has no SIMD128. Use Chrome 91, Firefox 89, Safari 16.4 or a newer browser.";
   }
   return "";
 }
@@ -46,7 +46,7 @@ export class Training {
     };
     this.#worker.onerror = (event) => {
       event.preventDefault?.();
-      this.#broken = new Trouble(`${this.method}: the worker does not run${event.message ? `: ${event.message}` : ""}`);
+      this.#broken = new Trouble(`${this.method}: the web worker failed${event.message ? `: ${event.message}` : ""}`);
       for (const { reject } of this.#waiting.values()) reject(this.#broken);
       this.#waiting.clear();
     };

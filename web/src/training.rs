@@ -83,7 +83,7 @@ where
     /// An invalid request, or the device's.
     pub async fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
         match request {
-            Request::Open { .. } => Err("open() starts another training".into()),
+            Request::Open { .. } => Err("a training is open already; call open() to start another".into()),
             Request::Steps { count } => self.steps(count).await.map(Answer::Steps),
             Request::Magnitude { magnitude } => {
                 self.set_magnitude(magnitude)?;
