@@ -131,7 +131,7 @@ fn two_towers_train_only_with_a_scale_for_each_gradient() {
         "and chance in 500 test images alone explains ",
         "With one seed, differences of this size mean nothing",
         "| method | first tower % | second tower % | gradient error % | flushed at worst % |",
-        "Gradients as they are: ",
+        "Gradients without scales: ",
     ] {
         assert!(out.contains(said), "{said}: {out}");
     }

@@ -16,8 +16,7 @@ use std::fmt::Write;
 /// Arguments of `gradscale devices`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Devices {
-    /// On NVIDIA's GPUs, also proves every kernel that only this architecture has (else each is proven when it is first
-    /// used)
+    /// Tests all kernels for the architecture of an NVIDIA GPU now; by default each is tested before its first use.
     #[arg(long)]
     prove: bool,
 }

@@ -14,25 +14,25 @@ pub struct Export {
     /// A checkpoint of `gradscale train`.
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
-    /// The ONNX model to be written: what the network answers in evaluation, in f32, [n, rows, columns, channels]. It
-    /// reads what the network reads: bytes of images, numbers of a table scaled as in training, spectra, tokens;
-    /// several inputs in this order: of SSD and Faster R-CNN the picture, and of that boxes (its first answers, of
-    /// anchors, are `proposed`); of speech spectra, their frames, the steps these become (half, rounded up); of
-    /// translation the source, its lengths, the target so far; of language tokens, and of biglstm what it remembers (h,
-    /// c). It has one size for all. The entry `classes` of its metadata, in JSON, is what it tells apart and how what
-    /// it reads was made: names, means of columns, tokens.
+    /// Output file. The ONNX model evaluates the network in f32; images are [n, rows, columns, channels]. Its inputs
+    /// are those of the network: image bytes, table rows normalised as in the training, spectra or tokens. Several
+    /// inputs have this order: for SSD and Faster R-CNN the image; for boxes of the second stage its first outputs, the
+    /// anchors, are named `proposed`; for speech the spectra, their frame counts and the output lengths (half the
+    /// frames, rounded up); for translation the source, its lengths and the target so far; for language the tokens, and
+    /// for biglstm also its state (h, c). All sizes are fixed. The metadata entry `classes`, in JSON, describes classes
+    /// and preprocessing: names, means of columns, tokens.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Store weights in FP16, half as large; they are cast where they are read.
+    /// Store weights in FP16, which halves the file. The model casts them to f32 before it uses them.
     #[arg(long)]
     half: bool,
     /// Batch size of the exported model: images, sequences or rows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: u16,
-    /// For networks that label pixels, which take any size: rows and columns [default: those of --size in the training]
+    /// For networks that label pixels: rows and columns of the images [default: --size of the training]
     #[arg(long, value_name = "HxW")]
     size: Option<Size>,
-    /// For networks that read sequences: length in tokens or frames; of a decoder at most its window
+    /// For networks that read sequences: length in tokens or frames; for a decoder at most its window
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=16384))]
     length: u16,
 }

@@ -16,7 +16,7 @@ pub struct Plan {
     /// Level and layers.
     #[command(flatten)]
     pub amp: Amp,
-    /// Changes to the lists: relu=deny, batch_norm=allow …
+    /// Changes to the operator lists, for example relu=deny or batch_norm=allow.
     #[arg(long, value_name = "OP=LIST", value_delimiter = ',')]
     pub set: Vec<String>,
     /// Network.

@@ -15,18 +15,18 @@ use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Propose {
-    /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
+    /// Trace that `gradscale train --trace` or `trace()` of gradscale.torch recorded.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Share of the recorded steps, in percent, whose largest gradient must fit; the others would be skipped.
+    /// Percentage of the recorded steps whose largest gradient must fit. The other steps would be skipped.
     #[arg(long, value_name = "P", default_value = "100", value_parser = percentile)]
     percentile: f64,
 }
 
 const NOTES: &str = "The proposed scale is the largest power of two at which the largest recorded gradient stays \
-                     below 65504, FP16's largest number. The table shows which share of the gradients it flushes, \
-                     and which steps the scales for a smaller share of the steps skip. Gradients that the recorded \
-                     training flushed cannot be seen, so record a method that flushes little, such as gs.";
+                     below 65504, FP16's largest number. The table shows the share of the gradients that each \
+                     scale flushes, and the steps that it would skip. Gradients that the recorded training \
+                     flushed are unknown, so record a method that flushes little, such as gs.";
 
 fn percentile(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=100.0).contains(share) && *share > 0.0);
@@ -104,7 +104,7 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
     let (count, sites) = (largest.len(), rows.iter().map(|(name, _)| *name).collect::<std::collections::BTreeSet<_>>());
     let without = if lost == 0 { String::new() } else { format!("; {lost} rows with ±∞ or NaN were skipped") };
     writeln!(text, "{count} steps with gradients at {} sites{without}\n", sites.len()).ok();
-    writeln!(text, "| steps that fit % | scale | skipped | flushed, all % | at the worst site % |").ok();
+    writeln!(text, "| steps that fit % | scale | skipped | flushed, all sites % | flushed, worst site % |").ok();
     writeln!(text, "|---|---|---|---|---|").ok();
     let mut shown = Vec::new();
     for share in shares {

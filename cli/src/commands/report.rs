@@ -18,10 +18,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Report {
-    /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
+    /// Trace that `gradscale train --trace` or `trace()` of gradscale.torch recorded.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Page to write; an existing file is replaced [default: TRACE with the ending .html].
+    /// Output file; an existing file is replaced [default: TRACE with the extension .html].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

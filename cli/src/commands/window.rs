@@ -21,31 +21,31 @@ pub struct WindowArguments {
     /// Network, data and device.
     #[command(flatten)]
     setup: Setup,
-    /// Training steps before the window is measured; 0: with first weights.
+    /// Training steps before the measurement; 0 measures with the first weights.
     #[arg(long, value_name = "N", default_value_t = 0)]
     steps: u64,
-    /// Method of these steps; the window shows where its own loss scale lies, if it has one. `gradscale compare --help`
-    /// lists the methods.
+    /// Method of these steps. If it has a loss scale, the output compares that with the window. `gradscale compare
+    /// --help` lists the methods.
     #[arg(long, value_name = "METHOD", default_value = "dynamic")]
     method: String,
-    /// Divisor of the summed losses: a number of pixels or images, or `batch` for those of the batch.
+    /// Divisor of the summed losses: a number of pixels or images, or `batch` for the number in the batch.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pixels: LossDivisor,
-    /// Decides first weights, order and flips.
+    /// Seed of first weights, order of the data and flips of images.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Threads of the CPU; 0: one for each core. Results do not depend on it.
+    /// Number of CPU threads; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     threads: usize,
-    /// Prints the same as JSON.
+    /// Prints the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
-const HELP: &str = "The window begins at the least scale at which the error of every parameter's gradient
-is at most twice its error with a scale for each tensor, or 2 %, and ends in front of
-the first scale at which a finite value overflows. Errors are relative to an exact
-backward pass (gradients in f32) behind the same forward pass in half.
+const HELP: &str = "The window begins at the smallest scale at which the error of every parameter's gradient
+is at most twice its error with a scale for each tensor, or 2 %. It ends before the first
+scale at which a finite value overflows. Errors are relative to a backward pass in f32
+after the same forward pass in half.
 Weight gradients are f32 (Megatron) or half (torch.amp, apex, DeepSpeed).
 
 Example:
@@ -158,7 +158,7 @@ fn as_text(arguments: &WindowArguments, network: &str, window: &ScaleWindows, ow
 
 fn extent(window: &ScaleWindow) -> String {
     match (window.least, window.overflow) {
-        (None, _) => "no scale serves all gradients".to_owned(),
+        (None, _) => "no scale works for all gradients".to_owned(),
         (Some(least), None) => format!("2^{least} and above, without an upper limit"),
         (Some(least), Some(end)) => format!("2^{least} to 2^{}, {}", end - 1, binades(window.binades())),
     }

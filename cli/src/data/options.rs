@@ -21,12 +21,13 @@ pub struct DataOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crop: Option<u16>,
-    /// The value of mask pixels that count for nothing, or `none` [default: what classes.tsv calls void, ignore or
-    /// Unlabelled; without it 255 (of 16 bits 65535), but only beside at least two other values that are small
-    /// numbers, more than half of 0…n: where only 0 and 255 occur, they are two classes]
+    /// Value of mask pixels that are ignored, or `none` [default: the class that classes.tsv names void, ignore or
+    /// Unlabelled; without classes.tsv 255, or 65535 in 16-bit masks, if at least two other values occur and fill more
+    /// than half of 0…n. If only 0 and 255 occur, they are two classes]
     #[arg(long, value_name = "N|none")]
     pub ignore: Option<Ignore>,
-    /// The column of a CSV file that has the classes [default: the one called label, class or target, else the last]
+    /// Column of a CSV file that contains the classes [default: the column named label, class or target, or else the
+    /// last]
     #[arg(long, value_name = "NAME")]
     pub label: Option<String>,
     /// For translation: two file extensions, source first, as in en-de or de-en [default:
@@ -38,17 +39,17 @@ pub struct DataOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,
-    /// For text: words, separated by blanks and with an end-of-line token, or characters [default: words where unknown
-    /// ones are marked as in wikitext, else characters]
+    /// For text: words, separated by blanks and with an end-of-line token, or characters [default: words if the text
+    /// contains <unk>, as wikitext does, or else characters]
     #[arg(long, value_name = "words|characters")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// For text: tokens that a network reads at a time [default: 32 for biglstm, 64 for decoders; with --size paper 20
-    /// and 1024]
+    /// For text: length of a training sequence in tokens [default: 32 for biglstm, 64 for decoders; with --size paper
+    /// 20 and 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u16>,
-    /// Leaves out files, or lines of a CSV file, that cannot be read, and names them; otherwise nothing begins.
+    /// Skips files, or lines of a CSV file, that cannot be read, and lists them. By default such a file is an error.
     #[arg(long)]
     pub skip_broken: bool,
     /// For generators: a checkpoint of `gradscale train --task classify` on the same data, whose outputs compare

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Updates {
-    /// Learning rate, for a loss that is the mean over the pixels or images of a batch. With another divisor
-    /// (--pixels) gradients are so many times smaller: sgd gets so many times this rate, adam and adamw an eps so many
-    /// times smaller [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
+    /// Learning rate, for a loss that is the mean over the pixels or images of a batch. If --pixels sets a larger
+    /// divisor, gradients are smaller by a factor; the rate of sgd is multiplied by it, and eps of adam and adamw is
+    /// divided by it [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
     /// detect, 0.003 for translate and language, 0.0002 for generate; with --optimizer adam or adamw 0.001, with sgd
     /// 0.5 for translate and biglstm, 0.1 for decoders]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
@@ -31,19 +31,19 @@ pub struct Updates {
     #[arg(long, value_name = "RULE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Rule>,
-    /// Learning-rate schedule: constant; step:every=N or step:at=N/N/…, which multiply it by factor=0.1; cosine or
-    /// polynomial[:power=1], which fall to 0 at the last step, or at steps=N. Each takes warmup=N, the steps of a
-    /// linear warm-up. Skipped steps do not count [default: constant]
+    /// Learning-rate schedule: constant; step:every=N or step:at=N/N/…, which multiply the rate by factor=0.1; cosine
+    /// or polynomial[:power=1], which decrease it to 0 at the last step, or at steps=N. All accept warmup=N, the steps
+    /// of a linear warm-up. Skipped steps do not count [default: constant]
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
-    /// Weight decay: of sgd and adam what is added to gradients (of a mean, as for --lr), of adamw what is taken from
+    /// Weight decay: sgd and adam add it to the gradients of a mean loss (see --lr), adamw subtracts it from the
     /// weights [default: 0.0005 with sgd, 0 with adam, 0.01 with adamw]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// Scales gradients down where the norm of all of them together (of a mean, as for --lr) is larger [default: never;
-    /// 1 for language]
+    /// Maximum norm of all gradients together, for a mean loss (see --lr); larger gradients are scaled down [default:
+    /// none; 1 for language]
     #[arg(long, value_name = "NORM", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e12))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,

@@ -96,8 +96,10 @@ pub fn text(runs: &[&Record]) -> Option<String> {
     let column = |power: i32| usize::try_from((power.clamp(low, high) - low) / step).unwrap_or(0);
     let width = column(high) + 1;
     let mut text = String::new();
-    let titles =
-        ["Gradients as they are".to_owned(), format!("Times their scales, as {} stores them", observed.run.method)];
+    let titles = [
+        "Gradients without scales".to_owned(),
+        format!("Gradients times their scales, as {} stores them", observed.run.method),
+    ];
     for (title, shares) in titles.iter().zip(&both) {
         let zones = ZONES.map(|(zone, from, to)| format!("{} {zone}", percent(within(shares, from, to))));
         writeln!(text, "{title}: {}", zones.join(", ")).ok();
@@ -171,9 +173,11 @@ mod tests {
         let (fixed, gs) = (record("fixed:2", 1), record("gs", 20));
         let text = text(&[&fixed, &gs]).expect("histograms");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "Gradients as they are: 100 % flushed, 0 % subnormal, 0 % normal, 0 % overflow");
+        assert_eq!(lines[0], "Gradients without scales: 100 % flushed, 0 % subnormal, 0 % normal, 0 % overflow");
         assert!(
-            lines[2].starts_with("Times their scales, as gs stores them: 0 % flushed, 0 % subnormal, 100 % normal")
+            lines[2].starts_with(
+                "Gradients times their scales, as gs stores them: 0 % flushed, 0 % subnormal, 100 % normal"
+            )
         );
         assert_eq!((lines[1].trim(), lines[3].trim()), ("▂▄█▂", "▂▄█▂"));
         // From 2^-30 on: the first bin is that of 2^-28, the other twenty further.

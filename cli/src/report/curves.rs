@@ -37,7 +37,7 @@ pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
         let on = if several { on } else { On::Test };
         cards.push(card(&format!("<b>{}</b> on the {on} set", metric.name()), &drawing));
     }
-    cards.push(card("<b>Skipped steps</b>: when, and how many", &skipped(report)));
+    cards.push(card("<b>Skipped steps</b> over the training", &skipped(report)));
     let legend = legend(report.coloured().map(|(method, class)| (class, method)));
     let lead = "Thin: every step of every seed. Thick: a moving average, the mean of the seeds; shaded: ± one standard \
                 deviation between them.";

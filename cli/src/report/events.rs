@@ -36,8 +36,8 @@ fn table(run: &Record) -> String {
     let summary =
         format!("{}, seed {}: {} skipped, {} repeated", escape(&run.method), run.seed, run.skipped_steps, run.repeats);
     let table = format!(
-        "<div class=\"wide\"><table><thead><tr><th>step</th><th>what happened</th><th>largest value there</th>\
-         <th>scale there afterwards</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n{more}"
+        "<div class=\"wide\"><table><thead><tr><th>step</th><th>what happened</th><th>largest value at the site</th>\
+         <th>next scale of the site</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n{more}"
     );
     details(&summary, false, &table)
 }

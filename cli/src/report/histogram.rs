@@ -31,8 +31,8 @@ pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
     let x = Axis::new(Unit::Power(2), f64::from(low - 1).min(-36.0), f64::from(high).max(24.0));
     let method = escape(&observed.run.method);
     let captions = [
-        ("<b>All gradients as they are</b>: what FP16 does without a scale".to_owned(), "true magnitude"),
-        (format!("<b>The same times their scales</b>, as {method} stores them"), "stored magnitude"),
+        ("<b>All gradients without scales</b>, and how FP16 stores them".to_owned(), "true magnitude"),
+        (format!("<b>The same gradients times their scales</b>, as {method} stores them"), "stored magnitude"),
     ];
     let drawn =
         captions.iter().zip(&both).map(|((caption, name), shares)| card(caption, &together_drawing(shares, x, name)));
@@ -61,15 +61,15 @@ pub fn section_of(report: &Report<'_>) -> String {
     let step = sites.iter().map(|(_, histogram, _)| histogram.iteration).max().unwrap_or(0);
     let lead = format!(
         "Non-zero gradients of all sites as {method}, seed {}, recorded them in step {step}, in bins of a power of \
-         two. Background: what FP16 does with them: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
+         two. Background: how FP16 stores them: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
          <span class=\"z1\">subnormal</span> up to 2⁻¹⁴, <span class=\"z2\">normal</span>, \
          <span class=\"z3\">overflow</span> from 65520 on.",
         run.seed
     );
     let order: Vec<String> = methods.iter().map(|(method, _)| escape(method)).collect();
     let ribbons = format!(
-        "Each site, with FP16’s ranges as each method’s last scale shifts them; from the top: {}. At the right, the \
-         share of these gradients that it would flush; the gradients of its own training differ slightly.",
+        "Each site, with FP16’s ranges under the last scale of each method; from the top: {}. At the right, the share of \
+         these gradients that the method would flush; the gradients of that method’s own training differ slightly.",
         order.join(", ")
     );
     let each =

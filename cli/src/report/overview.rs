@@ -11,9 +11,9 @@ use crate::record::{summary::Summary, verdict};
 const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
     FP16 turns magnitudes up to 2⁻²⁵ into zeros (they are flushed) and those from 65520 on into infinities (they overflow, \
     and the step is skipped). \
-    A scale 2<sup>α</sup> moves gradients between these ends before they are stored: a loss scale is one α for the whole \
-    network, gradient scaling has one for each cast site, a place where gradients are stored. \
-    Below comes what each method did to the training, then what happened at the sites, from the network’s input to its \
+    A scale 2<sup>α</sup> multiplies gradients before they are stored, so that they are within this range. A loss scale is \
+    one α for the whole network; gradient scaling has one for each cast site, a place where gradients are stored. \
+    The sections below show first the training by each method, then the cast sites, from the network’s input to its \
     loss. <span class=\"mouse\">Point at a mark to read its numbers.</span>\
     <span class=\"touch\">Tap a mark to read its numbers.</span></p>\n";
 

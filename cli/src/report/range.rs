@@ -13,7 +13,7 @@ use crate::record::{Record, SiteSeries};
 
 /// Returns the HTML section of the report about the largest gradients and their distance from overflow.
 pub fn section_of(report: &Report<'_>) -> String {
-    const HEADING: &str = "Largest gradients and room";
+    const HEADING: &str = "Largest gradients and headroom";
     let names = report.sites();
     if names.is_empty() {
         return section("range", HEADING, "No method stores gradients in f16.", "");

@@ -45,7 +45,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     // A trace has no predictions of decisions.
     let decided = report.data.is_some();
     if decided && report.gradient_scaling().next().is_some() {
-        tables += &details("What binds a decision", false, MEANINGS);
+        tables += &details("Limits of the decisions", false, MEANINGS);
     }
     for (method, class) in report.gradient_scaling() {
         let name = escape(method);
@@ -56,7 +56,7 @@ pub fn section_of(report: &Report<'_>) -> String {
         ));
         let held: Vec<_> = names.iter().map(|site| counts(report, method, site)).collect();
         let occur = RULES.into_iter().filter(|(rule, _)| held.iter().any(|counts| counts.contains_key(*rule)));
-        let caption = format!("<b>What bound the decisions</b> of {name}{}", rules(occur));
+        let caption = format!("<b>Limits of the decisions</b> of {name}{}", rules(occur));
         cards.extend(decided.then(|| card(&caption, &bound(report, &names, method))));
         tables += &details(&format!("Numbers of {name}, by site"), false, &table(report, &names, method));
     }
@@ -187,7 +187,7 @@ fn table(report: &Report<'_>, names: &[&str], method: &str) -> String {
     let rows: String = names.iter().map(row).collect();
     format!(
         "<div class=\"wide\"><table><thead><tr><th>site</th><th>largest predicted</th><th>largest measured, steps not \
-         bound by overflow</th><th>largest measured</th><th>largest share of Σ|u| lost</th><th>largest share of zeros before storing</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
+         bound by overflow</th><th>largest measured</th><th>largest share of Σ|u| lost</th><th>largest share of zeros before the store</th><th>values that overflowed</th><th>bound by</th></tr></thead>\
          <tbody>\n{rows}</tbody></table></div>\n"
     )
 }

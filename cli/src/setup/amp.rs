@@ -15,16 +15,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amp {
-    /// Mixed-precision level [default: O1]. fp32 is always O0; the scale is the method's at every level
+    /// Mixed-precision level [default: O1]. fp32 is always O0. The method sets the scale at every level
     #[arg(long, value_enum, ignore_case = true, value_name = "LEVEL", alias = "level")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amp: Option<LevelName>,
-    /// Layers that run in f32, with all that is in them, as `gradscale plan` names them (segnet.encoder); under O1 and
-    /// O2.
+    /// Layers that run in f32, including the layers inside them, by the names of `gradscale plan` (segnet.encoder); for
+    /// O1 and O2.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_f32: Vec<String>,
-    /// Layers that run in half, whatever their operators; of a layer and what it is in, the longer name counts.
+    /// Layers that run in half, for any operator. If a layer is inside another listed one, its own entry applies.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub half: Vec<String>,
@@ -33,17 +33,18 @@ pub struct Amp {
 /// Levels by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub enum LevelName {
-    /// All f32: the baseline, without casts; a scale has no effect.
+    /// Everything in f32: the baseline, without casts. A scale has no effect.
     #[value(name = "O0")]
     O0,
-    /// Products in half; exponentials, sums, softmax and losses in f32; the others as their inputs are; casts where
-    /// types meet; weights f32.
+    /// Products in half; exponentials, sums, softmax and losses in f32; other operators in the type of their inputs.
+    /// Weights are f32.
     #[value(name = "O1")]
     O1,
-    /// Weights and data half, with f32 masters; otherwise as O1.
+    /// Weights and data in half, with f32 master weights; otherwise as O1.
     #[value(name = "O2")]
     O2,
-    /// All half, losses included, and no masters: weights are rounded to half after each update. May lose accuracy.
+    /// Everything in half, including losses, without master weights: weights are rounded to half after each update. May
+    /// lose accuracy.
     #[value(name = "O3")]
     O3,
 }

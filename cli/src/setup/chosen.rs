@@ -18,8 +18,8 @@ pub struct Chosen {
     #[arg(long, value_enum)]
     #[serde(serialize_with = "resolved")]
     pub task: Option<Task>,
-    /// Network; without --task, it says the task too [default: segnet-basic for segnet, resnet-8 for classify, biglstm
-    /// for language]
+    /// Network; it also selects the task if --task is absent [default: segnet-basic for segnet, resnet-8 for classify,
+    /// biglstm for language]
     #[arg(id = "network", long = "network", alias = "net", value_enum, value_name = "NETWORK")]
     #[serde(default)]
     pub net: Option<Net>,
@@ -29,11 +29,11 @@ pub struct Chosen {
     #[arg(long, value_name = "small|paper|HxW")]
     #[serde(default)]
     pub size: Option<Sizes>,
-    /// Channels of each layer; SegNetBasic has 64. Of a network whose layers differ, about those of the first: all are
-    /// in proportion, and the papers' have 64. A perceptron and towers have 8 times as many units in a layer; Deep
-    /// Speech 2 has 4 times as many, and half as many channels, at most 32; seq2seq has 8 times as many, networks for
-    /// language 32 and 8 times, see above. DCGAN: of the layers beside images [default: 16; with --size paper the
-    /// paper's]
+    /// Channels of each layer; SegNetBasic has 64. If layers differ, the channels of the first layers: the others are
+    /// in proportion, and the papers' networks have 64. A perceptron and towers have 8 times as many units in a layer.
+    /// Deep Speech 2 has 4 times as many units and half as many channels, at most 32. Seq2seq has 8 times as many
+    /// units; language networks have 32 and 8 times as many, see --network. DCGAN: channels of the layers next to the
+    /// images [default: 16; with --size paper the paper's]
     #[arg(long, value_name = "N", value_parser = width)]
     pub width: Option<usize>,
 }

@@ -27,45 +27,44 @@ const DATA: &str = "Data. By default small synthetic road scenes, digits, words 
 For segnet, a directory of images with a class for every pixel:
 - images/{train,test}/NAME.png|jpg and labels/{train,test}/NAME.png
 - {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
-- images/ and labels/ without these: every fifth image is for
-  scores, or train.txt and test.txt list the names
+- images/ and labels/ without these: every fifth image is held out
+  for evaluation, or train.txt and test.txt list the names
 - train-images-idx4-ubyte[.gz], train-labels-idx3-ubyte[.gz], and
   the same for test
-masks or annotations may stand for labels, NAME_mask.png for
-NAME.png, val for test; beside test it is for the scores of
---eval-every.
-classes.tsv (id, name, r, g, b; tabs between) says what values mean.
+labels may be named masks or annotations, NAME.png NAME_mask.png,
+and test val. If both val and test exist, --eval-every uses val.
+classes.tsv (id, name, r, g, b, separated by tabs) lists the classes.
 For classify, images with one class each:
-- CLASS/*.png|jpg: a folder for each class, every fifth image for
-  scores
+- CLASS/*.png|jpg: a folder for each class; every fifth image is
+  held out for evaluation
 - train/CLASS/*.png|jpg and test/CLASS/*.png|jpg (ImageNet's: train
   and val, with --crop 224 for images of any size)
 - train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and
   the same for t10k or test (MNIST)
 - data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
 or, with --network mlp, rows of numbers with one class each:
-- a file NAME.csv, every fifth line for scores, or a directory
-  with train.csv and test.csv: first a line of names, then numbers,
-  and a class in one column
+- a file NAME.csv, of which every fifth line is held out, or a
+  directory with train.csv and test.csv: a header line, then lines
+  of numbers with a class in one column
 For speech, WAV files of one channel and one rate:
-- recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, what
-  is said) or names that begin with a digit and _; train.txt and
-  test.txt list the names, or every fifth is for scores
+- recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, the
+  transcript) or names that begin with a digit and _; train.txt and
+  test.txt list the names, or every fifth recording is held out
 For translate, files of lines in two languages, line by line:
 - train.en[.gz] and train.de[.gz], and the same for val and test,
-  which may be called test_NAME; or every fifth is for scores
+  which may be named test_NAME; or every fifth line is held out
 For language, text in UTF-8:
-- NAME.txt, or a directory with one such, whose last 5 % are for
-  scores
-- train.txt and test.txt (valid.txt), as wikitext's; without one of
-  them valid.txt stands for it
-For detect, pictures with boxes in PASCAL VOC's layout:
+- NAME.txt, or a directory with one such file, whose last 5 % are
+  held out for evaluation
+- train.txt and test.txt (valid.txt), as in wikitext; valid.txt
+  replaces a missing one
+For detect, images with boxes in PASCAL VOC's layout:
 - Annotations/NAME.xml and JPEGImages/NAME.jpg, in the directory or
   in one folder of it; ImageSets/Main/{train,val,trainval,test}.txt
-  list the names, or every fifth is for scores
-For generate, images in the layouts of classify; their classes
-count for nothing, and images smaller than what the network makes
-lie in the middle, with black around.
+  list the names, or every fifth image is held out
+For generate, images in the layouts of classify, whose classes are
+ignored. Images smaller than the network's output are centred and
+padded with black.
 Images and label images have one channel or three, of 8 or 16 bits.";
 
 /// Network, data and device of a training.
@@ -75,15 +74,15 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub chosen: Chosen,
-    /// A directory or a file; synthetic data by default.
+    /// Directory or file with data; synthetic data by default.
     #[arg(long, value_name = "PATH", help = DATA)]
     pub data: Option<PathBuf>,
     /// Options for reading data.
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: DataOptions,
-    /// Images in a batch [default: 8 for segnet and detect, 64 for classify and generate, 16 for speech, 32 for
-    /// translate; 16 windows for language]
+    /// Number of images, recordings, sentences or windows in a batch [default: 8 for segnet and detect, 64 for classify
+    /// and generate, 32 for translate, 16 for speech and language]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// Optimizer options.
@@ -242,7 +241,7 @@ impl Setup {
             if number == LossDivisor::PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
         format!(
             "The loss is divided by {number} {what}{paper}, where a batch has {own}: gradients are {:.0} times {} than \
-             those of a mean, and {makes_up} makes up for it.",
+             those of a mean, and {makes_up} compensates.",
             than.0, than.1
         )
     }

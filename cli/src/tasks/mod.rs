@@ -58,16 +58,16 @@ pub enum Task {
     Segnet,
     /// A class for every image, or row of numbers
     Classify,
-    /// Deep Speech 2: letters of recordings.
+    /// Transcription of recordings: Deep Speech 2.
     Speech,
-    /// Sentences of one language to those of another: recurrent networks with attention
+    /// Translation of sentences: recurrent networks with attention
     Translate,
-    /// The next token of a text
+    /// Prediction of the next token of a text
     Language,
     /// Boxes around the objects in images: SSD-300, SSD-512 or Faster R-CNN
     #[value(help = "Boxes around the objects in images: SSD-300, SSD-512 or Faster R-CNN")]
     Detect,
-    /// DCGAN: images like those that it is shown, made of noise
+    /// Generation of images like the training images from noise: DCGAN
     Generate,
 }
 

@@ -17,8 +17,8 @@ pub enum Net {
     #[value(name = "resnet-8", alias = "resnet")]
     #[serde(rename = "resnet-8", alias = "resnet")]
     Resnet,
-    /// classify: two towers of 8 · width units on one trunk, the second's loss counting 2^-46 of the first's; only what
-    /// scales every gradient by itself trains both in FP16
+    /// classify: two towers of 8 · width units on one trunk; the second loss counts 2^-46 of the first. Only a separate
+    /// scale for every gradient trains both in FP16
     Towers,
     /// classify: AlexNet, as torchvision's
     #[value(name = "alexnet")]
@@ -47,7 +47,7 @@ pub enum Net {
     /// segnet: four levels of 7 × 7 convolutions of width channels; `SegNetBasic` has 64
     #[value(help = "segnet: four levels of 7 × 7 convolutions of width channels; SegNetBasic has 64")]
     SegnetBasic,
-    /// segnet: VGG-16's convolutions with batch norm, and their mirror
+    /// segnet: the convolutions of VGG-16 with batch norm as encoder, and their mirror image as decoder
     Segnet,
     /// speech: Deep Speech 2, two recurrent layers of 4 · width units; its paper's size has five of 800
     #[value(name = "deep-speech-2")]
@@ -58,16 +58,16 @@ pub enum Net {
     #[value(name = "seq2seq-1")]
     #[serde(rename = "seq2seq-1")]
     Seq2Seq1,
-    /// translate: the same of three layers
+    /// translate: the same with three layers
     #[value(name = "seq2seq-3")]
     #[serde(rename = "seq2seq-3")]
     Seq2Seq3,
-    /// translate: the same of five layers
+    /// translate: the same with five layers
     #[value(name = "seq2seq-5")]
     #[serde(rename = "seq2seq-5")]
     Seq2Seq5,
-    /// language: two LSTM layers of 32 · width units, each projected to 4 · width; of more than 64 · width different
-    /// tokens, as wikitext-2 has words, 16 · width are drawn for the softmax of each batch (paper: 8192)
+    /// language: two LSTM layers of 32 · width units, each projected to 4 · width. If the vocabulary exceeds 64 · width
+    /// tokens, as that of wikitext-2, the softmax of each batch uses a sample of 16 · width (paper: 8192)
     #[value(name = "biglstm")]
     #[serde(rename = "biglstm")]
     BigLstm,

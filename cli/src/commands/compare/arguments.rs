@@ -22,36 +22,37 @@ pub struct Compare {
     /// Methods, separated by commas.
     #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
     pub methods: Methods,
-    /// Instead of methods, the usual search for a fixed scale: fp32 and fixed:8, fixed:16 … fixed:32768.
+    /// Compares fp32 with fixed scales (fixed:8, fixed:16 … fixed:32768) instead of methods: the usual search for a
+    /// fixed scale.
     #[arg(long, conflicts_with = "methods")]
     pub sweep: bool,
     /// Training steps.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
-    /// Divisor of the summed losses: a number of pixels, or `batch` for those of the batch that have a label. Learning
-    /// rate, weight decay and --clip are given for a mean over the batch and compensate for another divisor, so that
-    /// training in f32 stays the same [default: 2073600 for segnet, as twelve images of 360 × 480 have; batch for
-    /// classify, where it is images that count]
+    /// Divisor of the summed losses: a number of pixels, or `batch` for the labelled pixels of the batch. Learning
+    /// rate, weight decay and --clip are given for a mean over the batch and are adapted to another divisor, so that
+    /// training in f32 stays the same [default: 2073600 for segnet, the pixels of twelve images of 360 × 480; batch for
+    /// classify, which counts images]
     #[arg(long, value_name = "N|batch")]
     pub pixels: Option<LossDivisor>,
-    /// Decides first weights, order and flips.
+    /// Seed of first weights, order of the data and flips of images.
     #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
     pub seed: u64,
-    /// Several seeds, separated by commas; the table gives means and spreads.
+    /// Several seeds, separated by commas; the table shows means and standard deviations.
     #[arg(long, value_name = "LIST")]
     pub seeds: Option<Seeds>,
-    /// Evaluates on a validation set every N steps: a set called val next to test, else every tenth training image,
-    /// which is held out. The final evaluation uses the test set. 0: only the final one.
+    /// Evaluates on a validation set every N steps: a set named val next to test, or else every tenth training image,
+    /// which is held out. The final evaluation uses the test set. 0: only the final evaluation.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
-    /// Threads of the CPU; 0: one for each core. Results do not depend on it.
+    /// Number of CPU threads; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
-    /// Directory for report.html, table.md and results.json, which must not hold results yet [default: the first of
-    /// compare-1, compare-2, … that does not]
+    /// Directory for report.html, table.md and results.json; it must not contain results yet [default: the first of
+    /// compare-1, compare-2, … without results]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// TOML file with options of this command (iters = 600); the command line wins.
+    /// TOML file with options of this command, for example iters = 600. Options of the command line override it.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
@@ -59,38 +60,38 @@ pub struct Compare {
 
 const METHODS: &str = "Methods:
   fp32             all in f32: the baseline
-  chaos            all in f32 from weights that differ by 2^-20: with --seeds, the yardstick for differences of methods
-  fp16             mixed precision without any scale
+  chaos            all in f32 from weights that differ by 2^-20: with --seeds, the reference for differences of methods
+  fp16             mixed precision without a scale
   fixed:SCALE      one scale for all gradients, a power of two: 1024 or 2^10
   dynamic          one scale, from 2^16, doubled after 2000 steps without an overflow, halved after one
   dynamic:N        the paper's baseline: doubled until it overflows, then times 2^(1/N) every step
   logmax           one scale from the distribution of the largest gradients
   delayed          one scale, the largest that the largest gradient of the last steps allows
-  amax             a scale for every gradient from its largest magnitude, as FP8 libraries have them: the tensor's own
-                   (current scaling); amax:history=16 from the largest of the last 16 steps (delayed scaling)
+  amax             a scale for every gradient from its largest magnitude, as in FP8 libraries: of this step (current
+                   scaling), or with amax:history=16 of the last 16 steps (delayed scaling)
   gs               a scale for every gradient, from its histogram (= gs:exact)
-  gs:paper         the same by the paper's models, its slips fixed; gs:paper-literal: as printed; gs:authors: the scales
-                   that the authors' code decides on, in this engine
+  gs:paper         the same by the paper's models, with its errors corrected; gs:paper-literal: as printed; gs:authors:
+                   with the scales of the authors' code
 {baselines}Options follow a method, separated by commas (dynamic:init=1024,interval=500):
-  of gs            gamma=1e-4, interval=100, calls=each, and of gs:exact window=11, room=6, history=1, outliers=24
-  of amax          history=0 (steps, at most 16), margin=0 (binades left free), calls=each
-  of loss scales   wgrad=half: gradients of weights are half before they are f32, as half weights have them in PyTorch;
-                   they flush and overflow at sites of their own, LAYER/wgrad and LAYER/bgrad
-  of dynamic       init=2^16, interval=2000 (steps, or steps/20: a part of the run), growth=2, backoff=0.5, min=2^-24, max=2^30;
-                   hysteresis=cumulative:N (lowered from the Nth overflow since it grew) or consecutive:N (without a
-                   clean step between); tolerance=0.05 (share of overflows that does not lower it);
-                   floor=40000:2^13/150000:2^15 (a minimum that rises: from step 40000, from step 150000)
-  of dynamic:N     min, max
-  of logmax        mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, min, max
-  of delayed       history=16 (steps, at most 16), margin=0 (binades left free), min, max
+  gs               gamma=1e-4, interval=100, calls=each, and for gs:exact window=11, room=6, history=1, outliers=24
+  amax             history=0 (steps, at most 16), margin=0 (binades of headroom), calls=each
+  loss scales      wgrad=half: gradients of weights are stored in half before they are f32, as in PyTorch with half
+                   weights; they flush and overflow at separate sites, LAYER/wgrad and LAYER/bgrad
+  dynamic          init=2^16, interval=2000 (steps, or steps/20: a part of the run), growth=2, backoff=0.5, min=2^-24, max=2^30;
+                   hysteresis=cumulative:N (the Nth overflow since the last growth lowers the scale) or consecutive:N
+                   (the Nth without a clean step between); tolerance=0.05 (share of overflows that does not lower it);
+                   floor=40000:2^13/150000:2^15 (a rising minimum: from step 40000, from step 150000)
+  dynamic:N        min, max
+  logmax           mean=0.99, spread=0.999 (decays), quantile=3.09, ceiling=2^16, min, max
+  delayed          history=16 (steps, at most 16), margin=0 (binades of headroom), min, max
 
-Results: report.html and table.md for people, results.json for programs. Exit code 2 with one line if something is wrong.";
+Results: report.html and table.md to read, results.json for programs. Errors: one line, exit code 2.";
 
 /// Returns the help text of all methods, including the presets named after libraries.
 fn methods_help() -> String {
     let baseline = |Baseline { name, method, about }: &Baseline| format!("  {name:16} {method}\n{:19}{about}\n", "");
     let named: String = BASELINES.iter().map(baseline).collect();
-    METHODS.replace("{baselines}", &format!("By the name of who has them:\n{named}"))
+    METHODS.replace("{baselines}", &format!("Presets named after libraries:\n{named}"))
 }
 
 impl Compare {

@@ -20,7 +20,7 @@ pub struct Accumulate {
     /// Mantissa bits of the accumulator; it has 8 exponent bits.
     #[arg(long, value_name = "BITS", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=23))]
     mantissa: u32,
-    /// Terms of a chunk; the sums of chunks are added in a second accumulator. 0: no chunks
+    /// Terms of a chunk. The sums of the chunks are added in a second accumulator. 0: no chunks
     #[arg(long, value_name = "N", default_value_t = 64)]
     chunk: u32,
     /// Mantissa bits of a term: a product of two FP8 (E5M2) numbers has 5.
@@ -29,10 +29,10 @@ pub struct Accumulate {
     /// Mean of the terms; their spread is 1.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = mean)]
     mean: f64,
-    /// The accumulator rounds toward zero, not to nearest even.
+    /// Round toward zero instead of to nearest even.
     #[arg(long)]
     toward_zero: bool,
-    /// Sums to measure [default: as many as make a million terms, 20 to 1000]
+    /// Number of sums to measure [default: a million terms in total, at least 20 and at most 1000 sums]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     runs: Option<u32>,
     /// Seed of the random terms
@@ -91,7 +91,7 @@ pub fn text(arguments: &Accumulate) -> Result<String, Failure> {
     let what = if centred { "variance retained, measured" } else { "sum retained, measured" };
     line(what, &|at, _| format!("{:.4} ± {:.4}", measured[at].kept, measured[at].error));
     if centred {
-        line("mantissa bits wanted, predicted", &|_, chunk| {
+        line("mantissa bits needed, predicted", &|_, chunk| {
             variance::least_mantissa(terms, length, chunk).map_or_else(|| "more than 23".to_owned(), |m| m.to_string())
         });
     }
@@ -105,10 +105,10 @@ pub fn text(arguments: &Accumulate) -> Result<String, Failure> {
     }
     text.push('\n');
     text.push_str(if centred {
-        "Predicted by the variance retention ratio (Sakr et al. 2019), which tells where a loss begins and not how far it\n\
-         goes: rounding to nearest keeps more than it says, rounding toward zero less. Chunks: Wang et al. 2018.\n"
+        "Predicted with the variance retention ratio (Sakr et al. 2019), which shows where a loss begins, not how large it\n\
+         becomes: rounding to nearest retains more variance, rounding toward zero less. Chunks: Wang et al. 2018.\n"
     } else {
-        "The variance retention ratio is a model of terms with mean 0, so nothing is predicted. Chunks: Wang et al. 2018.\n"
+        "No predictions, because the variance retention ratio assumes terms with mean 0. Chunks: Wang et al. 2018.\n"
     });
     Ok(text)
 }

@@ -20,11 +20,11 @@ use std::fmt::Write;
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Inspect {
-    /// A number, or the bits of one: 6.5, -1e-7, inf, 0x3c00, 0b11110000000000. Decimal digits are taken as they are
-    /// written and rounded once.
+    /// A number, or its bits: 6.5, -1e-7, inf, 0x3c00, 0b11110000000000. Decimal digits are read exactly and rounded
+    /// once.
     #[arg(allow_hyphen_values = true, required = true)]
     number: Option<String>,
-    /// Format to take apart, and to cast to.
+    /// Format of the number, to which decimal digits are rounded.
     #[arg(long, value_enum, default_value = "f16")]
     format: Name,
     /// Further inspections
@@ -34,8 +34,8 @@ pub struct Inspect {
 
 #[derive(Clone, Debug, Subcommand)]
 enum What {
-    /// Adds random terms in an accumulator of few bits, one by one and in chunks, and compares with the predictions of
-    /// models.
+    /// Measures the error of long sums in an accumulator with few bits, term by term and in chunks, and compares it
+    /// with models.
     Accumulate(accumulate::Accumulate),
 }
 

@@ -20,56 +20,58 @@ use std::{
 /// `gradscale predict`.
 #[derive(Clone, Debug, Args)]
 pub struct Predict {
-    /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict, whose modules are
-    /// called as the layers that `gradscale plan` lists, without the network's name (encoder.conv1.weight). It is
-    /// applied in f32.
+    /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict. Its modules must
+    /// have the names that `gradscale plan` lists, without the network's name (encoder.conv1.weight). Predictions are
+    /// computed in f32.
     #[arg(value_name = "WEIGHTS")]
     weights: PathBuf,
-    /// PNG or JPEG files, or directories with such. For segnet each may have a size of its own; for classify all must
-    /// have that of the training images, unless these were resized; for detect any. Of a network for numbers, CSV
-    /// files; of one for speech, WAV files of the training's rate; of one for translation, files of lines, plain or
-    /// gzip'ed; of one for language, text files that it goes on from; of one that makes images, nothing.
+    /// Input files, or directories that contain them. For images, PNG or JPEG files: for segnet and detect of any size,
+    /// for classify of the size of the training images unless these were resized. For tables, CSV files. For speech,
+    /// WAV files with the training's sample rate. For translation, files of lines, plain or compressed with gzip. For
+    /// language, text files that the network continues. Generators read no files.
     #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
-    /// For text: a beginning to continue; files with more beginnings may be given as well. Words are separated by
-    /// blanks.
+    /// For language: a beginning that the network continues, in addition to files with beginnings. Words are separated
+    /// by blanks.
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// For text: number of tokens to generate
+    /// For language: number of tokens to generate
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     length: u32,
-    /// For text: sampling temperature; 0 takes the likeliest token
+    /// For language: sampling temperature; 0 selects the likeliest token
     #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = temperature)]
     temperature: f64,
-    /// For text: sample from the K likeliest tokens; 0 samples from all
+    /// For language: sample from the K likeliest tokens; 0 samples from all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: usize,
-    /// For generators: number of images; their noise comes from --seed and is the same for every checkpoint.
+    /// For generators: number of images. Their noise depends on --seed only, so it is the same for every checkpoint.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     count: u16,
-    /// Seed of sampled text, and of the noise of generated images; a training's report uses the noise of its own seed.
+    /// Seed of sampled text and of the noise of generated images. The report of a training uses the noise of that
+    /// training's seed.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Directory for NAME-labels.png (grey values as in the label images of the training, where these were grey; else
-    /// class ids) and NAME-overlay.png; for classes.tsv of a network that has one class for an image, transcripts.tsv
-    /// of one for speech, boxes.tsv (in pixels) with NAME-boxes.png of one for detect, translations.tsv (side by side)
-    /// and translations.txt of one for translation, NAME-continued.txt of one for language, made.png of one that makes
-    /// images.
+    /// Output directory. For segnet: NAME-labels.png (grey values as in the training's label images if these were grey,
+    /// or else class ids) and NAME-overlay.png. For classify: classes.tsv. For detect: boxes.tsv, in pixels, and
+    /// NAME-boxes.png. For speech: transcripts.tsv. For translation: translations.tsv (source and translation) and
+    /// translations.txt. For language: NAME-continued.txt. For generators: made.png.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
-    /// For PyTorch models: names and colours of the classes, a table as `classes.tsv` of a data set [default: numbers]
+    /// For PyTorch models: file with names and colours of the classes, in the format of a data set's `classes.tsv`
+    /// [default: numbers]
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// For PyTorch models: mean to subtract from images with values from 0 to 1; one number, or one for each channel.
+    /// For PyTorch models: mean to subtract from images, whose values are 0 to 1: one number, or one for each channel.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0", allow_hyphen_values = true)]
     mean: Vec<f32>,
-    /// For PyTorch models: standard deviation to divide by after that; one number, or one for each channel.
+    /// For PyTorch models: standard deviation that divides images after the subtraction of --mean: one number, or one
+    /// for each channel.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
     /// Device to run on
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     device: Device,
-    /// Threads of the CPU; 0: one for each core.
+    /// Number of CPU threads; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
     threads: u16,
 }

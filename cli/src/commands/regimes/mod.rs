@@ -61,9 +61,9 @@ const OUTLIERS: &str = "gs:outliers=24";
 const HELP: &str = "Regimes, by NAME or by the part before its colon:
   1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in 3, 40 or 500 has 2^P times the loss of the others;
                                     P is -20, -12, -8, 8, 12, 20 or 40
-  blocks:10, blocks:24, blocks:100  10, 24 or 100 large batches, then as many with 2^-20 times the loss
+  blocks:10, blocks:24, blocks:100  10, 24 or 100 large batches, then the same number with 2^-20 times the loss
   fill:1in50, fill:1in500           one target of a batch is 1e20
-  infinite:…, nan:…                 one input of a batch is ∞ or NaN, which no scale can cure
+  infinite:…, nan:…                 one input of a batch is ∞ or NaN, which no scale can fix
   jump:2^-12, jump:2^12, jump:2^40  losses change in the middle
   drift:2^-30                       losses fall steadily to 2^-30 of the first
   masked                            losses are zero for 100 steps in every 300
@@ -75,48 +75,46 @@ Natural causes, with ordinary networks and values:
                                     one training image is NaN, has an infinite pixel, or is read
                                     from a corrupt file; 60 epochs
   short-recordings                  recordings shorter than their transcript, whose CTC loss is ∞
-  short-recordings:zero-infinity    the same with the option that ignores them, the right cure
+  short-recordings:zero-infinity    the same with the option that ignores them, the right fix
   rare-reward                       a combination lock, learned by REINFORCE
-Figures, without a training:
+Computed without a training:
   one-in-n                          share of large batches that a dynamic scale skips
-  scale-by-size                     loss scales that serve, by image size, batch, sum or mean
+  scale-by-size                     loss scales that work, by image size, batch, sum or mean
 
-In the first group gradients are clipped by norm, so that f32 trains: others are compared with it.
-A floor under the scale, a fixed scale, per-tensor scales or the right option cure the second
-group too; their columns are shown next to gs.
-Results: report.html and table.md for people, regimes.json for programs.
-Exit code 2 with one line if something is wrong.";
+In the first group gradients are clipped by norm, so that f32 trains and other methods can be compared
+with it. A minimum of the scale, a fixed scale, per-tensor scales or the right option also fix the
+second group; their columns are shown next to gs.
+Results: report.html and table.md to read, regimes.json for programs. Errors: one line, exit code 2.";
 
 /// `gradscale regimes`.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(after_help = HELP)]
 pub struct Regimes {
-    /// Runs one seed and few steps: all regimes in under two minutes on two cores. A full run takes most of an hour.
+    /// Runs one seed and few steps: all regimes in under two minutes on two cores instead of almost an hour.
     #[arg(long)]
     quick: bool,
     /// Regimes, separated by commas [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Methods, separated by commas, as for `compare` [default: fp32, dynamic, dynamic:10, gs:exact,room=6,history=0
-    /// (gs as it was before it remembered and repeated), gs; with fill values also gs:outliers=24. In what people meet:
-    /// fp32, torch, torch-floor, fixed:128, amax:history=16, gs]
+    /// (gs without history and repeats), gs; with fill values also gs:outliers=24. For natural causes: fp32, torch,
+    /// torch-floor, fixed:128, amax:history=16, gs]
     #[arg(long, value_name = "LIST")]
     methods: Option<Methods>,
-    /// Seeds, separated by commas; tables give means and spreads [default: 0,1,2; with --quick 0]
+    /// Seeds, separated by commas; tables show means and standard deviations [default: 0,1,2; with --quick 0]
     #[arg(long, value_name = "LIST")]
     seeds: Option<Seeds>,
-    /// Images with one class each, as for `compare --task classify`, for the networks that classify images [default:
-    /// synthetic digits]
+    /// Images with one class each, as for `compare --task classify` [default: synthetic digits]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Recordings for short-recordings, as for `compare --task speech` [default: synthetic words of tones]
     #[arg(long, value_name = "PATH")]
     recordings: Option<PathBuf>,
-    /// Trainings at a time; 0: one for each core. Results do not depend on it.
+    /// Number of trainings at the same time; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     threads: usize,
-    /// Directory for report.html, table.md and regimes.json, which must not hold results yet [default: the first of
-    /// regimes-1, regimes-2, … that does not]
+    /// Directory for report.html, table.md and regimes.json; it must not contain results yet [default: the first of
+    /// regimes-1, regimes-2, … without results]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

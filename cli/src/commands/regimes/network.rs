@@ -44,8 +44,8 @@ impl Net {
     /// Returns the name and unit of the network's score.
     pub const fn score(self) -> &'static str {
         match self {
-            Self::Perceptron | Self::Recurrent => "test images told right, in percent",
-            Self::Heads => "test images told right by the worst head, in percent",
+            Self::Perceptron | Self::Recurrent => "test images classified correctly, in percent",
+            Self::Heads => "test images that the worst head classified correctly, in percent",
             Self::Curve => "mean squared error, in percent of the variance",
         }
     }

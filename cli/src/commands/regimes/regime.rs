@@ -244,7 +244,7 @@ pub fn list_regimes() -> Vec<Regime> {
         all.push(regime(format!("fill:1in{every}"), about, Net::Curve, Course::Fill { every }, steps));
         for (name, value) in [("infinite", f32::INFINITY), ("nan", f32::NAN)] {
             let what = if value.is_nan() { "NaN" } else { "∞" };
-            let about = format!("one input of one batch in {every} is {what}, which no scale can cure");
+            let about = format!("one input of one batch in {every} is {what}, which no scale can fix");
             let course = Course::NotFinite { every, value };
             all.push(regime(format!("{name}:1in{every}"), about, Net::Curve, course, [4000, 1000]));
         }

@@ -86,12 +86,12 @@ impl Setting {
 pub fn figure(quick: bool) -> Result<Figure, Failure> {
     let data = Segmentation::synthetic(0);
     let about =
-        "loss scales that serve SegNetBasic at its first weights, by size, batch and reduction (synthetic scenes)";
+        "loss scales that work for SegNetBasic with its first weights, by size, batch and reduction (synthetic scenes)";
     let factors = if quick { &FACTORS[..1] } else { &FACTORS[..] };
     let (mut text, mut rows) = (String::new(), Vec::new());
     writeln!(
         text,
-        "{:16}2^{} to 2^{}; ░ loses gradients, █ serves, ▒ overflows",
+        "{:16}2^{} to 2^{}; ░ loses gradients, █ works, ▒ overflows",
         "",
         EXPONENTS_SHOWN.start(),
         EXPONENTS_SHOWN.end()
@@ -121,7 +121,7 @@ pub fn figure(quick: bool) -> Result<Figure, Failure> {
     text.push_str(&ruler());
     let names = LIBRARY_SCALES.iter().map(|one| format!("{} 2^{}", one.library, one.exponent));
     writeln!(text, "│: {}", names.collect::<Vec<_>>().join(", ")).ok();
-    text.push_str("Cures: a scale measured for the setting, amax:history=16, gs.\n");
+    text.push_str("Remedies: a scale measured for the setting, amax:history=16, gs.\n");
     Ok(Figure { name: NAME, about, text, rows })
 }
 

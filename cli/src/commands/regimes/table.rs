@@ -7,10 +7,10 @@ use super::{
 use std::fmt::Write;
 
 /// Legend below the table of the regimes' scores.
-pub const LEGEND: &str = "Scores: test images told right in percent (heads: by the worst one); for fill, infinite and \
-                          nan the mean squared error in percent of the variance, where less is better; of several \
+pub const LEGEND: &str = "Scores: test images classified correctly in percent (heads: by the worst one); for fill, infinite and \
+                          nan the mean squared error in percent of the variance, where less is better; for several \
                           seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points or a quarter \
-                          of an error, and by twice the standard error of the difference; of one seed, by 10 points or \
+                          of an error, and by twice the standard error of the difference; for one seed, by 10 points or \
                           twice the error. bad-sample: test images classified correctly, short-recordings: \
                           characters that are wrong (less is better), rare-reward: chance to open the lock, all in \
                           percent; 2^…: loss scale at the end. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \

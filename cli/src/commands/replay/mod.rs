@@ -15,15 +15,16 @@ use std::{fmt::Write, path::PathBuf};
 /// `gradscale replay`.
 #[derive(Clone, Debug, Args)]
 pub struct Replay {
-    /// A trace that `gradscale train --trace` has recorded, or `trace()` of gradscale.torch.
+    /// Trace that `gradscale train --trace` or `trace()` of gradscale.torch recorded.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, delayed, amax[:history=N], gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …]
-    /// [default: the method that made the trace; for older traces, which do not say, gs,history=0]
+    /// fp16, fixed:SCALE, dynamic, dynamic:N, logmax, delayed, amax[:history=N],
+    /// gs[:exact|paper|paper-literal|authors][,OPTION=VALUE …] [default: the method of the recorded training;
+    /// gs,history=0 for older traces without a method]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
-    /// Writes every step: JSON lines of iteration, whether it would be skipped, and for each site exponent, share
-    /// flushed and share of subnormals. Attempts that would be repeated come before their step, and are marked.
+    /// Output file with a JSON line for every step: iteration, whether the step is skipped, and for each site exponent,
+    /// flushed share and subnormal share. Repeated attempts precede their step and are marked.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -49,17 +49,17 @@ use times::Times;
 pub struct Train {
     #[command(flatten)]
     plan: Plan,
-    /// Goes on from the last intact checkpoint in this directory to the step that was asked for, with all settings that
-    /// the training was begun with; --iters, --checkpoint-every, --device and --threads can be given anew.
+    /// Resumes from the last intact checkpoint in this directory, with all settings of that training. --iters,
+    /// --checkpoint-every, --device and --threads can be changed.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half", "micro_batches", "exchange", "batch_norm"])]
     resume: Option<PathBuf>,
-    /// Directory for checkpoints and log [default: the first of train-1, train-2, … that is not there]
+    /// Directory for checkpoints and log [default: the first of train-1, train-2, … that does not exist]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// TOML file with options of this command (iters = 600); the command line wins.
+    /// TOML file with options of this command, for example iters = 600. Options of the command line override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ends a training of several ranks if one has not answered the others for so long, which may be dead or hang.
+    /// Ends a training of several ranks after this time without an answer from a rank, which may have died or hang.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     rank_timeout: u64,
     /// Prints, after 13 steps, the time of every kernel launch by the device's clock, with memory traffic, arithmetic
@@ -74,9 +74,9 @@ const FILES: &str = "Files:
   report.html                loss, scores, scales and underflow at every site, after every checkpoint
   log.jsonl                  one line for each step: iteration, loss, seconds; why it was skipped or repeated; scores; sites
   tensorboard/               the same for TensorBoard: tensorboard --logdir DIR
-Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and says how to go on; a second one ends at once. A training
-that is stopped, killed or out of disk space and resumed gives the same weights, bit for bit, as one that is not. What is
-damaged is named and set aside as NAME.damaged-1.";
+Ctrl-C, or SIGTERM, finishes the step, saves a checkpoint and prints the command to resume; a second one ends at once. A
+training that was stopped, killed or out of disk space and then resumed has the same weights, bit for bit, as one without
+interruption. Damaged files are listed and renamed to NAME.damaged-1.";
 
 /// Trains a network or resumes its training; a signal ends it early.
 ///
@@ -217,7 +217,11 @@ fn announcement(checkpoint: &Path, iteration: u64, iters: u64, asked: bool) -> S
     if iteration >= iters {
         return format!("{checkpoint}: complete, {iteration} of {iters} steps; --iters N continues to step N");
     }
-    let why = if asked { "" } else { " (the checkpoint of an earlier version does not say how many; --iters N does)" };
+    let why = if asked {
+        ""
+    } else {
+        " (this checkpoint of an earlier version does not record the number of steps; set it with --iters N)"
+    };
     format!("{checkpoint}: resuming from step {iteration} to step {iters}{why}")
 }
 

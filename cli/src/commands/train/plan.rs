@@ -32,16 +32,16 @@ pub(crate) struct Plan {
     #[arg(skip = rule_versions::CURRENT_HISTORY.to_owned())]
     #[serde(default = "before")]
     history: String,
-    /// Divisor of the summed losses: a number of pixels or images, or `batch` for those of the batch that have a label.
-    /// Learning rate, weight decay and --clip are given for a mean over the batch and compensate for another divisor,
+    /// Divisor of the summed losses: a number of pixels or images, or `batch` for the labelled ones of the batch.
+    /// Learning rate, weight decay and --clip are given for a mean over the batch and are adapted to another divisor,
     /// so that training in f32 stays the same.
     #[arg(long, value_name = "N|batch", default_value = "batch")]
     pub(super) pixels: LossDivisor,
-    /// Decides first weights, order and flips.
+    /// Seed of first weights, order of the data and flips of images.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Evaluates on a validation set every N steps: a set called val next to test, else every tenth training image,
-    /// which is held out. The final evaluation uses the test set. 0: only the final one.
+    /// Evaluates on a validation set every N steps: a set named val next to test, or else every tenth training image,
+    /// which is held out. The final evaluation uses the test set. 0: only the final evaluation.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) eval_every: u64,
     /// Divides every batch into N micro-batches whose f16 gradients are summed exactly, so that results do not depend
@@ -49,18 +49,19 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MICRO_BATCHES)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
-    /// Sum of the ranks' gradients: exact, of f16 values, with the same bits for any number of ranks; or fast, in f32
-    /// by MPI or NCCL [default: exact with --micro-batches, else the faster one at the start of the training]
+    /// Sum of the gradients of all ranks: exact sums f16 values, with the same bits for any number of ranks; fast sums
+    /// in f32 with MPI or NCCL [default: exact with --micro-batches, or else the faster one at the start of the
+    /// training]
     #[arg(long, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<Named<ReduceMode>>,
-    /// Overlap of gradient communication with the backward pass: on, during that of a rank's last micro-batch; a
-    /// number, the same with buckets of so many weights; or off, after it. Results are the same.
+    /// Overlap of gradient communication with the backward pass of a rank's last micro-batch: on, off, or the number of
+    /// weights in a bucket. Results are the same.
     #[arg(long, value_name = "on|off|N")]
     #[serde(skip)]
     pub(super) overlap: Option<Named<Overlap>>,
-    /// Images for mean and variance of batch norm with several ranks: rank, those of each micro-batch; or world, those
-    /// of all ranks, which takes one micro-batch per rank and makes results depend on their number [default: rank]
+    /// Images over which batch norm computes mean and variance: rank, each micro-batch; or world, all ranks together.
+    /// World needs one micro-batch per rank, and results depend on the number of ranks [default: rank]
     #[arg(long, value_name = "rank|world")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) batch_norm: Option<Named<BatchNormScope>>,
@@ -69,18 +70,18 @@ pub(crate) struct Plan {
     #[arg(long)]
     #[serde(skip)]
     pub(super) shard_optimizer: bool,
-    /// Training steps, those before a resume included [default: 400]
+    /// Total number of training steps, including steps before a resume [default: 400]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) iters: Option<u64>,
     /// Steps between checkpoints; 0: only at the end [default: 100]
     #[arg(long, value_name = "N")]
     pub(super) checkpoint_every: Option<u64>,
-    /// Threads of the CPU; 0: one for each core. Results do not depend on it. [default: 0]
+    /// Number of CPU threads; 0: one for each core. Results do not depend on it. [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=4096))]
     pub(super) threads: Option<u16>,
-    /// First weights from a checkpoint of the same network, or from a PyTorch model: a safetensors file of its
-    /// state_dict, whose modules are called as the layers that `gradscale plan` lists, without the network's name
-    /// (encoder.conv1.weight). Layers that such a model lacks start as always.
+    /// File with the first weights: a checkpoint of the same network, or a PyTorch model as a safetensors file of its
+    /// state_dict. Its modules must have the names that `gradscale plan` lists, without the network's name
+    /// (encoder.conv1.weight). Layers that a PyTorch model lacks are initialised as usual.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) weights: Option<PathBuf>,
     /// Records the statistics of every cast site in every step to a new file, for `gradscale replay`. Steps take

@@ -110,7 +110,7 @@ fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
     let words = if rest >= 0.0 {
         format!("{:.3} ms ({:.1} %): host, copies, waits, gaps between launches", 1e3 * rest, 1e2 * rest / usual)
     } else {
-        format!("nothing; timed singly they take {:.3} ms more than a step", -1e3 * rest)
+        format!("none; launches timed one after another take {:.3} ms more than a step", -1e3 * rest)
     };
     let (usual, timed) = (1e3 * usual, 1e3 * timed);
     writeln!(text, "an untimed step: {usual:.3} ms (median of {UNTIMED_STEPS}, host's clock); timed: {timed:.3} ms")
