@@ -95,7 +95,7 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} there, {} here", self.name, self.there, self.here)
+        write!(f, "{} {} in the checkpoint, {} here", self.name, self.there, self.here)
     }
 }
 

@@ -69,7 +69,7 @@ mod tests {
         let said = |there: &Configuration, here: &Configuration| {
             there.differences(here).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(said(&there, &here), ["rule Sgd there, Adam here"]);
+        assert_eq!(said(&there, &here), ["rule Sgd in the checkpoint, Adam here"]);
         let more = configuration(&[
             ("rule", "Sgd".into()),
             ("momentum", 0.9.into()),
@@ -78,8 +78,8 @@ mod tests {
         ]);
         let group =
             configuration(&[("rule", "Sgd".into()), ("momentum", 0.9.into()), ("lr", 0.1.into()), ("head", 2.into())]);
-        assert_eq!(said(&more, &group), ["head none there, 2 here"]);
-        assert_eq!(said(&there, &group), ["head none there, 2 here"]);
+        assert_eq!(said(&more, &group), ["head none in the checkpoint, 2 here"]);
+        assert_eq!(said(&there, &group), ["head none in the checkpoint, 2 here"]);
         assert_eq!(said(&there, &there), [""; 0]);
     }
 

@@ -244,7 +244,7 @@ impl Nccl {
         let mut status = SUCCESS;
         // SAFETY: the communicator lives, the memory is this function's own.
         let asked = unsafe { (self.functions.async_error)(self.comm, &raw mut status) };
-        self.check(asked, "say what has failed")?;
+        self.check(asked, "return its error")?;
         self.check(status, "exchange gradients")?;
         waited
     }

@@ -196,7 +196,7 @@ fn a_resumed_training_keeps_its_engine() {
     let error = lacking.0.load(&saved).expect_err("it has no such engine");
     let Error::Checkpoint(CheckpointError::Settings { of, differences }) = &error else { panic!("{error}") };
     assert_eq!((of.as_str(), differences.len()), (CheckpointError::DEVICE, 1));
-    assert!(error.to_string().contains(&format!("products {engine} there, simt here")), "{error}");
+    assert!(error.to_string().contains(&format!("GEMM engine {engine} in the checkpoint, simt here")), "{error}");
     assert!(bits(&lacking) == untouched, "something was changed");
 
     let mut pinned = trainer(simt());

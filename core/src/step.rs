@@ -115,7 +115,7 @@ impl fmt::Display for Outcome {
             Self::Skipped(Some(Blame { site, kind, exponent })) => match kind {
                 Kind::Overflow => write!(f, "skipped: site {site} overflowed at 2^{exponent}"),
                 Kind::Infinite => {
-                    write!(f, "skipped: site {site} received ±∞ at 2^{exponent}, though nothing before it overflowed")
+                    write!(f, "skipped: site {site} received ±∞ at 2^{exponent}, although nothing before it overflowed")
                 }
                 Kind::Nan => {
                     write!(f, "skipped: site {site} received NaN at 2^{exponent}, which is not a scaling problem")

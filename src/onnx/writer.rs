@@ -332,7 +332,7 @@ impl<'a> Writer<'a> {
         } else if let Some(integers) = self.forms[of].bytes.clone().or(self.forms[of].integers.clone()) {
             self.emit("Cast", &[&integers], &[("to", Is::Int(DataType::Float as i64))])
         } else {
-            return Err(self.unsupported("nothing gives its input"));
+            return Err(self.unsupported("its input has no producer"));
         };
         self.forms[of].last = Some(name.clone());
         Ok(name)

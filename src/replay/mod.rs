@@ -218,7 +218,7 @@ pub fn parse(text: impl BufRead) -> Result<Vec<Step>, String> {
         for seen in &step.sites {
             let wrong = |cause: String| format!("line {}, {}: {cause}", number + 1, seen.name);
             if seen.row().map_err(wrong)?.detail() < Detail::Full {
-                return Err(wrong("the row has no histogram".to_owned()));
+                return Err(wrong("the row has no histogram; record the trace again".to_owned()));
             }
         }
         steps.push(step);

@@ -76,7 +76,7 @@ pub fn verdict(
 fn exponent(from: &Source, played: &Exponents) -> Result<i32, String> {
     match &from.site {
         None => Ok(0),
-        Some(site) => played.get(site).copied().ok_or_else(|| format!("{site} comes before it but is missing")),
+        Some(site) => played.get(site).copied().ok_or_else(|| format!("its values come from {site}, which is missing")),
     }
 }
 
@@ -147,6 +147,6 @@ mod tests {
         // No exponent fits: the values of the sum decide, as for any cast.
         assert_eq!(of(Decides::Sum { parts: vec![part("a", 10, 65504.0)] }), 6);
         let lost = Decides::Cast { from: source("c", 0) };
-        assert_eq!(verdict(&preset, &lost, &seen, &played), Err("c comes before it but is missing".to_owned()));
+        assert_eq!(verdict(&preset, &lost, &seen, &played), Err("its values come from c, which is missing".to_owned()));
     }
 }

@@ -75,7 +75,7 @@ impl Sites {
         // Everything is checked before anything changes: the number of slots may exceed the table.
         let known = |site: &SavedSite| self.index.get(&site.name).map(|slot| self.entries[usize::from(slot.0)].kind);
         if let Some(other) = saved.iter().find(|site| known(site).is_some_and(|kind| kind != site.kind)) {
-            return Err(format!("{} is of another kind there", other.name));
+            return Err(format!("{} is another kind of site in the checkpoint", other.name));
         }
         if self.entries.len().saturating_add(saved.len()) >= usize::from(u16::MAX) {
             return Err("too many sites".to_owned());

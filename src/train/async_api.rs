@@ -72,7 +72,7 @@ impl<B: Backend> NonBlocking<'_, B> {
         let Pass { batch, loss, gradients } = pass.into();
         let own = self.0.training(program)?;
         if loss.is_some_and(|loss| loss != own) {
-            return Err(Error::Program("of another loss than the pass"));
+            return Err(Error::Program("compiled for another loss than the pass names"));
         }
         if let Some(gradients) = &gradients {
             self.0.check_accumulation(gradients, Some(own))?;

@@ -27,7 +27,7 @@ pub struct Skipped {
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.site {
-            None => f.write_str("a gradient of a parameter is not finite, though all sites were")?,
+            None => f.write_str("a gradient of a parameter is not finite, although the gradients at all sites are")?,
             Some((site, Kind::Overflow, exponent)) => write!(f, "site {site} overflowed at 2^{exponent}")?,
             Some((site, Kind::Infinite, _)) => write!(f, "site {site} received ±∞")?,
             Some((site, Kind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,

@@ -233,11 +233,15 @@ impl fmt::Display for ScheduleError {
             Self::Scale(scale) => write!(f, "a loss scale must be a power of two from 2^-126 to 2^126, not {scale}"),
             Self::Bounds { least, most } => write!(f, "2^{least} to 2^{most} are not valid limits of a loss scale"),
             Self::Start(start) => write!(f, "the first scale, 2^{start}, is outside the limits"),
-            Self::Factor(exponent) => write!(f, "growth must be above and backoff below 2^0, not 2^{exponent}"),
+            Self::Factor(exponent) => {
+                write!(f, "the growth factor must be above 1 and the backoff factor below 1, not 2^{exponent}")
+            }
             Self::Interval => f.write_str("intervals and hysteresis must be at least one step"),
             Self::Tolerance(ppm) => write!(f, "a tolerance must be below 1, not {ppm} parts per million"),
-            Self::Floor => f.write_str("a rising minimum must rise, within the limits, in at most eight steps"),
-            Self::Decay(decay) => write!(f, "a decay must lie in [0, 1), not {decay}"),
+            Self::Floor => {
+                f.write_str("a rising minimum must have at most eight increasing exponents, all within the limits")
+            }
+            Self::Decay(decay) => write!(f, "a decay must be in [0, 1), not {decay}"),
             Self::History(steps) => write!(f, "a history must hold 1 to {DELAYED_STEPS} steps, not {steps}"),
         }
     }

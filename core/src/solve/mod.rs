@@ -120,17 +120,17 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gamma(gamma) => {
-                write!(f, "the threshold must lie between 0 and 1, and not below 1e-6 for the exact rule, not {gamma}")
+                write!(f, "the threshold must be between 0 and 1, and not below 1e-6 for the exact rule, not {gamma}")
             }
             Self::Window(w) => write!(f, "the window must be 0 to 30 exponents, not {w}"),
             Self::Room(room) => write!(f, "the room must be 2 to 30 exponents, not {room}"),
             Self::Interval => f.write_str("an interval must be at least one step"),
-            Self::Outliers(bits) => write!(f, "outliers must lie 8 to 100 exponents above the others, not {bits}"),
+            Self::Outliers(bits) => write!(f, "outliers must be 8 to 100 exponents above the others, not {bits}"),
             Self::History(rows) => write!(f, "an amax history must hold at most {AMAX_ROWS} rows, not {rows}"),
             Self::Margin(margin) => write!(f, "an amax margin must be 0 to {MAX_AMAX_MARGIN} binades, not {margin}"),
-            Self::Amax => {
-                f.write_str("a site that decides by amax takes no other history, outliers or caller's decisions")
-            }
+            Self::Amax => f.write_str(
+                "an amax history cannot be combined with another history, outliers or decisions of the caller",
+            ),
         }
     }
 }

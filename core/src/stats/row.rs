@@ -229,9 +229,11 @@ pub enum MergeError {
 impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Convention => f.write_str("rows of different flush conventions do not merge"),
-            Self::Exponent { left, right } => write!(f, "rows seen at exponents {left} and {right} do not merge"),
-            Self::Detail => f.write_str("a light and a full row do not merge"),
+            Self::Convention => f.write_str("rows with different flush conventions cannot be merged"),
+            Self::Exponent { left, right } => {
+                write!(f, "rows observed at the exponents {left} and {right} cannot be merged")
+            }
+            Self::Detail => f.write_str("a row without a histogram cannot be merged with one that has a histogram"),
         }
     }
 }

@@ -51,13 +51,16 @@ fn every_number_is_compared() {
     for (one, other, name) in texts {
         for (there, here) in [(one, other), (other, one)] {
             let said = differences(there, here);
-            assert!(said.starts_with(&format!("{name} ")) && said.matches(" there").count() == 1, "{there}: {said}");
+            assert!(
+                said.starts_with(&format!("{name} ")) && said.matches(" in the checkpoint").count() == 1,
+                "{there}: {said}"
+            );
         }
         assert_eq!(differences(other, other), "");
     }
-    assert_eq!(differences("gs:interval=3", "gs"), "interval 3 there, 10 here");
-    assert_eq!(differences("gs", "gs:gamma=1e-4"), "gamma 0.001 there, 0.0001 here");
-    assert!(differences("gs", "dynamic").contains("scaling gs:exact there, dynamic here"));
+    assert_eq!(differences("gs:interval=3", "gs"), "interval 3 in the checkpoint, 10 here");
+    assert_eq!(differences("gs", "gs:gamma=1e-4"), "gamma 0.001 in the checkpoint, 0.0001 here");
+    assert!(differences("gs", "dynamic").contains("scaling gs:exact in the checkpoint, dynamic here"));
 }
 
 #[test]
@@ -67,5 +70,8 @@ fn policies_are_compared() {
     other.layers.set("net.encoder", Precision::Single);
     let said = configuration(&Method::mixed()).differences(&configuration(&other));
     let said: Vec<String> = said.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["list of gelu none there, deny here", "precision of net.encoder none there, f32 here"]);
+    assert_eq!(
+        said,
+        ["list of gelu none in the checkpoint, deny here", "precision of net.encoder none in the checkpoint, f32 here"]
+    );
 }

@@ -41,7 +41,10 @@ impl<B: Backend> Trainer<B> {
         let Some(GradAccumulator::Host(buckets)) = &self.ranks.micro_batches.accumulator else { return Ok(()) };
         let trains = matches!(self.exec.program(program).purpose, Purpose::Train { .. });
         if trains && buckets.iter().any(|bucket| matches!(bucket.state, BucketState::InFlight(_))) {
-            return Err(DistributedError::InvalidMicroBatch("is one pass: cut the step into more parts").into());
+            return Err(DistributedError::InvalidMicroBatch(
+                "must be one backward pass; divide the step into more micro-batches",
+            )
+            .into());
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ impl<B: Backend> Trainer<B> {
             return Err(distributed_error(DistributedError::SyncBatchNormMicroBatches { micro_batches, ranks }));
         }
         if self.settings.each_call {
-            let reason = "has no running statistics of each call";
+            let reason = "cannot have running statistics for each call; use one set for each layer";
             return Err(distributed_error(DistributedError::InvalidMicroBatch(reason)));
         }
         self.attempts.clear();
@@ -152,14 +152,14 @@ impl<B: Backend> Trainer<B> {
             let mut gradients = pass(self, index)?;
             self.check_gradients(&gradients)?;
             if gradients.micro != 1 {
-                let reason = "is one pass: cut the step into more parts";
+                let reason = "must be one backward pass; divide the step into more micro-batches";
                 return Err(distributed_error(DistributedError::InvalidMicroBatch(reason)));
             }
             gradients.contributes.sort_unstable();
             gradients.statistics.sort_unstable();
             let result = match &mut result {
                 Some(result) if result.digest != digest_gradients(&gradients) => {
-                    let reason = "runs the same network as the others";
+                    let reason = "must run the same network as the other micro-batches of the step";
                     return Err(distributed_error(DistributedError::InvalidMicroBatch(reason)));
                 }
                 Some(result) => {

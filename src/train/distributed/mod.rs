@@ -171,12 +171,15 @@ impl<B: Backend> Trainer<B> {
             self.exec.select_product_engine(&first).map_err(Error::Device)?;
         }
         // Fails on a rank whose device lacks the engine, or that has pinned another one.
-        Ok(group.check_equal("engine of products", &name(self.exec.device()).unwrap_or_default())?)
+        Ok(group.check_equal("GEMM engine", &name(self.exec.device()).unwrap_or_default())?)
     }
 
     fn synchronize_setup(&mut self, group: &Group) -> Result<(), Error<B::Error>> {
         if self.settings.each_call {
-            return Err(DistributedError::InvalidMicroBatch("has no running statistics of each call").into());
+            return Err(DistributedError::InvalidMicroBatch(
+                "cannot have running statistics for each call; use one set for each layer",
+            )
+            .into());
         }
         group.check_equal("version", env!("CARGO_PKG_VERSION"))?;
         let parameters = self.parameters.all.iter().map(|parameter| format!("{} {}", parameter.name, parameter.shape));

@@ -124,7 +124,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<DeviceOutput, Error<B::Error>> {
         self.own(program)?;
         if program.loss.is_some() {
-            return Err(Error::Program("for training; ProgramKind::Evaluation makes one to evaluate"));
+            return Err(Error::Program("compiled for training; compile it with ProgramKind::Evaluation to evaluate"));
         }
         let batch = self.fitting(program, batch)?;
         self.evaluate_of(&program.trace, &batch).await
@@ -141,7 +141,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn own<const N: usize>(&self, program: &Program<N>) -> Result<(), Error<B::Error>> {
-        if program.trainer == self.generations.trainer { Ok(()) } else { Err(Error::Program("of another trainer")) }
+        if program.trainer == self.generations.trainer { Ok(()) } else { Err(Error::Program("compiled by another trainer; compile it with this one")) }
     }
 
     /// Returns the name of a training program's loss.
@@ -149,7 +149,10 @@ impl<B: Backend> Trainer<B> {
         &self, program: &'p Program<N>,
     ) -> Result<&'p str, Error<B::Error>> {
         self.own(program)?;
-        program.loss.as_deref().ok_or(Error::Program("for evaluation; ProgramKind::Training makes one to train"))
+        program
+            .loss
+            .as_deref()
+            .ok_or(Error::Program("compiled for evaluation; compile it with ProgramKind::Training to train"))
     }
 
     pub(in crate::train) fn fitting<'a, const N: usize>(

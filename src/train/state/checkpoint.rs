@@ -200,7 +200,7 @@ impl<B: Backend> Trainer<B> {
                 let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
                 let shape = self.parameters.shape(id);
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
-                    return Err(wrong(format!("{name} is {:?} there, and {shape} here", tensor.shape())));
+                    return Err(wrong(format!("{name} is {:?} in the checkpoint, but {shape} here", tensor.shape())));
                 }
                 expected += 1;
                 // States of a sharded optimizer that belong to other ranks are not stored here.
@@ -210,7 +210,7 @@ impl<B: Backend> Trainer<B> {
             }
         }
         if tensors.len() != expected {
-            return Err(wrong(format!("it has {} tensors, where this training has {expected}", tensors.len())));
+            return Err(wrong(format!("it has {} tensors, but this training has {expected}", tensors.len())));
         }
         let engine = self.check_engine(saved.product_engine.as_deref())?;
         self.sites.restore(loss_scale, &saved.sites).map_err(wrong)?;
@@ -250,7 +250,7 @@ impl<B: Backend> Trainer<B> {
         if there == here {
             return Ok(Engine::default());
         }
-        let difference = || Difference { name: "products".into(), there: there.into(), here: here.into() };
+        let difference = || Difference { name: "GEMM engine".into(), there: there.into(), here: here.into() };
         match device.product_engine_availability(there) {
             EngineAvailability::Available => Ok(Engine { selected: Some(there.to_owned()), replaced: None }),
             EngineAvailability::Pinned => Ok(Engine { selected: None, replaced: Some(difference()) }),
@@ -320,7 +320,7 @@ impl<B: Backend> Trainer<B> {
         let words = match (&saved.loss_scale, &saved.scaling) {
             (Some(words), _) | (None, Some(ScalingBefore::Loss(words))) => words,
             (None, None) if saved.settings.is_some() && matches!(own, Scaling::Gradient(_)) => return Ok(None),
-            (None, None) => return Err(wrong("it does not say how gradients were scaled".to_owned())),
+            (None, None) => return Err(wrong("it does not record the scaling of gradients".to_owned())),
             (None, Some(ScalingBefore::Gradient(rule))) => {
                 return match own {
                     Scaling::Gradient(own) if *rule == method::before(own) => Ok(None),

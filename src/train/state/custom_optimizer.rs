@@ -80,12 +80,18 @@ impl<B: Backend> Trainer<B> {
         let name = &self.parameters.all[id].name;
         let refused = |words: String| TraceError::new(name, TraceErrorKind::Range(format!("its update {words}")));
         if kept.len() != rule.states() {
-            return Err(refused(format!("keeps {} tensors, and the rule says {}", kept.len(), rule.states())));
+            return Err(refused(format!(
+                "returns {} state tensors, but its states() is {}",
+                kept.len(),
+                rule.states()
+            )));
         }
         let output = new.id();
         for (i, var) in [new].into_iter().chain(kept).enumerate() {
             if var.shape() != shape {
-                return Err(tape.error().unwrap_or_else(|| refused(format!("is {}, and it is {shape}", var.shape()))));
+                return Err(tape
+                    .error()
+                    .unwrap_or_else(|| refused(format!("is {}, but the parameter is {shape}", var.shape()))));
             }
             let _ = var.output(&i.to_string());
         }
@@ -125,7 +131,9 @@ impl<B: Backend> Trainer<B> {
             rates.chain((0..least).flat_map(|i| of_groups.iter().map(move |numbers| numbers[i]))).collect();
         if self.numbers.len() > numbers.len() {
             let (before, now) = (self.numbers.len(), numbers.len());
-            let words = format!("the rule gives fewer numbers than before: {now}, not {before}, rates counted");
+            let words = format!(
+                "the rule returned fewer numbers than in an earlier step: {now}, not {before}, with the learning rates"
+            );
             return Err(TraceError::new("optimizer", TraceErrorKind::Range(words)).into());
         }
         for (i, &number) in numbers.iter().enumerate() {

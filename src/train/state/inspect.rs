@@ -124,7 +124,7 @@ impl<B: Backend> Trainer<B> {
         let programs = self.last_run.into_iter().chain(self.live_backward);
         let mut all = programs.flat_map(|index| &self.exec.program(index).aux_outputs);
         let Some(found) = all.find(|beside| beside.name == name) else {
-            let kind = TraceErrorKind::Range("is no output of the last pass".to_owned());
+            let kind = TraceErrorKind::Range("is not an output of the last pass".to_owned());
             return Err(TraceError::new(name, kind));
         };
         let AuxOutput { name, value, shape } = found.clone();

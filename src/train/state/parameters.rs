@@ -101,5 +101,5 @@ impl ParameterSet {
 
 fn other_length<E>(definition: &Definition, values: usize) -> Error<E> {
     let Definition { name, shape, .. } = definition;
-    Error::Parameter(format!("parameter {name} is {shape}, and was given {values} values"))
+    Error::Parameter(format!("parameter {name} is {shape}, but {values} values were passed"))
 }

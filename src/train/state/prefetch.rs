@@ -13,7 +13,7 @@ use gradscale_core::{
 
 /// Batch whose copy to the device has started or is complete. A single step can use it.
 #[derive(Debug)]
-#[must_use = "a batch that was sent ahead is for the next step"]
+#[must_use = "pass a prefetched batch to the next step"]
 pub struct Prefetched<const N: usize> {
     trainer: u64,
     number: u64,

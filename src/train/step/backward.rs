@@ -147,7 +147,9 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<(), Error<B::Error>> {
         self.check_gradients(gradients)?;
         match loss {
-            Some(loss) if loss != gradients.loss => Err(Error::Program("of another loss than the step began with")),
+            Some(loss) if loss != gradients.loss => {
+                Err(Error::Program("compiled for another loss than the earlier passes of this step"))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -178,7 +180,7 @@ pub(in crate::train) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N
         if let NodeKind::Input(takes) = &node.work
             && *takes != dtype
         {
-            let (what, takes) = ("the batch, as the step was compiled,", vec![*takes]);
+            let (what, takes) = ("the batch of the compiled step", vec![*takes]);
             return wrong(TraceErrorKind::Type { what, takes, got: dtype });
         }
     }

@@ -66,11 +66,11 @@ impl fmt::Display for UnusableLoss {
         }
         f.write_str(": nothing was learned from it, and ")?;
         match self.exponents {
-            ExponentsAfter::Kept => f.write_str("no exponent moved"),
+            ExponentsAfter::Kept => f.write_str("no exponent changed"),
             ExponentsAfter::LossScale { before, after } => {
-                write!(f, "the loss scale moved from 2^{before} to 2^{after}, though no scale mends that")
+                write!(f, "the loss scale changed from 2^{before} to 2^{after}, although no scale can fix this loss")
             }
-            ExponentsAfter::Sites => f.write_str("exponents of some sites moved, though none mends that"),
+            ExponentsAfter::Sites => f.write_str("exponents of some sites changed, although none can fix this loss"),
         }
     }
 }
@@ -131,7 +131,7 @@ impl fmt::Display for Repeated {
 fn happened(f: &mut fmt::Formatter<'_>, site: &str, kind: Kind, at: i32) -> fmt::Result {
     match kind {
         Kind::Overflow => write!(f, "{site} overflowed at 2^{at}"),
-        Kind::Infinite => write!(f, "{site} received ±∞ at 2^{at}, though nothing before it overflowed"),
+        Kind::Infinite => write!(f, "{site} received ±∞ at 2^{at}, although nothing before it overflowed"),
         Kind::Nan => write!(f, "{site} received NaN at 2^{at}, which is not a scaling problem"),
     }
 }
@@ -165,19 +165,19 @@ mod tests {
     fn a_loss_that_is_no_number_is_named() {
         assert_eq!(
             skipped(f32::INFINITY, ExponentsAfter::Kept).to_string(),
-            "skipped: the loss of this batch is infinite: nothing was learned from it, and no exponent moved"
+            "skipped: the loss of this batch is infinite: nothing was learned from it, and no exponent changed"
         );
         let moved = ExponentsAfter::LossScale { before: 16, after: 15 };
         assert_eq!(
             skipped(f32::NAN, moved).with_sample(4321).to_string(),
-            "skipped: the loss of this batch is NaN (sample 4321): nothing was learned from it, and the loss scale moved \
-             from 2^16 to 2^15, though no scale mends that"
+            "skipped: the loss of this batch is NaN (sample 4321): nothing was learned from it, and the loss scale \
+             changed from 2^16 to 2^15, although no scale can fix this loss"
         );
         let site = Some(("head/out".to_owned(), Kind::Nan));
         let told = Skipped { site, ..skipped(f32::NEG_INFINITY, ExponentsAfter::Sites) }.to_string();
         assert!(
             told.ends_with(
-                "exponents of some sites moved, though none mends that; head/out received NaN at 2^0, which is not a scaling \
+                "exponents of some sites changed, although none can fix this loss; head/out received NaN at 2^0, which is not a scaling \
                  problem"
             ),
             "{told}"

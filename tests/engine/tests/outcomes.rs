@@ -64,7 +64,7 @@ fn a_loss_that_is_no_number_is_named_with_what_it_did() {
             let said = skipped.with_sample(2).to_string();
             assert!(said.starts_with("skipped: the loss of this batch is "), "{said}");
             assert!(said.contains("(sample 2): nothing was learned from it, and "), "{said}");
-            assert_eq!(said.contains("no exponent moved"), expected == ExponentsAfter::Kept, "{said}");
+            assert_eq!(said.contains("no exponent changed"), expected == ExponentsAfter::Kept, "{said}");
             // The next batch is as good as ever.
             assert_eq!(training.step(0.5).skipped, None, "{method}");
         }

@@ -164,19 +164,22 @@ fn what_cannot_run_says_why() {
     let answer = trainer.compile(ProgramKind::Evaluation, kinds(5), |[x, ..]| net.logits(x)).expect("it fits");
     let (data, short) = (Data::new(0, 5), Data::new(0, 4));
     let refused = |result: Result<Gradients, Error>| result.expect_err("refused").to_string();
-    assert_eq!(refused(other.backward_compiled(&training, data.batch())), "this program is of another trainer");
+    assert_eq!(
+        refused(other.backward_compiled(&training, data.batch())),
+        "this program is compiled by another trainer; compile it with this one"
+    );
     let said = refused(trainer.backward_compiled(&answer, data.batch()));
-    assert_eq!(said, "this program is for evaluation; ProgramKind::Training makes one to train");
+    assert_eq!(said, "this program is compiled for evaluation; compile it with ProgramKind::Training to train");
     let said = trainer.evaluate_compiled(&training, data.batch()).expect_err("refused").to_string();
-    assert_eq!(said, "this program is for training; ProgramKind::Evaluation makes one to evaluate");
+    assert_eq!(said, "this program is compiled for training; compile it with ProgramKind::Evaluation to evaluate");
     let said = other.evaluate_compiled(&answer, data.batch()).expect_err("refused").to_string();
-    assert_eq!(said, "this program is of another trainer");
+    assert_eq!(said, "this program is compiled by another trainer; compile it with this one");
     let said = refused(trainer.backward_compiled(&training, short.batch()));
     assert_eq!(said, "input0: 1×1×4×6 does not fit 1×1×5×6");
     let [x, _, factor] = data.batch();
     let labels = [0.0; 5];
     let said = refused(trainer.backward_compiled(&training, [x, Input::f32([1, 1, 5], &labels), factor]));
-    assert_eq!(said, "input1: the batch, as the step was compiled, must be u8, not f32");
+    assert_eq!(said, "input1: the batch of the compiled step must be u8, not f32");
     let said = refused(trainer.backward_compiled(&training, [Input::f32([1, 1, 5, 6], &labels), x, factor]));
     assert_eq!(said, "input0: 5 elements do not fit the shape 1×1×5×6");
     // Labels are checked as in closures.
@@ -185,7 +188,7 @@ fn what_cannot_run_says_why() {
     assert!(said.contains("label 0 of the batch is 9"), "{said}");
     let gradients = trainer.backward_compiled(&training, data.batch()).expect("gradients");
     let said = refused(trainer.backward_compiled(&second, Pass::new(data.batch()).accumulate(gradients)));
-    assert_eq!(said, "this program is of another loss than the step began with");
+    assert_eq!(said, "this program is compiled for another loss than the earlier passes of this step");
     // Networks that do not fit are found when they are compiled.
     assert!(matches!(trainer.compile(ProgramKind::Training, kinds(5), |[x, ..]| net.logits(x)), Err(Error::Trace(_))));
     assert!(matches!(
@@ -308,7 +311,7 @@ fn outputs_are_there_or_said_to_be_gone() {
     assert_eq!(bits(&trainer.output("mixed").expect("an output").data), bits(&mixed));
     let _later: Program<3> = trainer.compile(ProgramKind::Training, kinds(9), |all| net.loss(all)).expect("it fits");
     let said = trainer.output("mixed").expect_err("gone").to_string();
-    assert_eq!(said, "mixed: is no output of the last pass");
+    assert_eq!(said, "mixed: is not an output of the last pass");
 }
 
 /// Evaluations after a step are programs like others: they go when there are too many.

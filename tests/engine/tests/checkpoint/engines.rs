@@ -112,7 +112,10 @@ fn a_device_without_the_engine_is_an_error_that_changes_nothing() {
     let mut tiles = trainer(Engines::new(&["tiles"]));
     let before = bytes(&tiles);
     let error = tiles.load(&bytes(&units)).expect_err("it has no units");
-    assert_eq!(error.to_string(), "checkpoint: made with another device: products units there, tiles here");
+    assert_eq!(
+        error.to_string(),
+        "checkpoint: made with another device: GEMM engine units in the checkpoint, tiles here"
+    );
     let Error::Checkpoint(CheckpointError::Settings { of, .. }) = error else { panic!("{error}") };
     assert_eq!(of, CheckpointError::DEVICE);
     assert!(bytes(&tiles) == before);
@@ -124,7 +127,7 @@ fn a_pinned_engine_stays_and_is_named() {
     let mut pinned = trainer(Engines { pinned: true, ..Engines::new(&["tiles", "units"]) });
     pinned.load(&bytes(&units)).expect("the user has chosen");
     assert_eq!(pinned.device().product_engine(), Some("tiles"));
-    assert_eq!(pinned.replaced_engine().expect("another").to_string(), "products units there, tiles here");
+    assert_eq!(pinned.replaced_engine().expect("another").to_string(), "GEMM engine units in the checkpoint, tiles here");
     // A checkpoint with the pinned engine causes no warning.
     let tiles = trainer(Engines::new(&["tiles"]));
     pinned.load(&bytes(&tiles)).expect("the same");
@@ -182,8 +185,8 @@ fn ranks_that_cannot_use_the_engine_of_rank_0_are_refused_on_all() {
     let lacking: fn() -> Engines = || Engines::new(&["tiles"]);
     let pinned: fn() -> Engines = || Engines { pinned: true, ..tiles() };
     for (devices, words) in [
-        ([units, units, lacking], "rank 2 has another engine of products than rank 0: tiles, not units"),
-        ([units, pinned, units], "rank 1 has another engine of products than rank 0: tiles, not units"),
+        ([units, units, lacking], "rank 2 has another GEMM engine than rank 0: tiles, not units"),
+        ([units, pinned, units], "rank 1 has another GEMM engine than rank 0: tiles, not units"),
         ([lacking, tiles, units], ""),
         ([pinned, tiles, units], ""),
     ] {

@@ -58,30 +58,42 @@ fn another_optimizer_is_named() {
     let own = |beta: f32| Optimizer::custom(Signs { lr: 0.1, beta });
     let cosine = |steps: u64| plain().schedule(Schedule::Cosine { steps });
     for (there, here, said) in [
-        (plain(), Sgd { momentum: 0.8, ..sgd() }.into(), "momentum 0.9 there, 0.8 here"),
+        (plain(), Sgd { momentum: 0.8, ..sgd() }.into(), "momentum 0.9 in the checkpoint, 0.8 here"),
         (
             plain(),
             Sgd { lr: 0.3, nesterov: true, ..sgd() }.into(),
-            "lr 0.1 there, 0.3 here, nesterov false there, true here",
+            "lr 0.1 in the checkpoint, 0.3 here, nesterov false in the checkpoint, true here",
         ),
-        (Sgd { weight_decay: 5e-4, ..sgd() }.into(), plain(), "decay 0.0005 there, 0.0 here"),
-        (plain(), Adam::new(0.1).into(), "rule Sgd there, Adam here"),
-        (Adam::new(0.1).into(), Adam { betas: [0.9, 0.99], ..Adam::new(0.1) }.into(), "beta 2 0.999 there, 0.99 here"),
-        (AdamW::new(0.1).into(), AdamW { eps: 1e-6, ..AdamW::new(0.1) }.into(), "eps 1e-8 there, 1e-6 here"),
-        (plain().clip_norm(1.0), plain().clip_norm(2.0), "clip_norm 1.0 there, 2.0 here"),
-        (plain(), plain().clip_value(2.0), "clip_value none there, 2.0 here"),
-        (cosine(100), cosine(200), "steps 100 there, 200 here"),
-        (cosine(100), plain(), "schedule cosine there, constant here"),
-        (plain().group("one", 0.3, 0.0), plain().group("one", 0.4, 0.0), "lr of one 0.3 there, 0.4 here"),
-        (plain().group("one", 0.3, 0.0), plain().group("one", 0.3, 0.1), "decay of one 0.0 there, 0.1 here"),
+        (Sgd { weight_decay: 5e-4, ..sgd() }.into(), plain(), "decay 0.0005 in the checkpoint, 0.0 here"),
+        (plain(), Adam::new(0.1).into(), "rule Sgd in the checkpoint, Adam here"),
+        (
+            Adam::new(0.1).into(),
+            Adam { betas: [0.9, 0.99], ..Adam::new(0.1) }.into(),
+            "beta 2 0.999 in the checkpoint, 0.99 here",
+        ),
+        (
+            AdamW::new(0.1).into(),
+            AdamW { eps: 1e-6, ..AdamW::new(0.1) }.into(),
+            "eps 1e-8 in the checkpoint, 1e-6 here",
+        ),
+        (plain().clip_norm(1.0), plain().clip_norm(2.0), "clip_norm 1.0 in the checkpoint, 2.0 here"),
+        (plain(), plain().clip_value(2.0), "clip_value none in the checkpoint, 2.0 here"),
+        (cosine(100), cosine(200), "steps 100 in the checkpoint, 200 here"),
+        (cosine(100), plain(), "schedule cosine in the checkpoint, constant here"),
+        (plain().group("one", 0.3, 0.0), plain().group("one", 0.4, 0.0), "lr of one 0.3 in the checkpoint, 0.4 here"),
+        (
+            plain().group("one", 0.3, 0.0),
+            plain().group("one", 0.3, 0.1),
+            "decay of one 0.0 in the checkpoint, 0.1 here",
+        ),
         (
             plain().group("one", 0.3, 0.0).group("two", 0.1, 0.0),
             plain().group("two", 0.1, 0.0).group("one", 0.3, 0.0),
-            "groups one and two there, two and one here",
+            "groups one and two in the checkpoint, two and one here",
         ),
-        (plain().freeze("one"), plain(), "frozen one there, none here"),
-        (own(1.0), own(2.0), "rule Signs { lr: 0.1, beta: 1.0 } there, Signs { lr: 0.1, beta: 2.0 } here"),
-        (plain().schedule(Schedule::own(|_| 1.0)), plain(), "schedule own there, constant here"),
+        (plain().freeze("one"), plain(), "frozen one in the checkpoint, none here"),
+        (own(1.0), own(2.0), "rule Signs { lr: 0.1, beta: 1.0 } in the checkpoint, Signs { lr: 0.1, beta: 2.0 } here"),
+        (plain().schedule(Schedule::own(|_| 1.0)), plain(), "schedule own in the checkpoint, constant here"),
     ] {
         let mixed = || method("gs:interval=3");
         let error = refused(training(mixed(), there.clone()), training(mixed(), here));
@@ -109,18 +121,22 @@ fn another_method_is_named() {
         method("gs").with_amp(amp)
     };
     for (there, here, said) in [
-        (method("gs:interval=3"), method("gs"), "interval 3 there, 10 here"),
-        (method("gs:gamma=1e-4,room=4"), method("gs"), "gamma 0.0001 there, 0.001 here, room 4 there, 6 here"),
-        (method("dynamic:init=2^8"), method("dynamic:init=2^9"), "init 8 there, 9 here"),
-        (method("dynamic"), method("dynamic:interval=100"), "interval 2000 there, 100 here"),
-        (method("fixed:8"), method("fp16"), "scaling fixed there, none here"),
-        (method("gs"), method("gs").with_amp(AmpPolicy::new(Level::O2)), "amp O1 there, O2 here"),
-        (listed(List::Deny), method("gs"), "list of relu deny there, none here"),
-        (listed(List::Deny), listed(List::Allow), "list of relu deny there, allow here"),
+        (method("gs:interval=3"), method("gs"), "interval 3 in the checkpoint, 10 here"),
+        (
+            method("gs:gamma=1e-4,room=4"),
+            method("gs"),
+            "gamma 0.0001 in the checkpoint, 0.001 here, room 4 in the checkpoint, 6 here",
+        ),
+        (method("dynamic:init=2^8"), method("dynamic:init=2^9"), "init 8 in the checkpoint, 9 here"),
+        (method("dynamic"), method("dynamic:interval=100"), "interval 2000 in the checkpoint, 100 here"),
+        (method("fixed:8"), method("fp16"), "scaling fixed in the checkpoint, none here"),
+        (method("gs"), method("gs").with_amp(AmpPolicy::new(Level::O2)), "amp O1 in the checkpoint, O2 here"),
+        (listed(List::Deny), method("gs"), "list of relu deny in the checkpoint, none here"),
+        (listed(List::Deny), listed(List::Allow), "list of relu deny in the checkpoint, allow here"),
         (
             method("gs").with_layers(layer(Precision::Single)),
             method("gs").with_layers(layer(Precision::Half)),
-            "precision of two f32 there, half here",
+            "precision of two f32 in the checkpoint, half here",
         ),
     ] {
         let error = refused(training(there, Sgd::new(0.1)), training(here, Sgd::new(0.1)));
@@ -131,7 +147,7 @@ fn another_method_is_named() {
         training(method("gs"), Sgd::new(0.1)),
         (here.with_options(TrainerOptions::new().with_statistics_kept(0.8)), net),
     );
-    assert_eq!(error, "checkpoint: made with another trainer: statistics kept 0.9 there, 0.8 here");
+    assert_eq!(error, "checkpoint: made with another trainer: statistics kept 0.9 in the checkpoint, 0.8 here");
 }
 
 /// A schedule that has moved on is still the same schedule.

@@ -95,7 +95,7 @@ fn a_main_that_fails_prints_a_sentence() {
     let Error::Trace(inside) = &error else { panic!("{error}") };
     assert_eq!(format!("{inside:?}"), error.to_string());
     let error = trainer.set_parameter("net.weight", &[0.0; 2]).expect_err("2 are not 3");
-    assert_eq!(error.to_string(), "parameter net.weight is 1×3, and was given 2 values");
+    assert_eq!(error.to_string(), "parameter net.weight is 1×3, but 2 values were passed");
     assert_eq!(trainer.parameter("net.wait").expect_err("no such").to_string(), "there is no parameter net.wait");
     let labels = trainer
         .evaluate([Input::f32([2, 3], &[0.5; 6]), Input::f32([2], &[0.0; 2])], |[x, labels]| x.cross_entropy(labels));

@@ -106,7 +106,9 @@ fn what_happens_behind_is_known_to_all() {
             backward(net, trainer, part, 1.0)
         }))
     });
-    assert!(words.iter().all(|words| words.ends_with("a micro-batch is one pass: cut the step into more parts")));
+    assert!(words.iter().all(|words| {
+        words.ends_with("a micro-batch must be one backward pass; divide the step into more micro-batches")
+    }));
     let words = world(2, |group| {
         let overlap = if group.rank() == 0 { Overlap::Auto } else { Overlap::Off };
         refused(Training::new(Told { overlap, ..USUAL }, group))

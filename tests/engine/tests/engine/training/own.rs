@@ -238,12 +238,12 @@ fn rules_that_cannot_be() {
     fn less(of: UpdateInput<'_>) -> UpdateOutput<'_> {
         UpdateOutput { weight: of.weight, states: Vec::new() }
     }
-    let words = "a.w: its update keeps 0 tensors, and the rule says 1".to_owned();
+    let words = "a.w: its update returns 0 state tensors, but its states() is 1".to_owned();
     assert_eq!(said(Optimizer::custom(Says(1, less))), Err(words));
     fn small(of: UpdateInput<'_>) -> UpdateOutput<'_> {
         UpdateOutput { weight: of.weight.sum(), states: Vec::new() }
     }
-    let words = "a.w: its update is 1×1, and it is 3×1".to_owned();
+    let words = "a.w: its update is 1×1, but the parameter is 3×1".to_owned();
     assert_eq!(said(Optimizer::custom(Says(0, small))), Err(words));
     fn wrong(of: UpdateInput<'_>) -> UpdateOutput<'_> {
         UpdateOutput { weight: of.weight.slice(0, 2, 2), states: Vec::new() }

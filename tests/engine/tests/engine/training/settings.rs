@@ -173,7 +173,7 @@ fn states_that_are_carried_on() {
     }
     assert_eq!(state, right);
     let error = trainer.output("nothing").expect_err("no such output").to_string();
-    assert_eq!(error, "nothing: is no output of the last pass");
+    assert_eq!(error, "nothing: is not an output of the last pass");
     let twice = trainer.evaluate([Input::f32([1], &[1.0])], |[x]| x.output("a") + x.output("a"));
     assert_eq!(twice.expect_err("one name").to_string(), "a: two outputs of this name");
 }

@@ -66,9 +66,9 @@ fn a_skipped_step_leaves_no_trace() {
 }
 
 /// Texts of skips whose loss is NaN, because the input has ±∞ or NaN.
-const INFINITE_INPUT: &str = "skipped: the loss of this batch is NaN: nothing was learned from it, and no exponent moved; \
-     input0/cast/forward received ±∞ at 2^0, though nothing before it overflowed";
-const NAN_INPUT: &str = "skipped: the loss of this batch is NaN: nothing was learned from it, and no exponent moved; \
+const INFINITE_INPUT: &str = "skipped: the loss of this batch is NaN: nothing was learned from it, and no exponent changed; \
+     input0/cast/forward received ±∞ at 2^0, although nothing before it overflowed";
+const NAN_INPUT: &str = "skipped: the loss of this batch is NaN: nothing was learned from it, and no exponent changed; \
      input0/cast/forward received NaN at 2^0, which is not a scaling problem";
 
 #[test]
@@ -131,7 +131,7 @@ fn a_parameter_gradient_alone_is_named_so() {
     let mut parameters = Parameters::seeded(1);
     let weight = parameters.at("p").weight("w", [1], gradscale::Init::Constant(0.5));
     let mut trainer = Trainer::new(Cpu::new(1).unwrap(), parameters, Sgd::new(1.0), Method::mixed()).unwrap();
-    let no_exponent = "nothing was learned from it, and no exponent moved";
+    let no_exponent = "nothing was learned from it, and no exponent changed";
     for (a, b, text) in [
         (f32::NAN, 1.0, format!("skipped: the loss of this batch is NaN: {no_exponent}")),
         (f32::INFINITY, 1.0, format!("skipped: the loss of this batch is infinite: {no_exponent}")),

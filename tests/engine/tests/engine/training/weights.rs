@@ -189,7 +189,8 @@ fn checkpoints_know_of_them() {
     let mut fresh = Training::new("dynamic:init=2^4,wgrad=half", Level::O1);
     fresh.trainer.load(&saved).expect("the same method");
     assert_eq!(bits(&fresh.gradients(0.25)[0].1), bits(&half.gradients(0.25)[0].1));
-    for (training, bytes, cause) in [(&mut single, &saved, "half there, f32"), (&mut fresh, &plain, "f32 there, half")]
+    for (training, bytes, cause) in
+        [(&mut single, &saved, "half in the checkpoint, f32"), (&mut fresh, &plain, "f32 in the checkpoint, half")]
     {
         let error = training.trainer.load(bytes).expect_err("another method").to_string();
         assert_eq!(error, format!("checkpoint: made with another method: wgrad {cause} here"));
