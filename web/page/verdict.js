@@ -1,7 +1,6 @@
 // Interpretation of the drawings in a sentence.
 
-/** Returns, for `{ name, report }` of each method, which methods learn at this loss, and which have no gradient left.
-/** */
+/** Returns, for `{ name, report }` of each method, which methods learn at this loss, and which have no gradient left. */
 export function verdict(methods) {
   const told = methods.filter(({ report }) => report !== null);
   if (told.length === 0) return "Press Train: at a loss × 1 all four networks learn equally well. Then move the slider to 2⁻⁴⁰ and restart.";

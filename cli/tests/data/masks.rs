@@ -30,11 +30,7 @@ fn masks_of_0_and_255_are_two_classes() {
     assert!(line.ends_with(expected), "{line}");
     // With `--ignore 255` that value is ignored, so there is one class.
     let reading = DataOptions { ignore: Some(Ignore::Value(255)), ..DataOptions::default() };
-    refused(
-        with(&dir, &reading),
-        "",
-        "one class by their values in the label images: 0 33.33 %; 255 is ignored",
-    );
+    refused(with(&dir, &reading), "", "one class by their values in the label images: 0 33.33 %; 255 is ignored");
     // Among exactly two values 255 is ignored by default.
     let dir = masked(&grey([0, 255, 1, 0, 0, 0]), &grey([0; 6]));
     let data = load(&dir).unwrap();

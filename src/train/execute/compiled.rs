@@ -141,7 +141,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn own<const N: usize>(&self, program: &Program<N>) -> Result<(), Error<B::Error>> {
-        if program.trainer == self.generations.trainer { Ok(()) } else { Err(Error::Program("compiled by another trainer; compile it with this one")) }
+        if program.trainer == self.generations.trainer {
+            Ok(())
+        } else {
+            Err(Error::Program("compiled by another trainer; compile it with this one"))
+        }
     }
 
     /// Returns the name of a training program's loss.

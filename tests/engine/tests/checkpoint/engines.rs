@@ -127,7 +127,10 @@ fn a_pinned_engine_stays_and_is_named() {
     let mut pinned = trainer(Engines { pinned: true, ..Engines::new(&["tiles", "units"]) });
     pinned.load(&bytes(&units)).expect("the user has chosen");
     assert_eq!(pinned.device().product_engine(), Some("tiles"));
-    assert_eq!(pinned.replaced_engine().expect("another").to_string(), "GEMM engine units in the checkpoint, tiles here");
+    assert_eq!(
+        pinned.replaced_engine().expect("another").to_string(),
+        "GEMM engine units in the checkpoint, tiles here"
+    );
     // A checkpoint with the pinned engine causes no warning.
     let tiles = trainer(Engines::new(&["tiles"]));
     pinned.load(&bytes(&tiles)).expect("the same");
