@@ -130,7 +130,7 @@ public:
 
     /// Stores a gradient at the next site: `count` values at `from_exponent` become halves in `y`. Returns their exponent.
     std::int32_t store(const float *v, std::int32_t from_exponent, std::uint16_t *y, std::size_t count) {
-        if (ended_ || rows_.size() == sites_.size()) throw std::logic_error("a step stores at every site once");
+        if (ended_ || rows_.size() == sites_.size()) throw std::logic_error("a step can store at each site only once");
         site &at = sites_[rows_.size()];
         const gs_request request = at.request();
         std::int32_t exponent = request.exponent;
@@ -148,7 +148,7 @@ public:
     /// Ends the step, or this attempt at it. After GS_NEXT_REPEAT, store the same batch again.
     gs_outcome end(bool found_inf, bool repeatable) {
         if (ended_ || rows_.size() != sites_.size()) {
-            throw std::logic_error("a step stores at every site once, and ends once");
+            throw std::logic_error("a step can store at each site only once, and end only once");
         }
         std::vector<gs_site> plain;
         for (const site &one : sites_) plain.push_back(one.site_);
