@@ -33,12 +33,12 @@ impl<'a> Options<'a> {
                 Some((key, value)) => {
                     let key = current_name(key.trim());
                     if options.rest.iter().any(|(known, _)| *known == key) {
-                        return Err(format!("{key} stands there twice"));
+                        return Err(format!("{key} is given twice"));
                     }
                     options.rest.push((key, value.trim()));
                 }
                 None if at == 0 => options.first = Some(part),
-                None => return Err(format!("{part} is no option=value")),
+                None => return Err(format!("{part} is not option=value")),
             }
         }
         Ok(options)
@@ -58,13 +58,13 @@ impl<'a> Options<'a> {
     /// error.
     pub fn read<T: FromStr>(&mut self, key: &str, what: &str) -> Result<Option<T>, String> {
         let Some(value) = self.take(key) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| format!("{key} is {what}, not {value}"))
+        value.parse().map(Some).map_err(|_| format!("{key} must be {what}, not {value}"))
     }
 
     /// Checks that no option is left; `known` lists the options of `name` for the error.
     pub fn end(&self, name: &str, known: &str) -> Result<(), String> {
         match self.rest.first() {
-            Some((key, _)) => Err(format!("{name} has no option {key}; there are {known}; {EVERYWHERE}")),
+            Some((key, _)) => Err(format!("{name} has no option {key}; its options are {known}; {EVERYWHERE}")),
             None => Ok(()),
         }
     }

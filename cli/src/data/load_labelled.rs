@@ -31,7 +31,10 @@ impl Labelled {
     pub fn load(path: impl AsRef<Path>, reading: &DataOptions) -> Result<Self, DataError> {
         let path = path.as_ref();
         if reading.ignore.is_some() {
-            return Err(Cause::Option("--ignore is for pixels, and here every image has a class".into()).at(path));
+            return Err(Cause::Option(
+                "--ignore is for label images (--task segnet); here each image has one class".into(),
+            )
+            .at(path));
         }
         let mut broken = Broken::new(reading);
         // A table in a folder of images describes the images, unless it is requested explicitly.
@@ -41,7 +44,7 @@ impl Labelled {
             (Some(images), _) => images,
             (None, Some(files)) => csv_rows::load(&files, reading, &mut broken)?,
             (None, None) if asked => {
-                return Err(Cause::Option("--label is for CSV files, and here are none".into()).at(path));
+                return Err(Cause::Option("--label is for CSV files, and this data set has none".into()).at(path));
             }
             (None, None) => return Err(Cause::Layout { expected: LABELLED, found: listing(path)? }.at(path)),
         };
@@ -66,14 +69,14 @@ impl Labelled {
     fn images(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
         if images::labelled(dir) {
-            return Err(Cause::Option("images with label images are for --task segnet".into()).at(dir));
+            return Err(Cause::Option("images with label images; use --task segnet".into()).at(dir));
         }
         let cifar = found.iter().any(|name| name.starts_with("data_batch_"));
         if !cifar && !found.iter().any(|name| name.starts_with("train-images-idx")) {
             return folders::load(dir, reading, broken);
         }
         if reading.size.is_some() {
-            return Err(Cause::Option("--size is for images in files of their own".into()).at(dir));
+            return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
         }
         let (mut train, mut test) =
             if cifar { Classification::load_cifar(dir)? } else { Classification::load_idx(dir, reading)? };
@@ -84,7 +87,7 @@ impl Labelled {
         if let Some(validation) = &validation {
             let [expected, found] = [&train, validation].map(|part| [part.height, part.width, part.channels]);
             if expected != found {
-                let expected = format!("{} × {} × {} as for training", expected[0], expected[1], expected[2]);
+                let expected = format!("{} × {} × {} as in the training set", expected[0], expected[1], expected[2]);
                 return Err(Cause::Shape { expected, found: found.into() }.at(dir.join("val-images")));
             }
         }
@@ -108,7 +111,7 @@ impl Labelled {
                 let file = file.file_name().unwrap_or_default().display();
                 let count = names.len();
                 let reason =
-                    format!("{count} names for {} classes: {file} has label {label} for image {image}", train.classes);
+                    format!("{count} names for {} classes; in {file}, image {image} has label {label}", train.classes);
                 return Err(Cause::Table { line: count, reason }.at(path));
             }
             Some((_, names)) => names,
@@ -131,7 +134,7 @@ impl Labelled {
             && let Some(image) = beyond(part)
         {
             let (count, label) = (classes.len(), part.labels[image]);
-            let reason = format!("{count} names, and label {label} for image {image} of those for validation");
+            let reason = format!("{count} names, but validation image {image} has label {label}");
             return Err(Cause::Table { line: count, reason }.at(dir));
         }
         for part in [&mut train, &mut test].into_iter().chain(&mut validation) {

@@ -198,7 +198,7 @@ impl FromStr for Languages {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('-').map(|(source, target)| [source.to_owned(), target.to_owned()]);
         let parts = parts.filter(|parts| parts[0] != parts[1] && parts.iter().all(|one| !one.is_empty()));
-        parts.map(Self).ok_or_else(|| "must be the endings of two files, the source's first, as en-de".to_owned())
+        parts.map(Self).ok_or_else(|| "must be two file extensions, source first, as in en-de".to_owned())
     }
 }
 

@@ -26,7 +26,7 @@ impl Gallery {
             None => Labelled::synthetic(seed).cropped(reading),
         };
         if !data.columns.is_empty() {
-            return Err(Failure::at(&data.name, "rows of numbers, and a generator makes images"));
+            return Err(Failure::at(&data.name, "has rows of numbers, but a generator needs images"));
         }
         data.validation = data.validation.filter(|_| reading.validation);
         let size = [data.train.height, data.train.width, data.train.channels];
